@@ -38,7 +38,7 @@ function(pi_dependency name)
 endfunction()
 
 # pi_optional(NAME FOR text LIBRARIES NAME header library package ...): a part that the build can go without, and the libraries
-# that it needs, four words each. Makes PAGEDINFER_NAME (AUTO, ON, OFF); sets PI_HAVE_NAME, with PagedInferDep::NAME of each
+# that it needs, four words each (a library with two names: one|other). Makes PAGEDINFER_NAME (AUTO, ON, OFF); sets PI_HAVE_NAME, with PagedInferDep::NAME of each
 # library; says in the summary what it is for, or which packages are missing. ON without them ends the configure.
 macro(pi_optional part)
     cmake_parse_arguments(PI_O "" "FOR" "LIBRARIES" ${ARGN})
@@ -52,7 +52,8 @@ macro(pi_optional part)
     while(PI_O_list)
         list(POP_FRONT PI_O_list PI_O_lib PI_O_header PI_O_file PI_O_package)
         find_path(${PI_O_lib}_INCLUDE_DIR ${PI_O_header})
-        find_library(${PI_O_lib}_LIBRARY ${PI_O_file})
+        string(REPLACE "|" ";" PI_O_files "${PI_O_file}")
+        find_library(${PI_O_lib}_LIBRARY NAMES ${PI_O_files})
         mark_as_advanced(${PI_O_lib}_INCLUDE_DIR ${PI_O_lib}_LIBRARY)
         if(NOT ${PI_O_lib}_INCLUDE_DIR OR NOT ${PI_O_lib}_LIBRARY)
             list(APPEND PI_O_missing ${PI_O_package})

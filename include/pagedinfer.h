@@ -273,6 +273,8 @@ typedef struct pi_stats {
     double step_bound_ms[PI_N_STEP_BOUNDS];    /* bounds of durations, ascending; the same for the engine's life */
     uint64_t step_count[PI_N_STEP_BOUNDS + 1]; /* steps of at most bound i, above the one before; last: above them all */
     double draft_total_ms;             /* of step_total_ms, what drafters took, and choosing how much they draft */
+    uint64_t key_blocks_attended, key_blocks_possible; /* of sparse prefill (prefill-sparsity): blocks of keys attended to, and
+                                        * all there were, added up over layers, heads and blocks of 128 tokens */
 } pi_stats;
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);
 
@@ -302,6 +304,16 @@ typedef struct pi_cache_event {
 typedef void (*pi_cache_event_fn)(void *ud, const pi_cache_event *ev);
 /* fn is told of every change from now on. Once, and before the first request is submitted: PI_EBUSY after it. PI_ENOMEM. */
 PI_API int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud, pi_error *err);
+
+/* Weights that several processes of a machine share: loads and packs them as pi_engine_open with these options would, and
+ * passes them on through a Unix socket that appears at this path, to engines with option weights-from, until closed. Those
+ * map the same memory, read-only: one of them more opens at once and takes no second copy. They must have the same model
+ * file, version of this library and processor; others get an error, as do other users. What was mapped stays when the owner
+ * is closed or dies. Only for device cpu. Nothing else of w is used meanwhile: it has a thread of its own.
+ * The errors of pi_engine_open; PI_EBUSY: another owner answers at that path. */
+typedef struct pi_weights pi_weights;
+PI_API int pi_weights_open(pi_weights **out, const pi_options *o, const char *socket, pi_error *err);
+PI_API void pi_weights_close(pi_weights *w); /* NULL is fine */
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 

@@ -68,11 +68,12 @@ struct attn_job {
     int32_t n_kv_heads; /* how many */
     int32_t n_units;    /* most units of a row; 0: a block computes all of it */
     int32_t unit_shift; /* of a unit: KV_SHIFT or SPAN_SHIFT */
+    pi__k_tail tail;    /* of the launch, or none */
 };
 
 /* The work of a block: a tile of R rows that share a kv head, token by token, head by head. */
 struct work {
-    int32_t seq, kv_head;
+    int32_t seq, kv_head;    /* of sparse prefill the run, in place of the sequence */
     int32_t first, n_rows;   /* rows of the sequence: number of the tile's first, how many there are in all */
     int32_t token0;          /* the sequence's first token of this step */
     int32_t group;           /* query heads a kv head */
@@ -124,7 +125,8 @@ template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
 /* K and V of the block's sequence and head. */
 struct keys_at {
     cache_plane k, v;
-    const int32_t *table; /* the sequence's blocks */
+    const int32_t *table;  /* the sequence's blocks */
+    const uint32_t *taken; /* a bit a key block of sparse prefill: it is attended to; NULL: all are */
 };
 
 struct row_keys {
@@ -147,7 +149,7 @@ template <class S> struct block_facts {
     row_keys row[S::R];
     work w;
     keys_at at;
-    static constexpr uint32_t SIZE = (16 * S::THREADS + 16 * S::GROUPS + 8 * S::R + 104 + 127) / 128 * 128;
+    static constexpr uint32_t SIZE = (16 * S::THREADS + 16 * S::GROUPS + 8 * S::R + 112 + 127) / 128 * 128;
 };
 
 /* By all threads; there for all after a barrier. */
@@ -160,7 +162,10 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
         facts.w = w;
         facts.at.k = k;
         facts.at.v = v;
-        facts.at.table = a.block_table + (size_t) w.seq * (size_t) a.table_stride;
+        facts.at.table = a.block_table + (size_t) (a.run_seq ? a.run_seq[w.seq] : w.seq) * (size_t) a.table_stride;
+        facts.at.taken = nullptr;
+        if (a.run_seq && a.run_block[w.seq] >= 0)
+            facts.at.taken = a.taken + (size_t) (a.run_block[w.seq] * a.cache.n_head_kv + w.kv_head) * (size_t) a.taken_words;
     }
     facts.all[r] = {{PI_MINUS_INF, PI_MINUS_INF}, {0, 0}};
     if (r < S::R) {

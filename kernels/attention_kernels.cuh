@@ -21,11 +21,15 @@
  * ORDER. A score is the sum of PARTS parts of D, each begun at 0, added in pairs: ((0 + 1) + (2 + 3)) + ... That is the same
  * however many warps have the parts. The maximum does not depend on an order; l is the product of P and ones, summed as O is.
  *
+ * SPARSE PREFILL. The tiles of a query block are those of the key blocks whose bits are set (key_blocks_kernels.cuh); a tile of
+ * rows is of one run. Splits and spans are at the same positions; those of which nothing is attended to are left out.
+ *
  * Heads of fewer values than D (80, 112) have zeros behind them. */
 #ifndef PI_ATTENTION_KERNELS_CUH
 #define PI_ATTENTION_KERNELS_CUH
 
 #include "attention_keys.cuh"
+#include "tail.cuh"
 
 /* A of the thread's rows and the warp's columns: hi, lo. */
 template <class S> struct queries {
@@ -228,9 +232,8 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
 }
 
 /* Block (tile of rows from the last one on, which see most keys; kv head; unit). */
-template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS) attention(attn_job j)
+template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
 {
-    PI_SMEM(shared);
     block_facts<S> &facts = *(block_facts<S> *) (shared + S::EXCHANGE);
     const work &w = facts.w;
     int32_t tile, last;
@@ -250,7 +253,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
         clear(acc);
         const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* of the split */
 #pragma unroll 1
-        for (; tile <= stop; tile++) {
+        for (; tile <= stop; tile = tile < last ? next_tile<S>(facts.at, tile) : last + 1) {
             const int32_t key0 = tile * S::TILE;
             const uint32_t here = keys.get(tile);
             const group_keys &of = facts.group[threadIdx.x / 32 / S::WARPS];
@@ -263,13 +266,20 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS
             weigh<S>(here, s, acc);
         }
         fold_split(acc, run);
-        if (tile <= last && tile % ((1 << SPAN_SHIFT) / S::TILE)) continue;
+        if (tile <= last && tile / ((1 << SPAN_SHIFT) / S::TILE) == stop / ((1 << SPAN_SHIFT) / S::TILE)) continue;
         put_span<S>(j, w, tile > last, run, facts.all[threadIdx.x]);
     }
 }
 
+template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS) attention(PI_CONSTANT attn_job j)
+{
+    PI_SMEM(shared);
+    attend<S>(j, shared);
+    if (j.tail.arrived) run_input_tail(j.tail, shared);
+}
+
 /* Folds the units of a row, UNIT_ROWS of attention(): block (tile, kv head, row), a thread a column. */
-static __global__ void combine(attn_job j)
+PI_FN void fold_units(const attn_job &j)
 {
     work w;
     int32_t row = (int32_t) blockIdx.z, d = (int32_t) threadIdx.x;
@@ -297,6 +307,13 @@ static __global__ void combine(attn_job j)
     }
     const float x = all_o * final_factor(j.a, head, all.x, all.y);
     out_of(j.a, token, head)[d] = j.a.gate ? x * gate_of(j.a, token, head, d) : x;
+}
+
+[[maybe_unused]] static __global__ void combine(PI_CONSTANT attn_job j)
+{
+    PI_SMEM(shared);
+    fold_units(j);
+    if (j.tail.arrived) run_input_tail(j.tail, shared);
 }
 
 #endif

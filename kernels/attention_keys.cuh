@@ -192,6 +192,22 @@ PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, i
     }
 }
 
+/* The tile behind tile i that is attended to: the next one; or, of sparse prefill, the first of the next key block whose bit is
+ * set, of which the rows' own is the last. */
+template <class S> PI_FN int32_t next_tile(const keys_at &at, int32_t i)
+{
+    constexpr int32_t EACH = PI__SPARSE_BLOCK / S::TILE;
+    i++;
+    if (!at.taken || i % EACH) return i;
+    int32_t block = i / EACH;
+    uint32_t bits = at.taken[block / 32] >> block % 32;
+    while (!(bits & 1)) {
+        block = bits ? block + 1 : (block | 31) + 1;
+        bits = bits ? bits >> 1 : at.taken[block / 32];
+    }
+    return block * EACH;
+}
+
 /* The tiles of a block, one after the other. */
 template <class S> struct tiles {
     const pi__k_attn &a;
@@ -217,7 +233,7 @@ template <class S> struct tiles {
         else if (i <= last) {
             if (key0 >= w.lo && key0 + S::TILE - 1 <= w.hi) copy_tile<S, true>(a, at, w, key0, block, ptx_shared(stage(n)));
             else copy_tile<S, false>(a, at, w, key0, block, ptx_shared(stage(n)));
-            find_blocks<S>(a, at, w, key0 + S::TILE, block);
+            if (i < last) find_blocks<S>(a, at, w, next_tile<S>(at, i) * S::TILE, block);
         }
         ptx_cp_async_commit();
         n++;
@@ -237,7 +253,7 @@ template <class S> struct tiles {
         ptx_cp_async_wait<0>();
         if (S::COMES == COPIED) make_f16<S>(a.cache, here);
         __syncthreads(); /* the tile is there, and what lay in the other stage has been read */
-        fetch(i + 1);
+        fetch(i < last ? next_tile<S>(at, i) : i + 1);
         if (S::COMES == COPIED) return ptx_shared(here);
         convert_tile<S>(a, at, w, i * S::TILE, here, shared);
         __syncthreads();

@@ -1,125 +1,353 @@
-/* Shared by products in FP4, fp4_kernels.cuh's and moe_fp4_kernels.cuh's: prepared rows, the sum of a chunk, tiles.
+/* Products of FP4 matrices by the block-scaled tensor cores of sm_120 and sm_121: what fp4_kernels.cuh and
+ * moe_fp4_kernels.cuh share.
  *
- *     prepared: [groups of 8 rows][chunks of 64 columns]{ [32 lanes] two words of B, [8 rows] word of 4 scales }
+ * WAYS    FP4_NV   NVFP4 times x in NVFP4                   k64, a scale (ue4m3) for 16 columns
+ *         FP4_MX   MXFP4 times x in MXFP4                   k64, a scale (a power of two) for 32
+ *         FP4_MX8  MXFP4 times x in MXFP8, e4m3             k32, the same scales
+ *
+ * STEPS. A chunk is 64 columns: two blocks of W as pack.h has it, of which the last chunk of MXFP4 may have one. The chunks
+ * are cut into 8 slices of nearly equal length, and a slice into steps of two chunks, the last of which may have one. What
+ * is not there of a step has zeros for x and, for W, the step's last block once more.
+ *
+ * ORDER. A slice is summed by one accumulator of the tensor core, in order, and the slices are added in order: the bits of a
+ * row do not depend on the rows beside it, nor on the shape of the tiles, nor on which block of threads has which slice.
+ *
+ *     prepared: [groups of 8 rows][steps][8 rows, first the even ones]{ words of B, scales, padding }
  *               [rows] factor
  *
- * The lanes 4 r .. 4 r + 3 hold row r of a group alone, so that a warp may as well take its 8 rows from 8 groups. W is
- * packed as pack.h says; a chunk is two of its blocks, the last one of MXFP4 may have only one. ORDER: the chunks are cut
- * into 8 slices, a slice is summed by one accumulator of the tensor core, in order, and the slices are added in order. */
+ * The tensor core does not care which column is where, as long as W and x agree and scales go along: a lane's words are
+ * those that cost least to get out of W's packed form. The places of rows, scales and padding are such that neither reads of
+ * words, nor those of the scales of four groups at once, meet in a bank of shared memory. A row is in one piece, which
+ * experts gather with a copy. */
 #ifndef PI_FP4_CUH
 #define PI_FP4_CUH
 
 #include "linear.cuh"
-#include "pipe.cuh"
 
-enum { FP4_CHUNK = 288 /* bytes of a chunk of 8 prepared rows */, FP4_WARPS = 8, FP4_GROUPS = 8, FP4_STAGE = 2, FP4_STAGES = 3 };
+enum { FP4_NV, FP4_MX, FP4_MX8 };
+enum { FP4_CODES = 1024 /* bytes of a tile's codes of a step */, FP4_WARPS = 8 /* that multiply */, FP4_THREADS = 32 * (FP4_WARPS + 1) };
 
-static inline size_t chunks_bytes(int64_t n_rows, int64_t n_in)
+/* What depends on the way. */
+template <int WAY> struct fp4_way {
+    static constexpr bool NV = WAY == FP4_NV, A8 = WAY == FP4_MX8;
+    static constexpr uint32_t SIDE = NV ? 32 : 16;                      /* bytes of a block's scales */
+    static constexpr uint32_t TILE = FP4_CODES + 4 * SIDE;              /* of a tile of W, a step */
+    static constexpr uint32_t WORDS = A8 ? 128 : 64, PIECE = WORDS + 16; /* of a row of x, a step */
+    static constexpr uint32_t GROUP = 8 * PIECE, GROUP_STRIDE = GROUP + 16; /* of 8 rows; the same in shared memory */
+};
+static __host__ __device__ __forceinline__ constexpr uint32_t fp4_piece(int way) { return way == FP4_MX8 ? 144 : 80; }
+
+/* Steps of so many chunks, in all slices before this one. */
+static __host__ __device__ __forceinline__ int32_t fp4_steps(int32_t n, int slice = SLICES)
 {
-    return (size_t) ((n_rows + 7) / 8) * (size_t) ((n_in + 63) / 64) * FP4_CHUNK;
+    int32_t steps = 0;
+    for (int k = 0; k < slice; k++) steps += (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2;
+    return steps;
+}
+static inline size_t fp4_rows_bytes(int way, int64_t n_rows, int64_t n_in)
+{
+    return (size_t) ((n_rows + 7) / 8 * 8) * (size_t) fp4_steps((int32_t) ((n_in + 63) / 64)) * fp4_piece(way);
+}
+static inline size_t fp4_factors_at(int way, int64_t n_rows, int64_t n_in)
+{
+    return (fp4_rows_bytes(way, n_rows, n_in) + 15) / 16 * 16;
 }
 
-/* The lane's words of A of a chunk and its word of scales; codes and scales are those of the chunk's first block, and
- * there may be no second. */
-template <int TYPE>
-PI_FN void load_chunk(const uint8_t *codes, const uint8_t *side, bool second, int lane, uint32_t (&a)[4], uint32_t &scales)
+/* Where row r of a group is in it, and where its scales are read. A piece has them several times, as many as fit behind its
+ * words, so that it can be copied to the place of any row. */
+PI_FN uint32_t fp4_place(uint32_t r) { return r / 2 + r % 2 * 4; }
+template <int WAY> PI_FN uint32_t fp4_row_at(uint32_t r) { return fp4_place(r) * fp4_way<WAY>::PIECE; }
+template <int WAY> PI_FN uint32_t fp4_scale_at(uint32_t r)
 {
-    int at = (lane & ~3) + 2 * (lane & 1), row = lane / 4 + 8 * (lane & 1);
-    uint32_t half = lane & 2 ? 0x7632 : 0x5410;
-    uint4 u = *(const uint4 *) (codes + at * 8), v = {0, 0, 0, 0};
-    if (second) v = *(const uint4 *) (codes + 256 + at * 8);
-    a[0] = __byte_perm(u.x, u.z, half), a[1] = __byte_perm(u.y, u.w, half);
-    a[2] = __byte_perm(v.x, v.z, half), a[3] = __byte_perm(v.y, v.w, half);
-    if (TYPE == PI__NVFP4) {
-        uint32_t s = ((const uint16_t *) side)[row] | (uint32_t) ((const uint16_t *) (side + 32))[row] << 16;
-        scales = s - ((s + 0x01010101) >> 7 & 0x01010101); /* 0x7f is 480 in files, which the instruction has not: 448 */
-    } else {
-        scales = min((uint32_t) side[row], 254u) | (second ? min((uint32_t) side[16 + row], 254u) << 8 : 0);
-    }
+    return fp4_row_at<WAY>(r) + fp4_way<WAY>::WORDS + (fp4_way<WAY>::A8 ? fp4_place(r) % 4 * 4 : r / 2 % 2 * 8);
 }
 
-template <int TYPE>
-PI_FN void add_chunk(float (&acc)[4], const uint32_t (&a)[4], uint32_t scales, const uint32_t (&b)[2], uint32_t b_scales)
-{
-    if (TYPE == PI__NVFP4) ptx_mma_mxf4nvf4<0, 0, 0, 0>(acc, a, b, scales, b_scales);
-    else ptx_mma_mxf4<0, 0, 0, 0>(acc, a, b, scales, b_scales);
-}
+/* ----------------------------------------------------------------------------------------------------------- fragments */
 
-/* The warp's slice of a tile's rows times n_group groups of x (at most NT). X gives, of group g and chunk c, the lane's
- * words of B and its word of scales: load(g, c, words, scales). */
-template <int TYPE, int NT, class X>
-PI_FN void fp4_add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, int n_group, float (&acc)[NT][4])
-{
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32, n_block = (int) shape.n_block, n = (n_block + 1) / 2;
-    for (int c = n * slice / SLICES; c < n * (slice + 1) / SLICES; c++) {
-        uint32_t a[4], scales;
-        load_chunk<TYPE>(tile + (size_t) c * 512, tile + shape.side_at + (size_t) c * 2 * shape.side_bytes,
-                         2 * c + 1 < n_block, lane, a, scales);
-#pragma unroll
-        for (int g = 0; g < NT; g++) {
-            if (g >= n_group) break;
-            uint32_t b[2], b_scales;
-            x.load(g, c, b, b_scales);
-            add_chunk<TYPE>(acc[g], a, scales, b, b_scales);
-        }
-    }
-}
+/* A tile's words of A of both chunks of a step (for MX8 as they are packed), and the lane's word of scales of both: thread
+ * 0 of the instruction's scales for one, 1 for the other. */
+template <int WAY> struct fp4_a {
+    uint32_t w[2][4];
+    uint32_t scale;
+};
+/* A group's words of B. */
+template <int WAY> struct fp4_b {
+    uint4 w[fp4_way<WAY>::A8 ? 2 : 1];
+};
+/* Scales of four groups, each by one thread of the instruction's scales: of the first and the second chunk. */
+struct fp4_scales {
+    uint32_t w[2];
+};
 
-/* A stage of tiles of 128 rows of W times 64 of x, two chunks:
+/* 0x7f is 480 in files of NVFP4, which the instruction has not: 448. */
+PI_FN uint32_t fp4_no_480(uint32_t s) { return s - ((s + 0x01010101) >> 7 & 0x01010101); }
+/* 255 is NaN for the instruction, in files it is the largest. */
+PI_FN uint32_t fp4_no_nan(uint32_t s) { return min(s, 254u); }
+
+/* Codes and scales of the four blocks of a step; n: of which so many are there (NVFP4: whole chunks).
  *
- *     [8 tiles]{ [4 blocks] codes, [4 blocks] scales } [8 groups][2 chunks] */
-static __host__ __device__ __forceinline__ uint32_t fp4_tile_bytes(const pi__cuda_shape &s)
+ * NVFP4: a register holds 8 columns of one group of 16, a lane of the packed form four of each of a block's two. Lanes 0 and
+ * 1 of a row take the first block, 2 and 3 the second, columns 0..7 or 8..15 of both its groups, out of two lanes' words;
+ * those of the second block read the two the other way round, so that they do not meet the others in a bank. The groups of a
+ * chunk are then in the order 0 2 1 3. */
+template <int WAY>
+PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uint32_t lane, fp4_a<WAY> &a, uint32_t n = 4)
 {
-    return 2 * FP4_STAGE * (256 + (uint32_t) s.side_bytes);
-}
-static __host__ __device__ __forceinline__ uint32_t fp4_stage_bytes(const pi__cuda_shape &s)
-{
-    return FP4_WARPS * fp4_tile_bytes(s) + FP4_GROUPS * FP4_STAGE * FP4_CHUNK;
-}
-
-/* Chunk c and the next to stage i: the warp's tile of W, where it has one, and its group of x. */
-template <class PIPE, class X>
-PI_FN void fp4_fill(const pi__cuda_shape &s, const uint8_t *tile, const X &x, const PIPE &q, int32_t i, int32_t c)
-{
-    uint32_t warp = threadIdx.x / 32, n = (uint32_t) min(2 * FP4_STAGE, (int32_t) s.n_block - 2 * c), chunks = (n + 1) / 2;
-    uint32_t side = (uint32_t) s.side_bytes, size = fp4_tile_bytes(s);
-    q.expect(i, (tile ? n * (256 + side) : 0) + x.bulk_bytes(chunks));
-    if (tile) {
-        q.copy(i, warp * size, tile + (size_t) c * 512, n * 256);
-        q.copy(i, warp * size + 2 * FP4_STAGE * 256, tile + s.side_at + (size_t) c * 2 * side, n * side);
-    }
-    x.fill(q, i, FP4_WARPS * size + warp * FP4_STAGE * FP4_CHUNK, c, chunks);
-}
-
-/* total = the warp's tile of W (NULL: it has none) times n_group groups of x; a warp has all slices, one after the other. X
- * knows how the warp's group gets to a stage: fill(q, i, to, c, n) copies n chunks from c on to offset `to` of stage i,
- * bulk_bytes(n) of them by copy() of the pipe. */
-template <int TYPE, class PIPE, class X>
-PI_FN void fp4_multiply_tile(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, unsigned char *raw, int n_group,
-                             float (&total)[FP4_GROUPS][4])
-{
-    int lane = (int) threadIdx.x % 32;
-    int32_t n_block = (int32_t) shape.n_block, n = (n_block + 1) / 2, end = slice_end(n, 0);
-    uint32_t side = (uint32_t) shape.side_bytes, size = fp4_tile_bytes(shape), own = threadIdx.x / 32 * size;
-    float acc[FP4_GROUPS][4] = {};
-    PIPE q(raw, fp4_stage_bytes(shape));
-    auto fill = [&](int32_t i, int32_t c) { fp4_fill(shape, tile, x, q, i, c); };
-    q.run(n, FP4_STAGE, fill, [&](const unsigned char *stage, int32_t c) {
-        for (int k = 0; k < FP4_STAGE && c + k < n && tile; k++) {
-            const unsigned char *w = stage + own, *chunk = stage + FP4_WARPS * size + k * FP4_CHUNK;
-            uint32_t a[4], scales;
-            load_chunk<TYPE>(w + k * 512, w + 2 * FP4_STAGE * 256 + k * 2 * side, 2 * (c + k) + 1 < n_block, lane, a, scales);
+    const uint32_t row = lane / 4 + 8 * (lane & 1), second = lane >> 1 & 1;
+    auto block = [n](uint32_t i) { return n == 4 ? i : min(i, n - 1); };
+    if (fp4_way<WAY>::NV) {
+        const unsigned char *p = codes + second * 256 + lane / 4 * 32 + (lane & 1) * 16;
+        const uint32_t low = second ? 0x1054 : 0x5410, high = second ? 0x3276 : 0x7632;
 #pragma unroll
-            for (int g = 0; g < FP4_GROUPS; g++, chunk += FP4_STAGE * FP4_CHUNK) {
-                if (g >= n_group) break;
-                uint2 b = ((const uint2 *) chunk)[lane];
-                add_chunk<TYPE>(acc[g], a, scales, {b.x, b.y}, ((const uint32_t *) (chunk + 256))[lane / 4]);
-            }
-            if (c + k + 1 < end) continue;
-            end_slice(acc, total);
-            end = slice_end(n, end);
+        for (int c = 0; c < 2; c++) {
+            const unsigned char *q = p + block(2 * (uint32_t) c) / 2 * 512;
+            uint2 u = *(const uint2 *) (q + 8 * second), v = *(const uint2 *) (q + 8 - 8 * second);
+            a.w[c][0] = ptx_permute(u.x, v.x, low), a.w[c][1] = ptx_permute(u.y, v.y, low);
+            a.w[c][2] = ptx_permute(u.x, v.x, high), a.w[c][3] = ptx_permute(u.y, v.y, high);
         }
-    });
+        const unsigned char *s = side + block(2 * second) / 2 * 64 + row * 2; /* of chunk `second` */
+        a.scale = fp4_no_480(ptx_permute(*(const uint16_t *) s, *(const uint16_t *) (s + 32), 0x5140));
+        return;
+    }
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        const uint32_t first = 2 * (uint32_t) c;
+        uint2 u = *(const uint2 *) (codes + block(first) * 256 + lane * 8);
+        uint2 v = *(const uint2 *) (codes + block(first + 1) * 256 + lane * 8);
+        a.w[c][0] = u.x, a.w[c][1] = u.y, a.w[c][2] = v.x, a.w[c][3] = v.y;
+    }
+    auto scale = [&](uint32_t i) { return fp4_no_nan(side[block(i) * 16 + row]); };
+    if (fp4_way<WAY>::A8) a.scale = scale(0) | scale(1) << 8 | scale(2) << 16 | scale(3) << 24;
+    else a.scale = scale(2 * second) | scale(2 * second + 1) << 8;
+}
+
+template <int WAY> PI_FN void fp4_load_b(const unsigned char *group, uint32_t lane, fp4_b<WAY> &b)
+{
+    const uint4 *p = (const uint4 *) (group + fp4_row_at<WAY>(lane / 4)) + lane % 4;
+    b.w[0] = p[0];
+    if constexpr (fp4_way<WAY>::A8) b.w[1] = p[4];
+}
+
+/* N groups, 4 or 1. */
+template <int WAY, int N> PI_FN fp4_scales fp4_load_scales(const unsigned char *groups, uint32_t lane, uint32_t stride)
+{
+    const unsigned char *p = groups + (N == 4 ? lane % 4 * stride : 0) + fp4_scale_at<WAY>(lane / 4);
+    if (fp4_way<WAY>::A8) return {{*(const uint32_t *) p, 0}};
+    uint2 u = *(const uint2 *) p;
+    return {{u.x, u.y}};
+}
+
+/* Four codes of e2m1, in 16 bits, as bytes: bits 5..2 of each. */
+PI_FN uint32_t fp4_bytes(uint32_t codes, uint32_t bytes /* which two, 0x1100 or 0x3322 */)
+{
+    uint32_t w = ptx_permute(codes, 0, bytes);
+    return ptx_and_or(w >> 2, 0x3c003c00, w << 2 & 0x003c003c);
+}
+
+/* acc += a chunk of a tile times that of group K of four. */
+template <int WAY, int CHUNK, int K>
+PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scales &s, float (&acc)[4])
+{
+    if constexpr (WAY == FP4_NV) {
+        const uint32_t w[2] = {CHUNK ? b.w[0].z : b.w[0].x, CHUNK ? b.w[0].w : b.w[0].y};
+        ptx_mma_mxf4nvf4<0, CHUNK, 0, K>(acc, a.w[CHUNK], w, a.scale, s.w[CHUNK]);
+    } else if constexpr (WAY == FP4_MX) {
+        const uint32_t w[2] = {CHUNK ? b.w[0].z : b.w[0].x, CHUNK ? b.w[0].w : b.w[0].y};
+        ptx_mma_mxf4<0, CHUNK, 0, K>(acc, a.w[CHUNK], w, a.scale, s.w[CHUNK]);
+    }
+}
+
+/* acc[tile][group] += a step of RT tiles times N groups, 4 or 1. */
+template <int WAY, int RT, int N, int RG>
+PI_FN void fp4_multiply_step(const fp4_a<WAY> (&a)[RT], const fp4_b<WAY> (&b)[N], const fp4_scales &s, int first,
+                             float (&acc)[RT][RG][4])
+{
+#pragma unroll
+    for (int r = 0; r < RT; r++) {
+        fp4_multiply<WAY, 0, 0>(a[r], b[0], s, acc[r][first]);
+        if constexpr (N == 4) {
+            fp4_multiply<WAY, 0, 1>(a[r], b[1], s, acc[r][first + 1]);
+            fp4_multiply<WAY, 0, 2>(a[r], b[2], s, acc[r][first + 2]);
+            fp4_multiply<WAY, 0, 3>(a[r], b[3], s, acc[r][first + 3]);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < RT; r++) {
+        fp4_multiply<WAY, 1, 0>(a[r], b[0], s, acc[r][first]);
+        if constexpr (N == 4) {
+            fp4_multiply<WAY, 1, 1>(a[r], b[1], s, acc[r][first + 1]);
+            fp4_multiply<WAY, 1, 2>(a[r], b[2], s, acc[r][first + 2]);
+            fp4_multiply<WAY, 1, 3>(a[r], b[3], s, acc[r][first + 3]);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- the ring */
+
+/* Stages of shared memory between the warp that fills them by bulk copies and the warps that multiply, who tell each other
+ * by two mbarriers a stage: full, which counts bytes, and empty, which counts the warps that are done with it. Nobody waits
+ * for the whole block. */
+template <int STAGES> struct fp4_ring {
+    static constexpr uint32_t HEAD = 128;
+    static_assert(STAGES * 16 <= (int) HEAD, "mbarriers before the stages");
+    unsigned char *raw;
+    uint32_t size;            /* of a stage */
+    int32_t now = 0;          /* stage in turn */
+    uint32_t round = 0;       /* how often all have been */
+
+    __device__ __forceinline__ fp4_ring(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
+    static constexpr size_t bytes(size_t stage) { return HEAD + STAGES * stage; }
+    __device__ __forceinline__ uint32_t full() const { return ptx_shared(raw) + 8 * (uint32_t) now; }
+    __device__ __forceinline__ uint32_t empty() const { return full() + 8 * STAGES; }
+    __device__ __forceinline__ uint32_t address() const { return ptx_shared(raw) + HEAD + (uint32_t) now * size; }
+    __device__ __forceinline__ const unsigned char *stage() const { return raw + HEAD + (uint32_t) now * size; }
+    /* By all threads of the block, once. */
+    __device__ __forceinline__ void open() const
+    {
+        if (threadIdx.x == 0) {
+            for (uint32_t i = 0; i < STAGES; i++) {
+                ptx_mbarrier_init(ptx_shared(raw) + 8 * i, 1);
+                ptx_mbarrier_init(ptx_shared(raw) + 8 * (STAGES + i), FP4_WARPS);
+            }
+            ptx_fence_async();
+        }
+        __syncthreads();
+    }
+    __device__ __forceinline__ void next()
+    {
+        if (++now == STAGES) now = 0, round++;
+    }
+    __device__ __forceinline__ void wait_full() const { ptx_mbarrier_wait(full(), round & 1); }
+    __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(), ~round & 1); } /* at first it is */
+    /* The warp has read what it wants of the stage. */
+    __device__ __forceinline__ void release() const
+    {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx_mbarrier_arrive(empty());
+    }
+};
+
+/* What a block of threads multiplies: TILES tiles of 16 rows of W times GROUPS groups of 8 rows of x, WT warps side by side
+ * along the tiles; and a stage of it:
+ *
+ *     [tiles]{ [4 blocks] codes, [4 blocks] scales } [groups][8 rows] pieces */
+template <int WAY_, int TILES_, int GROUPS_, int WT> struct fp4_shape {
+    static constexpr int WAY = WAY_;
+    using W = fp4_way<WAY>;
+    static constexpr int TILES = TILES_, GROUPS = GROUPS_, WG = FP4_WARPS / WT, RT = TILES / WT, RG = GROUPS / WG;
+    static constexpr uint32_t X_AT = TILES * W::TILE, STAGE = X_AT + GROUPS * W::GROUP_STRIDE;
+    static constexpr uint32_t BYTES = TILES * W::TILE + GROUPS * W::GROUP; /* that a stage gets */
+    static constexpr int FIT = (int) (((99 << 10) - 128) / STAGE), STAGES = FIT < 8 ? FIT : 8;
+    static_assert(STAGES >= 2 && RT * WT == TILES && RG * WG == GROUPS && (RG % 4 == 0 || RG == 1), "it can be shared");
+    using ring = fp4_ring<STAGES>;
+    static constexpr size_t SHARED = ring::bytes(STAGE);
+    static constexpr int N = RG < 4 ? RG : 4, PARTS = RG / N; /* groups whose words a warp holds at once */
+
+    /* The warp's first tile and group of the block's. */
+    __device__ __forceinline__ static int tile() { return (int) threadIdx.x / 32 / WG * RT; }
+    __device__ __forceinline__ static int group() { return (int) threadIdx.x / 32 % WG * RG; }
+};
+
+/* Tiles of W that go to the stages, by the warp that fills: lanes below TILES copy a tile's codes, as many behind them its
+ * scales. */
+template <class S> struct fp4_source {
+    using W = typename S::W;
+    const uint8_t *from; /* the lane's, of chunk 0 */
+    uint32_t to, block;  /* in a stage; bytes of a block, 0: the lane has none */
+
+    __device__ __forceinline__ fp4_source(const pi__cuda_shape &s, const uint8_t *data, int32_t tile, int32_t last)
+    {
+        uint32_t lane = threadIdx.x % 32, i = lane % S::TILES;
+        from = data + (size_t) min(tile + (int32_t) i, last) * s.tile_bytes + (lane < S::TILES ? 0 : s.side_at);
+        to = i * W::TILE + (lane < S::TILES ? 0 : FP4_CODES);
+        block = lane < S::TILES ? 256 : lane < 2 * S::TILES ? W::SIDE : 0;
+    }
+    /* n (up to 4) blocks from chunk c on, and for those that are not there the last, of NVFP4 the last two. */
+    __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t c, int32_t n) const
+    {
+        if (!block) return;
+        const uint8_t *p = from + (size_t) c * 2 * block;
+        ptx_bulk_copy(stage + to, p, (uint32_t) n * block, full);
+        for (int32_t i = n; i < 4; i++)
+            ptx_bulk_copy(stage + to + (uint32_t) i * block, p + (uint32_t) (W::NV ? i % 2 : n - 1) * block, block, full);
+    }
+};
+
+/* Fills stages with slices [k0, k1) of W's n_block blocks and x, by the warp that does that. X: fill(stage, full, step). */
+template <class S, class RING, class X>
+PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n_block, int k0, int k1)
+{
+    int32_t n = (n_block + 1) / 2, step = fp4_steps(n, k0);
+    for (int k = k0; k < k1; k++) {
+        int32_t end = n * (k + 1) / SLICES;
+        for (int32_t c = n * k / SLICES; c < end; c += 2, step++, ring.next()) {
+            ring.wait_empty();
+            if (threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(ring.full(), S::BYTES);
+            w.fill(ring.address(), ring.full(), c, min(min(4, 2 * (end - c)), n_block - 2 * c));
+            x.fill(ring.address(), ring.full(), step);
+        }
+    }
+}
+
+/* Multiplies slices [k0, k1), by one of the other warps; end(slice, acc) takes each slice's sums. The words of the next step
+ * come from shared memory while those of this one are multiplied. */
+template <int WAY, class S, class RING, class END>
+PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &end)
+{
+    using W = typename S::W;
+    constexpr int RT = S::RT, RG = S::RG, N = S::N;
+    const uint32_t lane = threadIdx.x % 32, w_at = (uint32_t) S::tile() * W::TILE,
+                   x_at = S::X_AT + (uint32_t) S::group() * W::GROUP_STRIDE;
+    int32_t n = (n_block + 1) / 2, left = fp4_steps(n, k1) - fp4_steps(n, k0);
+    fp4_a<WAY> a[RT], next_a[RT];
+    fp4_b<WAY> b[S::PARTS][N] = {};
+    fp4_scales s[S::PARTS] = {};
+    auto load_a = [&](fp4_a<WAY>(&to)[RT]) {
+        const unsigned char *p = ring.stage() + w_at;
+#pragma unroll
+        for (int r = 0; r < RT; r++) fp4_load_a<WAY>(p + r * W::TILE, p + r * W::TILE + FP4_CODES, lane, to[r]);
+    };
+    auto load_b = [&](int part) {
+        const unsigned char *p = ring.stage() + x_at + (uint32_t) (part * N) * W::GROUP_STRIDE;
+#pragma unroll
+        for (int g = 0; g < N; g++) fp4_load_b<WAY>(p + g * W::GROUP_STRIDE, lane, b[part][g]);
+        s[part] = fp4_load_scales<WAY, N>(p, lane, W::GROUP_STRIDE);
+    };
+    if (left) {
+        ring.wait_full();
+        load_a(a);
+        load_b(0);
+    }
+    for (int k = k0; k < k1; k++) {
+        float acc[RT][RG][4] = {};
+        for (int32_t i = (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2; i; i--) {
+#pragma unroll
+            for (int part = 1; part < S::PARTS; part++) load_b(part);
+            ring.release();
+            ring.next();
+            if (S::PARTS > 1) fp4_multiply_step<WAY, RT, N, RG>(a, b[0], s[0], 0, acc);
+            fp4_b<WAY> now[N];
+            fp4_scales now_s = s[S::PARTS - 1];
+#pragma unroll
+            for (int g = 0; g < N; g++) now[g] = b[S::PARTS - 1][g];
+            if (--left) {
+                ring.wait_full();
+                load_a(next_a);
+                load_b(0);
+            }
+            fp4_multiply_step<WAY, RT, N, RG>(a, now, now_s, (S::PARTS - 1) * N, acc);
+#pragma unroll
+            for (int r = 0; r < RT; r++) a[r] = next_a[r];
+        }
+        end(k, acc);
+    }
+}
+
+/* total += acc, tile by tile. */
+template <int RT, int RG> PI_FN void fp4_add(float (&total)[RT][RG][4], const float (&acc)[RT][RG][4])
+{
+#pragma unroll
+    for (int i = 0; i < RT * RG * 4; i++) total[i / 4 / RG][i / 4 % RG][i % 4] += acc[i / 4 / RG][i / 4 % RG][i % 4];
 }
 
 #endif

@@ -1,52 +1,20 @@
-/* FP4 matrices times x rounded to the same FP4 format, with the block-scaled tensor cores of sm_120 and sm_121: several
- * times the speed of linear_kernels.cuh's exact products, for a rounding of x to about 3 bits (option fp4-mma).
+/* FP4 matrices times x rounded to FP4 too (W4A4), or to FP8 (W4A8), by block-scaled tensor cores (option fp4-mode). Layouts
+ * and ORDER as fp4.cuh says, rounding as fp4_quant.cuh does: what a row becomes depends on that row alone.
  *
- * NVFP4: e2m1 codes, a ue4m3 scale for 16 of them, a float for the row of x: its largest value over 4 * 448. A group's
- * largest value becomes 6 or 4, whichever gives the smaller squared error: between 4 and 6 e2m1 has nothing, and a group
- * with much just below its largest value does better with that at 4. MXFP4: e2m1 codes, a power of two for 32 of them, the
- * smallest without clipping. What a row becomes depends on that row alone.
- *
- * Layouts and ORDER: as fp4.cuh says; few_rows has a warp for a slice, many_rows one for all, as in gemm_kernels.cuh.
- * */
+ * Few rows of x (fp4_few, up to 32): a block of threads makes 16 rows of W, a warp a slice, each from global memory, a step
+ * ahead. Many rows (fp4_tiles): a block makes up to 128 rows of W times up to 128 of x. One warp brings what the 8 others
+ * multiply (fp4_ring). Where tiles are few the slices of each go to 8 blocks, which leave their sums for fp4_fold. */
 #ifndef PI_FP4_KERNELS_CUH
 #define PI_FP4_KERNELS_CUH
 
-#include "fp4.cuh"
+#include "fp4_quant.cuh"
 #include "input.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
 
-/* Nearest e2m1 (0 0.5 1 1.5 2 3 4 6), ties to the even code. */
-PI_FN uint32_t e2m1_of(float v)
-{
-    float a = fabsf(v);
-    uint32_t c = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-    return c | (__float_as_uint(v) >> 28 & 8);
-}
-
-/* Nearest ue4m3 of a value that is not negative, at most 448. */
-PI_FN uint32_t ue4m3_of(float v)
-{
-    uint32_t u = __float_as_uint(v);
-    if (v < 0.015625f) return (uint32_t) __float2int_rn(v * 512.0f); /* 8 is the smallest with an exponent */
-    u = (u + 0x7ffff + (u >> 20 & 1)) >> 20;
-    return min(u - (120u << 3), 0x7eu);
-}
-PI_FN float ue4m3_value(uint32_t u)
-{
-    return u < 8 ? (float) u * 0.001953125f : __uint_as_float((u + (120u << 3)) << 20);
-}
-
-PI_FN float e2m1_value(uint32_t c)
-{
-    uint32_t e = c >> 1 & 3, m = c & 1; /* the smallest is half of 1, as if e were 0 and m were not there */
-    return e ? __uint_as_float((e + 126) << 23 | m << 22) : 0.5f * (float) m;
-}
-
-/* Largest of a group of N neighbouring lanes, and sum, the same in each. */
+/* Largest of a group of N neighbouring lanes, and sum of 16, the same in each. */
 template <int N> PI_FN float group_max(float v)
 {
-    v = fabsf(v);
     for (int o = N / 2; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
     return v;
 }
@@ -55,81 +23,107 @@ PI_FN float group_sum(float v)
     for (int o = 8; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
     return v;
 }
-
-/* A scale: what values are multiplied with, and the squared error of their group. */
-PI_FN float scale_error(float v, uint32_t u, float &inverse)
+/* Bits of the lanes whose numbers differ in the bits of a mask, put together. */
+PI_FN uint32_t lanes_or(uint32_t v, int mask)
 {
-    float scale = ue4m3_value(u);
-    inverse = u ? 1.0f / scale : 0.0f;
-    float d = fabsf(v) - e2m1_value(e2m1_of(fabsf(v) * inverse)) * scale;
-    return group_sum(d * d);
+    for (int o = 16; o; o >>= 1)
+        if (mask & o) v |= __shfl_xor_sync(PI_FULL, v, o);
+    return v;
 }
 
-/* The scale byte of the lane's group, and what its values are multiplied with. v is in units of the row's factor. */
-template <int TYPE> PI_FN uint32_t scale_of(float v, float &inverse)
+/* The lane's code, and the scale of its group: a float of NVFP4, a byte of the others. */
+template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
 {
-    if (TYPE == PI__NVFP4) {
-        float most = group_max<16>(v), other;
-        uint32_t u = ue4m3_of(most / 6.0f), u4 = ue4m3_of(most / 4.0f);
-        bool four = scale_error(v, u4, other) < scale_error(v, u, inverse);
-        inverse = four ? other : inverse;
-        return four ? u4 : u;
+    if (fp4_way<WAY>::NV) {
+        float most = group_max<16>(size_of(v)), s6 = nv_scale(most, 6.0f), s4 = nv_scale(most, 4.0f);
+        float i6 = nv_inverse(s6), i4 = nv_inverse(s4);
+        bool four = nv_is_four(group_sum(nv_error(v, i4)), s4, group_sum(nv_error(v, i6)), i6);
+        scale = four ? s4 : s6;
+        return e2m1_of(v * (four ? i4 : i6));
     }
-    uint32_t bits = __float_as_uint(group_max<32>(v)), e = bits >> 23; /* up to 1.5 * 2^n is 6 * 2^(n - 2) */
-    e += (bits & 0x7fffff) > 0x400000 ? 1 : 0;
-    e = e > 2 ? e - 2 : 0;
-    inverse = e ? __uint_as_float((254 - e) << 23) : 0.0f;
-    return e;
+    float inverse;
+    scale = (float) mx_scale<fp4_way<WAY>::A8>(group_max<32>(size_of(v)), inverse);
+    return fp4_way<WAY>::A8 ? e4m3_of(v * inverse) : e2m1_of(v * inverse);
 }
 
-/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
-                                                                           uint8_t *chunks, float *factors)
+/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. Shared memory: a float a warp, and of
+ * NVFP4 each group's scale. */
+template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
+                                                                          uint8_t *prepared, float *factors)
 {
     PI_SMEM(raw);
-    int64_t row = blockIdx.x, n_chunk = (n_in + 63) / 64;
-    bool there = row < n_rows;
-    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    input_row x = open_row(in, row, n_in, there, (float *) raw);
-    float most = 0;
-    bool bad = false; /* infinite or NaN: so is every result */
-    for (int64_t i = threadIdx.x; i < n_in && there; i += THREADS) {
-        float v = fabsf(x.at(i));
-        most = fmaxf(most, v);
-        bad |= !(v <= 3.4e38f);
+    const int64_t row = blockIdx.x;
+    const bool there = row < n_rows;
+    const int32_t n_chunk = (int32_t) ((n_in + 63) / 64), n_step = fp4_steps(n_chunk);
+    const uint32_t r = (uint32_t) row % 8, thread = threadIdx.x, lane = thread % 32, column = thread % 64;
+    float *sums = (float *) raw, *scales = sums + THREADS / 32, most = 0;
+    const input_row x = open_row(in, row, n_in, there, sums);
+    uint8_t *group = prepared + (size_t) (row / 8) * (size_t) n_step * fp4_way<WAY>::GROUP;
+    /* 128 threads have a step; steps of a slice begin with its first chunk. */
+    int32_t slice = 0, first = 0, chunk = 0, end = n_chunk / SLICES;
+    for (int32_t s = (int32_t) thread / 128; s < (n_step + 1) / 2 * 2; s += 2) {
+        const uint32_t c = thread / 64 % 2;
+        while (slice < SLICES - 1 && s >= first + (end - chunk + 1) / 2) {
+            first += (end - chunk + 1) / 2, chunk = end, slice++;
+            end = n_chunk * (slice + 1) / SLICES;
+        }
+        const int32_t at = chunk + 2 * (s - first) + (int32_t) c;
+        const int64_t i = (int64_t) at * 64 + column;
+        float scale, v = there && at < end && i < n_in ? x.at(i) : 0.0f;
+        const fp4_spot to = fp4_spot_of<WAY>(c, column);
+        uint32_t word = fp4_round<WAY>(v, scale) << to.shift;
+        word = lanes_or(word, fp4_way<WAY>::A8 ? 3 : fp4_way<WAY>::NV ? 7 : 19);
+        if (s >= n_step) continue;
+        uint8_t *piece = group + (size_t) s * fp4_way<WAY>::GROUP + fp4_row_at<WAY>(r);
+        if (!(fp4_way<WAY>::A8 ? lane & 3 : fp4_way<WAY>::NV ? lane & 7 : lane & 19))
+            ((uint32_t *) piece)[to.word] = word;
+        if (fp4_way<WAY>::NV) most = fmaxf(most, scale);
+        if (fp4_way<WAY>::NV && lane % 16 == 0) scales[(s * 2 + (int32_t) c) * 4 + (int32_t) column / 16] = scale;
+        if (!fp4_way<WAY>::NV && lane == 0) fp4_put_scale<WAY>(piece, c, column, (uint32_t) scale);
     }
-    float *worst = (float *) raw + THREADS / 32;
-    most = warp_max(bad ? INFINITY : most);
-    if (lane == 0) worst[warp] = most;
+    if (!fp4_way<WAY>::NV) {
+        if (thread == 0) factors[row] = 1.0f;
+        return;
+    }
+    most = warp_max(most);
+    __syncthreads(); /* all have read what open_row left */
+    if (lane == 0) sums[thread / 32] = most;
     __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, worst[i]);
-    bad = most > 3.4e38f;
-    float factor = TYPE == PI__NVFP4 ? most / 1792.0f : 1.0f;
-    if (threadIdx.x == 0) factors[row] = bad ? __uint_as_float(0x7fc00000) : factor;
-    for (int64_t i = threadIdx.x; i < n_chunk * 64; i += THREADS) {
-        float inverse, v = there && i < n_in && !bad && factor > 0 ? x.at(i) / factor : 0.0f;
-        uint32_t scale = scale_of<TYPE>(v, inverse), word = e2m1_of(v * inverse) << 4 * (lane % 8);
-        for (int o = 4; o; o >>= 1) word |= __shfl_xor_sync(PI_FULL, word, o);
-        uint8_t *chunk = chunks + (size_t) (row / 8 * n_chunk + i / 64) * FP4_CHUNK;
-        int r = (int) (row % 8), half = (int) (i / 32 % 2);
-        if (lane % 8 == 0) ((uint32_t *) chunk)[(r * 4 + lane / 8) * 2 + half] = word;
-        uint8_t *s = chunk + 256 + r * 4;
-        if (TYPE == PI__NVFP4 && lane % 16 == 0) s[half * 2 + lane / 16] = (uint8_t) scale;
-        if (TYPE == PI__MXFP4 && lane == 0) s[half] = (uint8_t) scale;
-        if (TYPE == PI__MXFP4 && lane == 1) s[2 + half] = 0;
+    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, sums[i]);
+    const float factor = nv_factor(most), by = nv_by(factor);
+    if (thread == 0) factors[row] = factor;
+    for (int32_t i = (int32_t) thread; i < n_step * 8; i += THREADS) {
+        const uint32_t c = (uint32_t) i / 4 % 2, q = (uint32_t) i % 4;
+        uint8_t *piece = group + (size_t) (i / 8) * fp4_way<WAY>::GROUP + fp4_row_at<WAY>(r);
+        fp4_put_scale<WAY>(piece, c, q * 16, nv_byte(scales[i], by));
     }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the product */
 
-struct fp4_product {
-    pi__k_matrix w;
-    const uint8_t *chunks; /* of x */
-    const float *factors;
-    float *y;
-    int64_t ldy;
-    int32_t n_rows;        /* of x */
+/* Matrices of one type with the same x: one launch. */
+struct fp4_products {
+    pi__cuda_shape shape;  /* what they have in common: all but mat_bytes */
+    const uint8_t *x;      /* prepared rows */
+    const float *factors;  /* of them */
+    float *sums;           /* of slices, for fp4_fold; NULL: a block has all slices */
+    int32_t n_rows, n_step;
+    int32_t n;             /* matrices */
+    struct {
+        const uint8_t *data;
+        const float *scale;
+        float *y;
+        int64_t ldy, n_out;
+        uint32_t first;    /* block of threads that makes its first rows; of fp4_tiles in y */
+    } w[PI__K_MOST_LINEAR];
 };
+
+PI_FN int fp4_which(const fp4_products &p, uint32_t block)
+{
+    int i = 0;
+    while (i + 1 < p.n && block >= p.w[i + 1].first) i++;
+    return i;
+}
 
 /* Epilogue: the factors of a row's sum. */
 struct fp4_result {
@@ -138,61 +132,153 @@ struct fp4_result {
     __device__ __forceinline__ float operator()(int row, float sum) const { return whole(row, sum * factors[row]); }
 };
 
-/* Rows of x as they lie, for few_rows. */
-struct chunk_rows {
-    const uint8_t *chunks;
-    int n_chunk, n_rows;
+/* A step's words, from global memory. */
+template <int WAY, int NT> struct fp4_words {
+    fp4_a<WAY> a;
+    fp4_b<WAY> b[NT];
+    fp4_scales s[NT];
+};
 
-    __device__ __forceinline__ void load(int g, int c, uint32_t (&b)[2], uint32_t &scales) const
+/* Where a warp reads what it multiplies: a tile of W, and of x groups, the lane's rows of which are at x. */
+template <int WAY, int NT> struct fp4_reader {
+    const uint8_t *codes, *side, *x[NT];
+    int32_t n_block;
+
+    __device__ __forceinline__ void load(int32_t chunk, int32_t end, int32_t step, fp4_words<WAY, NT> &w) const
     {
-        const uint8_t *chunk = chunks + ((size_t) g * (size_t) n_chunk + (size_t) c) * FP4_CHUNK;
-        int lane = (int) threadIdx.x % 32;
-        b[0] = b[1] = scales = 0;
-        if (8 * g + lane / 4 >= n_rows) return;
-        uint2 words = ((const uint2 *) chunk)[lane];
-        b[0] = words.x, b[1] = words.y;
-        scales = ((const uint32_t *) (chunk + 256))[lane / 4];
+        const uint32_t lane = threadIdx.x % 32, n = (uint32_t) min(min(4, 2 * (end - chunk)), n_block - 2 * chunk);
+        fp4_load_a<WAY>(codes + (size_t) chunk * 512, side + (size_t) chunk * 2 * fp4_way<WAY>::SIDE, lane, w.a, n);
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            const uint8_t *group = x[g] + (size_t) step * fp4_way<WAY>::GROUP;
+            fp4_load_b<WAY>(group, lane, w.b[g]);
+            w.s[g] = fp4_load_scales<WAY, 1>(group, lane, 0);
+        }
     }
 };
 
-/* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few_rows(fp4_product p)
+/* The warp's slice, a step read ahead of the one that is multiplied. */
+template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, float (&acc)[NT][4])
 {
-    if (!ptx_has_fp4()) return;
-    PI_SMEM(raw);
-    const chunk_rows x = {p.chunks, (int) (p.w.shape.n_block + 1) / 2, p.n_rows};
-    float acc[NT][4] = {};
-    fp4_add_slice<TYPE>(p.w.shape, p.w.data + blockIdx.x * p.w.shape.tile_bytes, x, (p.n_rows + 7) / 8, acc);
-    put_sums(acc, (float *) raw, fp4_result {p.factors, times(p.w.scale)}, p.y + (size_t) blockIdx.x * 16, p.ldy, p.n_rows,
-             p.w.n_out - (int64_t) blockIdx.x * 16);
+    const int32_t n = (in.n_block + 1) / 2, slice = (int32_t) threadIdx.x / 32, end = n * (slice + 1) / SLICES;
+    int32_t step = fp4_steps(n, slice), chunk = n * slice / SLICES;
+    fp4_words<WAY, NT> now, next;
+    if (chunk < end) in.load(chunk, end, step, now);
+    for (; chunk < end; chunk += 2, step++, now = next) {
+        if (chunk + 2 < end) in.load(chunk + 2, end, step + 1, next);
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            fp4_multiply<WAY, 0, 0>(now.a, now.b[g], now.s[g], acc[g]);
+            fp4_multiply<WAY, 1, 0>(now.a, now.b[g], now.s[g], acc[g]);
+        }
+    }
 }
 
-/* A group of 8 rows of x as they lie, for many_rows. */
-struct chunk_group {
-    const uint8_t *chunks; /* NULL: it is not there */
-
-    __device__ __forceinline__ uint32_t bulk_bytes(uint32_t n) const { return chunks ? n * FP4_CHUNK : 0; }
-    __device__ __forceinline__ void fill(const pipe<FP4_STAGES> &q, int32_t i, uint32_t to, int32_t c, uint32_t n) const
-    {
-        if (chunks) q.copy(i, to, chunks + (size_t) c * FP4_CHUNK, n * FP4_CHUNK);
-    }
-};
-
-/* A block of threads: 128 rows of W times 64 of x; a warp 16 of them times all. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) fp4_many_rows(fp4_product p)
+/* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
+template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(fp4_products p)
 {
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
-    const pi__cuda_shape &s = p.w.shape;
-    uint32_t warp = threadIdx.x / 32;
-    int64_t row = ((int64_t) blockIdx.y * FP4_WARPS + warp) * 16, first = (int64_t) blockIdx.x * FP4_GROUPS * 8;
-    size_t group = (size_t) blockIdx.x * FP4_GROUPS + warp, n_chunk = (size_t) (s.n_block + 1) / 2;
-    const uint8_t *tile = row < p.w.n_out ? p.w.data + (size_t) (row / 16) * s.tile_bytes : nullptr;
-    const chunk_group x = {group * 8 < (size_t) p.n_rows ? p.chunks + group * n_chunk * FP4_CHUNK : nullptr};
-    int32_t n = (int32_t) (p.n_rows - first);
-    float total[FP4_GROUPS][4] = {};
-    fp4_multiply_tile<TYPE, pipe<FP4_STAGES>>(s, tile, x, raw, (min(FP4_GROUPS * 8, n) + 7) / 8, total);
-    put_totals(total, fp4_result {p.factors + first, times(p.w.scale)}, p.y + first * p.ldy + row, p.ldy, n, p.w.n_out - row);
+    const auto &w = p.w[fp4_which(p, blockIdx.x)];
+    const uint32_t tile = blockIdx.x - w.first;
+    const uint8_t *codes = w.data + tile * p.shape.tile_bytes;
+    fp4_reader<WAY, NT> in = {codes, codes + p.shape.side_at, {}, (int32_t) p.shape.n_block};
+#pragma unroll
+    for (int g = 0; g < NT; g++)
+        in.x[g] = p.x + (size_t) min(g, (p.n_rows - 1) / 8) * (size_t) p.n_step * fp4_way<WAY>::GROUP;
+    float acc[NT][4] = {};
+    fp4_slice<WAY, NT>(in, acc);
+    put_sums(acc, (float *) raw, fp4_result {p.factors, times(w.scale)}, w.y + (size_t) tile * 16, w.ldy, p.n_rows,
+             w.n_out - (int64_t) tile * 16);
+}
+
+/* Groups of x that go to the stages, by the last lanes of the warp that fills. */
+template <class S> struct fp4_group_source {
+    using W = typename S::W;
+    const uint8_t *from; /* the lane's, NULL: it has none */
+    uint32_t to;
+
+    __device__ __forceinline__ fp4_group_source(const uint8_t *x, int32_t n_step, int32_t group, int32_t last)
+    {
+        static_assert(2 * S::TILES + S::GROUPS <= 32, "a lane for each");
+        int32_t i = (int32_t) (threadIdx.x % 32) - 2 * S::TILES;
+        from = i < 0 || i >= S::GROUPS ? nullptr : x + (size_t) min(group + i, last) * (size_t) n_step * W::GROUP;
+        to = S::X_AT + (uint32_t) i * W::GROUP_STRIDE;
+    }
+    __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t step) const
+    {
+        if (from) ptx_bulk_copy(stage + to, from + (size_t) step * W::GROUP, W::GROUP, full);
+    }
+};
+
+/* Where a block of threads is in the results. */
+struct fp4_where {
+    int which;            /* matrix */
+    int32_t tile, group;  /* first ones */
+};
+template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
+{
+    const int which = fp4_which(p, blockIdx.y);
+    return {which, (int32_t) (blockIdx.y - p.w[which].first) * S::TILES, (int32_t) blockIdx.x * S::GROUPS};
+}
+
+/* The warp's totals to y. */
+template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at, const float (&total)[S::RT][S::RG][4])
+{
+    const auto &w = p.w[at.which];
+    const int64_t first = (int64_t) (at.group + S::group()) * 8;
+#pragma unroll
+    for (int r = 0; r < S::RT; r++) {
+        const int64_t row = (int64_t) (at.tile + S::tile() + r) * 16;
+        put_totals(total[r], fp4_result {p.factors + first, times(w.scale)}, w.y + first * w.ldy + row, w.ldy, p.n_rows - first,
+                   w.n_out - row);
+    }
+}
+
+/* Where slice k's sums of the block are, a float a thread of those that multiply and result. */
+template <class S> PI_FN float *fp4_sums_at(const fp4_products &p, int k)
+{
+    const size_t block = ((size_t) k * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    return p.sums + block * (S::RT * S::RG * 4) * (FP4_WARPS * 32) + threadIdx.x;
+}
+
+/* A block of threads: a shape's tiles and groups; of p.sums a slice, blockIdx.z. */
+template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
+{
+    if (!ptx_has_fp4()) return;
+    PI_SMEM(raw);
+    const fp4_where at = fp4_where_of<S>(p);
+    const auto &w = p.w[at.which];
+    const int32_t n_block = (int32_t) p.shape.n_block;
+    const int k0 = p.sums ? (int) blockIdx.z : 0, k1 = p.sums ? k0 + 1 : (int) SLICES;
+    typename S::ring ring(raw, S::STAGE);
+    ring.open();
+    if (threadIdx.x / 32 == FP4_WARPS) {
+        const fp4_source<S> tiles(p.shape, w.data, at.tile, (int32_t) ((w.n_out + 15) / 16 - 1));
+        const fp4_group_source<S> groups(p.x, p.n_step, at.group, (p.n_rows - 1) / 8);
+        fp4_produce<S>(ring, tiles, groups, n_block, k0, k1);
+        return;
+    }
+    float total[S::RT][S::RG][4] = {};
+    fp4_consume<WAY, S>(ring, n_block, k0, k1, [&](int k, const float (&acc)[S::RT][S::RG][4]) {
+        if (!p.sums) return fp4_add(total, acc);
+        float *to = fp4_sums_at<S>(p, k);
+#pragma unroll
+        for (int i = 0; i < S::RT * S::RG * 4; i++) to[i * FP4_WARPS * 32] = acc[i / 4 / S::RG][i / 4 % S::RG][i % 4];
+    });
+    if (!p.sums) fp4_put<S>(p, at, total);
+}
+
+/* Adds the slices up that the blocks of fp4_tiles left. */
+template <class S> __global__ void __launch_bounds__(FP4_WARPS * 32) fp4_fold(fp4_products p)
+{
+    float total[S::RT][S::RG][4] = {};
+    for (int k = 0; k < SLICES; k++) {
+        const float *from = fp4_sums_at<S>(p, k);
+#pragma unroll
+        for (int i = 0; i < S::RT * S::RG * 4; i++) total[i / 4 / S::RG][i / 4 % S::RG][i % 4] += from[i * FP4_WARPS * 32];
+    }
+    fp4_put<S>(p, fp4_where_of<S>(p), total);
 }
 
 #endif

@@ -58,6 +58,7 @@ struct job {
     pi__k_gdn a;
     places at;
     int32_t few; /* tokens up to which a sequence is done by the kernel for few */
+    pi__k_tail tail; /* of the kernel for few */
 };
 
 /* A sequence of the step. */

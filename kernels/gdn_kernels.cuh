@@ -38,6 +38,7 @@
 #define PI_GDN_KERNELS_CUH
 
 #include "gdn_chunk.cuh"
+#include "tail.cuh"
 
 enum {
     ROWS_THREADS = 128,
@@ -469,11 +470,9 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 /* ------------------------------------------------------------------------------------------------------------- kernels */
 
 /* A value head of a sequence with few tokens: block (head, sequence). */
-template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(job j)
+template <int D> PI_FN void few_tokens(const job &j, float *sm)
 {
     using S = few_shape<D>;
-    PI_SMEM(raw);
-    float *sm = (float *) raw;
     sequence found;
     if (!find_sequence(j, (int32_t) blockIdx.y, found) || found.end - found.pos > j.few) return;
     sequence &s = *(sequence *) (sm + S::who);
@@ -536,6 +535,13 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(j
     }
     if (threadIdx.x < D / SLICE) base_at(j, s.slot, w.head, 0)[threadIdx.x] = s.keep;
     keep_raw<D, D>(j, s, w);
+}
+
+template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(PI_CONSTANT job j)
+{
+    PI_SMEM(raw);
+    few_tokens<D>(j, (float *) raw);
+    if (j.tail.arrived) run_input_tail(j.tail, raw);
 }
 
 /* A slice of a value head of a sequence with many tokens: block (head and slice, sequence). */

@@ -1,99 +1,139 @@
-/* Products of experts in FP4: fp4_kernels.cuh's sums over moe_kernels.cuh's tiles. A row is rounded once and gathered
- * by every expert it goes to; which tile a column is in changes no bit of it.
+/* Products of experts in FP4: fp4.cuh's sums over moe_kernels.cuh's tiles of columns, one launch for all of them. A row is
+ * rounded once and gathered by every expert it goes to; which tile a column is in changes no bit of it.
  *
- * For up to 32 columns a block has 16 rows of an expert's W and a warp a slice; for up to 64 it has 128, as in
- * moe_many_kernels.cuh: W comes in bulk, where the device can, rows of x in small pieces. */
+ * How many tiles there are is known to the device alone. A device has as many blocks of threads as multiprocessors, which
+ * take items by turns: 128 rows of one of an expert's matrices times a tile's columns. Those of many columns come first. The
+ * warp that brings W and x is on to the next item while the others still multiply the last. */
 #ifndef PI_MOE_FP4_KERNELS_CUH
 #define PI_MOE_FP4_KERNELS_CUH
 
 #include "fp4.cuh"
 #include "moe.cuh"
 
-static_assert((int) FP4_GROUPS * 8 == (int) MANY, "a group of columns a warp");
+struct fp4_grouped {
+    pi__k_experts a;
+    const pi__k_tile *tile[3]; /* NULL: none */
+    const int32_t *n_tile;     /* of each list */
+    const uint8_t *x;          /* prepared rows */
+    const float *factors;
+    int32_t n_step;
+};
+
+/* Shapes of the lists' tiles; all use the stages of the largest. */
+template <int WAY> struct fp4_lists {
+    using few = fp4_shape<WAY, 8, 1, 8>;
+    using some = fp4_shape<WAY, 8, 4, 8>;
+    using many = fp4_shape<WAY, 8, 8, 4>;
+    static_assert((int) FEW == 8 * few::GROUPS && (int) SOME == 8 * some::GROUPS && (int) MANY == 8 * many::GROUPS, "of moe.cuh");
+    using ring = typename many::ring;
+};
+
+/* A block's turn. */
+struct fp4_item {
+    pi__k_tile t;
+    int32_t list, tile;      /* of W, the first one */
+    const uint8_t *data;     /* the matrix */
+    const float *scale;      /* its factor, or NULL */
+    float *y;                /* of the tile's first column */
+};
+
+/* Item i; false: there are not so many. */
+PI_FN bool fp4_item_at(const fp4_grouped &p, int32_t i, fp4_item &item)
+{
+    const int32_t rows = (int32_t) ((p.a.w.n_out + 127) / 128), each = rows * (p.a.data2 ? 2 : 1);
+    for (item.list = 2; item.list >= 0; item.list--) {
+        const int32_t n = p.tile[item.list] ? p.n_tile[item.list] * each : 0;
+        if (i < n) break;
+        i -= n;
+    }
+    if (item.list < 0) return false;
+    item.t = p.tile[item.list][i / each];
+    item.tile = i % rows * 8;
+    const bool other = i % each >= rows;
+    const float *scale = other ? p.a.scale2 : p.a.w.scale;
+    item.data = (other ? p.a.data2 : p.a.w.data) + (size_t) item.t.expert * p.a.w.shape.mat_bytes;
+    item.scale = scale ? scale + item.t.expert : nullptr;
+    item.y = (other ? p.a.y2 : p.a.y) + item.t.first * p.a.ldy;
+    return true;
+}
+
+/* Columns that go to the stages: a lane has one of 32. */
+template <class S> struct fp4_gathered {
+    using W = typename S::W;
+    static constexpr int COLUMNS = S::GROUPS * 8, EACH = (COLUMNS + 31) / 32;
+    const uint8_t *from[EACH];
+    uint32_t to[EACH];
+
+    __device__ __forceinline__ fp4_gathered(const fp4_grouped &p, const pi__k_tile &t)
+    {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const uint32_t c = threadIdx.x % 32 + 32 * (uint32_t) i, r = (uint32_t) row_of(p.a, t, (int) c);
+            from[i] = p.x + (size_t) (r / 8) * (size_t) p.n_step * W::GROUP + fp4_row_at<S::WAY>(r % 8);
+            to[i] = S::X_AT + c / 8 * W::GROUP_STRIDE + fp4_row_at<S::WAY>(c % 8);
+            if (c >= COLUMNS) from[i] = nullptr;
+        }
+    }
+    __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t step) const
+    {
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (from[i]) ptx_bulk_copy(stage + to[i], from[i] + (size_t) step * W::GROUP, W::PIECE, full);
+    }
+};
 
 /* Epilogue: the factors of a column's sum. */
-struct column_result {
-    const grouped &p;
-    const pi__k_tile &t;
+struct fp4_column_result {
+    const fp4_grouped &p;
+    const fp4_item &item;
+    int first;   /* column */
     times whole; /* of the matrix */
     __device__ __forceinline__ float operator()(int c, float sum) const
     {
-        return whole(c, sum * p.factors[row_of(p.a, t, c)]);
+        return whole(c, sum * p.factors[row_of(p.a, item.t, first + c)]);
     }
 };
 
-/* Columns for few: where the row is whose words the lane holds. */
-template <int NT> struct gathered_chunks {
-    const uint32_t *words;
-    uint32_t at[NT], scale[NT]; /* of chunk 0 */
-
-    __device__ __forceinline__ void load(int g, int c, uint32_t (&b)[2], uint32_t &scales) const
-    {
-        uint2 u = *(const uint2 *) (words + at[g] + (size_t) c * (FP4_CHUNK / 4));
-        b[0] = u.x, b[1] = u.y;
-        scales = words[scale[g] + (size_t) c * (FP4_CHUNK / 4)];
-    }
-};
-
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_experts(grouped p)
+template <class S, class RING> PI_FN void fp4_bring(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
-    PI_SMEM(raw);
-    if (!ptx_has_fp4() || (int32_t) blockIdx.y >= *p.n_tile) return;
-    const share own = share_of(p);
-    const pi__cuda_shape &shape = p.a.w.shape;
-    int lane = (int) threadIdx.x % 32;
-    gathered_chunks<NT> x = {(const uint32_t *) p.chunks, {}, {}};
+    const fp4_source<S> tiles(p.a.w.shape, item.data, item.tile, (int32_t) ((p.a.w.n_out + 15) / 16 - 1));
+    fp4_produce<S>(ring, tiles, fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
+}
+
+template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
+{
+    float total[S::RT][S::RG][4] = {};
+    fp4_consume<WAY, S>(ring, (int32_t) p.a.w.shape.n_block, 0, SLICES,
+                        [&](int, const float (&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
+    const int first = S::group() * 8;
 #pragma unroll
-    for (int g = 0; g < NT; g++) {
-        uint32_t r = (uint32_t) row_of(p.a, own.t, 8 * g + lane / 4);
-        uint32_t group = r / 8 * (uint32_t) ((shape.n_block + 1) / 2) * (FP4_CHUNK / 4);
-        x.at[g] = group + r % 8 * 8 + (uint32_t) lane % 4 * 2;
-        x.scale[g] = group + 64 + r % 8;
+    for (int r = 0; r < S::RT; r++) {
+        const int64_t row = (int64_t) (item.tile + S::tile() + r) * 16;
+        put_totals(total[r], fp4_column_result {p, item, first, times(item.scale)}, item.y + first * p.a.ldy + row, p.a.ldy,
+                   item.t.n - first, p.a.w.n_out - row);
     }
-    float acc[NT][4] = {};
-    fp4_add_slice<TYPE>(shape, own.data + blockIdx.x * shape.tile_bytes, x, (own.t.n + 7) / 8, acc);
-    put_sums(acc, (float *) raw, column_result {p, own.t, times(own.scale)}, own.y + blockIdx.x * 16, p.a.ldy, own.t.n,
-             p.a.w.n_out - blockIdx.x * 16);
 }
 
-/* Where a warp gathers its 8 columns: of a stage's chunk l / 16, lane l has 16 bytes of column l % 16 / 2; of chunk l / 8,
- * the scales of column l % 8. */
-struct gathered_pieces {
-    const uint8_t *words, *scales; /* NULL: there are no columns */
-
-    __device__ __forceinline__ uint32_t bulk_bytes(uint32_t) const { return 0; }
-    __device__ __forceinline__ void fill(const pipe<FP4_STAGES, PIPE_BOTH> &q, int32_t i, uint32_t to, int32_t c,
-                                         uint32_t n) const
-    {
-        uint32_t lane = threadIdx.x % 32, at = q.address(i) + to;
-        if (words && lane / 16 < n) {
-            ptx_cp_async16(at + lane / 16 * FP4_CHUNK + lane % 16 * 16, words + (size_t) c * FP4_CHUNK);
-        }
-        if (words && lane / 8 < n) {
-            ptx_cp_async4(at + lane / 8 * FP4_CHUNK + 256 + lane % 8 * 4, scales + (size_t) c * FP4_CHUNK);
-        }
-    }
-};
-
-PI_FN gathered_pieces pieces_of(const grouped &p, const pi__k_tile &t)
+template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts(fp4_grouped p)
 {
-    int lane = (int) threadIdx.x % 32, first = (int) threadIdx.x / 32 * 8;
-    if (first >= t.n) return {nullptr, nullptr};
-    int64_t n = (p.a.w.shape.n_block + 1) / 2, r = row_of(p.a, t, first + lane % 16 / 2), s = row_of(p.a, t, first + lane % 8);
-    return {p.chunks + (r / 8 * n + lane / 16) * FP4_CHUNK + r % 8 * 32 + lane % 2 * 16,
-            p.chunks + (s / 8 * n + lane / 8) * FP4_CHUNK + 256 + s % 8 * 4};
-}
-
-template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) fp4_experts_many(grouped p)
-{
+    if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
-    if (!ptx_has_fp4() || (int32_t) blockIdx.y >= *p.n_tile) return;
-    const share own = share_of(p);
-    int64_t row = ((int64_t) blockIdx.x * FP4_WARPS + threadIdx.x / 32) * 16, n_out = p.a.w.n_out;
-    const uint8_t *tile = row < n_out ? own.data + (size_t) (row / 16) * p.a.w.shape.tile_bytes : nullptr;
-    float total[FP4_GROUPS][4] = {};
-    fp4_multiply_tile<TYPE, pipe<FP4_STAGES, PIPE_BOTH>>(p.a.w.shape, tile, pieces_of(p, own.t), raw, (own.t.n + 7) / 8, total);
-    put_totals(total, column_result {p, own.t, times(own.scale)}, own.y + row, p.a.ldy, own.t.n, n_out - row);
+    using L = fp4_lists<WAY>;
+    typename L::ring ring(raw, L::many::STAGE);
+    ring.open();
+    const bool brings = threadIdx.x / 32 == FP4_WARPS;
+    fp4_item item;
+    for (int32_t i = (int32_t) blockIdx.x; fp4_item_at(p, i, item); i += (int32_t) gridDim.x) {
+        if (brings) {
+            if (item.list == 2) fp4_bring<typename L::many>(p, item, ring);
+            else if (item.list == 1) fp4_bring<typename L::some>(p, item, ring);
+            else fp4_bring<typename L::few>(p, item, ring);
+        } else {
+            if (item.list == 2) fp4_multiply_item<WAY, typename L::many>(p, item, ring);
+            else if (item.list == 1) fp4_multiply_item<WAY, typename L::some>(p, item, ring);
+            else fp4_multiply_item<WAY, typename L::few>(p, item, ring);
+        }
+    }
 }
 
 #endif

@@ -47,9 +47,14 @@ PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool ther
 PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
 {
     float most = 0;
-    for (int64_t i = threadIdx.x; i < n_in && there; i += blockDim.x) {
-        float v = fabsf(x.at(i));
-        most = v <= 3.4e38f ? fmaxf(most, v) : INFINITY;
+    const auto see = [&](float v) { most = fabsf(v) <= 3.4e38f ? fmaxf(most, fabsf(v)) : INFINITY; };
+    if (x.kind == PI__IN_PLAIN && n_in % 4 == 0 && (uintptr_t) x.x % 16 == 0) {
+        for (int64_t i = threadIdx.x; i < n_in / 4 && there; i += blockDim.x) {
+            const float4 v = ((const float4 *) x.x)[i];
+            see(v.x), see(v.y), see(v.z), see(v.w);
+        }
+    } else {
+        for (int64_t i = threadIdx.x; i < n_in && there; i += blockDim.x) see(x.at(i));
     }
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;

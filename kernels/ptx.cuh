@@ -57,6 +57,11 @@ PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
+/* One of the threads; what it has read before may be overwritten by who waits for the phase. */
+PI_FN void ptx_mbarrier_arrive(uint32_t at)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
 /* Until the phase of that parity, 0 for the first, has ended. */
 PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity)
 {
@@ -73,6 +78,7 @@ PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mba
 PI_FN void ptx_mbarrier_init(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_fence_async() { __trap(); }
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t, uint32_t) { __trap(); }
+PI_FN void ptx_mbarrier_arrive(uint32_t) { __trap(); }
 PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
 #endif
@@ -262,6 +268,7 @@ PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes, SIMT_AT)
 {
     simt::mbarrier_arrive_expect(at, bytes, file, line);
 }
+PI_FN void ptx_mbarrier_arrive(uint32_t at, SIMT_AT) { simt::mbarrier_arrive_expect(at, 0, file, line); }
 PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity, SIMT_AT) { simt::mbarrier_wait(at, parity, file, line); }
 PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mbarrier, SIMT_AT)
 {

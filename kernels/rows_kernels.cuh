@@ -26,6 +26,20 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y
     add_row(x + blockIdx.x * n, y + blockIdx.x * n, w, eps, scale, n, (float *) raw);
 }
 
+/* A block a token: column c of the token and of those before it in its block (see op block_conv). */
+__global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
+{
+    const int64_t t = blockIdx.x, n_groups = a.n / a.group;
+    const int32_t slot = (int32_t) t - seq_start[seq[t]], taps = slot + 1 < a.n_tap ? slot + 1 : a.n_tap;
+    const float *own = a.own + t * a.ldo;
+    for (int64_t c = threadIdx.x; c < a.n; c += ROW_THREADS) {
+        float sum = 0;
+        for (int32_t i = 0; i < taps; i++)
+            sum = fmaf(a.base[i * a.n + c] + own[i * n_groups + c / a.group], a.x[(t - i) * a.n + c], sum);
+        a.out[t * a.n + c] = sum;
+    }
+}
+
 __global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)
 {
     int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x);

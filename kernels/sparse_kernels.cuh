@@ -38,8 +38,12 @@ enum {
     KV_SPLIT = 128,  /* rows, the shortest */
     MOST_SPLITS = 16,
     AHEAD = 2 * KV_SPLIT, /* rows whose addresses are known */
-    LDS = TILE + 8,  /* floats from row to row of S, halves of P */
+    LDS = TILE + 8,  /* halves from row to row of P */
 };
+/* Where row h and column j of a warp's part of S are: two rows in 32 banks, the columns of every other two rows turned by 8,
+ * so that neither the lanes of an accumulator nor those that read rows meet in one. */
+PI_FN int score_at(int h, int j) { return h * TILE + (j ^ h / 2 % 2 * 8); }
+
 /* How rows come to shared memory: F16 as it is; others as f16, those of F32 as two, hi + lo. */
 enum { COPIED, ONE, TWO };
 static constexpr float LOG2E = 1.44269504088896340736f;
@@ -55,8 +59,8 @@ template <int KIND, int W> struct shape {
     static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
     static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves; first Q */
     static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* [AHEAD] */
-    static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [GROUPS][W][16][LDS] floats */
-    static constexpr size_t p = part + 4 * (size_t) (GROUPS * W * 16 * LDS); /* [GROUPS][hi, lo][16][LDS] halves */
+    static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [GROUPS][W][16][TILE] floats */
+    static constexpr size_t p = part + 4 * (size_t) (GROUPS * W * 16 * TILE); /* [GROUPS][hi, lo][16][LDS] halves */
     static constexpr size_t state = p + 2 * (size_t) (GROUPS * 2 * 16 * LDS); /* m, l, c: [GROUPS][3][16] floats */
     static constexpr size_t run = state + 4 * (size_t) (GROUPS * 3 * 16);    /* m, l of a warp's folded splits: [GROUPS][W][2][16] */
     static constexpr size_t total = run + 4 * (size_t) (GROUPS * W * 2 * 16);
@@ -151,7 +155,8 @@ PI_FN void load_tile(const pi__k_sparse &k, const list &l, unsigned char *shared
     ptx_cp_async_commit();
 }
 
-/* The warp's columns of the 16 queries from head on, as hi and lo, by way of shared memory: room [16][WIDTH], the warp's. */
+/* The warp's columns of the 16 queries from head on, as hi and lo, by way of shared memory: room [16][WIDTH], the warp's, in
+ * which the 8 pieces of a row that ldmatrix reads are in another order for each of 8 rows. */
 PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, uint16_t *room, uint32_t (&high)[4][4],
                  uint32_t (&low)[4][4])
 {
@@ -165,22 +170,22 @@ PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t co
             const float *q = k.a.q + token * k.a.ldq + (int64_t) (head + r) * k.a.dim + col;
             uint16_t x[2], y[2];
             for (int i = 0; i < 2; i++) split(there ? clean(q[i]) : 0.0f, &x[i], &y[i]);
-            ((uint32_t *) room)[r * WIDTH / 2 + lane] = plane ? pair(y[0], y[1]) : pair(x[0], x[1]);
+            ((uint32_t *) room)[r * WIDTH / 2 + (lane ^ r % 8 * 4)] = plane ? pair(y[0], y[1]) : pair(x[0], x[1]);
         }
         __syncwarp();
 #pragma unroll
         for (int s = 0; s < 4; s++)
-            ptx_ldmatrix_x4(plane ? low[s] : high[s], ptx_shared(room + lane % 16 * WIDTH + 16 * s + 8 * (lane / 16)));
+            ptx_ldmatrix_x4(plane ? low[s] : high[s], ptx_shared(room + lane % 16 * WIDTH + ((2 * s + lane / 16) ^ lane % 8) * 8));
         __syncwarp();
     }
 }
 
-/* The warp's part of S, of its columns at row: to part [16][LDS]. */
+/* The warp's part of S, of its columns at row: to part [16][TILE], as score_at says. */
 template <class S, bool SPLIT>
 PI_FN void scores(uint32_t row, const uint32_t (&high)[4][4], const uint32_t (&low)[4][4],
                  float *part)
 {
-    const int lane = (int) threadIdx.x % 32;
+    const int lane = ptx_thread() % 32;
 #pragma unroll 1
     for (int nt = 0; nt < TILE / 8; nt++) {
         float acc[4] = {0, 0, 0, 0};
@@ -199,21 +204,21 @@ PI_FN void scores(uint32_t row, const uint32_t (&high)[4][4], const uint32_t (&l
             ptx_mma_f16(acc, high[s], {b[0], b[1]});
             ptx_mma_f16(acc, high[s + 1], {b[2], b[3]});
         }
-        float *to = part + lane / 4 * LDS + 8 * nt + 2 * (lane % 4);
-        to[0] = acc[0], to[1] = acc[1];
-        to[8 * LDS] = acc[2], to[8 * LDS + 1] = acc[3];
+        float *to = part + score_at(lane / 4, 8 * nt + 2 * (lane % 4)); /* 8 rows further are turned alike */
+        *(float2 *) to = {acc[0], acc[1]};
+        *(float2 *) (to + 8 * TILE) = {acc[2], acc[3]};
     }
 }
 
 /* Softmax of a tile, whose first n rows are there: P of the group, and the split's new m, l and c of each head. */
 template <int W> PI_FN void softmax(const float *part, int32_t n, uint16_t *p, float *state)
 {
-    const int thread = (int) threadIdx.x % (W * 32), j = thread % 16;
+    const int thread = ptx_thread() % (W * 32), j = thread % 16;
     float *m = state, *l = m + 16, *c = l + 16;
 #pragma unroll 1
     for (int h = thread / 16; h < 16; h += W * 2) {
         float s = 0;
-        for (int w = 0; w < W; w++) s += part[(w * 16 + h) * LDS + j];
+        for (int w = 0; w < W; w++) s += part[w * 16 * TILE + score_at(h, j)];
         const float x = j < n ? s * LOG2E : PI_MINUS_INF, old = m[h];
         float top = fmaxf(old, x);
         for (int o = 8; o; o >>= 1) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
@@ -234,7 +239,7 @@ template <int W> PI_FN void softmax(const float *part, int32_t n, uint16_t *p, f
 template <class S, bool SPLIT>
 PI_FN void weigh(uint32_t row, uint32_t p, const float *c, float (&acc)[8][4])
 {
-    const int lane = (int) threadIdx.x % 32;
+    const int lane = ptx_thread() % 32;
     const float c0 = c[lane / 4], c1 = c[lane / 4 + 8];
     uint32_t high[4], low[4];
     p += 2 * (uint32_t) (lane % 16 * LDS + 8 * (lane / 16));
@@ -332,7 +337,7 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
     const int32_t first = UNITS ? (int32_t) blockIdx.z * split : 0, end = UNITS ? min(l.n, first + split) : l.n;
     if (UNITS && first > 0 && first >= l.n) return;
     cache_row *address = (cache_row *) (shared + S::address);
-    float *part = (float *) (shared + S::part) + group * W * 16 * LDS, *state = (float *) (shared + S::state) + group * 48;
+    float *part = (float *) (shared + S::part) + group * W * 16 * TILE, *state = (float *) (shared + S::state) + group * 48;
     uint16_t *p = (uint16_t *) (shared + S::p) + group * 2 * 16 * LDS;
     uint32_t high[4][4], low[4][4];
     float acc[8][4], o[8][4] /* of folded splits; UNITS: not used */, *run = (float *) (shared + S::run) + (group * W + warp) * 32;
@@ -353,7 +358,7 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
             if (!(i * TILE & (split - 1)) && ptx_thread() % (32 * W) < 16)
                 state[ptx_thread() % 16] = PI_MINUS_INF, state[16 + ptx_thread() % 16] = 0;
             const uint32_t row = ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) col0;
-            scores<S, KIND == TWO>(row, high, low, part + warp * 16 * LDS);
+            scores<S, KIND == TWO>(row, high, low, part + warp * 16 * TILE);
             __syncthreads();
             load_tile<KIND, W>(k, l, shared, i + S::STAGES - 1, end);
             softmax<W>(part, end - i * TILE, p, state);

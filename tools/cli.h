@@ -53,6 +53,7 @@ int cmd_inspect(const cli *c);
 void quantize_print_types(FILE *f); /* the list of --help */
 int cmd_tokenize(const cli *c);
 int cmd_selftest(const cli *c);
+int cmd_weights(const cli *c);
 
 /* ---- what was asked for; key as in the table */
 

@@ -61,6 +61,11 @@ const cli_command cli_commands[] = {
      "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
      "vocabulary alone.",
      "tokenize prompt model download general", 0, false, cmd_tokenize},
+    {"weights", "", "hold a model's weights for several processes", "-m MODEL --socket PATH [options]",
+     "Loads and packs the weights of a model once, and passes them on to processes of the same user with --weights-from PATH, "
+     "which map them instead of loading their own: they start at once and share the memory. Ends with SIGINT or SIGTERM; "
+     "those who have the weights keep them.",
+     "weights model cpu speculation download general", 0, false, cmd_weights},
     {"selftest", "", "check a device, and how fast it is", "[--device NAME] [--checks WORDS]",
      "Runs every kernel of this build on the device, against references on the host: formats, shapes that fit nothing, "
      "replay of captured work, two devices where there are two; then measures memory and products beside what is "

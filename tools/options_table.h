@@ -107,6 +107,7 @@
       "Text of control tokens becomes the token.")                                                                     \
     X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
       "Print the number of tokens at the end.")                                                                        \
+    X("socket", STRING, "", "", "--socket", "", "weights", true, "Path of the Unix socket that is made.")              \
     X("checks", STRING, "", "", "--checks", "", "selftest", true,                                                      \
       "Check these alone, separated by commas: families as the report names them, or one check, linear.formats; rates:" \
       " measure alone.")                                                                                               \
@@ -258,6 +259,15 @@
       "Log lines are JSON objects.")                                                                                   \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
       "What the names of /metrics begin with, those that pickers of endpoints read.")                                  \
+    X("kv-events", STRING, "", "", "--kv-events", "", "serve", false,                                                  \
+      "Publish what the prefix cache holds, for routers: tcp://ADDRESS:PORT or ipc://PATH, bound here where the"       \
+      " address is this machine's (* is all of them), else connected to.")                                             \
+    X("kv-events-replay", STRING, "", "", "--kv-events-replay", "", "serve", false,                                    \
+      "Where routers ask for KV events that they missed: an endpoint as for --kv-events.")                             \
+    X("kv-events-topic", STRING, "", "", "--kv-events-topic", "", "serve", false,                                      \
+      "First frame of each batch of KV events; llm-d wants kv@ADDRESS@MODEL.")                                         \
+    X("kv-events-buffer", INT, "10000", "1..1000000", "--kv-events-buffer", "", "serve", false,                        \
+      "Batches of KV events that are kept for --kv-events-replay.")                                                    \
     X("reranking", BOOL, "false", "", "--reranking --rerank", "", "serve", false,                                      \
       "Refuse a model that has no classifier to score documents with (POST /v1/rerank).")                              \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \

@@ -33,6 +33,8 @@ typedef struct pi__limits {
     int32_t max_row;      /* values of a row that sparse attends to; 0: none */
     int32_t indexer_head, indexer_dim; /* of op index; 0: none */
     int32_t indexer_ratio; /* tokens an entry, the smallest */
+    int32_t key_blocks;   /* of a sequence with sparse prefill; 0: there is none */
+    int32_t sparse_heads; /* kv heads of a layer with it */
 } pi__limits;
 
 /* Kinds of steps: what is known when one begins. All but ANY and SEGMENTS can be captured whole. */
@@ -161,6 +163,7 @@ struct pi__backend {
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
     bool integrated; /* of those: memory of alloc is the host's own, a copy in host memory wins nothing */
+    uint64_t n_attended, n_possible; /* key blocks of query blocks, by kv head: attended to, and all there were */
     int32_t n_ranks; /* devices that it is (tensor parallelism), 0 or 1: one. Of several, each has memory of alloc, and in
                       * arenas, and what lies in it differs: uploads go to all, downloads are of the first */
     struct pi__backend *at[PI__N_PLACEMENTS]; /* of two that act as one (split.c), each of them; NULL: it is one */

@@ -90,6 +90,15 @@ static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *
     UPDATE(y, a->n_rows, a->n, a->n);
 }
 
+static void block_conv(const pi__block_conv *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens;
+    READ(x, n, a->n, a->n);
+    VECTOR(base);
+    READ(own, n, a->ldo, a->n_tap * (a->n / a->group));
+    WRITE(out, n, a->n, a->n);
+}
+
 /* Layers of both backends may read it: the CPU gets it at once, so as not to wait for it alone. */
 static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 {

@@ -55,6 +55,26 @@ typedef struct pi__kv_batch {
     const int32_t *slot;        /* [n_tokens]: block id * block_size + offset where each token's K,V goes */
 } pi__kv_batch;
 
+/* Sparse prefill. Positions are cut at multiples of PI__SPARSE_BLOCK. A query block is a prompt's tokens of one of them, all
+ * in one step; with pi__attention.sparsity it attends to some of the key blocks up to its own alone, exactly: to the first
+ * PI__SPARSE_SINKS, the last PI__SPARSE_WINDOW (its own is one), and those whose score is at least sparsity times the best
+ * one, for any of the query heads that share their keys. The score of key block n, for a query head:
+ *
+ *     s[i][n] = q[i] . mean of the block's keys (with softcap, if there is one)
+ *     score[n] = sum over the queries i of e^(s[i][n] - the largest of s[i]) */
+enum { PI__SPARSE_BLOCK = 128, PI__SPARSE_SINKS = 2, PI__SPARSE_WINDOW = 4 };
+
+/* The tokens of a step as runs: a query block, or neighbours of one sequence that are none. */
+typedef struct pi__runs {
+    int32_t n;                /* 0: the step has no query block, and there are no arrays */
+    int32_t n_blocks;         /* query blocks */
+    const int32_t *start;     /* [n + 1] first token of each run */
+    const int32_t *seq;       /* [n] its sequence */
+    const int32_t *block;     /* [n] the number of the query block that it is, from 0 on in order; -1: it is none */
+} pi__runs;
+/* Runs that there can be: those of a sequence that are query blocks are neighbours. */
+static inline int32_t pi__most_runs(int32_t n_seqs, int32_t n_tokens) { return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK; }
+
 /* The tokens of one step: those of a sequence are adjacent and in order of position. */
 typedef struct pi__batch {
     int32_t n_tokens;         /* tokens in all */
@@ -80,6 +100,7 @@ typedef struct pi__batch {
     const struct pi__batch *logits_batch; /* the logits rows as a batch of their own, for what comes after the last cache
                                            * is written: same sequences, n_rows 0, nothing to write to */
     pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
+    pi__runs runs;            /* of a step with sparse prefill; the logits rows' batch has none */
 } pi__batch;
 
 /* A snapshot of a sequence's recurrent state, taken while the step passes pos. */
@@ -234,6 +255,19 @@ typedef struct pi__copy_2d {
     int64_t ldy;         /* floats from row to row of y */
 } pi__copy_2d;
 
+/* A causal convolution along the tokens that a sequence has in the step, whose taps are partly each token's own: token s of
+ * them gets out[s, c] = sum over taps i <= s of (base[i, c] + own[s, i, c / group]) * x[s - i, c], with zeros before the first. */
+typedef struct pi__block_conv {
+    const float *x;      /* [n_tokens, n] */
+    const float *base;   /* [n_tap, n] */
+    const float *own;    /* [n_tokens, n_tap * n / group] */
+    int64_t ldo;         /* floats from row to row of own */
+    int32_t n_tap;       /* taps, the first for the token itself */
+    int32_t group;       /* columns that share a token's own tap; divides n */
+    int64_t n;           /* values a row */
+    float *out;          /* [n_tokens, n], not x */
+} pi__block_conv;
+
 /* Queries, keys and values of a step's tokens before attention: bias, norm, rotation and scale of q; bias, norm and rotation
  * of k, bias and norm of v, and their write to the cache at the batch's slots. */
 typedef struct pi__qkv {
@@ -272,6 +306,8 @@ typedef struct pi__attention {
     bool block;         /* keys behind it in its step are seen, too: all tokens of a sequence in a step see its last one */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
+    float sparsity;     /* of the batch's query blocks, see PI__SPARSE_BLOCK; 0: all is attended to. Without window, first, past
+                         * and block */
 } pi__attention;
 
 enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS };
@@ -511,6 +547,7 @@ typedef struct pi__state_copy {
     PI__OPS_ROWS(OP)                                                                                                    \
     OP(embed, pi__embed)                                                                                                \
     OP(linear, pi__linear)                                                                                              \
+    OP(block_conv, pi__block_conv)                                                                                      \
     OP(rope, pi__rope)                                                                                                  \
     OP(qkv, pi__qkv)                                                                                                    \
     OP(attention, pi__attention)                                                                                        \

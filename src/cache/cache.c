@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "cache/prefix_index.h"
 
+static const int32_t no_token = -1;
+
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
@@ -110,13 +112,16 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
 
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].without = groups; }
 
+void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span) { c->seq[s].sparse = *span; }
+
 void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
 {
     c->seq[s].root = root;
     c->seq[s].is_private = true;
 }
 
-/* Chained hashes of all whole hash blocks of tokens[0..n). */
+/* Chained hashes of all whole hash blocks of tokens[0..n). What is computed by sparse attention is not the same as what is
+ * not: the hash says which. */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -124,6 +129,7 @@ static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_
     pi__assert(n / c->hash_block <= c->hashes_stride);
     for (; q->n_hashes < n / c->hash_block; q->n_hashes++) {
         pi__block_hash parent = q->n_hashes ? k[q->n_hashes - 1] : q->root;
+        if (pi__in_span(&q->sparse, q->n_hashes * c->hash_block)) parent = pi__block_hash_extend(parent, &no_token, 1);
         k[q->n_hashes] = pi__block_hash_extend(parent, tokens + (size_t) q->n_hashes * (size_t) c->hash_block, c->hash_block);
     }
 }
@@ -136,15 +142,21 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
     return pi__block_find(&g->pool, hash, tokens + (size_t) i * (size_t) bs);
 }
 
-/* Longest n' <= n, a multiple of reuse_block, that group g allows as a reused prefix. */
+/* The longest prefix of row s, of at most n tokens, that may end there. */
+static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
+{
+    return pi__span_cut(&c->seq[s].sparse, n / c->reuse_block * c->reuse_block);
+}
+
+/* Longest n' <= n, a reusable one, that group g allows as a reused prefix. */
 static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
 {
-    const int32_t bs = g->spec.block_size, reuse = c->reuse_block;
-    n = n / reuse * reuse;
+    const int32_t bs = g->spec.block_size;
+    n = reusable(c, s, n);
     if (pi__group_is_full(&g->spec)) { /* all blocks: stop at the first miss */
         int32_t i = 0;
         while (i < n / bs && find_block(c, s, g, tokens, i) >= 0) i++;
-        return i * bs / reuse * reuse;
+        return reusable(c, s, i * bs);
     }
     /* The blocks that the next token's window touches (or the snapshot), the rightmost such run. A miss at block i means
      * that no end whose window reaches over i will do: go on with an end that is not behind i. */
@@ -152,7 +164,7 @@ static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_g
         int32_t i = n / bs - 1, first = pi__group_first(&g->spec, n);
         while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
         if (i < first) return n;
-        n = i * bs / reuse * reuse;
+        n = reusable(c, s, i * bs);
     }
     return 0;
 }

@@ -32,6 +32,16 @@ typedef struct pi__group_spec {
 
 enum { PI__CACHE_MAX_GROUPS = 8, PI__MAX_BLOCK = 128 /* tokens a block */ };
 
+/* Tokens from..end of a sequence whose attention is sparse (sparse prefill): in blocks of `step`, whose choice of keys takes
+ * all of a block's queries. So chunks, and prefixes that are taken over, end at multiples of step there; from and end are
+ * such. Empty: nothing is sparse. */
+typedef struct pi__sparse_span {
+    int32_t from, end, step;
+} pi__sparse_span;
+static inline bool pi__in_span(const pi__sparse_span *s, int32_t pos) { return pos >= s->from && pos < s->end; }
+/* n, or the last position before it at which a chunk may end. */
+static inline int32_t pi__span_cut(const pi__sparse_span *s, int32_t n) { return pi__in_span(s, n) ? n - n % s->step : n; }
+
 typedef struct pi__cache_group {
     pi__group_spec spec;  /* as given */
     pi__block_pool pool;  /* its blocks */
@@ -68,6 +78,7 @@ typedef struct pi__cache_seq {
     pi__block_hash root;                        /* hash of its empty prefix */
     bool is_private;                            /* `hashed` is not called for its blocks */
     uint32_t without;                           /* bit of each group that it has nothing in */
+    pi__sparse_span sparse;                     /* blocks in it are keyed apart from those that are not sparse */
 } pi__cache_seq;
 
 /* Entries of a block table of the group, for sequences of so many tokens. */
@@ -84,6 +95,8 @@ void pi__cache_destroy(pi__cache *c);
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
 /* Row s, just started, has nothing in these groups (bits): they have no say in what it finds, and get nothing of it. */
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
+/* Row s, just started, has sparse prefill. */
+void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
 /* true: row s has something in group g. */
 static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].without >> g & 1); }
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */

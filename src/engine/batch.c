@@ -31,6 +31,8 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
         bb->slot[i] = take(a, T);
         bb->table[i] = take(a, S * (size_t) s->stride[i]);
     }
+    const size_t R = (size_t) pi__most_runs(s->max_seqs, s->max_tokens);
+    if (s->runs) bb->run_start = take(a, R + 1), bb->run_seq = take(a, R), bb->run_block = take(a, R);
     if (!s->rows) return;
     bb->row_token = take(a, T), bb->row_pos = take(a, T), bb->row_seq = take(a, T);
     bb->row_start = take(a, S + 1);
@@ -65,7 +67,37 @@ void pi__batch_destroy(pi__batch_builder *bb)
     memset(bb, 0, sizeof *bb);
 }
 
-void pi__batch_clear(pi__batch_builder *bb) { bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = 0; }
+void pi__batch_clear(pi__batch_builder *bb)
+{
+    bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = 0;
+    bb->b.runs = (pi__runs) {.start = bb->run_start, .seq = bb->run_seq, .block = bb->run_block};
+}
+
+/* A run of n tokens behind those that are there; n 0: none. */
+static void add_run(pi__batch_builder *bb, int32_t q, int32_t n, bool is_block)
+{
+    pi__runs *r = &bb->b.runs;
+    if (n <= 0) return;
+    if (!r->n) bb->run_start[0] = 0;
+    bb->run_seq[r->n] = q;
+    bb->run_block[r->n] = is_block ? r->n_blocks++ : -1;
+    bb->run_start[r->n + 1] = bb->run_start[r->n] + n;
+    r->n++;
+}
+
+/* The runs of tokens pos..end of sequence q: what is before its sparse span, the query blocks in it, what is behind. */
+static void add_runs(pi__batch_builder *bb, const pi__sparse_span *span, int32_t q, int32_t pos, int32_t end)
+{
+    const int32_t lo = pos > span->from ? pos : span->from, hi = end < span->end ? end : span->end;
+    if (lo >= hi) {
+        add_run(bb, q, end - pos, false);
+        return;
+    }
+    pi__assert(lo % PI__SPARSE_BLOCK == 0 && hi % PI__SPARSE_BLOCK == 0);
+    add_run(bb, q, lo - pos, false);
+    for (int32_t at = lo; at < hi; at += PI__SPARSE_BLOCK) add_run(bb, q, PI__SPARSE_BLOCK, true);
+    add_run(bb, q, end - hi, false);
+}
 
 /* The slot mapping of the tokens' keys and values in group i, and the sequence's block table. */
 static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos, int32_t n)
@@ -92,6 +124,7 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
     for (int32_t i = 0; i < b->n_groups; i++)
         if (!c->group[i].spec.state) add_group(bb, c, i, q, row, pos, n);
     b->n_tokens += n;
+    if (bb->run_start) add_runs(bb, &c->seq[row].sparse, q, pos, pos + n);
     bb->seq_start[q] = first;
     bb->seq_start[q + 1] = b->n_tokens;
     bb->seq_len[q] = pos + n;
@@ -113,7 +146,8 @@ void pi__batch_add_row(pi__batch_builder *bb, int32_t t)
 
 void pi__batch_end(pi__batch_builder *bb)
 {
-    const pi__batch *b = &bb->b;
+    pi__batch *b = &bb->b;
+    if (!b->runs.n_blocks) b->runs = (pi__runs) {0};
     if (!b->logits_batch) return;
     bb->rows = *b; /* shares everything else with the whole batch */
     bb->rows.token = bb->row_token, bb->rows.pos = bb->row_pos, bb->rows.seq = bb->row_seq, bb->rows.seq_start = bb->row_start;
@@ -121,6 +155,7 @@ void pi__batch_end(pi__batch_builder *bb)
     bb->rows.n_rows = 0;
     bb->rows.logits_indices = NULL;
     bb->rows.logits_batch = NULL;
+    bb->rows.runs = (pi__runs) {0};
     for (int32_t i = 0; i < b->n_groups; i++) bb->rows.kv[i].slot = NULL;
     for (int32_t r = 0; r < b->n_rows; r++) {
         bb->row_token[r] = b->token[b->logits_indices[r]];

@@ -17,6 +17,7 @@ typedef struct pi__batch_shape {
     int32_t block_size[PI__MAX_GROUPS];
     int32_t stride[PI__MAX_GROUPS]; /* entries of a block table, 0: the group has none */
     bool rows;                    /* with the batch of logits rows */
+    bool runs;                    /* with runs (sparse prefill) */
 } pi__batch_shape;
 
 typedef struct pi__batch_builder {
@@ -29,6 +30,7 @@ typedef struct pi__batch_builder {
     int32_t *table[PI__MAX_GROUPS];              /* [max_seqs, stride] */
     int32_t *row_token, *row_pos, *row_seq;      /* [max_tokens] of rows */
     int32_t *row_start;                          /* [max_seqs + 1] of rows */
+    int32_t *run_start, *run_seq, *run_block;    /* [most runs + 1], NULL: there are none */
     int32_t max_tokens, max_seqs; /* what the arrays have room for */
     void *memory;             /* of all arrays */
 } pi__batch_builder;

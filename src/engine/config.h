@@ -53,9 +53,13 @@ typedef struct pi__config {
     uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
     int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
     int64_t cache_ram;         /* bytes of host memory for blocks evicted by a discrete device; -1: all free, 0: none */
+    const char *weights_from;  /* socket of an owner of packed weights; NULL or "": none */
+    const char *weights_cache; /* directory of packed weights; NULL or "": none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
     uint64_t prefix_dir_bytes; /* its limit */
     bool prefix_dir_read_only; /* it is only read */
+    float sparsity;            /* of sparse prefill (pi__attention); 0: there is none */
+    int32_t sparse_from;       /* position from which on it is, rounded up to whole blocks */
     int32_t n_layer_exit;      /* layers that are computed; 0: all */
     int32_t n_expert;          /* experts a token has; 0: as the model says */
     int policy;                /* PI__POLICY_* */

@@ -158,6 +158,16 @@ static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
     return PI_OK;
 }
 
+/* What of a prompt is sparse: not its last two blocks, of which one may be cut, and those who read its logits are there. */
+static pi__sparse_span sparse_span(const pi__config *c, int32_t n_prompt)
+{
+    enum { STEP = PI__SPARSE_BLOCK, DENSE_TAIL = 2 * STEP };
+    const int32_t from = (int32_t) (((int64_t) c->sparse_from + STEP - 1) / STEP * STEP);
+    const int32_t end = (int32_t) (((int64_t) n_prompt + STEP - 1) / STEP * STEP - DENSE_TAIL);
+    if (!(c->sparsity > 0)) return (pi__sparse_span) {0};
+    return (pi__sparse_span) {from, end > from ? end : from, STEP};
+}
+
 int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_error *err)
 {
     size_t made = 0;
@@ -169,6 +179,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         rc = validate(e, &j[made], &max_total, &drafter, err);
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
+        if (!rc) out[made]->sparse = sparse_span(&e->setup.cfg, out[made]->n_prompt);
         if (!rc) out[made]->without = pi__drafter_without(&e->setup, drafter);
     }
     if (!rc) rc = make_sample_group(out, n, err);
@@ -201,6 +212,8 @@ static void update_stats(pi__core *e)
     e->stats.n_running = (unsigned) e->sched.running.n;
     pi__stats_pools(&e->stats, &e->cache);
     pi__tiering_stats(&e->tiering);
+    e->stats.key_blocks_attended = e->setup.be->n_attended;
+    e->stats.key_blocks_possible = e->setup.be->n_possible;
 }
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
@@ -402,7 +415,9 @@ static pi__tiering_config tiering_of(pi__setup *s)
 
 static pi__batch_shape shape_of(const pi__memory *mem)
 {
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, true);
+    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, true);
+    s.runs = mem->lim.key_blocks > 0;
+    return s;
 }
 
 static int32_t max_saves_of(const pi__memory *mem)
@@ -505,21 +520,12 @@ static void lock_weights(const pi__core *e, const pi__model *m)
 
 static int load(pi__core *e, pi_error *err)
 {
-    pi__setup *s = &e->setup;
-    s->m->want_digest = s->cfg.prefix_dir != NULL;
-    s->m->check_tensors = s->cfg.check_tensors;
-    pi__model *beside = s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
-    if (beside) beside->want_digest = s->m->want_digest; /* its caches may be in the model's */
-    if (beside) beside->check_tensors = s->cfg.check_tensors;
-    int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
-    if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
-    const uint64_t all = pi__model_load_bytes(s->m) + (beside ? pi__model_load_bytes(beside) : 0);
-    if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
-    if (!rc) rc = pi__model_load(s->m, &s->mem.lim, &s->progress, err);
-    if (!rc && beside) rc = pi__model_load(beside, &s->mem.lim, &s->progress, err);
+    const pi__setup *s = &e->setup;
+    const pi__model *beside = pi__setup_beside(s);
+    int rc = pi__setup_load(&e->setup, false, err);
     if (!rc && s->cfg.mlock) lock_weights(e, s->m);
     if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
-    return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
+    return rc;
 }
 
 /* The cache and who decides over it. */
@@ -529,6 +535,7 @@ static int open_sched(pi__core *e, pi_error *err)
     const pi__sched_config sched = {
         .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
         .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY,
+        .least_prefill = mem->lim.key_blocks ? PI__SPARSE_BLOCK : 0,
         .hooks = {e, hook_yield, hook_wait, hook_admitted, hook_leaves},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);

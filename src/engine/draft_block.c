@@ -12,6 +12,8 @@
  * Of a drafter whose tokens depend on each other (DSpark) the block is gone through once, too, and then a token of each sequence
  * at a time is taken, with the logits that the one before it makes.
  *
+ * One with a selector (DFlash2) gives candidates of each token, among which draft_select.c chooses.
+ *
  * A block is as long as drafts are allowed, however few are wanted: the drafter was made to see a whole block. Memory: all at
  * create. Only the step thread is here. */
 #include "engine/draft_block.h"
@@ -22,6 +24,7 @@
 #include "base/error.h"
 #include "cache/cache.h"
 #include "engine/config.h"
+#include "engine/draft_select.h"
 
 typedef struct draft_block {
     pi__drafter base;          /* what drafting.c sees */
@@ -33,6 +36,7 @@ typedef struct draft_block {
     pi__seq **seq;             /* [max_seqs] sequences of its batch, */
     int32_t *at;               /* [max_seqs] and the first row of logits of each */
     float sure[PI__MAX_ROWS];  /* logit of how sure the drafter is of each row, where it says so */
+    pi__selector select;       /* of one that has one: n is 0 elsewhere */
 } draft_block;
 
 /* A block gives a token for each of its own, or for each but the first. */
@@ -96,7 +100,10 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
 static int pick(draft_block *d, int32_t n, bool *found, pi_error *err)
 {
     pi__rows *rows = &d->rows;
-    for (int32_t r = 0; r < n; r++) rows->request[r] = (pi__topk_request) {.k = rows->skip != NULL, .sum = d->c.p_min > 0};
+    const int32_t k = d->select.n ? d->select.n : 1;
+    for (int32_t r = 0; r < n; r++)
+        rows->request[r] = (pi__topk_request) {.k = rows->skip ? k : 0, .sum = !d->select.n && d->c.p_min > 0};
+    if (d->select.n) pi__selector_copy(&d->select, n);
     if (d->c.drafter->block.sure && d->c.p_min > 0)
         d->c.be->dev->download(d->c.be, d->sure, d->c.drafter->block.sure, (size_t) n * sizeof *d->sure);
     *found = pi__rows_request(rows, n);
@@ -138,6 +145,37 @@ static void take(draft_block *d, int32_t first, int32_t n, bool found)
     }
 }
 
+/* The sequence of row r, of rows first.. of the batch, where its drafts go on with it. */
+static pi__seq *going_on(const draft_block *d, int32_t first, int32_t r)
+{
+    const pi__batch *b = &d->batch.b;
+    const int32_t t = b->logits_indices[first + r];
+    pi__seq *s = d->seq[b->seq[t]];
+    return b->pos[t] == s->n_tokens + s->n_draft ? s : NULL;
+}
+
+/* The same as take where there is a selector: the rows' candidates, then one of each behind the one before. */
+static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, pi_error *err)
+{
+    const pi__batch *b = &d->batch.b;
+    for (int32_t r = 0; r < n; r++) {
+        const pi__top top = found ? pi__rows_topk(&d->rows, r) : (pi__top) {0};
+        const pi__seq *s = going_on(d, first, r);
+        pi__selector_row(&d->select, r, found ? NULL : pi__row(&d->rows, r), found ? &top : NULL,
+                         s ? s->tokens[s->n_tokens + s->n_draft - 1] : -1);
+    }
+    const int rc = pi__selector_read(&d->select, n, err);
+    for (int32_t r = 0, from = -1; r < n && !rc; r++) {
+        pi__seq *s = going_on(d, first, r);
+        double p;
+        if (!s) continue;
+        if (!r || b->seq[b->logits_indices[first + r]] != b->seq[b->logits_indices[first + r - 1]]) from = -1;
+        from = pi__selector_best(&d->select, r, from, &p);
+        if (from >= 0 && p >= (double) d->c.p_min) s->tokens[s->n_tokens + s->n_draft++] = pi__selector_token(&d->select, r, from);
+    }
+    return rc;
+}
+
 /* Runs the batch and takes the drafts, as many at a time as there are rows of logits. */
 static int run(draft_block *d, pi_error *err)
 {
@@ -150,7 +188,8 @@ static int run(draft_block *d, pi_error *err)
         const int32_t n = n_rows - first < d->rows.max_rows ? n_rows - first : d->rows.max_rows;
         m->arch->logits(m, first, n, d->rows.logits);
         rc = pick(d, n, &found, err);
-        if (!rc) take(d, first, n, found);
+        if (!rc && d->select.n) rc = take_selected(d, first, n, found, err);
+        else if (!rc) take(d, first, n, found);
     }
     return rc;
 }
@@ -210,16 +249,17 @@ static void block_destroy(pi__drafter *base)
 {
     draft_block *d = (draft_block *) base;
     pi__batch_destroy(&d->batch);
+    pi__selector_destroy(&d->select);
     pi__free(d->row);
     pi__free(d->seq);
     pi__free(d->at);
     pi__free(d);
 }
 
-size_t pi__draft_block_bytes(const pi__batch_shape *shape)
+size_t pi__draft_block_bytes(const pi__model *drafter, const pi__batch_shape *shape, int32_t max_rows)
 {
-    return sizeof(draft_block) + pi__batch_bytes(shape) + (size_t) shape->max_tokens * sizeof(int32_t) +
-           (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
+    return sizeof(draft_block) + pi__selector_bytes(drafter, max_rows) + pi__batch_bytes(shape) +
+           (size_t) shape->max_tokens * sizeof(int32_t) + (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
 }
 
 /* Drafts at most: of a block, and of a step. */
@@ -242,6 +282,7 @@ int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, c
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
     d->at = pi__calloc((size_t) shape->max_seqs, sizeof *d->at);
     int rc = d->row && d->seq && d->at ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
+    if (!rc) rc = pi__selector_init(&d->select, c->drafter, c->be, c->rows->max_rows, shape->max_tokens, err);
     d->batch.b.hidden_row = c->drafter->block.chained ? d->row : NULL;
     if (rc) block_destroy(&d->base);
     else *out = &d->base;

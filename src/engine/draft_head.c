@@ -1,9 +1,10 @@
 /* The drafter that is a head of the model (MTP) or a small model made for it, which read the target's hidden states.
  *
- * One with a cache of its own (MTP), in blocks of the target's groups, keeps at position p what token x(p) and the target's
+ * One with a cache of its own (MTP), in a group beside the target's, keeps at position p what token x(p) and the target's
  * hidden state before it give; it is run over everything that the target computes for a sequence that chose it. The hidden
  * state before a token is there only in the step that computes the token before it: a chunk of a prompt takes the token
- * behind it along, whose block is reserved for that. Where it is not known (after a prefix hit, after a step without drafts,
+ * behind it along, whose block is reserved for that. Blocks of requests without the drafter have nothing of it, and are no
+ * prefix for those with it. Where it is not known (after a prefix hit, after a step without drafts,
  * where a grammar went ahead) the drafter takes zeros. s->spec.n_computed: tokens that its cache has.
  *
  * Drafts of all sequences are made together, one more of each in a pass, as many sequences as there are rows of logits.

@@ -51,7 +51,8 @@ size_t pi__drafters_bytes(const pi__setup *s)
     const pi__batch_shape shape = shape_of(s, &s->mem, false), exit = shape_of(s, &s->mem, true);
     const pi__lookup_shape lookup = lookup_of(s);
     size_t n = pi__drafting_bytes(s->mem.lim.max_seqs);
-    if (s->drafter) n += s->drafter->block.size ? pi__draft_block_bytes(&shape) : pi__draft_head_bytes(&shape);
+    if (s->drafter && s->drafter->block.size) n += pi__draft_block_bytes(s->drafter, &shape, s->mem.lim.max_rows);
+    else if (s->drafter) n += pi__draft_head_bytes(&shape);
     if (has(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
     if (has(s, PI__SPEC_LAYER_EXIT)) n += pi__draft_model_bytes(&exit);
     if (!s->beside) return n;
@@ -98,9 +99,10 @@ void pi__drafters_clear(pi__drafting *d, const pi__block_hash *tenant)
 
 uint32_t pi__drafter_without(const pi__setup *s, int kind)
 {
+    const int whose = s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT;
     uint32_t groups = 0;
     for (int32_t i = 0; i < s->m->n_groups; i++)
-        if (s->m->group[i].draft && kind != PI__SPEC_DRAFT) groups |= 1u << i;
+        if (s->m->group[i].draft && kind != whose) groups |= 1u << i;
     return groups;
 }
 

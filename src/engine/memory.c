@@ -249,6 +249,29 @@ void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
     memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
 }
 
+/* Limits of sparse prefill, in the layers that attend to all tokens. */
+static int size_sparse(pi__memory *mem, pi_error *err)
+{
+    pi__model *m = mem->m;
+    for (int32_t i = 0; i < m->n_kv; i++) {
+        const pi__kv_layer *kv = &m->kv[i];
+        if (m->group[kv->group].window || m->group[kv->group].draft || kv->ratio) continue;
+        if (pi__backend_at(mem->be, kv->placement)->discrete)
+            return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: layer %d is attended to on %s, which cannot: leave it out, or give "
+                            "no-kv-offload", kv->layer, mem->be->dev->describe(mem->be));
+        if (kv->n_head_kv > mem->lim.sparse_heads) mem->lim.sparse_heads = kv->n_head_kv;
+    }
+    if (!mem->lim.sparse_heads)
+        return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: a %s model has no attention to all tokens: leave it out", m->arch->name);
+    if (mem->lim.max_tokens < mem->lim.max_seqs + PI__SPARSE_BLOCK)
+        return pi__fail(err, PI_EINVAL, "prefill-sparsity: a step has to have room for %d tokens of prompts beside %d that are "
+                        "answered: raise ubatch-size to %d, or lower parallel", PI__SPARSE_BLOCK, mem->lim.max_seqs,
+                        PI__SPARSE_BLOCK + mem->lim.max_seqs);
+    mem->lim.key_blocks = (mem->longest + PI__SPARSE_BLOCK - 1) / PI__SPARSE_BLOCK;
+    m->sparsity = mem->cfg->sparsity;
+    return PI_OK;
+}
+
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err)
 {
     *mem = (pi__memory) {.cfg = cfg, .be = be, .m = m, .drafter = drafter, .ctx = cfg->ctx_size ? cfg->ctx_size : m->n_ctx_train};
@@ -259,6 +282,8 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
     int rc = size_groups(mem, err);
     if (rc) return rc;
     mem->lim.max_ctx = mem->longest = longest_request(mem);
+    if (cfg->sparsity > 0) rc = size_sparse(mem, err);
+    if (rc) return rc;
     mem->scratch = pi__model_scratch(m, &mem->lim);
     if (drafter && drafter != m) mem->scratch += pi__model_scratch(drafter, &mem->lim);
     return PI_OK;

@@ -124,7 +124,7 @@ static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
         if (r->n_computed >= r->n_prompt || !r->keeps || r->without & ~s->without) continue;
         int32_t common = pi__cache_common(sc->cache, s->row, r->row);
         if (common > most) common = most;
-        common -= common % sc->cache->reuse_block;
+        common = pi__span_cut(&s->sparse, common - common % sc->cache->reuse_block);
         if (common <= got || r->n_computed >= common) continue;
         if (r->save.requested <= r->n_computed || common < r->save.requested) r->save.requested = common;
         return true;
@@ -149,6 +149,7 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     s->row = row;
     pi__cache_start(sc->cache, row, s->params.salt);
     pi__cache_start_without(sc->cache, row, s->without);
+    pi__cache_start_sparse(sc->cache, row, &s->sparse);
     if (s->sample_group) pi__cache_start_private(sc->cache, row, s->sample_group->root);
     int32_t wanted = 0, got = 0;
     if (s->keeps) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_most(s) + 1, &wanted);
@@ -176,14 +177,22 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     return ADMITTED;
 }
 
-/* The prefill chunk of a prompt: all of the budget, unless it is one of many steps and others wait behind it. */
+/* n tokens of s from n_computed on, or as many of them as do not cut a block of sparse prefill. */
+static int32_t whole_blocks(const pi__seq *s, int32_t n)
+{
+    const int32_t end = pi__span_cut(&s->sparse, s->n_computed + n);
+    return end > s->n_computed ? end - s->n_computed : 0;
+}
+
+/* The prefill chunk of a prompt: all of the budget, unless it is one of many steps and others wait behind it. 0: of sparse
+ * prefill, which takes more. */
 static int32_t chunk_of(const pi__sched *sc, const pi__seq *s, int32_t budget)
 {
-    int32_t missing = s->n_tokens - s->n_computed;
+    int32_t missing = s->n_tokens - s->n_computed, all = missing < budget ? missing : budget;
     bool others = sc->waiting.n > 0;
     for (const pi__seq *r = s->next; r && !others; r = r->next) others = r->n_tokens - r->n_computed > 1;
-    if (others && missing > LONG_PROMPT * sc->max_tokens) budget = (budget + 1) / 2;
-    return missing < budget ? missing : budget;
+    const int32_t half = whole_blocks(s, (budget + 1) / 2);
+    return others && half && missing > LONG_PROMPT * sc->max_tokens ? half : whole_blocks(s, all);
 }
 
 static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
@@ -202,6 +211,7 @@ static void use_the_rest(pi__sched *sc, int32_t budget)
 {
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
         int32_t missing = s->n_tokens - s->n_computed - s->n_new, more = missing < budget ? missing : budget;
+        more = whole_blocks(s, s->n_new + more) - s->n_new;
         if (!s->n_new || more <= 0) continue;
         if (!pi__cache_reserve(sc->cache, s->row, s->n_computed + s->n_new + more)) return;
         s->n_new += more;
@@ -209,11 +219,12 @@ static void use_the_rest(pi__sched *sc, int32_t budget)
     }
 }
 
-/* Drafts are verified where there is room for them. */
+/* Drafts are verified where there is room for them, and for a block of sparse prefill, if that is possible. */
 static void take_drafts(pi__sched *sc, int32_t *budget)
 {
     for (pi__seq *s = sc->running.head; s; s = s->next) {
-        int32_t n = s->n_draft < *budget ? s->n_draft : *budget;
+        const int32_t room = *budget - sc->config.least_prefill;
+        int32_t n = s->n_draft < room ? s->n_draft : room;
         if (n <= 0 || s->n_new != 1 || s->n_tokens - s->n_computed != 1) continue;
         if (!pi__cache_reserve(sc->cache, s->row, s->n_tokens + n)) continue;
         s->n_new += n;
@@ -260,7 +271,8 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
         if (pass) break;
         take_drafts(sc, &budget);
         const bool any = budget < max_tokens;
-        if (any && sc->max_prefill && budget > sc->max_prefill) budget = sc->max_prefill;
+        const int32_t most = sc->max_prefill > sc->config.least_prefill ? sc->max_prefill : sc->config.least_prefill;
+        if (any && sc->max_prefill && budget > most) budget = most;
     }
     admit_waiting(sc, &budget, &preempted);
     use_the_rest(sc, budget);

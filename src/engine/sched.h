@@ -27,6 +27,7 @@ typedef struct pi__sched_hooks {
 typedef struct pi__sched_config {
     int32_t max_seqs;          /* that run at once; rows of the cache */
     bool by_priority;          /* lower params.priority first */
+    int32_t least_prefill;     /* tokens that a step can have for prefill, at least (those of a block of sparse prefill) */
     pi__log log;               /* who is preempted */
     pi__sched_hooks hooks;
 } pi__sched_config;

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "cache/block_pool.h"
+#include "cache/cache.h"
 #include "engine/job.h"
 #include "engine/thoughts.h"
 #include "grammar/grammar.h"
@@ -66,6 +66,7 @@ struct pi__seq {
     uint64_t arrival;          /* order of submit */
     int32_t row;               /* scheduler: table row in the cache, -1: it waits and holds nothing */
     uint32_t without;          /* bit of each cache group that it has nothing in */
+    pi__sparse_span sparse;    /* its tokens with sparse prefill */
     int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
     int32_t n_tokens;          /* in tokens */
     int32_t n_prompt;          /* of them, the prompt */

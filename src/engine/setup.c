@@ -82,7 +82,7 @@ static int declare_head(pi__setup *s, bool beside, pi_error *err)
 int pi__setup_declare(pi__setup *s, pi_error *err)
 {
     pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
-                         .n_used = s->cfg.n_expert};
+                         .n_used = s->cfg.n_expert, .n_ctx = s->cfg.ctx_size};
     int rc = choose_drafters(s, &use.n_draft, err);
     if (!rc && has(s, PI__SPEC_MTP) && has(s, PI__SPEC_DRAFT))
         rc = pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp and model-draft: give one of them");
@@ -181,6 +181,7 @@ static int size_beside(pi__setup *s, pi_error *err)
 {
     s->beside_cfg = s->cfg;
     s->beside_cfg.kv_bytes = 0;
+    s->beside_cfg.sparsity = 0;
     s->beside_cfg.kv_tokens = (uint64_t) cache_tokens(&s->mem);
     s->beside_cfg.ctx_size = s->mem.ctx;
     s->beside_cfg.prefix_cache = s->cfg.prefix_cache && !s->beside->n_state;
@@ -211,20 +212,45 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     return rc;
 }
 
+pi__model *pi__setup_beside(const pi__setup *s)
+{
+    return s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
+}
+
+int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
+{
+    pi__model *m[] = {s->m, pi__setup_beside(s)};
+    uint64_t all = 0;
+    int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
+    if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
+    for (int i = 0; i < 2 && m[i]; i++) {
+        m[i]->want_digest = s->cfg.prefix_dir != NULL; /* a drafter's caches may be in the model's */
+        m[i]->check_tensors = s->cfg.check_tensors;
+        m[i]->image.source = (pi__weights_source) {keep ? NULL : s->cfg.weights_from, keep ? NULL : s->cfg.weights_cache, keep,
+                                                   s->cfg.log};
+        all += pi__model_load_bytes(m[i]);
+    }
+    if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
+    for (int i = 0; i < 2 && m[i] && !rc; i++) rc = pi__model_load(m[i], &s->mem.lim, &s->progress, err);
+    return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
+}
+
 pi__block_hash pi__setup_fingerprint(const pi__setup *s)
 {
     char text[768];
     const pi__rope_config *r = &s->cfg.rope;
     const pi__cpu_params *p = &s->cfg.cpu;
     const int products = s->be->discrete ? p->matmul << 2 | p->blas << 1 | p->fp4 : 0; /* of which bits depend */
-    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
-                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, products, s->be->dev->describe(s->be), r->base,
+    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
+                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->m->long_rope, products,
+                     s->be->dev->describe(s->be), r->base,
                      r->scaling, r->scale, (long long) r->orig_ctx,
                      r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                      r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
                      s->cfg.block_size, s->m->n_kv,
                      (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
     pi__block_hash hash = pi__hash(text, (size_t) n);
+    if (s->cfg.sparsity > 0) hash = pi__hash_chain(hash, &s->cfg.sparsity, sizeof s->cfg.sparsity);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
     if (s->drafter && s->drafter != s->m) hash = pi__hash_chain(hash, &s->drafter->digest, sizeof s->drafter->digest);
@@ -242,7 +268,7 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->g);
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
-    s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = NULL;
+    s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = s->cfg.weights_from = s->cfg.weights_cache = NULL;
     s->cfg.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }

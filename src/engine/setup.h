@@ -43,6 +43,10 @@ int pi__setup_size(pi__setup *s, pi_error *err);
 void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p);
 /* Bytes of the device's memory that the engine as declared takes; sizes it. */
 int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err);
+/* Loads the models; what their weights come from is as configured, or, with keep, memory that can be shared. */
+int pi__setup_load(pi__setup *s, bool keep, pi_error *err);
+/* The model whose weights lie beside m's, or NULL. */
+pi__model *pi__setup_beside(const pi__setup *s);
 /* Of everything that gives a cache block's bytes their meaning; the model is loaded. */
 pi__block_hash pi__setup_fingerprint(const pi__setup *s);
 /* All that is needed of the files was copied. */

@@ -7,11 +7,13 @@
  *   the beginning of a turn      a conversation that is edited or answered anew there
  *   the end of the answer        the next turn, if the template keeps the answer as it was
  *   the first scored token       another answer to the same prompt is scored
+ *   the ends of sparse prefill   a longer prompt is sparse where this one, close to its end, is not
  *   a branch                     where this prompt left one that the cache knows, or a waiting one will leave this one
  *   a sparse grid                everything else: so much is computed again at most
  *
- * all rounded down to whole blocks, since nothing else can be taken over. Snapshots are taken inside of the step that
- * passes the position, so that prefill chunks need no cuts. Their pool evicts those that were used longest ago.
+ * all rounded down to whole blocks (of sparse prefill, where that is), since nothing else can be taken over. Snapshots are
+ * taken inside of the step that passes the position, so that prefill chunks need no cuts. Their pool evicts those that were
+ * used longest ago.
  *
  * Windows are alike: of what lies behind them, only the windows of such reuse points are worth keeping. One thread. */
 #include "engine/snapshots.h"
@@ -53,8 +55,9 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
 /* The reuse points that are known without looking at the tokens, but for the grid. */
 static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
-    const bool scored = s->params.logits == PI__LOGITS_ALL && n == s->params.logits_from / bs * bs;
-    return scored || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.requested;
+    const bool scored = s->params.logits == PI__LOGITS_ALL && n == pi__span_cut(&s->sparse, s->params.logits_from / bs * bs);
+    const bool ends = n && (n == s->sparse.from || n == s->sparse.end);
+    return scored || ends || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.requested;
 }
 
 bool pi__reuse_point(void *ud, int32_t row, int32_t n)
@@ -85,7 +88,7 @@ static bool turn_starts(const pi__snapshots *sn, const pi__seq *s, int32_t from,
 static bool worth_it(const pi__snapshots *sn, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
 {
     if (is_reuse_point(s, pos, bs) || pos % grid == 0) return true;
-    return pos - s->save.last >= grid / 4 && turn_starts(sn, s, pos, pos + bs);
+    return pos - s->save.last >= grid / 4 && turn_starts(sn, s, pos, pos + (pi__in_span(&s->sparse, pos) ? s->sparse.step : bs));
 }
 
 void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to)
@@ -93,7 +96,7 @@ void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to)
     if (!takes_snapshots(sn, s)) return;
     int32_t bs = group_of(sn)->spec.block_size, grid = grid_of(sn, s);
     for (int32_t pos = s->n_computed / bs * bs + bs; pos <= to; pos += bs) {
-        if (!worth_it(sn, s, pos, bs, grid)) continue;
+        if (pi__span_cut(&s->sparse, pos) != pos || !worth_it(sn, s, pos, bs, grid)) continue;
         s->save.last = pos;
         int32_t id = pi__cache_snapshot(sn->config.cache, s->row, sn->config.group, s->tokens, pos);
         if (id < 0) continue;

@@ -59,6 +59,7 @@ uint32_t pi__gguf_version(const pi__gguf *g);
 uint32_t pi__gguf_alignment(const pi__gguf *g);
 int32_t pi__gguf_n_files(const pi__gguf *g);
 uint64_t pi__gguf_file_size(const pi__gguf *g, int32_t file);
+int64_t pi__gguf_file_time(const pi__gguf *g, int32_t file); /* when it was last written, ns since 1970; 0: an image in memory */
 size_t pi__gguf_n_kv(const pi__gguf *g); /* of the first file */
 const pi__gguf_kv *pi__gguf_kv_at(const pi__gguf *g, size_t i);
 /* NULL: absent. O(1). */

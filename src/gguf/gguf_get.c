@@ -15,6 +15,7 @@ uint32_t pi__gguf_version(const pi__gguf *g) { return g->version; }
 uint32_t pi__gguf_alignment(const pi__gguf *g) { return g->alignment; }
 int32_t pi__gguf_n_files(const pi__gguf *g) { return (int32_t) g->n_files; }
 uint64_t pi__gguf_file_size(const pi__gguf *g, int32_t file) { return g->file[file].size; }
+int64_t pi__gguf_file_time(const pi__gguf *g, int32_t file) { return g->file[file].time; }
 size_t pi__gguf_n_kv(const pi__gguf *g) { return g->meta.n; }
 const pi__gguf_kv *pi__gguf_kv_at(const pi__gguf *g, size_t i) { return &g->meta.kv[i]; }
 const pi__gguf_kv *pi__gguf_find(const pi__gguf *g, const char *key) { return pi__gguf_meta_find(&g->meta, key); }

@@ -56,6 +56,7 @@ int pi__gguf_file_open(pi__gguf_file *f, const char *path, pi_error *err)
                         S_ISDIR(st.st_mode) ? "a folder" : "a device or pipe");
     }
     f->size = (uint64_t) st.st_size;
+    f->time = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     if (f->size > SIZE_MAX / 2) {
         pi__gguf_file_close(f);
         return pi__fail(err, PI_EUNSUPPORTED, "%s: %llu bytes are more than this machine can address", f->label,

@@ -23,6 +23,7 @@ enum pi__gguf_image { PI__IMAGE_NONE, PI__IMAGE_MAPPED, PI__IMAGE_OWNED, PI__IMA
 typedef struct pi__gguf_file {
     const uint8_t *p;    /* size bytes; with dio only for the header: tensor bytes are not read through it */
     uint64_t size;       /* bytes in the file */
+    int64_t time;        /* of its last change, ns since 1970 */
     uint64_t data_start; /* where tensor data begins; tensor offsets in the file count from here */
     int image;           /* enum pi__gguf_image: how p is given back */
     int mode;            /* enum pi__load_mode */

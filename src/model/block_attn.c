@@ -74,10 +74,16 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
 
 void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
 {
+    const pi__lin_in in = pi__normed(m, s->x, a->norm, a->eps);
+    pi__attn_project_of(m, a, &in, s);
+}
+
+void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s)
+{
     const int64_t D = a->head_dim, ld = pi__attn_width(a), Q = q_width(a), KV = kv_width(a);
     float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D], or H*(D|D) with gates */
     const float *bias = a->qkv_bias;
-    pi__linear all = {.in = pi__normed(m, s->x, a->norm, a->eps), .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
+    pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
                       .lin = {{&a->wq, q, ld}, {&a->wk, k, ld}, {&a->wv, v, ld}}};
     if (a->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &a->wqkv;
     pi__op_linear(m->be, NULL, &all);
@@ -111,18 +117,24 @@ void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, cons
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first)
 {
     const bool gated = a->flags & PI__ATTN_GATED;
+    const bool all = !a->window && !first && !(a->flags & (PI__ATTN_PAST | PI__ATTN_BLOCK));
     const pi__attention att = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = s->qkv, .ldq = pi__attn_width(a),
                                .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
                                .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
                                .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST, .block = a->flags & PI__ATTN_BLOCK,
-                               .softcap = a->softcap, .sinks = a->sinks};
+                               .softcap = a->softcap, .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
     pi__op_attention(m->be, s->b, &att);
+}
+
+void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s)
+{
+    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) a->n_head * a->head_dim};
+    pi__matmul(m, &in, s->n, &a->wo, s->y, m->n_embd);
 }
 
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s)
 {
-    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) a->n_head * a->head_dim};
-    pi__matmul(m, &in, s->n, &a->wo, s->y, m->n_embd);
+    pi__attn_result(m, a, s);
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = a->post_norm, .eps = a->eps, .scale = 1.0f,
                                                   .n_rows = s->n, .n = m->n_embd});
 }

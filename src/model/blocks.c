@@ -91,7 +91,19 @@ void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed)
 {
     if (!needed && !pi__has_tensor(m, "rope_freqs.weight", PI__OF_FILE)) return;
     r->factor = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->factor, "rope frequencies");
-    pi__want_host(m, r->factor, r->n_freq, "rope_freqs.weight", PI__OF_FILE);
+    r->factor_name = "rope_freqs.weight";
+    pi__want_host(m, r->factor, r->n_freq, r->factor_name, PI__OF_FILE);
+}
+
+void pi__rotation_long(pi__model *m, pi__rotation *r)
+{
+    const int32_t trained = pi__hp_u32_or(m, "rope.scaling.original_context_length", (uint32_t) m->n_ctx_train, 1, 1 << 28);
+    const char *name = m->n_ctx > trained ? "rope_factors_long.weight" : "rope_factors_short.weight";
+    if (!pi__has_tensor(m, name, PI__OF_FILE)) return;
+    m->long_rope = m->n_ctx > trained;
+    r->factor = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->factor, "rope frequencies");
+    r->factor_name = name;
+    pi__want_host(m, r->factor, r->n_freq, name, PI__OF_FILE);
 }
 
 void pi__rotation_loaded(pi__model *m, pi__rotation *r)
@@ -102,7 +114,7 @@ void pi__rotation_loaded(pi__model *m, pi__rotation *r)
     for (int32_t i = 0; i < n; i++) {
         const float f = r->factor[i];
         if (!(f > 0) || !isfinite(f))
-            pi__model_refuse(m, PI_EFORMAT, "tensor rope_freqs.weight: value %d is %g", i, (double) f);
+            pi__model_refuse(m, PI_EFORMAT, "tensor %s: value %d is %g", r->factor_name, i, (double) f);
         r->freq[i] /= f;
         if (f < 1e20f) r->n_freq = i + 1; /* 1e30 stands for "not rotated" */
     }
@@ -128,8 +140,12 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
     snprintf(gate, sizeof gate, "ffn_gate%s.weight", kind);
     snprintf(up, sizeof up, "ffn_up%s.weight", kind);
     snprintf(down, sizeof down, "ffn_down%s.weight", kind);
-    pi__want_weight(m, &l->gate, E, F, gate, layer);
-    pi__want_weight(m, &l->up, E, F, up, layer);
+    if (l->fused) {
+        pi__want_gate_up(m, &l->gate, E, F, up, layer);
+    } else {
+        pi__want_weight(m, &l->gate, E, F, gate, layer);
+        pi__want_weight(m, &l->up, E, F, up, layer);
+    }
     pi__want_weight(m, &l->down, F, E, down, layer);
     w->max_ff = widest(w->max_ff, 2 * F);
 }
@@ -137,7 +153,7 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
 void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff)
 {
     const int64_t F = l->n_ff;
-    const pi__linear both = {.in = *in, .n_rows = n, .n_lin = 2, .lin = {{&l->gate, ff, 2 * F}, {&l->up, ff + F, 2 * F}}};
+    const pi__linear both = {.in = *in, .n_rows = n, .n_lin = l->fused ? 1 : 2, .lin = {{&l->gate, ff, 2 * F}, {&l->up, ff + F, 2 * F}}};
     pi__op_linear(m->be, NULL, &both);
 }
 

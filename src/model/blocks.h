@@ -59,6 +59,7 @@ typedef struct pi__rotation {
     int32_t n_freq;          /* pairs that turn, the first ones of n_rot/2 */
     float *freq;             /* [n_rot/2] radians a position, on the host */
     float *factor;           /* [n_rot/2] divide freq (Llama 3.1 and others); NULL: none */
+    const char *factor_name; /* the tensor that they are in */
     float mscale;            /* of cosines and sines */
     float *table;            /* scratch: [T, 2*n_freq] */
 } pi__rotation;
@@ -66,6 +67,9 @@ typedef struct pi__rotation {
 void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const char *base_key, float base, bool scaled);
 /* The same, with factors from rope_freqs.weight; needed: which must be there. */
 void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed);
+/* LongRoPE (arXiv 2402.13753): factors for contexts up to that of training, or for longer ones, by the context that the engine
+ * allows: they hold for all positions of all requests, since keys of both cannot be in one cache. None where the file has none. */
+void pi__rotation_long(pi__model *m, pi__rotation *r);
 /* Once factors are loaded. */
 void pi__rotation_loaded(pi__model *m, pi__rotation *r);
 void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens);
@@ -117,11 +121,15 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w);
 int64_t pi__attn_width(const pi__attn *a);
 /* qkv = queries, keys and values of the normed residual; this step's K,V go to the cache. */
 void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s);
+/* The same of what in reads. */
+void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
 /* This step's K,V alone, of what in reads. */
 void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
 /* att = attention of what project left, to keys from position first on. [n, H*D] */
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first);
-/* x += wo att, under post_norm where there is one. */
+/* y = wo att. [n, E] */
+void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s);
+/* x += that, under post_norm where there is one. */
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
 
 /* ---- feed-forward */
@@ -129,6 +137,7 @@ typedef struct pi__mlp {
     int32_t n_ff;            /* F */
     int act;                 /* PI__IN_GEGLU or PI__IN_SWIGLU */
     float limit;             /* of SWIGLU, as in pi__lin_in */
+    bool fused;              /* the file's ffn_up is gate and up, one below the other: gate is both, and up is none */
     /* tensors */
     pi__weight gate, up, down; /* [F, E], [F, E], [E, F] */
 } pi__mlp;

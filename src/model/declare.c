@@ -281,6 +281,12 @@ void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, 
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
+void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer)
+{
+    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = 1, .fused_rows = {n_ff, n_ff}};
+    want_matrices(m, w, shape, (ask) {0}, name, layer);
+}
+
 void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer)
 {
@@ -348,8 +354,9 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
     if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
 }
 
-/* A tensor for want's vec or host: rows of n values. */
-static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, int64_t n_rows, const char *name, int layer)
+/* A tensor for want's vec or host: n_mat times rows of n values. */
+static void want_stacked(pi__model *m, pi__want want, bool optional, int64_t n, int64_t n_rows, int64_t n_mat, const char *name,
+                         int layer)
 {
     char full[96];
     if (want.vec) *want.vec = NULL;
@@ -357,14 +364,19 @@ static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, i
     const pi__tensor *t = want.tensor = need(m, name, layer, full);
     if (!t) return;
     const bool any = n_rows > 1 && pi__type_info_of(t->type)->readable; /* of a table */
-    if (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1)
+    if (n_mat == 1 && (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
                          (long long) t->ne[0], (long long) t->ne[1], (long long) n, (long long) n_rows);
-    else if (!any && t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
+    else if (shaped(m, t, full, n, n_rows, n_mat) && !any && t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
         pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
-    want.size = want.vec ? (size_t) (n * n_rows) * sizeof(float) : 0;
+    want.size = want.vec ? (size_t) (n * n_rows * n_mat) * sizeof(float) : 0;
     want.placement = everywhere(m);
     add_want(m, want);
+}
+
+static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, int64_t n_rows, const char *name, int layer)
+{
+    want_stacked(m, want, optional, n, n_rows, 1, name, layer);
 }
 
 void pi__want_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer)
@@ -390,6 +402,11 @@ void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row,
 void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
+}
+
+void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer)
+{
+    want_stacked(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
 }
 
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer)
@@ -478,7 +495,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
 
 int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
 {
-    const bool draft = owner != m;
+    const bool draft = owner != m || layer >= m->n_trunk;
     const char *name = draft ? window ? "draft window" : "draft" : window ? "window" : "full";
     const pi__row_group group = {.name = name, .window = window, .draft = draft};
     return add_cache(m, owner, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim});

@@ -61,6 +61,8 @@ void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv
                     const char *name, int layer);
 /* The same for n_mat stacked matrices, with one factor or n_mat of them. */
 void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
+/* Gate and up of a feed-forward, one below the other: [2 n_ff, n_in]. */
+void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer);
 /* The same where each is two of [n_ff, n_in], gate above up, and may be absent. */
 void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer);
@@ -72,6 +74,8 @@ void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, cons
 void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Wants n_rows rows of n values, of any type, as f32. */
 void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
+/* The same of n_mat tables, one behind the other. */
+void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Wants n f32 values at dst, which is filled by load; with _or_not: stays as it is where they are absent. */
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);

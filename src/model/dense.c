@@ -52,7 +52,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     pi__attn_declare(m, &l->attn, i, &d->work);
     if (d->post_norms) pi__want_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
     pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
-    l->mlp = (pi__mlp) {.n_ff = d->n_ff, .act = d->act};
+    l->mlp = (pi__mlp) {.n_ff = d->n_ff, .act = d->act, .fused = d->fused};
     l->experts = d->experts;
     if (m->n_used) l->experts.n_used = m->n_used;
     if (d->experts.n_expert) {
@@ -71,7 +71,8 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     d->experts.act = d->act;
     if (!d->rot.n_rot) {
         pi__rotation_declare(m, &d->rot, d->n_rot, "rope.freq_base", 1e4f, true);
-        pi__rotation_factors(m, &d->rot, false);
+        if (!d->long_rope) pi__rotation_factors(m, &d->rot, false);
+        else pi__rotation_long(m, &d->rot);
     }
     if (d->neighbours) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);

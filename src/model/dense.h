@@ -22,6 +22,8 @@ typedef struct pi__dense {
     int32_t n_rot;           /* rope.dimension_count, or D */
     int act;                 /* of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
+    bool fused;              /* gate and up are one matrix (pi__mlp) */
+    bool long_rope;          /* factors of the rotation are of short contexts, or of long ones (pi__rotation_long) */
     bool neighbours;         /* dims 2i and 2i+1 are rotated pairs in the file */
     pi__attn attn;           /* what all layers are made from */
     pi__experts experts;     /* the same; n_expert 0: an mlp */

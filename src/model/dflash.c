@@ -14,6 +14,12 @@
  * so that a block's tokens are taken one after the other; often with a head that says how sure each is, and with a block whose
  * first token gives one, too.
  *
+ * DFlash2 has, before and behind attention and feed-forward of each layer, a convolution over the tokens of the block, whose
+ * taps are partly made of the token's own row (pi__block_conv); and a selector. That takes the best few tokens of each row, and
+ * among these the one with the best sum of its logit and of how well it goes with the token chosen before: sum over r of
+ * before[r] * gate[r] * after[r], with a vector of the token before, one of the row, and one of the candidate. The engine
+ * walks along the block that way (engine/draft_select.c).
+ *
  * The layers are those of Qwen 3, with what Gemma has besides where a file has it. Embedding and head may be the target's;
  * a head of fewer tokens says which they are (d2t). Its cache lies in groups of the target's, which only sequences fill
  * that it drafts for, and which are a part of the prefixes that those find.
@@ -21,14 +27,21 @@
  * After "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036).
  *
  * Symbols in shapes: T tokens of the step, E embedding, W the target's, N captured layers, H query heads, K key/value heads, D
- * head size, V rows of the head, M rank of the Markov head. */
+ * head size, V rows of the head, M rank of the Markov head, or of the selector, K taps of convolutions, P values of a token's
+ * own taps of a layer's half (before and behind). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/blocks.h"
 
-enum { CHUNK = 256 /* tokens whose features are copied at a time */, MOST_BLOCK = 256 };
+enum { CHUNK = 256 /* tokens whose features are copied at a time */, MOST_BLOCK = 256, MOST_TAPS = 64 };
+
+/* Convolutions around attention, or the feed-forward. */
+typedef struct around {
+    pi__weight own;          /* [P, E] of the normed row: a token's own taps, before, then behind */
+    float *base;             /* [2, K, E] what these are added to */
+} around;
 
 typedef struct layer {
     pi__attn attn;
@@ -36,6 +49,7 @@ typedef struct layer {
     pi__mlp mlp;
     float *post_ffn_norm;    /* [E], or NULL */
     float out_scale;         /* of the stream at the layer's end */
+    around attn_conv, ffn_conv; /* of DFlash2 */
 } layer;
 
 typedef struct dflash {
@@ -59,6 +73,15 @@ typedef struct dflash {
     float *bias;             /* scratch: [R, V] */
     float *pair;             /* scratch: [R, E+M] */
     float *sureness;         /* scratch: [R] */
+    /* of DFlash2; n_tap 0: it is none */
+    int32_t n_tap, group;    /* K; columns that share a token's own tap */
+    int64_t n_own;           /* P */
+    float *normed, *conv;    /* scratch: [T, E] */
+    float *own;              /* scratch: [T, P] */
+    pi__weight select;       /* [M, E] of a normed row: its gate */
+    pi__weight select_before, select_after; /* [tokens, M] */
+    float *gate;             /* scratch: [R, M] */
+    float *vec_before, *vec_after; /* scratch: [T, M] */
 } dflash;
 
 /* ---- declaring */
@@ -71,7 +94,7 @@ static void refuse_kin(pi__model *m)
 {
     static const struct {
         const char *tensor, *what;
-    } kin[] = {{"selector_hidden.weight", "DFlash2 (it has a selector)"}, {"hc_head_fn.weight", "DSpark for DeepSeek V4"}};
+    } kin[] = {{"hc_head_fn.weight", "DSpark for DeepSeek V4"}};
     for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
         if (pi__has_tensor(m, kin[i].tensor, PI__OF_FILE))
             pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: this drafter is %s, which is not supported: give a DFlash drafter",
@@ -192,6 +215,12 @@ static void read_windows(pi__model *m, dflash *p)
     }
 }
 
+static void want_around(pi__model *m, const dflash *p, around *c, const char *base, const char *own, int32_t i)
+{
+    pi__want_tables(m, &c->base, 2, p->n_tap, m->n_embd, base, i);
+    pi__want_weight(m, &c->own, m->n_embd, p->n_own, own, i);
+}
+
 static void want_layer(pi__model *m, dflash *p, int32_t i)
 {
     layer *l = &p->layers[i];
@@ -209,6 +238,9 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
     pi__want_vec_or_not(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
     l->out_scale = 1;
     pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
+    if (!p->n_tap) return;
+    want_around(m, p, &l->attn_conv, "attn_conv_base", "attn_conv_proj.weight", i);
+    want_around(m, p, &l->ffn_conv, "ffn_conv_base", "ffn_conv_proj.weight", i);
 }
 
 /* Embedding and head: its own, or the target's. */
@@ -254,6 +286,35 @@ static void want_markov(pi__model *m, dflash *p)
     pi__want_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
 }
 
+/* A factor of logits that must be positive where it is there. */
+static float positive_or(pi__model *m, const char *name, float def)
+{
+    const float v = pi__hp_f32_or(m, name, def);
+    if (v != def && !(v > 0 && isfinite(v)))
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.%s is %g: it must be a positive number", m->arch->name, name, (double) v);
+    return v;
+}
+
+/* DFlash2's convolutions and selector. */
+static void want_selector(pi__model *m, dflash *p)
+{
+    if (!pi__has_tensor(m, "selector_hidden.weight", PI__OF_FILE) || !pi__model_ok(m)) return;
+    if (p->rank) pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: this drafter has a Markov head and a selector: give one with either");
+    p->n_tap = pi__hp_u32(m, "conv_kernel_size", 1, MOST_TAPS);
+    p->group = pi__hp_u32(m, "conv_group_size", 1, (uint32_t) m->n_embd);
+    m->block.rank = pi__hp_u32(m, "selector_rank", 1, PI__MAX_EMBD);
+    m->block.n_select = pi__hp_u32(m, "selector_top_k", 1, PI__MAX_SELECT);
+    m->block.logit_scale = positive_or(m, "logit_scale", 1);
+    m->block.softcap = positive_or(m, "final_logit_softcapping", 0);
+    if (m->n_embd % p->group)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.embedding_length %d is not a multiple of conv_group_size %d", m->arch->name,
+                         m->n_embd, p->group);
+    p->n_own = 2 * (int64_t) p->n_tap * (m->n_embd / p->group);
+    pi__want_weight(m, &p->select, m->n_embd, m->block.rank, "selector_hidden.weight", PI__OF_FILE);
+    pi__want_weight(m, &p->select_before, m->block.rank, m->n_vocab, "selector_predecessor.weight", PI__OF_FILE);
+    pi__want_weight(m, &p->select_after, m->block.rank, m->n_vocab, "selector_successor.weight", PI__OF_FILE);
+}
+
 static void declare(pi__model *m)
 {
     dflash *p = m->arch_data;
@@ -277,6 +338,7 @@ static void declare(pi__model *m)
     pi__want_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
     want_head(m, p);
     want_markov(m, p);
+    want_selector(m, p);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) want_layer(m, p, i);
 }
 
@@ -288,6 +350,17 @@ static void loaded(pi__model *m)
             pi__model_refuse(m, PI_EFORMAT, "tensor blk.%d.layer_output_scale.weight is not a finite number", i);
     if (!isfinite(m->block.sure_bias)) pi__model_refuse(m, PI_EFORMAT, "tensor conf_proj.bias is not a finite number");
     pi__rotation_loaded(m, &p->rot);
+}
+
+static void layout_selector(pi__model *m, dflash *p, const pi__limits *lim, pi__arena *a)
+{
+    const size_t T = p->n_tap ? (size_t) lim->max_tokens : 0, E = (size_t) m->n_embd, M = (size_t) m->block.rank, f = sizeof(float);
+    p->normed = pi__arena_take(a, T * E * f);
+    p->conv = pi__arena_take(a, T * E * f);
+    p->own = pi__arena_take(a, T * (size_t) p->n_own * f);
+    m->block.gate = p->gate = pi__arena_take(a, (size_t) lim->max_rows * M * f);
+    m->block.before = p->vec_before = pi__arena_take(a, T * M * f);
+    m->block.after = p->vec_after = pi__arena_take(a, T * M * f);
 }
 
 static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
@@ -303,6 +376,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->pair = pi__arena_take(a, R * ((size_t) m->n_embd + M) * f);
     p->sureness = pi__arena_take(a, R * f);
     m->block.sure = p->sure.n_out ? p->sureness : NULL;
+    layout_selector(m, p, lim, a);
 }
 
 /* ---- the graph */
@@ -324,6 +398,34 @@ static void inject(pi__model *m, const pi__batch *b, const int32_t *row)
     for (int32_t i = 0; i < m->n_layer; i++) pi__attn_inject(m, &p->layers[i].attn, &in, &s);
 }
 
+/* conv = the convolution of x before (side 0) or behind (side 1). [T, E] */
+static void convolve(pi__model *m, const dflash *p, const around *c, const pi__batch *b, const float *x, int32_t side)
+{
+    pi__op_block_conv(m->be, b, &(pi__block_conv) {.x = x, .base = c->base + side * p->n_tap * (int64_t) m->n_embd,
+                                                   .own = p->own + side * (p->n_own / 2), .ldo = p->n_own, .n_tap = p->n_tap,
+                                                   .group = p->group, .n = m->n_embd, .out = p->conv});
+}
+
+/* What attention, or the feed-forward, reads: the stream under its norm w. */
+static pi__lin_in read_stream(pi__model *m, const dflash *p, const around *c, const float *w, const pi__stream *s)
+{
+    const int64_t E = m->n_embd;
+    const pi__lin_in normed = {.kind = PI__IN_PLAIN, .x = p->normed, .ldx = E};
+    if (!p->n_tap) return pi__normed(m, s->x, w, p->attn.eps);
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->normed, .ldo = E, .x = s->x, .w = w, .eps = p->attn.eps, .n_rows = s->n, .n = E});
+    pi__matmul(m, &normed, s->n, &c->own, p->own, p->n_own);
+    convolve(m, p, c, s->b, p->normed, 0);
+    return (pi__lin_in) {.kind = PI__IN_PLAIN, .x = p->conv, .ldx = E};
+}
+
+/* The stream and what they give, y. */
+static void add_result(pi__model *m, const dflash *p, const around *c, const float *w, float scale, const pi__stream *s)
+{
+    if (p->n_tap) convolve(m, p, c, s->b, s->y, 1);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = p->n_tap ? p->conv : s->y, .w = w, .eps = p->attn.eps,
+                                                  .scale = scale, .n_rows = s->n, .n = m->n_embd});
+}
+
 static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     const dflash *p = m->arch_data;
@@ -332,13 +434,14 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     pi__rotation_forward(m, &p->rot, b);
     for (int32_t i = 0; i < n_layer; i++) {
         const layer *l = &p->layers[i];
-        pi__attn_project(m, &l->attn, &s);
+        const pi__lin_in h = read_stream(m, p, &l->attn_conv, l->attn.norm, &s);
+        pi__attn_project_of(m, &l->attn, &h, &s);
         pi__attn_attend(m, &l->attn, &s, 0);
-        pi__attn_output(m, &l->attn, &s);
-        const pi__lin_in z = pi__normed(m, s.x, l->ffn_norm, p->attn.eps);
+        pi__attn_result(m, &l->attn, &s);
+        add_result(m, p, &l->attn_conv, l->attn.post_norm, 1.0f, &s);
+        const pi__lin_in z = read_stream(m, p, &l->ffn_conv, l->ffn_norm, &s);
         pi__mlp_forward(m, &l->mlp, &z, s.n, s.ff, s.y);
-        pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s.x, .y = s.y, .w = l->post_ffn_norm, .eps = p->attn.eps,
-                                                      .scale = l->out_scale, .n_rows = s.n, .n = m->n_embd});
+        add_result(m, p, &l->ffn_conv, l->post_ffn_norm, l->out_scale, &s);
     }
     pi__gather_logits_rows(m, b, s.x, m->n_embd, p->work.y);
 }
@@ -348,6 +451,14 @@ static void logits(pi__model *m, int32_t first, int32_t n, float *out)
     const dflash *p = m->arch_data;
     const pi__lin_in in = pi__normed(m, p->work.y + (size_t) first * (size_t) m->n_embd, p->head.output_norm, p->attn.eps);
     pi__matmul(m, &in, n, p->output, out, m->block.n_out);
+    if (p->n_tap) pi__matmul(m, &in, n, &p->select, p->gate, m->block.rank);
+}
+
+static void candidates(pi__model *m, const pi__batch *b)
+{
+    const dflash *p = m->arch_data;
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->select_before, .scale = 1.0f, .out = p->vec_before});
+    pi__op_embed(m->be, b, &(pi__embed) {.w = &p->select_after, .scale = 1.0f, .out = p->vec_after});
 }
 
 /* How sure it is of n rows x, normed: of them and the tokens before. */
@@ -381,7 +492,7 @@ static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 
 #define DFLASH(arch)                                                                                                    \
     {.name = arch, .size = sizeof(dflash), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,      \
-     .logits = logits, .inject = inject, .draft = draft}
+     .logits = logits, .inject = inject, .draft = draft, .candidates = candidates}
 
 const pi__arch pi__arch_dflash = DFLASH("dflash");
 const pi__arch pi__arch_dflash_qwen35 = DFLASH("qwen35-dflash-draft");

@@ -12,8 +12,8 @@
 #include "base/extent.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen35,
-                                        &pi__arch_qwen35moe, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
+static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
+                                        &pi__arch_qwen35moe, &pi__arch_phi3, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
                                         &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash,
                                         &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4};
 
@@ -125,6 +125,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->target = use->target;
     m->arch_data = pi__model_calloc(m, 1, arch->size, "the model");
     m->n_ctx_train = pi__hp_u32(m, "context_length", 1, 1 << 28);
+    m->n_ctx = use->n_ctx > 0 ? use->n_ctx : m->n_ctx_train;
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
@@ -211,7 +212,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
         data = *rc ? NULL : st->p;
     }
     if (data && m->check_tensors && (*rc = check_values(t, off, data, n, err))) return NULL;
-    if (data && m->want_digest) m->digest = pi__hash_chain(m->digest, data, n);
+    if (data && m->want_digest && !m->image.complete) m->digest = pi__hash_chain(m->digest, data, n);
     return data;
 }
 
@@ -219,7 +220,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
 static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
-    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1], n = w->scale ? w->scale->n_mat : n_file;
+    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2], n = w->scale ? w->scale->n_mat : n_file;
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
     float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);
@@ -337,6 +338,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
     m->arch->layout(m, &own, &a);
 
     m->progress = p;
+    m->want_digest |= m->image.map != NULL; /* of what is left to others */
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];
@@ -346,7 +348,8 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
         else if (w->numbers) *w->numbers = (int32_t *) (void *) at;
-        if (w->weight) rc = load_weight(m, w, st, err);
+        if (m->image.complete && !w->host && !w->order) rc = w->weight ? pi__progress_add(p, file_bytes(w), err) : PI_OK;
+        else if (w->weight) rc = load_weight(m, w, st, err);
         else if (w->order) rc = read_numbers(m, w, w->order, st, err);
         else if (w->numbers) rc = load_numbers(m, w, *w->numbers, st, err);
         else rc = load_values(m, w, values, st, err);
@@ -354,6 +357,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
     }
     m->progress = NULL;
     for (int i = 0; i < 2; i++) pi__free(st[i].p);
+    if (!rc) rc = pi__weights_image_finish(m, err);
     if (!rc && m->arch->loaded) m->arch->loaded(m);
     m->g = NULL;
     return rc || pi__model_ok(m) ? rc : pi__fail(err, m->error.code, "%s", m->error.msg);

@@ -15,6 +15,7 @@
 #include "gguf/gguf.h"
 #include "model/classifier.h"
 #include "model/placement.h"
+#include "model/weights_image.h"
 
 /* A tensor that the graph reads; exactly one of weight, scale, vec, host and order is set. */
 typedef struct pi__want {
@@ -71,12 +72,14 @@ typedef struct pi__arch {
     /* Of a drafter of blocks: the keys and values of b's tokens, which it makes of what the target's last forward captured
      * in row row[t] for token t of b. forward is then given the blocks. */
     void (*inject)(pi__model *m, const pi__batch *b, const int32_t *row);
+    /* Of such a drafter with n_select: the vectors before and after of b's tokens, of which nothing else is read. */
+    void (*candidates)(pi__model *m, const pi__batch *b);
     bool captures;    /* its forward captures what such drafters read (pi__capture) */
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
 } pi__arch;
 
-enum { PI__MAX_CAPTURE = 16 };
+enum { PI__MAX_CAPTURE = 16, PI__MAX_SELECT = 64 };
 
 /* What a drafter reads of its target: the residual stream before these layers, side by side. */
 typedef struct pi__captured {
@@ -97,6 +100,12 @@ typedef struct pi__draft_blocks {
     const float *sure;         /* of chained: [R] logit of how sure draft was of each row, on the device; NULL: its
                                 * probability says that */
     float sure_bias;           /* is added to it */
+    /* of a drafter whose tokens are chosen among the best of each row, by what goes with the token chosen before: */
+    int32_t n_select;          /* the best of a row; 0: it is none, and the best one is taken */
+    int32_t rank;              /* values of its vectors, on the device: */
+    const float *gate;         /* [rows of the last logits, rank] */
+    const float *before, *after; /* [T, rank] of the tokens last given to candidates */
+    float logit_scale, softcap; /* of logits before they are compared; softcap 0: none */
 } pi__draft_blocks;
 
 struct pi__model {
@@ -114,12 +123,15 @@ struct pi__model {
     bool with_head;            /* its draft head is wanted, too */
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */
+    int32_t n_ctx;             /* longest request that the engine was asked for; else n_ctx_train */
+    bool long_rope;            /* its rotation is that of long contexts */
     int32_t n_embd;            /* embedding_length */
     int32_t n_layer;           /* block_count */
     int32_t n_trunk;           /* layers that forward runs at most: without a draft head's, and without those left out */
     int32_t n_exit;            /* layers that are computed instead of all; 0: all */
     int32_t n_used;            /* experts of a token instead of the file's number; 0: that */
     const struct pi__head *head; /* embedding and logits, which a drafter may borrow; NULL: none that it could */
+    float sparsity;            /* of layers that attend to all tokens, in sparse prefill (pi__attention); 0: none */
     pi__captured captured;     /* what a drafter wants of it */
     pi__draft_blocks block;    /* of a drafter of blocks; size 0: it is none */
     int32_t n_groups;          /* cache groups */
@@ -145,6 +157,7 @@ struct pi__model {
     uint64_t file_bytes;       /* bytes of all tensors in the file */
     size_t weights_size[PI__N_REGIONS]; /* bytes of the regions of weights */
     pi__region weights[PI__N_REGIONS]; /* region of each placement */
+    pi__weights_image image;   /* in which they lie where processes share them; its source is set before load */
     size_t scratch_size;       /* bytes of the region */
     char *scratch;             /* region on the device */
     bool want_digest;          /* load computes digest */
@@ -168,6 +181,7 @@ typedef struct pi__model_use {
     int32_t n_draft;           /* see pi__model */
     bool with_head;            /* the same */
     int32_t n_exit, n_used;    /* the same */
+    int32_t n_ctx;             /* the same; 0: as it was trained for */
 } pi__model_use;
 /* Plans: metadata read, every tensor checked, sizes known, nothing loaded. g must outlive load. */
 int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const pi__model_use *use, pi_error *err);
@@ -196,7 +210,7 @@ extern const pi__arch pi__arch_dflash, pi__arch_dflash_qwen35, pi__arch_dflash_g
 extern const pi__arch pi__arch_gemma2, pi__arch_gemma3;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama;
-extern const pi__arch pi__arch_qwen2, pi__arch_qwen3;
+extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe;
 

@@ -1,7 +1,8 @@
-/* Qwen 2 and 2.5 (GGUF architecture "qwen2"), Qwen 3 dense ("qwen3"): dense transformers.
+/* Qwen 2 and 2.5 (GGUF architecture "qwen2"), Qwen 3 dense ("qwen3") and with experts ("qwen3moe"): dense transformers.
  *
  * A norm before each block, silu-gated MLP. Qwen 2 adds biases to queries, keys and values; Qwen 3 has norms on query and
- * key heads instead. After the "Qwen2" and "Qwen3" technical reports (arXiv 2407.10671, 2505.09388). */
+ * key heads instead. With experts each layer has them in the place of the MLP, without a shared one; the weights of those that
+ * are used add up to one. After the "Qwen2" and "Qwen3" technical reports (arXiv 2407.10671, 2505.09388). */
 #include "model/dense.h"
 
 static void qwen2(pi__model *m)
@@ -18,5 +19,15 @@ static void qwen3(pi__model *m)
     pi__dense_declare(m, d);
 }
 
+static void qwen3moe(pi__model *m)
+{
+    pi__dense *d = pi__dense_read(m, 128);
+    d->attn.flags = PI__ATTN_QK_NORM;
+    pi__experts_read(m, &d->experts, true);
+    d->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
+    pi__dense_declare(m, d);
+}
+
 const pi__arch pi__arch_qwen2 = {.name = "qwen2", .declare = qwen2, PI__DENSE_ARCH};
 const pi__arch pi__arch_qwen3 = {.name = "qwen3", .declare = qwen3, PI__DENSE_ARCH};
+const pi__arch pi__arch_qwen3moe = {.name = "qwen3moe", .declare = qwen3moe, PI__DENSE_ARCH};

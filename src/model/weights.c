@@ -51,14 +51,15 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     pi__backend *be = pi__backend_at(m->be, place);
     const size_t size = m->weights_size[place], shared = in_pages(r->shared, r->page);
     if (!size) return PI_OK;
-    r->base = r->page ? be->dev->arena_alloc(be, size) : be->dev->alloc(be, size);
+    r->base = m->image.map ? pi__weights_image_at(m, place) :
+              r->page ? be->dev->arena_alloc(be, size) : be->dev->alloc(be, size);
     if (r->base && r->page && shared) r->mapped = be->dev->arena_map(be, r->base + r->own, shared);
     return r->base && (r->mapped || !r->page || !shared) ? PI_OK : no_memory(m, place, err);
 }
 
 int pi__weights_alloc(pi__model *m, pi_error *err)
 {
-    int rc = PI_OK;
+    int rc = pi__weights_image_open(m, err);
     for (int32_t i = 0; i < PI__N_REGIONS && !rc; i++) rc = alloc_region(m, i, err);
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         pi__want *w = &m->want[i];
@@ -102,8 +103,9 @@ void pi__weights_free(pi__model *m)
         pi__backend *be = pi__backend_at(m->be, i);
         if (r->mapped) be->dev->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
         if (r->base && r->page) be->dev->arena_free(be, r->base, m->weights_size[i]);
-        else if (r->base) be->dev->free(be, r->base, m->weights_size[i]);
+        else if (r->base && !m->image.map) be->dev->free(be, r->base, m->weights_size[i]);
         r->base = NULL;
         r->mapped = false;
     }
+    pi__weights_image_close(m);
 }

@@ -47,6 +47,8 @@ typedef struct pi__top {
 
 /* The best token, where there is one. */
 static inline int32_t pi__top_best(const pi__top *t) { return t->n ? (int32_t) (uint32_t) t->key[0] : -1; }
+/* The logit of a key. */
+float pi__top_logit(uint64_t key);
 /* The k of the topk request that sample_top needs, at most PI__MAX_TOP; 0: it needs the whole row. *sum: it needs
  * pi__top.sum, too. n_forbid: ids that sample_top will be told to forbid, any number where it is told what is allowed. */
 int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum);

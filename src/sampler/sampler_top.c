@@ -109,6 +109,8 @@ static bool first_filter(const pi__sampler *s, int kind, pi__cands *v, const pi_
     }
 }
 
+float pi__top_logit(uint64_t key) { return pi__key_logit(key); }
+
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
                                const pi__excluded *x)
 {

@@ -23,7 +23,8 @@ std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
     buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
     must_run(pi__k_fp4_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
-    must_run(pi__k_fp4_linear(stream(), &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
+    const pi__k_product one = {w.m, y.get(), w.m.n_out};
+    must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), n_rows));
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
@@ -45,37 +46,47 @@ uint8_t nearest(double (*value)(uint8_t), uint8_t last, double x)
     return (uint8_t) (c + (above < below || (above == below && c % 2)));
 }
 
-/* As the instructions round: to the nearest, what is too large to the largest. Scales have no sign. */
-uint8_t to_e4m3(float f) { return nearest(e4m3_value, 126, f); }
+/* To the nearest, what is too large to the largest. */
+uint8_t to_e4m3(double f) { return nearest(e4m3_value, 126, f); }
 uint8_t to_e2m1(float f) { return (uint8_t) (nearest(e2m1_value, 7, std::fabs(f)) | (std::signbit(f) ? 8 : 0)); }
 
-/* A row as the format rounds it. */
+/* Nearest value of 4 significant bits, ties to even. */
+double four_bits(float f)
+{
+    int e;
+    const double m = std::frexp((double) f, &e);
+    return std::ldexp(std::nearbyint(m * 16), e - 4);
+}
+
+/* A row as the format rounds it: of NVFP4 with codes by scales of 4 bits, which are then rounded to what the row's largest
+ * leaves room for. */
 std::vector<double> rounded(int32_t type, const float *x, size_t n)
 {
-    std::vector<double> out(n);
-    float row = 0;
-    for (size_t i = 0; i < n; i++) row = std::max(row, std::fabs(x[i]));
-    float factor = type == PI__NVFP4 ? row / 1792.0f : 1.0f;
-    for (size_t i = 0, unit = type == PI__NVFP4 ? 16 : 32; i < n; i += unit) {
+    const size_t unit = type == PI__NVFP4 ? 16 : 32;
+    std::vector<double> out(n), scales(n / unit);
+    double row = 0;
+    for (size_t i = 0; i < n; i += unit) {
         float most = 0;
         double scale = 0;
         for (size_t j = i; j < i + unit; j++) most = std::max(most, std::fabs(x[j]));
-        if (type == PI__NVFP4 && factor > 0) {
-            double least = INFINITY;
-            for (float top : {6.0f, 4.0f}) {
-                double s = e4m3_value(to_e4m3(most / factor / top)), error = 0;
-                for (size_t j = i; j < i + unit && s > 0; j++) {
-                    double d = x[j] / factor - e2m1_value(to_e2m1(x[j] / factor * (float) (1 / s))) * s;
-                    error += d * d;
-                }
-                if (s > 0 && error < least * (1 - 1e-6)) scale = s * factor, least = error;
+        double least = INFINITY;
+        for (float top : {6.0f, 4.0f}) {
+            double s = four_bits(most / top), error = 0;
+            for (size_t j = i; j < i + unit && s > 0; j++) {
+                double d = x[j] - e2m1_value(to_e2m1(x[j] * (float) (1 / s))) * s;
+                error += d * d;
             }
-        } else if (most > 0) {
-            scale = std::exp2(std::ceil(std::log2((double) most / 6)));
+            if (s > 0 && error < least * (1 - 1e-6)) scale = s, least = error;
         }
-        for (size_t j = i; j < i + unit && scale > 0; j++) {
-            out[j] = e2m1_value(to_e2m1(x[j] / factor * (float) (1.0 / (scale / factor)))) * scale;
-        }
+        if (type == PI__MXFP4) scale = most > 0 ? std::exp2(std::ceil(std::log2((double) most / 6))) : 0;
+        for (size_t j = i; j < i + unit && scale > 0; j++) out[j] = e2m1_value(to_e2m1(x[j] * (float) (1.0 / scale)));
+        scales[i / unit] = scale;
+        row = std::max(row, scale);
+    }
+    const double factor = row > 0 ? std::exp2(std::floor(std::log2(row)) - 7) : 0;
+    for (size_t i = 0; i < n; i++) {
+        const double s = scales[i / unit];
+        out[i] *= type == PI__MXFP4 ? s : s > 0 ? e4m3_value(to_e4m3(s / factor)) * factor : 0;
     }
     return out;
 }
@@ -141,8 +152,14 @@ void test_modes()
 
 void check_one(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1); }
 
+int multiply_one(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
+{
+    const pi__k_product one = {*w, y, ldy};
+    return pi__k_fp4_linear(stream, &one, 1, prepared, n_rows);
+}
+
 const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
-                           pi__k_fp4_prepare, pi__k_fp4_linear, pi__k_fp4_experts, check_one};
+                           pi__k_fp4_prepare, multiply_one, pi__k_fp4_experts, check_one};
 
 void test_experts()
 {

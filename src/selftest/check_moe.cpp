@@ -423,7 +423,8 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
         must_run(pi__k_fp4_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
-        must_run(pi__k_fp4_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));
+        const pi__k_product one = {m, y.get(), m.n_out};
+        must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), 1));
     } else if (pi__k_mma16_has(m.type, m.n_in)) {
         must_run(pi__k_mma16_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
         must_run(pi__k_mma16_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));

@@ -103,6 +103,32 @@ void test_add_gated()
     }
 }
 
+/* Two sequences, of 1 and of 4 tokens, with fewer and more taps than those. */
+void test_block_conv()
+{
+    random r(5);
+    const std::vector<int32_t> seq0 = {0, 1, 1, 1, 1}, start0 = {0, 1, 5};
+    for (int32_t n_tap : {1, 3, 6})
+        for (int32_t group : {1, 4, 31}) {
+            const int32_t n = 31 * 4 * group / (group == 31 ? 4 : 1), n_groups = n / group, ldo = n_tap * n_groups + 1;
+            buffer<float> x(r.normals((size_t) (5 * n))), base(r.normals((size_t) (n_tap * n))), own(r.normals((size_t) (5 * ldo)));
+            buffer<int32_t> seq(seq0), start(start0);
+            in_all_modes([&] {
+                buffer<float> out((size_t) (5 * n));
+                must_run(pi__k_block_conv(stream(), arguments(pi__block_conv{x.get(), base.get(), own.get(), ldo, n_tap, group, n,
+                                                                             out.get()}), seq.get(), start.get(), 5));
+                for (int32_t i = 0; i < 5 * n; i++) {
+                    const int32_t t = i / n, c = i % n, slot = t ? t - 1 : 0;
+                    double sum = 0;
+                    for (int32_t tap = 0; tap < n_tap && tap <= slot; tap++)
+                        sum += ((double) base[(size_t) (tap * n + c)] + own[(size_t) (t * ldo + tap * n_groups + c / group)]) *
+                               x[(size_t) ((t - tap) * n + c)];
+                    check_near(out[(size_t) i], sum, 2e-6, "block_conv", (size_t) i);
+                }
+            });
+        }
+}
+
 /* ----------------------------------------------------------------------------------------------------------------- qkv */
 
 struct qkv_case {
@@ -277,7 +303,7 @@ void test_qkv_limits()
 
 const entry checks[] = {
     {"add_norm", test_add_norm}, {"rope", test_rope}, {"gather_softcap", test_gather_softcap},
-    {"add_gated", test_add_gated}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
+    {"add_gated", test_add_gated}, {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };
 
 } // namespace

@@ -149,7 +149,7 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
                      : pi__k_prepare(s, &in, n_rows, m.n_in, 0, prepared.p);
     const double ms = code ? -1 : time([&] {
         s = pi__rt_stream(t.rt);
-        return way == IN_FP4 ? pi__k_fp4_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
+        return way == IN_FP4 ? pi__k_fp4_linear(s, &p, 1, prepared.p, n_rows)
              : way == IN_W16 ? pi__k_w16_linear(s, &p, 1, prepared.p, n_rows)
              : mma16 ? pi__k_mma16_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
                      : pi__k_linear(s, &p, 1, prepared.p, n_rows);

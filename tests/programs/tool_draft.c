@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "engine/draft_select.h"
 #include "sampler/sampler.h"
 #include "formats/formats.h"
 #include "gguf/gguf.h"
@@ -132,6 +133,24 @@ static void run_from(tool *t, int32_t p, int32_t n_drafts)
     memcpy(t->token, saved, sizeof saved);
 }
 
+/* The drafts of the block behind token, from rows 1.. of its logits. */
+static void choose(tool *t, int32_t token, int32_t *drafts, int32_t n)
+{
+    const int32_t width = t->drafter->block.n_out;
+    pi__selector s;
+    pi_error err = {0};
+    if (pi__selector_init(&s, t->drafter, t->be, PART, MOST, &err)) die("selector", &err);
+    if (s.n) pi__selector_copy(&s, n + 1);
+    for (int32_t i = 0; i <= n && s.n; i++) pi__selector_row(&s, i, t->logits + (size_t) i * (size_t) width, NULL, i == 1 ? token : -1);
+    if (s.n && pi__selector_read(&s, n + 1, &err)) die("selector", &err);
+    for (int32_t i = 1, from = -1; i <= n; i++) {
+        double p;
+        if (s.n) from = pi__selector_best(&s, i, from, &p);
+        drafts[i - 1] = s.n ? pi__selector_token(&s, i, from) : pi__argmax(t->logits + (size_t) i * (size_t) width, width);
+    }
+    pi__selector_destroy(&s);
+}
+
 /* The target over all but the last id, and the block that begins with that. */
 static void run_block(tool *t, FILE *out, int32_t n_drafts)
 {
@@ -149,9 +168,9 @@ static void run_block(tool *t, FILE *out, int32_t n_drafts)
     t->drafter->arch->logits(t->drafter, 0, b.n_rows, t->logits);
     if (t->be->dev->finish(t->be, &err)) die("step", &err);
     fwrite(t->logits, sizeof *t->logits, (size_t) b.n_rows * (size_t) t->drafter->block.n_out, out);
-    for (int32_t i = 1; i <= n_drafts; i++)
-        printf("%d%c", pi__argmax(t->logits + (size_t) i * (size_t) t->drafter->block.n_out, t->drafter->block.n_out),
-               i < n_drafts ? ' ' : '\n');
+    int32_t drafts[PART];
+    choose(t, t->token[last], drafts, n_drafts);
+    for (int32_t i = 0; i < n_drafts; i++) printf("%d%c", drafts[i], i + 1 < n_drafts ? ' ' : '\n');
 }
 
 int main(int argc, char **argv)

@@ -24,6 +24,7 @@ NAMES = {'token_embd': 'model.embed_tokens', 'output_norm': 'model.norm', 'outpu
          'ffn_gate_inp': 'mlp.gate', 'ffn_down_exps': 'mlp.experts.down_proj', 'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj', 'ffn_norm': 'post_attention_layernorm'}
 GEMMA = {'post_attention_norm': 'post_attention_layernorm', 'ffn_norm': 'pre_feedforward_layernorm',
          'post_ffw_norm': 'post_feedforward_layernorm'}
+PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
 # NAME: (class, what the configuration has beside what every model has)
@@ -44,8 +45,19 @@ MODELS = {
                                       'sliding_window': None}),
     'mistral': ('Mistral', lambda k: {'sliding_window': k('attention.sliding_window')}),
     'qwen2': ('Qwen2', lambda k: {}), 'qwen2-large': ('Qwen2', lambda k: {}),
+    'phi3': ('Phi3', lambda k: {'sliding_window': k('attention.sliding_window')}),
+    'phi3-short': ('Phi3', lambda k: longrope(0.03125)), 'phi3-long': ('Phi3', lambda k: longrope(0.25)),
+    'qwen3moe': ('Qwen3Moe', lambda k: {'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+                                        'moe_intermediate_size': k('expert_feed_forward_length'), 'norm_topk_prob': True}),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
 }
+
+
+def longrope(step):
+    """The factors of both kinds are the same: transformers chooses by each request, an engine once."""
+    factors = [1 + step * i for i in range(12)]
+    return {'rope_parameters': {'rope_type': 'longrope', 'rope_theta': 1e4, 'long_factor': factors, 'short_factor': factors,
+                                'attention_factor': 1.1875, 'original_max_position_embeddings': 128, 'partial_rotary_factor': 0.75}}
 
 
 def layers(k, local): return ['sliding_attention' if local(i) else 'full_attention' for i in range(k('block_count'))]
@@ -53,16 +65,16 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 
 def tensors_of(reader, arch, n_head, n_head_kv):
     """Weights under the names of transformers, as they were before they were converted."""
-    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else {})}, {}
+    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else PHI if arch == 'phi3' else {})}, {}
     for t in reader.tensors:
-        if t.name == 'rope_freqs.weight': continue
+        if t.name.startswith('rope_f'): continue
         stem, kind = t.name.rsplit('.', 1)
         layer = ''
         if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         w = numpy.array(t.data, dtype=numpy.float32)
         heads = w.shape[0] // (n_head + 2 * n_head_kv)
         of = {stem: w}
-        if stem == 'attn_qkv': of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
+        if stem == 'attn_qkv' and arch != 'phi3': of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
             if arch == 'llama' and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
@@ -128,12 +140,22 @@ def mutations(model):
     """(what, a function that leaves it out or does it wrong) for what this model has."""
     def zero(part): return lambda m: [p.data.zero_() for n, p in m.named_parameters() if n.endswith(part)]
     def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
-    def pairs(m):
+    def pairs_of_two(m):
         for n, p in m.named_parameters():
             if n.endswith(('q_proj.weight', 'k_proj.weight')):
                 h = p.shape[0] // m.config.head_dim
                 p.data = p.data.reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(p.shape).contiguous()
+    def pairs_of_one(m): # of q and k in one matrix
+        for n, p in m.named_parameters():
+            if not n.endswith('qkv_proj.weight'): continue
+            d, h = m.config.head_dim, m.config.num_attention_heads + m.config.num_key_value_heads
+            p.data[:h * d] = p.data[:h * d].reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(h * d, -1)
     c = model.config
+    pairs = pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
+    if (c.rope_parameters or {}).get('rope_type') == 'longrope':
+        r = c.rope_parameters
+        yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
+        yield 'factor of attention', {'rope_parameters': {**r, 'attention_factor': 1.0}}, None
     yield 'pairs of the rotation', {}, pairs
     yield 'norms', {}, ones('layernorm')
     if getattr(c, 'sliding_window', None) and 'Qwen' not in type(model).__name__:
@@ -145,6 +167,7 @@ def mutations(model):
         for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
     if (c.rope_parameters or {}).get('rope_type') == 'llama3':
         yield 'scaled rotation', {'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_parameters['rope_theta']}}, None
+    if getattr(c, 'norm_topk_prob', False): yield 'weights that add up to one', {'norm_topk_prob': False}, None
     for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
         if getattr(c, cap, None): yield cap, {cap: None}, None
 

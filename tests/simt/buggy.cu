@@ -72,6 +72,32 @@ __global__ void bulk(int bug, const float *x, float *y, int n_tiles)
     if (t < 32) y[31 - t] = s;
 }
 
+__global__ void ring(int bug, const float *x, float *y, int n_tiles)
+{
+    PI_SMEM(raw); /* full [2], empty [2], tiles [2] */
+    int t = (int) threadIdx.x;
+    uint32_t full = ptx_shared(raw), empty = full + 16;
+    float s = 0;
+    for (unsigned i = 0; i < 2 && t == 0; i++) ptx_mbarrier_init(full + 8 * i, 1), ptx_mbarrier_init(empty + 8 * i, 2);
+    if (t == 0) ptx_fence_async();
+    __syncthreads();
+    for (int i = 0; i < n_tiles; i++) {
+        uint32_t k = (uint32_t) i % 2, phase = (uint32_t) i / 2 % 2;
+        if (t == 64) {
+            if (i > 1 && bug != BUG_RING_NO_WAIT) ptx_mbarrier_wait(empty + 8 * k, 1 - phase);
+            ptx_mbarrier_arrive_expect(full + 8 * k, 128);
+            ptx_bulk_copy(full + 128 + 128 * k, x + 32 * i, 128, full + 8 * k);
+        }
+        if (t >= 64) continue;
+        ptx_mbarrier_wait(full + 8 * k, phase);
+        if (bug == BUG_RING_EARLY && t == 32) ptx_mbarrier_arrive(empty + 8 * k);
+        s += ((const float *) (raw + 128 + 128 * k))[31 - t % 32];
+        __syncwarp();
+        if (t == 0 || (t == 32 && bug != BUG_RING_EARLY)) ptx_mbarrier_arrive(empty + 8 * k);
+    }
+    if (t < 32) y[31 - t] = s;
+}
+
 __global__ void swap(int bug, const float *x, float *y)
 {
     PI_SMEM(raw);
@@ -195,6 +221,11 @@ int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads)
 {
     return pi_launch(nullptr, staged, dim3(1), dim3((unsigned) threads), 256, bug, x, y, n_tiles);
 }
+int launch_ring(int bug, const float *x, float *y, int n_tiles)
+{
+    return pi_launch(nullptr, ring, dim3(1), dim3(96), 384, bug, x, y, n_tiles);
+}
+
 int launch_bulk(int bug, const float *x, float *y, int n_tiles)
 {
     return pi_launch(nullptr, bulk, dim3(1), dim3(64), 384, bug, x, y, n_tiles);

@@ -29,6 +29,8 @@ enum bug {
     BUG_BULK_TWICE,      /* bulk: one arrival more than was announced */
     BUG_BULK_SKIPS,      /* bulk: leaves a phase out */
     BUG_BULK_LEFT,       /* bulk: ends with a copy under way */
+    BUG_RING_NO_WAIT,    /* ring: a tile overwrites one that nobody may have read */
+    BUG_RING_EARLY,      /* ring: a warp says that it is done before it reads */
     BUG_BOTH_WRITE,      /* folded: two blocks write a word */
     BUG_READS_OTHERS,    /* folded: a block reads what another has written, and nothing orders them */
     BUG_NO_FENCE,        /* folded: it counts itself before its part is there to be seen */
@@ -44,6 +46,8 @@ int launch_sum(int bug, const float *x, float *y, int n, int blocks);
 int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads);
 /* The same through two mbarriers and bulk copies; 64 threads. */
 int launch_bulk(int bug, const float *x, float *y, int n_tiles);
+/* The same by a warp that brings tiles and two that read them, which tell each other by mbarriers; 96 threads. */
+int launch_ring(int bug, const float *x, float *y, int n_tiles);
 /* y[l] = x[31 - l]; one warp, 128 bytes. */
 int launch_swap(int bug, const float *x, float *y);
 /* *y = number of odd values among the 64 at x; 4 bytes. */

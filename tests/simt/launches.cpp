@@ -50,7 +50,12 @@ void rows_of_floats(int32_t n)
     const pi__add_gated add_gated = {some, some, some, 1, n, N_IN};
     CHECK(pi__k_add_norm(nullptr, &add_norm));
     CHECK(pi__k_norm(nullptr, &norm));
+    pi__k_tail tail = {};
+    tail.n_rows = n;
+    CHECK(pi__k_finish_rows(nullptr, &tail));
     CHECK(pi__k_rope(nullptr, ints, n, some, 64, 1, some));
+    const pi__block_conv block_conv = {some, some, some, 4 * N_IN / 64, 4, 64, N_IN, some};
+    CHECK(pi__k_block_conv(nullptr, &block_conv, ints, ints, n));
     CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
     CHECK(pi__k_copy_2d(nullptr, &copy_2d));
     CHECK(pi__k_softcap(nullptr, &softcap));
@@ -184,7 +189,7 @@ void products(int32_t n, int32_t type)
     experts(n, w);
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
-        CHECK(pi__k_fp4_linear(nullptr, &w, memory, n, some, N_OUT));
+        CHECK(pi__k_fp4_linear(nullptr, &one, 1, memory, n));
     }
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));

@@ -5,6 +5,8 @@
  * use is overwritten under its readers. */
 #include "ptx.h"
 
+#include <algorithm>
+
 #include "counters.h"
 #include "simt_impl.h"
 
@@ -58,6 +60,8 @@ struct mbarrier {
     unsigned count, pending; /* arrivals a phase, and those that this phase still wants */
     int64_t tx;              /* bytes expected less bytes come, in this phase */
     uint64_t phase;          /* phases that have ended */
+    uint64_t arrived[32];    /* by warp: when it last arrived */
+    uint64_t ended[32];      /* the same, of the phases that have ended */
 };
 struct transfer {
     async_copy c;    /* group is not used */
@@ -65,10 +69,12 @@ struct transfer {
     bool landed;
     uint64_t phase;  /* in which it landed */
     uint32_t seen;   /* 1 + barriers of the block before a thread first saw that it had; 0: none did */
+    uint64_t read[32]; /* by warp: when what it brought was last read there */
 };
 struct bulk_state { /* of a block */
     std::vector<mbarrier> barriers;
     std::vector<transfer> transfers;
+    uint64_t time; /* arrivals so far */
 };
 static bulk_state bulk_states[MOST_RESIDENT], *bulk = bulk_states;
 static const uint64_t magic = UINT64_C(0x6d62617272696572);
@@ -80,6 +86,7 @@ void bulk_begin()
 {
     bulk->barriers.clear();
     bulk->transfers.clear();
+    bulk->time = 1;
 }
 
 void bulk_end()
@@ -94,6 +101,21 @@ bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch)
     const transfer &t = bulk->transfers[copy];
     const std::vector<uint64_t> &seen = thread_of(lin)->seen;
     return (t.barrier < seen.size() && seen[t.barrier] > t.phase) || (t.seen && t.seen <= block_epoch);
+}
+
+/* What a copy brought may be overwritten once all who read it, and somebody has, have arrived at an mbarrier that the writer
+ * waited for. */
+void bulk_read(unsigned lin, size_t copy) { bulk->transfers[copy].read[lin / 32] = bulk->time; }
+bool bulk_let_go(unsigned lin, size_t copy)
+{
+    const std::vector<uint64_t> &knows = thread_of(lin)->knows;
+    bool any = false;
+    for (unsigned w = 0; w < 32; w++) {
+        const uint64_t read = bulk->transfers[copy].read[w];
+        if (read && (knows.empty() || knows[w] <= read)) return false;
+        any |= read != 0;
+    }
+    return any;
 }
 
 /* The barrier at an address; the first one after an error, which ends the block. */
@@ -118,7 +140,7 @@ void mbarrier_init(uint32_t at, unsigned count, const char *file, int line)
     if (!count || count >= 1 << 20) fail(file, line, "an mbarrier of %u arrivals", count);
     shadow_access(self->lin, shared_pointer(at), 8, access::write, file, line);
     std::memcpy(shared_pointer(at), &magic, 8);
-    bulk->barriers.push_back({at, self->lin, false, count, count, 0, 0});
+    bulk->barriers.push_back({at, self->lin, false, count, count, 0, 0, {}, {}});
 }
 
 void fence_async()
@@ -132,6 +154,7 @@ static void end_phase(size_t i)
     if (b.pending || b.tx) return;
     b.phase++;
     b.pending = b.count;
+    std::copy(b.arrived, b.arrived + 32, b.ended);
     for (unsigned l = 0; l < block_threads(); l++) {
         fiber *f = thread_of(l);
         if (f->st == state::at_mbarrier && f->waits_for == i) f->st = state::runs;
@@ -179,6 +202,7 @@ void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int l
     if (!bulk->barriers[i].pending) fail(file, line, "phase overflow: more arrivals than the mbarrier's %u", bulk->barriers[i].count);
     count_bytes(i, bytes, file, line);
     bulk->barriers[i].pending--;
+    bulk->barriers[i].arrived[self->lin / 32] = ++bulk->time;
     end_phase(i);
     if (awaited(i)) bring_all(i, file, line);
 }
@@ -197,7 +221,7 @@ void bulk_copy(uint32_t dst, const void *src, unsigned size, uint32_t at, const 
     if (counting()) count_bulk(src, size);
     between_access(src, size, access::read, SIMT_CODE, file, line);
     shadow_access(self->lin, d, size, access::copy_issued, file, line);
-    bulk->transfers.push_back({{d, src, size, size, 0}, i, false, 0, 0});
+    bulk->transfers.push_back({{d, src, size, size, 0}, i, false, 0, 0, {}});
     if (options.eager) bring(bulk->transfers.size() - 1, file, line);
     end_phase(i);
     if (awaited(i)) bring_all(i, file, line);
@@ -220,6 +244,8 @@ void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line)
     }
     if (bulk->barriers[i].phase > me->seen[i] + 1) fail(file, line, "phase overflow: a phase that this thread waits for has passed");
     me->seen[i] = bulk->barriers[i].phase;
+    me->knows.resize(32);
+    for (int w = 0; w < 32; w++) me->knows[w] = std::max(me->knows[w], bulk->barriers[i].ended[w]);
     for (transfer &t : bulk->transfers) {
         if (t.barrier == i && t.landed && t.phase < me->seen[i] && !t.seen) t.seen = shadow_epoch() + 1;
     }

@@ -50,13 +50,14 @@ static int32_t layer_of(const pi__weight *w)
     return -1;
 }
 
-/* The device's own linear, which tells of a layer when its first matrices come: those that begin it. */
+/* The device's own linear, and then which layer it is of, when its first matrices come: those that begin it. What the device
+ * held until now, the layer before ends with; these it holds in turn (backend/cuda/fuse.c). */
 static pi__op_fns told;
 static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     const int32_t layer = layer_of(a->lin[0].w);
-    if (layer >= 0) roofline_layer(layer);
     device_linear(be, b, a);
+    if (layer >= 0) roofline_layer(layer);
 }
 
 /* A cache of F16 for max_blocks blocks in each group, and a state for each sequence. */

@@ -3,8 +3,9 @@
  * Kernels of the race build are compiled with -fsanitize=thread, which makes the compiler call a function before each
  * load and store; the library that usually answers is not linked, the functions are here. Every byte of shared memory
  * has a record of its last writer and readers. Two accesses of a byte by two threads, one of them a write, are ordered
- * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; if not, that is a race,
- * whatever order they happened to run in. Shuffles and tensor-core instructions order registers, not memory.
+ * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; a bulk copy may also follow
+ * reads of what another has brought if its thread waited for an mbarrier where their warps arrived since. If not, that is a
+ * race, whatever order they happened to run in. Shuffles and tensor-core instructions order registers, not memory.
  *
  * Memory: the records of one block. Threads: those of simt::run, one at a time. */
 #include "counters.h"
@@ -110,6 +111,8 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
         cell &c = sh->cells[i];
         if (c.in_flight && kind != access::copy_done) {
             fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
+        } else if (kind == access::copy_issued && c.bulk && bulk_let_go(lin, c.bulk - 1)) {
+            /* those who read it have waited for it, and this thread for them */
         } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, sh->block_epoch)) {
             fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
         } else if (kind == access::read && !c.written) {
@@ -121,6 +124,7 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
             fail(file, line, "race: writes shared memory + %zu, which thread %u read with no barrier between", i,
                  c.reader - 1u);
         }
+        if (kind == access::read && c.bulk) bulk_read(lin, c.bulk - 1);
         if (kind == access::read) note_read(lin, c);
         else note_write(lin, c, kind);
     }

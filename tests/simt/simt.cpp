@@ -356,6 +356,7 @@ static bool start_thread(unsigned i, dim3 dim)
     f.group = 0;
     f.async.clear();
     f.seen.clear();
+    f.knows.clear();
     f.order = between_thread();
     return true;
 }

@@ -51,6 +51,7 @@ struct fiber : thread_view {
     std::vector<async_copy> async; /* issued, in order */
     size_t waits_for;              /* mbarrier, by its number in the block */
     std::vector<uint64_t> seen;    /* of each mbarrier, phases whose end this thread has waited for */
+    std::vector<uint64_t> knows;   /* of each warp: the last arrival at an mbarrier that this thread has waited for */
     between_thread order;          /* against other blocks */
 };
 
@@ -81,6 +82,9 @@ void bulk_begin();
 void bulk_end();
 /* True when a thread may use the data of a bulk copy, by its number. */
 bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch);
+/* A thread reads what a copy brought; and whether it may overwrite that, as others who read it are done. */
+void bulk_read(unsigned lin, size_t copy);
+bool bulk_let_go(unsigned lin, size_t copy);
 
 /* shadow.cpp. Accesses of shared memory by thread lin, as race and initialisation checks see them. They do nothing
  * unless the kernels are instrumented. */

@@ -1,5 +1,5 @@
-/* Main loops without bank conflicts: what a product's wavefronts of shared memory have more than they need is the same for
- * twice as many columns. Plain loads are seen in instrumented kernels alone (counters.h). */
+/* Main loops without bank conflicts. Of products: what their wavefronts of shared memory have more than they need is the same
+ * for twice as many columns. Plain loads are seen in instrumented kernels alone (counters.h). */
 #include "counters.h"
 #include "simt_test.h"
 
@@ -45,10 +45,45 @@ void test_w16(void **)
     }
 }
 
+/* Attention to the last 128 of pos + 1 rows and to as many entries, for 64 heads of 512, a token. */
+simt::launch_counts sparse(int32_t pos, int32_t n_entries)
+{
+    const size_t block_bytes = 32 * 512 * 2;
+    const int32_t n_blocks = (pos + 32) / 32 + (n_entries + 31) / 32;
+    buffer<uint8_t> cache((size_t) n_blocks * block_bytes);
+    buffer<float> q(64 * 512), out(64 * 512), sinks(64);
+    std::vector<int32_t> blocks, first = {pos}, none = {0};
+    for (int32_t i = 0; i < n_blocks; i++) blocks.push_back(i);
+    buffer<int32_t> table(blocks), at(first), seq(none);
+    for (buffer<float> *b : {&q, &out, &sinks}) b->fill(0);
+    cache.fill(0);
+    pi__k_sparse k = {};
+    k.rows = k.entries = {{(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, 512, 32}, 1, nullptr, table.get(), n_blocks};
+    k.entries.table = table.get() + (pos + 32) / 32;
+    k.entries.ratio = (pos + 1) / n_entries;
+    k.a.q = q.get(), k.a.ldq = k.a.ldo = 64 * 512, k.a.out = out.get(), k.a.sinks = sinks.get();
+    k.a.n_head = 64, k.a.dim = 512, k.a.window = 128;
+    k.pos = at.get(), k.seq = seq.get(), k.n_tokens = 1, k.most = 128 + n_entries;
+    simt::counter c;
+    simt::options.count = &c;
+    must_run(pi__k_sparse_run(nullptr, &k));
+    simt::options.count = nullptr;
+    assert_int_equal(c.launches.size(), 1);
+    return c.launches[0];
+}
+
+/* None when queries are loaded, either. */
+void test_sparse(void **)
+{
+    const simt::launch_counts n = sparse(1023, 256);
+    assert_true(n.op[simt::DO_MMA_F16] > 0 && n.least > 0);
+    if (n.wavefronts > 1.01 * n.least) fail_msg("%.0f wavefronts of shared memory for %.0f", n.wavefronts, n.least);
+}
+
 } // namespace
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_w16)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_w16), cmocka_unit_test(test_sparse)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -111,10 +111,10 @@ static void test_draft_steps(void **)
 {
     drafts = "2";
     simt::watch.idle = true;
-    check_draft_steps("qwen35", 90, 12);
+    check_draft_steps("qwen35", 60, 12);
     drafter_path = model_path + ".draft";
     assert_int_equal(simt_drafter_write(drafter_path.c_str(), 40), 0);
-    check_draft_steps("gemma4", 200, 24);
+    check_draft_steps("gemma4", 100, 24);
     unlink(drafter_path.c_str());
     drafter_path = drafts = "";
     simt::watch.idle = false;

@@ -52,11 +52,11 @@ static bool run_staged(int bug, int threads)
     return true;
 }
 
-static bool run_bulk(int bug)
+static bool run_bulk(int bug, int (*launch)(int, const float *, float *, int) = launch_bulk)
 {
     const int tiles = 5;
     buffer<float> x(numbers(32 * tiles)), y(32);
-    if (launch_bulk(bug, x.get(), y.get(), tiles)) return false;
+    if (launch(bug, x.get(), y.get(), tiles)) return false;
     for (size_t i = 0; i < 32; i++) {
         float s = 0;
         for (size_t t = 0; t < tiles; t++) s += x[32 * t + i];
@@ -94,6 +94,7 @@ static void test_correct_kernels(void **)
         assert_true(run_staged(BUG_NONE, 32));
         assert_true(run_staged(BUG_NONE, 64));
         assert_true(run_bulk(BUG_NONE));
+        if (!run_bulk(BUG_NONE, launch_ring)) fail_msg("%s", simt::last_error());
         assert_true(run_swap(BUG_NONE));
         assert_true(run_count(BUG_NONE));
         assert_string_equal(simt::last_error(), "");
@@ -150,7 +151,9 @@ static void test_bulk_copies(void **)
     must_find("phase overflow", [] { return run_bulk(BUG_BULK_TWICE); });
     must_find("phase overflow", [] { return run_bulk(BUG_BULK_SKIPS); });
     must_find("under way", [] { return run_bulk(BUG_BULK_LEFT); });
+    must_fail([] { return run_bulk(BUG_RING_NO_WAIT, launch_ring); });
     if (!race_build) return;
+    must_find("race", [] { return run_bulk(BUG_RING_EARLY, launch_ring); });
     must_find("race", [] { return run_bulk(BUG_BULK_NO_WAIT); });
     must_find("race", [] { return run_bulk(BUG_BULK_ONE_WAITS); });
 }

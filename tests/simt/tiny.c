@@ -39,6 +39,13 @@ int simt_small_write(const char *path, const char *arch, int32_t type)
     return tiny_write(path, &(tiny_spec) {.arch = arch, .type = gemma3 ? type : 0, .sizes = gemma3 ? "L=4" : NULL}, &err);
 }
 
+int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
+int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes)
+{
+    pi_error err;
+    return tiny_write(path, &(tiny_spec) {.arch = arch, .type = type, .sizes = sizes}, &err);
+}
+
 int simt_open(const char *path, long fail_at, long *count, long *left);
 int simt_open_split(const char *path, const pi__placement_rules *placement, long fail_at, long *count, long *left);
 

@@ -22,6 +22,8 @@ typedef struct config {
     bool sinks;
     bool gate;    /* queries and gates lie head by head side by side */
     int chunk;    /* tokens of a sequence in a step */
+    float sparsity; /* of query blocks, from sparse_from on, but for the last two blocks of a sequence; 0: none */
+    int sparse_from;
     bool apart;   /* sequences one after the other, not in one batch */
     unsigned ids; /* seed of the block ids */
     double (*clock)(void); /* seconds; NULL: steps are not timed */
@@ -87,6 +89,12 @@ static void fixture_init(fixture *w, const config *c, int n_seqs, const int *len
     int max_len = 1;
     for (int i = 0; i < n_seqs; i++) max_len = lens[i] > max_len ? lens[i] : max_len;
     pi__limits lim = {.max_seqs = n_seqs, .max_head_dim = c->head_dim, .max_ctx = max_len};
+    if (c->sparsity > 0) {
+        lim.max_tokens = n_seqs * max_len;
+        lim.max_n_head = c->n_head;
+        lim.sparse_heads = c->n_head_kv;
+        lim.key_blocks = (max_len + PI__SPARSE_BLOCK - 1) / PI__SPARSE_BLOCK;
+    }
     w->cpu.scratch_size = pi__cpu_attn_scratch(&w->cpu, &lim);
     w->cpu.scratch = must(aligned_alloc(64, (w->cpu.scratch_size + 63) & ~(size_t) 63));
     memset(w->cpu.scratch, 0xff, w->cpu.scratch_size);
@@ -148,6 +156,33 @@ static void fixture_free(fixture *w)
     pi__pool_destroy(w->cpu.pool);
 }
 
+/* Where the query blocks of a sequence end. */
+static int sparse_end(const fixture *w, int i)
+{
+    int end = (w->seq[i].len + PI__SPARSE_BLOCK - 1) / PI__SPARSE_BLOCK * PI__SPARSE_BLOCK - 2 * PI__SPARSE_BLOCK;
+    return w->c.sparsity > 0 && end > w->c.sparse_from ? end : 0;
+}
+
+/* The runs of the next n[i] tokens of each sequence; arrays with room for all of them. */
+static pi__runs fixture_runs(const fixture *w, const int *n, int32_t *start, int32_t *seq, int32_t *block)
+{
+    pi__runs r = {.start = start, .seq = seq, .block = block};
+    int at = 0;
+    for (int i = 0; i < w->n_seqs; i++) {
+        const int end = w->seq[i].done + n[i], last = sparse_end(w, i);
+        for (int p = w->seq[i].done, stop; p < end; at += stop - p, p = stop) {
+            const bool is_block = p >= w->c.sparse_from && p < last;
+            stop = is_block ? p + PI__SPARSE_BLOCK : p < w->c.sparse_from && end > w->c.sparse_from && last ? w->c.sparse_from : end;
+            start[r.n] = at;
+            seq[r.n] = i;
+            block[r.n++] = is_block ? r.n_blocks++ : -1;
+        }
+    }
+    start[r.n] = at;
+    if (!r.n_blocks) r.n = 0;
+    return r;
+}
+
 /* The next n[i] tokens of each sequence in one step. */
 static void fixture_step(fixture *w, const int *n)
 {
@@ -187,6 +222,10 @@ static void fixture_step(fixture *w, const int *n)
     seq_start[w->n_seqs] = total;
     pi__batch b = {.n_tokens = total, .n_seqs = w->n_seqs, .n_groups = 1, .pos = pos, .seq = seq, .seq_start = seq_start,
                    .seq_len = seq_len};
+    int32_t *runs = must(malloc((3 * t + 1) * sizeof *runs));
+    for (int i = 0; i < w->n_seqs; i++) w->seq[i].done -= n[i];
+    b.runs = fixture_runs(w, n, runs, runs + t + 1, runs + 2 * t + 1);
+    for (int i = 0; i < w->n_seqs; i++) w->seq[i].done += n[i];
     b.kv[0] = (pi__kv_batch){c->block_size, w->table_stride, tables, slot};
     pi__qkv qa = {.kv = &w->kv, .q = x, .k = x + q_all, .v = x + q_all + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq,
                   .ldv = (int64_t) ldq, .q_stride = c->gate ? 2 * c->head_dim : 0, .n_head = c->n_head, .q_scale = 1.0f};
@@ -196,7 +235,7 @@ static void fixture_step(fixture *w, const int *n)
     pi__attention aa = {.kv = &w->kv, .q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride,
                         .gate = c->gate ? x + hd : NULL, .out = out,
                    .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window, .softcap = c->softcap,
-                   .sinks = c->sinks ? w->sinks : NULL};
+                   .sinks = c->sinks ? w->sinks : NULL, .sparsity = c->sparsity};
     pi__cpu_attention(&w->cpu.be, &b, &aa);
     w->time_qkv = t1 - t0;
     w->time_attention = c->clock ? c->clock() - t1 : 0;
@@ -214,6 +253,7 @@ static void fixture_step(fixture *w, const int *n)
         }
     }
     free(x);
+    free(runs);
     free(out);
     free(ints);
     free(tables);
@@ -228,6 +268,8 @@ static inline void fixture_run(fixture *w)
             for (int i = w->c.apart ? first : 0; i <= (w->c.apart ? first : w->n_seqs - 1); i++) {
                 int left = w->seq[i].len - w->seq[i].done, chunk = w->c.chunk + i; /* ragged */
                 n[i] = left < chunk ? left : chunk;
+                const int end = w->seq[i].done + n[i];
+                if (end > w->c.sparse_from && end < sparse_end(w, i)) n[i] = end - end % PI__SPARSE_BLOCK - w->seq[i].done;
                 any += n[i];
             }
             if (!any) break;

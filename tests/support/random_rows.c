@@ -31,9 +31,14 @@ static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
     return wave < 64 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth);
 }
 
+/* Of LongRoPE. */
+static double long_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.25 * (double) i; }
+static double short_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.03125 * (double) i; }
+
 static const tiny_tensor dense_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
-    {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {0}};
+    {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {"l", "rope_factors_long.weight", F32, "R", long_factor},
+    {"l", "rope_factors_short.weight", F32, "R", short_factor}, {0}};
 static const tiny_tensor dense_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HD+2GD"), T("fb", "attn_qkv.bias", B, "HD+2GD"),
     T("!f", "attn_q.weight", M, "E HD"), T("b!f", "attn_q.bias", B, "HD"), T("!f", "attn_k.weight", M, "E GD"),
@@ -42,11 +47,18 @@ static const tiny_tensor dense_layer[] = {
     T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
     T("", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
     T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
-    T("!X", "ffn_gate.weight", M, "E F"), T("!X", "ffn_up.weight", M, "E F"), T("!X", "ffn_down.weight", M, "F E"),
+    T("!X!c", "ffn_gate.weight", M, "E F"), T("!X!c", "ffn_up.weight", M, "E F"), T("c", "ffn_up.weight", M, "E 2F"),
+    T("!X", "ffn_down.weight", M, "F E"),
     T("p", "post_ffw_norm.weight", F32, "E"), {0}};
 
 static const tiny_key gemma3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
+static const tiny_key qwen3moe_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("", "expert_feed_forward_length", "F"), {0}};
+static const tiny_key phi3_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
+    NUM("l", "rope.scaling.original_context_length", "O"),
+    {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
 static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
@@ -152,7 +164,8 @@ static const tiny_tensor assistant_tail[] = {
  * B the target's embedding, N layers of it that are read, x lucebox, g for qwen35, v matrices of values, p norms behind each
  * block, w the second layer sees W tokens, s sinks, t an embedding of its own, o a head, K its rows where they are fewer and
  * stand for tokens: the O-th (-1: their own), or one behind it; M rank of a Markov head, by which every token is followed by
- * itself, z whose first token gives none, c a head that is sure of each (1) or of none (2). */
+ * itself, z whose first token gives none, c a head that is sure of each (1) or of none (2); k taps of convolutions and i candidates
+ * of a selector, whose vectors have R values, J of each where its token's number is, l logits are scaled and capped. */
 
 static const int32_t dflash_g4[3] = {1, 3, 6}, dflash_q35[3] = {0, 2, 4}, dflash_outputs[3] = {0, 2, 5};
 static const uint8_t dflash_local[2] = {0, 1};
@@ -172,6 +185,12 @@ static double dflash_markov(const int64_t *v, uint64_t *rng, int64_t i)
 
 static double dflash_sure(const int64_t *v, uint64_t *rng, int64_t i) { return (void) rng, (void) i, v['c'] == 1 ? 1000 : -1000; }
 
+/* Vectors of a selector: J where the token's number is, the rest small. */
+static double dflash_vector(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return i / v['R'] == i % v['R'] ? (double) v['J'] : (double) tiny_random(rng) / 2147483648.0 - 0.5;
+}
+
 static const tiny_key dflash_keys[] = {
     NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
     NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "G"),
@@ -181,7 +200,10 @@ static const tiny_key dflash_keys[] = {
     {"!x!g", "target_layers", I32, "N", 0, dflash_g4}, {"!xg", "target_layers", I32, "N", 0, dflash_q35},
     {"x!g", "dflash.target_layer_ids", I32, "N", 0, dflash_outputs}, NUM("xg", "dflash.n_target_layers", "N"),
     NUM("w", "attention.sliding_window", "W"), {"w", "attention.sliding_window_pattern", U8, "L", 0, dflash_local},
-    {"z", "sample_from_anchor", U8, "0", 0, NULL}, {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"},
+    NUM("k", "conv_kernel_size", "k"), NUM("k", "conv_group_size", "16"), NUM("k", "selector_rank", "R"),
+    NUM("k", "selector_top_k", "i"), {"l", "logit_scale", PI__GGUF_F32, NULL, 1.5f, NULL},
+    {"l", "final_logit_softcapping", PI__GGUF_F32, NULL, 4, NULL}, {"z", "sample_from_anchor", U8, "0", 0, NULL},
+    {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"},
     {"p!x", "embedding_scale", PI__GGUF_F32, NULL, 8, NULL}, {0}};
 
 static const tiny_tensor dflash_head[] = {
@@ -189,14 +211,17 @@ static const tiny_tensor dflash_head[] = {
     T("x", "dflash.hidden_norm.weight", F32, "E"), T("t", "token_embd.weight", M, "E V"), T("o!K", "output.weight", M, "E V"),
     T("K", "output.weight", M, "E K"), {"K", "d2t", PI__I64, "K", dflash_token},
     {"M", "markov_w1.weight", F32, "M V", dflash_markov}, {"M", "markov_w2.weight", F32, "M V", dflash_markov},
-    T("c", "conf_proj.weight", F32, "E+M"), {"c", "conf_proj.bias", F32, "1", dflash_sure}, T("", "output_norm.weight", F32, "E"), {0}};
+    T("k", "selector_hidden.weight", M, "E R"), {"k", "selector_predecessor.weight", F32, "R V", dflash_vector},
+    {"k", "selector_successor.weight", F32, "R V", dflash_vector}, T("c", "conf_proj.weight", F32, "E+M"),
+    {"c", "conf_proj.bias", F32, "1", dflash_sure}, T("", "output_norm.weight", F32, "E"), {0}};
 static const tiny_tensor dflash_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HD"), T("", "attn_k.weight", M, "E GD"),
     T("v", "attn_v.weight", M, "E GD"), T("", "attn_q_norm.weight", F32, "D"), T("", "attn_k_norm.weight", F32, "D"),
     T("", "attn_output.weight", M, "HD E"), T("s", "attn_sinks.weight", F32, "H"),
     T("p", "post_attention_norm.weight", F32, "E"), T("", "ffn_norm.weight", F32, "E"), T("", "ffn_gate.weight", M, "E F"),
     T("", "ffn_up.weight", M, "E F"), T("", "ffn_down.weight", M, "F E"), T("p", "post_ffw_norm.weight", F32, "E"),
-    T("p", "layer_output_scale.weight", F32, "1"), {0}};
+    T("p", "layer_output_scale.weight", F32, "1"), T("k", "attn_conv_base", F32, "E k 2"), T("k", "ffn_conv_base", F32, "E k 2"),
+    T("k", "attn_conv_proj.weight", M, "E 8k"), T("k", "ffn_conv_proj.weight", M, "E 8k"), {0}};
 
 /* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, a draft head behind them, tied output or not,
  * experts in both ways of storing gate and up.
@@ -356,6 +381,13 @@ const tiny_row tiny_rows[] = {
     {"qwen3", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 n=1"},
     {"qwen3-large", DENSE, .arch = "qwen3", .more_keys = gemma3_keys, .vocab = "qwen2",
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
+    {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
+    /* as Phi 3 mini for 4k, and 4-mini, for contexts as long as it was trained for first, and for longer ones */
+    {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm", .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},
+    {"phi3-short", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=512 f=1 c=1 l=1"},
+    {"phi3-long", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=128 f=1 c=1 l=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;

@@ -58,6 +58,8 @@ static const struct {
     {"qwen35moe", "", "qwen35-dflash-draft", "x=1 g=1 v=1"},
     {"qwen3", "", "dflash", "g=1 v=1 B=96 t=1 o=1 w=1 N=1"},
     {"gemma4", "", "dflash", "v=1 M=320 c=1"},
+    {"gemma4", "", "dflash", "v=1 k=3 i=4 R=32 J=3"},
+    {"qwen35", "", "dflash", "g=1 v=1 k=9 i=64 R=64 p=1 K=40 w=1"},
 };
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
 
@@ -118,8 +120,9 @@ static void test_same_drafts(void **st)
 {
     (void) st;
     static job jobs[N_JOBS];
-    static const char *const sizes[][3] = {{"gemma4", "dflash", "v=1 K=64 O=40"}, {"qwen35", "dflash", "g=1 v=1 w=1 K=64 O=40"}};
-    for (int i = 0; i < 2; i++) {
+    static const char *const sizes[][3] = {{"gemma4", "dflash", "v=1 K=64 O=40"}, {"qwen35", "dflash", "g=1 v=1 w=1 K=64 O=40"},
+                                          {"gemma4", "dflash", "v=1 K=64 O=40 k=3 i=8 R=64 J=2"}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         write_model(model_path, sizes[i][0], "");
         write_model(draft_path, sizes[i][1], sizes[i][2]);
         jobs_fill(jobs);
@@ -212,13 +215,15 @@ static void test_p_min(void **st)
     (void) st;
     static job jobs[N_JOBS];
     write_model(model_path, "gemma4", "");
-    write_model(draft_path, "dflash", "v=1");
-    jobs_fill(jobs);
-    pi__config c = config();
-    c.draft_p_min = 0.999f;
-    assert_int_equal(run(&c, 1, NULL, jobs).n, 0);
-    c.draft_p_min = 1e-6f;
-    assert_true(run(&c, 1, NULL, jobs).n > 0);
+    for (int i = 0; i < 2; i++) {
+        write_model(draft_path, "dflash", i ? "v=1 k=3 i=4 R=32" : "v=1");
+        jobs_fill(jobs);
+        pi__config c = config();
+        c.draft_p_min = 0.999f;
+        assert_int_equal(run(&c, 1, NULL, jobs).n, 0);
+        c.draft_p_min = 1e-6f;
+        assert_true(run(&c, 1, NULL, jobs).n > 0);
+    }
 }
 
 /* The drafter as it is does not open. */
@@ -245,6 +250,12 @@ static void test_refused(void **st)
     static const char *const needed[] = {"fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.1.attn_q.weight",
                                          "blk.0.attn_k_norm.weight", "blk.1.ffn_norm.weight", "output.weight"};
     static const char *const markov[] = {"markov_w2.weight"};
+    static const bad_value selector[] = {
+        {"conv_kernel_size", 4, 0, "conv_kernel_size is 0"}, {"conv_kernel_size", 4, 4, "attn_conv_base has shape"},
+        {"conv_group_size", 4, 24, "not a multiple of conv_group_size 24"}, {"conv_group_size", 4, 8, "attn_conv_proj.weight has shape"},
+        {"selector_rank", 4, 33, "selector_hidden.weight has shape"}, {"selector_top_k", 4, 65, "selector_top_k is 65"}};
+    static const char *const selecting[] = {"selector_predecessor.weight", "selector_successor.weight", "blk.0.attn_conv_base",
+                                            "blk.1.ffn_conv_proj.weight"};
     pi__config c = config();
     write_model(model_path, "gemma4", "");
     write_model(draft_path, "dflash", "v=1 w=1 K=9");
@@ -259,6 +270,11 @@ static void test_refused(void **st)
     refused(&c, "its embedding has 32 values");
     write_model(draft_path, "dflash", "v=1 M=320");
     model_needs(&c, markov, 1);
+    write_model(draft_path, "dflash", "v=1 k=3 i=4 R=32");
+    models_refused(&c, "dflash.", selector, sizeof selector / sizeof *selector);
+    model_needs(&c, selecting, sizeof selecting / sizeof *selecting);
+    write_model(draft_path, "dflash", "v=1 k=3 i=4 R=32 M=320");
+    refused(&c, "a Markov head and a selector");
     write_model(model_path, "deepseek4", "");
     write_model(draft_path, "dflash", "v=1");
     refused(&c, "cannot draft for a deepseek4 model");
@@ -270,7 +286,7 @@ static void test_out_of_memory(void **st)
     (void) st;
     pi__config c = config();
     write_model(model_path, "gemma4", "");
-    write_model(draft_path, "dflash", "v=1 w=1 K=9");
+    write_model(draft_path, "dflash", "v=1 w=1 K=9 k=2 i=3 R=32");
     c.cpu.n_threads = 1;
     open_out_of_memory(&c);
 }

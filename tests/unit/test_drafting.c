@@ -317,6 +317,30 @@ static void drafts_follow_what_they_are_worth(void **state)
             }
 }
 
+/* What a request without the draft head left is no prefix for one with it, which has to find the head's keys and values, too; the
+ * other way round it is. */
+static void prefixes_of_heads(void **state)
+{
+    (void) state;
+    static const int specs[] = {PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_NONE, PI__SPEC_MTP};
+    pi__config c = config(2);
+    c.spec = PI__SPEC_MTP;
+    c.prefix_cache = true;
+    c.snapshot_interval = 16;
+    crowd_fill(want);
+    pi__core *e = job_core(&c);
+    for (int k = 0; k < 4; k++) {
+        job *j = &want[1], first = *j;
+        j->spec = specs[k];
+        job_submit(e, j, PI__LOGITS_GENERATED, NULL);
+        job_await(j, PI_OK);
+        if (k) same(j, &first, 1, "prefix", k);
+        assert_true(k < 2 ? j->n_cached == 0 : j->n_cached >= 224);
+        assert_true((j->n_drafted > 0) == (specs[k] == PI__SPEC_MTP));
+    }
+    pi__core_close(e);
+}
+
 /* A request of the same tenant finds what an ended one said; one of another does not. */
 static void texts_of_tenants(void **state)
 {
@@ -373,6 +397,7 @@ int main(void)
         cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(out_of_memory),
         cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
         cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth), cmocka_unit_test(texts_of_tenants),
+        cmocka_unit_test(prefixes_of_heads),
     };
     return cmocka_run_group_tests(tests, write_models, remove_models);
 }

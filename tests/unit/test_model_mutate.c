@@ -155,10 +155,13 @@ static void damaged_dflash(void **st)
     (void) st;
     char path[256];
     pi_error err = {0};
-    const tiny_spec draft = {.arch = "dflash", .sizes = "v=1 w=1 s=1 p=1 M=32 c=1"};
+    static const char *const sizes[] = {"v=1 w=1 s=1 p=1 M=32 c=1", "v=1 k=2 i=3 R=32 p=1 l=1"};
     assert_int_equal(tiny_write(tiny_path(target, "mutatetarget"), &(tiny_spec) {.arch = "gemma4"}, &err), PI_OK);
-    assert_int_equal(tiny_write(tiny_path(path, "mutateflash"), &draft, &err), PI_OK);
-    damaged(path, "blk.1.layer_output_scale.weight", N_MUTANTS / 16);
+    for (int i = 0; i < 2; i++) {
+        const tiny_spec draft = {.arch = "dflash", .sizes = sizes[i]};
+        assert_int_equal(tiny_write(tiny_path(path, "mutateflash"), &draft, &err), PI_OK);
+        damaged(path, "blk.1.layer_output_scale.weight", N_MUTANTS / 32);
+    }
     unlink(target);
     target[0] = 0;
 }

@@ -13,7 +13,7 @@
 /* The number of pointers in each op's struct that the op reads. */
 static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 3}, {PI__OP_norm, 3}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1}, {PI__OP_copy_2d, 2},
-    {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2}, {PI__OP_rope, 2},
+    {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2}, {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
     {PI__OP_qkv, 10}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 7}, {PI__OP_gather_rows, 3}, {PI__OP_centroid_head, 3 + 7},
     {PI__OP_gdn, 10}, {PI__OP_state_save, 1}, {PI__OP_state_load, 1}, {PI__OP_mla_qkv, 5}, {PI__OP_compress, 6},
     {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4},
@@ -25,6 +25,9 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     memset(r, 0, sizeof *r);
     r->id = id;
     switch (id) {
+    case PI__OP_block_conv:
+        r->args.block_conv = (pi__block_conv) {.x = target, .base = target, .own = target, .group = 1, .out = target};
+        break;
     case PI__OP_embed: r->args.embed = (pi__embed) {target, 1, target}; break;
     case PI__OP_linear:
         r->args.linear = (pi__linear) {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}};

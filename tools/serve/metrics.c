@@ -85,6 +85,15 @@ static void requests(struct out *o, const server *s)
     hist(o, "e2e_request_latency_seconds", "From a request's arrival to its end.", &m->request);
 }
 
+/* Prefixes are taken over, and told to routers, in multiples of the largest block. */
+static uint32_t reuse_block(const pi_plan *p)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < p->n_groups; i++)
+        if (p->group[i].block_size > most) most = p->group[i].block_size;
+    return most;
+}
+
 static void engine_values(struct out *o, const server *s, const pi_stats *st)
 {
     value(o, "num_requests_running", "gauge", "Answers in the batch.", st->n_running);
@@ -101,10 +110,10 @@ static void engine_values(struct out *o, const server *s, const pi_stats *st)
     value(o, "spec_decode_num_accepted_tokens_total", "counter", "Drafts that were right.", (double) st->n_accepted);
     put_hist(o, "step_time_seconds", "Steps of the engine.", st->step_count, st->step_bound_ms, 1e-3, PI_N_STEP_BOUNDS,
              st->step_total_ms * 1e-3);
-    head(o, "cache_config_info", "gauge", "Block size and number of blocks of the cache.");
+    const uint32_t block = reuse_block(&s->plan);
+    head(o, "cache_config_info", "gauge", "Tokens of a block of the prefix cache, and how many blocks it can hold.");
     buf_fmt(&o->b, "%s:cache_config_info{%s,block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", o->prefix,
-            o->labels, s->plan.n_groups ? s->plan.group[0].block_size : 0,
-            s->plan.n_groups ? s->plan.group[0].n_blocks : 0);
+            o->labels, block, block ? s->plan.kv_tokens / block : 0);
 }
 
 static void groups(struct out *o, const pi_stats *st)
@@ -164,6 +173,12 @@ static void server_values(struct out *o, const server *s)
     value(o, "generations", "gauge", "Requests of clients that are not finished.", (double) s->n_gens);
     value(o, "slow_clients_total", "counter", "Streams that were ended because nobody read them.",
           (double) s->metrics.slow_clients);
+    if (s->kv) {
+        value(o, "kv_event_batches_total", "counter", "Batches of KV events that were published.",
+              (double) kv_events_sent(s->kv));
+        value(o, "kv_events_lost_total", "counter", "Changes of the cache that no batch has: the queue was full.",
+              (double) kv_events_lost(s->kv));
+    }
     value(o, "gone_clients_total", "counter", "Requests whose client went away.", (double) s->metrics.gone_clients);
     o->prefix = keep;
 }

@@ -18,7 +18,7 @@
 
 static const char STEP_TARGET_MS[] = "200"; /* unless the command line says something else */
 
-enum { TICK_MS = 200, EVENTS = 128, ROUNDS = 16, END_MS = 3000 };
+enum { TICK_MS = 200, EVENTS = 128, ROUNDS = 16, END_MS = 3000, KV_QUEUE_BYTES = 32 << 20 };
 
 typedef struct app {
     server s;
@@ -226,6 +226,7 @@ static void load(void *ud)
     pi_options_set_progress(a->o, on_progress, a);
     a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
     if (!a->load_rc) a->load_rc = pi_engine_plan(a->o, &a->s.plan, &a->err);
+    if (!a->load_rc && a->s.kv) a->load_rc = pi_engine_on_cache_event(a->engine, kv_events_put, a->s.kv, &a->err);
     uv_async_send(&a->loaded);
 }
 
@@ -343,6 +344,10 @@ static void on_tick(uv_timer_t *t)
     server *s = &a->s;
     bool busy = s->n_gens || s->n_jobs, late = a->end_at && uv_now(&s->loop) >= a->end_at;
     if (s->e) look_at_steps(s);
+    if (s->kv && !s->kv_warned && kv_events_lost(s->kv)) {
+        s->kv_warned = true;
+        log_line(s, PI_LOG_WARN, "--kv-events: changes of the cache were lost; routers are told to forget what they know");
+    }
     if (s->state == SERVE_DRAINING && (!busy || late)) {
         if (late && busy) log_line(s, PI_LOG_WARN, "--drain-timeout is over: %zu requests are canceled", s->n_gens);
         begin_end(a);
@@ -437,6 +442,21 @@ static void configure(app *a, const cli *c)
     s->net.on_end = on_end;
 }
 
+static int open_kv_events(server *s)
+{
+    const cli *c = s->c;
+    const kv_events_config f = {.endpoint = cli_str(c, "kv-events"), .replay = cli_str(c, "kv-events-replay"),
+                                .topic = cli_str(c, "kv-events-topic"), .keep = (size_t) cli_int(c, "kv-events-buffer"),
+                                .queue_bytes = KV_QUEUE_BYTES};
+    char err[256];
+    if (!*f.endpoint && *f.replay) return cli_error(c, CLI_CONFIG, "--kv-events-replay repeats what --kv-events sends: give both");
+    if (!*f.endpoint) return CLI_OK;
+    if (!(s->kv = kv_events_open(&f, err))) return cli_error(c, CLI_CONFIG, "KV events: %s", err);
+    log_line(s, PI_LOG_WARN, "KV events %s %s%s%s", kv_events_is_bound(s->kv) ? "at" : "to",
+             kv_events_endpoint(s->kv, false), *f.replay ? ", replay at " : "", kv_events_endpoint(s->kv, true));
+    return CLI_OK;
+}
+
 static int serve(app *a)
 {
     server *s = &a->s;
@@ -446,6 +466,7 @@ static int serve(app *a)
     if (wrong) return cli_error(c, CLI_CONFIG, "API keys: %s", wrong);
     if ((wrong = read_tls(c, &s->net.tls, err))) return cli_error(c, CLI_CONFIG, "TLS: %s", wrong);
     int code = open_handles(a);
+    if (!code) code = open_kv_events(s);
     if (!code) code = listen_all(a);
     if (!code && uv_thread_create(&a->loader, load, a)) code = cli_error(c, CLI_OS, "cannot start a thread");
     if (code) {
@@ -480,6 +501,7 @@ int cmd_serve(const cli *c)
         cli_close(c, a->engine);
     }
     pi_options_free(a->o);
+    kv_events_close(a->s.kv); /* the engine, whose step thread calls it, is closed */
     keys_free(&a->s.keys);
     tls_close(a->s.net.tls);
     free(a);

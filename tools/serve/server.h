@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "serve/conn.h"
 #include "serve/keys.h"
+#include "serve/kv_events.h"
 #include "serve/metrics.h"
 #include "serve/text.h"
 
@@ -44,6 +45,8 @@ typedef struct server {
     uint64_t step_at;
     uint64_t n_ticks;        /* of the timer */
     uint64_t id_seed;        /* makes ids differ from those of other runs */
+    kv_events *kv;           /* what the cache holds, published; NULL: it is not */
+    bool kv_warned;          /* the log has a line of changes that were lost */
 } server;
 
 /* "chatcmpl-..."; in out. */

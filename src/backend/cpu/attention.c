@@ -6,10 +6,12 @@
  * The query rows of a sequence that share a kv head are numbered token by token, head by head, and cut into groups of
  * at most kernels->max_rows: a group is an item, one thread computes it over all its keys. When items are too few for
  * the threads (a few decode sequences), the keys are split too: in waves, each KV split of each item is a unit of work
- * with a sum of its own, and after a wave the sums are folded in order. */
-#include "backend/cpu/attention.h"
-
-#include "base/alloc.h"
+ * with a sum of its own, and after a wave the sums are folded in order.
+ *
+ * In steps with sparse prefill it is not sequences whose rows are cut, but runs; those of a query block leave out KV splits
+ * of which they attend to neither key block (attention_blocks.c), and half of those of which they do to one. As the rest goes
+ * on in order, a choice of all blocks gives the same bits as none. */
+#include "backend/cpu/attention_blocks.h"
 
 enum {
     UNITS_A_THREAD = 4,    /* below so many items a thread, keys are split */
@@ -32,8 +34,10 @@ typedef struct attn_job {
     const pi__kv_layer *kv;
     const pi__kv_batch *kb;
     int32_t group;         /* query heads a kv head */
+    pi__runs runs;         /* what is cut into items: all tokens of a sequence, or runs of them */
+    pi__taken taken;       /* key blocks of query blocks */
     int32_t n_items;       /* in all */
-    int32_t *first_item;   /* [n_seqs + 1] */
+    int32_t *first_item;   /* [runs.n + 1] */
     attn_work *work;       /* [threads] */
     int32_t n_waves;       /* keys are split: number of waves, 0 if not */
     int32_t splits_a_wave; /* KV splits of an item in a wave */
@@ -61,13 +65,13 @@ size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, i
     return (size + 63) & ~(size_t) 63;
 }
 
-/* The tile of a kv head that holds token `offset` of a block: of K, and of V. */
-static char *k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
+char *pi__cpu_k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
 {
     int32_t tile = head * (block_size / PI__ATTN_TILE) + offset / PI__ATTN_TILE;
     return kv->base + (size_t) block * kv->stride + (size_t) tile * tile_bytes(kv->type_k, kv->head_dim);
 }
 
+/* The same of V. */
 static char *v_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
 {
     int32_t per_head = block_size / PI__ATTN_TILE, tile = head * per_head + offset / PI__ATTN_TILE;
@@ -117,7 +121,7 @@ static void qkv_token(const qkv_job *j, int32_t i)
     for (int32_t h = 0; h < kv->n_head_kv; h++) {
         float x[PI__MAX_HEAD_DIM];
         kn->prep(&k, biased(a->k + i * a->ldk + (size_t) h * (size_t) n, a->k_bias, h, n, x), x);
-        kn->store_k(kv->type_k, k_tile(kv, kb->block_size, block, offset, h), lane, n, x);
+        kn->store_k(kv->type_k, pi__cpu_k_tile(kv, kb->block_size, block, offset, h), lane, n, x);
         kn->prep(&v, biased(a->v + i * a->ldv + (size_t) h * (size_t) n, a->v_bias, h, n, x), x);
         kn->store_v(kv->type_v, v_tile(kv, kb->block_size, block, offset, h), lane, n, x);
     }
@@ -147,10 +151,14 @@ void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
 
 static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-/* Groups that the rows of one kv head of a sequence are cut into. */
-static int32_t n_row_groups(const attn_job *j, int32_t seq)
+static int32_t seq_of(const attn_job *j, int32_t run) { return j->runs.seq ? j->runs.seq[run] : run; }
+/* The query block that the run is, -1: none. */
+static int32_t query_block(const attn_job *j, int32_t run) { return j->taken.bits ? j->runs.block[run] : -1; }
+
+/* Groups that the rows of one kv head of a run are cut into. */
+static int32_t n_row_groups(const attn_job *j, int32_t run)
 {
-    int32_t rows = (j->b->seq_start[seq + 1] - j->b->seq_start[seq]) * j->group;
+    int32_t rows = (j->runs.start[run + 1] - j->runs.start[run]) * j->group;
     return div_up(rows, j->cpu->attn->max_rows);
 }
 
@@ -161,11 +169,11 @@ static int32_t lowest_key(const pi__attention *a, int32_t pos)
     return lo > a->first ? lo : a->first;
 }
 
-/* Fills w with the rows of an item; returns its sequence, the kv head to *head. */
+/* Fills w with the rows of an item; returns its run, the kv head to *head. */
 static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
 {
-    int32_t lo = 0, hi = j->b->n_seqs - 1;
-    while (lo < hi) { /* the last sequence whose first item is not after item */
+    int32_t lo = 0, hi = j->runs.n - 1;
+    while (lo < hi) { /* the last run whose first item is not after item */
         int32_t mid = (lo + hi + 1) / 2;
         if (j->first_item[mid] <= item) {
             lo = mid;
@@ -173,8 +181,8 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
             hi = mid - 1;
         }
     }
-    int32_t start = j->b->seq_start[lo], groups = n_row_groups(j, lo), i = item - j->first_item[lo];
-    int64_t n_rows = (int64_t) (j->b->seq_start[lo + 1] - start) * j->group;
+    int32_t start = j->runs.start[lo], groups = n_row_groups(j, lo), i = item - j->first_item[lo];
+    int64_t n_rows = (int64_t) (j->runs.start[lo + 1] - start) * j->group;
     *head = i / groups;
     /* Late rows first: they see more keys, and a short item at the end leaves no thread waiting for long. */
     int64_t g = groups - 1 - i % groups, first = n_rows * g / groups, end = n_rows * (g + 1) / groups;
@@ -189,7 +197,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     for (int32_t r = 0; r < w->n; r++) {
         int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
-        w->hi[r] = j->a->block ? j->b->seq_len[lo] - 1 : pos - j->a->past;
+        w->hi[r] = j->a->block ? j->b->seq_len[seq_of(j, lo)] - 1 : pos - j->a->past;
         w->lo[r] = lowest_key(j->a, pos);
         int64_t at = token * j->a->ldq + h * q_stride;
         w->q[r] = j->a->q + at;
@@ -204,22 +212,53 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
 static int32_t first_split(const pi__attn_rows *w) { return w->lo[0] / PI__KV_SPLIT; }
 static int32_t last_split(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__KV_SPLIT; }
 
-/* One KV split of an item, to sum. work->qt is packed. */
-static void do_split(const attn_job *j, const pi__attn_rows *w, int32_t seq, int32_t head, int32_t split, attn_work *work,
-                    pi__attn_sum *sum)
+/* The key blocks of a split that the run attends to: bit 0 the first, bit 1 the second. */
+static int halves(const attn_job *j, int32_t run, int32_t head, int32_t split)
+{
+    _Static_assert(PI__KV_SPLIT == 2 * PI__SPARSE_BLOCK, "as it is said here");
+    const int32_t block = query_block(j, run);
+    if (block < 0) return 3;
+    int is = pi__is_taken(&j->taken, block, head, 2 * split);
+    if ((2 * split + 1) / 64 < j->taken.words) is |= pi__is_taken(&j->taken, block, head, 2 * split + 1) << 1;
+    return is;
+}
+
+/* The rows with the keys of one half of a split alone. Those before it, and behind it, they see all or none of. */
+static void only_half(pi__attn_rows *w, int32_t split, int half)
+{
+    const int32_t first = split * PI__KV_SPLIT + half * PI__SPARSE_BLOCK, last = first + PI__SPARSE_BLOCK - 1;
+    for (int32_t r = 0; r < w->n; r++) {
+        if (w->lo[r] < first) w->lo[r] = first;
+        if (w->hi[r] > last) w->hi[r] = last;
+    }
+}
+
+/* One KV split of an item, to sum. work->qt is packed. false: its rows attend to nothing of it. */
+static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split, attn_work *work,
+                     pi__attn_sum *sum)
 {
     enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE };
     const char *k[TILES] = {0}, *v[TILES] = {0};
-    const int32_t *table = j->kb->block_table + (size_t) seq * (size_t) j->kb->table_stride;
+    const int32_t *table = j->kb->block_table + (size_t) seq_of(j, run) * (size_t) j->kb->table_stride;
+    const int some = halves(j, run, head, split);
+    const pi__attn_rows *w = rows;
+    pi__attn_rows half;
+    if (!some) return false;
+    if (some != 3) {
+        half = *rows;
+        only_half(&half, split, some >> 1);
+        w = &half;
+    }
     int32_t size = j->kb->block_size;
     for (int32_t t = 0; t < TILES; t++) {
         int32_t pos = split * PI__KV_SPLIT + t * PI__ATTN_TILE;
         if (pos + PI__ATTN_TILE <= w->lo[0] || pos > w->hi[w->n - 1]) continue;
         int32_t block = table[pos / size];
-        k[t] = k_tile(j->kv, size, block, pos % size, head);
+        k[t] = pi__cpu_k_tile(j->kv, size, block, pos % size, head);
         v[t] = v_tile(j->kv, size, block, pos % size, head);
     }
     j->cpu->attn->split(w, work->qt, split, k, v, work->s, sum);
+    return true;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- threads */
@@ -228,12 +267,10 @@ static void do_item(const attn_job *j, int32_t item, attn_work *work)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
     pi__attn_rows w;
-    int32_t head, seq = item_rows(j, item, &w, &head);
+    int32_t head, run = item_rows(j, item, &w, &head);
     kn->pack(&w, work->qt);
-    for (int32_t p = first_split(&w); p <= last_split(&w); p++) {
-        do_split(j, &w, seq, head, p, work, &work->sum);
-        kn->fold(&w, p, &work->run, &work->sum);
-    }
+    for (int32_t p = first_split(&w); p <= last_split(&w); p++)
+        if (do_split(j, &w, run, head, p, work, &work->sum)) kn->fold(&w, p, &work->run, &work->sum);
     kn->finish(&w, &work->run);
 }
 
@@ -249,10 +286,10 @@ static void fold_item(const attn_job *j, int32_t item, int32_t wave)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
     pi__attn_rows w;
-    int32_t head;
-    item_rows(j, item, &w, &head);
+    int32_t head, run = item_rows(j, item, &w, &head);
     int32_t p = first_split(&w) + wave * j->splits_a_wave, last = last_split(&w);
     for (int32_t i = 0; i < j->splits_a_wave && p <= last; i++, p++) {
+        if (!halves(j, run, head, p)) continue; /* never the first and the last one */
         kn->fold(&w, p, &j->total[item], &j->unit[item * j->splits_a_wave + i]);
         if (p == last) kn->finish(&w, &j->total[item]);
     }
@@ -267,12 +304,12 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
     for (int32_t wave = 0; wave < j->n_waves; wave++) {
         for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->splits_a_wave)) >= 0;) {
             pi__attn_rows w;
-            int32_t head, item = u / j->splits_a_wave, seq = item_rows(j, item, &w, &head);
+            int32_t head, item = u / j->splits_a_wave, run = item_rows(j, item, &w, &head);
             int32_t p = first_split(&w) + wave * j->splits_a_wave + u % j->splits_a_wave;
             if (p > last_split(&w)) continue;
             if (packed != item) j->cpu->attn->pack(&w, work->qt);
             packed = item;
-            do_split(j, &w, seq, head, p, work, &j->unit[u]);
+            do_split(j, &w, run, head, p, work, &j->unit[u]);
         }
         pi__pool_barrier(pool);
         if (ith == 0) pi__pool_reset(pool);
@@ -284,11 +321,11 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
 /* ----------------------------------------------------------------------------------------------------------- scratch */
 
 /* Takes everything an attention call works in from the arena; measures when the arena does. */
-static void take_scratch(attn_job *j, pi__arena *ar, int32_t n_seqs, int32_t head_dim)
+static void take_scratch(attn_job *j, pi__arena *ar, int32_t n_runs, int32_t head_dim)
 {
     size_t n_threads = (size_t) pi__pool_size(j->cpu->pool), rows = (size_t) j->cpu->attn->max_rows;
     size_t acc = rows * (size_t) head_dim * sizeof(float), n_units = n_threads * UNITS_A_THREAD;
-    j->first_item = pi__arena_take(ar, ((size_t) n_seqs + 1) * sizeof(int32_t));
+    j->first_item = pi__arena_take(ar, ((size_t) n_runs + 1) * sizeof(int32_t));
     j->work = pi__arena_take(ar, n_threads * sizeof(attn_work));
     j->unit = pi__arena_take(ar, n_units * sizeof(pi__attn_sum));
     j->total = pi__arena_take(ar, n_units * sizeof(pi__attn_sum));
@@ -311,8 +348,8 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     attn_job j = {.cpu = (pi__cpu *) cpu};
     pi__arena ar = {0};
-    take_scratch(&j, &ar, lim->max_seqs, lim->max_head_dim);
-    return ar.used;
+    take_scratch(&j, &ar, pi__most_runs(lim->max_seqs, lim->key_blocks ? lim->max_tokens : 0), lim->max_head_dim);
+    return ar.used + pi__cpu_take_scratch(cpu, lim);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- run */
@@ -323,27 +360,31 @@ static int64_t plan_items(attn_job *j, int32_t *max_splits)
     int64_t work = 0;
     int32_t item = 0;
     *max_splits = 0;
-    for (int32_t s = 0; s < j->b->n_seqs; s++) {
-        int64_t tokens = j->b->seq_start[s + 1] - j->b->seq_start[s], keys = j->b->seq_len[s];
+    for (int32_t s = 0; s < j->runs.n; s++) {
+        int64_t tokens = j->runs.start[s + 1] - j->runs.start[s], keys = j->b->seq_len[seq_of(j, s)];
         j->first_item[s] = item;
         item += n_row_groups(j, s) * j->kv->n_head_kv;
         if (j->a->window > 0 && keys > j->a->window + tokens) keys = j->a->window + tokens;
         work += tokens * keys * j->a->n_head * j->kv->head_dim * 2;
         if (tokens <= 0) continue;
-        int32_t lo = lowest_key(j->a, j->b->pos[j->b->seq_start[s]]);
-        int32_t splits = (j->b->seq_len[s] - 1) / PI__KV_SPLIT - lo / PI__KV_SPLIT + 1;
+        int32_t lo = lowest_key(j->a, j->b->pos[j->runs.start[s]]);
+        int32_t splits = (j->b->seq_len[seq_of(j, s)] - 1) / PI__KV_SPLIT - lo / PI__KV_SPLIT + 1;
         if (splits > *max_splits) *max_splits = splits;
     }
-    j->first_item[j->b->n_seqs] = j->n_items = item;
+    j->first_item[j->runs.n] = j->n_items = item;
     return work;
 }
 
 void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = a->kv, .kb = &b->kv[a->kv->group], .group = a->n_head / a->kv->n_head_kv};
+    attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = a->kv, .kb = &b->kv[a->kv->group], .group = a->n_head / a->kv->n_head_kv,
+                  .runs = {.n = b->n_seqs, .start = b->seq_start}};
     pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
-    take_scratch(&j, &ar, b->n_seqs, a->kv->head_dim);
+    const bool sparse = a->sparsity > 0 && b->runs.n_blocks;
+    if (sparse) j.runs = b->runs;
+    take_scratch(&j, &ar, j.runs.n, a->kv->head_dim);
+    if (sparse) pi__cpu_take_blocks(cpu, b, a, &ar, &j.taken);
     int32_t max_splits, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
     int64_t work = plan_items(&j, &max_splits);
     if (n_threads == 1 || work < SMALL_WORK || (j.n_items == 1 && max_splits == 1)) {

@@ -93,6 +93,12 @@ struct pi__cpu_attn_kernels {
     /* Sinks, division by the sum, the gate, and the result to out. */
     void (*finish)(const pi__attn_rows *w, const pi__attn_sum *run);
 
+    /* The mean of the keys of some tiles, which are whole. [head_dim] */
+    void (*mean)(int32_t type, int32_t head_dim, const char *const *k, int32_t n_tiles, float *mean);
+    /* sum[i] += e^(s[i] - the largest s of the row) for each of the rows in order, where s are the scores of n keys, which lie
+     * in F32 tiles one behind the other. s: room for PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE floats for every 256 of them. */
+    void (*rank)(const pi__attn_rows *w, const float *qt, const float *k, int32_t n, float *s, float *sum);
+
     void (*prep)(const pi__head_prep *p, const float *src, float *dst); /* src may be dst */
     /* A head of n values, a multiple of 32, to what rotated caches have of it (cache_rotation.h), or back. */
     void (*turn)(int32_t n, float *x, bool back);
@@ -108,6 +114,9 @@ struct pi__cpu_attn_kernels {
     void (*add_norm)(float *x, const float *y, const float *w, float eps, float scale, int64_t n);
     void (*softcap)(float *x, float cap, size_t n);
 };
+
+/* The tile of a kv head that holds the key of token `offset` of a block of block_size. */
+char *pi__cpu_k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head);
 
 extern const pi__cpu_attn_kernels pi__cpu_attn_generic;
 extern const pi__cpu_attn_kernels pi__cpu_attn_avx2;

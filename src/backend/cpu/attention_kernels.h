@@ -704,16 +704,21 @@ static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float
     *l = vf_hsum(sum);
 }
 
+/* Scores of tiles n..end of a split, of cache type tk. */
+static void qk_tiles(const pi__attn_rows *w, const float *qt, int tk, const char *const *k, int32_t n, int32_t end, float *s)
+{
+    int32_t step = PI__QK_TILES(w->n_padded);
+    for (; n + step <= end; n += step) qkn_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
+    for (; n < end; n++) qk1_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
+}
+
 static void split(const pi__attn_rows *w, const float *qt, int32_t ipart, const char *const *k, const char *const *v,
                  float *s, pi__attn_sum *out)
 {
     span sp;
     set_span(w, ipart * PI__KV_SPLIT, &sp);
-    int32_t n = sp.any_lo / 16, end = sp.any_hi / 16 + 1;
-    int tk = pi__kv_index(w->type_k), tv = pi__kv_index(w->type_v);
-    int32_t step = PI__QK_TILES(w->n_padded);
-    for (; n + step <= end; n += step) qkn_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
-    for (; n < end; n++) qk1_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
+    int tv = pi__kv_index(w->type_v);
+    qk_tiles(w, qt, pi__kv_index(w->type_k), k, sp.any_lo / 16, sp.any_hi / 16 + 1, s);
     for (int32_t r = 0; r < w->n; r++) {
         if (sp.lo[r] > sp.hi[r]) continue;
         softmax(s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r], w->softcap, &out->m[r], &out->l[r]);
@@ -760,6 +765,77 @@ static void finish(const pi__attn_rows *w, const pi__attn_sum *run)
         for (int32_t d = 0; d < w->head_dim; d += 16) {
             vf_store(out + d, vf_mul(vf_load(out + d), vf_sigmoid(vf_load(w->gate[r] + d))));
         }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- choosing blocks of keys */
+
+/* Key by key of a lane, then over the lanes. */
+PI__INLINE void mean_dims(int t, int count, const char *const *b, int32_t n_tiles, float *mean)
+{
+    vf acc[32];
+    for (int i = 0; i < count; i++) acc[i] = vf_zero();
+    for (int32_t n = 0; n < n_tiles; n++) {
+        const vf scale = has_scale(t) ? vf_load_f16((const uint16_t *) b[n]) : vf_zero();
+        const vf min = has_min(t) ? vf_load_f16((const uint16_t *) b[n] + 16) : vf_zero();
+        for (int i = 0; i < count; i++) acc[i] = vf_add(acc[i], load_k(t, b[n], i, scale, min));
+    }
+    for (int i = 0; i < count; i++) mean[i] = vf_hsum(acc[i]) / (float) (16 * n_tiles);
+}
+
+PI__INLINE void mean_keys(int t, int32_t head_dim, const char *const *k, int32_t n_tiles, float *mean)
+{
+    enum { MOST = 16 };
+    const char *b[MOST];
+    if (n_tiles > MOST) n_tiles = MOST;
+    for (int32_t n = 0; n < n_tiles; n++) b[n] = k[n];
+    for (; head_dim >= 32; head_dim -= 32, mean += 32) {
+        mean_dims(t, 32, b, n_tiles, mean);
+        for (int32_t n = 0; n < n_tiles; n++) b[n] += block_bytes(t);
+    }
+    if (head_dim && !has_scale(t)) mean_dims(t, 16, b, n_tiles, mean);
+}
+
+static void mean(int32_t type, int32_t head_dim, const char *const *k, int32_t n_tiles, float *to)
+{
+    switch (type) {
+#define ROW(type, ...) case PI__##type: mean_keys(PI__KV_##type, head_dim, k, n_tiles, to); break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: break;
+    }
+}
+
+/* Where the scores of tile t of row r are. */
+static float *scores_at(float *s, int32_t r, int32_t t)
+{
+    enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE, ROOM = PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE };
+    return s + (size_t) (t / TILES) * ROOM + r * PI__ATTN_S_STRIDE + t % TILES * PI__ATTN_TILE;
+}
+
+static void rank(const pi__attn_rows *w, const float *qt, const float *k, int32_t n, float *s, float *sum)
+{
+    enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE };
+    const int32_t tiles = (n + PI__ATTN_TILE - 1) / PI__ATTN_TILE;
+    const char *tile[TILES];
+    for (int32_t t = 0; t < tiles; t += TILES) {
+        const int32_t end = tiles - t < TILES ? tiles - t : TILES;
+        for (int32_t i = 0; i < end; i++) tile[i] = (const char *) (k + (size_t) (t + i) * PI__ATTN_TILE * (size_t) w->head_dim);
+        qk_tiles(w, qt, PI__KV_F32, tile, 0, end, scores_at(s, 0, t));
+    }
+    for (int32_t r = 0; r < w->n; r++) {
+        const vf lowest = vf_set1(-INFINITY), cap = vf_set1(w->softcap);
+        vf top = lowest;
+        for (int32_t t = 0; t < tiles; t++) {
+            vf x = vf_load(scores_at(s, r, t));
+            if (w->softcap != 0) x = vf_mul(vf_tanh(vf_div(x, cap)), cap);
+            x = vf_keep(x, 0, n - 1 - t * PI__ATTN_TILE, lowest);
+            vf_store(scores_at(s, r, t), x);
+            top = vf_max(top, x);
+        }
+        top = vf_set1(vf_hmax(top));
+        for (int32_t t = 0; t < tiles; t++)
+            vf_store(sum + t * 16, vf_add(vf_load(sum + t * 16), vf_exp(vf_sub(vf_load(scores_at(s, r, t)), top))));
     }
 }
 
@@ -912,7 +988,7 @@ static void softcap(float *x, float cap, size_t n)
 }
 
 const pi__cpu_attn_kernels PI__KERNELS = {
-    PI__ROWS_MAX, round_rows, pack, split, fold, finish, prep, turn, store_k, store_v, store_row, load_row, add_norm,
+    PI__ROWS_MAX, round_rows, pack, split, fold, finish, mean, rank, prep, turn, store_k, store_v, store_row, load_row, add_norm,
     softcap,
 };
 

@@ -110,6 +110,44 @@ void pi__cpu_add_gated(pi__backend *be, const pi__batch *b, const pi__add_gated 
     }
 }
 
+/* --------------------------------------------------------------------------------------------------------- block_conv */
+
+typedef struct block_conv_job {
+    const pi__batch *b;
+    const pi__block_conv *a;
+} block_conv_job;
+
+/* out += base * x, columns of a group with its own tap added to each of base. */
+static void add_tap(const pi__block_conv *a, int64_t t, int32_t tap, float *restrict out)
+{
+    const float *restrict x = a->x + (t - tap) * a->n, *restrict base = a->base + tap * a->n;
+    const float *own = a->own + t * a->ldo + tap * (a->n / a->group);
+    for (int64_t c = 0; c < a->n; c += a->group)
+        for (int64_t k = c; k < c + a->group; k++) out[k] += (base[k] + own[c / a->group]) * x[k];
+}
+
+static void block_conv_run(void *arg, int32_t ith, int32_t nth)
+{
+    const block_conv_job *j = arg;
+    const pi__block_conv *a = j->a;
+    const int64_t n = j->b->n_tokens;
+    for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) {
+        const int64_t slot = t - j->b->seq_start[j->b->seq[t]];
+        memset(a->out + t * a->n, 0, (size_t) a->n * sizeof *a->out);
+        for (int32_t i = 0; i < a->n_tap && i <= slot; i++) add_tap(a, t, i, a->out + t * a->n);
+    }
+}
+
+void pi__cpu_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
+{
+    block_conv_job j = {b, a};
+    if ((int64_t) b->n_tokens * a->n * a->n_tap < SMALL) {
+        block_conv_run(&j, 0, 1);
+    } else {
+        pi__pool_run(((pi__cpu *) be)->pool, block_conv_run, &j);
+    }
+}
+
 /* --------------------------------------------------------------------------------------------------------------- rope */
 
 typedef struct rope_job {

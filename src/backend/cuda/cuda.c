@@ -324,7 +324,7 @@ static const pi__device_fns cuda_device = {
 #define FN(name, type)                                                                                                  \
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
     {                                                                                                                   \
-        if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, a)) return;                                                   \
+        if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                                \
         if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer) pi__cuda_forget((pi__cuda *) be);     \
         pi__cuda_##name(be, b, a);                                                                                      \
     }
@@ -458,6 +458,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->n_threads = p->n_threads;
     c->records = !p->no_graphs;
     c->fuses = !p->no_fuse;
+    c->held.id = PI__N_OPS;
     c->fast_attention = p->matmul != PI__MATMUL_EXACT;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {

@@ -17,6 +17,7 @@ typedef struct cuda_batch {
         *save_start;
     const pi__save *save;
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
+    const int32_t *run_start, *run_seq, *run_block; /* of pi__batch.runs */
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
 } cuda_batch;
 
@@ -56,16 +57,23 @@ typedef struct cuda_prepared {
     int what[2];            /* in which form it is in either, and for some the matrices' type; -1: in none */
 } cuda_prepared;
 
-/* Ops that were called and are queued with what comes next (fuse.c): a linear, then an add_norm. */
+/* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    bool multiplies, adds;  /* which of them */
-    pi__linear linear;
+    pi__op_id id;           /* linear, attention or gdn; PI__N_OPS: none */
+    bool adds;              /* behind that, or alone, an add_norm */
+    const pi__batch *b;     /* of attention and gdn */
+    union {
+        pi__linear linear;
+        pi__attention attention;
+        pi__gdn gdn;
+    } of;
     pi__add_norm add;
 } cuda_held;
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, arrived, freq, picks, prepared, floats, experts, clusters, gdn, indexer, kv_splits, blas, total; /* bytes */
+    size_t batch, rows, arrived, freq, picks, prepared, floats, experts, clusters, gdn, indexer, key_blocks, taken, counts, kv_splits, blas;
+    size_t total; /* bytes */
 } cuda_scratch;
 
 /* Host memory and threads of loading (load.c). */
@@ -230,8 +238,16 @@ void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
 /* The tail's targets are there when what is queued now is done. */
 void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t);
 
-/* fuse.c: ops that are one launch with others. true: the op is held. false: nothing is, and the op is to be queued. */
-bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const void *args);
+/* The same of attention, which can always have one, and of gdn where it is one launch. */
+void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
+void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then);
+bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a);
+/* An op qkv as the kernels have it. */
+pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a);
+
+/* fuse.c: ops that are one launch with others. true: the op is held, or queued with what was. false: nothing is held, and the
+ * op is to be queued. */
+bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues what is held. */
 void pi__cuda_flush(pi__cuda *c);
 

@@ -25,6 +25,8 @@ PI__OPS_ROWS(PI__K_ROW_OP)
 /* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
                float *table);
+/* As op block_conv has it; seq, seq_start of the batch. */
+int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens);
 /* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
 
@@ -112,11 +114,34 @@ typedef struct pi__k_attn {
     size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
     int32_t block;              /* tokens see their sequence's last one */
+    const struct pi__k_tail *tail; /* the last launch's, of in alone, which is PLAIN; or NULL */
     int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
+    /* Sparse prefill: seq_start and n_seqs are those of runs (pi__runs); else NULL: */
+    const int32_t *run_seq;     /* [n_seqs] the sequence of each */
+    const int32_t *run_block;   /* [n_seqs] the query block that it is, -1: none */
+    const uint32_t *taken;      /* [query blocks, n_head_kv, taken_words] a bit a key block: it is attended to */
+    int32_t taken_words;
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
 /* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
+
+/* ---- launch_key_blocks.cu: the key blocks that some query blocks of one sequence, side by side, attend to (PI__SPARSE_BLOCK
+ * of ops.h) */
+typedef struct pi__k_blocks {
+    pi__k_attn a;               /* what attention is to be given: of it q, n_head, softcap, block_table, cache and taken_words */
+    float sparsity;
+    int32_t seq;                /* the sequence */
+    int32_t first_token;        /* of the first query block */
+    int32_t first_key;          /* the key block that it is itself: it sees so many before */
+    int32_t first_block;        /* its number in taken */
+    int32_t n;                  /* query blocks */
+    uint32_t *taken;            /* as in pi__k_attn */
+    void *scratch;              /* pi__k_blocks_scratch() bytes, a multiple of 16 */
+    unsigned long long *counts; /* [2] key blocks attended to, and seen, are added, by kv head; or NULL */
+} pi__k_blocks;
+size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv, int32_t head_dim);
+int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh says where a state lies) */
 typedef struct pi__k_state { /* as pi__state_layer of ops.h */
@@ -148,6 +173,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const int32_t *save;       /* [save_start[n_seqs]][2] position, snapshot */
     pi__k_state state;
     float *scratch;            /* pi__k_gdn_scratch() bytes */
+    const struct pi__k_tail *tail; /* as of attention; where pi__k_gdn_is_one */
 } pi__k_gdn;
 
 /* Bytes of a layer's state in a slot and in a snapshot; 0: there is no kernel for these heads (dim 32, 64, 96 or 128, no
@@ -156,6 +182,8 @@ size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
+/* Not 0: it is one launch. */
+int pi__k_gdn_is_one(const pi__k_gdn *a);
 /* Outside of a step, see state_save and state_load of ops.h. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
@@ -250,6 +278,7 @@ typedef struct pi__k_tail {
     void *integers, *floats, *halves; /* where, as pi__k_prepare and pi__k_w16_prepare have it, or NULL; rows behind the last are
                                        * not written */
     int32_t bf16;        /* of halves */
+    pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
 } pi__k_tail;
 enum { PI__K_TAIL_ROWS = 16 };
 /* launch_tail.cu: that, as a launch of its own; arrived is not used. */
@@ -274,7 +303,7 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
  * sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* launch_w16.cu: the same with 16-bit tensor cores: weights and x are rounded to F16 (of MXFP4: BF16), for the types that it
  * has; as pi__k_linear. input: which of the two prepared forms the type's x has. */
 int pi__k_w16_has(int32_t type);

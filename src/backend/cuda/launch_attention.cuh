@@ -62,13 +62,16 @@ template <class S> static int run_blocks(void *stream, const attn_job &j, int32_
 /* By units: some kv heads after the others, if scratch is too small for all of them. */
 template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
-    unsigned threads = (unsigned) (j.a.cache.head_dim + 31) / 32 * 32;
+    const unsigned threads = (unsigned) (j.a.cache.head_dim + 31) / 32 * 32;
+    const pi__k_tail tail = j.tail;
     int rc = 0;
     for (j.kv_head0 = 0; j.kv_head0 < j.a.cache.n_head_kv && !rc; j.kv_head0 += heads) {
         j.n_kv_heads = min(heads, j.a.cache.n_head_kv - j.kv_head0);
         dim3 grid((unsigned) tiles, (unsigned) j.n_kv_heads, UNIT_ROWS);
+        j.tail.arrived = nullptr;
         rc = run_blocks<S>(stream, j, tiles, j.n_kv_heads, j.n_units);
-        if (!rc) rc = pi_launch(stream, combine, grid, dim3(threads), 0, j);
+        if (j.kv_head0 + heads >= j.a.cache.n_head_kv) j.tail = tail;
+        if (!rc) rc = pi_launch(stream, combine, grid, dim3(threads), TAIL_SCRATCH * sizeof(float), j);
     }
     return rc;
 }
@@ -79,7 +82,7 @@ template <class S> static int run_few(void *stream, attn_job j)
     static_assert(S::R == UNIT_ROWS, "as combine() has them");
     const pi__k_attn &a = j.a;
     int32_t tiles = a.n_tokens * j.group / S::R + a.n_seqs, heads = a.cache.n_head_kv, at_once = 0;
-    if (a.n_sm && a.scratch && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {
+    if (a.n_sm && a.scratch && !a.run_seq && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {
         int64_t blocks = (int64_t) tiles * heads * ((a.max_keys >> KV_SHIFT) + 2);
         if (blocks <= BLOCKS_A_SM * (int64_t) a.n_sm) at_once = use_units(&j, KV_SHIFT);
         if (!at_once && a.max_keys >> SPAN_SHIFT) at_once = use_units(&j, SPAN_SHIFT);
@@ -95,7 +98,8 @@ template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_a
     constexpr int FEW = head<D>::PARTS, LEAST = D <= 96 ? 1 : D == 128 ? (COMES == COPIED ? 1 : 2) : D <= 256 ? 2 : 4;
     constexpr int MANY = KIND == FAST || D == 32 || D == 192 ? LEAST : D <= 128 ? 2 : 2 * LEAST;
     using many = shape<D, D < 256 || MANY == 2 ? 4 : 8 / MANY, MANY, KIND, COMES>;
-    attn_job j = {*a, a->n_head / a->cache.n_head_kv, 0, a->cache.n_head_kv, 0, 0};
+    attn_job j = {*a, a->n_head / a->cache.n_head_kv, 0, a->cache.n_head_kv, 0, 0, {}};
+    if (a->tail) j.tail = *a->tail;
     int32_t rows = a->n_tokens * j.group, heads = a->cache.n_head_kv, tiles = rows / many::R + a->n_seqs;
     if constexpr (KIND != HILO) {
         if (rows > many::R / 2 * a->n_seqs && tiles * heads >= a->n_sm) return run_blocks<many>(stream, j, tiles, heads, 1);

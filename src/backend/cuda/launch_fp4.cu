@@ -2,38 +2,100 @@
 #include "backend/cuda/launch.cuh"
 #include "fp4_kernels.cuh"
 
+static int way_of(int32_t type) { return type == PI__NVFP4 ? FP4_NV : type == PI__MXFP4 ? FP4_MX : -1; }
+
+static size_t sums_at(int way, int32_t n_rows, int64_t n_in)
+{
+    return fp4_factors_at(way, n_rows, n_in) + ((size_t) n_rows + 7) / 8 * 8 * sizeof(float);
+}
+
+/* With room for the sums of slices, where there are some 5 bytes for each value of x. */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
 {
-    return chunks_bytes(n_rows, n_in) + (size_t) ((n_rows + 7) / 8) * 8 * sizeof(float);
+    const size_t least = sums_at(FP4_NV, n_rows, n_in), room = (size_t) ((n_rows + 7) / 8 * 8) * (size_t) n_in * 6;
+    return least > room ? least : room;
+}
+
+template <int WAY> static int prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, uint8_t *to)
+{
+    const size_t scales = fp4_way<WAY>::NV ? (size_t) fp4_steps((int32_t) ((n_in + 63) / 64)) * 8 : 0;
+    return pi_launch(stream, fp4_prepare<WAY>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
+                     (THREADS / 32 + scales) * sizeof(float), *in, n_rows, n_in, to,
+                     (float *) (to + fp4_factors_at(WAY, n_rows, n_in)));
 }
 
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
-    auto kernel = type == PI__NVFP4 ? fp4_prepare<PI__NVFP4> : fp4_prepare<PI__MXFP4>;
-    uint8_t *chunks = (uint8_t *) prepared;
-    return pi_launch(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in, n_rows, n_in,
-                     chunks, (float *) (chunks + chunks_bytes(n_rows, n_in)));
-}
-
-template <int TYPE> static int run_fp4(void *stream, const fp4_product &p)
-{
-    constexpr int NT = 4;
-    unsigned tiles = (unsigned) ((p.w.n_out + 15) / 16);
-    if (p.n_rows <= 8) return pi_launch(stream, fp4_few_rows<TYPE, 1>, dim3(tiles), dim3(THREADS), sums_bytes<1>, p);
-    if (p.n_rows <= NT * 8) return pi_launch(stream, fp4_few_rows<TYPE, NT>, dim3(tiles), dim3(THREADS), sums_bytes<NT>, p);
-    dim3 grid((unsigned) ((p.n_rows + FP4_GROUPS * 8 - 1) / (FP4_GROUPS * 8)), (tiles + FP4_WARPS - 1) / FP4_WARPS);
-    return pi_launch(stream, fp4_many_rows<TYPE>, grid, dim3(THREADS), pipe_bytes<FP4_STAGES>(fp4_stage_bytes(p.w.shape)), p);
-}
-
-int pi__k_fp4_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
-{
-    if (n_rows < 1) return 0;
-    const uint8_t *chunks = (const uint8_t *) prepared;
-    fp4_product p = {*w, chunks, (const float *) (chunks + chunks_bytes(n_rows, w->n_in)), y, ldy, n_rows};
-    switch (w->type) {
-    case PI__NVFP4: return run_fp4<PI__NVFP4>(stream, p);
-    case PI__MXFP4: return run_fp4<PI__MXFP4>(stream, p);
+    switch (way_of(type)) {
+    case FP4_NV: return prepare<FP4_NV>(stream, in, n_rows, n_in, (uint8_t *) prepared);
+    case FP4_MX: return prepare<FP4_MX>(stream, in, n_rows, n_in, (uint8_t *) prepared);
     default: return 1;
     }
+}
+
+/* Gives each matrix its blocks of threads, of so many tiles. */
+static unsigned share(fp4_products &p, int64_t tiles)
+{
+    unsigned blocks = 0;
+    for (int i = 0; i < p.n; i++) {
+        p.w[i].first = blocks;
+        blocks += (unsigned) ((p.w[i].n_out + 16 * tiles - 1) / (16 * tiles));
+    }
+    return blocks;
+}
+
+template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
+{
+    return pi_launch(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), sums_bytes<NT>, p);
+}
+
+/* Fewer blocks than most devices have multiprocessors; and those whose slices are shared out, where they are long enough to
+ * be worth a second launch. */
+enum { LEAST_BLOCKS = 128, SHARED_BLOCKS = 24, LONG_CHUNKS = 64 };
+
+/* room: bytes for the sums of slices. */
+template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, size_t room)
+{
+    const unsigned y = share(p, S::TILES), x = (unsigned) ((p.n_rows + 8 * S::GROUPS - 1) / (8 * S::GROUPS));
+    const size_t sums = (size_t) x * y * SLICES * S::TILES * S::GROUPS * 128 * sizeof(float);
+    const bool split = x * y <= SHARED_BLOCKS && p.shape.n_block >= 2 * LONG_CHUNKS && sums <= room;
+    if (!split) p.sums = nullptr;
+    int code = pi_launch(stream, fp4_tiles<WAY, S>, dim3(x, y, split ? SLICES : 1), dim3(FP4_THREADS), S::SHARED, p);
+    return code || !split ? code : pi_launch(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
+}
+
+/* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty. */
+template <int WAY> static int run_many(void *stream, fp4_products &p, size_t room)
+{
+    const unsigned columns = (unsigned) (p.n_rows + 127) / 128;
+    int64_t most = 0;
+    for (int i = 0; i < p.n; i++) most = p.w[i].n_out > most ? p.w[i].n_out : most;
+    if (p.n_rows <= 64 || (most > 64 && share(p, 8) * columns < LEAST_BLOCKS))
+        return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, room);
+    if (most <= 64) return run_tiles<WAY, fp4_shape<WAY, 4, 16, 2>>(stream, p, room);
+    return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p, room);
+}
+
+template <int WAY> static int run_fp4(void *stream, fp4_products &p, size_t room)
+{
+    if (p.n_rows <= 8) return run_few<WAY, 1>(stream, p);
+    if (p.n_rows <= 16) return run_few<WAY, 2>(stream, p);
+    if (p.n_rows <= 32) return run_few<WAY, 4>(stream, p);
+    return run_many<WAY>(stream, p, room);
+}
+
+int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    if (n_rows < 1 || n < 1) return 0;
+    const int way = way_of(w->w.type);
+    if (n > PI__K_MOST_LINEAR || way < 0) return 1;
+    const int64_t n_in = w->w.n_in;
+    uint8_t *x = (uint8_t *) const_cast<void *>(prepared);
+    const size_t sums = (sums_at(way, n_rows, n_in) + 15) / 16 * 16, size = pi__k_fp4_prepared_bytes(n_rows, n_in);
+    fp4_products p = {w->w.shape, x, (const float *) (x + fp4_factors_at(way, n_rows, n_in)), (float *) (x + sums), n_rows,
+                      fp4_steps((int32_t) ((n_in + 63) / 64)), n, {}};
+    for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
+    const size_t room = size > sums ? size - sums : 0;
+    return way == FP4_NV ? run_fp4<FP4_NV>(stream, p, room) : run_fp4<FP4_MX>(stream, p, room);
 }

@@ -84,11 +84,15 @@ template <int D> static int run(void *stream, const job &j)
     return rc;
 }
 
+int pi__k_gdn_is_one(const pi__k_gdn *a) { return a->most <= job_of(&a->state).few; }
+
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 {
     if (a->n_tokens < 1) return 0;
     job j = job_of(&a->state);
     j.a = *a;
+    if (a->tail && a->most > j.few) return 1;
+    if (a->tail) j.tail = *a->tail;
     switch (a->state.dim) {
     case 32: return run<32>(stream, j);
     case 64: return run<64>(stream, j);

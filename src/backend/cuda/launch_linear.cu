@@ -20,12 +20,15 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
 
 enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequences, gemm_kernels.cuh for prefill */
 
+template <int TYPE, int NT> static int run_few(void *stream, const products &p, unsigned tiles)
+{
+    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = slice_bytes<TYPE, NT>(p.shape);
+    return pi_launch(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), own > least ? own : least, p);
+}
+
 template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
 {
-    constexpr int NT = MOST_GROUPS;
-    dim3 grid(tiles), block(THREADS);
-    if (p.n_rows <= 8) return pi_launch(stream, linear<TYPE, 1>, grid, block, slice_bytes<TYPE, 1>(p.shape), p);
-    return pi_launch(stream, linear<TYPE, NT>, grid, block, slice_bytes<TYPE, NT>(p.shape), p);
+    return p.n_rows <= 8 ? run_few<TYPE, 1>(stream, p, tiles) : run_few<TYPE, MOST_GROUPS>(stream, p, tiles);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)

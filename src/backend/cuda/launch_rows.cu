@@ -26,6 +26,12 @@ int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *
     return pi_launch(stream, rope, grid, dim3(128), 0, pos, freq, n_freq, mscale, table);
 }
 
+int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens)
+{
+    if (n_tokens < 1) return 0;
+    return pi_launch(stream, block_conv, rows_grid(n_tokens), dim3(ROW_THREADS), 0, *a, seq, seq_start);
+}
+
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out)
 {
     if (n_rows < 1) return 0;

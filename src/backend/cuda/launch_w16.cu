@@ -45,7 +45,8 @@ static unsigned share(w16_products &p, int64_t tiles)
 
 template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_products &p, unsigned blocks)
 {
-    return pi_launch(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), w16_stream<TYPE, NT, R>::bytes(), p);
+    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = w16_stream<TYPE, NT, R>::bytes();
+    return pi_launch(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), own > least ? own : least, p);
 }
 
 template <int TYPE> static int run_w16(void *stream, w16_products &p)

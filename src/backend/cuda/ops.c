@@ -51,10 +51,9 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
     int code = 0;
     if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
-    for (int32_t i = 0; i < n && !code; i++) {
-        if (form == PI__FORM_FP4) code = pi__k_fp4_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-        else code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-    }
+    if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
+    for (int32_t i = 0; i < n && !code; i++)
+        code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
     return code;
 }
 
@@ -172,24 +171,36 @@ void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
     PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, a->n_freq, a->mscale, a->table));
 }
 
+void pi__cuda_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    PI__QUEUE(c, pi__k_block_conv(pi__rt_stream(c->rt), a, d->seq, d->seq_start, b->n_tokens));
+}
+
 static pi__k_cache cache_of(const pi__batch *b, const pi__kv_layer *kv)
 {
     return (pi__k_cache) {kv->base, kv->stride, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim,
                           b->kv[kv->group].block_size};
 }
 
-void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
+pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     bool store = a->k && d->slot[a->kv->group];
-    pi__k_qkv k = {
+    return (pi__k_qkv) {
         .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .k = store ? a->k : NULL,
         .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
         .q_bias = a->q_bias, .k_bias = a->k_bias, .v_bias = a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
         .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
         .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[a->kv->group], .cache = cache_of(b, a->kv),
     };
+}
+
+void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const pi__k_qkv k = pi__cuda_heads(c, b, a);
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
 }
 
@@ -211,7 +222,11 @@ static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && wind
 
 void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_queue_attention((pi__cuda *) be, b, a, NULL);
+}
+
+void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then)
+{
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     const int64_t q_stride = a->q_stride ? a->q_stride : a->kv->head_dim;
     const bool turn = pi__kv_rotated(a->kv->type_v);
@@ -222,7 +237,7 @@ void pi__cuda_attention(pi__backend *be, const pi__batch *b, const pi__attention
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
-        .n_sm = c->info.n_sm, .block = a->block, .fast = c->fast_attention,
+        .n_sm = c->info.n_sm, .block = a->block, .tail = then, .fast = c->fast_attention,
     };
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
     pi__k_turn t = {

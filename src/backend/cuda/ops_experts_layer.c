@@ -80,8 +80,8 @@ static void shared_expert(pi__backend *be, const pi__experts_layer *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const pi__linear last = shared_down(a);
-    c->held.multiplies = true;
-    c->held.linear = shared_gate_up(a);
+    c->held.id = PI__OP_linear;
+    c->held.of.linear = shared_gate_up(a);
     be->ops->linear(be, NULL, &last);
     pi__cuda_flush(c);
 }

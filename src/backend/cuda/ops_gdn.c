@@ -27,9 +27,9 @@ size_t pi__cuda_gdn_scratch(const pi__limits *lim)
     return pi__k_gdn_scratch(&k, lim->max_tokens);
 }
 
-void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
+/* The op as the kernels have it. */
+static pi__k_gdn gdn_of(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     pi__k_gdn k = {
         .qkv = a->qkv, .ld_qkv = a->ld_qkv, .z = a->z, .ld_z = a->ld_z, .alpha = a->alpha, .beta = a->beta,
@@ -44,8 +44,23 @@ void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
         if (n < k.least) k.least = n;
         if (n > k.most) k.most = n;
     }
+    return k;
+}
+
+bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
+{
+    const pi__k_gdn k = gdn_of(c, b, a);
+    return pi__k_gdn_is_one(&k);
+}
+
+void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then)
+{
+    pi__k_gdn k = gdn_of(c, b, a);
+    k.tail = then;
     PI__QUEUE(c, pi__k_gdn_run(pi__rt_stream(c->rt), &k));
 }
+
+void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a) { pi__cuda_queue_gdn((pi__cuda *) be, b, a, NULL); }
 
 void pi__cuda_state_save(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {

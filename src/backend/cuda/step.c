@@ -43,6 +43,7 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
+    if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1; /* three numbers a run */
     return 12 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
 }
 
@@ -150,6 +151,12 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
         d->slot[g] = put(c, &h->kv[g].slot, b->n_tokens, more * each, -1, 0);
         d->table[g] = put_table(c, &h->kv[g], n, more, keys);
     }
+    d->run_start = d->run_seq = d->run_block = NULL;
+    if (b->runs.n) {
+        d->run_start = put(c, &h->runs.start, b->runs.n + 1, 0, 0, 0);
+        d->run_seq = put(c, &h->runs.seq, b->runs.n, 0, 0, 0);
+        d->run_block = put(c, &h->runs.block, b->runs.n, 0, 0, 0);
+    }
     h->n_seqs = n + more;
     h->n_rows = b->n_rows ? b->n_rows + more * each : 0;
 }
@@ -165,6 +172,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     put_tokens(c, d, w, more, each);
     h->logits_indices = d->logits_indices = NULL;
     h->n_rows = 0;
+    h->runs = (pi__runs) {0};
     h->logits_batch = NULL;
     for (int32_t g = 0; g < w->n_groups; g++) h->kv[g].slot = d->slot[g] = NULL;
     c->batch[0].host.logits_batch = h;
@@ -373,7 +381,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     if (captures) s = shape_of(c, b, kind);
     const int32_t more = s.n_seqs - b->n_seqs;
     pi__cuda_flush(c);
-    const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .max_ctx = s.keys};
+    const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .max_ctx = s.keys, .key_blocks = b->runs.n};
     memset(c->batch, 0, sizeof c->batch);
     open_image(c, pi__cuda_image_ints(&size));
     c->n_segments = 0;

@@ -1,0 +1,174 @@
+/* Sparse prefill: which key blocks the query blocks of a sequence attend to (PI__SPARSE_BLOCK of ops.h says by which rule).
+ *
+ *     mean_keys()    a block a key block and kv head: the mean of its 128 keys, of any cache type, as f16. Those behind the
+ *                    last one, up to a whole tile, are zeros
+ *     rank_keys()    a block a query block and head: scores. 8 warps have 16 queries each, in registers; they walk the means,
+ *                    a tile at a time through shared memory, twice: for the largest of each row, then for the sums
+ *     choose_keys()  a warp a query block and kv head: the bits that attention() (attention_kernels.cuh) walks by
+ *
+ *     scratch        [ means: n_head_kv x whole tiles x D, f16 ][ scores: query blocks x n_head x whole tiles, f32 ]
+ *
+ * Means and queries are rounded to f16, so that a block whose score is within some thousandths of the threshold may be
+ * chosen here and not on the CPU, or the other way round. The means are made anew for each layer and step: the cache is read
+ * once more for all rows of a step, and holds nothing that a prefix from elsewhere would lack. Sums have one order, whatever
+ * else is in the step: a query block's choice is batch-invariant. */
+#ifndef PI_KEY_BLOCKS_KERNELS_CUH
+#define PI_KEY_BLOCKS_KERNELS_CUH
+
+#include "attention_kernels.cuh"
+
+enum {
+    MEAN_THREADS = 128,
+    MEAN_BYTES = MEAN_THREADS * 8 * 4, /* of shared memory */
+    MEANS_ALIGN = 64,                  /* the largest tile: of means there are multiples */
+};
+
+/* A launch. */
+struct blocks_job {
+    pi__k_blocks a;
+    int32_t n_means; /* of a kv head */
+    int32_t dim;     /* values of a mean: D of attention's kernels */
+};
+
+PI_FN uint16_t *mean_at(const blocks_job &j, int32_t head, int32_t n)
+{
+    return (uint16_t *) j.a.scratch + ((size_t) head * (size_t) j.n_means + (size_t) n) * (size_t) j.dim;
+}
+/* Scores of query block i and a head. [n_means] */
+PI_FN float *scores_of(const blocks_job &j, int32_t i, int32_t head)
+{
+    float *all = (float *) mean_at(j, j.a.a.cache.n_head_kv, 0);
+    return all + ((size_t) i * (size_t) j.a.a.n_head + (size_t) head) * (size_t) j.n_means;
+}
+/* Key blocks that query block i sees. */
+PI_FN int32_t seen_by(const blocks_job &j, int32_t i) { return j.a.first_key + i + 1; }
+
+/* Values 8 c .. of a token's key. */
+PI_FN void key8(const pi__k_cache &cache, const cache_row &row, int32_t c, float (&f)[8])
+{
+    switch (cache.type_k) {
+#define ROW(t, ...) case PI__##t: get8<PI__##t>(row, c, f); break;
+        PI__CACHE_TYPES(ROW)
+#undef ROW
+    default: break;
+    }
+}
+
+/* A thread adds up 8 values of every so-manyth key; then those of a column are added in order. */
+static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
+{
+    PI_SMEM(shared);
+    const pi__k_attn &a = j.a.a;
+    const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, cols = j.dim / 8, rows = MEAN_THREADS / cols;
+    const int32_t c = (int32_t) threadIdx.x % cols, r = (int32_t) threadIdx.x / cols;
+    const bool there = block < seen_by(j, j.a.n - 1) && 8 * c < a.cache.head_dim && r < rows;
+    const cache_plane plane = plane_of(a.cache, false, head);
+    const int32_t *table = a.block_table + (size_t) j.a.seq * (size_t) a.table_stride;
+    const int32_t shift = block_shift(a.cache.block_size), first = block * PI__SPARSE_BLOCK;
+    float *parts = (float *) shared; /* [rows, cols, 8] */
+    float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    for (int32_t k = r; there && k < PI__SPARSE_BLOCK; k += rows) {
+        float f[8] = {};
+        key8(a.cache, cache_token(plane, table[(first + k) >> shift], (first + k) & (a.cache.block_size - 1)), c, f);
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum[i] += f[i];
+    }
+    if (r < rows) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) parts[(r * cols + c) * 8 + i] = sum[i];
+    }
+    __syncthreads();
+    for (int32_t i = (int32_t) threadIdx.x; i < j.dim; i += MEAN_THREADS) {
+        float all = 0;
+        for (int32_t k = 0; k < rows; k++) all += parts[k * j.dim + i];
+        mean_at(j, head, block)[i] = float_to_half(clean(all / PI__SPARSE_BLOCK));
+    }
+}
+
+/* A tile of means to shared memory, as attention's tiles of K are. */
+template <class S> PI_FN void load_means(const uint16_t *from, unsigned char *to)
+{
+    for (int i = (int) threadIdx.x; i < S::TILE * S::COLS; i += S::THREADS) {
+        const int r = i / S::COLS, c = i % S::COLS;
+        *(uint4 *) (to + r * S::D * 2 + 16 * swizzled<S>(r, c)) = ((const uint4 *) from)[i];
+    }
+}
+
+/* Scores of tile t; those of means that the query block does not see are -inf. */
+template <class S>
+PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, int32_t t, int32_t n, unsigned char *tile,
+                       float (&s)[S::TILE / 8][4])
+{
+    const int lane = (int) threadIdx.x % 32;
+    __syncthreads(); /* the last one has been read */
+    load_means<S>(mean_at(j, head / (j.a.a.n_head / j.a.a.cache.n_head_kv), t * S::TILE), tile);
+    __syncthreads();
+    scores(q, ptx_shared(tile), s);
+#pragma unroll
+    for (int i = 0; i < S::TILE / 2; i++) {
+        float &x = s[i / 4][i % 4];
+        if (j.a.a.softcap != 0) x = capped(x, j.a.a.softcap);
+        if (t * S::TILE + lane % 4 * 2 + i / 4 * 8 + i % 2 >= n) x = PI_MINUS_INF;
+    }
+}
+
+template <int D> using rank_shape = shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, COPIED>;
+template <class S> static constexpr size_t RANK_BYTES = S::TILE * S::D * 2 + S::GROUPS * S::TILE * 4;
+
+template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(blocks_job j)
+{
+    PI_SMEM(shared);
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, n = seen_by(j, block), tiles = (n + S::TILE - 1) / S::TILE;
+    float *parts = (float *) (shared + S::TILE * S::D * 2); /* [warps, TILE] */
+    queries<S> q;
+    load_q(j.a.a, work{j.a.seq, head, 0, S::R, j.a.first_token + block * PI__SPARSE_BLOCK, 1, 0, 0}, q);
+    float top[2] = {PI_MINUS_INF, PI_MINUS_INF}, s[S::TILE / 8][4];
+    for (int32_t t = 0; t < tiles; t++) {
+        tile_scores<S>(j, q, head, t, n, shared, s);
+#pragma unroll
+        for (int i = 0; i < S::TILE / 2; i++) top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i / 4][i % 4]);
+    }
+    for (int r = 0; r < 2; r++)
+        for (int o = 1; o < 4; o *= 2) top[r] = fmaxf(top[r], __shfl_xor_sync(PI_FULL, top[r], o));
+    for (int32_t t = 0; t < tiles; t++) {
+        tile_scores<S>(j, q, head, t, n, shared, s);
+#pragma unroll
+        for (int i = 0; i < S::TILE / 4; i++) { /* two rows of a column, then those of the other lanes */
+            float x = ptx_exp2((s[i / 2][i % 2] - top[0]) * LOG2E) + ptx_exp2((s[i / 2][i % 2 + 2] - top[1]) * LOG2E);
+            for (int o = 4; o < 32; o *= 2) x += __shfl_xor_sync(PI_FULL, x, o);
+            if (lane < 4) parts[warp * S::TILE + lane * 2 + i / 2 * 8 + i % 2] = x;
+        }
+        __syncthreads();
+        if ((int) threadIdx.x >= S::TILE) continue;
+        float sum = 0;
+        for (int w = 0; w < S::GROUPS; w++) sum += parts[w * S::TILE + (int) threadIdx.x];
+        scores_of(j, block, head)[t * S::TILE + (int) threadIdx.x] = sum;
+    }
+}
+
+static __global__ void __launch_bounds__(32) choose_keys(blocks_job j)
+{
+    const int32_t lane = (int32_t) threadIdx.x, block = (int32_t) blockIdx.x, kv_head = (int32_t) blockIdx.y, n = seen_by(j, block);
+    const int32_t group = j.a.a.n_head / j.a.a.cache.n_head_kv, words = j.a.a.taken_words;
+    uint32_t *taken = j.a.taken + ((size_t) (j.a.first_block + block) * (size_t) j.a.a.cache.n_head_kv + (size_t) kv_head) * (size_t) words;
+    for (int32_t h = 0; h < group; h++) {
+        const float *score = scores_of(j, block, kv_head * group + h);
+        float most = 0;
+        for (int32_t i = lane; i < n; i += 32) most = fmaxf(most, score[i]);
+        most = warp_max(most) * j.a.sparsity;
+        for (int32_t w = 0; w < words; w++) {
+            const int32_t i = 32 * w + lane;
+            const bool always = i < PI__SPARSE_SINKS || n - i <= PI__SPARSE_WINDOW;
+            const uint32_t bits = __ballot_sync(PI_FULL, i < n && (always || score[i] >= most));
+            if (lane == 0) taken[w] = h ? taken[w] | bits : bits;
+        }
+    }
+    if (lane != 0 || !j.a.counts) return;
+    unsigned long long sum = 0;
+    for (int32_t w = 0; w < words; w++) sum += (unsigned) __popc(taken[w]);
+    atomicAdd(&j.a.counts[0], sum);
+    atomicAdd(&j.a.counts[1], (unsigned long long) n);
+}
+
+#endif

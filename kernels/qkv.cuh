@@ -1,0 +1,72 @@
+/* Queries, keys and values before attention: bias, norm, rotation, scale, and the write of K and V to the paged cache. For the
+ * kernel that does that alone (qkv_kernels.cuh), and for products that do it last (tail.cuh).
+ *
+ * A warp takes one head of one token. The row lies in shared memory of its own while it is worked on, because the two values
+ * of a rotated pair belong to different lanes. A group of 32 values of a quantised cache is one value a lane, so its scale is
+ * a maximum, or a sum, over the warp. Queries of rotated keys are rotated last. */
+#ifndef PI_QKV_CUH
+#define PI_QKV_CUH
+
+#include "backend/cuda/kernels.h"
+#include "cache.cuh"
+#include "warp.cuh"
+
+/* row = row / sqrt(mean(row^2) + eps) * w; w NULL: no weight. */
+PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
+{
+    float s = 0;
+    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
+    s = 1.0f / sqrtf(warp_sum(s) / (float) n + eps);
+    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * s * (w ? w[i] : 1.0f);
+    __syncwarp();
+}
+
+/* Rotates the pairs (i, i + stride), i < n_rot / 2, by the angles whose cosines and sines are at table. */
+PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t stride, int lane)
+{
+    for (int32_t i = lane; i < n_rot / 2; i += 32) {
+        float c = table[i], s = table[n_rot / 2 + i], a = row[i], b = row[i + stride];
+        row[i] = a * c - b * s;
+        row[i + stride] = a * s + b * c;
+    }
+    __syncwarp();
+}
+
+PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
+{
+    for (int32_t g = 0; g < n / 32; g++) cache_put(type, to, g, row[g * 32 + lane], lane);
+    if (lane < n % 32) cache_put(type, to, n / 32, row[n - n % 32 + lane], lane); /* of types that need no whole groups */
+}
+
+/* Head `head` of a token, by a warp: queries, then keys, then values; row: head_dim floats of shared memory for it alone. */
+PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row, int lane)
+{
+    const int32_t n = a.cache.head_dim, n_kv = a.k ? a.cache.n_head_kv : 0;
+    const bool is_q = head < a.n_head, is_v = head >= a.n_head + n_kv;
+    const int32_t kv_head = is_v ? head - a.n_head - n_kv : head - a.n_head;
+
+    float *q = a.q + token * a.ldq + head * a.q_stride;
+    const float *from = is_q ? q : is_v ? a.v + token * a.ldv + kv_head * n : a.k + token * a.ldk + kv_head * n;
+    const float *bias = is_q ? a.q_bias : is_v ? a.v_bias : a.k_bias;
+    if (bias) bias += (is_q ? head : kv_head) * n;
+    for (int32_t i = lane; i < n; i += 32) row[i] = bias ? from[i] + bias[i] : from[i];
+    __syncwarp();
+    const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
+    if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
+    if (a.rope && !is_v) rotate_row(row, a.rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
+    if (is_q) {
+        const bool turned = is_rotated(a.cache.type_k); /* then n is a multiple of 32 */
+        for (int32_t i = lane; i < n; i += 32) {
+            const float f = row[i] * a.q_scale;
+            q[i] = turned ? cache_turn(f, false, lane) : f;
+        }
+    } else if (a.slot[token] >= 0) {
+        int32_t slot = a.slot[token], block = slot >> block_shift(a.cache.block_size), offset = slot & (a.cache.block_size - 1);
+        store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(plane_of(a.cache, is_v, kv_head), block, offset), row, n,
+                  lane);
+    }
+}
+/* Heads of a token. */
+PI_FN int32_t qkv_heads(const pi__k_qkv &a) { return a.n_head + (a.k ? 2 * a.cache.n_head_kv : 0); }
+
+#endif

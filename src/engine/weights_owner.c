@@ -1,0 +1,59 @@
+/* The owner of a machine's weights (see weights_owner.h). */
+#include "engine/weights_owner.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "engine/setup.h"
+#include "model/weights_socket.h"
+
+enum { MODELS = 2 };
+
+struct pi__weights_owner {
+    pi__weights_offer offer[MODELS]; /* the model, and the one that drafts for it */
+    int n;                           /* in use; their descriptors are owned */
+    pi__weights_listener *listener;
+};
+
+/* The descriptor goes from the model to the owner. */
+static void take(pi__weights_owner *w, pi__model *m)
+{
+    w->offer[w->n++] = (pi__weights_offer) {m->image.key, m->image.fd, m->image.size};
+    m->image.fd = -1;
+}
+
+static int load(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_error *err)
+{
+    int rc = pi__setup_open(s, c, err);
+    if (!rc) rc = pi__setup_size(s, err);
+    if (!rc) rc = pi__setup_load(s, true, err);
+    if (rc) return rc;
+    take(w, s->m);
+    if (pi__setup_beside(s)) take(w, pi__setup_beside(s));
+    return PI_OK;
+}
+
+int pi__weights_owner_open(pi__weights_owner **out, const pi__config *c, const char *socket, pi_error *err)
+{
+    char what[104];
+    pi__setup s = {0};
+    pi__weights_owner *w = pi__calloc(1, sizeof *w);
+    if (!w) return pi__fail_mem(err, "the owner of weights");
+    int rc = load(w, &s, c, err);
+    if (!rc) snprintf(what, sizeof what, "%.48s (%.48s)", s.m->desc, s.be->dev->describe(s.be));
+    pi__setup_free(&s);
+    if (!rc) rc = pi__weights_listen(&w->listener, socket, w->offer, w->n, what, err);
+    if (rc) pi__weights_owner_close(w);
+    else *out = w;
+    return rc;
+}
+
+void pi__weights_owner_close(pi__weights_owner *w)
+{
+    if (!w) return;
+    pi__weights_unlisten(w->listener);
+    for (int i = 0; i < w->n; i++) (void) close(w->offer[i].fd);
+    pi__free(w);
+}

@@ -1,0 +1,334 @@
+/* Images of packed weights (see weights_image.h): keys, files and mappings. */
+#include "model/weights_image.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/extent.h"
+#include "model/model.h"
+#include "model/weights_socket.h"
+
+enum { PAGE = 4096, SAMPLE = 64 /* bytes of a tensor at three places */ };
+
+typedef struct header {
+    char magic[8];
+    uint32_t version, layout;
+    pi__hash128 key;
+    pi__hash128 digest;  /* of the tensors in the file (pi__model.digest) */
+    uint64_t size;       /* of the image */
+    uint64_t data_sum;   /* XXH3-64 of all behind the first page; 0: not computed */
+    uint64_t head_sum;   /* of the fields before */
+} header;
+
+static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
+enum { VERSION = 1 };
+
+static size_t in_pages(size_t n) { return (n + PAGE - 1) & ~(size_t) (PAGE - 1); }
+
+static size_t image_size(const pi__model *m)
+{
+    size_t n = PAGE;
+    for (int32_t i = 0; i < PI__N_REGIONS; i++) n += in_pages(m->weights_size[i]);
+    return n;
+}
+
+char *pi__weights_image_at(const pi__model *m, int32_t placement)
+{
+    size_t at = PAGE;
+    for (int32_t i = 0; i < placement; i++) at += in_pages(m->weights_size[i]);
+    return m->image.map + at;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- key */
+
+/* A few bytes of the tensor, at its start, in its middle and at its end. */
+static int sample(const pi__model *m, const pi__tensor *t, pi__hash128 *h, pi_error *err)
+{
+    char bytes[SAMPLE];
+    const size_t n = t->size < SAMPLE ? (size_t) t->size : SAMPLE;
+    const uint64_t at[] = {0, (t->size - n) / 2, t->size - n};
+    int rc = PI_OK;
+    for (int i = 0; i < 3 && !rc; i++) {
+        rc = pi__gguf_read(m->g, t, at[i], bytes, n, err);
+        if (!rc) *h = pi__hash_chain(*h, bytes, n);
+    }
+    return rc;
+}
+
+static int add_want(const pi__model *m, const pi__want *w, pi__hash128 *h, pi_error *err)
+{
+    const pi__tensor *t = w->tensor;
+    const pi__weight *x = w->weight;
+    char text[512];
+    const int n = snprintf(text, sizeof text, "%s|%d|%lld,%lld,%lld,%lld|%zu|%d|%d|%zu|%a|%d%d%d%d|%d|%d|%lld", t->cname, t->type,
+                           (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3], w->size,
+                           w->placement, w->own, w->at, (double) w->factor, !!w->scale, !!w->vec, !!w->host, !!w->numbers,
+                           x ? x->layout : -1, x ? x->type : -1, x ? (long long) x->n_in : -1);
+    *h = pi__hash_chain(*h, text, (size_t) n);
+    const int64_t n_row = x ? x->n_out * x->n_mat : t->ne[0] * t->ne[1];
+    if (w->row) *h = pi__hash_chain(*h, w->row, (size_t) n_row * sizeof *w->row);
+    return sample(m, t, h, err);
+}
+
+static int make_key(pi__model *m, pi_error *err)
+{
+    char text[256];
+    const int n = snprintf(text, sizeof text, "%s|%d|%d|%s|%zu", pi_version(), VERSION, PI__PACKED_LAYOUT,
+                           m->be->dev->describe(m->be), image_size(m));
+    pi__hash128 h = pi__hash(text, (size_t) n);
+    for (int32_t i = 0; i < pi__gguf_n_files(m->g); i++) {
+        const int64_t file[] = {(int64_t) pi__gguf_file_size(m->g, i), pi__gguf_file_time(m->g, i)};
+        h = pi__hash_chain(h, file, sizeof file);
+    }
+    int rc = PI_OK;
+    for (size_t i = 0; i < m->n_want && !rc; i++) rc = add_want(m, &m->want[i], &h, err);
+    m->image.key = h;
+    return rc;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- mapping */
+
+static bool same_key(pi__hash128 a, pi__hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
+static uint64_t sum_head(const header *h) { return pi__hash64(h, offsetof(header, head_sum), 0); }
+
+/* Maps all of fd; the mapping is noted for checked builds, region by region. */
+static bool map_fd(pi__model *m, int fd, bool write)
+{
+    void *p = mmap(NULL, m->image.size, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return false;
+#ifdef MADV_HUGEPAGE
+    (void) madvise(p, m->image.size, MADV_HUGEPAGE); /* where the system allows it for shared memory */
+#endif
+    m->image.map = p;
+    for (int32_t i = 0; i < PI__N_REGIONS; i++)
+        if (m->weights_size[i]) pi__extent_note(pi__weights_image_at(m, i), m->weights_size[i]);
+    return true;
+}
+
+static void unmap(pi__model *m)
+{
+    for (int32_t i = 0; m->image.map && i < PI__N_REGIONS; i++)
+        if (m->weights_size[i]) pi__extent_drop(pi__weights_image_at(m, i), m->weights_size[i]);
+    if (m->image.map) munmap(m->image.map, m->image.size);
+    m->image.map = NULL;
+    m->image.complete = false;
+}
+
+/* What is wrong with the mapped image, in words; NULL: it is what the key says. sum: all of it is read. */
+static const char *fault(const pi__model *m, bool sum)
+{
+    header h;
+    memcpy(&h, m->image.map, sizeof h);
+    if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.head_sum != sum_head(&h)) return "it is no image of weights";
+    if (h.layout != PI__PACKED_LAYOUT || !same_key(h.key, m->image.key) || h.size != m->image.size)
+        return "it is of another model, or was packed by another version or for another processor";
+    if (sum && h.data_sum != pi__hash64(m->image.map + PAGE, m->image.size - PAGE, 0)) return "it is damaged";
+    return NULL;
+}
+
+/* Maps fd, a whole image, read-only. NULL, or what is wrong. */
+static const char *adopt(pi__model *m, int fd, bool sum)
+{
+    struct stat st;
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t) st.st_size != m->image.size) return "it has another size";
+    if (!map_fd(m, fd, false)) return strerror(errno);
+    const char *what = fault(m, sum);
+    if (what) {
+        unmap(m);
+        return what;
+    }
+    header h;
+    memcpy(&h, m->image.map, sizeof h);
+    m->digest = h.digest;
+    m->image.complete = true;
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- sources */
+
+static int from_owner(pi__model *m, pi_error *err)
+{
+    const char *socket = m->image.source.from;
+    int fd = -1, rc = pi__weights_ask(socket, m->image.key, &fd, err);
+    if (rc) return rc;
+    const char *what = NULL;
+    const int need = F_SEAL_SHRINK | F_SEAL_WRITE, seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & need) != need) what = "its memory is not sealed: the owner could change it under us";
+    if (!what) what = adopt(m, fd, false);
+    (void) close(fd);
+    return what ? pi__fail(err, PI_EIO, "weights-from %.120s: the weights that it gives cannot be used: %s", socket, what) : PI_OK;
+}
+
+/* Memory for all of it now: a disk or a machine that is full is told here, not by a signal later. */
+static bool take_room(const pi__model *m, int fd)
+{
+    int e;
+    do e = posix_fallocate(fd, 0, (off_t) m->image.size);
+    while (e == EINTR);
+    if (e == EINVAL || e == EOPNOTSUPP) e = ftruncate(fd, (off_t) m->image.size) ? errno : 0;
+    errno = e;
+    return !e;
+}
+
+static int in_memory(pi__model *m, pi_error *err)
+{
+    m->image.fd = memfd_create("pagedinfer weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (m->image.fd < 0) return pi__fail(err, PI_EUNSUPPORTED, "this system cannot share memory between processes: %s", strerror(errno));
+    if (take_room(m, m->image.fd) && map_fd(m, m->image.fd, true)) return PI_OK;
+    return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights to be shared: %s", m->image.size >> 20, strerror(errno));
+}
+
+static void path_of(const pi__model *m, char *out, size_t cap)
+{
+    snprintf(out, cap, "%.200s/%016" PRIx64 "%016" PRIx64 ".weights", m->image.source.cache, m->image.key.hi, m->image.key.lo);
+}
+
+static void cannot_keep(const pi__model *m, int e)
+{
+    pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: cannot keep %zu MiB of packed weights in %s: %s; the next start packs "
+             "again", m->image.size >> 20, m->image.source.cache, strerror(e));
+}
+
+/* Files that a writer left who was killed: nobody holds their lock, which is taken before the first byte is. */
+static void sweep(const char *dir)
+{
+    enum { EMPTY_SECONDS = 60 };
+    DIR *d = opendir(dir);
+    for (const struct dirent *de; d && (de = readdir(d));) {
+        struct stat st;
+        int fd = strncmp(de->d_name, "tmp-", 4) ? -1 : openat(dirfd(d), de->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0) continue;
+        const bool file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+        if (file && (st.st_size || pi__wall_ns() / 1000000000 - st.st_mtim.tv_sec > EMPTY_SECONDS) && !flock(fd, LOCK_EX | LOCK_NB))
+            (void) unlinkat(dirfd(d), de->d_name, 0);
+        (void) close(fd);
+    }
+    if (d) closedir(d);
+}
+
+/* What is there is used; else a new file is to be filled. Where nothing can be written, there is no image. */
+static int in_directory(pi__model *m, pi_error *err)
+{
+    char path[300];
+    if (strlen(m->image.source.cache) > 200)
+        return pi__fail(err, PI_EINVAL, "weights-cache: the name of the directory has more than 200 bytes");
+    if (mkdir(m->image.source.cache, 0700) && errno != EEXIST)
+        return pi__fail(err, PI_EIO, "weights-cache: cannot make the directory %.200s: %s", m->image.source.cache, strerror(errno));
+    path_of(m, path, sizeof path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd >= 0) {
+        const char *what = adopt(m, fd, true);
+        (void) close(fd);
+        if (!what) return PI_OK;
+        pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: %s is removed: %s", path, what);
+        (void) unlink(path);
+    }
+    sweep(m->image.source.cache);
+    snprintf(m->image.temp, sizeof m->image.temp, "%.200s/tmp-%ld-%" PRIx64, m->image.source.cache, (long) getpid(),
+             (uint64_t) pi__wall_ns());
+    fd = open(m->image.temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) (void) flock(fd, LOCK_EX | LOCK_NB);
+    const bool ok = fd >= 0 && take_room(m, fd) && map_fd(m, fd, true);
+    if (!ok) cannot_keep(m, errno);
+    if (fd >= 0 && !ok) (void) unlink(m->image.temp);
+    if (ok) m->image.fd = fd;
+    else {
+        m->image.temp[0] = 0;
+        if (fd >= 0) (void) close(fd);
+    }
+    return PI_OK;
+}
+
+int pi__weights_image_open(pi__model *m, pi_error *err)
+{
+    const pi__weights_source *s = &m->image.source;
+    const bool from = s->from && *s->from, cache = s->cache && *s->cache;
+    m->image.fd = -1;
+    if (!from && !cache && !s->keep) return PI_OK;
+    bool can = m->be->n_ranks < 2;
+    for (int32_t i = 0; i < PI__N_REGIONS; i++) {
+        const pi__backend *be = pi__backend_at(m->be, i);
+        can &= !m->weights_size[i] || (!be->discrete && !be->page);
+    }
+    if (!can && !from && !s->keep) return PI_OK; /* a cache of what cannot be cached is none */
+    if (!can) return pi__fail(err, PI_EUNSUPPORTED, "only weights that all lie on the CPU are shared between processes (device cpu, "
+                              "split-mode none)");
+    m->image.size = image_size(m);
+    int rc = make_key(m, err);
+    if (rc) return rc;
+    return from ? from_owner(m, err) : s->keep ? in_memory(m, err) : in_directory(m, err);
+}
+
+/* The same pages at the same addresses, which can no longer be written. */
+static bool protect(const pi__model *m, int fd)
+{
+    return mmap(m->image.map, m->image.size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+}
+
+/* Nobody can write the memory, or cut it, from now on. It can only be sealed while nothing is mapped that might write, and the
+ * descriptor that is kept is one that can only read, as older systems map no other. */
+static int seal(pi__model *m, pi_error *err)
+{
+    pi__weights_image *im = &m->image;
+    char self[40];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", im->fd);
+    bool ok = mmap(im->map, im->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+    if (ok) ok = !fcntl(im->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+    int fd = ok ? open(self, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return pi__fail(err, PI_EUNSUPPORTED, "sealing the packed weights failed: %s", strerror(errno));
+    (void) close(im->fd);
+    im->fd = fd;
+    return protect(m, fd) ? PI_OK : pi__fail(err, PI_ENOMEM, "mapping the packed weights failed: %s", strerror(errno));
+}
+
+/* The file gets its name; who has it open keeps it whatever becomes of that. */
+static int give_name(pi__model *m, pi_error *err)
+{
+    pi__weights_image *im = &m->image;
+    char path[300];
+    path_of(m, path, sizeof path);
+    if (!protect(m, im->fd)) return pi__fail(err, PI_ENOMEM, "mapping the packed weights failed: %s", strerror(errno));
+    if (rename(im->temp, path)) {
+        cannot_keep(m, errno);
+        (void) unlink(im->temp);
+    }
+    im->temp[0] = 0;
+    (void) close(im->fd);
+    im->fd = -1;
+    return PI_OK;
+}
+
+int pi__weights_image_finish(pi__model *m, pi_error *err)
+{
+    pi__weights_image *im = &m->image;
+    if (!im->map || im->complete) return PI_OK;
+    header h = {.version = VERSION, .layout = PI__PACKED_LAYOUT, .key = im->key, .digest = m->digest, .size = im->size};
+    memcpy(h.magic, magic, sizeof magic);
+    if (*im->temp) h.data_sum = pi__hash64(im->map + PAGE, im->size - PAGE, 0);
+    h.head_sum = sum_head(&h);
+    memcpy(im->map, &h, sizeof h);
+    int rc = *im->temp ? give_name(m, err) : seal(m, err);
+    im->complete = !rc;
+    return rc;
+}
+
+void pi__weights_image_close(pi__model *m)
+{
+    if (!m->image.size) return; /* it was never opened */
+    unmap(m);
+    if (*m->image.temp) (void) unlink(m->image.temp);
+    if (m->image.fd >= 0) (void) close(m->image.fd);
+    m->image.fd = -1;
+    m->image.temp[0] = 0;
+}

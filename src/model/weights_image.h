@@ -1,0 +1,57 @@
+/* A model's weights as packed for the backend, in one piece of memory that processes share: an image.
+ *
+ *     0        header, a page
+ *     4096     the weights of each placement, one behind the other, each from a page on (weights.c has what lies in them)
+ *
+ * An image lives in memory without a name, which whoever made it passes on through a Unix socket (weights_socket.h), or in a
+ * file of a directory, where the next start finds it. Either is mapped read-only by who uses it; memory without a name is
+ * sealed before it is passed on, so that nobody can cut or change it under its users.
+ *
+ * The key is the hash of everything that the bytes follow from: version of the library and of the packed layout, backend,
+ * the place, type and shape of each tensor, factors and orders of rows, size and time of the files, and some bytes of each
+ * tensor. Who asks for another key gets nothing. Files carry a checksum, which is verified as they are mapped.
+ * Only backends whose memory of alloc is the host's, of one device and without pages, can use images.
+ * Memory: the mapping. Opening thread. */
+#ifndef PI__WEIGHTS_IMAGE_H
+#define PI__WEIGHTS_IMAGE_H
+
+#include <stdbool.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "pagedinfer.h"
+
+struct pi__model;
+
+/* Where weights come from other than the model's file; strings are the caller's, NULL or "": not from there. */
+typedef struct pi__weights_source {
+    const char *from;   /* socket of an owner: they come from there, or opening fails */
+    const char *cache;  /* directory of images; what is not there is packed, and left there */
+    bool keep;          /* they are packed into memory whose descriptor stays in the image */
+    pi__log log;        /* that an image could not be written */
+} pi__weights_source;
+
+typedef struct pi__weights_image {
+    pi__weights_source source;
+    pi__hash128 key;    /* see above */
+    int fd;             /* with keep; else -1 once it is mapped */
+    char *map;          /* [size] NULL: there is no image */
+    size_t size;        /* bytes */
+    bool complete;      /* it is mapped read-only; else load fills it */
+    char temp[280];     /* in the directory: its name while it is written */
+} pi__weights_image;
+
+/* Bumped when any backend's packed layout changes: test_weights_image notices. */
+enum { PI__PACKED_LAYOUT = 1 };
+
+/* Maps the image that the source has, complete or to be filled; none where the source names none. Addresses of regions
+ * follow from map (pi__weights_image_at). PI_EUNSUPPORTED: this backend has none. */
+int pi__weights_image_open(struct pi__model *m, pi_error *err);
+/* Region of a placement. */
+char *pi__weights_image_at(const struct pi__model *m, int32_t placement);
+/* All weights are in it: it gets its header, and is shared from now on. */
+int pi__weights_image_finish(struct pi__model *m, pi_error *err);
+/* Unmaps it; what was not finished is removed. */
+void pi__weights_image_close(struct pi__model *m);
+
+#endif

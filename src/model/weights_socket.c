@@ -1,0 +1,255 @@
+/* The socket of an owner of weights, both ends (see weights_socket.h). */
+#include "model/weights_socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+
+enum { VERSION = 1, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
+enum { GIVEN, UNKNOWN_KEY, OTHER_USER };
+
+typedef struct request {
+    char magic[8];
+    uint32_t version, zero;
+    pi__hash128 key;
+} request;
+
+typedef struct answer {
+    char magic[8];
+    uint32_t version;
+    int32_t status;      /* GIVEN, ... */
+    uint64_t size;       /* of the image */
+    char text[104];      /* what the owner has, NUL terminated */
+} answer;
+
+static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
+_Static_assert(sizeof(request) == 32 && sizeof(answer) == 128, "as weights_socket.h says");
+
+struct pi__weights_listener {
+    pi__weights_offer offer[MAX_OFFERS];
+    int n;               /* offers */
+    char what[104];      /* the model */
+    struct sockaddr_un at;
+    struct stat st;      /* of the socket's file: only that one is removed */
+    int fd, stop[2];     /* the socket; a pipe whose end tells the thread to stop */
+    bool started;        /* thread is to be joined */
+    pthread_t thread;
+};
+
+static bool own_user(int fd)
+{
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0);
+}
+
+static int address(struct sockaddr_un *at, const char *path, pi_error *err)
+{
+    *at = (struct sockaddr_un) {.sun_family = AF_UNIX};
+    if (!*path || strlen(path) >= sizeof at->sun_path)
+        return pi__fail(err, PI_EINVAL, "a socket's path has 1 to %zu bytes, this one has %zu", sizeof at->sun_path - 1, strlen(path));
+    memcpy(at->sun_path, path, strlen(path) + 1);
+    return PI_OK;
+}
+
+static void set_timeout(int fd, int seconds)
+{
+    const struct timeval t = {.tv_sec = seconds};
+    (void) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    (void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- ask */
+
+/* The answer, and the descriptor that came along, -1: none. false: no whole answer. */
+static bool receive(int s, answer *a, int *fd)
+{
+    union { char buf[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control;
+    struct iovec io = {a, sizeof *a};
+    struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof control.buf};
+    ssize_t n;
+    do n = recvmsg(s, &msg, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    while (n < 0 && errno == EINTR);
+    *fd = -1;
+    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(fd, CMSG_DATA(c), sizeof *fd);
+    return n == (ssize_t) sizeof *a;
+}
+
+static int read_answer(const char *path, int s, int *fd, pi_error *err)
+{
+    answer a;
+    const bool whole = receive(s, &a, fd);
+    int rc = PI_OK;
+    if (!whole || memcmp(a.magic, magic, sizeof magic) || a.version != VERSION)
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, whole ? "whoever answers there is no owner of weights, or one "
+                      "of another version of this library" : "the owner gave no answer");
+    else if (a.status == OTHER_USER) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
+    else if (a.status != GIVEN || *fd < 0) {
+        a.text[sizeof a.text - 1] = 0;
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner has %.103s, which is another model, another version of its "
+                      "file, or packed by another version of this library or for another processor", path, a.text);
+    }
+    if (rc && *fd >= 0) {
+        (void) close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}
+
+int pi__weights_ask(const char *path, pi__hash128 key, int *fd, pi_error *err)
+{
+    struct sockaddr_un at;
+    request q = {.version = VERSION, .key = key};
+    memcpy(q.magic, magic, sizeof magic);
+    int rc = address(&at, path, err), s = rc ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (rc) return rc;
+    if (s < 0) return pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, strerror(errno));
+    set_timeout(s, ASK_SECONDS);
+    if (connect(s, (struct sockaddr *) &at, sizeof at))
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: no owner of weights answers there (%s): start `pagedinfer weights`, or "
+                      "leave the option out", path, strerror(errno));
+    else if (!own_user(s)) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
+    else if (send(s, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t) sizeof q)
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner went away", path);
+    else rc = read_answer(path, s, fd, err);
+    (void) close(s);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- listen */
+
+static void give(int s, const answer *a, int fd)
+{
+    union { char buf[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control = {{0}};
+    struct iovec io = {(void *) a, sizeof *a};
+    struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
+    if (fd >= 0) {
+        msg.msg_control = control.buf;
+        msg.msg_controllen = sizeof control.buf;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        *c = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* who is gone needs no answer */
+}
+
+static void serve(const pi__weights_listener *l, int s)
+{
+    request q;
+    answer a = {.version = VERSION, .status = UNKNOWN_KEY};
+    int fd = -1;
+    memcpy(a.magic, magic, sizeof magic);
+    set_timeout(s, SERVE_SECONDS);
+    if (!own_user(s)) {
+        a.status = OTHER_USER;
+        give(s, &a, -1);
+        return;
+    }
+    if (recv(s, &q, sizeof q, MSG_WAITALL) != (ssize_t) sizeof q || memcmp(q.magic, magic, sizeof magic)) return;
+    memcpy(a.text, l->what, sizeof a.text);
+    for (int i = 0; i < l->n && q.version == VERSION; i++)
+        if (l->offer[i].key.lo == q.key.lo && l->offer[i].key.hi == q.key.hi) {
+            a.status = GIVEN;
+            a.size = l->offer[i].size;
+            fd = l->offer[i].fd;
+        }
+    give(s, &a, fd);
+}
+
+/* One at a time: an answer is a message, and who is slow has two seconds. */
+static void *listen_thread(void *arg)
+{
+    const pi__weights_listener *l = arg;
+    for (;;) {
+        struct pollfd p[2] = {{.fd = l->stop[0], .events = POLLIN}, {.fd = l->fd, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0 && errno != EINTR) return NULL;
+        if (p[0].revents) return NULL;
+        int s = p[1].revents ? accept4(l->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (s < 0) {
+            const bool passing = !p[1].revents || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+            if (!passing) (void) poll(p, 1, 100); /* out of descriptors */
+            continue;
+        }
+        serve(l, s);
+        (void) close(s);
+    }
+}
+
+/* Somebody answers there. */
+static bool is_alive(const struct sockaddr_un *at)
+{
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool alive = s >= 0 && (connect(s, (const struct sockaddr *) at, sizeof *at) == 0 || errno == EAGAIN);
+    if (s >= 0) (void) close(s);
+    return alive;
+}
+
+static int bind_socket(pi__weights_listener *l, pi_error *err)
+{
+    const char *path = l->at.sun_path;
+    struct stat st;
+    l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (l->fd < 0) return pi__fail(err, PI_EIO, "a socket for weights: %s", strerror(errno));
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_uid == geteuid()) {
+        if (is_alive(&l->at)) return pi__fail(err, PI_EBUSY, "%.100s: another owner of weights answers there", path);
+        (void) unlink(path); /* of one that was killed */
+    }
+    if (fchmod(l->fd, 0600) || bind(l->fd, (struct sockaddr *) &l->at, sizeof l->at) || chmod(path, 0600) || stat(path, &l->st) ||
+        listen(l->fd, 64))
+        return pi__fail(err, PI_EIO, "cannot listen at %.100s: %s", path, strerror(errno));
+    return PI_OK;
+}
+
+static bool start_thread(pi__weights_listener *l)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    l->started = pthread_create(&l->thread, NULL, listen_thread, l) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return l->started;
+}
+
+int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n, const char *what,
+                       pi_error *err)
+{
+    pi__weights_listener *l = pi__calloc(1, sizeof *l);
+    if (!l) return pi__fail_mem(err, "the socket for weights");
+    l->fd = l->stop[0] = l->stop[1] = -1;
+    l->n = n < MAX_OFFERS ? n : MAX_OFFERS;
+    memcpy(l->offer, offer, (size_t) l->n * sizeof *offer);
+    snprintf(l->what, sizeof l->what, "%s", what);
+    int rc = address(&l->at, path, err);
+    if (!rc) rc = bind_socket(l, err);
+    if (!rc && (pipe2(l->stop, O_CLOEXEC) || !start_thread(l)))
+        rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that passes weights on");
+    if (rc) pi__weights_unlisten(l);
+    else *out = l;
+    return rc;
+}
+
+void pi__weights_unlisten(pi__weights_listener *l)
+{
+    struct stat st;
+    if (!l) return;
+    if (l->stop[1] >= 0) (void) close(l->stop[1]);
+    if (l->started) pthread_join(l->thread, NULL);
+    if (l->stop[0] >= 0) (void) close(l->stop[0]);
+    if (l->st.st_ino && lstat(l->at.sun_path, &st) == 0 && st.st_ino == l->st.st_ino && st.st_dev == l->st.st_dev)
+        (void) unlink(l->at.sun_path);
+    if (l->fd >= 0) (void) close(l->fd);
+    pi__free(l);
+}

@@ -1,0 +1,34 @@
+/* Passing on images of packed weights (weights_image.h) through a Unix socket.
+ *
+ * One request a connection, fixed sizes, numbers in the machine's byte order:
+ *
+ *     request   magic "PIweight", version, 0, key lo, hi                  32 bytes
+ *     answer    magic "PIweight", version, status, size, text[104]        128 bytes; with status 0 the memory's
+ *                                                                         descriptor comes along (SCM_RIGHTS)
+ *
+ * Both ends look at the other's user (SO_PEERCRED): it must be their own, or root. Memory: none. */
+#ifndef PI__WEIGHTS_SOCKET_H
+#define PI__WEIGHTS_SOCKET_H
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "pagedinfer.h"
+
+/* The descriptor of the image with this key, the caller's to close. It waits for the owner for some seconds at most. */
+int pi__weights_ask(const char *path, pi__hash128 key, int *fd, pi_error *err);
+
+/* An image that is passed on. */
+typedef struct pi__weights_offer {
+    pi__hash128 key;
+    int fd;        /* borrowed */
+    size_t size;   /* bytes, for the answer */
+} pi__weights_offer;
+
+typedef struct pi__weights_listener pi__weights_listener;
+/* Answers requests on a thread of its own until close. The socket appears at path, readable by its user alone; one that
+ * nobody answers is replaced. what: of which model, for the errors of those who ask for something else. */
+int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n, const char *what,
+                       pi_error *err);
+void pi__weights_unlisten(pi__weights_listener *l); /* NULL is fine */
+
+#endif

@@ -1,0 +1,454 @@
+#!/usr/bin/env python3
+"""pagedinfer serve --kv-events as routers meet it: a subscriber over PyPI's pyzmq and msgspec, which knows nothing but the
+stream, keeps the set of blocks that the server has cached.
+
+1. Thousands of random requests with shared beginnings through a small cache (10,000 with PAGEDINFER_LONG=1), for a model
+   with full attention, one with windows and one with recurrent layers: what the subscriber expects of a prompt is what the
+   server then reports as cached_tokens; with batches missed and replayed it is the same set; a subscriber that never reads
+   costs nobody anything.
+2. Replay: from any number on, what is no longer kept, requests that are none.
+3. Long conversations over two servers: sent where the stream says that they are cached, they find at least 1.8 times as
+   many cached tokens as in turn.
+4. The index of PyPI's ai-dynamo-runtime, where that is installed, subscribed to the same server: it says the same.
+Exit 77: the build has no KV events, or a package is missing."""
+import json, http.client, os, random, re, signal, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
+BIN = os.environ.get('PAGEDINFER_BIN', os.path.join(BUILD, 'pagedinfer'))
+LONG = bool(os.environ.get('PAGEDINFER_LONG'))
+try:
+    import msgspec, zmq
+except ImportError as e:
+    print(f'needs pyzmq and msgspec: {e}')
+    sys.exit(77)
+ZMQ = zmq.Context()
+END = 2 ** 64 - 1
+faults = []
+
+
+def fault(text):
+    faults.append(text)
+    if len(faults) < 20: print('  ' + text)
+
+
+def expect(what, got, want):
+    if got != want: fault(f'{what}: {str(got)[:300]}, not {str(want)[:300]}')
+
+
+class Server:
+    def __init__(self, model, *flags, topic='', keep='100000'):
+        self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
+        self.p = subprocess.Popen([BIN, 'serve', '-m', model, '--port', '0', '--parallel', '4', '-t', '1', '--threads-http', '1',
+                                   '--kv-events', 'tcp://127.0.0.1:*', '--kv-events-replay', 'tcp://127.0.0.1:*',
+                                   '--kv-events-topic', topic, '--kv-events-buffer', keep, *flags],
+                                  stdout=subprocess.DEVNULL, stderr=self.log)
+        m = self.wait_for(r'KV events at (\S+), replay at (\S+)\n(?:.*\n)*listening on http://127\.0\.0\.1:(\d+)')
+        self.events, self.replay, self.port = m[1], m[2], int(m[3])
+        self.local = threading.local()
+
+    def text(self):
+        with open(self.log.name, errors='replace') as f: return f.read()
+
+    def wait_for(self, pattern):
+        for _ in range(1200):
+            m = re.search(pattern, self.text())
+            if m: return m
+            if self.p.poll() is not None: break
+            time.sleep(0.025)
+        if 'this build has no KV events' in self.text():
+            print('this build has no KV events (PAGEDINFER_KV_EVENTS)')
+            sys.exit(77)
+        self.p.kill()
+        sys.exit(f'no {pattern!r} from the server (exit {self.p.poll()}): {self.text()[-2000:]}')
+
+    def end(self):
+        self.p.send_signal(signal.SIGTERM)
+        try: expect('exit status of the server', self.p.wait(30), 0)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            fault('the server did not end')
+        if 'Sanitizer' in self.text(): fault(self.text()[-3000:])
+
+    def metric(self, name):
+        with urllib.request.urlopen(f'http://127.0.0.1:{self.port}/metrics') as r: text = r.read().decode()
+        return float(re.search(rf'^{name}\{{.*\}} (\S+)$', text, re.M)[1])
+
+    def ask(self, ids, n=1, **more):
+        """Cached tokens of this prompt. One connection a thread."""
+        for again in (True, False):
+            c = getattr(self.local, 'c', None)
+            if not c: c = self.local.c = http.client.HTTPConnection('127.0.0.1', self.port, timeout=60)
+            try:
+                c.request('POST', '/v1/completions', json.dumps({'prompt': ids, 'max_tokens': n, 'ignore_eos': True, 'temperature': 0, **more}))
+                r = c.getresponse()
+                body = json.loads(r.read())
+                break
+            except (ConnectionError, http.client.HTTPException):
+                self.local.c = None
+                if not again: raise
+        if r.status != 200: fault(f'{r.status}: {body}')
+        return body['usage']['prompt_tokens_details']['cached_tokens'] if r.status == 200 else 0
+
+
+class Index:
+    """The blocks that a server says it has, from its stream alone."""
+    def __init__(self, server, topic=''):
+        self.s, self.topic, self.blocks, self.block, self.next = server, topic, {}, 0, None
+        self.gaps = 0
+        self.children = {}   # hash of a block (None: the empty prefix) -> {tokens: hash of what follows}
+        self.connect()
+        self.replay(0)
+
+    def connect(self):
+        self.sub = ZMQ.socket(zmq.SUB)
+        self.sub.setsockopt(zmq.RCVHWM, 0)
+        self.sub.setsockopt_string(zmq.SUBSCRIBE, self.topic)
+        self.sub.connect(self.s.events)
+
+    def replay(self, first):
+        """Batches from this number on, as far as they are kept."""
+        d = ZMQ.socket(zmq.DEALER)
+        d.setsockopt(zmq.RCVHWM, 0)
+        d.connect(self.s.replay)
+        d.send_multipart([b'', first.to_bytes(8, 'big')])
+        seen = []
+        while True:
+            if not d.poll(20000):
+                fault('a replay does not end')
+                break
+            empty, number, payload = d.recv_multipart()
+            expect('first frame of a replay', empty, b'')
+            n = int.from_bytes(number, 'big')
+            if n == END:
+                expect('payload of the end', payload, b'')
+                break
+            seen.append(n)
+            self.batch(n, payload)
+        d.close(0)
+        return seen
+
+    def close(self): self.sub.close(0)
+
+    def batch(self, n, payload):
+        if self.next is not None and n < self.next: return  # known from a replay
+        if n != (self.next or 0): self.gaps += 1
+        self.next = n + 1
+        when, events, rank = msgspec.msgpack.decode(payload)
+        if abs(when - time.time()) > 600 or rank != 0: fault(f'time {when}, rank {rank}')
+        for e in events: getattr(self, e[0])(*e[1:])
+
+    def BlockStored(self, hashes, parent, tokens, block, lora, medium, lora_name):
+        expect('lora_id, medium, lora_name', (lora, medium, lora_name), (None, 'GPU', None))
+        expect('tokens of blocks', len(tokens), len(hashes) * block)
+        if self.block and block != self.block: fault(f'blocks of {block}, then {self.block}')
+        self.block = block
+        if parent is not None and parent not in self.blocks and not self.gaps: fault(f'the block before {hashes[0]} is not known')
+        for i, h in enumerate(hashes):
+            t = tuple(tokens[i * block:(i + 1) * block])
+            if h in self.blocks: fault(f'{h} is stored twice')
+            self.blocks[h] = (parent, t)
+            self.children.setdefault(parent, {})[t] = h
+            parent = h
+
+    def BlockRemoved(self, hashes, medium):
+        expect('medium', medium, 'GPU')
+        for h in hashes:
+            if h not in self.blocks:
+                if not self.gaps: fault(f'{h} is removed and was not there')
+                continue
+            parent, t = self.blocks.pop(h)
+            del self.children[parent][t]
+
+    def AllBlocksCleared(self):
+        self.blocks, self.children = {}, {}
+
+    def read(self, wait=0):
+        while self.sub.poll(wait):
+            topic, number, payload = self.sub.recv_multipart()
+            expect('topic', topic, self.topic.encode())
+            self.batch(int.from_bytes(number, 'big'), payload)
+
+    def settle(self):
+        """Reads until nothing is missing and nothing more comes."""
+        for _ in range(500):
+            sent = self.s.metric('pagedinfer:kv_event_batches_total')
+            if self.sub.poll(15): self.read(5)
+            elif self.next == sent == self.s.metric('pagedinfer:kv_event_batches_total'): return
+            elif self.next is not None and self.next < sent and not self.sub.poll(200): self.replay(self.next)
+        fault(f'{self.next} batches arrive of {sent}')
+
+    def match(self, ids):
+        """Tokens of the longest known prefix, and whether nothing is known behind it."""
+        at, n = None, 0
+        while self.block and n + self.block < len(ids):
+            h = self.children.get(at, {}).get(tuple(ids[n:n + self.block]))
+            if h is None: break
+            at, n = h, n + self.block
+        return n, not self.children.get(at)
+
+
+def prompts(r, n):
+    """Prompts that share beginnings: a random one, or another one's beginning with something new behind it."""
+    known = []
+    for _ in range(n):
+        base = r.choice(known)[:r.randrange(8, 220)] if known and r.random() < 0.8 else []
+        p = (base + [r.randrange(3, 200) for _ in range(r.randrange(4, 90))])[:300]
+        if len(known) < 60: known.append(p)
+        else: known[r.randrange(60)] = p
+        yield p
+
+
+def load(s, ps, seed, index):
+    """Sends the prompts, four at a time; some have a salt and are nobody's business. index is read meanwhile."""
+    r = random.Random(seed)
+    left, lock, done = iter(ps), threading.Lock(), threading.Event()
+
+    def work():
+        while True:
+            with lock:
+                p, n, salt = next(left, None), r.randrange(1, 6), r.random() < 0.05
+            if p is None: return
+            s.ask(p, n, **({'cache_salt': 'x'} if salt else {}))
+    t = [threading.Thread(target=work) for _ in range(4)]
+    for x in t: x.start()
+    while any(x.is_alive() for x in t):
+        if index: index.read(20)
+        else: time.sleep(0.05)
+    for x in t: x.join()
+    if index: index.settle()
+
+
+def probe(s, index, ps, full, what):
+    """What the index expects is what the server says."""
+    hits = exact = 0
+    for p in ps:
+        index.settle()
+        want, is_last = index.match(p)
+        got = s.ask(p)
+        if got > want: fault(f'{what}: {got} tokens cached, {want} known')
+        # A prefix that lies inside of a longer one need not be one to take over, unless all attention is full.
+        if (full or is_last or not want) and got != want: fault(f'{what}: {got} tokens cached of {len(p)}, {want} expected')
+        hits += got > 0
+        exact += got == want
+    if hits < len(ps) // 8: fault(f'{what}: only {hits} of {len(ps)} prompts found anything')
+    return f'{hits} hits, {exact} of {len(ps)} exact'
+
+
+def state(index): return {h: v for h, v in index.blocks.items()}
+
+
+def same_set(model, full, n):
+    s = Server(model, '-c', '512', '--kv-cache-tokens', '4096', topic='kv@test@tiny')
+    index = Index(s, 'kv@')  # a prefix of the topic is enough
+    index.topic = 'kv@test@tiny'
+    asleep = ZMQ.socket(zmq.SUB)  # never reads
+    asleep.setsockopt(zmq.RCVHWM, 1)
+    asleep.setsockopt(zmq.RCVBUF, 4096)
+    asleep.setsockopt_string(zmq.SUBSCRIBE, '')
+    asleep.connect(s.events)
+    other = ZMQ.socket(zmq.SUB)   # of another topic
+    other.setsockopt_string(zmq.SUBSCRIBE, 'kv@none')
+    other.connect(s.events)
+    s.wait_for('is ready')
+    r, name = random.Random(n), os.path.basename(model)
+    ps = list(prompts(r, n))
+    told = []
+    for part in range(2):
+        load(s, ps[part * n // 2:(part + 1) * n // 2], part, index)
+        told.append(probe(s, index, [r.choice(ps[max(0, (part + 1) * n // 2 - 150):(part + 1) * n // 2]) for _ in range(24)], full, f'{name}, part {part}'))
+    # Batches are missed while nobody listens; they are replayed from the last one known.
+    index.settle()
+    fresh = Index(s, 'kv@test@tiny')
+    fresh.settle()
+    expect(f'{name}: a replay from the first batch on', state(fresh) == state(index), True)
+    index.close()
+    load(s, list(prompts(r, max(40, n // 10))), 3, fresh)
+    index.connect()
+    index.replay(index.next)
+    index.settle()
+    expect(f'{name}: the set after a replay', state(fresh) == state(index), True)
+    expect(f'{name}: gaps', (index.gaps, fresh.gaps), (0, 0))
+    expect(f'{name}: lost', s.metric('pagedinfer:kv_events_lost_total'), 0)
+    expect(f'{name}: batches of another topic', other.poll(0), 0)
+    m = re.search(r'block_size="(\d+)",num_gpu_blocks="(\d+)"', urllib.request.urlopen(f'http://127.0.0.1:{s.port}/metrics').read().decode())
+    expect(f'{name}: block_size in /metrics', int(m[1]), fresh.block)
+    if full and len(fresh.blocks) > int(m[2]): fault(f'{len(fresh.blocks)} blocks known, the cache has {m[2]}')
+    print(f'{name}: {n} requests, {index.next} batches, {len(index.blocks)} blocks known at the end; {"; ".join(told)}')
+    for x in (index, fresh): x.close()
+    for x in (asleep, other): x.close(0)
+    s.end()
+
+
+def replays(model):
+    s = Server(model, '-c', '512', '--kv-cache-tokens', '2048', keep='5')
+    index = Index(s)
+    s.wait_for('is ready')
+    for i in range(12):
+        s.ask([3 + i] * 40)
+        index.settle()
+    last = index.next - 1
+    d = ZMQ.socket(zmq.DEALER)
+    d.connect(s.replay)
+    for wrong in ([b'x'], [b''], [b'', b'short'], [b'', bytes(8), b''], [b'', bytes(9)], [b'x', bytes(8)], [b'', b'', bytes(8)]):
+        d.send_multipart(wrong)
+    d.send_multipart([b'', (last - 1).to_bytes(8, 'big')])  # the only one that is answered
+    got = []
+    while not got or got[-1] != END:
+        if not d.poll(10000):
+            fault('no answer after requests that are none')
+            break
+        got.append(int.from_bytes(d.recv_multipart()[1], 'big'))
+    expect('a replay after requests that are none', got, [last - 1, last, END])
+    expect('nothing else', d.poll(100), 0)
+    d.send_multipart([b'', (last + 5).to_bytes(8, 'big')])
+    expect('a replay of what is to come', d.poll(10000) and d.recv_multipart()[1], END.to_bytes(8, 'big'))
+    d.close(0)
+    late = Index(s)  # too late for most of it: it knows the last five batches
+    expect('what is kept', (late.next - 1, late.gaps), (last, 1))
+    late.close()
+    index.close()
+    gone = Index(s)  # who asks and goes away
+    x = ZMQ.socket(zmq.DEALER)
+    x.connect(s.replay)
+    for _ in range(50): x.send_multipart([b'', bytes(8)])
+    x.close(0)
+    gone.settle()
+    gone.close()
+    expect('the server after that', s.ask([9] * 40), 32)
+    s.end()
+    r = subprocess.run([BIN, 'serve', '-m', model, '--port', '0', '--kv-events', s.events.replace('tcp', 'udp')],
+                       capture_output=True, text=True, timeout=60)
+    expect('an endpoint that is none', (r.returncode, 'give tcp://' in r.stderr), (78, True))
+    with tempfile.TemporaryDirectory() as d:  # connected to who listens, as for a subscriber that is a service
+        sub = ZMQ.socket(zmq.SUB)
+        sub.setsockopt_string(zmq.SUBSCRIBE, '')
+        port = sub.bind_to_random_port('tcp://127.0.0.1')
+        p = subprocess.Popen([BIN, 'serve', '-m', model, '-c', '512', '--unix-socket', os.path.join(d, 's'), '--kv-events', f'tcp://localhost:{port}',
+                              '--kv-events-replay', f'ipc://{d}/replay'], stderr=subprocess.PIPE, text=True)
+        line = p.stderr.readline()
+        if 'KV events to tcp://localhost:' not in line: fault(f'an endpoint elsewhere: {line!r}')
+        while line and 'is ready' not in line: line = p.stderr.readline()
+        c = http.client.HTTPConnection('localhost')
+        for _ in range(40):  # until the connection is there
+            c.sock = socket.socket(socket.AF_UNIX)
+            c.sock.connect(os.path.join(d, 's'))
+            c.request('POST', '/v1/completions', json.dumps({'prompt': [random.randrange(3, 200) for _ in range(40)], 'max_tokens': 1}))
+            c.getresponse().read()
+            c.close()
+            if sub.poll(100): break
+        else: fault('nothing arrives at a subscriber that listens')
+        sub.close(0)
+        p.send_signal(signal.SIGTERM)
+        expect('exit status', p.wait(20), 0)
+        p.stderr.close()
+        expect('what is left behind', sorted(os.listdir(d)), [])
+
+
+def conversations(model, by_index):
+    """Cached tokens of long conversations over two servers that can hold half of them each."""
+    n, turns = 16, 12
+    servers = [Server(model, '-c', '1024', '--kv-cache-tokens', '4736') for _ in range(2)]
+    indexes = [Index(s) for s in servers]
+    for s in servers: s.wait_for('is ready')
+    r = random.Random(5)
+    talk = [[r.randrange(3, 200) for _ in range(400)] for _ in range(n)]
+    cached = total = sent = to = 0
+    given = [0, 0]  # prompt tokens that each had to compute
+    for _ in range(turns):
+        order = list(range(n))
+        r.shuffle(order)  # who is quick with an answer differs from turn to turn
+        for i in order:
+            talk[i] += [r.randrange(3, 200) for _ in range(16)]
+            if by_index:
+                indexes[to].settle()  # the other one has nothing new
+                known = [x.match(talk[i])[0] for x in indexes]
+                to = known.index(max(known)) if known[0] != known[1] else given.index(min(given))
+            else: to = sent % 2
+            got = servers[to].ask(talk[i], 4)
+            given[to] += len(talk[i]) - got
+            cached, total, sent = cached + got, total + len(talk[i]), sent + 1
+    for x in indexes: x.close()
+    for s in servers: s.end()
+    return cached, total
+
+
+def routed(model):
+    (turn, total), (index, _) = conversations(model, False), conversations(model, True)
+    print(f'two servers, 16 conversations of 12 turns, {total} tokens of prompts: {turn} cached in turn, {index} by the index '
+          f'({index / max(1, turn):.2f} times)')
+    if index < 1.8 * turn: fault(f'by the index {index} tokens are cached, in turn {turn}')
+
+
+def dynamo(model):
+    """The index of NVIDIA's router as a program, subscribed to the same stream."""
+    try: import dynamo._core
+    except ImportError:
+        print('ai-dynamo-runtime is not installed: its index is not asked')
+        return
+    s = Server(model, '-c', '512', '--kv-cache-tokens', '4096')
+    index = Index(s)
+    s.wait_for('is ready')
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    p = subprocess.Popen([sys.executable, '-m', 'dynamo.indexer', '--port', str(port), '--threads', '1'], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
+
+    def call(path, body):
+        r = urllib.request.Request(f'http://127.0.0.1:{port}{path}', json.dumps(body).encode(), {'Content-Type': 'application/json'})
+        for wait in range(200):
+            try:
+                with urllib.request.urlopen(r) as a: return json.loads(a.read())
+            except urllib.error.URLError as e:
+                if isinstance(e, urllib.error.HTTPError) or wait == 199: raise
+                time.sleep(0.05)
+    call('/register', {'instance_id': 1, 'endpoint': s.events, 'replay_endpoint': s.replay, 'model_name': 'm', 'block_size': 16})
+    r = random.Random(8)
+    ps = list(prompts(r, 400))
+    load(s, ps, 8, index)
+    same = 0
+    for i in range(40):
+        ids = r.choice(ps[-150:])
+        for wait in range(50):  # it has a thread of its own
+            index.settle()
+            theirs = call('/query', {'token_ids': ids, 'model_name': 'm'})['scores'].get('1', {}).get('0', 0)
+            ours = index.match(ids + [0])[0]  # it counts a prompt's last block, too
+            if theirs == ours: break
+            time.sleep(0.02)
+        expect('tokens that its index knows of a prompt', theirs, ours)
+        same += theirs > 0
+        expect('cached tokens', s.ask(ids), min(theirs, (len(ids) - 1) // 16 * 16))
+    print(f"ai-dynamo-runtime's index: the same for 40 prompts, {same} of them known")
+    p.terminate()
+    p.wait(20)
+    index.close()
+    s.end()
+
+
+def main():
+    tool = os.path.join(BUILD, 'tests', 'tool_tiny_model')
+    if not os.path.exists(tool):
+        print('no tool_tiny_model: configure with -DPAGEDINFER_TESTS=ON')
+        sys.exit(77)
+    only = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as d:
+        def tiny(arch):
+            path = os.path.join(d, arch + '.gguf')
+            if not os.path.exists(path): subprocess.run([tool, path, '4096', arch], check=True)
+            return path
+        n = 10000 if LONG else 1500
+        parts = {'full': lambda: same_set(tiny('llama3'), True, n), 'window': lambda: same_set(tiny('gemma3'), False, n // 3),
+                 'recurrent': lambda: same_set(tiny('qwen35'), False, n // 3), 'replays': lambda: replays(tiny('llama3')),
+                 'routed': lambda: routed(tiny('llama3')), 'dynamo': lambda: dynamo(tiny('llama3'))}
+        for name, f in parts.items():
+            if only and name not in only: continue
+            t, c = time.time(), os.times()
+            f()
+            e = os.times()
+            print(f'{name}: {time.time() - t:.1f} s, {e.user + e.system - c.user - c.system + e.children_user + e.children_system - c.children_user - c.children_system:.1f} s of CPU')
+    print(f'KV events: {len(faults)} faults' if faults else 'KV events: passed')
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == '__main__': main()
