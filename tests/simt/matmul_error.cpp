@@ -34,6 +34,15 @@ int main()
             }
             if (!outliers) std::puts("");
         }
+        std::puts("\n## Down matrices of experts\n\n"
+                  "What gate and up make of a row is rounded where they meet, with a power of two for each 32 values instead of one for\n"
+                  "the row; gate and up themselves are as above.\n\n"
+                  "| format | w16 | w16 / q8_1 | w16, outliers | w16 / q8_1 |\n|---|---|---|---|---|");
+        for (int32_t type : w16_types) {
+            const matmul_error e = error_of(type, false), o = error_of(type, true);
+            std::printf("| %s | %.1e | %.3f | %.1e | %.3f |\n", pi__type_info_of(type)->name, e.down, e.down / e.q8_1, o.down,
+                        o.down / o.q8_1);
+        }
     } catch (const failed &f) {
         std::fprintf(stderr, "%s\n", f.text);
         return 1;
