@@ -18,9 +18,9 @@ FORMATS = ['Q8_0', 'Q6_K', 'Q4_K_M', 'Q4_0', 'IQ4_XS', 'MXFP4', 'NVFP4']
 MODELS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
 FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'NVFP4'], 'qwen35-dense-tiny': ['IQ4_XS']}
 REAL, REAL_FORMATS = 'Gemma 3 270M', ['Q8_0', 'MXFP4', 'NVFP4']
-MODES = {'cpu': ['--device', 'cpu'], 'auto': [], 'exact': ['--matmul', 'exact'], 'w16': ['--matmul', 'w16'],
-         'w4a4': ['--fp4-mma', 'on']}
-ONLY_FP4 = {'w4a4'}
+MODES = {'cpu': ['--device', 'cpu'], 'auto': [], 'exact': ['--matmul', 'exact'], 'w4a4': ['--fp4-mode', 'w4a4'],
+         'w4a8': ['--fp4-mode', 'w4a8']}
+ONLY = {'w4a4': ['MXFP4', 'NVFP4'], 'w4a8': ['MXFP4']} # formats that have the mode; all have the others
 TEXT, REAL_TEXT = ['-c', '128', '--chunks', '2'], ['-c', '64', '--chunks', '2']
 LIMIT = 1.1
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -59,7 +59,7 @@ def measure(name, kinds, modes, peer):
             if peer: rows[kind] = mean_kl([os.path.join(peer, 'llama-perplexity')], other, base)
             else:
                 rows[kind] = {m: mean_kl([EMULATED, 'eval'], other, base, *(['--device', 'emu'] if m != 'cpu' else []), *MODES[m])
-                              for m in modes if m not in ONLY_FP4 or 'FP4' in kind}
+                              for m in modes if kind in ONLY.get(m, FORMATS)}
             print(name, kind, rows[kind], flush=True)
     return rows
 
@@ -89,10 +89,11 @@ INTRODUCTION = """# What the modes of products cost
 
 Written by tests/scripts/check_modes.py --doc. Reference models are quantised by `pagedinfer quantize`; the numbers are the mean KL
 divergence of the quantised file from the unquantised one, on the CPU in float32, over 128 tokens of tests/golden/text.txt.
-**llama.cpp** reads the same files, on the CPU (`llama-perplexity`), where activations are rounded to 8 bits; it has no
-DeepSeek V4 of this size. **cpu** is the CPU backend, the others are modes of the CUDA backend, whose kernels the emulator runs:
-`--matmul exact` and `w16`, and `w4a4`, where activations of FP4 matrices are FP4 as well. **auto** is what is taken when nothing
-is said. The models are small and not trained on this text: ratios count, not the numbers.
+**llama.cpp** reads the same files, on the CPU (`llama-perplexity`), where activations are rounded to 8 bits.
+**cpu** is the CPU backend, the others are modes of the CUDA backend, whose kernels the emulator runs:
+**auto** is what is taken when nothing is said, 16-bit floats for all of these formats; **exact** is `--matmul exact`; **w4a4** and
+**w4a8** are those of `--fp4-mode`, which round the activations of FP4 matrices to FP4, or FP8. The models are small and not
+trained on this text: ratios count, not the numbers.
 """
 
 
