@@ -98,7 +98,7 @@ PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uin
 {
     const uint32_t row = lane / 4 + 8 * (lane & 1), second = lane >> 1 & 1;
     auto block = [n](uint32_t i) { return n == 4 ? i : min(i, n - 1); };
-    if (fp4_way<WAY>::NV) {
+    if constexpr (fp4_way<WAY>::NV) {
         const unsigned char *p = codes + second * 256 + lane / 4 * 32 + (lane & 1) * 16;
         const uint32_t low = second ? 0x1054 : 0x5410, high = second ? 0x3276 : 0x7632;
 #pragma unroll
@@ -110,18 +110,18 @@ PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uin
         }
         const unsigned char *s = side + block(2 * second) / 2 * 64 + row * 2; /* of chunk `second` */
         a.scale = fp4_no_480(ptx_permute(*(const uint16_t *) s, *(const uint16_t *) (s + 32), 0x5140));
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int c = 0; c < 2; c++) {
-        const uint32_t first = 2 * (uint32_t) c;
-        uint2 u = *(const uint2 *) (codes + block(first) * 256 + lane * 8);
-        uint2 v = *(const uint2 *) (codes + block(first + 1) * 256 + lane * 8);
-        a.w[c][0] = u.x, a.w[c][1] = u.y, a.w[c][2] = v.x, a.w[c][3] = v.y;
+        for (int c = 0; c < 2; c++) {
+            const uint32_t first = 2 * (uint32_t) c;
+            uint2 u = *(const uint2 *) (codes + block(first) * 256 + lane * 8);
+            uint2 v = *(const uint2 *) (codes + block(first + 1) * 256 + lane * 8);
+            a.w[c][0] = u.x, a.w[c][1] = u.y, a.w[c][2] = v.x, a.w[c][3] = v.y;
+        }
+        auto scale = [&](uint32_t i) { return fp4_no_nan(side[block(i) * 16 + row]); };
+        if (fp4_way<WAY>::A8) a.scale = scale(0) | scale(1) << 8 | scale(2) << 16 | scale(3) << 24;
+        else a.scale = scale(2 * second) | scale(2 * second + 1) << 8;
     }
-    auto scale = [&](uint32_t i) { return fp4_no_nan(side[block(i) * 16 + row]); };
-    if (fp4_way<WAY>::A8) a.scale = scale(0) | scale(1) << 8 | scale(2) << 16 | scale(3) << 24;
-    else a.scale = scale(2 * second) | scale(2 * second + 1) << 8;
 }
 
 template <int WAY> PI_FN void fp4_load_b(const unsigned char *group, uint32_t lane, fp4_b<WAY> &b)

@@ -404,8 +404,10 @@ template <int TYPE, bool MID> struct many_stream {
                 if (lane + k < n * CODES) ptx_cp_async16(dst + k * 16, tile[h] + (size_t) b * T::CODE + (lane + k) * 16);
             const uint8_t *side = tile[h] + p.a.w.shape.side_at + (size_t) b * T::SIDE + lane * 16;
             if (lane < n * SIDES) ptx_cp_async16(dst + S::SIDE_AT, side);
-            const uint8_t *sup = tile[h] + p.a.w.shape.super_at + (size_t) (b / 8) * T::SUPER + lane * 16;
-            if (lane < SUPERS) ptx_cp_async16(dst + S::SUPER_AT, sup);
+            if constexpr (SUPERS > 0) {
+                const uint8_t *sup = tile[h] + p.a.w.shape.super_at + (size_t) (b / 8) * T::SUPER + lane * 16;
+                if (lane < SUPERS) ptx_cp_async16(dst + S::SUPER_AT, sup);
+            }
         }
         const uint32_t to = q.address(stage) + S::X_AT + warp * MANY_BLOCKS * S::X_BLOCK;
         for (uint32_t k = 0; k < n && busy; k++) {
