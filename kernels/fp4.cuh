@@ -28,7 +28,7 @@ enum { FP4_NV, FP4_MX, FP4_MX8 };
 enum { FP4_CODES = 1024 /* bytes of a tile's codes of a step */ };
 /* Warps that multiply, and all: registers are given out by four warps, and those of the one that brings what they multiply,
  * and of three that do nothing, are theirs. */
-enum { FP4_WARPS = 8, FP4_THREADS = 32 * (FP4_WARPS + 4), FP4_FEW_REGISTERS = 40, FP4_MANY_REGISTERS = 232 };
+enum { FP4_WARPS = 8, FP4_THREADS = 32 * (FP4_WARPS + 4), FP4_FEW_REGISTERS = 48, FP4_MANY_REGISTERS = 224 };
 
 /* What depends on the way. */
 template <int WAY> struct fp4_way {
