@@ -100,14 +100,11 @@ template <class S, class RING> PI_FN void fp4_bring(const fp4_grouped &p, const 
     fp4_produce<S>(ring, tiles, fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 
-/* Item i, whose place is looked up again behind the loop: its registers are wanted there. */
-template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_grouped &p, int32_t i, RING &ring)
+template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     float total[S::RT][S::RG][4] = {};
     fp4_consume<WAY, S>(ring, (int32_t) p.a.w.shape.n_block, 0, SLICES,
                         [&](int, const float (&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
-    fp4_item item;
-    fp4_item_at(p, i, item);
     const int first = S::group() * 8;
 #pragma unroll
     for (int r = 0; r < S::RT; r++) {
@@ -117,7 +114,7 @@ template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_g
     }
 }
 
-template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts(PI_CONSTANT fp4_grouped p)
+template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts(fp4_grouped p)
 {
     ptx_take_turn();
     if (!ptx_has_fp4()) return;
@@ -138,9 +135,9 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
     }
     ptx_more_registers<FP4_MANY_REGISTERS>();
     for (int32_t i = (int32_t) blockIdx.x; fp4_item_at(p, i, item); i += (int32_t) gridDim.x) {
-        if (item.list == 2) fp4_multiply_item<WAY, typename L::many>(p, i, ring);
-        else if (item.list == 1) fp4_multiply_item<WAY, typename L::some>(p, i, ring);
-        else fp4_multiply_item<WAY, typename L::few>(p, i, ring);
+        if (item.list == 2) fp4_multiply_item<WAY, typename L::many>(p, item, ring);
+        else if (item.list == 1) fp4_multiply_item<WAY, typename L::some>(p, item, ring);
+        else fp4_multiply_item<WAY, typename L::few>(p, item, ring);
     }
 }
 
