@@ -60,15 +60,18 @@ template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
  * be worth a second launch. */
 enum { LEAST_BLOCKS = 128, SHARED_BLOCKS = 24, LONG_CHUNKS = 64 };
 
-/* room: bytes for the sums of slices. */
+/* room: bytes for the sums of slices. The largest tiles are for products that have many. */
 template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, size_t room)
 {
+    constexpr bool LARGEST = S::TILES == 8 && S::GROUPS == 16;
     const unsigned y = share(p, S::TILES), x = (unsigned) ((p.n_rows + 8 * S::GROUPS - 1) / (8 * S::GROUPS));
     const size_t sums = (size_t) x * y * SLICES * S::TILES * S::GROUPS * 128 * sizeof(float);
-    const bool split = x * y <= SHARED_BLOCKS && p.shape.n_block >= 2 * LONG_CHUNKS && sums <= room;
+    const bool split = !LARGEST && x * y <= SHARED_BLOCKS && p.shape.n_block >= 2 * LONG_CHUNKS && sums <= room;
     if (!split) p.sums = nullptr;
     int code = pi_launch_dependent(stream, fp4_tiles<WAY, S>, dim3(x, y, split ? SLICES : 1), dim3(FP4_THREADS), S::SHARED, p);
-    return code || !split ? code : pi_launch_dependent(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
+    if constexpr (!LARGEST)
+        if (!code && split) code = pi_launch_dependent(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
+    return code;
 }
 
 /* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty, or where a row of
