@@ -568,11 +568,30 @@ static void disk_tier(void **st)
     assert_int_equal(system(cmd), 0);
 }
 
+/* Finished files below dir, when there are n of them; n 0: when none has come for half a second. */
+static int files_in(const char *dir, int n)
+{
+    char cmd[400];
+    int now = 0, same = 0;
+    snprintf(cmd, sizeof cmd, "find %s -type f ! -name 'tmp-*' | wc -l", dir);
+    for (int i = 0; i < 1000 && (n ? now < n : same < 25); i++) {
+        const int before = now;
+        usleep(20000);
+        FILE *f = popen(cmd, "r");
+        assert_non_null(f);
+        assert_int_equal(fscanf(f, "%d", &now), 1);
+        pclose(f);
+        same = now && now == before ? same + 1 : 0;
+    }
+    return now;
+}
+
 /* Two engines on one directory: what one computed the other one takes over, without having been opened again. */
 static void shared_directory(void **st)
 {
     (void) st;
     char dir[] = "/tmp/pagedinfer-tier-XXXXXX", cmd[400];
+    int each = 0; /* files of a request */
     assert_non_null(mkdtemp(dir));
     pi__config c = base_config();
     c.prefix_dir = dir;
@@ -580,17 +599,13 @@ static void shared_directory(void **st)
     pi__core *e[2] = {open_core(&c), open_core(&c)};
     for (uint32_t seed = 1; seed <= 6; seed++) {
         static job a, b;
-        pi_stats now = {.size = sizeof now};
-        pi__core_stats(e[seed % 2], &now);
-        const uint64_t written = now.disk_writes;
         fill(&a, seed, 260, 20);
         must_submit(e[seed % 2], &a);
         wait_job(&a);
         assert_int_equal(a.end.cached_tokens, 0);
-        for (int i = 0; i < 3000 && now.disk_writes < written + 17; i++) { /* 16 blocks of the prompt, and one of the answer */
-            usleep(1000);
-            pi__core_stats(e[seed % 2], &now);
-        }
+        const int files = files_in(dir, each * (int) seed);
+        if (!each) each = files;
+        assert_int_equal(files, each * (int) seed);
         fill(&b, seed, 260, 20);
         must_submit(e[!(seed % 2)], &b);
         wait_job(&b);

@@ -219,6 +219,7 @@ static void other_forms(void **state)
     assert_int_equal(a.reason, PI_FINISH_LENGTH);
     ask(e, "ab", LIST("regex=\\d+", "grammar-trigger=[\"h\", \"e\", \"l\", \"o\", \"a\", \"b\", \"c\"]",
                       "max-tokens=60", "temp=2", "top-k=0", "min-p=0"), &a);
+    for (char *c; (c = strstr(a.text, "<bos>")) || (c = strstr(a.text, "<pad>"));) memset(c, '.', 5); /* these trigger nothing */
     const char *t = strpbrk(a.text, "heloabc");
     if (t) assert_int_equal(strlen(t + 1), strspn(t + 1, "0123456789"));
     pi_engine_close(e);
