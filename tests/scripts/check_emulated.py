@@ -36,7 +36,7 @@ TWO_DEVICES = ['gemma4-moe-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
 SPLIT = {'dsv4-micro': ['-ngl', '2']}
 # What is quantised to FP4, and cases that no expert is left for another in when activations are rounded too.
 FP4 = {
-    'gemma4-moe-tiny': ('NVFP4', [('p1_short', 3), ('p2_chat', 2)]),
+    'gemma4-moe-tiny': ('NVFP4', [('p1_short', 3), ('p3_bytes', 2)]),
     'qwen35-moe64-micro': ('MXFP4_MOE', [('memo_start', 2), ('one_token', 2)]),
 }
 # Whose longest cases run too, with --long: there the indexer leaves out most entries. Its rows are F32: of two entries with
