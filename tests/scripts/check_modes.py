@@ -16,7 +16,7 @@ from eval_runs import SECONDS, unpack
 
 FORMATS = ['Q8_0', 'Q6_K', 'Q4_K_M', 'Q4_0', 'IQ4_XS', 'MXFP4', 'NVFP4']
 MODELS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
-FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'NVFP4'], 'qwen35-dense-tiny': ['IQ4_XS']}
+FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'NVFP4']}
 REAL, REAL_FORMATS = 'Gemma 3 270M', ['Q8_0', 'MXFP4', 'NVFP4']
 MODES = {'cpu': ['--device', 'cpu'], 'auto': [], 'exact': ['--matmul', 'exact'], 'w4a4': ['--fp4-mode', 'w4a4'],
          'w4a8': ['--fp4-mode', 'w4a8']}
