@@ -75,7 +75,10 @@ template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s
     for (int i = 0; i < 4; i++) {
         block_meta x = i % 2 ? *x1 : *x0;
         for (int h = 0; h < (F::HALVES ? 2 : 1); h++) {
-            int32_t sum = F::HALVES ? x.sum[h] : x.sum[0] + x.sum[1], dot = 128 * high[h][i] + low[h][i] - F::OFFSET * sum;
+            /* Rows behind the last may hold anything: what becomes of them is not read, but may not overflow. */
+            const uint32_t total = F::HALVES ? (uint32_t) x.sum[h] : (uint32_t) x.sum[0] + (uint32_t) x.sum[1];
+            const int32_t sum = (int32_t) total;
+            const int32_t dot = (int32_t) (128u * (uint32_t) high[h][i] + (uint32_t) low[h][i] - (uint32_t) F::OFFSET * total);
             acc[i] = fmaf((float) dot * s[i / 2][h], x.scale, acc[i]);
             if (F::MINS) acc[i] = fmaf(-m[i / 2][h], x.scale * (float) sum, acc[i]);
         }
