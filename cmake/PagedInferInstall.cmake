@@ -9,6 +9,9 @@ if(PAGEDINFER_STATIC)
 endif()
 install(TARGETS ${targets} EXPORT PagedInferTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET pagedinfer_mpi) # beside the library, which looks for it there
+    install(TARGETS pagedinfer_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/include/pagedinfer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT PagedInferTargets NAMESPACE PagedInfer:: DESTINATION ${PI_PACKAGE_DIR})

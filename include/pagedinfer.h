@@ -190,9 +190,10 @@ typedef struct pi_plan {
     } group[8];
     uint32_t ctx_size;            /* longest request, prompt and answer */
     uint64_t state_bytes;         /* recurrent states of the requests that run at once; part of total_bytes */
-    uint32_t n_places;            /* entries used in place[]: 2 where the model is split between a device and the CPU */
+    uint32_t n_places;            /* entries used in place[]: 2 where the model is split between a device and the CPU;
+                                   * with split-mode layer one a device */
     struct {
-        char name[64];            /* "cuda (...)", "cpu (avx2)" */
+        char name[64];            /* "cuda (...)", "cpu (avx2)", "layers 0-9: cuda (...)" */
         uint64_t weights_bytes, kv_bytes, state_bytes, scratch_bytes; /* of the sums above */
     } place[8];
     uint64_t host_cache_bytes;    /* most that evicted prefixes take in the host's memory; beside total_bytes */
@@ -308,12 +309,27 @@ PI_API int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud
 /* Weights that several processes of a machine share: loads and packs them as pi_engine_open with these options would, and
  * passes them on through a Unix socket that appears at this path, to engines with option weights-from, until closed. Those
  * map the same memory, read-only: one of them more opens at once and takes no second copy. They must have the same model
- * file, version of this library and processor; others get an error, as do other users. What was mapped stays when the owner
- * is closed or dies. Only for device cpu. Nothing else of w is used meanwhile: it has a thread of its own.
+ * file, version of this library, processor, devices and placement of layers; others get an error, as do other users. What was
+ * mapped stays when the owner is closed or dies. Weights on a CUDA device are shared where its driver makes file descriptors
+ * of memory (PI_EUNSUPPORTED elsewhere), those of ranks and of the CPU as several devices are not. With load-mode auto the file
+ * is read past the page cache. Nothing else of w is used meanwhile: it has a thread of its own.
  * The errors of pi_engine_open; PI_EBUSY: another owner answers at that path. */
 typedef struct pi_weights pi_weights;
 PI_API int pi_weights_open(pi_weights **out, const pi_options *o, const char *socket, pi_error *err);
 PI_API void pi_weights_close(pi_weights *w); /* NULL is fine */
+
+/* Processes that work as one, on one machine or several: started by mpirun, srun or torchrun, each with a device of its own.
+ * Rank 0 opens engines with option ranks set to auto, and is all that callers see; the others call
+ * pi_rank_follow, which does what rank 0 asks. They need no model. MPI, if it is by that, then stays until the process exits.
+ *
+ * pi_rank: the number of this process among those that option ranks means, by what its launcher says; *n (may be NULL): how
+ * many there are, 1 where it is alone or the option is off. PI_EUNSUPPORTED: they were launched in a way that cannot join them.
+ *
+ * pi_rank_follow: blocks until rank 0's process exits, PI_OK, or is not heard of for rank-timeout seconds, or another rank is
+ * not, PI_EDEVICE: then the engine of rank 0 fails, too, and all have to be started again. PI_EINVAL: this is rank 0. Any
+ * thread, one at a time, in a process without engines of its own ranks. */
+PI_API int pi_rank(const pi_options *o, int *n, pi_error *err);
+PI_API int pi_rank_follow(const pi_options *o, pi_error *err);
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 

@@ -1,5 +1,5 @@
-/* What blocks of attention() and combine() agree on (attention_kernels.cuh): sizes, whose work it is, KV splits and how their
- * sums become one.
+/* What blocks of attention() and those that combine their units agree on (attention_kernels.cuh): sizes, whose work it is, KV
+ * splits and how their sums become one.
  *
  * KV SPLITS. The keys of positions p KV_SPLIT .. p KV_SPLIT + KV_SPLIT - 1 have a sum (m, l, O) of their own. The sums of
  * SPAN splits side by side, a span, are folded in order, and so are those of the spans:
@@ -9,8 +9,8 @@
  *     spans      [ ((s0 + s1) + s2) + s3       ]  [ (s4 + s5) ...          all = (span 0 + span 1) + ...
  *
  * That makes a result batch-invariant, whoever computed what: one block all of it, or many blocks a span each, or a split
- * each where there are few keys, which leave their sums (units) in scratch for combine(). Keys that a row may not see change
- * nothing, to the bit: their P is 0, and what has seen no key is left out of a fold. */
+ * each where there are few keys, which leave their sums (units) in scratch until the last blocks combine them. Keys that a
+ * row may not see change nothing, to the bit: their P is 0, and what has seen no key is left out of a fold. */
 #ifndef PI_ATTENTION_CUH
 #define PI_ATTENTION_CUH
 
@@ -90,7 +90,9 @@ PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
 /* s: the sequence. */
 PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
 {
-    return a.block && pos >= 0 ? a.pos[a.seq_start[s + 1] - 1] : pos - (a.past ? 1 : 0);
+    if (!a.block || pos < 0) return pos - (a.past ? 1 : 0);
+    const int32_t last = a.pos[a.seq_start[s + 1] - 1];
+    return a.ahead && pos + a.ahead < last ? pos + a.ahead : last;
 }
 
 /* The first tile of sequence s, leaving room for a partial one before each sequence. */

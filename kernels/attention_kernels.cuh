@@ -194,50 +194,76 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
     }
 }
 
+/* A row of the launch, token by token, head by head: what its units gave, folded in order. By a block, a thread a column; the
+ * share `of` of the columns. */
+PI_FN void fold_units(const attn_job &j, int32_t row, row_share of)
+{
+    const pi__k_attn &a = j.a;
+    const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads;
+    int32_t lo = 0, hi = a.n_seqs - 1;
+    while (lo < hi) { /* the token's sequence */
+        const int32_t mid = (lo + hi + 1) >> 1;
+        if (a.seq_start[mid] <= token) lo = mid;
+        else hi = mid - 1;
+    }
+    const int32_t of_seq = (token - a.seq_start[lo]) * j.group + head % j.group;
+    work w;
+    if (!find_work<UNIT_ROWS>(j, first_tile<UNIT_ROWS>(j, lo) + of_seq / UNIT_ROWS, w)) return;
+    const int32_t first = w.lo >> j.unit_shift, n = (w.hi >> j.unit_shift) - first + 1, spans = (1 << (SPAN_SHIFT - j.unit_shift)) - 1;
+    const float2 *ml = unit_ml(j, (size_t) row, 0);
+    for (int64_t d = of.first * blockDim.x + threadIdx.x; d < a.cache.head_dim; d += of.step * blockDim.x) {
+        const float *from = unit_o(j, (size_t) row, 0) + d;
+        float2 run = {PI_MINUS_INF, 0}, all = run;
+        float run_o = 0, all_o = 0;
+#pragma unroll 8
+        for (int32_t i = 0; i < n; i++) {
+            const float2 next = ml[i];
+            const float o = from[(size_t) i * (size_t) a.cache.head_dim];
+            fold_by f = fold(run.x, next.x);
+            run = {f.m, folded(f, run.y, next.y)};
+            run_o = folded(f, run_o, o);
+            if (((first + i + 1) & spans) && i + 1 < n) continue;
+            f = fold(all.x, run.x);
+            all = {f.m, folded(f, all.y, run.y)};
+            all_o = folded(f, all_o, run_o);
+            run = {PI_MINUS_INF, 0};
+            run_o = 0;
+        }
+        const float x = all_o * final_factor(a, head, all.x, all.y);
+        out_of(a, token, head)[d] = a.gate ? x * gate_of(a, token, head, (int32_t) d) : x;
+    }
+}
+
+enum { MOST_COMBINE = 32 /* blocks that stay to combine units */ };
+
+/* How many of the launch's blocks stay, so that the others have room: no more than half of them, nor than there are
+ * multiprocessors to two; or those of any tail. */
+PI_FN uint32_t blocks_that_combine(const attn_job &j)
+{
+    const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MOST_COMBINE);
+    return min(ptx_blocks_that_wait(max(some, ptx_blocks_that_wait())), total);
+}
+
+/* What all blocks left in scratch becomes the results, by the last of them to end; of those the last ones have the tail. */
+PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
+{
+    float *scratch = (float *) shared;
+    uint32_t *at = (uint32_t *) (scratch + 96);
+    tail_share s = arrive_of(j.a.arrived, blocks_of_launch(), blocks_that_combine(j), at);
+    if (!s.parts) return;
+    share_rows(s, j.a.n_tokens * j.n_kv_heads * j.group, false, [&](int32_t row, row_share of) { fold_units(j, row, of); });
+    if (!j.tail.arrived) return;
+    const uint32_t parts = (uint32_t) s.parts;
+    s = arrive_of(j.a.arrived + 1, parts, min(ptx_blocks_that_wait(), parts), at);
+    if (s.parts) do_input_share(j.tail, s, scratch);
+}
+
 template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS) attention(PI_CONSTANT attn_job j)
 {
     PI_SMEM(shared);
     attend<S>(j, shared);
-    if (j.tail.arrived) run_input_tail(j.tail, shared);
-}
-
-/* Folds the units of a row, UNIT_ROWS of attention(): block (tile, kv head, row), a thread a column. */
-PI_FN void fold_units(const attn_job &j)
-{
-    ptx_take_turn();
-    work w;
-    int32_t row = (int32_t) blockIdx.z, d = (int32_t) threadIdx.x;
-    if (!find_work<UNIT_ROWS>(j, (int32_t) blockIdx.x, w) || !row_there(w, row) || d >= j.a.cache.head_dim) return;
-    int32_t token = row_token(w, row), head = row_head(w, row);
-    int32_t first = w.lo >> j.unit_shift, n = (w.hi >> j.unit_shift) - first + 1, spans = (1 << (SPAN_SHIFT - j.unit_shift)) - 1;
-    size_t at = scratch_row(j, token, head);
-    const float2 *ml = unit_ml(j, at, 0);
-    const float *from = unit_o(j, at, 0) + d;
-    float2 run = {PI_MINUS_INF, 0}, all = run;
-    float run_o = 0, all_o = 0;
-#pragma unroll 8
-    for (int32_t i = 0; i < n; i++) {
-        const float2 next = ml[i];
-        const float o = from[(size_t) i * (size_t) j.a.cache.head_dim];
-        fold_by f = fold(run.x, next.x);
-        run = {f.m, folded(f, run.y, next.y)};
-        run_o = folded(f, run_o, o);
-        if (((first + i + 1) & spans) && i + 1 < n) continue;
-        f = fold(all.x, run.x);
-        all = {f.m, folded(f, all.y, run.y)};
-        all_o = folded(f, all_o, run_o);
-        run = {PI_MINUS_INF, 0};
-        run_o = 0;
-    }
-    const float x = all_o * final_factor(j.a, head, all.x, all.y);
-    out_of(j.a, token, head)[d] = j.a.gate ? x * gate_of(j.a, token, head, d) : x;
-}
-
-[[maybe_unused]] static __global__ void combine(PI_CONSTANT attn_job j)
-{
-    PI_SMEM(shared);
-    fold_units(j);
-    if (j.tail.arrived) run_input_tail(j.tail, shared);
+    if (j.n_units) combine_units(j, shared);
+    else if (j.tail.arrived) run_input_tail(j.tail, shared);
 }
 
 #endif

@@ -47,11 +47,11 @@ static __host__ __device__ __forceinline__ int32_t fp4_steps(int32_t n, int slic
     for (int k = 0; k < slice; k++) steps += (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2;
     return steps;
 }
-static inline size_t fp4_rows_bytes(int way, int64_t n_rows, int64_t n_in)
+static __host__ __device__ __forceinline__ size_t fp4_rows_bytes(int way, int64_t n_rows, int64_t n_in)
 {
     return (size_t) ((n_rows + 7) / 8 * 8) * (size_t) fp4_steps((int32_t) ((n_in + 63) / 64)) * fp4_piece(way);
 }
-static inline size_t fp4_factors_at(int way, int64_t n_rows, int64_t n_in)
+static __host__ __device__ __forceinline__ size_t fp4_factors_at(int way, int64_t n_rows, int64_t n_in)
 {
     return (fp4_rows_bytes(way, n_rows, n_in) + 15) / 16 * 16;
 }

@@ -1,53 +1,18 @@
 /* FP4 matrices times x rounded to FP4 too (W4A4), or to FP8 (W4A8), by block-scaled tensor cores (option fp4-mode). Layouts
- * and ORDER as fp4.cuh says, rounding as fp4_quant.cuh does: what a row becomes depends on that row alone.
+ * and ORDER as fp4.cuh says, rounding as fp4_rows.cuh does: what a row becomes depends on that row alone.
  *
  * Few rows of x (fp4_few, up to 32): a block of threads makes 16 rows of W, a warp a slice, each from global memory, a step
  * ahead. Many rows (fp4_tiles): a block makes up to 128 rows of W times up to 128 of x. One warp brings what the 8 others
- * multiply (fp4_ring). Where tiles are few the slices of each go to 8 blocks, which leave their sums for fp4_fold. */
+ * multiply (fp4_ring). Where tiles are few the slices of each go to 8 blocks, which leave their sums for fp4_fold.
+ * Gate and up that leave what down reads: fp4_glu_kernels.cuh. */
 #ifndef PI_FP4_KERNELS_CUH
 #define PI_FP4_KERNELS_CUH
 
-#include "fp4_quant.cuh"
-#include "input.cuh"
+#include "tail.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
 
-/* Largest of a group of N neighbouring lanes, and sum of 16, the same in each. */
-template <int N> PI_FN float group_max(float v)
-{
-    for (int o = N / 2; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
-    return v;
-}
-PI_FN float group_sum(float v)
-{
-    for (int o = 8; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
-    return v;
-}
-/* Bits of the lanes whose numbers differ in the bits of a mask, put together. */
-PI_FN uint32_t lanes_or(uint32_t v, int mask)
-{
-    for (int o = 16; o; o >>= 1)
-        if (mask & o) v |= __shfl_xor_sync(PI_FULL, v, o);
-    return v;
-}
-
-/* The lane's code, and the scale of its group: a float of NVFP4, a byte of the others. */
-template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
-{
-    if (fp4_way<WAY>::NV) {
-        float most = group_max<16>(size_of(v)), s6 = nv_scale(most, 6.0f), s4 = nv_scale(most, 4.0f);
-        float i6 = nv_inverse(s6), i4 = nv_inverse(s4);
-        bool four = nv_is_four(group_sum(nv_error(v, i4)), s4, group_sum(nv_error(v, i6)), i6);
-        scale = four ? s4 : s6;
-        return e2m1_of(v * (four ? i4 : i6));
-    }
-    float inverse;
-    scale = (float) mx_scale<fp4_way<WAY>::A8>(group_max<32>(size_of(v)), inverse);
-    return fp4_way<WAY>::A8 ? e4m3_of(v * inverse) : e2m1_of(v * inverse);
-}
-
-/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. Shared memory: a float a warp, and of
- * NVFP4 each group's scale. */
+/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
 template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                           uint8_t *prepared, float *factors)
 {
@@ -55,49 +20,9 @@ template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
-    const int32_t n_chunk = (int32_t) ((n_in + 63) / 64), n_step = fp4_steps(n_chunk);
-    const uint32_t r = (uint32_t) row % 8, thread = threadIdx.x, lane = thread % 32, column = thread % 64;
-    float *sums = (float *) raw, *scales = sums + THREADS / 32, most = 0;
-    const input_row x = open_row(in, row, n_in, there, sums);
-    uint8_t *group = prepared + (size_t) (row / 8) * (size_t) n_step * fp4_way<WAY>::GROUP;
-    /* 128 threads have a step; steps of a slice begin with its first chunk. */
-    int32_t slice = 0, first = 0, chunk = 0, end = n_chunk / SLICES;
-    for (int32_t s = (int32_t) thread / 128; s < (n_step + 1) / 2 * 2; s += 2) {
-        const uint32_t c = thread / 64 % 2;
-        while (slice < SLICES - 1 && s >= first + (end - chunk + 1) / 2) {
-            first += (end - chunk + 1) / 2, chunk = end, slice++;
-            end = n_chunk * (slice + 1) / SLICES;
-        }
-        const int32_t at = chunk + 2 * (s - first) + (int32_t) c;
-        const int64_t i = (int64_t) at * 64 + column;
-        float scale, v = there && at < end && i < n_in ? x.at(i) : 0.0f;
-        const fp4_spot to = fp4_spot_of<WAY>(c, column);
-        uint32_t word = fp4_round<WAY>(v, scale) << to.shift;
-        word = lanes_or(word, fp4_way<WAY>::A8 ? 3 : fp4_way<WAY>::NV ? 7 : 19);
-        if (s >= n_step) continue;
-        uint8_t *piece = group + (size_t) s * fp4_way<WAY>::GROUP + fp4_row_at<WAY>(r);
-        if (!(fp4_way<WAY>::A8 ? lane & 3 : fp4_way<WAY>::NV ? lane & 7 : lane & 19))
-            ((uint32_t *) piece)[to.word] = word;
-        if (fp4_way<WAY>::NV) most = fmaxf(most, scale);
-        if (fp4_way<WAY>::NV && lane % 16 == 0) scales[(s * 2 + (int32_t) c) * 4 + (int32_t) column / 16] = scale;
-        if (!fp4_way<WAY>::NV && lane == 0) fp4_put_scale<WAY>(piece, c, column, (uint32_t) scale);
-    }
-    if (!fp4_way<WAY>::NV) {
-        if (thread == 0) factors[row] = 1.0f;
-        return;
-    }
-    most = warp_max(most);
-    __syncthreads(); /* all have read what open_row left */
-    if (lane == 0) sums[thread / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++) most = fmaxf(most, sums[i]);
-    const float factor = nv_factor(most), by = nv_by(factor);
-    if (thread == 0) factors[row] = factor;
-    for (int32_t i = (int32_t) thread; i < n_step * 8; i += THREADS) {
-        const uint32_t c = (uint32_t) i / 4 % 2, q = (uint32_t) i % 4;
-        uint8_t *piece = group + (size_t) (i / 8) * fp4_way<WAY>::GROUP + fp4_row_at<WAY>(r);
-        fp4_put_scale<WAY>(piece, c, q * 16, nv_byte(scales[i], by));
-    }
+    float *scratch = (float *) raw;
+    const input_row x = open_row(in, row, n_in, there, scratch);
+    fp4_put_row<WAY>(x, row, n_in, there, {0, 1}, prepared, factors, scratch + THREADS / 32);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the product */
@@ -116,7 +41,9 @@ struct fp4_products {
         float *y;
         int64_t ldy, n_out;
         uint32_t first;    /* block of threads that makes its first rows; of fp4_tiles in y */
+        float add;         /* as in pi__k_product; of fp4_tiles */
     } w[PI__K_MOST_LINEAR];
+    pi__k_tail tail;       /* of fp4_few */
 };
 
 PI_FN int fp4_which(const fp4_products &p, uint32_t block)
@@ -176,7 +103,7 @@ template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, f
 }
 
 /* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
-template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(fp4_products p)
+template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(PI_CONSTANT fp4_products p)
 {
     ptx_take_turn();
     if (!ptx_has_fp4()) return;
@@ -192,6 +119,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few
     fp4_slice<WAY, NT>(in, acc);
     put_sums(acc, (float *) raw, fp4_result {p.factors, times(w.scale)}, w.y + (size_t) tile * 16, w.ldy, p.n_rows,
              w.n_out - (int64_t) tile * 16);
+    if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
 /* Groups of x that go to the stages, by the last lanes of the warp that fills. */
@@ -232,8 +160,10 @@ template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at
 #pragma unroll
     for (int r = 0; r < S::RT; r++) {
         const int64_t row = (int64_t) (at.tile + S::tile() + r) * 16;
-        put_totals(total[r], fp4_result {p.factors + first, times(w.scale)}, w.y + first * w.ldy + row, w.ldy, p.n_rows - first,
-                   w.n_out - row);
+        const fp4_result result = {p.factors + first, times(w.scale)};
+        float *y = w.y + first * w.ldy + row;
+        if (w.add != 0) add_totals(total[r], result, w.add, y, w.ldy, p.n_rows - first, w.n_out - row);
+        else put_totals(total[r], result, y, w.ldy, p.n_rows - first, w.n_out - row);
     }
 }
 

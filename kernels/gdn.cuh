@@ -48,6 +48,7 @@ enum {
     PATCH = 16,       /* columns with one bound */
     MOST_SHIFT = 100, /* the largest exponent of those */
 };
+constexpr int32_t KEY_EXPONENT = -2;
 constexpr float KEY_UNIT = 0x1p-2f, QUERY_UNIT = 0x1p-6f; /* what 1 of a key's, of a query's F16 stands for */
 constexpr float LOG2E = 1.44269504f;
 
@@ -94,6 +95,15 @@ struct work {
 struct chunk {
     int32_t from, n_old, n_new;
 };
+
+/* How far off row i is; no row is as long as 2^31. */
+PI_FN int64_t row_at(int32_t i, int64_t ld) { return (int64_t) i * ptx_low(ld); }
+
+/* Where out has the results of a value head. */
+PI_FN int32_t out_head(const pi__k_gdn &a, int32_t head)
+{
+    return a.grouped ? head % a.state.n_k * (a.state.n_v / a.state.n_k) + head / a.state.n_k : head;
+}
 
 PI_FN int32_t n_channels(const pi__k_state &st) { return (2 * st.n_k + st.n_v) * st.dim; }
 PI_FN float *slot_at(const pi__k_state &st, int32_t slot) { return (float *) (st.base + (size_t) slot * st.stride); }
@@ -154,21 +164,22 @@ PI_FN float *snap_bound(const job &j, float *snap, int32_t head, int32_t col)
 enum { MIX = 2 * C };
 PI_FN int mix_at(int column, bool rest) { return column / 2 * 4 + rest * 2 + column % 2; }
 
-/* What prepare() makes of the step's tokens, where a sequence has more than a few: of a key head a token's words of k hi,
- * k lo, q hi, q lo, D / 2 each; of a value head a row's T and P, then scalars. beta v it leaves in `out`. */
+/* What prepare() makes of the step's tokens, where a sequence has more than a few: of a value head a row's scalars, which are
+ * -beta_i 2^G_i in units, 2^G_i, 2^(G_15 - G_i) where its chunk is whole, g_i; of a key head a token's words of k hi, k lo,
+ * q hi, q lo, D / 2 each; of a value head a row's T and P. beta v it leaves in `out`. */
+PI_FN size_t new_row(const job &j, int32_t head, int32_t token) { return (uint32_t) (head * j.a.n_tokens + token); }
+enum scalar { OF_K, OF_S, LEFT, LOG_DECAY, N_SCALARS };
+PI_FN float *new_scalars(const job &j, int32_t head, int32_t token)
+{
+    return (float *) j.a.scratch + new_row(j, head, token) * N_SCALARS;
+}
 PI_FN uint32_t *new_kq(const job &j, int32_t k_head, int32_t token)
 {
-    return (uint32_t *) j.a.scratch +
-           ((size_t) k_head * (size_t) j.a.n_tokens + (size_t) token) * 2 * (size_t) j.a.state.dim;
+    return (uint32_t *) new_scalars(j, j.a.state.n_v, 0) + new_row(j, k_head, token) * (uint32_t) (2 * j.a.state.dim);
 }
 PI_FN float *new_mix(const job &j, int32_t head, int32_t token)
 {
-    return (float *) new_kq(j, j.a.state.n_k, 0) + ((size_t) head * (size_t) j.a.n_tokens + (size_t) token) * 2 * MIX;
-}
-enum scalar { OF_K, OF_Q, LOG_DECAY, N_SCALARS }; /* -beta_i 2^G_i and 2^G_i in units, g_i: [N_SCALARS][n_tokens] a head */
-PI_FN float *new_scalars(const job &j, int32_t head, int32_t which, int32_t token)
-{
-    return new_mix(j, j.a.state.n_v, 0) + (size_t) (head * N_SCALARS + which) * (size_t) j.a.n_tokens + token;
+    return (float *) new_kq(j, j.a.state.n_k, 0) + new_row(j, head, token) * (2 * MIX);
 }
 
 /* ------------------------------------------------------------------------------------------------------ who, and what */
@@ -245,13 +256,24 @@ template <bool FAST> struct convolution {
     __device__ __forceinline__ void begin(const job &j, const sequence &s, int32_t p, int32_t c)
     {
         if (!FAST) return;
-        next_in = j.a.qkv + (s.first + p - s.pos) * j.a.ld_qkv + c;
+        next_in = j.a.qkv + row_at(s.first + p - s.pos, j.a.ld_qkv) + c;
 #pragma unroll
         for (int i = 0; i < 4; i++) four(*(const float4 *) (j.a.conv + (c + i) * 4), tap[i]);
+        if (p - 3 >= s.pos) {
 #pragma unroll
-        for (int i = 0; i < 3; i++) {
+            for (int i = 0; i < 3; i++) four(*(const float4 *) (next_in + row_at(i - 3, j.a.ld_qkv)), last[i]);
+            return;
+        }
 #pragma unroll
-            for (int n = 0; n < 4; n++) last[i][n] = raw_input(j, s, p - 3 + i, c + n);
+        for (int i = 0; i < 12; i++) last[i / 4][i % 4] = 0;
+#pragma unroll 1
+        for (int i = 0; i < 3; i++) { /* as raw_input() */
+            const float *from = p - 3 + i < s.pos ? recent_at(j, s.slot, max(p - 3 + i, 0)) + c : next_in + row_at(i - 3, j.a.ld_qkv);
+#pragma unroll
+            for (int n = 0; n < 4; n++) last[0][n] = last[1][n], last[1][n] = last[2][n];
+            four(*(const float4 *) from, last[2]);
+#pragma unroll
+            for (int n = 0; n < 4; n++) last[2][n] = p - 3 + i < 0 ? 0.0f : last[2][n];
         }
     }
     __device__ __forceinline__ void next(const job &j, const sequence &s, int32_t p, int32_t c, float (&y)[4])
@@ -268,34 +290,48 @@ template <bool FAST> struct convolution {
             y[n] = silu(fmaf(tap[n][3], x[n], fmaf(tap[n][2], last[2][n], sum)));
             last[0][n] = last[1][n], last[1][n] = last[2][n], last[2][n] = x[n];
         }
-        if (FAST) next_in += j.a.ld_qkv;
+        if (FAST) next_in += row_at(1, j.a.ld_qkv);
     }
 };
 
-/* Two numbers as words of hi and lo, of which hi may be there. */
-PI_FN uint32_t rest(float x, float y, uint32_t hi)
-{
-    const float2 f = ptx_less_floats(x, y, hi);
-    return ptx_half2(f.x, f.y);
-}
-PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
-{
-    hi = ptx_half2(x, y);
-    lo = rest(x, y, hi);
-}
 /* What is left of x after the bits that TF32 has. */
 PI_FN float rest_of_tf32(float x) { return x - __uint_as_float(__float_as_uint(x) & 0xffffe000); }
 
 /* What a key's or query's convolved channels are multiplied by: one over the root of the sum of their squares, in units. */
-template <int D> PI_FN float unit_of(const job &j, bool query, float lane_squares)
+template <int D> PI_FN float unit_of_sum(const job &j, bool query, float squares)
 {
     constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* of D */
-    return (query ? 1 / (QUERY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(warp_sum(lane_squares) + j.a.eps);
+    return (query ? 1 / (QUERY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(squares + j.a.eps);
+}
+template <int D> PI_FN float unit_of(const job &j, bool query, float lane_squares)
+{
+    return unit_of_sum<D>(j, query, warp_sum(lane_squares));
+}
+PI_FN float squares(const float (&x)[4])
+{
+    return fmaf(x[3], x[3], fmaf(x[2], x[2], fmaf(x[1], x[1], fmaf(x[0], x[0], 0.0f))));
+}
+/* warp_sum() of four, to the bit: lanes 8 i .. get that of x[i]. */
+PI_FN float warp_sum_of_4(const float (&x)[4])
+{
+    const bool high = threadIdx.x & 16, odd = threadIdx.x & 8;
+    const float a = (high ? x[2] : x[0]) + __shfl_xor_sync(PI_FULL, high ? x[0] : x[2], 16);
+    const float b = (high ? x[3] : x[1]) + __shfl_xor_sync(PI_FULL, high ? x[1] : x[3], 16);
+    float sum = (odd ? b : a) + __shfl_xor_sync(PI_FULL, odd ? a : b, 8);
+    for (int o = 4; o; o /= 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
+    return sum;
 }
 PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
 
 /* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
  * put(row, lane, words of hi, words of lo). */
+template <class PUT> PI_FN void put_split(const float (&x)[4], float unit, int row, bool has, const PUT &put)
+{
+    uint2 hi, lo;
+    ptx_split(x[0] * unit, x[1] * unit, hi.x, lo.x);
+    ptx_split(x[2] * unit, x[3] * unit, hi.y, lo.y);
+    if (has) put(row, (int) threadIdx.x % 32, hi, lo);
+}
 template <int D, bool FAST, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {
@@ -304,17 +340,25 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
     const int32_t c = key_channel(j, h, query, D) + 4 * lane;
     convolution<FAST> conv;
     if (has) conv.begin(j, s, p, c);
-#pragma unroll (FAST ? 4 : 1)
-    for (int32_t r = 0; r < n; r++) {
-        float x[4] = {}, ss = 0;
-        uint2 hi, lo;
-        if (has) conv.next(j, s, p + r, c, x);
+    int32_t r = 0;
 #pragma unroll
-        for (int i = 0; i < 4; i++) ss = fmaf(x[i], x[i], ss);
-        const float unit = unit_of<D>(j, query, ss);
-        split(x[0] * unit, x[1] * unit, hi.x, lo.x);
-        split(x[2] * unit, x[3] * unit, hi.y, lo.y);
-        if (has) put(r, lane, hi, lo);
+    for (; FAST && n == C / 2 && r < C / 2; r += 4) { /* of a whole chunk */
+        float x[4][4], ss[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            four({0, 0, 0, 0}, x[i]);
+            if (has) conv.next(j, s, p + r + i, c, x[i]);
+            ss[i] = squares(x[i]);
+        }
+        const float unit = unit_of_sum<D>(j, query, warp_sum_of_4(ss));
+#pragma unroll
+        for (int i = 0; i < 4; i++) put_split(x[i], __shfl_sync(PI_FULL, unit, 8 * i), r + i, has, put);
+    }
+#pragma unroll 1
+    for (; r < n; r++) {
+        float x[4] = {};
+        if (has) conv.next(j, s, p + r, c, x);
+        put_split(x, unit_of<D>(j, query, squares(x)), r, has, put);
     }
 }
 
@@ -335,7 +379,7 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
     const float unit = unit_of<D>(j, query, ss);
 #pragma unroll 1
     for (int i = 2 * lane; i < end; i++) {
-        split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], to_lo[i]);
+        ptx_split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], to_lo[i]);
     }
 }
 
@@ -343,17 +387,24 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
 struct gate {
     float decay, sum, beta;
 };
-/* Of a chunk's rows, a lane a row, by a warp; old rows have no beta. */
-PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
+/* Of a chunk's rows, a lane a row, by a warp; old rows have no beta. The sum is left out. */
+PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = {0, 0, 0};
-    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, c.from + lane);
+    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, c.from + ptx_anew(lane));
     else if (lane < c.n_old + c.n_new) {
         const int32_t token = s.first + c.from + lane - s.pos;
-        const float y = j.a.alpha[token * j.a.ld_ab + head] + j.a.dt_bias[head];
+        const int64_t at = row_at(token, j.a.ld_ab) + head;
+        const float y = j.a.alpha[at] + j.a.dt_bias[head];
         x.decay = LOG2E * j.a.a[head] * (y > 20.0f ? y : log1pf(expf(y)));
-        x.beta = sigmoid(j.a.beta[token * j.a.ld_ab + head]);
+        x.beta = sigmoid(j.a.beta[at]);
     }
+    return x;
+}
+/* The same with the sum. */
+PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
+{
+    gate x = gate_of_row(j, s, head, c, lane);
     float sum = 0;
 #pragma unroll
     for (int r = 0; r < C; r++) {
@@ -362,17 +413,17 @@ PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, 
     }
     return x;
 }
-/* The factors of k . S0 and q . S0. */
+/* The factor of k . S0, and, but for units, that of q . S0: what is left of S0. */
 PI_FN float of_k(const gate &x) { return -x.beta * ptx_exp2(x.sum) * KEY_UNIT; }
-PI_FN float of_q(const gate &x) { return ptx_exp2(x.sum) * QUERY_UNIT; }
+PI_FN float of_s(const gate &x) { return ptx_exp2(x.sum); }
 
-/* What is left of row l after row i (l = -1: of S0), by the log2 decays of the chunk's rows. Sums of their own, no
+/* What is left of row l after row i (l = -1: of S0), by the log2 decays of the chunk's rows, STEP apart. Sums of their own, no
  * differences of sums: those have no digits left where a token forgets all, and the next ones hardly anything. */
-PI_FN float left_of(const float *decay, int l, int i)
+template <int STEP = 1> PI_FN float left_of(const float *decay, int l, int i)
 {
     float sum = 0;
 #pragma unroll 4
-    for (l++; l <= i; l++) sum += decay[l];
+    for (l++; l <= i; l++) sum += decay[l * STEP];
     return ptx_exp2(sum);
 }
 
@@ -383,7 +434,7 @@ PI_FN void gated_norm(const job &j, const float *o, const float (&norm)[4], int3
 {
     const bool has = D == 128 || lane < D / 4;
     const float *z = j.a.z + token * j.a.ld_z + head * D + 4 * lane;
-    float *out = j.a.out + token * j.a.ldo + head * D + 4 * lane, x[4] = {}, gate[4] = {}, ss = 0;
+    float *out = j.a.out + token * j.a.ldo + out_head(j.a, head) * D + 4 * lane, x[4] = {}, gate[4] = {}, ss = 0;
     if (has) four(*(const float4 *) (o + 4 * lane), x);
     if (has && FAST) four(*(const float4 *) z, gate);
 #pragma unroll
@@ -400,6 +451,31 @@ template <int D> PI_FN void load_norm(const job &j, int lane, float (&norm)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) norm[i] = D == 128 || lane < D / 4 ? j.a.norm[4 * lane + i] : 0.0f;
+}
+
+/* The same of a token and head by eight lanes, a quarter of a warp each, to the bit: a lane has every eighth quad of values,
+ * from out, z and norm on. ALL: all quarters have a token; else `has` says whether this one has. */
+template <int D, bool FAST, bool ALL>
+PI_FN void gated_norm_of_quarter(float eps, const float (&norm)[D / 32][4], const float *z, float *out, bool has)
+{
+    float x[4][4] = {}, gate[4][4] = {}, ss[4];
+#pragma unroll
+    for (int n = 0; n < D / 32; n++) {
+        if (ALL || has) four(*(const float4 *) (out + 32 * n), x[n]);
+        if ((ALL || has) && FAST) four(*(const float4 *) (z + 32 * n), gate[n]);
+        for (int i = 0; (ALL || has) && !FAST && i < 4; i++) gate[n][i] = z[32 * n + i];
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n++) ss[n] = squares(x[n]);
+    float sum = ss[0] + ss[2] + (ss[1] + ss[3]); /* as warp_sum() */
+    for (int o = 4; o; o /= 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
+    const float factor = ptx_rsqrt(fmaf(sum, 1.0f / (float) D, eps));
+#pragma unroll
+    for (int n = 0; n < D / 32; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) x[n][i] = x[n][i] * factor * norm[n][i] * silu(gate[n][i]);
+        if (ALL || has) *(float4 *) (out + 32 * n) = {x[n][0], x[n][1], x[n][2], x[n][3]};
+    }
 }
 
 #endif

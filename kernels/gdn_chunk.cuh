@@ -36,6 +36,19 @@ struct mix_rows {
     }
 };
 
+/* Keys; rows that the step does not make and that the slot does not have become zeros, of queries also old ones. */
+template <int D> PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
+{
+    using P = planes<D>;
+#pragma unroll 1
+    for (int i = ptx_thread(); i < C * D; i += threads) {
+        const int row = i / D, word = i % D, to = word / (D / 2) * P::PLANE + row * P::PITCH + word % (D / 2);
+        const bool old = row < c.n_old, made = !old && row < c.n_old + c.n_new;
+        if (!made) pl[to] = old ? k_at(j, s.slot, w.k_head, c.from + row)[word] : 0;
+        if (!made) pl[P::KIND + to] = 0;
+    }
+}
+
 /* A warp's patch: columns col .. col + 15 of S0, rows from row on. */
 struct patch_place {
     int32_t col, row, lane;
@@ -93,7 +106,7 @@ PI_FN int chunk_col(int lane, int i) { return (int) ((unsigned) lane / 4) * 2 + 
 PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4], uint32_t (&lo)[4])
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++) split(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
+    for (int i = 0; i < 4; i++) ptx_split(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
 }
 PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], const uint32_t (&hi)[2], const uint32_t (&lo)[2],
                        float (&y)[4])
@@ -121,46 +134,53 @@ template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, c
         uint32_t hi[4], lo[4], b[4];
 #pragma unroll
         for (int i = 0; i < 8; i++) ptx_anew(st.x[k][i]); /* there are no registers for words */
-        words_of(st.x[k], hi, lo);
+        for (int i = 0; i < 4; i++) { /* as words_of(), which takes more registers */
+            hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
+            lo[i] = ptx_rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
+        }
         ptx_ldmatrix_x4(b, at + (uint32_t) (32 * k));
         add_product(hi, lo, {b[0], b[1]}, {b[2], b[3]}, y);
     }
 }
 
-/* All rows of S0 times all tokens of the chunk: keys, queries. */
-template <int D> PI_FN void times_tokens(const patch<D> &st, const patch_place &p, const uint32_t *pl, values (&y)[2])
+/* A patch as words of A. */
+template <int ROWS> struct patch_words {
+    uint32_t hi[ROWS / 16][4], lo[ROWS / 16][4];
+};
+template <int ROWS> PI_FN void words_of_patch(const patch<ROWS> &st, patch_words<ROWS> &w)
 {
-    using P = planes<D>;
-    const int m = p.lane / 8;
-    const uint32_t at = ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * P::PITCH + m % 2 * 4);
-    values half[2][2];
 #pragma unroll
-    for (int i = 0; i < 32; i++) half[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++) {
-        uint32_t hi[4], lo[4];
-        words_of(st.x[k], hi, lo);
-#pragma unroll
-        for (int q = 0; q < 2; q++) {
-            uint32_t b[4], b_lo[4];
-            ptx_ldmatrix_x4(b, at + (uint32_t) (q * P::KIND * 4 + 32 * k));
-            ptx_ldmatrix_x4(b_lo, at + (uint32_t) ((q * P::KIND + P::PLANE) * 4 + 32 * k));
-            values &y_half = half[k / (D / 32)][q]; /* as add_product, of two */
-            ptx_mma_f16(y_half[0], lo, {b[0], b[1]});
-            ptx_mma_f16(y_half[1], lo, {b[2], b[3]});
-            ptx_mma_f16(y_half[0], hi, {b_lo[0], b_lo[1]});
-            ptx_mma_f16(y_half[1], hi, {b_lo[2], b_lo[3]});
-            ptx_mma_f16(y_half[0], hi, {b[0], b[1]});
-            ptx_mma_f16(y_half[1], hi, {b[2], b[3]});
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int q = i / 8, h = i / 4 % 2;
-        y[q][h][i % 4] = half[0][q][h][i % 4] + half[1][q][h][i % 4];
-    }
+    for (int k = 0; k < ROWS / 16; k++) words_of(st.x[k], w.hi[k], w.lo[k]);
 }
 
+/* The patch's rows of S0 times all tokens of the chunk: keys, queries, of each half of S0's rows on its own. `at` is the
+ * lane's address of the first row's keys (tokens_of_lane). Four sums run side by side, as each waits for its last product. */
+template <int D, int ROWS> PI_FN void times_tokens(const patch_words<ROWS> &w, uint32_t at, values (&y)[2 * ROWS / D][2])
+{
+    using P = planes<D>;
+#pragma unroll
+    for (int i = 0; i < 32 * ROWS / D; i++) y[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
+#pragma unroll
+    for (int k = 0; k < ROWS / 16; k++) {
+        uint32_t hi[2][4], lo[2][4];
+#pragma unroll
+        for (int q = 0; q < 2; q++) {
+            ptx_ldmatrix_x4(hi[q], at + (uint32_t) (q * P::KIND * 4 + 32 * k));
+            ptx_ldmatrix_x4(lo[q], at + (uint32_t) ((q * P::KIND + P::PLANE) * 4 + 32 * k));
+        }
+#pragma unroll
+        for (int i = 0; i < 12; i++) { /* as add_product */
+            const int term = i / 4, q = i / 2 % 2, h = i % 2;
+            const auto &b = term == 1 ? lo[q] : hi[q];
+            ptx_mma_f16(y[k / (D / 32)][q][h], term == 0 ? w.lo[k] : w.hi[k], {b[2 * h], b[2 * h + 1]});
+        }
+    }
+}
+template <int D> PI_FN uint32_t tokens_of_lane(const uint32_t *pl, const patch_place &p)
+{
+    const int m = p.lane / 8;
+    return ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * planes<D>::PITCH + m % 2 * 4 + p.row / 2);
+}
 /* Results of half p.row > 0 of a quad to shared memory. */
 template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], float *to)
 {
@@ -223,14 +243,11 @@ PI_FN void mix(const float (&x)[4], const float *rows, bool p, int n, int h, int
 /* u in the place of x. */
 PI_FN void add_mix(values &x, const float *rows, int lane)
 {
+    values y = {};
 #pragma unroll
-    for (int n = 1; n >= 0; n--) { /* the second half first, which needs x of both */
-        float y[4] = {};
+    for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, y[(i + 1) / 2]);
 #pragma unroll
-        for (int h = 0; h <= n; h++) mix(x[h], rows, false, n, h, lane, y);
-#pragma unroll
-        for (int i = 0; i < 4; i++) x[n][i] += y[i];
-    }
+    for (int i = 0; i < 8; i++) x[i / 4][i % 4] += y[i / 4][i % 4];
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- fold */
@@ -238,10 +255,10 @@ PI_FN void add_mix(values &x, const float *rows, int lane)
 /* 2^n, n from -126 to 127 */
 PI_FN float power_of_2(int32_t n) { return __uint_as_float((uint32_t) (127 + n) << 23); }
 
-/* The exponent that columns with a bound have: their values divided by its power are below 2^15. */
+/* The exponent that columns with a bound, which is not negative, have: their values divided by its power are below 2^15. */
 PI_FN int32_t exponent_of(float bound)
 {
-    return min(max((int32_t) (__float_as_uint(bound) >> 23 & 255) - 141, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
+    return min(max((int32_t) (__float_as_uint(bound) >> 23) - 141, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
 }
 
 /* The largest sum of |u| of a column of the patch, or more: w is u as much as is left of it at the chunk's end. */
@@ -254,26 +271,35 @@ PI_FN float most_of(const values &w)
     return most;
 }
 
-/* S0 <- 2^G_15 S0 + sum of k_l (outer) 2^(G_15 - G_l) u_l, by a warp. left: 2^(G_15 - G_l), then 2^G_15. */
+/* What is left of the lane's rows at the chunk's end, of rows n and n + 1 from chunk_row(lane, h, 0) on. */
+using remains = float[2][2];
+PI_FN void load_left(const float *left, int lane, remains &x)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const float2 y = *(const float2 *) (left + chunk_row(lane, h, 0));
+        x[h][0] = y.x, x[h][1] = y.y;
+    }
+}
+
+/* S0 <- 2^G_15 S0 + sum of k_l (outer) 2^(G_15 - G_l) u_l, by a warp. left: 2^(G_15 - G_l); of_s: 2^G_15; exponent: that of
+ * bound. */
 template <int D, int ROWS>
-PI_FN void fold(const values &u, const float *left, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound)
+PI_FN void fold(const values &u, const remains &left, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st,
+                float &bound, int32_t &exponent)
 {
     using P = planes<D>;
     const int lane = p.lane, m = lane / 8;
     values w;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float2 e = *(const float2 *) (left + chunk_row(lane, h, 0));
-#pragma unroll
-        for (int i = 0; i < 4; i++) w[h][i] = u[h][i] * (i % 2 ? e.y : e.x);
-    }
-    const int32_t was = exponent_of(bound);
-    bound = fmaf(left[C], bound, most_of(w));
-    const int32_t exponent = exponent_of(bound);
-    const float keep = left[C] * power_of_2(min(max(was - exponent, -126), 126)), unit = power_of_2(-exponent) * KEY_UNIT;
+    for (int i = 0; i < 8; i++) w[i / 4][i % 4] = u[i / 4][i % 4] * left[i / 4][i % 2];
+    const int32_t was = exponent;
+    bound = fmaf(of_s, bound, most_of(w));
+    exponent = exponent_of(bound);
+    const float keep = of_s * power_of_2(min(max(was - exponent, -126), 126)), unit = power_of_2(KEY_EXPONENT - exponent);
     uint32_t hi[4], lo[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) split(w[i / 2][i % 2 * 2] * unit, w[i / 2][i % 2 * 2 + 1] * unit, hi[i], lo[i]);
+    for (int i = 0; i < 4; i++) ptx_split(w[i / 2][i % 2 * 2] * unit, w[i / 2][i % 2 * 2 + 1] * unit, hi[i], lo[i]);
     const uint32_t keys = ptx_shared(pl + m / 2 * P::PLANE + (m % 2 * 8 + lane % 8) * P::PITCH + p.row / 2);
 #pragma unroll
     for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0: as add_product, of two */

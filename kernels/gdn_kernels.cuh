@@ -4,10 +4,10 @@
  * way from memory to registers while the block makes keys, queries and values by itself; it is only read unless a chunk
  * fills. Four rows of the chunk at a time: products with S0, x; then all outputs. The gated norm ends it.
  *
- * MANY (prefill): what needs no state is made for all chunks in parallel, by prepare(): keys, queries, their products with
- * the keys of the chunk, gates, T and P, values. many() has a warp for 16 columns of a value head of a sequence, which walks
- * the chunks with S0, x, u and o in registers; while one is computed, what prepare() made for the next is copied to shared
- * memory, which a block's warps have together. A chunk is
+ * MANY (prefill): what needs no state is made for all chunks in parallel, by prepare() (gdn_prepare.cuh): keys, queries, their
+ * products with the keys of the chunk, gates, T and P, values. many() has a warp for 16 columns of a value head of a sequence,
+ * which walks the chunks with S0, x, u and o in registers; while one is computed, what prepare() made for the next is copied to
+ * shared memory, which a block's warps have together. A chunk is
  *
  *     products    k . S0 and q . S0, of all 16 rows: x
  *     outputs     o = 2^G q . S0 + P x
@@ -19,7 +19,10 @@
  * or run over rows of the chunk in order; of what comes after it, it has products with 0. No chunk of a sequence is begun
  * before the last one is done: the state after several chunks, made apart and then added to what went before, has other bits
  * than one after the other, and decode goes one by one. What fills a device with one long prompt are value heads times
- * slices: 96 blocks of 4 warps where 48 heads have 128 columns.
+ * patches: 384 warps where 48 heads have 128 columns. Where those leave schedulers over, two warps (PARTS) have the same
+ * columns, each half of the rows of S0: they add each other's sums, both do the rest of x and u, and each half of the outputs.
+ * Of a chunk's 162 products of tensor cores each has 84 or 87. With all outputs in a third launch, from states that are kept
+ * every few chunks, the walk would have 105, and those chunks' folds were done twice.
  *
  * Why the state is not written with each token, bytes and instructions of warps of a decode step, heads of 128:
  *
@@ -29,23 +32,28 @@
  *
  * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
  *
- * Of instructions, prefill has about 670 of a warp a token and head where three value heads share a key head (sm_120a): 400 in
- * many(), of which 81 are of tensor cores and 45 wait for them, 190 in prepare(), 75 in finish(). As S0 and the 16 columns' x
- * stay in registers, a warp's chunk is, of 790: 174 products of tensor cores, 48 loads of their B, 144 for hi and lo of S0
- * and u, 64 to add to S0, 25 copies for the next chunk.
+ * Of instructions, prefill has about 494 of a warp a token and head where three value heads share a key head (sm_120a): 294 in
+ * many(), 151 in prepare(), 48 in finish(). Between two products of tensor cores that nothing is between, a warp waits for
+ * one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a warp's chunk in many() is, of 588:
+ *
+ *     products of tensor cores                           162    each for 16 cycles of a PRO 6000's or GB10's tensor core
+ *     loads of their B, of T and P, of scalars            59
+ *     hi and lo of S0, of u                              144
+ *     S0 after a fold, with what it was                   64
+ *     halves of S0's rows, x, o, u, their TF32 parts      65
+ *     bound, its exponent, u in units                     46
+ *     copies for the next chunk, values, results          14
+ *     addresses, barriers, the loop                       34
  *
  * A chunk of 32 or 64 rows would save instructions in prefill, a seventh at most, as S0 is cut into hi and lo and added to
  * once a chunk, but rows grow faster than writes of S0 shrink: 79 and 96 KiB a token in decode. */
 #ifndef PI_GDN_KERNELS_CUH
 #define PI_GDN_KERNELS_CUH
 
-#include "gdn_chunk.cuh"
+#include "gdn_prepare.cuh"
 #include "tail.cuh"
 
-enum {
-    ROWS_THREADS = 128,
-    MOST_FEW = C, /* tokens that few() does */
-};
+enum { MOST_FEW = C }; /* tokens that few() does */
 
 /* A warp's patch of W columns from `col` on: half of the rows, after all columns of the other half. */
 template <int D, int W> PI_FN patch_place place_of(int thread, int32_t col)
@@ -96,8 +104,8 @@ template <int D> struct few_shape {
     static constexpr int cq = ck + C * C;                    /* [C][C] */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */
-    static constexpr int beta = decay + C, of_k = beta + C, of_q = of_k + C; /* [C] */
-    static constexpr int left = of_q + C;                    /* [C + 1] 2^(G_15 - G_i), then 2^G_15 */
+    static constexpr int beta = decay + C, of_k = beta + C, of_s = of_k + C; /* [C] */
+    static constexpr int left = of_s + C;                    /* [C + 1] 2^(G_15 - G_i), then 2^G_15 */
     static constexpr int power = left + C + 4;               /* [D / PATCH] */
     static constexpr int bound = power + D / PATCH;          /* [warps], of the warp's 16 columns: registers are for S0 */
     static constexpr int who = bound + D / 8;                /* a sequence and a work */
@@ -151,19 +159,6 @@ template <int W> PI_FN void mix_of_x(const float *x, const float *rows, bool p_r
     }
 }
 
-/* Keys; rows that the step does not make and that the slot does not have become zeros, of queries also old ones. */
-template <int D> PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
-{
-    using P = planes<D>;
-#pragma unroll 1
-    for (int i = ptx_thread(); i < C * D; i += threads) {
-        const int row = i / D, word = i % D, to = word / (D / 2) * P::PLANE + row * P::PITCH + word % (D / 2);
-        const bool old = row < c.n_old, made = !old && row < c.n_old + c.n_new;
-        if (!made) pl[to] = old ? k_at(j, s.slot, w.k_head, c.from + row)[word] : 0;
-        if (!made) pl[P::KIND + to] = 0;
-    }
-}
-
 /* New keys and queries. The first value head of a key head keeps its keys. */
 template <int D> PI_FN void make_keys(const job &j, const sequence &s, const work &w, const chunk &c, uint32_t *pl)
 {
@@ -194,7 +189,7 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
     if (i < c.n_old) return;
     sm[S::beta + i] = x.beta;
     sm[S::of_k + i] = of_k(x);
-    sm[S::of_q + i] = of_q(x);
+    sm[S::of_s + i] = of_s(x);
     if (c.from < s.keep) return;
     *decay_at(j, s.slot, w.head, c.from + i) = x.decay;
 }
@@ -242,7 +237,7 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
         const int r = chunk_row(p.lane, n, i), col = p.col + chunk_col(p.lane, i);
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         float *o = sm + S::rows + (c.from - s.pos + r) * D + col;
-        *o = fmaf(sm[S::of_q + r] * sm[S::power + p.col / PATCH], *o, y[i]);
+        *o = fmaf(sm[S::of_s + r] * (sm[S::power + p.col / PATCH] * QUERY_UNIT), *o, y[i]);
     }
 }
 
@@ -307,110 +302,115 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
     }
 }
 
-/* What is left of each row at the end of a full chunk. */
-PI_FN void put_left(const float *decay, float *left)
+/* What is left of each row, and of S0, at the end of a full chunk. */
+template <int STEP = 1> PI_FN void put_left(const float *decay, float *left, float *of_s)
 {
     const int i = ptx_thread();
-    if (i <= C) left[i] = left_of(decay, i < C ? i : -1, C - 1);
+    if (i < C) left[i * STEP] = left_of<STEP>(decay, i, C - 1);
+    if (i == C) *of_s = left_of<STEP>(decay, -1, C - 1);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- many */
 
-/* What lies in shared memory, in words: two stages of what prepare() made of a chunk, and what is left of its rows. */
-template <int D> struct many_shape {
-    static constexpr int W = D == 128 ? 64 : D, THREADS = 2 * W; /* columns of a block: a warp has 16 */
+/* What lies in shared memory, in words: two stages of what prepare() made of a chunk. A warp has 16 columns, and of these all
+ * rows of S0, or (PARTS = 2) half of them; then sums go from warp to warp, and two blocks fit in the 100 KiB of sm_120. */
+template <int D, int PARTS> struct many_shape {
+    static constexpr int W = PARTS == 2 ? SLICE : D, THREADS = 2 * W * PARTS; /* columns of a block */
     static constexpr int PIECES = D / 8, ROWS = THREADS / PIECES; /* of 16 bytes, in a row of a plane; rows copied at a time */
-    static constexpr int mix = planes<D>::WORDS;      /* of a stage: T and P */
-    static constexpr int of_k = mix + mix_rows::WORDS, of_q = of_k + C, decay = of_q + C; /* [C], in the order of scalars */
-    static constexpr int STAGE = decay + C;
-    static constexpr int left = 2 * STAGE;            /* [C + 1] 2^(G_15 - G_i), then 2^G_15 */
-    static constexpr size_t bytes = sizeof(float) * (left + C + 4);
+    static constexpr int mix = planes<D>::WORDS;          /* of a stage: T and P */
+    static constexpr int scalars = mix + mix_rows::WORDS; /* [C][N_SCALARS] */
+    static constexpr int STAGE = scalars + C * N_SCALARS;
+    static constexpr int halves = 2 * STAGE;              /* [warps][3][32 lanes][4] */
+    static constexpr int who = halves + (PARTS == 2 ? THREADS * 12 : 0); /* a sequence */
+    static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence);
 };
 
-/* What a thread copies of each chunk 16 bytes at a time: from where for the step's first token, and to where in a stage. */
+/* What a thread copies of each chunk 16 bytes at a time: from where, were the chunk's first position 0 (of scalars the row),
+ * and to where in a stage. */
 struct copies {
     const uint32_t *kq;
     const float *mix;
+    int32_t scalars;
     uint32_t kq_to, mix_to;
 };
-template <int D> PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage, int tid)
+template <int D, int PARTS> PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage, int tid)
 {
     using P = planes<D>;
-    using S = many_shape<D>;
+    using S = many_shape<D, PARTS>;
     const int row = tid / S::PIECES, piece = tid % S::PIECES;
     copies m;
-    m.kq = new_kq(j, w.k_head, s.first) + row * 2 * D + 4 * piece;
+    m.kq = new_kq(j, w.k_head, s.first) + (row - (int64_t) s.pos) * (2 * D) + 4 * piece;
     m.kq_to = ptx_shared(stage + row * P::PITCH + 4 * piece);
-    m.mix = new_mix(j, w.head, s.first) + tid * 4;
+    m.mix = new_mix(j, w.head, s.first) - (int64_t) s.pos * (2 * MIX) + tid * 4;
+    m.scalars = w.head * j.a.n_tokens + s.first - s.pos + tid;
     m.mix_to = ptx_shared(stage + S::mix + mix_rows::at(tid / 16, tid / 8 % 2, tid % 8 * 4));
     return m;
 }
 /* Row and plane of a thread's copy i of keys and queries, less those of the first one. */
-template <int D> PI_FN constexpr int copy_row(int i) { return i * many_shape<D>::ROWS % C; }
-template <int D> PI_FN constexpr int copy_plane(int i) { return i * many_shape<D>::ROWS / C; }
-template <int D> PI_FN constexpr uint32_t copy_to(int i)
+template <int D, int PARTS> PI_FN constexpr int copy_row(int i) { return i * many_shape<D, PARTS>::ROWS % C; }
+template <int D, int PARTS> PI_FN constexpr int copy_plane(int i) { return i * many_shape<D, PARTS>::ROWS / C; }
+template <int D, int PARTS> PI_FN constexpr uint32_t copy_to(int i)
 {
-    return (uint32_t) (copy_plane<D>(i) / 2 * planes<D>::KIND + copy_plane<D>(i) % 2 * planes<D>::PLANE +
-                       copy_row<D>(i) * planes<D>::PITCH) * 4;
+    return (uint32_t) (copy_plane<D, PARTS>(i) / 2 * planes<D>::KIND + copy_plane<D, PARTS>(i) % 2 * planes<D>::PLANE +
+                       copy_row<D, PARTS>(i) * planes<D>::PITCH) * 4;
 }
 
 /* Begins the copies of a whole chunk to a stage, `at` bytes behind the first. */
-template <int D>
-PI_FN void stage_chunk(const job &j, const sequence &s, const work &w, const copies &m, int32_t from, const float *stage,
-                       uint32_t at)
+template <int D, int PARTS>
+PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
 {
-    using S = many_shape<D>;
-    const uint32_t scalar_to = ptx_shared(stage + S::of_k);
-    const int32_t token = from - s.pos;
-    const uint32_t *kq = m.kq + (int64_t) token * (2 * D);
-    const float *mixed = m.mix + (int64_t) token * (2 * MIX);
+    using S = many_shape<D, PARTS>;
+    const uint32_t *kq = m.kq + (int64_t) from * (2 * D);
+    const float *mixed = m.mix + (int64_t) from * (2 * MIX);
+    const uint32_t mix_to = (uint32_t) ptx_anew((int) (m.mix_to + at));
 #pragma unroll
     for (int i = 0; i < 4 * C / S::ROWS; i++) {
-        ptx_cp_async16(m.kq_to + at + copy_to<D>(i), kq + copy_row<D>(i) * 2 * D + copy_plane<D>(i) * (D / 2));
+        ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS>(i), kq + copy_row<D, PARTS>(i) * 2 * D + copy_plane<D, PARTS>(i) * (D / 2));
     }
 #pragma unroll
     for (int i = 0; i < C * 16; i += S::THREADS) { /* an even number of rows further */
         if (C * 16 % S::THREADS && i + (int) threadIdx.x >= C * 16) break;
-        ptx_cp_async16(m.mix_to + at + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, mixed + i * 4);
+        ptx_cp_async16(mix_to + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, mixed + i * 4);
     }
-    const int tid = ptx_thread();
-    if (tid < N_SCALARS * C)
-        ptx_cp_async4(scalar_to + at + 4 * (uint32_t) tid, new_scalars(j, w.head, tid / C, s.first + token) + tid % C);
+    if (ptx_thread() < C) { /* by whose copies of T and P the first row begins */
+        const float *scalars = (const float *) j.a.scratch + (int64_t) (m.scalars + from) * N_SCALARS;
+        ptx_cp_async16(mix_to + (uint32_t) (S::scalars - S::mix) * 4, scalars);
+    }
 }
 
 /* The same of a chunk with old rows, or not all of its rows: what there is not becomes zeros. T of old rows stage_old_t has. */
-template <int D> PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chunk &c, float *stage, uint32_t at)
+template <int D, int PARTS>
+PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chunk &c, float *stage, uint32_t at)
 {
-    using S = many_shape<D>;
+    using S = many_shape<D, PARTS>;
     const int tid = ptx_thread(), there = c.n_old + c.n_new;
-    const int32_t token = c.from - s.pos;
-    const copies m = copies_of<D>(j, s, w, stage, tid);
+    const copies m = copies_of<D, PARTS>(j, s, w, stage, tid);
 #pragma unroll 1
     for (int i = 0; i < 4 * C / S::ROWS; i++) {
-        const int row = tid / S::PIECES + copy_row<D>(i), plane = copy_plane<D>(i);
+        const int row = tid / S::PIECES + copy_row<D, PARTS>(i), plane = copy_plane<D, PARTS>(i);
         const bool old = row < c.n_old && plane < 2, fresh = row >= c.n_old && row < there;
-        const uint32_t *kq = m.kq;
-        if (fresh) kq += (int64_t) (token + copy_row<D>(i)) * (2 * D) + plane * (D / 2);
+        const uint32_t *kq = (const uint32_t *) j.a.scratch;
+        if (fresh) kq = m.kq + (int64_t) (c.from + copy_row<D, PARTS>(i)) * (2 * D) + plane * (D / 2);
         if (old) kq = k_at(j, s.slot, w.k_head, c.from + row) + plane * (D / 2) + tid % S::PIECES * 4;
-        ptx_cp_async16(m.kq_to + at + copy_to<D>(i), kq, old || fresh ? 16 : 0);
+        ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS>(i), kq, old || fresh ? 16 : 0);
     }
 #pragma unroll 1
     for (int i = 0; i + tid < C * 16; i += S::THREADS) {
         const bool fresh = (i + tid) / 16 >= c.n_old && (i + tid) / 16 < there;
-        const float *from = fresh ? m.mix + (int64_t) token * (2 * MIX) + i * 4 : m.mix;
+        const float *from = fresh ? m.mix + (int64_t) c.from * (2 * MIX) + i * 4 : (const float *) j.a.scratch;
         ptx_cp_async16(m.mix_to + at + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, from, fresh ? 16 : 0);
     }
-    const int which = tid / C, r = tid % C;
+    const int r = tid / N_SCALARS, which = tid % N_SCALARS;
     const bool old = which == LOG_DECAY && r < c.n_old, fresh = r >= c.n_old && r < there;
-    if (which >= N_SCALARS) return;
-    const float *from = new_scalars(j, w.head, which, fresh ? s.first + token + r : 0);
+    if (r >= C) return;
+    const float *from = new_scalars(j, w.head, fresh ? s.first + c.from - s.pos + r : 0) + which;
     if (old) from = decay_at(j, s.slot, w.head, c.from + r);
-    ptx_cp_async4(ptx_shared(stage + S::of_k + tid) + at, from, old || fresh ? 4 : 0);
+    ptx_cp_async4(ptx_shared(stage + S::scalars + tid) + at, from, old || fresh ? 4 : 0);
 }
 /* T of the first chunk's old rows, when copies have arrived. */
-template <int D> PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
+template <int D, int PARTS> PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
 {
-    for (int n = (int) threadIdx.x; n < c.n_old * C; n += many_shape<D>::THREADS) {
+    for (int n = (int) threadIdx.x; n < c.n_old * C; n += many_shape<D, PARTS>::THREADS) {
         const float t = t_at(j, s.slot, w.head, c.from + n / C)[n % C];
         rows[mix_rows::at(n / C, false, mix_at(n % C, false))] = t;
         rows[mix_rows::at(n / C, false, mix_at(n % C, true))] = rest_of_tf32(t);
@@ -419,11 +419,11 @@ template <int D> PI_FN void stage_old_t(const job &j, const sequence &s, const w
 
 /* x of the chunk's rows as it is before what S0 has of it: beta v of new rows, x of old ones. v: the lane's columns of the
  * chunk's row 2 t, where it is new. */
-PI_FN void load_values(int64_t ld, const float *v, values &x)
+PI_FN void load_values(int32_t ld, const float *v, values &x)
 {
 #pragma unroll
-    for (int n = 0; n < 4; n++, v += n == 2 ? 7 * ld : ld) {
-        const float2 y = *(const float2 *) v;
+    for (int n = 0; n < 4; n++) {
+        const float2 y = *(const float2 *) (v + (int64_t) ld * (n / 2 * 8 + n % 2));
         x[n / 2][n % 2] = y.x, x[n / 2][n % 2 + 2] = y.y;
     }
 }
@@ -456,31 +456,28 @@ PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_pl
     }
 }
 
-/* o of the chunk's rows, in the place of y = q . S0: with what P has of x; and to where the lane's row 2 t is. */
-template <int D> PI_FN void outputs_of(const values &x, const float *stage, float power, int lane, values &y)
+/* o of rows 8 h .. of the chunk, in the place of y = q . S0: with what P has of x. of_s: what is left of S0 for the lane's. */
+PI_FN void outputs_of(const values &x, const float *rows, float2 of_s, float power, int h, int lane, float (&y)[4])
 {
-    using S = many_shape<D>;
+    float o[4] = {};
+    power *= QUERY_UNIT;
+    mix(x[0], rows, true, h, 0, lane, o);
+    if (h) mix(x[1], rows, true, h, 1, lane, o);
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float2 f = *(const float2 *) (stage + S::of_q + chunk_row(lane, h, 0));
-        float o[4] = {};
-#pragma unroll
-        for (int n = 0; n <= h; n++) mix(x[n], stage + S::mix, true, h, n, lane, o);
-#pragma unroll
-        for (int i = 0; i < 4; i++) y[h][i] = fmaf((i % 2 ? f.y : f.x) * power, y[h][i], o[i]);
-    }
+    for (int i = 0; i < 4; i++) y[i] = fmaf((i % 2 ? of_s.y : of_s.x) * power, y[i], o[i]);
 }
-PI_FN void put_outputs(const values &o, int64_t ld, float *out)
+/* o of rows 2 t, 2 t + 1 of a half, to where the first lies. */
+PI_FN void put_outputs(const float (&o)[4], int32_t ld, float *out)
 {
-#pragma unroll
-    for (int n = 0; n < 4; n++, out += n == 2 ? 7 * ld : ld) *(float2 *) out = {o[n / 2][n % 2], o[n / 2][n % 2 + 2]};
+    *(float2 *) out = {o[0], o[2]};
+    *(float2 *) (out + (int64_t) ld) = {o[1], o[3]};
 }
-PI_FN void put_part(const values &o, const chunk &c, int64_t ld, float *out)
+PI_FN void put_part(const float (&o)[4], const chunk &c, int h, int32_t ld, float *out)
 {
 #pragma unroll
-    for (int n = 0; n < 4; n++, out += n == 2 ? 7 * ld : ld) {
-        const int r = chunk_row(ptx_thread() % 32, n / 2, n % 2);
-        if (r >= c.n_old && r < c.n_old + c.n_new) *(float2 *) out = {o[n / 2][n % 2], o[n / 2][n % 2 + 2]};
+    for (int n = 0; n < 2; n++) {
+        const int r = chunk_row(ptx_thread() % 32, h, n);
+        if (r >= c.n_old && r < c.n_old + c.n_new) *(float2 *) (out + (int64_t) ld * n) = {o[n], o[n + 2]};
     }
 }
 
@@ -557,7 +554,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         halves_of_factors<D>(chunk_now(), sm);
         __syncthreads();
         factors<D>(chunk_now(), sm);
-        if (full) put_left(sm + S::decay, sm + S::left);
+        if (full) put_left(sm + S::decay, sm + S::left, sm + S::left + C);
         __syncthreads();
         const chunk c = chunk_of(s, from);
         if (threadIdx.x < 32) mix_of_rows<D>(j, s, w, c, sm);
@@ -577,7 +574,10 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             __syncthreads();
             for (int h = 0; h < 2; h++) load_x<D>(sm + S::part, h, place(), u[h]);
             float bound = *bound_of();
-            fold<D>(u, sm + S::left, (const uint32_t *) sm + S::pl, place(), st, bound);
+            int32_t exponent = exponent_of(bound);
+            remains left;
+            load_left(sm + S::left, place().lane, left);
+            fold<D>(u, left, sm[S::left + C], (const uint32_t *) sm + S::pl, place(), st, bound, exponent);
             __syncwarp(); /* all lanes have the old one */
             if (place().lane == 0) *bound_of() = bound;
             __syncwarp();
@@ -600,249 +600,170 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
 {
     PI_SMEM(raw);
     few_tokens<D>(j, (float *) raw);
-    if (j.tail.arrived) run_input_tail(j.tail, raw);
+    if (j.tail.arrived) run_input_tail<false>(j.tail, raw);
+}
+
+/* k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: after a barrier, of the halves that two warps have; of q
+ * each gets the half of the chunk's rows whose outputs it makes, in both halves of y. */
+template <int D, int PARTS>
+PI_FN void times_state(const patch_words<D / PARTS> &st, const patch_place &p, const uint32_t *pl, float *halves, values (&y)[2])
+{
+    values half[2 / PARTS][2];
+    times_tokens<D>(st, tokens_of_lane<D>(pl, p), half);
+    const values(&k)[2] = half[0], (&other)[2] = half[2 / PARTS - 1];
+    if (PARTS == 1) {
+#pragma unroll
+        for (int i = 0; i < 16; i++) y[i / 8][i / 4 % 2][i % 4] = k[i / 8][i / 4 % 2][i % 4] + other[i / 8][i / 4 % 2][i % 4];
+        return;
+    }
+    const bool high = p.row > 0;
+    float4 *own = (float4 *) halves + threadIdx.x / 32 * 96 + p.lane;
+    const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS>::W / PATCH) * 96 + p.lane;
+    float give[4], keep[4], got[3][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) give[i] = high ? k[1][0][i] : k[1][1][i], keep[i] = high ? k[1][1][i] : k[1][0][i];
+#pragma unroll
+    for (int h = 0; h < 2; h++) own[32 * h] = {k[0][h][0], k[0][h][1], k[0][h][2], k[0][h][3]};
+    own[64] = {give[0], give[1], give[2], give[3]};
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < 3; n++) four(from[32 * n], got[n]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        y[0][0][i] = k[0][0][i] + got[0][i], y[0][1][i] = k[0][1][i] + got[1][i];
+        y[1][0][i] = y[1][1][i] = keep[i] + got[2][i];
+    }
+}
+
+/* Up to where chunks are plain: whole, verified and followed by a whole one, with nothing to keep or save before or after. */
+PI_FN int32_t plain_end(const sequence &s)
+{
+    int32_t end = min(s.end - 2 * C + 1, s.keep - C);
+#pragma unroll 1
+    for (int32_t i = 0; i < s.n_save; i++) end = min(end, s.save[2 * i] - C);
+    return end;
+}
+
+/* A warp's state, and where its block's chunk is. */
+template <int D, int PARTS> struct walk {
+    patch_place p;
+    patch<D / PARTS> st;
+    patch_words<D / PARTS> words; /* where chunks are plain */
+    float bound;
+    int32_t exponent; /* of bound */
+    copies m;
+    int32_t from;
+    int stage;  /* bytes from the first stage on */
+    float *out; /* of the lane's columns and row 2 t */
+};
+
+/* A chunk. Where it is plain, loads of what comes later would take registers earlier, were there no __syncwarp(). */
+template <int D, int PARTS, bool PLAIN>
+PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PARTS> &a, float *sm)
+{
+    using S = many_shape<D, PARTS>;
+    const patch_place &p = a.p;
+    const int32_t from = a.from;
+    const chunk c = PLAIN ? chunk{from, 0, C} : chunk_of(s, from);
+    const bool full = PLAIN || from + C <= s.verified || from + C < s.end, whole = PLAIN || c.n_new == C;
+    float *now = sm + (uint32_t) a.stage / 4, *scalars = now + S::scalars;
+    const uint32_t next = (uint32_t) (S::STAGE * 4 - a.stage);
+    const float power = power_of_2(a.exponent);
+    const int32_t ld = ptx_anew((int32_t) j.a.ldo); /* a row's address is one instruction, with no 64-bit multiples of it */
+    values x, y[2];
+    ptx_cp_async_wait<0>();
+    __syncthreads(); /* the chunk is there, the last one is done with */
+    if (PLAIN || (from + 2 * C <= s.end && from + C >= s.pos)) stage_chunk<D, PARTS>(j, a.m, from + C, next);
+    else if (from + C < s.end) stage_part<D, PARTS>(j, s, w, chunk_of(s, from + C), sm, next);
+    ptx_cp_async_commit();
+    if (whole) {
+        load_values(ld, a.out, x);
+    } else {
+        load_part(j, s, w, p, c, a.out, x);
+        stage_old_t<D, PARTS>(j, s, w, c, now + S::mix);
+        put_left<N_SCALARS>(scalars + LOG_DECAY, scalars + LEFT, scalars + (C - 1) * N_SCALARS + OF_S);
+    }
+    if (!PLAIN && from <= s.verified) save_state<D>(j, s, w.head, from, p, a.st, a.bound);
+    if (!PLAIN) words_of_patch(a.st, a.words);
+    times_state<D, PARTS>(a.words, p, (const uint32_t *) now, sm + S::halves, y);
+    if (PLAIN) __syncwarp();
+    if (!whole && PARTS == 1) __syncthreads(); /* old rows of T, and what is left of rows, are there */
+    float of_k[2][2], of_s[2][2];
+    remains left;
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        const float4 f = *(const float4 *) (scalars + chunk_row(p.lane, n / 2, n % 2) * N_SCALARS);
+        of_k[n / 2][n % 2] = f.x, of_s[n / 2][n % 2] = f.y, left[n / 2][n % 2] = f.z;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) x[i / 4][i % 4] = fmaf(of_k[i / 4][i % 2] * power, y[0][i / 4][i % 4], x[i / 4][i % 4]);
+    if (!PLAIN && from >= s.keep && p.row == 0) keep_x<D>(j, s, w, p, c, x);
+    if (!PLAIN && from + C > s.verified) clean(x[0]), clean(x[1]);
+#pragma unroll
+    for (int i = 0; i < 2 / PARTS; i++) { /* of two warps each has half of the chunk's rows */
+        const int h = PARTS == 2 ? p.row > 0 : i;
+        float o[4];
+        for (int n = 0; n < 4; n++) o[n] = h ? y[1][1][n] : y[1][0][n];
+        const float2 f = {h ? of_s[1][0] : of_s[0][0], h ? of_s[1][1] : of_s[0][1]};
+        outputs_of(x, now + S::mix, f, power, h, p.lane, o);
+        if (whole) put_outputs(o, ld, a.out + (int64_t) ld * (8 * h));
+        else put_part(o, c, h, ld, a.out + (int64_t) ld * (8 * h));
+    }
+    if (full) {
+        add_mix(x, now + S::mix, p.lane);
+        if (PLAIN) __syncwarp();
+        fold<D>(x, left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
+        if (PLAIN) words_of_patch(a.st, a.words);
+    }
+    if (!PLAIN && from + C == s.keep) keep_state<D>(j, s, w.head, p, a.st, a.bound);
+    a.from += C;
+    a.out += (int64_t) ld * C;
+    a.stage = S::STAGE * 4 - a.stage;
 }
 
 /* Columns of a value head of a sequence with many tokens: block (head and columns, sequence). */
-template <int D> __global__ void __launch_bounds__(many_shape<D>::THREADS, D == 96 ? 1 : 2) many(job j)
+template <int D, int PARTS>
+__global__ void __launch_bounds__(many_shape<D, PARTS>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
 {
     ptx_take_turn();
-    using S = many_shape<D>;
+    using S = many_shape<D, PARTS>;
     PI_SMEM(raw);
     float *sm = (float *) raw;
-    sequence s;
-    if (!find_sequence(j, (int32_t) blockIdx.y, s) || s.end - s.pos <= j.few) return;
+    sequence &s = *(sequence *) (sm + S::who); /* registers are for S0 */
+    if (threadIdx.x == 0 && !find_sequence(j, (int32_t) blockIdx.y, s)) s.end = s.pos = 0;
+    __syncthreads();
+    if (s.end - s.pos <= j.few) return;
     const int32_t head = (int32_t) blockIdx.x / (D / S::W), col = (int32_t) blockIdx.x % (D / S::W) * S::W;
     const work w = {head, head % j.a.state.n_k, col};
-    const patch_place p = {col + (int32_t) threadIdx.x / 32 * PATCH, 0, (int32_t) threadIdx.x % 32};
-    int32_t from = s.pos ? *base_at(j, s.slot, head, col) : 0;
-    float bound = from ? *bound_at(j, s.slot, head, p.col) : 0.0f;
-    float *out = j.a.out + (s.first + from - s.pos + chunk_row(p.lane, 0, 0)) * j.a.ldo + head * D + p.col +
-                 chunk_col(p.lane, 0); /* of the lane's columns and row 2 t */
-    const copies m = copies_of<D>(j, s, w, sm, (int) threadIdx.x);
-    int stage = 0;
-    patch<D> st;
-    if (from) load_patch<D>(s_at(j, s.slot, j.at.s, head), p, st);
-    else clear_patch(st);
-    stage_part<D>(j, s, w, chunk_of(s, from), sm, 0);
+    walk<D, PARTS> a;
+    a.p = place_of<D, S::W>((int) threadIdx.x, col);
+    a.from = s.pos ? *base_at(j, s.slot, head, col) : 0;
+    a.bound = a.from ? *bound_at(j, s.slot, head, a.p.col) : 0.0f;
+    a.exponent = exponent_of(a.bound);
+    a.out = j.a.out + (s.first + a.from - s.pos + chunk_row(a.p.lane, 0, 0)) * j.a.ldo + out_head(j.a, head) * D + a.p.col +
+            chunk_col(a.p.lane, 0);
+    a.m = copies_of<D, PARTS>(j, s, w, sm, (int) threadIdx.x);
+    a.stage = 0;
+    if (a.from) load_patch<D>(s_at(j, s.slot, j.at.s, head), a.p, a.st);
+    else clear_patch(a.st);
+    stage_part<D, PARTS>(j, s, w, chunk_of(s, a.from), sm, 0);
     ptx_cp_async_commit();
+    const int32_t plain = plain_end(s);
 
-    for (; from < s.end; from += C, out += C * j.a.ldo, stage = S::STAGE - stage) {
-        const chunk c = chunk_of(s, from);
-        const bool full = from + C <= s.verified || from + C < s.end, whole = c.n_new == C;
-        float *now = sm + stage;
-        const uint32_t next = (uint32_t) (S::STAGE - stage) * 4;
-        const float power = power_of_2(exponent_of(bound));
-        values x, y[2];
-        ptx_cp_async_wait<0>();
-        __syncthreads(); /* the chunk is there, the last one is done with */
-        if (from + 2 * C <= s.end && from + C >= s.pos) stage_chunk<D>(j, s, w, m, from + C, sm, next);
-        else if (from + C < s.end) stage_part<D>(j, s, w, chunk_of(s, from + C), sm, next);
-        ptx_cp_async_commit();
-        if (c.n_old) stage_old_t<D>(j, s, w, c, now + S::mix);
-        if (full) put_left(now + S::decay, sm + S::left);
-        if (whole) load_values(j.a.ldo, out, x);
-        else load_part(j, s, w, p, c, out, x);
-        if (from <= s.verified) save_state<D>(j, s, head, from, p, st, bound);
-        times_tokens<D>(st, p, (const uint32_t *) now, y);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float2 f = *(const float2 *) (now + S::of_k + chunk_row(p.lane, h, 0));
-#pragma unroll
-            for (int i = 0; i < 4; i++) x[h][i] = fmaf((i % 2 ? f.y : f.x) * power, y[0][h][i], x[h][i]);
+#pragma unroll 1
+    while (a.from < s.end) {
+        if (a.from >= s.pos && a.from < plain) {
+            words_of_patch(a.st, a.words);
+#pragma unroll 1
+            do do_chunk<D, PARTS, true>(j, s, w, a, sm);
+            while (a.from < plain);
         }
-        if (c.from >= s.keep) keep_x<D>(j, s, w, p, c, x);
-        if (from + C > s.verified) clean(x[0]), clean(x[1]);
-        __syncthreads(); /* what is left of rows is there */
-        outputs_of<D>(x, now, power, p.lane, y[1]);
-        if (whole) put_outputs(y[1], j.a.ldo, out);
-        else put_part(y[1], c, j.a.ldo, out);
-        if (full) {
-            add_mix(x, now + S::mix, p.lane);
-            fold<D>(x, sm + S::left, (const uint32_t *) now, p, st, bound);
-        }
-        if (from + C == s.keep) keep_state<D>(j, s, head, p, st, bound);
+        do_chunk<D, PARTS, false>(j, s, w, a, sm);
     }
-    if (from <= s.verified) save_state<D>(j, s, head, from, p, st, bound);
-    if (threadIdx.x < S::W / SLICE) base_at(j, s.slot, head, col)[threadIdx.x] = s.keep;
-    for (int32_t i = 0; i < S::W; i += S::THREADS / 4) keep_raw<D, S::THREADS / 4>(j, s, {head, w.k_head, col + i});
-}
-
-template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart */
-    static constexpr int KIND = C * C + C;
-    static constexpr int dots = planes<D>::WORDS; /* [k, q][C][C] */
-    static constexpr int own = dots + 2 * KIND;   /* of a warp: factors [k, q][C][C], log2 decays, beta [C] */
-    static constexpr int decay = 2 * KIND, beta = decay + C, OWN = beta + C;
-    static constexpr size_t bytes = sizeof(float) * (own + ROWS_THREADS / 32 * OWN);
-};
-
-/* Factors of a chunk's rows with rows up to their own, by a warp: lanes 0 .. 15 those of keys, the others of queries, of row
- * lane % 16. */
-template <int D> PI_FN void put_factors(const float *dots, float *own)
-{
-    using S = prepare_shape<D>;
-    const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
-    float decayed = 0;
-#pragma unroll
-    for (int i = 0; i < C; i++) {
-        decayed += i > l ? own[S::decay + i] : 0.0f;
-        const float left = ptx_exp2(decayed), dot = dots[query * S::KIND + i * C + l];
-        const float f = query ? factor_q(left, dot) : factor_k(own[S::beta + i], left, dot);
-        own[query * S::KIND + i * C + l] = l < i + query ? f : 0.0f;
-    }
-}
-
-/* The sum of the first n factors times t, in order. */
-PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
-{
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < C; i += 4) {
-        if (i >= n) break;
-        float f[4];
-        four(*(const float4 *) (factor + i), f);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            if (i + k < n) sum = fmaf(f[k], t[i + k], sum);
-        }
-    }
-    return sum;
-}
-
-/* T and P, by a warp: a lane column lane % 16 of T; of P and of what is left of T's values the half of the lanes some. */
-template <int D>
-PI_FN void put_mix(const job &j, const sequence &s, const chunk &c, int32_t head, int32_t token, const float *own)
-{
-    using S = prepare_shape<D>;
-    const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
-    float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
-#pragma unroll
-    for (int i = 0; i < C; i++) {
-        float sum = add_mixed(own + i * C, i, t);
-        if (i < c.n_old) sum = l < i ? t_at(j, s.slot, head, c.from + i)[l] : 0.0f;
-        t[i] = i == l ? 1.0f : sum;
-        const float off = i == l ? 0.0f : sum;
-        if (i >= c.n_old && i < c.n_old + c.n_new) to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(off) : off;
-    }
-    own += S::KIND + high * C;
-    to += high * 2 * MIX + MIX + mix_at(l, false);
-#pragma unroll
-    for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
-        float sum = add_mixed(own + i * C, i + 1, t);
-        sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t may be no number */
-        const int row = i + high;
-        if (row < c.n_old || row >= c.n_old + c.n_new) continue;
-        to[i * 2 * MIX] = sum;
-        to[i * 2 * MIX + 2] = rest_of_tf32(sum);
-    }
-}
-
-/* Gates, T, P and values of a chunk's new rows, for a value head, by a warp. dots: [k, q][C rows][C] products with the
- * chunk's keys. */
-template <int D, bool FAST>
-PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
-{
-    using S = prepare_shape<D>;
-    const int lane = (int) threadIdx.x % 32;
-    const int32_t p = c.from + c.n_old, token = s.first + p - s.pos; /* of the first new row */
-    const gate x = gates(j, s, head, c, lane);
-    if (lane < C) own[S::decay + lane] = x.decay, own[S::beta + lane] = x.beta;
-    if (lane >= c.n_old && lane < c.n_old + c.n_new) {
-        const int32_t at = token + lane - c.n_old;
-        *new_scalars(j, head, OF_K, at) = of_k(x);
-        *new_scalars(j, head, OF_Q, at) = of_q(x);
-        *new_scalars(j, head, LOG_DECAY, at) = x.decay;
-    }
-    __syncwarp();
-    put_factors<D>(dots, own);
-    __syncwarp();
-    put_mix<D>(j, s, c, head, token, own);
-    const int32_t channel = (2 * j.a.state.n_k + head) * D + 4 * lane;
-    float *to = j.a.out + token * j.a.ldo + head * D + 4 * lane;
-    if (D == 128 || lane < D / 4) {
-        convolution<FAST> conv;
-        conv.begin(j, s, p, channel);
-#pragma unroll (FAST ? 4 : 1)
-        for (int32_t r = 0; r < c.n_new; r++, to += j.a.ldo) { /* no zero is negative */
-            const float beta = own[S::beta + c.n_old + r];
-            float v[4];
-            conv.next(j, s, p + r, channel, v);
-            *(float4 *) to = {fmaf(beta, v[0], 0.0f), fmaf(beta, v[1], 0.0f), fmaf(beta, v[2], 0.0f), fmaf(beta, v[3], 0.0f)};
-        }
-    }
-    __syncwarp();
-}
-
-/* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). FAST: as of
- * convolution. */
-template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
-{
-    ptx_take_turn();
-    using P = planes<D>;
-    using S = prepare_shape<D>;
-    PI_SMEM(raw);
-    float *sm = (float *) raw;
-    uint32_t *pl = (uint32_t *) raw;
-    sequence s;
-    chunk c;
-    if (!find_tile(j, (int32_t) blockIdx.x, s, c)) return;
-    const int32_t k_head = (int32_t) blockIdx.y, p = c.from + c.n_old, token = s.first + p - s.pos;
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    if (c.n_new < C) stage_keys<D>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
-
-    const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
-    const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
-    uint32_t *copy = new_kq(j, k_head, token + first) + query * D, *to = pl + query * P::KIND + (c.n_old + first) * P::PITCH;
-    const auto put = [&](int r, int n, uint2 hi, uint2 lo) {
-        ((uint2 *) (to + r * P::PITCH))[n] = ((uint2 *) (copy + r * 2 * D))[n] = hi;
-        ((uint2 *) (to + r * P::PITCH + P::PLANE))[n] = ((uint2 *) (copy + r * 2 * D + D / 2))[n] = lo;
-    };
-    keys_or_queries<D, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
-    __syncthreads();
-    float y[2][4];
-    times_keys<D>(pl, warp, 0, lane, y[0]);
-    times_keys<D>(pl, warp, 1, lane, y[1]);
-#pragma unroll
-    for (int n = 0; n < 4; n++) {
-        const int column = column_of(lane, n);
-        sm[S::dots + column / 4 * S::KIND + (4 * warp + column % 4) * C + key_of(lane, n)] = y[0][n] + y[1][n];
-    }
-    __syncthreads();
-    for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
-        prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
-    }
-}
-
-/* What later steps need of a chunk's new rows: keys, by one of the value heads that have them, decays, T. */
-template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chunk &c, int32_t head, int lane)
-{
-    for (int32_t r = 0; r < c.n_new; r++) {
-        const int32_t p = c.from + c.n_old + r, token = s.first + p - s.pos;
-        if (head < j.a.state.n_k) {
-            for (int i = lane; i < D; i += 32) k_at(j, s.slot, head, p)[i] = new_kq(j, head, token)[i];
-        }
-        if (lane < C) t_at(j, s.slot, head, p)[lane] = new_mix(j, head, token)[mix_at(lane, false)];
-        if (lane == 0) *decay_at(j, s.slot, head, p) = *new_scalars(j, head, LOG_DECAY, token);
-    }
-}
-
-/* The rest for many tokens, after many(): the gated norm, and what is kept. Block (tile, four value heads), a warp a head. */
-template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS) finish(job j)
-{
-    ptx_take_turn();
-    sequence s;
-    chunk c;
-    const int32_t head = (int32_t) blockIdx.y * (ROWS_THREADS / 32) + (int32_t) threadIdx.x / 32;
-    if (head >= j.a.state.n_v || !find_tile(j, (int32_t) blockIdx.x, s, c)) return;
-    const int32_t token = s.first + c.from + c.n_old - s.pos;
-    const int lane = (int) threadIdx.x % 32;
-    float norm[4];
-    load_norm<D>(j, lane, norm);
-#pragma unroll 4
-    for (int r = 0; r < c.n_new; r++) {
-        gated_norm<D, FAST>(j, j.a.out + (token + r) * j.a.ldo + head * D, norm, token + r, head, lane);
-    }
-    if (c.from >= s.keep) keep_rows<D>(j, s, c, head, lane);
+    if (a.from <= s.verified) save_state<D>(j, s, w.head, a.from, a.p, a.st, a.bound);
+    if (ptx_thread() < S::W / SLICE) base_at(j, s.slot, w.head, w.col)[ptx_thread()] = s.keep;
+#pragma unroll 1
+    for (int32_t i = 0; i < S::W; i += S::THREADS / 4) keep_raw<D, S::THREADS / 4>(j, s, {w.head, w.k_head, w.col + i});
 }
 
 /* Outside of steps: a slice of a value head, block (slice, head). Raw inputs of its channels, as in keep_raw(). */
@@ -895,12 +816,15 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int
         stage_t(j, s, w, c, 4 * SLICE, sm + S::mix);
         if (threadIdx.x < C) sm[S::decay + threadIdx.x] = *decay_at(j, s.slot, w.head, from + (int32_t) threadIdx.x);
         __syncthreads();
-        put_left(sm + S::decay, sm + S::left);
+        put_left(sm + S::decay, sm + S::left, sm + S::left + C);
         __syncthreads();
         values u;
         for (int h = 0; h < 2; h++) load_x<SLICE>(sm + S::x, h, p, u[h]);
         add_mix(u, sm + S::mix, p.lane);
-        fold<D>(u, sm + S::left, (const uint32_t *) sm + S::pl, p, st, bound);
+        int32_t exponent = exponent_of(bound);
+        remains left;
+        load_left(sm + S::left, p.lane, left);
+        fold<D>(u, left, sm[S::left + C], (const uint32_t *) sm + S::pl, p, st, bound, exponent);
     }
     store_patch<D>(s_at(j, snap, 0, w.head), p, st);
     if (p.row == 0 && p.lane == 0) *snap_bound(j, snap, w.head, p.col) = bound;

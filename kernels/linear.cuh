@@ -199,12 +199,10 @@ template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shap
  * accumulator nor those that read rows meet in one. */
 PI_FN int sum_at(int row, int o) { return row / 2 * 32 + (row % 2 * 16 + o + row / 2 * 8) % 32; }
 
-/* Adds the slices up: y[row * ldy + i] = result(row, sum) of n_row rows of x, 16 or fewer rows of W. */
-template <int NT, class F>
-PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
-                    int64_t n_out)
+/* A warp's sums, those of its slice, to part: [SLICES][NT * 8][16], as sum_at says; and of all slices one of them. */
+template <int NT> PI_FN void keep_sums(const float (&acc)[NT][4], float *part)
 {
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32; /* part: [SLICES][NT * 8][16], as sum_at says */
+    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
 #pragma unroll
     for (int g = 0; g < NT; g++) {
         for (int i = 0; i < 4; i++) {
@@ -212,10 +210,23 @@ PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, flo
             part[slice * NT * 8 * 16 + sum_at(row, lane / 4 + 8 * (i / 2))] = acc[g][i];
         }
     }
+}
+template <int NT> PI_FN float sum_of_slices(const float *part, int row, int o)
+{
+    float sum = 0;
+    for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + sum_at(row, o)];
+    return sum;
+}
+
+/* Adds the slices up: y[row * ldy + i] = result(row, sum) of n_row rows of x, 16 or fewer rows of W. */
+template <int NT, class F>
+PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
+                    int64_t n_out)
+{
+    keep_sums<NT>(acc, part);
     __syncthreads();
     for (int i = (int) threadIdx.x; i < NT * 8 * 16; i += THREADS) {
-        float sum = 0;
-        for (int k = 0; k < SLICES; k++) sum += part[k * NT * 8 * 16 + sum_at(i / 16, i % 16)];
+        const float sum = sum_of_slices<NT>(part, i / 16, i % 16);
         if (i / 16 < n_row && i % 16 < n_out) y[i / 16 * ldy + i % 16] = result(i / 16, sum);
     }
 }
@@ -239,6 +250,20 @@ PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, in
     for (int i = 0; i < NT * 4; i++) {
         int row = 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = lane / 4 + 8 * (i % 4 / 2);
         if (row < n_row && o < n_out) y[row * ldy + o] = result(row, total[i / 4][i % 4]);
+    }
+}
+
+/* The same added to what is there: y = (y + result) * scale, as add_row() has it (input.cuh). */
+template <int NT, class F>
+PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
+{
+    int lane = (int) threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < NT * 4; i++) {
+        int row = 8 * (i / 4) + 2 * (lane % 4) + i % 2, o = lane / 4 + 8 * (i % 4 / 2);
+        if (row >= n_row || o >= n_out) continue;
+        float *to = y + row * ldy + o;
+        *to = (*to + result(row, total[i / 4][i % 4])) * scale;
     }
 }
 

@@ -3,11 +3,13 @@
  *
  * How many tiles there are is known to the device alone. A device has as many blocks of threads as multiprocessors, which
  * take items by turns: 128 rows of one of an expert's matrices times a tile's columns. Those of many columns come first. The
- * warp that brings W and x is on to the next item while the others still multiply the last. */
+ * warp that brings W and x is on to the next item while the others still multiply the last.
+ *
+ * Of gate and up an item is 64 rows of both, and leaves what down reads of them (fp4_experts_glu, fp4_mid.cuh). */
 #ifndef PI_MOE_FP4_KERNELS_CUH
 #define PI_MOE_FP4_KERNELS_CUH
 
-#include "fp4.cuh"
+#include "fp4_mid.cuh"
 #include "moe.cuh"
 
 struct fp4_grouped {
@@ -17,6 +19,8 @@ struct fp4_grouped {
     const uint8_t *x;          /* prepared rows */
     const float *factors;
     int32_t n_step;
+    float *mid_factors;        /* of fp4_experts_glu: behind the columns of a.mid, */
+    int32_t mid_chunks, mid_steps; /* which have so many */
 };
 
 /* Shapes of the lists' tiles; all use the stages of the largest. */
@@ -139,6 +143,88 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
         else if (item.list == 1) fp4_multiply_item<WAY, typename L::some>(p, item, ring);
         else fp4_multiply_item<WAY, typename L::few>(p, item, ring);
     }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ to mid */
+
+/* Behind the ring, whose stages are fewer for it, results meet. */
+template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
+    using many = typename fp4_lists<WAY>::many;
+    static constexpr size_t MEETING = fp4_meeting<many>::BYTES;
+    static constexpr int STAGES = (int) (((99 << 10) - 128 - MEETING) / many::STAGE);
+    static_assert(STAGES >= 2, "one is filled while another is used");
+    using ring = fp4_ring<STAGES>;
+    static constexpr size_t MEET_AT = ring::bytes(many::STAGE), BYTES = MEET_AT + MEETING;
+};
+
+/* Item i: a tile, and a chunk of mid as item.tile; false: there are not so many. */
+PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
+{
+    for (item.list = 2; item.list >= 0; item.list--) {
+        const int32_t n = p.tile[item.list] ? p.n_tile[item.list] * p.mid_chunks : 0;
+        if (i < n) break;
+        i -= n;
+    }
+    if (item.list < 0) return false;
+    item.t = p.tile[item.list][i / p.mid_chunks];
+    item.tile = i % p.mid_chunks;
+    return true;
+}
+
+template <class S, class RING> PI_FN void fp4_bring_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
+{
+    const size_t at = (size_t) item.t.expert * p.a.w.shape.mat_bytes;
+    fp4_produce<S>(ring, fp4_both<S>(p.a.w.shape, p.a.w.data + at, p.a.data2 + at, item.tile, p.a.w.n_out), fp4_gathered<S>(p, item.t),
+                   (int32_t) p.a.w.shape.n_block, 0, SLICES);
+}
+
+template <int WAY, class S, class RING>
+PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &ring, float *meet)
+{
+    const pi__k_tile &t = item.t;
+    float total[S::RT][S::RG][4] = {};
+    fp4_consume<WAY, S>(ring, (int32_t) p.a.w.shape.n_block, 0, SLICES,
+                        [&](int, const float (&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
+    const times gate(p.a.w.scale ? p.a.w.scale + t.expert : nullptr), up(p.a.scale2 ? p.a.scale2 + t.expert : nullptr);
+    ptx_sync_first<FP4_WARPS * 32>(); /* all have read the item before; the warp that brings has gone on */
+    fp4_meet<S>(total, [&](int which, int c, float sum) {
+        sum *= p.factors[row_of(p.a, t, c)];
+        return which ? up(c, sum) : gate(c, sum);
+    }, t.n, meet);
+    ptx_sync_first<FP4_WARPS * 32>();
+    fp4_put_chunk<WAY, S>(meet, p.a.act, p.a.limit, p.a.w.n_out - (int64_t) item.tile * 64, (uint8_t *) p.a.mid, p.mid_chunks, p.mid_steps,
+                          item.tile, t.first, t.n);
+    if (!fp4_way<WAY>::NV && item.tile == 0 && (int32_t) threadIdx.x < t.n) p.mid_factors[t.first + (int32_t) threadIdx.x] = 1.0f;
+}
+
+/* n_column: whose scales of NVFP4 are ended by the last blocks; 0: by a launch of their own. */
+template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts_glu(fp4_grouped p, int32_t n_column)
+{
+    ptx_take_turn();
+    if (!ptx_has_fp4()) return;
+    PI_SMEM(raw);
+    using L = fp4_mid_lists<WAY>;
+    typename L::ring ring(raw, L::many::STAGE);
+    ring.open();
+    fp4_item item;
+    if (threadIdx.x / 32 >= FP4_WARPS) {
+        ptx_fewer_registers<FP4_FEW_REGISTERS>();
+        if (threadIdx.x / 32 > FP4_WARPS) return;
+        for (int32_t i = (int32_t) blockIdx.x; fp4_chunk_at(p, i, item); i += (int32_t) gridDim.x) {
+            if (item.list == 2) fp4_bring_both<typename L::many>(p, item, ring);
+            else if (item.list == 1) fp4_bring_both<typename L::some>(p, item, ring);
+            else fp4_bring_both<typename L::few>(p, item, ring);
+        }
+        return;
+    }
+    ptx_more_registers<FP4_MANY_REGISTERS>();
+    float *meet = (float *) (raw + L::MEET_AT);
+    for (int32_t i = (int32_t) blockIdx.x; fp4_chunk_at(p, i, item); i += (int32_t) gridDim.x) {
+        if (item.list == 2) fp4_item_to_mid<WAY, typename L::many>(p, item, ring, meet);
+        else if (item.list == 1) fp4_item_to_mid<WAY, typename L::some>(p, item, ring, meet);
+        else fp4_item_to_mid<WAY, typename L::few>(p, item, ring, meet);
+    }
+    if (fp4_way<WAY>::NV && n_column) fp4_end_rows((uint8_t *) p.a.mid, p.mid_factors, n_column, p.mid_steps, p.a.arrived, raw);
 }
 
 #endif

@@ -22,140 +22,24 @@
 
 #include "moe.cuh"
 #include "route.cuh"
+#include "sum.cuh"
 
 enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* ------------------------------------------------------------------------------------------------------------- routing */
 
-/* The tiles of expert e, whose n columns begin with `first`. */
-PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n)
-{
-    int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW;
-    if (left && left <= SOME) {
-        pi__k_tile *tile = list ? a.tile[1] : a.tile[0];
-        tile[atomicAdd(&a.n_tile[list], 1)] = {e, first + many * MANY, left};
-    }
-    int32_t at = many ? atomicAdd(&a.n_tile[2], many) : 0;
-    for (int32_t i = 0; i < many; i++) a.tile[2][at + i] = {e, first + i * MANY, min((int32_t) MANY, n - i * MANY)};
-}
-
-/* carry plus the v of all threads before this one, and that of all is carry then. sums: [32], not in use any more when it
- * returns. */
-PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
-{
-    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
-    int32_t sum = v, before = carry;
-    for (int o = 1; o < 32; o *= 2) {
-        int32_t up = __shfl_up_sync(PI_FULL, sum, (unsigned) o);
-        if (lane >= o) sum += up;
-    }
-    if (lane == 31) sums[warp] = sum;
-    __syncthreads();
-    for (int i = 0; i < n_warp; i++) {
-        if (i == warp) before = carry;
-        carry += sums[i];
-    }
-    __syncthreads();
-    return before + sum - v;
-}
-
-/* Marks row r (of 32) at its experts, by a warp. */
-PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
-{
-    for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) atomicOr(&marks[a.id[row * a.n_used + k]], 1u << r);
-}
-
-/* The columns of a row's pairs, by a warp; first: of each expert's columns with rows of these 32. */
-PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *marks, const int32_t *first)
-{
-    for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) {
-        int32_t e = a.id[row * a.n_used + k], column = first[e] + __popc(marks[e] & ((1u << r) - 1));
-        a.column[row * a.n_used + k] = column;
-        a.row[column] = (int32_t) row;
-    }
-}
-
-/* One block: everything. Shared memory: sums, marks, the first column of each expert. */
-PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
-{
-    int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;
-    const int32_t threads = (int32_t) blockDim.x;
-    uint32_t *marks = (uint32_t *) (first + a.n_expert);
-    if (e < 3) a.n_tile[e] = 0;
-    for (int32_t i = e; i < a.n_expert; i += threads) marks[i] = 0;
-    __syncthreads();
-    for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) {
-        route_row(a, r);
-        __syncwarp();
-        mark(a, r, r, marks);
-    }
-    __syncthreads();
-    for (int32_t e0 = 0; e0 < a.n_expert; e0 += threads) {
-        int32_t n = e0 + e < a.n_expert ? __popc(marks[e0 + e]) : 0, at = sum_before(n, carry, sums);
-        if (n) first[e0 + e] = at, make_tiles(a, e0 + e, at, n);
-    }
-    __syncthreads();
-    for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) sort_row(a, r, r, marks, first);
-}
-
+/* One block: everything. */
 __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
-    route_all(a, raw);
-}
-
-/* Logits, a row of W a warp, by as many blocks as that takes; the last of them to be done does the rest. A lane's columns are
- * those of linear.cuh's float_rows(), in that order, but more of W is on its way at a time. */
-__global__ void __launch_bounds__(ROUTE_WARPS * 32, 1) route_logits(pi__k_routes a, pi__k_router from)
-{
-    PI_SMEM(raw);
-    enum { AHEAD = 16 };
-    const int lane = (int) threadIdx.x % 32;
-    const int32_t o = (int32_t) (blockIdx.x * ROUTE_WARPS + threadIdx.x / 32), n_in = (int32_t) from.w.n_in;
-    const bool beside = o == a.n_expert;
-    const pi__k_matrix &m = beside ? from.beside : from.w;
-    const float *w = (const float *) (m.data + (size_t) (beside ? 0 : o) * m.shape.tile_bytes), factor = m.scale ? *m.scale : 1.0f;
-    for (int32_t first = 0; first < a.n_rows && o < a.n_expert + (from.beside.data ? 1 : 0); first += FLOAT_ROWS) {
-        const float *x = from.x + (int64_t) first * n_in;
-        const int n = (int) min((int32_t) FLOAT_ROWS, a.n_rows - first);
-        float acc[FLOAT_ROWS] = {}, v[AHEAD];
-        for (int32_t i = lane; i < n_in; i += 32 * AHEAD) {
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) v[k] = i + 32 * k < n_in ? w[i + 32 * k] : 0.0f;
-#pragma unroll
-            for (int r = 0; r < FLOAT_ROWS; r++) {
-                if (r >= n) break;
-#pragma unroll
-                for (int k = 0; k < AHEAD; k++)
-                    if (i + 32 * k < n_in) acc[r] = fmaf(v[k], x[r * n_in + i + 32 * k], acc[r]);
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < FLOAT_ROWS; r++) {
-            if (r >= n) break;
-            const float sum = warp_sum(acc[r]);
-            if (lane == 0) from.logits[(first + r) * a.ldl + o] = sum * factor;
-        }
-    }
-    uint32_t *last = (uint32_t *) raw;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        *last = ptx_arrive(from.arrived, gridDim.x) + 1 == gridDim.x;
-        if (*last) {
-            __threadfence();
-            ptx_leave(from.arrived, gridDim.x + 1);
-        }
-    }
-    __syncthreads();
-    if (!*last) return;
-    __syncthreads(); /* all have read that */
     route_all(a, raw);
 }
 
 /* Many rows, three launches. Routing: a block has 32 rows, a warp one, and leaves their marks. */
 __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     uint32_t *marks = (uint32_t *) raw;
     int32_t r = (int32_t) threadIdx.x / 32;
@@ -177,6 +61,7 @@ __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
  * of each 32 rows, and its tiles. */
 __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     int32_t *first = a.first, n_group = (a.n_rows + 31) / 32, carry = 0;
     for (int32_t e0 = 0; e0 < a.n_expert; e0 += 32 * 32) {
@@ -198,6 +83,7 @@ __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 {
+    ptx_take_turn();
     int64_t row = (int64_t) blockIdx.x * ROUTE_WARPS + threadIdx.x / 32, at = row / 32 * a.n_expert;
     if (row < a.n_rows) sort_row(a, row, (int) (row % 32), a.marks + at, a.first + at);
 }
@@ -236,6 +122,7 @@ template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_t
 /* A block of threads: 16 rows of an expert's matrix times the columns of a tile. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) experts(grouped p)
 {
+    ptx_take_turn();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);
@@ -248,6 +135,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
 
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
 {
+    ptx_take_turn();
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, n_in = p.a.w.n_in;
     if ((int32_t) blockIdx.y >= *p.n_tile || w_row >= p.a.w.n_out) return;
     const share own = share_of(p);
@@ -261,20 +149,20 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
     }
 }
 
-/* Some columns of a row: its experts' results, weighted, in the order of rank. */
-__global__ void __launch_bounds__(THREADS) add_experts(pi__k_routes a, pi__k_sum s)
+/* A block a pair: the biases of its expert are added to both halves of its column. */
+__global__ void __launch_bounds__(THREADS) add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
 {
-    const int64_t row = blockIdx.x;
-    const int32_t *column = a.column + row * a.n_used;
-    const float *weight = a.weight + row * a.n_used;
-    const float gate = s.shared ? 1.0f / (1.0f + expf(-s.gate[row * s.ldg])) : 0.0f;
-    for (int64_t i = blockIdx.y * THREADS + threadIdx.x; i < s.n; i += (int64_t) gridDim.y * THREADS) {
-        float sum = 0;
-        for (int32_t k = 0; k < a.n_used; k++) sum = fmaf(weight[k], s.x[column[k] * s.n + i], sum);
-        if (s.shared) sum = fmaf(gate, s.shared[row * s.n + i], sum);
-        if (s.residual) s.residual[row * s.n + i] += sum;
-        else s.y[row * s.ldy + i] = sum;
-    }
+    ptx_take_turn();
+    float *at = h + (int64_t) r.column[blockIdx.x] * 2 * n;
+    const int64_t from = (int64_t) r.id[blockIdx.x] * n;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) at[i] += bias[from + i], at[n + i] += bias2[from + i];
+}
+
+/* Some columns of a row. */
+__global__ void __launch_bounds__(THREADS) add_experts(pi__k_sum s)
+{
+    ptx_take_turn();
+    sum_row(s, blockIdx.x, {blockIdx.y, gridDim.y});
 }
 
 #endif

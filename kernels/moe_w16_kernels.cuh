@@ -15,7 +15,7 @@
  * down, so that they never lie in memory. The row's largest value is not known there, so each block of 32 columns has a power
  * of two of its own (`mid`), which multiplies its sum before that is added to the slice's:
  *
- *     mid: [groups of 8 columns][blocks of 32 values]{ [32 lanes] words of B as in w16.cuh, [8] factor }
+ *     mid: [groups of 8 columns][blocks of 32 values]{ words of B as in w16.cuh, [8] factor }
  *
  * In which tile or block of threads a column is changes no bit of it. */
 #ifndef PI_MOE_W16_KERNELS_CUH
@@ -77,6 +77,13 @@ PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n,
            (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
 }
 
+/* The piece of 16 bytes of row r's group that the lane copies to be row lane / 4 of a group of any rows. */
+PI_FN uint32_t piece_of(uint32_t r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    return r % 8 * 4 + (lane % 4 ^ lane / 8 ^ r % 8 / 2);
+}
+
 /* Epilogue: a column's sum times the factors of matrix and row. */
 template <int TYPE, bool MID> struct expert_times {
     const w16_experts &p;
@@ -121,7 +128,7 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
     for (int k = 8; k; k >>= 1) most = fmaxf(most, __shfl_xor_sync(PI_FULL, most, k));
     const float factor = mid_factor(most, by);
     if (!there) return;
-    ((uint32_t *) block)[c % 8 * 16 + o] = mid_word(v0, by, bf16) | mid_word(v1, by, bf16) << 16;
+    ((uint32_t *) block)[w16_word_at((uint32_t) c % 8, (uint32_t) o)] = mid_word(v0, by, bf16) | mid_word(v1, by, bf16) << 16;
     if (o == 0) ((float *) (block + 512))[c % 8] = factor;
 }
 
@@ -194,7 +201,7 @@ template <int TYPE, int NT, bool MID> struct expert_stream {
 #pragma unroll
         for (int g = 0; g < NT; g++) {
             uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane / 4);
-            x[g] = r / 8 * n_block * (X_BLOCK / 16) + r % 8 * 4 + lane % 4;
+            x[g] = r / 8 * n_block * (X_BLOCK / 16) + piece_of(r);
             r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane % 8);
             f[g] = r / 8 * n_block * (X_BLOCK / 4) + 128 + r % 8;
         }
@@ -253,7 +260,7 @@ PI_FN void expert_slice(S &in, int32_t n, int n_group, const unsigned char *mine
 #pragma unroll
         for (int g = 0; g < NT; g++) {
             if (g && g >= n_group) break; /* the first is always there */
-            x[g] = ((const uint4 *) (at + S::X_AT + g * S::X_BLOCK))[lane];
+            x[g] = w16_words(at + S::X_AT + g * S::X_BLOCK);
             if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
         }
 #pragma unroll
@@ -388,7 +395,7 @@ template <int TYPE, bool MID> struct many_stream {
         for (int h = 0; h < 2; h++) tile[h] = tile_of(p, i, MANY_TILES, p.a.data2 ? warp + 8 * h : 2 * warp + h);
         busy = 8 * warp < i.t.n;
         const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4), s = (uint32_t) row_of(p.a, i.t, 8 * warp + lane % 8);
-        x = p.x + r / 8 * group + (r % 8 * 4 + lane % 4) * 16;
+        x = p.x + r / 8 * group + piece_of(r) * 16;
         f = p.x + s / 8 * group + 512 + s % 8 * 4;
     }
     __device__ __forceinline__ void fill(const typename S::queue &q, int32_t stage)
@@ -436,7 +443,7 @@ PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float
 #pragma unroll
     for (int g = 0; g < MANY_GROUPS; g++, x += MANY_BLOCKS * S::X_BLOCK) {
         if (g && g >= n_group) break;
-        const uint4 words = ((const uint4 *) x)[lane];
+        const uint4 words = w16_words(x);
         const float2 f = MID ? ((const float2 *) (x + 512))[lane % 4] : float2 {0, 0};
         add_words<TYPE, MID>(a[0], words, f, acc[0][g]);
         add_words<TYPE, MID>(a[1], words, f, acc[1][g]);
@@ -475,7 +482,8 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
             const int32_t column = i.t.first + c;
             uint8_t *block = mid_block((uint8_t *) p.a.mid, column, n_block, b);
             if (c >= i.t.n) continue;
-            ((uint16_t *) block)[(column % 8 * 16 + o) * 2 + warp % 2] = (uint16_t) mid_word(total[0][g][k], by, p.mid_bf16);
+            const uint32_t at = w16_word_at((uint32_t) column % 8, (uint32_t) o) * 2 + (uint32_t) warp % 2;
+            ((uint16_t *) block)[at] = (uint16_t) mid_word(total[0][g][k], by, p.mid_bf16);
             if (o == 0 && warp % 2 == 0) ((float *) (block + 512))[column % 8] = factor;
         }
     }

@@ -23,11 +23,6 @@ PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, f
     if (lane == 0) meta[(size_t) block * 8 + (size_t) row].scale = bad ? __uint_as_float(0x7fc00000) : scale;
 }
 
-/* What threads do of a row: the pieces of blockDim.x columns from `first` on, each step-th. All: {0, 1}. */
-struct row_share {
-    int64_t first, step;
-};
-
 PI_FN void put_floats(const input_row &x, int64_t row, int64_t n_in, row_share of, float *to)
 {
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) to[row * n_in + i] = x.at(i);
@@ -75,7 +70,7 @@ PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there,
     if (threadIdx.x == 0 && of.first == 0) factor[row] = bad ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) {
         float v = there && !bad ? x.at(i) * by : 0.0f;
-        int c = (int) (i % 32), at = ((int) (row % 8) * 4 + c % 16 / 4) * 8 + c % 4 * 2 + c / 16;
+        const uint32_t c = (uint32_t) (i % 32), at = w16_word_at((uint32_t) (row % 8), c % 16) * 2 + c / 16;
         words[(row / 8 * (n_in / 32) + i / 32) * 256 + at] = bf16 ? float_to_bf16(v) : float_to_half(v);
     }
 }

@@ -19,6 +19,9 @@
 #if defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL)
 #define PI_HAS_FP4 1 /* block-scaled mma and conversions to FP4 */
 #endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PI_HAS_WGMMA 1
+#endif
 
 PI_FN uint32_t ptx_shared(const void *p) { return (uint32_t) __cvta_generic_to_shared(p); }
 
@@ -99,6 +102,9 @@ PI_FN void ptx_wait_grids()
 #endif
 }
 
+/* As __syncthreads(), of the first N threads of the block: the others go on. */
+template <int N> PI_FN void ptx_sync_first() { asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory"); }
+
 PI_FN constexpr bool ptx_has_fp4()
 {
 #ifdef PI_HAS_FP4
@@ -108,17 +114,17 @@ PI_FN constexpr bool ptx_has_fp4()
 #endif
 }
 
-/* Registers of a thread from here on, a multiple of 8, where there are instructions for FP4: fewer for the four warps, from a
- * multiple of four on, which all do this, or more, out of what others gave back. */
+/* Registers of a thread from here on, a multiple of 8, where there are instructions for FP4, or wgmma: fewer for the four
+ * warps, from a multiple of four on, which all do this, or more, out of what others gave back. */
 template <int N> PI_FN void ptx_fewer_registers()
 {
-#ifdef PI_HAS_FP4
+#if defined(PI_HAS_FP4) || defined(PI_HAS_WGMMA)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
 template <int N> PI_FN void ptx_more_registers()
 {
-#ifdef PI_HAS_FP4
+#if defined(PI_HAS_FP4) || defined(PI_HAS_WGMMA)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
@@ -165,6 +171,78 @@ PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b)
     asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
 }
+
+/* wgmma: 64 rows of A, 16 of which are a warp's, times 128 columns of B, by four warps that begin at a multiple of four, while
+ * they go on. d[g]: columns 8 g .. 8 g + 7, as the fragments above have D; a: as A's there; b: where B is in shared memory.
+ *
+ *     fence   what was written to A's and D's registers comes before
+ *     commit  what was issued since the last one is a group
+ *     wait    until at most N groups are pending: their D is there, and A, B may be changed
+ *
+ * D may not be touched meanwhile, save by others of the same shape, which come one after the other. */
+PI_FN constexpr bool ptx_has_wgmma()
+{
+#ifdef PI_HAS_WGMMA
+    return true;
+#else
+    return false;
+#endif
+}
+#ifdef PI_HAS_WGMMA
+PI_FN void ptx_wgmma_fence(uint32_t (&a)[2][4])
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+PI_FN void ptx_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> PI_FN void ptx_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+/* And all of d is used later than that. */
+template <int N> PI_FN void ptx_wgmma_wait(float (&d)[16][4])
+{
+    ptx_wgmma_wait<N>();
+#pragma unroll
+    for (int i = 0; i < 64; i++) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+}
+#define PI_WGMMA(name, type)                                                                                            \
+    PI_FN void name(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)                                              \
+    {                                                                                                                   \
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"                                                     \
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {"                                  \
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                           \
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                                 \
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                                 \
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"                                  \
+                     "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0;\n\t}"                                                      \
+                     : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),                                      \
+                       "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),                                      \
+                       "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),                                      \
+                       "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),                                      \
+                       "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),                                      \
+                       "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),                                      \
+                       "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),                                      \
+                       "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]),                                      \
+                       "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),                                      \
+                       "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),                                      \
+                       "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]),                                  \
+                       "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),                                  \
+                       "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]),                                  \
+                       "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),                                  \
+                       "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),                                  \
+                       "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])                                   \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+    }
+#else
+PI_FN void ptx_wgmma_fence(uint32_t (&)[2][4]) { __trap(); }
+PI_FN void ptx_wgmma_commit() { __trap(); }
+template <int N> PI_FN void ptx_wgmma_wait() { __trap(); }
+template <int N> PI_FN void ptx_wgmma_wait(float (&)[16][4]) { __trap(); }
+#define PI_WGMMA(name, type)                                                                                            \
+    PI_FN void name(float (&)[16][4], const uint32_t (&)[4], uint64_t) { __trap(); }
+#endif
+PI_WGMMA(ptx_wgmma_f16, "f16")
+PI_WGMMA(ptx_wgmma_bf16, "bf16")
+#undef PI_WGMMA
 
 /* Of three words, bit by bit; the compiler takes two instructions where b and c are both constants. */
 PI_FN uint32_t ptx_and_or(uint32_t a, uint32_t b, uint32_t c) /* a & b | c */
@@ -236,10 +314,24 @@ PI_FN int ptx_thread()
     return x;
 }
 
+/* The low half: its products with an int are one instruction each, and several where the compiler sees x being cut. */
+PI_FN int ptx_low(int64_t x)
+{
+    int y;
+    asm("cvt.u32.u64 %0, %1;" : "=r"(y) : "l"(x));
+    return y;
+}
+
 /* What is made of x from here on is made anew in every round of a loop. */
 PI_FN void ptx_anew(float &x) { asm volatile("" : "+f"(x)); }
-/* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device. */
-PI_FN constexpr uint32_t ptx_blocks_that_wait() { return 8; }
+PI_FN int ptx_anew(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+/* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device; or as many as
+ * are wanted by who knows that there is room. */
+PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want = 8) { return want; }
 /* The thread has done what its block alone does. */
 PI_FN void ptx_arriving() {}
 /* Counts a block of `total` as arrived: how many were there before it. */
@@ -285,18 +377,31 @@ PI_FN float2 ptx_floats(uint32_t half2)
         : "=f"(y.x), "=f"(y.y) : "r"(half2));
     return y;
 }
-/* x and y less the two. */
-PI_FN float2 ptx_less_floats(float x, float y, uint32_t half2)
+/* What is left of x and y as two F16, of which half2 are those two. */
+PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-    float2 d;
-    asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tneg.f16 l, l;\n\tneg.f16 h, h;\n\t"
-        "add.f32.f16 %0, l, %3;\n\tadd.f32.f16 %1, h, %4;\n\t}"
-        : "=f"(d.x), "=f"(d.y) : "r"(half2), "f"(x), "f"(y));
+    uint32_t d;
+    asm("{\n\t.reg .b16 l, h;\n\t.reg .f32 a, b;\n\tmov.b32 {l, h}, %3;\n\tneg.f16 l, l;\n\tneg.f16 h, h;\n\t"
+        "add.f32.f16 a, l, %1;\n\tadd.f32.f16 b, h, %2;\n\tcvt.rn.f16x2.f32 %0, b, a;\n\t}"
+        : "=r"(d) : "f"(x), "f"(y), "r"(half2));
     return d;
 #else
     const float2 f = ptx_floats(half2);
-    return {x - f.x, y - f.y};
+    return ptx_half2(x - f.x, y - f.y);
+#endif
+}
+/* ptx_half2() and ptx_rest(). The F16 are rounded one by one: of a word that is made at once and taken apart again the
+ * compiler makes a copy, where it has registers left. */
+PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+    asm("{\n\t.reg .b16 l, h;\n\t.reg .f32 a, b;\n\tcvt.rn.f16.f32 l, %2;\n\tcvt.rn.f16.f32 h, %3;\n\tmov.b32 %0, {l, h};\n\t"
+        "neg.f16 l, l;\n\tneg.f16 h, h;\n\tadd.f32.f16 a, l, %2;\n\tadd.f32.f16 b, h, %3;\n\tcvt.rn.f16x2.f32 %1, b, a;\n\t}"
+        : "=&r"(half2), "=r"(rest) : "f"(x), "f"(y));
+#else
+    half2 = ptx_half2(x, y);
+    rest = ptx_rest(x, y, half2);
 #endif
 }
 
@@ -321,7 +426,21 @@ PI_FN void ptx_wait_grids() { simt::wait_grids(); }
 PI_FN bool ptx_has_bulk() { return simt::options.arch >= 90; }
 template <int N> PI_FN void ptx_fewer_registers() {}
 template <int N> PI_FN void ptx_more_registers() {}
+template <int N> PI_FN void ptx_sync_first(SIMT_AT) { simt::first_barrier(N, file, line); }
 PI_FN bool ptx_has_fp4() { return simt::options.arch >= 120; }
+PI_FN bool ptx_has_wgmma() { return simt::options.arch == 90; }
+PI_FN void ptx_wgmma_fence(uint32_t (&a)[2][4]) { simt::wgmma_fence(a[0], 8); }
+PI_FN void ptx_wgmma_commit() { simt::wgmma_commit(); }
+template <int N> PI_FN void ptx_wgmma_wait(SIMT_AT) { simt::wgmma_wait(N, file, line); }
+template <int N> PI_FN void ptx_wgmma_wait(float (&)[16][4], SIMT_AT) { simt::wgmma_wait(N, file, line); }
+PI_FN void ptx_wgmma_f16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, SIMT_AT)
+{
+    simt::wgmma(d[0], 128, a, b, false, file, line);
+}
+PI_FN void ptx_wgmma_bf16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, SIMT_AT)
+{
+    simt::wgmma(d[0], 128, a, b, true, file, line);
+}
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count, SIMT_AT) { simt::mbarrier_init(at, count, file, line); }
 PI_FN void ptx_fence_async() { simt::fence_async(); }
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes, SIMT_AT)
@@ -396,8 +515,10 @@ PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
 PI_FN void ptx_anew(float &) {}
+PI_FN int ptx_low(int64_t x) { return (int) x; }
+PI_FN int ptx_anew(int x) { return x; }
 /* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
-PI_FN uint32_t ptx_blocks_that_wait() { return simt::options.resident; }
+PI_FN uint32_t ptx_blocks_that_wait(uint32_t = 0) { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {
@@ -416,10 +537,15 @@ PI_FN float2 ptx_floats(uint32_t half2)
 {
     return {simt::from_half((uint16_t) half2), simt::from_half((uint16_t) (half2 >> 16))};
 }
-PI_FN float2 ptx_less_floats(float x, float y, uint32_t half2)
+PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
 {
     const float2 f = ptx_floats(half2);
-    return {x - f.x, y - f.y};
+    return ptx_half2(x - f.x, y - f.y);
+}
+PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
+{
+    half2 = ptx_half2(x, y);
+    rest = ptx_rest(x, y, half2);
 }
 
 #endif

@@ -53,7 +53,8 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
     __syncwarp();
     const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
-    if (a.rope && !is_v) rotate_row(row, a.rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
+    const float *rope = is_q ? a.q_rope : a.rope;
+    if (rope && !is_v) rotate_row(row, rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
     if (is_q) {
         const bool turned = is_rotated(a.cache.type_k); /* then n is a multiple of 32 */
         for (int32_t i = lane; i < n; i += 32) {

@@ -21,12 +21,11 @@ __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, con
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = x[i] * factor * w[i];
 }
 
-__global__ void __launch_bounds__(ROW_THREADS) add_norm(float *x, const float *y, const float *w, float eps, float scale,
-                                                        int64_t n)
+__global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    add_row(x + blockIdx.x * n, y + blockIdx.x * n, w, eps, scale, n, (float *) raw);
+    add_row(a, blockIdx.x, (float *) raw);
 }
 
 /* A block a token: column c of the token and of those before it in its block (see op block_conv). */
@@ -44,14 +43,15 @@ __global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, cons
     }
 }
 
-__global__ void rope(const int32_t *pos, const float *freq, int32_t n_freq, float mscale, float *table)
+__global__ void rope(const int32_t *pos, PI_CONSTANT pi__rope a)
 {
     ptx_take_turn();
-    int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x);
-    if (i >= n_freq) return;
-    float *row = table + (size_t) blockIdx.x * 2 * (size_t) n_freq, angle = (float) pos[blockIdx.x] * freq[i];
-    row[i] = cosf(angle) * mscale;
-    row[n_freq + i] = sinf(angle) * mscale;
+    const int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x), p = pos[blockIdx.x];
+    if (i >= a.n_freq) return;
+    float *row = a.table + (size_t) blockIdx.x * 2 * (size_t) a.n_freq, angle = (float) p * a.freq[i], scale = a.mscale;
+    if (a.temp_len) scale *= 1.0f + a.temp * logf((float) (1 + p / a.temp_len));
+    row[i] = cosf(angle) * scale;
+    row[a.n_freq + i] = sinf(angle) * scale;
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
@@ -62,11 +62,49 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from < 0 ? 0.0f : x[from * n + i];
 }
 
+__global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *table, const int32_t *row, int64_t n)
+{
+    ptx_take_turn();
+    x += blockIdx.x * n;
+    table += row[blockIdx.x] * n;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] += table[i];
+}
+
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
 {
     ptx_take_turn();
     size_t step = (size_t) gridDim.x * ROW_THREADS;
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
+}
+
+/* A block a row; a thread changes the values that it reads. */
+__global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    float *x = a.x + blockIdx.x * a.n, sum = 0, squares = 0;
+    const float *y = a.y ? a.y + blockIdx.x * a.n : nullptr;
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) {
+        const float v = x[i] + (y ? y[i] : 0.0f) + (a.b ? a.b[i] : 0.0f);
+        x[i] = v;
+        sum += v;
+    }
+    const float mean = block_sum(sum, (float *) raw) / (float) a.n;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) squares = fmaf(x[i] - mean, x[i] - mean, squares);
+    const float factor = 1.0f / sqrtf(block_sum(squares, (float *) raw) / (float) a.n + a.eps);
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = (x[i] - mean) * factor * a.w[i] + a.shift[i];
+}
+
+/* A block a row. */
+__global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
+{
+    ptx_take_turn();
+    x += blockIdx.x * n;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) {
+        const float t = x[i] + (b ? b[i] : 0.0f);
+        x[i] = 0.5f * t * (1.0f + erff(0.70710678118654752f * t));
+    }
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)

@@ -1,16 +1,16 @@
 /* Attention of DeepSeek V4 on tensor cores: each token to the rows of a window and to entries, where a row is key and value
  * at once, for all heads (op sparse, which ops.h defines).
  *
- * A token's rows are a list: those of the window by position, then its entries. A block takes a token and 16 or 32 of its
- * heads: 16 a group of warps, of which each has 64 columns of queries, rows and results. It walks the list, TILE rows at
- * a time, which cp.async brings to shared memory STAGES - 1 tiles ahead:
+ * A token's rows are a list: those of the window by position, then its entries. A block takes a token and 32 of its heads,
+ * or 16; each of its warps has 64 columns of the queries of all of these, of rows and of results, so that a row in shared
+ * memory is read once for S and once for O. It walks the list, TILE rows at a time, which cp.async brings to shared memory
+ * STAGES - 2 tiles ahead:
  *
- *     S    each warp multiplies its columns: Q in registers as hi + lo f16 (22 bits), rows as they are
- *     P    the warps' parts are added up in order; online softmax in powers of 2, 16 threads a head
+ *     S    each warp multiplies its columns: Q in registers, rows as they are
+ *     P    the warps' parts are added up in order; online softmax in powers of 2, 8 threads a head
  *     O    each warp has its columns: O = O c + P V
  *
- *     groups   heads 0..15   [ warp 0: columns 0..63 ][ warp 1: 64..127 ] ...     share each tile of rows
- *              heads 16..31  [ warp 8: columns 0..63 ][ warp 9: 64..127 ] ...
+ *     barrier    O of tile i - 1, S of tile i    barrier    tile i + STAGES - 1 is sent for, P of tile i    barrier ..
  *
  * KV SPLITS. A list is cut into splits of KV_SPLIT rows, or twice, four times .. as many, so that there are at most
  * MOST_SPLITS. Each has a sum (m, l, O) of its own, and the sums are folded in order, by one block or by many that leave
@@ -21,10 +21,12 @@
  *     4097 rows   [ 0..511 ][ 512..1023 ] ...                    9
  *
  * A token's list, and with it where its splits are, depends on the token alone: that makes a result batch-invariant. Where
- * rows are is found KV_SPLIT rows ahead, and kept in shared memory.
+ * rows are is found KV_SPLIT rows ahead, in three steps a few tiles apart, as each needs what the one before loads, and kept
+ * in shared memory.
  *
- * Rows of F32 caches are hi + lo as well (SPLIT); P always is, for the choice of entries in later layers follows small
- * differences. Columns and rows that are not there are zeros. */
+ * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
+ * Q as one f16, logits of a small model were five times as far from those of floats. Rows of F32 caches are two as well
+ * (TWO). Columns and rows that are not there are zeros. */
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
 
@@ -49,21 +51,27 @@ enum { COPIED, ONE, TWO };
 static constexpr float LOG2E = 1.44269504088896340736f;
 #define PI_MINUS_INF __uint_as_float(0xff800000u)
 
-/* Sizes of a kernel whose groups have W warps, and where things are in shared memory, in bytes. Rows are 16 bytes longer
- * than they need: the 8 that ldmatrix reads at a time then lie in different banks. */
-template <int KIND, int W> struct shape {
-    static constexpr int PLANES = KIND == TWO ? 2 : 1, STAGES = KIND == COPIED ? 4 : 2;
-    static constexpr int GROUPS = KIND == COPIED || W < 8 ? 2 : 1; /* converting rows takes registers */
-    static constexpr int THREADS = GROUPS * W * 32;
+/* Sizes of a kernel of W warps, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the
+ * 8 that ldmatrix reads at a time then lie in different banks. 16 heads a block where a block has one split, as there are
+ * such where multiprocessors have nothing to do; and where converting rows takes the registers of 16 more. */
+template <int KIND_, int W_, bool UNITS_> struct shape {
+    static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1, STAGES = KIND == COPIED ? 4 : 2;
+    static constexpr bool UNITS = UNITS_;
+    static constexpr int M = UNITS || W < 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
     static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
-    static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves; first Q */
+    static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves */
     static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* [AHEAD] */
-    static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [GROUPS][W][16][TILE] floats */
-    static constexpr size_t p = part + 4 * (size_t) (GROUPS * W * 16 * TILE); /* [GROUPS][hi, lo][16][LDS] halves */
-    static constexpr size_t state = p + 2 * (size_t) (GROUPS * 2 * 16 * LDS); /* m, l, c: [GROUPS][3][16] floats */
-    static constexpr size_t run = state + 4 * (size_t) (GROUPS * 3 * 16);    /* m, l of a warp's folded splits: [GROUPS][W][2][16] */
-    static constexpr size_t total = run + 4 * (size_t) (GROUPS * W * 2 * 16);
+    static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [W][M][16][TILE] floats */
+    static constexpr size_t p = part + 4 * (size_t) (W * HEADS * TILE);      /* [hi, lo][HEADS][LDS] halves */
+    static constexpr size_t state = p + 2 * (size_t) (2 * HEADS * LDS);/* m, l, c: [3][HEADS] floats */
+    static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);          /* m, l of a warp's folded splits: [W][M][2][16] */
+    static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
+
+    uint32_t q[2][M][4][4];     /* of the warp's columns: hi, lo */
+    float acc[M][8][4];         /* O of a split */
+    float o[M][8][4];           /* and of those folded; UNITS: not used */
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
     {
@@ -100,17 +108,43 @@ PI_FN int32_t split_of(int32_t n)
 /* Splits of it. */
 PI_FN int32_t splits_of(int32_t n) { return (n + split_of(n) - 1) / split_of(n); }
 
-/* Where rows first.. of the token's list are, KV_SPLIT of them. */
-PI_FN void find_rows(const pi__k_sparse &k, int32_t token, int32_t first, cache_row *address)
+/* Rows of the list that a thread looks for, EACH of KV_SPLIT from one on: first which they are of the window or the entries,
+ * then which block they are in, then where. */
+template <int EACH> struct wanted {
+    int32_t row[EACH], block[EACH]; /* row negative: there is none */
+};
+PI_FN int32_t nth_wanted(int e) { return (int32_t) (threadIdx.x + (unsigned) e * blockDim.x); }
+PI_FN const pi__k_rows &rows_of(const pi__k_sparse &k, const list &l, int32_t i) { return i < l.n_window ? k.rows : k.entries; }
+
+template <int EACH> PI_FN void want_rows(const list &l, int32_t from, wanted<EACH> &w)
 {
-    const list l = list_of(k, token); /* again, instead of holding it in registers all the time */
-#pragma unroll 1
-    for (int32_t i = first + (int32_t) threadIdx.x; i < first + KV_SPLIT; i += (int32_t) blockDim.x) {
-        cache_row row = {nullptr, nullptr};
-        const int32_t e = i - l.n_window;
-        if (e < 0) row = row_of(k.rows, l.seq, l.first + i);
-        else if (i < l.n) row = row_of(k.entries, l.seq, l.pick ? l.pick[e] : e);
-        address[i % AHEAD] = row;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        const int32_t n = nth_wanted(e), i = from + n;
+        w.row[e] = -1;
+        if (n >= KV_SPLIT || i >= l.n) continue;
+        if (i < l.n_window) w.row[e] = l.first + i;
+        else w.row[e] = l.pick ? l.pick[i - l.n_window] : i - l.n_window;
+    }
+}
+template <int EACH> PI_FN void look_up_rows(const pi__k_sparse &k, const list &l, int32_t from, wanted<EACH> &w)
+{
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        if (w.row[e] < 0) continue;
+        const pi__k_rows &in = rows_of(k, l, from + nth_wanted(e));
+        w.block[e] = in.table[(size_t) l.seq * (size_t) in.table_stride + (size_t) (w.row[e] / in.cache.block_size)];
+    }
+}
+template <int EACH>
+PI_FN void put_rows(const pi__k_sparse &k, const list &l, int32_t from, const wanted<EACH> &w, cache_row *address)
+{
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        if (w.row[e] < 0) continue;
+        const int32_t i = from + nth_wanted(e);
+        const pi__k_cache &c = rows_of(k, l, i).cache;
+        address[i % AHEAD] = cache_token(plane_of(c, false, 0), w.block[e], w.row[e] % c.block_size);
     }
 }
 
@@ -132,132 +166,146 @@ template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const floa
 }
 
 /* Tile i of the list, which ends before `end`, to its stage. What is copied comes in the background: one group of copies. */
-template <int KIND, int W>
-PI_FN void load_tile(const pi__k_sparse &k, const list &l, unsigned char *shared, int32_t i, int32_t end)
+template <class S> PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t i, int32_t end)
 {
-    using S = shape<KIND, W>;
-    constexpr int CHUNKS = W * WIDTH / 8;
+    constexpr int CHUNKS = S::W * WIDTH / 8;
     const cache_row *address = (const cache_row *) (shared + S::address);
-#pragma unroll 1 /* here and below: more of it spills registers */
-    for (int32_t j = (int32_t) threadIdx.x; j < TILE * CHUNKS && i * TILE < end; j += S::THREADS) {
-        const int32_t r = j / CHUNKS, c = j % CHUNKS, at = i * TILE + r;
-        const bool there = at < end && 8 * c < k.rows.cache.head_dim;
-        const cache_row row = address[at % AHEAD];
-        uint16_t *to = S::stage(shared, i) + r * S::LD + 8 * c;
-        if (KIND == COPIED) {
-            ptx_cp_async16(ptx_shared(to), there ? row.codes + 16 * c : k.rows.cache.base, there ? 16 : 0);
-        } else {
-            float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-            if (there) cache_get8(at < l.n_window ? k.rows.cache.type_k : k.entries.cache.type_k, row, c, f);
-            put8<KIND == TWO>(to, to + S::PLANE, f);
+    const int lane = ptx_thread() % 32;
+#pragma unroll 1 /* more of it spills registers */
+    for (int r = ptx_thread() / 32; r < TILE; r += S::W) {
+        const int32_t at = i * TILE + r;
+        if (i * TILE >= end) break;
+        const cache_row row = at < end ? address[at % AHEAD] : cache_row{nullptr, nullptr};
+#pragma unroll S::KIND == COPIED ? 2 : 1
+        for (int c = lane; c < CHUNKS; c += 32) {
+            const bool there = at < end && 8 * c < k.rows.cache.head_dim;
+            uint16_t *to = S::stage(shared, i) + r * S::LD + 8 * c;
+            if (S::KIND == COPIED) {
+                ptx_cp_async16(ptx_shared(to), there ? row.codes + 16 * c : k.rows.cache.base, there ? 16 : 0);
+            } else {
+                float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+                if (there) cache_get8(at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k, row, c, f);
+                put8<S::KIND == TWO>(to, to + S::PLANE, f);
+            }
         }
     }
     ptx_cp_async_commit();
 }
 
-/* The warp's columns of the 16 queries from head on, as hi and lo, by way of shared memory: room [16][WIDTH], the warp's, in
- * which the 8 pieces of a row that ldmatrix reads are in another order for each of 8 rows. */
-PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, uint16_t *room, uint32_t (&high)[4][4],
-                 uint32_t (&low)[4][4])
+/* The warp's columns, from col0 on, of the block's queries from head on. */
+template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
 #pragma unroll
-    for (int plane = 0; plane < 2; plane++) {
-#pragma unroll 1
-        for (int r = 0; r < 16; r++) {
-            const int32_t col = col0 + 2 * lane;
-            const bool there = head + r < k.a.n_head && col < k.a.dim;
-            const float *q = k.a.q + token * k.a.ldq + (int64_t) (head + r) * k.a.dim + col;
-            uint16_t x[2], y[2];
-            for (int i = 0; i < 2; i++) split(there ? clean(q[i]) : 0.0f, &x[i], &y[i]);
-            ((uint32_t *) room)[r * WIDTH / 2 + (lane ^ r % 8 * 4)] = plane ? pair(y[0], y[1]) : pair(x[0], x[1]);
-        }
-        __syncwarp();
+    for (int m = 0; m < S::M; m++) {
 #pragma unroll
-        for (int s = 0; s < 4; s++)
-            ptx_ldmatrix_x4(plane ? low[s] : high[s], ptx_shared(room + lane % 16 * WIDTH + ((2 * s + lane / 16) ^ lane % 8) * 8));
-        __syncwarp();
+        for (int i = 0; i < 16; i++) { /* word i % 4 of A, step i / 4 */
+            const int32_t h = head + 16 * m + lane / 4 + i % 2 * 8, col = col0 + i / 2 * 8 + lane % 4 * 2;
+            const bool there = h < k.a.n_head && col < k.a.dim;
+            const float2 f = there ? *(const float2 *) (k.a.q + token * k.a.ldq + (int64_t) h * k.a.dim + col) : float2{0, 0};
+            const float x = clean(f.x), y = clean(f.y);
+            const uint32_t high = ptx_half2(x, y);
+            t.q[0][m][i / 4][i % 4] = high;
+            t.q[1][m][i / 4][i % 4] = ptx_half2(x - ptx_floats(high).x, y - ptx_floats(high).y);
+        }
     }
 }
 
-/* The warp's part of S, of its columns at row: to part [16][TILE], as score_at says. */
-template <class S, bool SPLIT>
-PI_FN void scores(uint32_t row, const uint32_t (&high)[4][4], const uint32_t (&low)[4][4],
-                 float *part)
+/* S += Q K^T of two steps of 16 columns; b: 8 rows of K. */
+template <class S> PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s, const uint32_t (&b)[4], float (&acc)[S::M][4])
+{
+#pragma unroll
+    for (int m = 0; m < S::M; m++) ptx_mma_f16(acc[m], q[m][s], {b[0], b[1]});
+#pragma unroll
+    for (int m = 0; m < S::M; m++) ptx_mma_f16(acc[m], q[m][s + 1], {b[2], b[3]});
+}
+
+/* The warp's part of S, of its columns at row: to part [M][16][TILE], as score_at says. */
+template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
 {
     const int lane = ptx_thread() % 32;
-#pragma unroll 1
+#pragma unroll
     for (int nt = 0; nt < TILE / 8; nt++) {
-        float acc[4] = {0, 0, 0, 0};
+        float acc[S::M][4] = {};
 #pragma unroll
         for (int s = 0; s < 4; s += 2) {
             uint32_t b[4];
             const uint32_t at = row + 2 * (uint32_t) ((8 * nt + lane % 8) * S::LD + 16 * s + 8 * (lane / 8));
-            if (SPLIT) {
+            if (S::KIND == TWO) {
                 ptx_ldmatrix_x4(b, at + 2 * S::PLANE);
-                ptx_mma_f16(acc, high[s], {b[0], b[1]});
-                ptx_mma_f16(acc, high[s + 1], {b[2], b[3]});
+                add_scores<S>(t.q[0], s, b, acc);
             }
             ptx_ldmatrix_x4(b, at);
-            ptx_mma_f16(acc, low[s], {b[0], b[1]});
-            ptx_mma_f16(acc, low[s + 1], {b[2], b[3]});
-            ptx_mma_f16(acc, high[s], {b[0], b[1]});
-            ptx_mma_f16(acc, high[s + 1], {b[2], b[3]});
+            add_scores<S>(t.q[1], s, b, acc);
+            add_scores<S>(t.q[0], s, b, acc);
         }
-        float *to = part + score_at(lane / 4, 8 * nt + 2 * (lane % 4)); /* 8 rows further are turned alike */
-        *(float2 *) to = {acc[0], acc[1]};
-        *(float2 *) (to + 8 * TILE) = {acc[2], acc[3]};
+#pragma unroll
+        for (int m = 0; m < S::M; m++) {
+            float *to = part + m * 16 * TILE + score_at(lane / 4, 8 * nt + 2 * (lane % 4)); /* 8 rows further are turned alike */
+            *(float2 *) to = {acc[m][0], acc[m][1]};
+            *(float2 *) (to + 8 * TILE) = {acc[m][2], acc[m][3]};
+        }
     }
 }
 
-/* Softmax of a tile, whose first n rows are there: P of the group, and the split's new m, l and c of each head. */
-template <int W> PI_FN void softmax(const float *part, int32_t n, uint16_t *p, float *state)
+/* Softmax of a tile, whose first n rows are there, the split's first if so: P, and the split's new m, l and c of each head. A
+ * thread has two columns. */
+template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_first, uint16_t *p, float *state)
 {
-    const int thread = ptx_thread() % (W * 32), j = thread % 16;
-    float *m = state, *l = m + 16, *c = l + 16;
+    const int thread = ptx_thread(), j = thread % 8;
+    float *m = state, *l = m + S::HEADS, *c = l + S::HEADS;
 #pragma unroll 1
-    for (int h = thread / 16; h < 16; h += W * 2) {
-        float s = 0;
-        for (int w = 0; w < W; w++) s += part[w * 16 * TILE + score_at(h, j)];
-        const float x = j < n ? s * LOG2E : PI_MINUS_INF, old = m[h];
-        float top = fmaxf(old, x);
-        for (int o = 8; o; o >>= 1) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
-        const float base = top == PI_MINUS_INF ? 0.0f : top, e = ptx_exp2(x - base);
-        float sum = e;
-        split(e, &p[h * LDS + j], &p[(16 + h) * LDS + j]);
-        for (int o = 8; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
+    for (int h = thread / 8; h < S::HEADS; h += S::THREADS / 8) {
+        const float *from = part + h / 16 * 16 * TILE;
+        float x[2] = {0, 0}, e[2];
+#pragma unroll
+        for (int w = 0; w < S::W; w++)
+            for (int i = 0; i < 2; i++) x[i] += from[w * S::HEADS * TILE + score_at(h % 16, j + 8 * i)];
+        for (int i = 0; i < 2; i++) x[i] = j + 8 * i < n ? x[i] * LOG2E : PI_MINUS_INF;
+        const float old = is_first ? PI_MINUS_INF : m[h];
+        float top = fmaxf(old, fmaxf(x[0], x[1]));
+        for (int o = 4; o; o >>= 1) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
+        const float base = top == PI_MINUS_INF ? 0.0f : top;
+        for (int i = 0; i < 2; i++) {
+            e[i] = ptx_exp2(x[i] - base);
+            split(e[i], &p[h * LDS + j + 8 * i], &p[(S::HEADS + h) * LDS + j + 8 * i]);
+        }
+        float sum = e[0] + e[1];
+        for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
         __syncwarp(); /* all lanes have the old m */
         if (j) continue;
         const float scale = ptx_exp2(old - base);
         m[h] = top;
-        l[h] = fmaf(l[h], scale, sum);
+        l[h] = fmaf(is_first ? 0.0f : l[h], scale, sum);
         c[h] = scale;
     }
 }
 
 /* O = O c + P V for the warp's columns at row. */
-template <class S, bool SPLIT>
-PI_FN void weigh(uint32_t row, uint32_t p, const float *c, float (&acc)[8][4])
+template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S &t)
 {
     const int lane = ptx_thread() % 32;
-    const float c0 = c[lane / 4], c1 = c[lane / 4 + 8];
-    uint32_t high[4], low[4];
+    uint32_t w[2][S::M][4];
     p += 2 * (uint32_t) (lane % 16 * LDS + 8 * (lane / 16));
-    ptx_ldmatrix_x4(high, p);
-    ptx_ldmatrix_x4(low, p + 2 * 16 * LDS);
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) ptx_ldmatrix_x4(w[i / S::M][i % S::M], p + 2 * (uint32_t) (16 * i * LDS));
+    float by[S::M][2];
+#pragma unroll
+    for (int m = 0; m < S::M; m++) by[m][0] = c[16 * m + lane / 4], by[m][1] = c[16 * m + lane / 4 + 8];
     row += 2 * (uint32_t) (lane % 16 * S::LD + 8 * (lane / 16));
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
         uint32_t b[4], bl[4];
         ptx_ldmatrix_x4_trans(b, row + 16 * n);
-        if (SPLIT) ptx_ldmatrix_x4_trans(bl, row + 16 * n + 2 * S::PLANE);
+        if (S::KIND == TWO) ptx_ldmatrix_x4_trans(bl, row + 16 * n + 2 * S::PLANE);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float (&o)[4] = acc[n + i];
-            o[0] *= c0, o[1] *= c0, o[2] *= c1, o[3] *= c1;
-            if (SPLIT) ptx_mma_f16(o, high, {bl[2 * i], bl[2 * i + 1]});
-            ptx_mma_f16(o, low, {b[2 * i], b[2 * i + 1]});
-            ptx_mma_f16(o, high, {b[2 * i], b[2 * i + 1]});
+        for (int i = 0; i < 2 * S::M; i++) {
+            const int m = i % S::M, h = i / S::M;
+            float (&o)[4] = t.acc[m][n + h];
+            o[0] *= by[m][0], o[1] *= by[m][0], o[2] *= by[m][1], o[3] *= by[m][1];
+            if (S::KIND == TWO) ptx_mma_f16(o, w[0][m], {bl[2 * h], bl[2 * h + 1]});
+            ptx_mma_f16(o, w[1][m], {b[2 * h], b[2 * h + 1]});
+            ptx_mma_f16(o, w[0][m], {b[2 * h], b[2 * h + 1]});
         }
     }
 }
@@ -274,19 +322,21 @@ PI_FN fold_by fold(float m_run, float m_split)
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_split - base)};
 }
 
-/* Columns d and d + 1 of a head's result: the sink joins the sum, which divides; the last ones are rotated backwards. */
-PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, float m, float l, float x, float y)
+/* What a head's sums are multiplied by in the end: the sink joins the sum, which divides. */
+PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
+{
+    const float sink = k.a.sinks[head] * LOG2E, top = fmaxf(m, sink), scale = ptx_exp2(m - top);
+    return scale / fmaf(l, scale, ptx_exp2(sink - top));
+}
+
+/* Columns d and d + 1 of a head's result; the last ones are rotated backwards. */
+PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, float x, float y)
 {
     const pi__sparse &a = k.a;
-    const float sink = a.sinks[head] * LOG2E, top = fmaxf(m, sink), scale = ptx_exp2(m - top);
-    const float by = scale / fmaf(l, scale, ptx_exp2(sink - top));
     const int32_t i = (d - (a.dim - a.n_rot)) / 2;
     const float *rope = a.rope + (size_t) token * (size_t) a.n_rot;
-    float *out = a.out + token * a.ldo + (int64_t) head * a.dim + d;
-    x *= by, y *= by;
     if (d >= a.dim - a.n_rot) rotate_pair(x, y, rope[i], -rope[a.n_rot / 2 + i]);
-    out[0] = x;
-    out[1] = y;
+    *(float2 *) (a.out + token * a.ldo + (int64_t) head * a.dim + d) = {x, y};
 }
 
 /* A KV split's sum in scratch: m [16], l [16], O [16, dim]; units in the order of the launch's tokens, 16 heads, splits. */
@@ -296,102 +346,122 @@ PI_FN float *unit_of(const pi__k_sparse &k, int32_t token, int32_t tile, int32_t
     return (float *) k.scratch + (unit + (size_t) split) * (size_t) (16 * (k.a.dim + 2));
 }
 
-PI_FN void clear(float (&x)[8][4])
+template <int M> PI_FN void clear(float (&x)[M][8][4])
 {
 #pragma unroll
-    for (int i = 0; i < 32; i++) x[i / 4][i % 4] = 0;
+    for (int i = 0; i < 32 * M; i++) x[i / 32][i / 4 % 8][i % 4] = 0;
 }
 
-/* Folds a split's sum into those so far: run m, l [2][16] and o. */
-PI_FN void fold_split(const float *state, const float (&acc)[8][4], float *run, float (&o)[8][4])
+/* Folds a split's sum into those so far: run m, l [M][2][16] and o. */
+template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 {
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int h = (int) threadIdx.x % 32 / 4 + 8 * r;
-        const fold_by f = fold(run[h], state[h]);
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2, h = (int) threadIdx.x % 32 / 4 + 8 * r;
+        float *m_run = run + 32 * m + h, *l_run = m_run + 16;
+        const fold_by f = fold(*m_run, state[16 * m + h]);
         __syncwarp(); /* all lanes have the old m */
         if (threadIdx.x % 4 == 0) {
-            run[h] = f.m;
-            run[16 + h] = fmaf(state[16 + h], f.split, run[16 + h] * f.run);
+            *m_run = f.m;
+            *l_run = fmaf(state[S::HEADS + 16 * m + h], f.split, *l_run * f.run);
         }
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
-            float &to = o[i / 2][2 * r + i % 2];
-            to = fmaf(acc[i / 2][2 * r + i % 2], f.split, to * f.run);
+        for (int j = 0; j < 16; j++) {
+            float &to = t.o[m][j / 2][2 * r + j % 2];
+            to = fmaf(t.acc[m][j / 2][2 * r + j % 2], f.split, to * f.run);
+        }
+    }
+    clear(t.acc);
+}
+
+/* The list's tiles from first on, which ends before `end`: acc, state, and without UNITS o and run. */
+template <class S>
+PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, S &t)
+{
+    const list all = list_of(k, token);
+    const int32_t split = split_of(all.n) /* 2^n */, n_window = all.n_window, begin = first / TILE, last = (end + TILE - 1) / TILE;
+    cache_row *address = (cache_row *) (shared + S::address);
+    float *part = (float *) (shared + S::part), *state = (float *) (shared + S::state);
+    uint16_t *p = (uint16_t *) (shared + S::p);
+    wanted<S::EACH> w = {};
+    auto mine = [&](int32_t i) { return ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH); };
+    for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, end);
+#pragma unroll 1
+    for (int32_t i = begin;; i++) {
+        ptx_cp_async_wait<S::STAGES - 2>();
+        __syncthreads(); /* tile i is there, and P of the one before */
+        if (i > begin) weigh<S>(mine(i - 1), ptx_shared(p), state + 2 * S::HEADS, t);
+        if (!S::UNITS && i > begin && (i >= last || !(i * TILE & (split - 1))))
+            fold_split<S>(state, (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32, t);
+        if (i >= last) break;
+        scores<S>(mine(i), t, part + ptx_thread() / 32 * S::HEADS * TILE);
+        __syncthreads(); /* all of S is there, and all are done with the tile before, its P and its state */
+        load_tile<S>(k, n_window, shared, i + S::STAGES - 1, end);
+        softmax<S>(part, end - i * TILE, !(i * TILE & (split - 1)), p, state);
+        const int32_t step = i % (KV_SPLIT / TILE), from = (i - step) * TILE + KV_SPLIT;
+        if (i - step == begin || from >= end || step > 2) continue; /* they are known */
+        const list l = list_of(k, token); /* again, instead of holding it in registers all the time */
+        if (step == 0) want_rows(l, from, w); /* they take the places of the KV_SPLIT rows before these, which are all there */
+        else if (step == 1) look_up_rows(k, l, from, w);
+        else put_rows(k, l, from, w, address);
+    }
+    __syncwarp();
+}
+
+/* What the block leaves: with UNITS a unit, else results. */
+template <class S>
+PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits, bool any,
+                   const S &t)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    const float *state = (const float *) (shared + S::state), *run = (const float *) (shared + S::run) + warp * S::M * 32;
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2, h = lane / 4 + 8 * r;
+        const int32_t tile = (int32_t) blockIdx.x * S::M + m, head = 16 * tile + h;
+        if (head >= k.a.n_head) continue;
+        float *unit = S::UNITS ? unit_of(k, token - token0, tile, (int32_t) blockIdx.z, n_splits) : nullptr;
+        if (S::UNITS && threadIdx.x < 32 && lane % 4 == 0)
+            unit[h] = any ? state[h] : PI_MINUS_INF, unit[16 + h] = any ? state[S::HEADS + h] : 0.0f;
+        const float by = S::UNITS ? 1.0f : factor_of(k, head, run[32 * m + h], run[32 * m + 16 + h]);
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const int32_t d = warp * WIDTH + 8 * n + 2 * (lane % 4);
+            if (d >= k.a.dim) continue;
+            if (S::UNITS) *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
+            else put(k, token, head, d, t.o[m][n][2 * r] * by, t.o[m][n][2 * r + 1] * by);
         }
     }
 }
 
-/* A block: groups of warps, 16 heads each, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split,
- * blockIdx.z, of which a list has at most n_splits. */
-template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(shape<KIND, W>::THREADS, 1)
+/* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
+ * list has at most n_splits. */
+template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, 1)
 sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
     ptx_take_turn();
-    using S = shape<KIND, W>;
+    using S = shape<KIND, W, UNITS>;
     PI_SMEM(shared);
     const int32_t token = token0 + (int32_t) blockIdx.y;
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32 % W, group = (int) threadIdx.x / 32 / W;
-    const int32_t tile16 = (int32_t) blockIdx.x * S::GROUPS + group, head = 16 * tile16, col0 = warp * WIDTH;
     const list l = list_of(k, token);
-    const int32_t split = split_of(l.n); /* 2^n */
-    const int32_t first = UNITS ? (int32_t) blockIdx.z * split : 0, end = UNITS ? min(l.n, first + split) : l.n;
+    const int32_t first = UNITS ? (int32_t) blockIdx.z * split_of(l.n) : 0, end = UNITS ? min(l.n, first + split_of(l.n)) : l.n;
     if (UNITS && first > 0 && first >= l.n) return;
-    cache_row *address = (cache_row *) (shared + S::address);
-    float *part = (float *) (shared + S::part) + group * W * 16 * TILE, *state = (float *) (shared + S::state) + group * 48;
-    uint16_t *p = (uint16_t *) (shared + S::p) + group * 2 * 16 * LDS;
-    uint32_t high[4][4], low[4][4];
-    float acc[8][4], o[8][4] /* of folded splits; UNITS: not used */, *run = (float *) (shared + S::run) + (group * W + warp) * 32;
-    run[lane] = lane < 16 ? PI_MINUS_INF : 0.0f;
-    clear(o);
-    clear(acc);
-    find_rows(k, token, first, address);
-    if (first + KV_SPLIT < end) find_rows(k, token, first + KV_SPLIT, address);
-    load_q(k, token, head, col0, (uint16_t *) (shared + S::row) + threadIdx.x / 32 * 16 * WIDTH, high, low);
+    S t;
+    clear(t.acc);
+    clear(t.o);
+    float *run = (float *) (shared + S::run) + threadIdx.x / 32 * S::M * 32;
+    for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
+    wanted<S::EACH> near = {}, far = {};
+    want_rows(l, first, near);
+    want_rows(l, first + KV_SPLIT, far);
+    look_up_rows(k, l, first, near);
+    look_up_rows(k, l, first + KV_SPLIT, far);
+    load_q<S>(k, token, (int32_t) blockIdx.x * S::HEADS, (int32_t) threadIdx.x / 32 * WIDTH, t);
+    put_rows(k, l, first, near, (cache_row *) (shared + S::address));
+    put_rows(k, l, first + KV_SPLIT, far, (cache_row *) (shared + S::address));
     __syncthreads();
-    for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<KIND, W>(k, l, shared, first / TILE + i, end);
-#pragma unroll 1
-    for (int32_t from = first; from < end; from += KV_SPLIT) {
-#pragma unroll 1
-        for (int32_t i = from / TILE; i * TILE < min(end, from + KV_SPLIT); i++) {
-            ptx_cp_async_wait<S::STAGES - 2>();
-            __syncthreads(); /* the tile is there, and all are done with the one before */
-            if (!(i * TILE & (split - 1)) && ptx_thread() % (32 * W) < 16)
-                state[ptx_thread() % 16] = PI_MINUS_INF, state[16 + ptx_thread() % 16] = 0;
-            const uint32_t row = ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) col0;
-            scores<S, KIND == TWO>(row, high, low, part + warp * 16 * TILE);
-            __syncthreads();
-            load_tile<KIND, W>(k, l, shared, i + S::STAGES - 1, end);
-            softmax<W>(part, end - i * TILE, p, state);
-            __syncthreads();
-            weigh<S, KIND == TWO>(row, ptx_shared(p), state + 32, acc);
-        }
-        if (!UNITS && (!((from + KV_SPLIT) & (split - 1)) || from + KV_SPLIT >= end)) {
-            fold_split((const float *) (shared + S::state) + group * 48, acc, run, o);
-            clear(acc);
-        }
-        if (from + AHEAD < end) find_rows(k, token, from + AHEAD, address); /* in the place of these: all of them are on their way */
-    }
-    __syncwarp();
-    float *unit = UNITS ? unit_of(k, token - token0, tile16, (int32_t) blockIdx.z, n_splits) : nullptr;
-    if (UNITS && warp == 0 && lane < 16 && head < k.a.n_head)
-        unit[lane] = end > first ? state[lane] : PI_MINUS_INF, unit[16 + lane] = end > first ? state[16 + lane] : 0.0f;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const int32_t h = lane / 4 + 8 * r;
-        if (head + h >= k.a.n_head) continue;
-#pragma unroll
-        for (int n = 0; n < 8; n++) {
-            const int32_t d = col0 + 8 * n + 2 * (lane % 4);
-            if (d >= k.a.dim) continue;
-            if (UNITS) {
-                float *to = unit + 32 + h * k.a.dim + d;
-                to[0] = acc[n][2 * r], to[1] = acc[n][2 * r + 1];
-            } else {
-                put(k, token, head + h, d, run[h], run[16 + h], o[n][2 * r], o[n][2 * r + 1]);
-            }
-        }
-    }
+    walk<S>(k, token, shared, first, end, t);
+    put_all<S>(k, shared, token, token0, n_splits, end > first, t);
 }
 
 /* Folds a token's KV splits in order: a thread two columns, a block a head. */
@@ -402,15 +472,18 @@ __global__ void __launch_bounds__(256) combine(pi__k_sparse k, int32_t token0, i
     const int32_t n = max(splits_of(list_of(k, token).n), 1);
     if (d >= k.a.dim) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
+#pragma unroll 4 /* their loads are under way at once */
     for (int32_t i = 0; i < n; i++) {
-        const float *unit = unit_of(k, token - token0, head / 16, i, n_splits), *o = unit + 32 + head % 16 * k.a.dim + d;
+        const float *unit = unit_of(k, token - token0, head / 16, i, n_splits);
+        const float2 o = *(const float2 *) (unit + 32 + head % 16 * k.a.dim + d);
         const fold_by f = fold(m, unit[head % 16]);
         m = f.m;
         l = fmaf(unit[16 + head % 16], f.split, l * f.run);
-        x = fmaf(o[0], f.split, x * f.run);
-        y = fmaf(o[1], f.split, y * f.run);
+        x = fmaf(o.x, f.split, x * f.run);
+        y = fmaf(o.y, f.split, y * f.run);
     }
-    put(k, token, head, d, m, l, x, y);
+    const float by = factor_of(k, head, m, l);
+    put(k, token, head, d, x * by, y * by);
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* The tail of a launch: work on whole rows that needs the results of all of its blocks. The residual is added, with its norm,
- * and what the next matrices read is prepared; or queries, keys and values are made ready and stored (qkv.cuh), without a
- * launch of their own.
+/* The tail of a launch: work on whole rows that needs the results of all of its blocks. What experts give is summed up, the
+ * residual is added, with its norm, or rows are normed, and what the next matrices read is prepared; or queries, keys and values
+ * are made ready and stored (qkv.cuh), without a launch of their own.
  *
  * Blocks arrive at a counter when their results are written. The last `parts` of them stay, wait until all have arrived, and
  * share the rows; where rows are fewer than parts and no norm needs all of one, each takes a part of a row's columns:
@@ -17,8 +17,9 @@
 #ifndef PI_TAIL_CUH
 #define PI_TAIL_CUH
 
-#include "prepare.cuh"
+#include "fp4_rows.cuh"
 #include "qkv.cuh"
+#include "sum.cuh"
 
 enum { TAIL_SCRATCH = 4 * 32 /* floats */ };
 
@@ -34,10 +35,10 @@ struct tail_share {
     int32_t part, parts;
 };
 
-/* A block has written its results: it arrives, and waits if it is one of the last. at: shared memory. By all threads. */
-PI_FN tail_share arrive(uint32_t *counter, uint32_t *at)
+/* A block of `total` has written its results: it arrives, and waits if it is one of the last `most`. at: shared memory. By all
+ * threads. */
+PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at)
 {
-    const uint32_t total = gridDim.x * gridDim.y * gridDim.z, most = min(ptx_blocks_that_wait(), total);
     ptx_arriving();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -56,7 +57,30 @@ PI_FN tail_share arrive(uint32_t *counter, uint32_t *at)
     return {(int32_t) (before + most - total), (int32_t) most};
 }
 
-/* A row of the next input, in every form that is wanted. scratch: as of row_max. */
+PI_FN uint32_t blocks_of_launch() { return gridDim.x * gridDim.y * gridDim.z; }
+
+/* A block of the launch. */
+PI_FN tail_share arrive(uint32_t *counter, uint32_t *at)
+{
+    const uint32_t total = blocks_of_launch();
+    return arrive_of(counter, total, min(ptx_blocks_that_wait(), total), at);
+}
+
+/* A row of the next input in FP4 or FP8, where the device multiplies such; scratch as of fp4_put_row. */
+template <int WAY> PI_FN void put_fp4_way(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
+{
+    uint8_t *to = (uint8_t *) t.fp4;
+    fp4_put_row<WAY>(in, row, t.n_in, true, of, to, (float *) (to + fp4_factors_at(WAY, t.n_rows, t.n_in)), scratch);
+}
+PI_FN void put_fp4(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
+{
+    if (!ptx_has_fp4()) return;
+    if (t.fp8) put_fp4_way<FP4_MX8>(t, in, row, of, scratch);
+    else if (t.fp4_type == PI__NVFP4) put_fp4_way<FP4_NV>(t, in, row, of, scratch);
+    else put_fp4_way<FP4_MX>(t, in, row, of, scratch);
+}
+
+/* A row of the next input, in every form that is wanted but that. scratch: as of row_max. */
 PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
 {
     if (t.floats) put_floats(in, row, t.n_in, of, (float *) t.floats);
@@ -72,11 +96,28 @@ PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_
     }
 }
 
-/* Row `row`, by the threads of a block: what they read of x after the addition are the values that each wrote itself. */
+/* Row `row`, by the threads of a block: what they read of y after the sum, and of x after an addition, are the values that each
+ * wrote itself. */
 PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scratch)
 {
-    if (t.x) add_row(t.x + row * t.n, t.y + row * t.n, t.w, t.eps, t.scale, t.n, scratch);
-    if (t.floats || t.integers || t.halves) put_input(t, open_row(t.in, row, t.n_in, true, scratch + 32), row, of, scratch + 64);
+    if (t.sum.n_used) sum_row(t.sum, row, {0, 1});
+    if (t.add[0].x) add_row(t.add[0], row, scratch);
+    if (t.add[1].x) {
+        __syncthreads(); /* scratch is free */
+        add_row(t.add[1], row, scratch);
+    }
+    if (!t.floats && !t.integers && !t.halves && !t.fp4) return;
+    const input_row in = open_row(t.in, row, t.n_in, true, scratch + 32);
+    put_input(t, in, row, of, scratch + 64);
+    if (!t.fp4) return;
+    __syncthreads(); /* scratch is free, and what was added is there: units are not the columns that a thread has added */
+    put_fp4(t, in, row, of, scratch + 64);
+}
+
+/* A row is one block's: sums over it are made, or it has a scale of which those of its groups are parts. */
+PI_FN bool rows_are_whole(const pi__k_tail &t)
+{
+    return t.sum.n_used || t.add[0].x || t.in.kind == PI__IN_RMSNORM || (t.fp4 && !t.fp8 && t.fp4_type == PI__NVFP4);
 }
 
 /* Calls work(row, share of it) for what a block does of the rows; whole: they are not divided. */
@@ -99,26 +140,44 @@ PI_FN void share_heads(tail_share s, const pi__k_qkv &a, float *rows)
     }
 }
 
-/* The tail of a product, in blocks of 256 threads. shared: tail_bytes() that nobody uses any more. By all threads. */
+/* A block's share of a product's tail. scratch: tail_bytes() that nobody uses any more. */
+PI_FN void do_share(const pi__k_tail &t, tail_share s, float *scratch)
+{
+    if (t.qkv.n_tokens) share_heads(s, t.qkv, scratch);
+    else if (t.n_rows > 0) share_rows(s, t.n_rows, rows_are_whole(t), [&](int32_t row, row_share of) { tail_row(t, row, of, scratch); });
+}
+
+/* What a block does of the next input in FP4, which is PLAIN. */
+PI_CALL void share_fp4(const pi__k_tail &t, int32_t part, int32_t parts, float *scratch)
+{
+    share_rows({part, parts}, t.n_rows, rows_are_whole(t), [&](int32_t row, row_share of) {
+        put_fp4(t, {t.in.x + row * t.in.ldx, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, row, of, scratch);
+    });
+}
+
+/* The tail of a product, in blocks of 256 threads. shared: as scratch of do_share(). By all threads. */
 PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
 {
     float *scratch = (float *) shared;
     const tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
-    if (!s.parts) return;
-    const bool whole = t.x || t.in.kind == PI__IN_RMSNORM;
-    if (t.qkv.n_tokens) share_heads(s, t.qkv, scratch);
-    else share_rows(s, t.n_rows, whole, [&](int32_t row, row_share of) { tail_row(t, row, of, scratch); });
+    if (s.parts) do_share(t, s, scratch);
 }
 
-/* The same in blocks of any number of threads, of the next input alone, which is PLAIN. */
-PI_FN void run_input_tail(const pi__k_tail &t, unsigned char *shared)
+/* The same in blocks of any number of threads, of the next input alone, which is PLAIN. FP4: in that, too, for
+ * which kernels of few registers have no room. */
+template <bool FP4 = true> PI_FN void do_input_share(const pi__k_tail &t, tail_share s, float *scratch)
 {
-    float *scratch = (float *) shared;
-    const tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
-    if (!s.parts) return;
+    if (FP4 && t.fp4) share_fp4(t, s.part, s.parts, scratch);
+    if (!t.floats && !t.integers && !t.halves) return;
     share_rows(s, t.n_rows, false, [&](int32_t row, row_share of) {
         put_input(t, {t.in.x + row * t.in.ldx, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, row, of, scratch);
     });
+}
+template <bool FP4 = true> PI_FN void run_input_tail(const pi__k_tail &t, unsigned char *shared)
+{
+    float *scratch = (float *) shared;
+    const tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
+    if (s.parts) do_input_share<FP4>(t, s, scratch);
 }
 
 #endif

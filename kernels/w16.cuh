@@ -9,8 +9,11 @@
  * word j of a row pairs columns 4 t + j and 4 t + 16 + j. Which column of the instruction they are does not matter, as x
  * has the same order:
  *
- *     prepared: [groups of 8 rows][blocks of 32 columns][32 lanes] words 0 .. 3 of B: row g of the group, columns as above
+ *     prepared: [groups of 8 rows][blocks of 32 columns][8 rows] 4 pieces of 16 bytes: word j of B of lanes t = 0 .. 3
  *               [rows] factor
+ *
+ * Piece j of row r of a group lies at piece j ^ (r / 2): so the 64 bytes of 8 rows are what wgmma calls a 64-byte swizzle
+ * (wgmma_kernels.cuh), and neither that nor ldmatrix meets a bank of shared memory twice.
  *
  * Weights are multiplied as w * 2^-DOWN where their scales would not fit else; those above 65504 (MXFP4: 2^33) are
  * infinite.
@@ -35,6 +38,18 @@ template <int TYPE> struct w16 {
 __host__ __device__ static inline size_t w16_rows_bytes(int64_t n_rows, int64_t n_in)
 {
     return (size_t) ((n_rows + 7) / 8) * (size_t) (n_in / 32) * 512;
+}
+
+/* Where the word of columns c and c + 16 of a block lies in row r of a group, in words from the group's block on. */
+PI_FN uint32_t w16_word_at(uint32_t r, uint32_t c) { return r * 16 + (c % 4 ^ r / 2) * 4 + c / 4; }
+
+/* The lane's words 0 .. 3 of B of a group's block in shared memory. By all lanes. */
+PI_FN uint4 w16_words(const unsigned char *block)
+{
+    const uint32_t row = threadIdx.x % 8, piece = threadIdx.x / 8 % 4;
+    uint32_t r[4];
+    ptx_ldmatrix_x4(r, ptx_shared(block) + row * 64 + (piece ^ row / 2) * 16);
+    return {r[0], r[1], r[2], r[3]};
 }
 
 /* Two F16: ones; what, added to a product, changes nothing, not even its sign. An integer n below 1024 is exact as

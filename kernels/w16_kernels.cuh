@@ -35,6 +35,7 @@ struct w16_products {
         float *y;
         int64_t ldy, n_out;
         uint32_t first;   /* block of threads that makes its first rows; of many rows, in y */
+        float add;        /* as in pi__k_product; of many rows */
     } w[PI__K_MOST_LINEAR];
     pi__k_tail tail;      /* of few rows */
 };
@@ -92,22 +93,22 @@ template <int TYPE, int NT, int R> struct w16_stream {
     int n_group;
     size_t group; /* bytes from group to group */
 
-    __device__ __forceinline__ w16_stream(const w16_products &p, const uint8_t *data, int32_t tile, int32_t last,
-                                          const unsigned char *shared)
+    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t n_rows, const uint8_t *data,
+                                          int32_t tile, int32_t last, const unsigned char *shared)
     {
         uint32_t lane = threadIdx.x % 32;
-        auto tile_of = [&](uint32_t r) { return data + (size_t) min(tile + (int32_t) r, last) * p.shape.tile_bytes; };
+        auto tile_of = [&](uint32_t r) { return data + (size_t) min(tile + (int32_t) r, last) * shape.tile_bytes; };
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++)
             code[i] = tile_of((lane + 32 * i) / CODE_LANES) + (lane + 32 * i) % CODE_LANES * 16;
         bool sup = lane >= SIDE_LANES;
         uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
-        side = tile_of(n ? k / n : 0) + (sup ? p.shape.super_at : p.shape.side_at) + (n ? k % n * 16 : 0);
+        side = tile_of(n ? k / n : 0) + (sup ? shape.super_at : shape.side_at) + (n ? k % n * 16 : 0);
         side_step = sup ? T::SUPER : T::SIDE;
         side_shift = sup ? 3 : 0;
-        x = (const uint8_t *) (p.x + lane);
-        group = (size_t) p.shape.n_block * 512;
-        n_group = (p.n_rows + 7) / 8;
+        x = (const uint8_t *) (rows + lane);
+        group = (size_t) shape.n_block * 512;
+        n_group = (n_rows + 7) / 8;
         to = ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16;
     }
     /* One more than half of NT groups is always there, or a kernel with half as many would do. */
@@ -164,7 +165,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const u
         uint4 x[NT];
 #pragma unroll
         for (int g = 0; g < NT; g++)
-            if (in.has(g)) x[g] = ((const uint4 *) (at + S::X_AT))[g * 32 + lane];
+            if (in.has(g)) x[g] = w16_words(at + S::X_AT + g * 512);
 #pragma unroll
         for (uint32_t r = 0; r < R; r++) {
             uint32_t a[2][4];
@@ -177,21 +178,28 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const u
     }
 }
 
+/* R tiles of a matrix (data, scale, y, ldy and n_out of w) from `tile` on, times prepared rows x with these factors. */
+template <int TYPE, int NT, int R, class W>
+PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor, int32_t n_rows,
+                     unsigned char *raw)
+{
+    const w16_stream<TYPE, NT, R> in(shape, x, n_rows, w.data, tile, (int32_t) ((w.n_out + 15) / 16 - 1), raw);
+    float acc[R][NT][4] = {};
+    w16_slice<TYPE, NT>(in, (int32_t) shape.n_block, raw, acc);
+    const w16_times<TYPE> result(w.scale, factor);
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        __syncthreads(); /* all are done with what is there in shared memory */
+        put_sums(acc[r], (float *) raw, result, w.y + (tile + r) * 16, w.ldy, n_rows, w.n_out - (tile + r) * 16);
+    }
+}
+
 template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1) w16_few(PI_CONSTANT w16_products p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);
     const auto &w = p.w[w16_which(p, blockIdx.x)];
-    int32_t tile = (int32_t) (blockIdx.x - w.first) * R;
-    const w16_stream<TYPE, NT, R> in(p, w.data, tile, (int32_t) ((w.n_out + 15) / 16 - 1), raw);
-    float acc[R][NT][4] = {};
-    w16_slice<TYPE, NT>(in, (int32_t) p.shape.n_block, raw, acc);
-    const w16_times<TYPE> result(w.scale, p.factor);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        __syncthreads(); /* all are done with what is there in shared memory */
-        put_sums(acc[r], (float *) raw, result, w.y + (tile + r) * 16, w.ldy, p.n_rows, w.n_out - (tile + r) * 16);
-    }
+    w16_tiles<TYPE, NT, R>(p.shape, w, (int32_t) (blockIdx.x - w.first) * R, p.x, p.factor, p.n_rows, raw);
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
@@ -263,7 +271,7 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
     }
 #pragma unroll
     for (int g = 0; g < 8; g++) {
-        uint4 words = ((const uint4 *) (x + k * 512))[g * W16_BLOCKS * 32 + lane];
+        const uint4 words = w16_words(x + (g * W16_BLOCKS + k) * 512);
         w16_add<TYPE>(a[0], words, acc[0][g]);
         w16_add<TYPE>(a[1], words, acc[1][g]);
     }
@@ -300,8 +308,11 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     int64_t row = (int64_t) (group + first_g) * 8, o = (int64_t) (tile + first_w) * 16;
     const w16_times<TYPE> result(w.scale, p.factor + row);
 #pragma unroll
-    for (int h = 0; h < 2; h++)
-        put_totals(total[h], result, w.y + row * w.ldy + o + 16 * h, w.ldy, p.n_rows - row, w.n_out - o - 16 * h);
+    for (int h = 0; h < 2; h++) {
+        float *y = w.y + row * w.ldy + o + 16 * h;
+        if (w.add != 0) add_totals(total[h], result, w.add, y, w.ldy, p.n_rows - row, w.n_out - o - 16 * h);
+        else put_totals(total[h], result, y, w.ldy, p.n_rows - row, w.n_out - o - 16 * h);
+    }
 }
 
 #endif

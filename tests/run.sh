@@ -6,9 +6,10 @@
 # Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; Release build with
 # -Werror and its tests; kernels by nvcc (where it is); exported interface; installed tree with README's first program;
 # the real model through the tool and the checks tests/scripts/check_*.py; ASan+UBSan build and its tests; the tests with threads
-# under TSan; ten seconds of each fuzzer; aarch64 cross build, unit tests under qemu. --quick: layout rules, Release tests
-# and the interface only.
-# --long: checks of the CUDA backend, whose kernels are emulated, run more cases; that takes an hour.
+# under TSan; ten seconds of each fuzzer; aarch64 cross build, and under qemu the tests of what depends on the processor.
+# --quick: layout rules, Release tests and the interface only.
+# --long: checks of the CUDA backend, whose kernels are emulated, run more cases; nvcc compiles all kernels for all
+# targets, not only those that changed since docs/kernels.md was written; all tests run under qemu. That takes hours.
 # --only takes names of steps: layout release cuda abi install tool scripts asan tsan fuzz aarch64.
 #
 # Builds go to build/test/, logs to build/test/log/, what is fetched (model, Python packages) to the cache folder and
@@ -29,11 +30,11 @@ exec </dev/null
 source tools/common.sh
 export LC_ALL=C.UTF-8
 
-quick=0 only_steps='' check_seconds=900
+quick=0 only_steps='' check_seconds=900 long=OFF
 while [ $# -gt 0 ]; do
     case $1 in
         --quick) quick=1; shift ;;
-        --long) export PAGEDINFER_LONG=1; check_seconds=7200; shift ;;
+        --long) export PAGEDINFER_LONG=1; check_seconds=7200; long=ON; shift ;;
         --only) [ $# -ge 2 ] || pi_die "--only needs names of steps"; only_steps=$2; shift 2 ;;
         --jobs) [ $# -ge 2 ] || pi_die "--jobs needs a number"; PI_JOBS=$2; shift 2 ;;
         -h|--help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' tests/run.sh; exit 0 ;;
@@ -147,6 +148,7 @@ needs() {
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
     pi_need "http-parser with its headers" libhttp-parser-dev pi_header "$cc" http_parser.h -lhttp_parser
     pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
+    pi_want "several processes as one (Open MPI)" "openmpi-bin libopenmpi-dev" pi_has_mpi "$cc"
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
     if [ $quick = 0 ]; then
@@ -177,12 +179,16 @@ release() {
     case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
 }
 abi() { check abi 120 bash tests/scripts/check_abi.sh "$work/release"; }
+# What a sanitizer tells has functions and lines. Where variables are would be two fifths of the time that kernels take to
+# compile.
+debug=("-DCMAKE_C_FLAGS_DEBUG=-g1 -O1" -DCMAKE_CXX_FLAGS_DEBUG=-g1)
 asan() {
-    build asan -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
+    build asan -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_SANITIZE=address,undefined || return
     tests asan 1500
 }
 
+# Kernels are those in plain C, which are instrumented whole: threads share their work as they do that of others.
 # TSan cannot live with every kernel's address randomisation; where it cannot, setarch switches that off, if it may.
 tsan() {
     local threaded=(test_api test_core test_events test_pool) without=() target probe=$work/tsan-probe
@@ -197,8 +203,8 @@ tsan() {
     fi
     only=(--target)
     for target in "${threaded[@]}"; do [ ! -f "tests/unit/$target.c" ] || only+=("$target"); done
-    build tsan -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_TOOLS=OFF \
-        -DPAGEDINFER_SANITIZE=thread
+    build tsan -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_TOOLS=OFF \
+        -DPAGEDINFER_SANITIZE=thread -DPAGEDINFER_SIMD=OFF
     local rc=$?
     only=()
     [ $rc = 0 ] || return
@@ -323,8 +329,8 @@ fuzz() {
         skip "fuzzers: no clang with libFuzzer (Debian: clang, libclang-rt-14-dev)"
         return
     fi
-    build fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-g -O1" -DPAGEDINFER_FUZZ=ON \
-        -DPAGEDINFER_TOOLS=OFF || return
+    build fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_FUZZ=ON \
+        -DPAGEDINFER_TOOLS=OFF -DPAGEDINFER_SIMD=OFF || return
     # As many at once as there are cores. New inputs go to the build folder and are there the next time; what crashes is
     # kept in the log folder.
     for f in tests/fuzz/fuzz_*.c; do
@@ -376,7 +382,7 @@ aarch64() {
         return
     fi
     build aarch64 --toolchain "$PWD/cmake/aarch64-linux-gnu.cmake" -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_LTO=OFF \
-        -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON || return
+        -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON "-DPAGEDINFER_TESTS_LONG=$long" || return
     tests aarch64 1500
 }
 
@@ -384,7 +390,7 @@ aarch64() {
 step needs "what the tests need"
 step layout "layout rules"
 step release "Release: build and tests"
-step cuda "kernels: compiled by nvcc for every target"
+step cuda "kernels: compiled by nvcc"
 step abi "exported interface"
 step fetch "model and Python packages"
 step install "installed tree, README's first program"

@@ -90,6 +90,13 @@ pi_have_generator() { pi_have ninja || pi_have make; }
 pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 pi_has_curl() { pi_header "$1" curl/curl.h -lcurl && pi_header "$1" openssl/evp.h -lcrypto; }
 pi_has_kv_events() { pi_header "$1" zmq.h -lzmq && pi_header "$1" msgpack.h; }
+pi_has_mpi() { # Debian hides the header where MPI's compiler finds it
+    local d
+    for d in "$("$1" -print-multiarch 2>/dev/null)/mpi" openmpi; do
+        pi_header "$1" mpi.h -I"/usr/include/$d" -lmpi && return
+    done
+    return 1
+}
 pi_have_pip() { python3 -m pip --version >/dev/null 2>&1 || pi_have_venv; }
 
 # What a build of library and tool needs.
@@ -177,7 +184,7 @@ pi_tell() {
 # pi_cmake_defaults: arguments for a first configure: Ninja and ccache where they are.
 pi_cmake_defaults() {
     pi_have ninja && printf '%s\n' -GNinja
-    pi_have ccache && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache
+    pi_have ccache && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
     return 0
 }
 

@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""Compiles the kernels (src/backend/cuda/launch_*.cu) for every target and writes what ptxas says of each kernel, and how full it makes a device.
+"""Compiles the kernels (src/backend/cuda/launch_*.cu) for every target and writes what ptxas says of each kernel, and how
+full it makes a device.
 
     tools/kernel_report.py [--check] [--out docs/kernels.md] BUILD
 
 Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with tests:
-BUILD/tests/simt/launches tells how blocks are launched. --check compiles and compares with the file instead of writing it,
-where the file comes from the same toolkit. A kernel that spills registers is an error. What main loops are made of is told where
-there is nvdisasm (sass.py says where it is looked for).
+BUILD/tests/simt/launches tells how blocks are launched. A kernel that spills registers is an error. What main loops are
+made of is told where there is nvdisasm (sass.py says where it is looked for).
+
+With each table is a hash of all that it was made from: toolkit, flags, targets, sources and these programs. Kernels of which
+the hash is the file's, and that are launched as it says, were compiled when it was written, and are not compiled again,
+unless PAGEDINFER_LONG is set. --check compares with the file instead of writing it, where that comes from the same toolkit,
+and compiles for sm_120a alone (for all targets with PAGEDINFER_LONG).
 """
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -22,8 +28,9 @@ import sass
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
-TWINS = ("sm_90a", "sm_121a")  # nearly the code of sm_80 and sm_120a: --check leaves them out, unless PAGEDINFER_LONG is set
+OTHERS = ("sm_80", "sm_90a", "sm_121a")  # --check leaves them out, unless PAGEDINFER_LONG is set, but for those of ELSEWHERE
 LOOPS = "sm_120a"  # whose main loops are told
+ELSEWHERE = {"launch_wgmma": "sm_90a"}  # of kernels that are there alone
 TOLD = f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)."
 NOT_TOLD = "What main loops are made of is left out: there was no nvdisasm."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
@@ -41,6 +48,35 @@ def kernels_of(source):
         if part.exists() and (m := re.search(r'#include "(\w+_kernels\.cuh)"', part.read_text())):
             return m[1]
     sys.exit(f"{source.name} includes no kernels/*_kernels.cuh")
+
+
+def sources_of(source, found=None):
+    """{path: text} of the source and all of this tree that it includes; without what changes no kernel: comments, spaces, and
+    functions of the public interface."""
+    found = {} if found is None else found
+    if source in found: return found
+    text = source.read_bytes()
+    found[source] = re.sub(rb"/\*.*?\*/|//[^\n]*|\bPI_API [^;{]*;|\s+", b" ", text, flags=re.S)
+    for name in re.findall(rb'^ *# *include "([^"]+)"', text, re.M):
+        for folder in (source.parent, ROOT / "src", ROOT / "include", ROOT / "kernels"):
+            path = (folder / name.decode()).resolve()
+            if path.exists():
+                sources_of(path, found)
+                break
+    return found
+
+
+def stamp(version, sources):
+    """A line with a hash of all that the table of these sources is made from."""
+    found, h = {}, hashlib.sha256(repr((version, [f for f in FLAGS if str(ROOT) not in f], TARGETS)).encode())
+    for s in sources: sources_of(s.resolve(), found)
+    for tool in (Path(__file__), Path(sass.__file__)): found[tool.resolve()] = tool.read_bytes()
+    for path in sorted(found): h.update(f"{path.relative_to(ROOT)} {len(found[path])}\n".encode() + found[path])
+    return f"Made from sources with the hash {h.hexdigest()[:16]}."
+
+
+def unstamped(text):
+    return re.sub(r"^Made from sources .*\n\n", "", text, flags=re.M)
 
 
 def find_nvcc():
@@ -106,13 +142,28 @@ def occupancy(target, registers, threads, shared):
 
 def compile_and_read(nvcc, nvdisasm, source, target, out):
     found = compile_one(nvcc, source, target, out)
-    return found, sass.loops_of(nvdisasm, out) if nvdisasm and target == LOOPS else {}
+    return found, sass.loops_of(nvdisasm, out) if nvdisasm and target == ELSEWHERE.get(source.stem, LOOPS) else {}
 
 
-def report(nvcc, build, targets):
-    shapes, nvdisasm = launched(build), sass.find_nvdisasm()
-    version = re.search(r"release [\d.]+, V([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True,
-                                                                     check=True).stdout)[1]
+def version_of(nvcc):
+    run = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True)
+    return re.search(r"release [\d.]+, V([\d.]+)", run.stdout)[1]
+
+
+def sections_of(text):
+    """{file of kernels/: its part of a report}"""
+    return {part.split("\n", 1)[0]: f"## kernels/{part}".rstrip() for part in text.split("## kernels/")[1:]}
+
+
+def stands(section, line, shapes):
+    """Whether a part of a report is of these sources, and of how their kernels are launched."""
+    rows = re.findall(r"^\| `(.*?)` \| (\d+) \| (\d+) \|", section, re.M)
+    return line in section and bool(rows) and all(shapes.get(n) == (int(t), int(b)) for n, t, b in rows)
+
+
+def report(nvcc, build, targets, old):
+    """The text, of which parts of old are kept where they stand, and the files that were compiled."""
+    shapes, nvdisasm, version, known = launched(build), sass.find_nvdisasm(), version_of(nvcc), sections_of(old)
     lines = ["# Kernels", "",
              f"Written by tools/kernel_report.py with nvcc {version}. Threads and the most bytes of shared memory of a block at "
              "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
@@ -120,11 +171,17 @@ def report(nvcc, build, targets):
              (TOLD if nvdisasm else NOT_TOLD), ""]
     missing = []
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
+    files = {file: [s for s in sources if kernels_of(s) == file] for file in map(kernels_of, sources)}
+    stamps = {file: stamp(version, parts) for file, parts in files.items()}
+    todo = [f for f in files if not stands(known.get(f, ""), stamps[f], shapes)]
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
-        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}") for s in sources for t in targets}
-        files = list(dict.fromkeys(kernels_of(s) for s in sources))
-        for file in files:
-            seen, loops, parts = {}, {}, [s for s in sources if kernels_of(s) == file]
+        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}")
+                for f in todo for s in files[f] for t in targets}
+        for file, parts in files.items():
+            if file not in todo:
+                lines += [known[file], ""]
+                continue
+            seen, loops = {}, {}
             for source, t in ((s, t) for s in parts for t in targets):
                 counts, some = jobs[source, t].result()
                 loops.update(some)
@@ -133,7 +190,8 @@ def report(nvcc, build, targets):
                         sys.exit(f"kernels/{file}: {name} spills {spill} bytes for {t}")
                     seen.setdefault(name, {})[t] = (regs, stack)
             names = demangle(sorted(seen))
-            lines += [f"## kernels/{file}", "", "| kernel | threads | shared | " + " | ".join(targets) + (" | main loop |" if nvdisasm else " |"),
+            lines += [f"## kernels/{file}", "", stamps[file], "",
+                      "| kernel | threads | shared | " + " | ".join(targets) + (" | main loop |" if nvdisasm else " |"),
                       "|---" * (len(targets) + 3 + bool(nvdisasm)) + "|"]
             for n in sorted(seen):
                 if names[n] not in shapes:
@@ -142,12 +200,19 @@ def report(nvcc, build, targets):
                 threads, shared = shapes[names[n]]
                 cells = [f"{r}" + (f" + {s} B" if s else "") + f", {occupancy(t, r, threads, shared)} %"
                          for t, (r, s) in ((t, seen[n][t]) for t in targets)]
-                cells += [sass.cell(loops[n])] if nvdisasm else []
+                cells += [sass.cell(loops[n]) if n in loops else "-"] if nvdisasm else []
                 lines.append(f"| `{names[n]}` | {threads} | {shared} | " + " | ".join(cells) + " |")
             lines.append("")
     if missing:
         sys.exit("\n".join(missing))
-    return "\n".join(lines).rstrip() + "\n", version
+    return "\n".join(lines).rstrip() + "\n", todo
+
+
+def untold(text, file):
+    """The report's tables without the main loops of a file's kernels."""
+    head, mark, tail = text.partition(f"## kernels/{file}\n")
+    part, end, rest = tail.partition("\n## ")
+    return head + mark + re.sub(r"^(\| `.*) \| [^|]* \|$", r"\1 | - |", part, flags=re.M) + end + rest
 
 
 def without(text, column):
@@ -171,18 +236,27 @@ def main():
     p.add_argument("build", type=Path)
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
     a = p.parse_args()
-    targets = [t for t in TARGETS if t not in TWINS or not a.check or os.environ.get("PAGEDINFER_LONG")]
-    text, version = report(find_nvcc(), a.build, targets)
+    nvcc, long = find_nvcc(), bool(os.environ.get("PAGEDINFER_LONG"))
+    old, told = a.out.read_text() if a.out.exists() else "", bool(sass.find_nvdisasm())
     if not a.check:
-        a.out.write_text(text)
+        a.out.write_text(report(nvcc, a.build, TARGETS, "" if long or told != (TOLD in old) else old)[0])
         return
-    old = a.out.read_text() if a.out.exists() else ""
-    for column in [t for t in TARGETS if t not in targets] + ([] if TOLD in text else ["main loop"]):
+    targets = [t for t in TARGETS if t not in OTHERS or long]
+    elsewhere = {kernels_of(ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"): (stem, target)
+                 for stem, target in ELSEWHERE.items() if target not in targets}
+    for file in elsewhere: old = untold(old, file)
+    for column in [t for t in TARGETS if t not in targets] + ([] if told else ["main loop"]):
         old = without(old, column)
-    if TOLD not in text: old = old.replace(TOLD, NOT_TOLD)
-    if f"nvcc {version}." in old and old != text:
+    if not told: old = old.replace(TOLD, NOT_TOLD)
+    text, compiled = report(nvcc, a.build, targets, "" if long else old)
+    with tempfile.TemporaryDirectory() as tmp:
+        for stem, target in (elsewhere[f] for f in compiled if f in elsewhere):
+            found = compile_one(nvcc, ROOT / "src" / "backend" / "cuda" / f"{stem}.cu", target, f"{tmp}/{stem}")
+            if any(spill for _, _, spill in found.values()): sys.exit(f"{stem}.cu spills for {target}")
+    if f"nvcc {version_of(nvcc)}." in old and unstamped(old) != unstamped(text):
         sys.exit(f"{a.out} is out of date: run tools/kernel_report.py")
-    print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(targets)} without spills")
+    print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(targets)} without spills; now compiled: "
+          f"{', '.join(f.removesuffix('_kernels.cuh') for f in compiled) or 'none, as all are as they were'}")
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ const cli_command cli_commands[] = {
      "tokenize prompt model download general", 0, false, cmd_tokenize},
     {"weights", "", "hold a model's weights for several processes", "-m MODEL --socket PATH [options]",
      "Loads and packs the weights of a model once, and passes them on to processes of the same user with --weights-from PATH, "
-     "which map them instead of loading their own: they start at once and share the memory. Ends with SIGINT or SIGTERM; "
-     "those who have the weights keep them.",
+     "which map them instead of loading their own: they start at once and share the memory, the host's and a GPU's. Give both "
+     "the same --device, -ngl and --split-mode. Ends with SIGINT or SIGTERM; those who have the weights keep them.",
      "weights model cpu speculation download general", 0, false, cmd_weights},
     {"selftest", "", "check a device, and how fast it is", "[--device NAME] [--checks WORDS]",
      "Runs every kernel of this build on the device, against references on the host: formats, shapes that fit nothing, "
@@ -131,11 +131,45 @@ static bool wants_chat(const cli *c)
     return found; /* a file that cannot be read is an error that `run` reports */
 }
 
+/* The commands that open an engine, which may be that of several processes. */
+static bool has_ranks(const cli_command *cmd)
+{
+    return cmd->run == cmd_run || cmd->run == cmd_chat || cmd->run == cmd_serve || cmd->run == cmd_bench || cmd->run == cmd_eval ||
+           cmd->run == cmd_embed;
+}
+
+/* One of several processes that is not rank 0 does what that one asks, instead of the command; its signals are rank 0's
+ * business. Returns an exit code, or -1: go on. */
+static int follow(cli *c)
+{
+    const bool given = cli_given(c, "ranks");
+    pi_error err = {0};
+    int n = 1, rank = -1, rc;
+    if (!has_ranks(c->cmd)) return -1;
+    pi_options *o = pi_options_new();
+    if (!o) return cli_error(c, CLI_OS, "out of memory");
+    rc = pi_options_set(o, "ranks", given ? cli_str(c, "ranks") : "auto", &err);
+    if (!rc) rc = pi_options_set(o, "rank-timeout", cli_str(c, "rank-timeout"), &err);
+    if (!rc) rank = pi_rank(o, &n, &err);
+    if (!rc && rank < 0) rc = rank;
+    cli_set_log(c, o);
+    if (!rc && rank > 0) {
+        signal(SIGINT, SIG_IGN);
+        signal(SIGTERM, SIG_IGN);
+        rc = pi_rank_follow(o, &err);
+    }
+    pi_options_free(o);
+    if (rc) return cli_pi_error(c, &err);
+    if (rank > 0) return CLI_OK;
+    return n == 1 || given || cli_set(c, "ranks", "auto") ? -1 : cli_error(c, CLI_OS, "out of memory");
+}
+
 /* called: the symlink's name where it chose the subcommand, else NULL. */
 static int run_command(const cli_command *cmd, const char *name, const char *called, int argc, char **argv)
 {
     cli c = {.name = name, .called = called};
     int code = cli_parse(&c, cmd, argc, argv);
+    if (code < 0) code = follow(&c);
     if (code < 0) code = fetch_models(&c);
     if (code < 0) {
         code = cmd->run == cmd_run && wants_chat(&c) ? cmd_chat(&c) : cmd->run(&c);

@@ -24,168 +24,17 @@ import sys
 import tempfile
 from pathlib import Path
 
+from shapes import F32, I32, MXFP4, NVFP4, Q4_K, Q8_0, SHAPES, gemma3, qwen, size_of, tensors_of, write_model
+
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = ROOT / "tests" / "simt" / "roofline_bounds.json"
 SMS = 188   # multiprocessors of the device that is emulated: an RTX PRO 6000
 SAMPLE = 6  # blocks of the first dimension of a grid; of the others 2
 
-F32, Q8_0, Q4_K, I32, BF16, MXFP4, NVFP4 = 0, 8, 12, 26, 30, 39, 40  # GGUF types
-BLOCK = {F32: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), I32: (1, 4), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36)}  # values, bytes
-
-
-def size_of(kind, dims):
-    values, size = BLOCK[kind]
-    return math.prod(dims) // values * size
-
-
-# ---- models: keys, tensors, kinds of layers. A tensor: name, type, dimensions (first the columns)
-
-def qwen(moe, e, f, h, g, u, layers, x=0, y=0, weights=NVFP4):
-    d, t, s = 256, 16, 128
-
-    def keys(kinds):
-        k = {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
-             "attention.value_length": d, "rope.dimension_count": 64, "ssm.conv_kernel": 4, "ssm.state_size": s,
-             "ssm.group_count": t, "ssm.time_step_rank": u, "ssm.inner_size": u * s, "rope.freq_base": 1e7,
-             "attention.recurrent_layers": [i == "delta" for i in kinds]}
-        more = {"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y,
-                "expert_shared_feed_forward_length": y} if moe else {"feed_forward_length": f}
-        return {**k, **more}
-
-    def layer(kind):
-        out = [("attn_norm.weight", F32, [e]), ("post_attention_norm.weight", F32, [e])]
-        if kind == "delta":
-            c = (2 * t + u) * s
-            out += [("attn_qkv.weight", weights, [e, c]), ("attn_gate.weight", weights, [e, u * s]),
-                    ("ssm_alpha.weight", Q8_0, [e, u]), ("ssm_beta.weight", Q8_0, [e, u]), ("ssm_conv1d.weight", F32, [4, c]),
-                    ("ssm_dt.bias", F32, [u]), ("ssm_a", F32, [u]), ("ssm_norm.weight", F32, [s]),
-                    ("ssm_out.weight", weights, [u * s, e])]
-        else:
-            out += [("attn_q.weight", weights, [e, 2 * h * d]), ("attn_k.weight", weights, [e, g * d]),
-                    ("attn_v.weight", weights, [e, g * d]), ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]),
-                    ("attn_output.weight", weights, [h * d, e])]
-        if not moe:
-            return out + [("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]),
-                          ("ffn_down.weight", weights, [f, e])]
-        return out + [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_exps.weight", weights, [e, y, x]),
-                      ("ffn_up_exps.weight", weights, [e, y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
-                      ("ffn_gate_inp_shexp.weight", F32, [e]), ("ffn_gate_shexp.weight", weights, [e, y]),
-                      ("ffn_up_shexp.weight", weights, [e, y]), ("ffn_down_shexp.weight", weights, [y, e])]
-
-    # attention: heads of queries, of keys, their size, window; delta: values of a state
-    return dict(arch="qwen35moe" if moe else "qwen35", keys=keys, layer=layer, e=e, vocab=248320, tied=False,
-                head=[("output_norm.weight", F32, [e])], layers=layers, used=8 if moe else 0, experts=x,
-                attention={"attention": (h, g, d, 0)}, state={"delta": u * s * s})
-
-
-def gemma4(e, f, h, g, layers, x=0, y=0, weights=NVFP4):
-    small, large = 256, 512
-
-    def keys(kinds):
-        local = [k == "window" for k in kinds]
-        k = {"embedding_length": e, "attention.head_count": h, "attention.key_length": large, "attention.value_length": large,
-             "attention.key_length_swa": small, "attention.value_length_swa": small, "rope.dimension_count": large,
-             "rope.dimension_count_swa": small, "attention.sliding_window": 1024, "attention.shared_kv_layers": 0,
-             "embedding_length_per_layer_input": 0, "attention.sliding_window_pattern": local,
-             "attention.head_count_kv": [g[0] if i else g[1] for i in local], "feed_forward_length": f,
-             "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "final_logit_softcapping": 30.0}
-        return {**k, **({"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y} if x else {})}
-
-    def layer(kind):
-        d, n = (small, g[0]) if kind == "window" else (large, g[1])
-        out = [(f"{i}.weight", F32, [e]) for i in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
-        out += [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, n * d]), ("attn_q_norm.weight", F32, [d]),
-                ("attn_k_norm.weight", F32, [d]), ("attn_output.weight", weights, [h * d, e]),
-                ("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e]),
-                ("layer_output_scale.weight", F32, [1])]
-        if kind == "window":
-            out.append(("attn_v.weight", weights, [e, n * d]))
-        if x:
-            out += [(f"{i}.weight", F32, [e]) for i in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")]
-            out += [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_inp.scale", F32, [e]),
-                    ("ffn_gate_up_exps.weight", weights, [e, 2 * y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
-                    ("ffn_down_exps.scale", F32, [x])]
-        return out
-
-    return dict(arch="gemma4", keys=keys, layer=layer, e=e, vocab=262144, tied=True, used=8 if x else 0, experts=x,
-                head=[("output_norm.weight", F32, [e]), ("rope_freqs.weight", F32, [large // 2])], layers=layers,
-                attention={"window": (h, g[0], small, 1024), "global": (h, g[1], large, 0)}, state={})
-
-
-def gemma3(e, f, h, g, d, window, layers, weights):
-    def keys(kinds):
-        return {"embedding_length": e, "feed_forward_length": f, "attention.head_count": h, "attention.head_count_kv": g,
-                "attention.key_length": d, "attention.value_length": d, "attention.sliding_window": window,
-                "attention.sliding_window_pattern": [k == "window" for k in kinds], "rope.freq_base": 1e6}
-
-    def layer(_):
-        out = [(f"{i}.weight", F32, [e]) for i in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
-        return out + [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, g * d]),
-                      ("attn_v.weight", weights, [e, g * d]), ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]),
-                      ("attn_output.weight", weights, [h * d, e]), ("ffn_gate.weight", weights, [e, f]),
-                      ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e])]
-
-    return dict(arch="gemma3", keys=keys, layer=layer, e=e, vocab=262144, tied=True, used=0, experts=0,
-                head=[("output_norm.weight", F32, [e])], layers=layers,
-                attention={"window": (h, g, d, window), "global": (h, g, d, 0)}, state={})
-
-
-def deepseek4(e, h, d, q, g, o, x, used, f, index, layers):
-    """Kinds of layers: tokens an entry (0, 4, 128), and whether its experts are chosen by a table. index: heads, size, picks."""
-    ih, i_dim, top = index
-    kind_of = {"window, by table": (0, True), "ratio 4, by table": (4, True), "ratio 128": (128, False), "ratio 4": (4, False)}
-
-    def keys(kinds):
-        return {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": 1, "attention.key_length": d,
-                "attention.value_length": d, "rope.dimension_count": 64, "attention.q_lora_rank": q,
-                "attention.sliding_window": 128, "expert_count": x, "expert_used_count": used, "expert_gating_func": 4,
-                "expert_feed_forward_length": f, "expert_shared_count": 1, "expert_weights_norm": True,
-                "expert_weights_scale": 1.5, "attention.indexer.head_count": ih, "attention.indexer.key_length": i_dim,
-                "attention.indexer.top_k": top, "attention.output_group_count": g, "attention.output_lora_rank": o,
-                "hyper_connection.count": 4, "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
-                "hash_layer_count": sum(kind_of[k][1] for k in kinds), "rope.freq_base": 1e4,
-                "attention.compress_rope_freq_base": 1.6e5, "attention.compress_ratios": [kind_of[k][0] for k in kinds],
-                "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0, "rope.scaling.original_context_length": 65536,
-                "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0, "swiglu_clamp_exp": 10.0}
-
-    def compressor(name, ratio, dim):
-        w = 2 * dim if ratio == 4 else dim
-        return [(f"{name}_compressor_kv.weight", BF16, [e, w]), (f"{name}_compressor_gate.weight", BF16, [e, w]),
-                (f"{name}_compressor_ape.weight", F32, [w, ratio]), (f"{name}_compressor_norm.weight", F32, [dim])]
-
-    def layer(kind):
-        ratio, table = kind_of[kind]
-        out = [(f"hc_{b}_{n}", F32, dims) for b in ("attn", "ffn")
-               for n, dims in (("fn.weight", [4 * e, 24]), ("base.weight", [24]), ("scale.weight", [3]))]
-        out += [("attn_norm.weight", F32, [e]), ("attn_q_a.weight", Q8_0, [e, q]), ("attn_q_a_norm.weight", F32, [q]),
-                ("attn_q_b.weight", Q8_0, [q, h * d]), ("attn_kv.weight", Q8_0, [e, d]), ("attn_kv_a_norm.weight", F32, [d]),
-                ("attn_sinks.weight", F32, [h]), ("attn_output_a.weight", Q8_0, [h * d // g, o * g]),
-                ("attn_output_b.weight", Q8_0, [g * o, e])]
-        out += compressor("attn", ratio, d) if ratio else []
-        if ratio == 4:
-            out += compressor("indexer", 4, i_dim) + [("indexer.attn_q_b.weight", BF16, [q, ih * i_dim]),
-                                                      ("indexer.proj.weight", BF16, [e, ih])]
-        out += [("ffn_norm.weight", F32, [e]), ("ffn_gate_inp.weight", F32, [e, x])]
-        out.append(("ffn_gate_tid2eid.weight", I32, [used, 129280]) if table else ("exp_probs_b.bias", F32, [x]))
-        return out + [("ffn_gate_exps.weight", MXFP4, [e, f, x]), ("ffn_up_exps.weight", MXFP4, [e, f, x]),
-                      ("ffn_down_exps.weight", MXFP4, [f, e, x]), ("ffn_gate_shexp.weight", Q8_0, [e, f]),
-                      ("ffn_up_shexp.weight", Q8_0, [e, f]), ("ffn_down_shexp.weight", Q8_0, [f, e])]
-
-    head = [("output_norm.weight", F32, [e]), ("output_hc_fn.weight", F32, [4 * e, 4]), ("output_hc_base.weight", F32, [4]),
-            ("output_hc_scale.weight", F32, [1])]
-    return dict(arch="deepseek4", keys=keys, layer=layer, e=e, vocab=129280, tied=False, head=head, layers=layers, used=used,
-                experts=x, attention={}, state={}, latent={k: (h, d, kind_of[k][0], index) for k in layers})
-
-
-MODELS = {
-    "Qwen3.6-27B, NVFP4": qwen(False, 5120, 17408, 24, 4, 48, {"delta": 48, "attention": 16}),
-    "Qwen3.6-35B-A3B, NVFP4": qwen(True, 2048, 0, 16, 2, 32, {"delta": 30, "attention": 10}, 256, 512),
-    "Gemma 4 31B, Q4_K": gemma4(5376, 21504, 32, (16, 4), {"window": 50, "global": 10}, weights=Q4_K),
-    "Gemma 4 26B-A4B, NVFP4": gemma4(2816, 2112, 16, (8, 2), {"window": 25, "global": 5}, 128, 704),
-    "DeepSeek V4 Flash, MXFP4 and Q8_0": deepseek4(4096, 64, 512, 1024, 8, 1024, 256, 6, 2048, (64, 128, 512), {
-        "window, by table": 2, "ratio 4, by table": 1, "ratio 128": 20, "ratio 4": 20}),
-    "Gemma 3 270M, Q8_0": gemma3(640, 2048, 4, 1, 256, 512, {"window": 15, "global": 3}, Q8_0),
-}
+MODELS = {name: SHAPES[shape](weights) for name, shape, weights in (
+    ("Qwen3.6-27B, NVFP4", "qwen3.6-27b", NVFP4), ("Qwen3.6-35B-A3B, NVFP4", "qwen3.6-35b-a3b", NVFP4),
+    ("Gemma 4 31B, Q4_K", "gemma-4-31b", Q4_K), ("Gemma 4 26B-A4B, NVFP4", "gemma-4-26b-a4b", NVFP4),
+    ("DeepSeek V4 Flash, MXFP4 and Q8_0", "deepseek-v4-flash", MXFP4), ("Gemma 3 270M, Q8_0", "gemma-3-270m", Q8_0))}
 
 # Steps: name, parts of (sequences, tokens each, tokens in the cache then), times how many. Positions are in the middle of a
 # chunk of delta-net layers. Of the four chunks of the longer prefill the first and the last are counted, twice each: what
@@ -202,22 +51,6 @@ def steps_of(name):
 
 
 # ---- files with holes
-
-def text(s):
-    return struct.pack("<Q", len(s)) + s.encode()
-
-
-def value(v):
-    if isinstance(v, str):
-        return struct.pack("<I", 8) + text(v)
-    if isinstance(v, list) and isinstance(v[0], bool):
-        return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
-    if isinstance(v, list):
-        return struct.pack("<IIQ", 9, 5, len(v)) + struct.pack(f"<{len(v)}i", *v)
-    if isinstance(v, bool):
-        return struct.pack("<IB", 7, v)
-    return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
-
 
 def floats(rng, n):
     """Between -1 and -0.5 or 0.5 and 1."""
@@ -239,32 +72,8 @@ def contents(name, kind, dims, rng):
     return b""
 
 
-def tensors_of(model, kinds):
-    e, v = model["e"], model["vocab"]
-    out = [("token_embd.weight", Q8_0, [e, v])] + ([] if model["tied"] else [("output.weight", Q8_0, [e, v])]) + model["head"]
-    for i, kind in enumerate(kinds):
-        out += [(f"blk.{i}.{name}", t, dims) for name, t, dims in model["layer"](kind)]
-    return out
-
-
-def write_model(path, model, kinds):
-    rng, arch = random.Random(1), model["arch"]
-    keys = {"general.architecture": arch, "general.alignment": 32, f"{arch}.block_count": len(kinds),
-            f"{arch}.context_length": 262144, f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
-            **{f"{arch}.{k}": v for k, v in model["keys"](kinds).items()}}
-    tensors, at, infos, places = tensors_of(model, kinds), 0, b"", []
-    for name, kind, dims in tensors:
-        infos += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}QIQ", *dims, kind, at)
-        places.append(at)
-        at += -(-size_of(kind, dims) // 32) * 32
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(text(k) + value(v) for k, v in keys.items()) + infos
-    start = -(-len(head) // 32) * 32
-    with open(path, "wb") as f:
-        f.write(head)
-        for (name, kind, dims), place in zip(tensors, places):
-            f.seek(start + place)
-            f.write(contents(name, kind, dims, rng))
-        f.truncate(start + at)
+def fill(rng):
+    return lambda f, name, kind, dims: f.write(contents(name, kind, dims, rng))
 
 
 # ---- counting
@@ -273,7 +82,7 @@ def run(build, model, kinds, steps, sample):
     """[{part: {kernel: counts}}] of the steps."""
     with tempfile.TemporaryDirectory() as tmp:
         path = f"{tmp}/model.gguf"
-        write_model(path, model, kinds)
+        write_model(path, model, kinds, tensors_of(model, kinds), fill(random.Random(1)))
         command = [build / "tests" / "simt" / "roofline", path, str(sample), str(SMS), *(f"{s}x{n}x{c}" for s, n, c in steps)]
         out = subprocess.run(command, capture_output=True, text=True)
     if out.returncode:
@@ -313,7 +122,8 @@ def count_model(build, model, steps):
 
 MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_tf32": (4096, "half"), # as long as one of 16-bit floats
        "mma_s8_k16": (4096, "int8"), "mma_s8_k32": (8192, "int8"),
-       "mma_nvfp4": (16384, "fp4"), "mma_mxfp4": (16384, "fp4"), "mma_mx8": (8192, "fp8")}  # operations, rate by which they go
+       "mma_nvfp4": (16384, "fp4"), "mma_mxfp4": (16384, "fp4"), "mma_mx8": (8192, "fp8"),
+       "wgmma": (65536, "half")}  # operations, rate by which they go
 MEMORY = ("ldmatrix", "lds", "sts", "ldg", "stg", "cp_async", "bulk")
 
 # Published: bytes a second, multiprocessors, clock, operations a second of dense products.
@@ -416,8 +226,9 @@ is, asks of one, and how far that is from the least that the model needs.
 
 **What was counted.** The backend runs the real step (forward and logits; tokens are not drawn) of a model with the real shapes on the
 emulator, set to sm_120 with {sms} multiprocessors; weights are zeros, caches F16, embeddings and output matrices Q8_0, and options are as by
-default (fp4-mode auto). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in the first
-dimension of the grid run, 2 in others, and stand for all (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
+default (fp4-mode auto: MXFP4 with activations in FP8). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in the first
+dimension of the grid run, 2 in others, and stand for all, but for
+attention's in decode, which all run (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
 what runs. Plain loads and stores are the host compiler's, which keeps fewer values in registers than nvcc does: their requests are an upper
 bound, by about a tenth in kernels of products, by more in the delta net's. Decode is at 1,992 tokens a sequence; steps are padded as captured
 ones are, so 1 and 8 sequences see 2,047 keys at most. A prefill step has 2,048 tokens; that of 8,192 is four.
@@ -472,7 +283,8 @@ def model_text(name, counted, loops):
                  number(work), number(least_work), number(sum(slots.values()))]
         for card in CARDS.values():
             total = sum(t for t, _ in times_of(kernels, slots, card).values())
-            best = max(least_size / card["bytes"], least_work / (card["fp4"] if "NVFP4" in name and card["fp4"] else card["half"]))
+            peak = card["half"] if not card["fp4"] else card["fp4"] if "NVFP4" in name else card["fp8"] if "MXFP4" in name else card["half"]
+            best = max(least_size / card["bytes"], least_work / peak)
             cells += [f"{total * 1e3:,.2f}", f"{best * 1e3:,.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
         details += step_text(step, kernels, slots, loops)
@@ -585,7 +397,7 @@ def document(counts, kernels):
 # ---- the bound
 
 SMALL = {"dense": {**gemma3(256, 512, 4, 1, 256, 512, {"window": 1, "global": 1}, Q8_0), "vocab": 1024},
-         "experts": {**qwen(True, 256, 0, 4, 2, 16, {"delta": 1, "attention": 1}, 16, 64), "vocab": 1024}}
+         "experts": {**qwen(True, 256, 0, 4, 2, 16, {"delta": 1, "attention": 1}, NVFP4, 16, 64), "vocab": 1024}}
 SMALL_STEPS = [(1, 1, 200), (8, 1, 200), (1, 40, 200)]
 
 

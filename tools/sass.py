@@ -14,7 +14,7 @@ from pathlib import Path
 
 CLASSES = ("mma", "shared", "global", "float", "branch", "other")
 PREFIXES = {
-    "mma": ("IMMA", "HMMA", "QMMA", "OMMA", "DMMA", "BMMA"),
+    "mma": ("IMMA", "HMMA", "HGMMA", "QMMA", "OMMA", "DMMA", "BMMA"),
     "shared": ("LDSM", "LDS", "STS", "ATOMS"),
     "global": ("LDGSTS", "LDG", "STG", "UBLKCP", "ATOMG", "RED", "LD.", "ST."),
     "branch": ("BRA", "BRX", "BSSY", "BSYNC", "BREAK", "BAR", "WARPSYNC", "EXIT", "CALL", "RET", "SYNCS", "DEPBAR", "LDGDEPBAR"),
@@ -46,6 +46,9 @@ def main_loop(code, labels):
     loops = sorted({(labels[to], i) for i, (o, to) in enumerate(code) if to in labels and labels[to] < i})
     innermost = lambda some: [(a, b) for a, b in some if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in some)]
     counts_of = lambda some: [count(o for o, _ in code[a:b + 1]) for a, b in some]
+    # Waits that go on for longer lie behind a kernel's end: what comes back from there is no loop.
+    ends = [i for i, (o, _) in enumerate(code) if o == "EXIT"]
+    loops = [(x, y) for x, y in loops if not any(x <= i <= y for i in ends)] or loops
     with_mma = [loop for loop, c in zip(loops, counts_of(loops)) if c["mma"]]
     if with_mma:
         return max(counts_of(innermost(with_mma)), key=lambda c: c["mma"])

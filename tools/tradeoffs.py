@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """What one gives for what, measured: drafters, fewer layers, fewer experts, types of the cache.
 
-    tools/tradeoffs.py -m MODEL.gguf -f TEXT [--parts drafts,layers,experts,cache,long] [--bin build/pagedinfer]
+    tools/tradeoffs.py -m MODEL.gguf -f TEXT [--parts drafts,floor,layers,experts,cache,long,sparse,needle] [--bin build/pagedinfer]
 
 Prints tables in Markdown, each with the commands that it is made of:
 
-drafts    bench --spec: how often drafts are right, tokens a step, speed beside none. --md FILE,... are drafting models;
-          with several -f the texts are columns. -p 0 takes each text whole as the prompt, else so many tokens of it.
+drafts    bench --spec: how often drafts are right, tokens a step, speed beside none; with as many as are worth it, and with as
+          many as there may be (--no-spec-adaptive). --md FILE,... are drafting models. -p 0 takes each text whole as the
+          prompt, else so many tokens of it.
+floor     the same where drafting cannot help: random words, 1 and 16 sequences, by processor time
 layers    --n-layer-exit at 100, 75 and 50 % of the layers: KL divergence from all of them, perplexity, speed
 experts   --moe-n-expert at 100, 75 and 50 % of the experts a token: the same
 cache     --cache-type: bytes a token, KL divergence from an f32 cache, perplexity
 long      decoding behind --depth tokens, q4_0 and tq4_0 in turns
+sparse    --prefill-sparsity, contexts of --context tokens whose second half is scored: KL divergence from dense, time
+needle    the same flag: a number is said somewhere in a prompt of about --context tokens, and asked for at its end
 
 Speeds are by processor time of one thread, since machines are shared: that of a run with generation less that of one
 without. Rounds alternate what is compared; medians are shown. Standard library only.
 """
-import argparse, json, os, re, resource, statistics, subprocess, sys, tempfile
+import argparse, json, os, random, re, resource, statistics, subprocess, sys, tempfile
 
 CACHE = ['*:f16', '*:q8_0', 'first2:f16,last2:f16,*:tq4_0', '*.k:q8_0,*.v:tq3_0', '*:tq4_0', '*:q4_0', '*:tq3_0']
 
@@ -36,7 +40,7 @@ def quality(a, text, base, *flags):
     """Mean KL divergence from the file base, how often the first token is the same, perplexity."""
     out = run(a, 'eval', '-m', a.model, '-f', text, '-c', a.context, '-t', a.threads, '--kl-divergence', '--kl-divergence-base', base,
               *flags)[0]
-    number = lambda name: float(re.search(name + r' *: *([0-9.]+)', out).group(1))
+    number = lambda name: float(re.search(name + r' *: *(-?[0-9.]+)', out).group(1))
     return number('Mean +KLD'), number('Same top p'), number(r'Mean PPL\(Q\)')
 
 
@@ -56,16 +60,41 @@ def decode_ms(a, n, depth, ways):
     return [statistics.median(g) for g in got]
 
 
+def drafters(a):
+    """Names of drafters and their flags."""
+    ways = [('ngram', []), ('layer-exit', [])] + [('mtp', [])] * a.mtp + [('draft', ['-md', f]) for f in a.md]
+    return [(spec, f'{spec} ({os.path.basename(flags[1])})' if flags else spec, flags) for spec, flags in ways]
+
+
+def spec_rows(a, text, spec, n_prompt, *flags):
+    """What bench --spec tells of a drafter, for each number of sequences."""
+    out, _ = run(a, 'bench', '-m', a.model, '-f', text, '-t', 1, '--poll', 0, '-p', n_prompt, '-n', a.generate, '-r', a.rounds,
+                 '-o', 'jsonl', '--spec', spec, *flags)
+    return [r for r in map(json.loads, out.splitlines()) if r['spec'] == spec]
+
+
 def drafts(a):
     print('\n| text | drafter | drafts | right, % | tokens a step | speed, by CPU |\n|---|---|---|---|---|---|')
     for text in a.file:
-        for spec, flags in [('ngram', []), ('layer-exit', []), ('mtp', [])] + [('draft', ['-md', f]) for f in a.md]:
-            if spec == 'mtp' and not a.mtp: continue
-            name = f'{spec} ({os.path.basename(flags[1])})' if flags else spec
-            out, _ = run(a, 'bench', '-m', a.model, '-f', text, '-t', 1, '-p', a.prompt, '-n', a.generate, '-r', a.rounds,
-                         '--spec', spec, *flags)
-            row = [c.strip() for c in [l for l in out.splitlines() if l.startswith('| ' + spec)][0].strip('|').split('|')]
-            print(f'| {os.path.basename(text)} | {name} | {row[7]} | {row[8].rstrip("%")} | {row[9]} | {row[6]} |', flush=True)
+        for spec, name, flags in drafters(a):
+            for most in [], ['--no-spec-adaptive']:
+                r = spec_rows(a, text, spec, a.prompt, *flags, *most)[0]
+                print(f'| {os.path.basename(text)} | {name}{", always" if most else ""} | {r["drafted"]} | '
+                      f'{100 * r["accepted"] / max(r["drafted"], 1):.1f} | {r["tokens_per_step"]:.2f} | {r["cpu_speedup"]:.3f} |',
+                      flush=True)
+
+
+def floor(a):
+    rng = random.Random(1)
+    words = [w for w in re.findall(r'[A-Za-z]{3,}', open(a.file[0], encoding='utf-8').read())]
+    print('\n| drafter | sequences | drafts | right, % | speed, by CPU | speed |\n|---|---|---|---|---|---|')
+    with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
+        f.write(' '.join(rng.choice(words) for _ in range(40 * a.prompt)))
+        f.flush()
+        for spec, name, flags in drafters(a):
+            for r in spec_rows(a, f.name, spec, a.prompt, '-npl', '1,16', *flags):
+                print(f'| {name} | {r["pl"]} | {r["drafted"]} | {100 * r["accepted"] / max(r["drafted"], 1):.1f} | '
+                      f'{r["cpu_speedup"]:.3f} | {r["speedup"]:.3f} |', flush=True)
 
 
 def fewer(a, most, option, what):
@@ -111,6 +140,38 @@ def long(a):
     print(f'\nDecoding behind {a.depth} tokens: {got[0]:.2f} ms a token with q4_0, {got[1]:.2f} ms with tq4_0 ({got[1] / got[0]:.3f})')
 
 
+def sparse(a):
+    print('\n| `--prefill-sparsity` | perplexity | mean KL divergence | same first token, % | CPU, s |\n|---|---|---|---|---|')
+    with tempfile.TemporaryDirectory() as d:
+        base = os.path.join(d, 'base')
+        run(a, "eval", "-m", a.model, "-f", a.file[0], "-c", a.context, "-t", a.threads, "--chunks", 1,
+            '--kl-divergence-base', base)
+        for share in '0', '0.12', '0.25':
+            before = os.times()
+            kl, same, ppl = quality(a, a.file[0], base, '--prefill-sparsity', share, '--prefill-sparsity-from', 2048)
+            after = os.times()
+            took = after.children_user + after.children_system - before.children_user - before.children_system
+            print(f'| {share} | {ppl:.2f} | {kl:.4f} | {same:.1f} | {took:.1f} |', flush=True)
+
+
+def needle(a):
+    rng = random.Random(2)
+    text = open(a.file[0], encoding='utf-8').read()
+    size = a.context * len(text) // len(json.loads(run(a, 'tokenize', '-m', a.model, '-f', a.file[0], '--ids')[0]))
+    print('\n| how far into the prompt | `--prefill-sparsity` | found | CPU, s |\n|---|---|---|---|')
+    for depth in 0.1, 0.3, 0.5, 0.7, 0.9:
+        code = f'{rng.randrange(10000, 100000)}'
+        at = text.index('\n', int(depth * size))
+        prompt = f'{text[:at]}\nThe code of the harbour is {code}.\n{text[at:size]}\nAs said before, the code of the harbour is'
+        with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
+            f.write(prompt)
+            f.flush()
+            for share in '0', '0.12', '0.25':
+                out, took = run(a, 'run', '-m', a.model, '-f', f.name, '-n', 8, '--temp', 0, '-t', a.threads,
+                                '--prefill-sparsity', share, '--prefill-sparsity-from', 2048)
+                print(f'| {depth} | {share} | {"yes" if code in out else "no"} | {took:.1f} |', flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('-m', '--model', required=True)
@@ -128,7 +189,7 @@ def main():
     p.add_argument('--no-speed', dest='speed', action='store_false', help='layers and experts: no speeds')
     a = p.parse_args()
     for part in a.parts.split(','):
-        if part not in ('drafts', 'layers', 'experts', 'cache', 'long'): p.error(f'no part named {part}')
+        if part not in ('drafts', 'floor', 'layers', 'experts', 'cache', 'long', 'sparse', 'needle'): p.error(f'no part named {part}')
         print(f'\n### {part}: {os.path.basename(a.model)}')
         globals()[part](a)
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "backend/ranks.h"
 #include "base/error.h"
 #include "engine/ngrams.h"
 #include "formats/formats.h"
@@ -114,39 +115,75 @@ static void one_device(pi__config *c, const pi__device *d, int32_t index)
     c->device = c->chosen_device;
 }
 
-/* main-gpu, and the devices that tensor-split gives a part; all parts are equal, as matrices are cut evenly. */
+/* The devices that tensor-split gives a part, which for layers are kept. */
+static int devices_with_parts(pi__config *c, const double *part, size_t n, pi_error *err)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES], n_used = 0;
+    const int n_dev = pi__devices_named(c->device, dev, index);
+    const bool automatic = !*c->device || !strcasecmp(c->device, "auto"), is_cpu = !strcmp(dev[0]->name, "cpu");
+    size_t at = 0;
+    if (is_cpu && (n_dev < 2 || !c->layers)) return PI_OK;
+    if (n > PI__MAX_DEVICES) return pi__fail(err, PI_EINVAL, "tensor-split: %zu parts; there are at most %d devices", n, PI__MAX_DEVICES);
+    for (size_t i = 0; i < n; i++) {
+        if (part[i] <= 0) continue;
+        if (!automatic && i >= (size_t) n_dev)
+            return pi__fail(err, PI_EINVAL, "tensor-split: part %zu, but option 'device' names %d", i + 1, n_dev);
+        int k = snprintf(c->chosen_device + at, sizeof c->chosen_device - at, "%s%s", at ? "," : "", dev[0]->name);
+        if (k < 0 || (size_t) k >= sizeof c->chosen_device - at - 4) return pi__fail(err, PI_EINVAL, "tensor-split: too many parts");
+        at += (size_t) k;
+        if (!is_cpu) at += (size_t) snprintf(c->chosen_device + at, 4, "%d", automatic ? (int) i : (int) index[i]);
+        if (c->layers && n_used < PI__N_PLACEMENTS) c->part[n_used++] = part[i];
+    }
+    if (at) c->device = c->chosen_device;
+    return PI_OK;
+}
+
+/* main-gpu, and the devices that tensor-split gives a part: of the layers, or an equal one, as matrices are cut evenly. */
 static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
 {
-    double part[PI__MAX_DEVICES];
+    double part[PI__MAX_DEVICES], equal = 0;
     const size_t n = pi__parse_numbers(pi__opt_str(s, PI__OPT_TENSOR_SPLIT), part, PI__MAX_DEVICES);
     const pi__device *dev[PI__MAX_DEVICES];
     int32_t index[PI__MAX_DEVICES];
-    const int n_dev = pi__devices_named(c->device, dev, index);
     pi__device_info info;
-    const bool automatic = !*c->device || !strcasecmp(c->device, "auto");
-    const int64_t main_gpu = c->tensor || !automatic ? 0 : pi__opt_int(s, PI__OPT_MAIN_GPU);
-    double equal = 0;
+    const bool several = c->tensor || c->layers, automatic = !*c->device || !strcasecmp(c->device, "auto");
+    const int64_t main_gpu = several || !automatic ? 0 : pi__opt_int(s, PI__OPT_MAIN_GPU);
     bool uneven = false;
-    if (main_gpu <= 0 && (!c->tensor || !n)) return PI_OK; /* no driver is woken up for nothing */
-    if (!strcmp(dev[0]->name, "cpu") || !dev[0]->tell(index[0], &info) || !info.usable) return PI_OK;
-    if (main_gpu > 0) one_device(c, dev[0], (int32_t) main_gpu);
-    if (!c->tensor || !n) return PI_OK;
-    if (n > PI__MAX_DEVICES) return pi__fail(err, PI_EINVAL, "tensor-split: %zu parts; there are at most %d devices", n, PI__MAX_DEVICES);
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (part[i] <= 0) continue;
-        uneven = uneven || (equal > 0 && (part[i] > equal * 1.01 || part[i] < equal * 0.99));
-        equal = equal > 0 ? equal : part[i];
-        if (!automatic && i >= (size_t) n_dev)
-            return pi__fail(err, PI_EINVAL, "tensor-split: part %zu, but option 'device' names %d", i + 1, n_dev);
-        const int k = snprintf(c->chosen_device + at, sizeof c->chosen_device - at, "%s%s%d", at ? "," : "", dev[0]->name,
-                               automatic ? (int) i : (int) index[i]);
-        if (k < 0 || (size_t) k >= sizeof c->chosen_device - at) return pi__fail(err, PI_EINVAL, "tensor-split: too many parts");
-        at += (size_t) k;
+    if (main_gpu <= 0 && (!several || !n)) return PI_OK; /* no driver is woken up for nothing */
+    pi__devices_named(c->device, dev, index);
+    if (strcmp(dev[0]->name, "cpu") && (!dev[0]->tell(index[0], &info) || !info.usable)) return PI_OK;
+    if (main_gpu > 0 && strcmp(dev[0]->name, "cpu")) one_device(c, dev[0], (int32_t) main_gpu);
+    int rc = several && n ? devices_with_parts(c, part, n, err) : PI_OK;
+    for (size_t i = 0; i < n && i < PI__MAX_DEVICES && c->tensor; i++) {
+        uneven = uneven || (part[i] > 0 && equal > 0 && (part[i] > equal * 1.01 || part[i] < equal * 0.99));
+        if (part[i] > 0 && equal <= 0) equal = part[i];
     }
-    c->device = c->chosen_device;
-    if (uneven) pi__logf(&c->log, PI_LOG_WARN, "tensor-split: devices get equal parts, as matrices are cut evenly; 0 leaves one out");
+    if (uneven && c->device == c->chosen_device)
+        pi__logf(&c->log, PI_LOG_WARN, "tensor-split: devices get equal parts, as matrices are cut evenly; 0 leaves one out");
+    return rc;
+}
+
+/* split-mode row, which llama.cpp has; and layers among processes. */
+static int check_split(const pi__opt_set *s, const pi__config *c, pi_error *err)
+{
+    if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode row: use tensor, which divides every layer among the devices, or layer");
+    if (c->ranks && c->layers)
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer is of the devices of one process: with ranks use split-mode tensor, or "
+                        "none");
     return PI_OK;
+}
+
+/* The processes that this one was launched with, of which it has to be rank 0. */
+static int find_ranks(const pi_options *o, pi__config *c, pi_error *err)
+{
+    int n;
+    const int rank = pi_rank(o, &n, err);
+    if (rank < 0 || n < 2) return rank < 0 ? rank : PI_OK;
+    if (rank)
+        return pi__fail(err, PI_EINVAL, "this process is rank %d of %d, which takes orders of rank 0: pi_rank_follow()", rank, n);
+    return pi__ranks_of_process(&c->ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3, &c->log, err);
 }
 
 static int32_t at_most(int64_t n, int32_t most) { return n < most ? (int32_t) n : most; }
@@ -205,15 +242,18 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .sparse_from = (int32_t) pi__opt_int(s, PI__OPT_PREFILL_SPARSITY_FROM),
         .n_layer_exit = (int32_t) pi__opt_int(s, PI__OPT_N_LAYER_EXIT),
         .n_expert = (int32_t) pi__opt_int(s, PI__OPT_MOE_N_EXPERT),
+        .ahead = pi__opt_bool(s, PI__OPT_ASYNC_SCHEDULING),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
         .placement = places_of(s),
-        .tensor = !pi__opt_is(s, PI__OPT_SPLIT_MODE, "none"),
+        .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
+        .layers = pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer"),
         .cpu = pi__cpu_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
         .progress = o->progress_fn,
         .progress_ud = o->progress_ud,
     };
+    c->cpu.exports = *c->weights_from != 0;
     (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &c->spec, &c->spec_also);
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
@@ -223,5 +263,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     if (rc) return rc;
     if (window > 0) pi__cache_rules_add(&c->cache_types, PI__LAYERS_WINDOW, true, true, kv_types[window - 1]);
     rc = check_device(pi__opt_str(s, PI__OPT_DEVICE), err);
-    return rc ? rc : choose_devices(s, c, err);
+    if (!rc) rc = choose_devices(s, c, err);
+    if (!rc) rc = find_ranks(o, c, err);
+    return rc ? rc : check_split(s, c, err);
 }

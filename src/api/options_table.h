@@ -26,7 +26,7 @@
       "Weights in the host's memory are locked there, so that they are never swapped out.")                            \
     X(WEIGHTS_FROM, "weights-from", STRING, "", "", "--weights-from", "", "model", false,                              \
       "Socket of `pagedinfer weights`, which holds this model's weights: they are mapped, not loaded, and kept once for"\
-      " all processes. Only on the CPU.")                                                                              \
+      " all processes of the machine, on the CPU and on each GPU.")                                                    \
     X(WEIGHTS_CACHE, "weights-cache", STRING, "", "", "--weights-cache", "", "model", false,                           \
       "Directory in which weights are kept as they are packed for the CPU, so that the next start maps them; they take" \
       " as much disk as memory, and nobody removes old ones.")                                                         \
@@ -62,10 +62,15 @@
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \
-      "On one device (none), or each layer divided among several (tensor): --device cuda0,cuda1, or all there are."    \
-      " layer and row: tensor.")                                                                                       \
+      "On one device (none), each layer divided among several (tensor), or some layers on each (layer):"               \
+      " --device cuda0,cuda1, or all there are. row is refused.")                                                      \
+    X(RANKS, "ranks", ENUM, "off", "off|auto", "--ranks", "", "model", false,                                           \
+      "auto: processes that mpirun, srun or torchrun started together divide each layer among them; the first one has the"\
+      " model and gives the answers. off: each is alone. The tool's default is auto.")                                           \
+    X(RANK_TIMEOUT, "rank-timeout", FLOAT, "30", "0.1..86400", "--rank-timeout", "", "model", false,                   \
+      "Seconds that such processes wait for each other: one that is later is taken for dead, and steps end with an error.")\
     X(TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "model", false,                          \
-      "The parts that devices get with split-mode tensor, as 1,0,1: 0 leaves one out, all others get equal parts.")    \
+      "The parts that devices get with split-mode layer, as 3,1; 0 leaves one out. With tensor others get equal parts.")\
     X(MAIN_GPU, "main-gpu", INT, "0", "0..255", "-mg --main-gpu", "", "model", false,                                  \
       "With --device auto and split-mode none: which of the GPUs.")                                                    \
     X(GPU_LAYERS, "gpu-layers", STRING, "auto", "", "-ngl --gpu-layers --n-gpu-layers", "LLAMA_ARG_N_GPU_LAYERS",      \
@@ -90,7 +95,8 @@
     X(FP4_MODE, "fp4-mode", ENUM, "auto", "auto|off|w4a4|w4a8|w4a16", "--fp4-mode", "", "model", false,                \
       "On GPUs with FP4 tensor cores, activations by which NVFP4 and MXFP4 matrices are multiplied: w4a4 in FP4 too,"  \
       " fastest, about as much error again as the weights have; w4a8 (MXFP4, others w4a16) in FP8, a quarter of that;"   \
-      " w4a16 in 16-bit floats. off, auto: by matmul, as the others' error is larger than usual (docs/matmul.md).")    \
+      " w4a16 in 16-bit floats. off: by matmul. auto: with matmul auto MXFP4 as w4a8, NVFP4 by matmul, as the error of"  \
+      " w4a4 is larger than usual (docs/modes.md).")                                                                   \
     X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
       "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose"    \
       " last bits then depend on how they are cut. auto: off.")                                                        \
@@ -173,6 +179,9 @@
       "Requests that may wait; more are refused.")                                                                     \
     X(POLICY, "policy", ENUM, "fcfs", "fcfs|priority", "--policy --scheduling-policy", "", "scheduler", false,         \
       "Which request runs next: the oldest, or the one with the lowest priority number.")                              \
+    X(ASYNC_SCHEDULING, "async-scheduling", BOOL, "true", "", "--async-scheduling", "", "scheduler", false,            \
+      "On GPUs, a decoding step whose tokens the GPU can choose itself (greedy, without grammars, penalties, biases or" \
+      " drafts) begins before those of the step before it have come to the host. Tokens are the same.")                \
     X(THREADS, "threads", INT, "0", "-1..1024", "-t --threads", "", "cpu", true,                                       \
       "CPU threads; 0 or -1: one for each core the process may use.")                                                  \
     X(THREADS_BATCH, "threads-batch", INT, "0", "-1..1024", "-tb --threads-batch", "", "cpu", false,                   \

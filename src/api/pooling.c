@@ -2,7 +2,9 @@
  *
  *     none   each token's own           mean   their mean
  *     cls    the first token's          last   the last token's
- *     rank   what the model's classifier (model/classifier.h) makes of the last token's, or of their mean: scores
+ *     rank   what the model's classifier (model/classifier.h) makes of the last token's (or the first's, or their mean): scores
+ *
+ * Where the model has dense heads (there, too), a vector of mean, cls and last is what they make of that.
  *
  * Sums are made in double precision in the order of positions, whatever the chunks: a vector is the same to the bit alone
  * and in a batch. Where the last token suffices, the prompt's beginning may come from the cache; else all of it is computed.
@@ -42,6 +44,12 @@ static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
     return PI__POOL_LAST;
 }
 
+/* The pooled vector goes through the model's dense heads. */
+static bool has_heads(const pi_request *r, int64_t kind)
+{
+    return kind != PI__POOL_NONE && kind != PI__POOL_RANK && pi__core_dense(r->e->core)->n_out;
+}
+
 /* Values of an event: a vector's, of which there are `dims`, or the scores. */
 static size_t width_of(const pi_request *r, const pi_info *info, int64_t kind, pi_error *err)
 {
@@ -66,7 +74,8 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
     const size_t dims = width_of(r, &info, kind, err);
     if (!dims) return PI_EINVAL;
     const bool mean = kind == PI__POOL_MEAN || (kind == PI__POOL_RANK && pi__core_classifier(r->e->core)->mean);
-    const size_t room = kind == PI__POOL_RANK && info.n_embd > dims ? info.n_embd : dims; /* of what is scored, too */
+    const bool whole = kind == PI__POOL_RANK || has_heads(r, kind); /* heads read whole vectors, where theirs will be */
+    const size_t room = whole && info.n_embd > dims ? info.n_embd : dims;
     const size_t n = kind == PI__POOL_NONE ? r->n_prompt : 1;
     size_t bytes;
     pi__node *d = &r->prompt_event;
@@ -82,7 +91,8 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
     r->pooling = (int32_t) kind;
     p->hidden = true;
     p->max_tokens = 0;
-    p->logits = kind == PI__POOL_LAST || (kind == PI__POOL_RANK && !mean) ? PI__LOGITS_LAST : PI__LOGITS_ALL;
+    const bool first = kind == PI__POOL_CLS || (kind == PI__POOL_RANK && pi__core_classifier(r->e->core)->first);
+    p->logits = kind == PI__POOL_NONE || mean || first ? PI__LOGITS_ALL : PI__LOGITS_LAST;
     p->logits_from = 0;
     return PI_OK;
 }
@@ -114,15 +124,17 @@ void pi__pooling_row(pi_request *r, uint32_t pos, const float *row)
 {
     pi__node *d = &r->prompt_event;
     const pi__classifier *head = pi__core_classifier(r->e->core);
-    const size_t n = r->pooling == PI__POOL_RANK ? (size_t) head->n_in : d->ev.n_embd;
+    const pi__dense_heads *dense = has_heads(r, r->pooling) ? pi__core_dense(r->e->core) : NULL;
+    const bool rank = r->pooling == PI__POOL_RANK, first = r->pooling == PI__POOL_CLS || (rank && head->first);
+    const size_t n = rank ? (size_t) head->n_in : dense ? (size_t) dense->n[0] : d->ev.n_embd;
     const bool is_last = pos == r->n_prompt - 1;
     float *v = d->values + (r->pooling == PI__POOL_NONE ? pos * n : 0);
-    const bool own = r->pooling == PI__POOL_NONE || (r->pooling == PI__POOL_CLS && !pos) ||
-                     ((r->pooling == PI__POOL_LAST || r->pooling == PI__POOL_RANK) && is_last);
+    const bool own = r->pooling == PI__POOL_NONE || (first ? !pos : is_last);
     if (r->sums) add_to_mean(r, row, n, is_last, v);
     else if (own) memcpy(v, row, n * sizeof *v);
-    if (r->pooling == PI__POOL_RANK && is_last) pi__classifier_scores(head, v, v);
-    else if (r->pooling == PI__POOL_NONE || is_last) normalize(v, n, pi__opt_int(&r->set, PI__OPT_EMBD_NORMALIZE));
+    if (dense && is_last) pi__dense_heads_apply(dense, v, v);
+    if (rank && is_last) pi__classifier_scores(head, v, v);
+    else if (r->pooling == PI__POOL_NONE || is_last) normalize(v, d->ev.n_embd, pi__opt_int(&r->set, PI__OPT_EMBD_NORMALIZE));
     if (!is_last) return;
     pthread_mutex_lock(&r->e->lock);
     pi__event_prompt(r);

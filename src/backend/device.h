@@ -9,6 +9,7 @@
 #define PI__DEVICE_H
 
 #include "backend/ops.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "pagedinfer.h"
 
@@ -59,6 +60,9 @@ enum {
     PI__STEP_EXIT,     /* of the target's first layers */
     PI__STEP_BLOCK,    /* of a drafter of blocks */
     PI__STEP_INJECT,   /* the same without logits rows, of 128 tokens at most: hidden_row are rows of what the target captured */
+    PI__STEP_FED,      /* DECODE of one token a sequence: the best value that topk found in the last step, a DECODE or FED that
+                        * asked for one in each row. That of row hidden_row[t] is token t, 0 where there is none, whatever the
+                        * batch says. Only where dev->mark */
     PI__STEP_SEGMENTS, /* DECODE where the CPU does some of it: what the device does is captured in segments, see
                         * graph_segment. A device is given one of the two kinds only */
 };
@@ -89,6 +93,14 @@ typedef struct pi__device_fns {
     void (*arena_free)(pi__backend *be, void *arena, size_t size);
     bool (*arena_map)(pi__backend *be, void *p, size_t size);
     void (*arena_unmap)(pi__backend *be, void *p, size_t size);
+    /* Of backends with `exports`: memory of an arena that other processes of the machine map, too. share is arena_map, with
+     * descriptors of the memory at fd, one of each device that be is, the caller's to close (-1 after an error); they keep
+     * it. adopt maps the memory of such descriptors, only to be read. Its last 16 bytes are share's: mark is there, and adopt
+     * takes no memory with another one. arena_unmap takes back either. */
+    int (*arena_share)(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err);
+    int (*arena_adopt)(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err);
+    /* Which devices these are, in words that are the same in every process: "GPU-4f0e...". NULL: one is like another. */
+    void (*identify)(const pi__backend *be, char *out, size_t size);
     /* Copies in the order of ops. src may be changed after upload returns; dst is filled when finish has returned. */
     void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
     void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
@@ -135,6 +147,12 @@ typedef struct pi__device_fns {
      * finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step, and in the midst of one of another kind. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
+    /* Both or NULL: of devices on which a step can begin before the last one is finished. mark ends a step whose topk found one
+     * value in each of n_rows rows, as many as it has or less: these results are copied to `found`, [n_rows, 3] of host_alloc, and
+     * behind that is mark i, 0 or 1. wait returns when the device has come to it, with what finish would tell of the step, whatever
+     * is queued behind. */
+    void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
+    int (*wait)(pi__backend *be, int i, pi_error *err);
     /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
 
@@ -169,12 +187,15 @@ struct pi__backend {
     const pi__op_fns *ops;     /* what it computes */
     const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
+    bool exports;    /* other processes can map memory of arenas (arena_share) */
     bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
+    bool rounds_mxfp4; /* multiplies MXFP4 matrices with activations in 8 bits */
     bool integrated; /* of those: memory of alloc is the host's own, a copy in host memory wins nothing */
     uint64_t n_attended, n_possible; /* key blocks of query blocks, by kv head: attended to, and all there were */
     int32_t n_ranks; /* devices that it is (tensor parallelism), 0 or 1: one. Of several, each has memory of alloc, and in
                       * arenas, and what lies in it differs: uploads go to all, downloads are of the first */
-    struct pi__backend *at[PI__N_PLACEMENTS]; /* of two that act as one (split.c), each of them; NULL: it is one */
+    struct pi__backend *at[PI__N_PLACEMENTS]; /* of several that act as one (split.c, stages.c), each of them; NULL: it is one */
+    int32_t n_stages; /* of a pipeline (stages.c): at[i] has some of the layers; 0: it is none */
 };
 
 /* A line of the op's operands to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
@@ -203,6 +224,15 @@ static inline pi__backend *pi__backend_at(pi__backend *be, int32_t placement)
     return placement < PI__N_PLACEMENTS && be->at[placement] ? be->at[placement] : be;
 }
 
+/* How many there are of them. */
+static inline int32_t pi__n_places(const pi__backend *be)
+{
+    return be->n_stages ? be->n_stages : be->at[PI__AT_CPU] ? PI__AT_CPU + 1 : 1;
+}
+
+/* Where what no rule places is: with the last stage, which is where drafters find what they read. */
+static inline int32_t pi__usual_place(const pi__backend *be) { return be->n_stages ? be->n_stages - 1 : PI__AT_DEVICE; }
+
 /* Description of a device, without using it. */
 typedef struct pi__device_info {
     char desc[96];   /* "NVIDIA H200, sm_90" */
@@ -215,11 +245,12 @@ typedef struct pi__device_info {
  * fastest among those with no more error than is usual (kernels/w16.cuh). Attention rounds queries to f16 save with the exact. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
-/* Products of NVFP4 and MXFP4 matrices by FP4 tensor cores: not (AUTO, OFF: as others; W4A16: in 16-bit floats), with
- * activations in the matrix's own format, or (MXFP4, others as W4A16) in 8 bits. */
+/* Products of NVFP4 and MXFP4 matrices by FP4 tensor cores: not (OFF: as others; W4A16: in 16-bit floats), with activations
+ * in the matrix's own format, or (MXFP4, others as W4A16) in 8 bits. AUTO: with MATMUL_AUTO MXFP4 in 8 bits; all else as OFF.
+ * Devices that work as one multiply alike: AUTO is OFF for some of which not all do that, and for processes (devices.c). */
 enum { PI__FP4_AUTO, PI__FP4_OFF, PI__FP4_W4A4, PI__FP4_W4A8, PI__FP4_W4A16 };
 
-/* Parameters of devices; the last five are of GPUs. */
+/* Parameters of devices; the last six are of GPUs. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0: as many as there are cores the process may use */
     int32_t n_batch;   /* the same of steps with tokens of prompts; 0: as n_threads */
@@ -232,6 +263,7 @@ typedef struct pi__cpu_params {
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
     bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
     bool no_fuse;      /* CUDA: every op has launches of its own */
+    bool exports;      /* CUDA: weights are to be shared with other processes: they lie in arenas wherever they can */
 } pi__cpu_params;
 /* PI_EUNSUPPORTED: the isa asked for is not there. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
@@ -246,13 +278,14 @@ typedef struct pi__device {
 } pi__device;
 extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
 extern const int pi__n_devices;
-enum { PI__MAX_DEVICES = 16 }; /* that work together */
+enum { PI__MAX_DEVICES = 16 }; /* that work together: */
+enum { PI__SPLIT_NONE, PI__SPLIT_TENSOR /* tensor.h */, PI__SPLIT_LAYER /* stages.h */ };
 /* Parses a list of devices: "cuda", "cuda1", "cuda0,cuda1"; a name without a number is the next of its kind. "", "auto"
  * (the best) and "none" (the CPU) are names too. Returns how many, 0: some are not in this build. */
 int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES]);
-/* Creates the device; with "auto" the first one that starts. tensor: all that are named, or all there are of the one kind
- * named, as one backend (tensor.h). */
-int pi__device_create(pi__backend **out, const char *names, bool tensor, const pi__cpu_params *p, const pi__log *log,
+/* Creates the device; with "auto" the first one that starts. split: all that are named, or all there are of the one kind
+ * named, as one backend, PI__SPLIT_*. */
+int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log,
                       pi_error *err);
 
 #endif

@@ -41,6 +41,19 @@ struct pi__link {
 /* For ranks whose memory every thread of the process can read. */
 int pi__link_local(pi__link **out, int32_t n, pi_error *err);
 
+/* For ranks that are processes (ranks.h): this one among them. Devices with a network of their own find each other by what rank
+ * 0 made, and all have. */
+typedef struct pi__ranks pi__ranks;
+enum { PI__RANK_ID_BYTES = 128 /* of NCCL */ };
+typedef struct pi__seat {
+    pi__ranks *ranks;         /* the processes */
+    int32_t rank, n;          /* this one's number, of so many */
+    double timeout_ms;        /* how long they wait for each other */
+    char id[PI__RANK_ID_BYTES]; /* see above */
+} pi__seat;
+/* Where devices compute in memory that the process can read: by the processes' transport. */
+int pi__link_ranks(pi__link **out, const pi__seat *seat, pi_error *err);
+
 #ifdef __cplusplus
 }
 #endif

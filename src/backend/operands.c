@@ -21,14 +21,14 @@ static void add(pi__operands *o, const void *args, pi__operand op)
 #define WEIGHT(f) ACT(PI__WEIGHT, f, 0, 0, 0)
 #define CACHE(f) ACT(PI__CACHE, f, 0, 0, 0)
 #define STATE(f) ACT(PI__STATE, f, 0, 0, 0)
-#define TOKENS(f) ACT(PI__TOKENS, f, 0, 0, 0)
-#define HOST(f) ACT(PI__HOST, f, 0, 0, 0)
+#define TOKENS(f, n) ACT(PI__TOKENS, f, 1, 0, n)
+#define HOST(f, n) ACT(PI__HOST, f, 1, 0, n)
 
 /* The input of matrices. */
 #define INPUT(in, n_rows, n_in)                                                                                         \
     do {                                                                                                                \
         READ(in.x, n_rows, a->in.ldx, n_in);                                                                            \
-        if (a->in.kind == PI__IN_GEGLU || a->in.kind == PI__IN_SWIGLU) READ(in.x2, n_rows, a->in.ldx2, n_in);           \
+        if (pi__in_gated(a->in.kind)) READ(in.x2, n_rows, a->in.ldx2, n_in);           \
         VECTOR(in.w);                                                                                                   \
     } while (0)
 
@@ -69,6 +69,7 @@ static void add_norm(const pi__add_norm *a, const pi__batch *b, pi__operands *o)
     ROWS();
     READ(y, a->n_rows, a->n, a->n);
     VECTOR(w);
+    VECTOR(bias);
     UPDATE(x, a->n_rows, a->n, a->n);
 }
 
@@ -79,6 +80,25 @@ static void norm(const pi__norm *a, const pi__batch *b, pi__operands *o)
     READ(x, a->n_rows, a->n, a->n);
     VECTOR(w);
     WRITE(out, a->n_rows, a->ldo, a->n);
+}
+
+static void layer_norm(const pi__layer_norm *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(y, a->n_rows, a->n, a->n);
+    VECTOR(b);
+    VECTOR(w);
+    VECTOR(shift);
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
+static void gelu(const pi__gelu *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    VECTOR(b);
+    UPDATE(x, a->n_rows, a->n, a->n);
 }
 
 static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *o)
@@ -103,7 +123,7 @@ static void block_conv(const pi__block_conv *a, const pi__batch *b, pi__operands
 static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 {
     o->everywhere = true;
-    HOST(freq);
+    HOST(freq, a->n_freq);
     WRITE(table, b->n_tokens, 2 * a->n_freq, 2 * a->n_freq);
 }
 
@@ -121,6 +141,7 @@ static void qkv(const pi__qkv *a, const pi__batch *b, pi__operands *o)
     VECTOR(q_norm);
     VECTOR(k_norm);
     READ(rope, n, a->n_rot, a->n_rot);
+    READ(q_rope, n, a->n_rot, a->n_rot);
 }
 
 static void attention(const pi__attention *a, const pi__batch *b, pi__operands *o)
@@ -147,6 +168,9 @@ static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
     WEIGHT(gate);
     WEIGHT(up);
     WEIGHT(down);
+    VECTOR(gate_bias);
+    VECTOR(up_bias);
+    VECTOR(down_bias);
     VECTOR(bias);
     VECTOR(table);
     WRITE(y, a->n_rows, a->ldy, a->down->n_out);
@@ -156,9 +180,18 @@ static void gather_rows(const pi__gather_rows *a, const pi__batch *b, pi__operan
 {
     (void) b;
     ROWS();
-    TOKENS(row);
+    TOKENS(row, a->n_rows);
     READ(x, most_of(a->row, a->n_rows), a->n, a->n);
     WRITE(out, a->n_rows, a->n, a->n);
+}
+
+static void add_rows(const pi__add_rows *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    TOKENS(row, a->n_rows);
+    VECTOR(table);
+    UPDATE(x, a->n_rows, a->n, a->n);
 }
 
 static void softcap(const pi__softcap *a, const pi__batch *b, pi__operands *o)
@@ -177,7 +210,7 @@ static void centroid_head(const pi__centroid_head *a, const pi__batch *b, pi__op
     INPUT(in, a->n_rows, a->head->n_in);
     WEIGHT(centroids);
     WEIGHT(head);
-    HOST(order);
+    HOST(order, n_vocab);
     SCRATCH(scores, a->n_rows, n_mat);
     SCRATCH(pick, a->n_rows, a->n_pick);
     SCRATCH(some, a->n_rows, a->n_pick * a->head->n_out);
@@ -267,7 +300,7 @@ static void compress(const pi__compress *a, const pi__batch *b, pi__operands *o)
     READ(x, b->n_tokens, a->ldx, 2 * (a->overlap ? 2 : 1) * (int64_t) a->dim);
     VECTOR(ape);
     VECTOR(norm);
-    HOST(freq);
+    HOST(freq, a->n_rot / 2);
 }
 
 static void indexer(const pi__indexer *a, const pi__batch *b, pi__operands *o)
@@ -299,9 +332,9 @@ static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
     o->uncaptured = !b || a->request != b->top.request;
     o->first_rank = true;
     UPDATE(x, a->n_rows, a->n, a->n);
-    HOST(skip);
-    HOST(request);
-    HOST(out);
+    HOST(skip, 0); /* of the first rank alone: nobody else needs what is there */
+    HOST(request, 0);
+    HOST(out, 0);
 }
 
 static void experts_layer(const pi__experts_layer *a, const pi__batch *b, pi__operands *o)

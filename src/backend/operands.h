@@ -29,7 +29,8 @@ typedef struct pi__operand {
     const char *name;      /* of the argument */
     size_t at;             /* offset of the pointer in the op's struct */
     pi__operand_kind kind; /* what is there */
-    int64_t n, ld, width;  /* activations: rows; values from row to row; values of a row that count */
+    int64_t n, ld, width;  /* activations: rows; values from row to row; values of a row that count. TOKENS, HOST: one
+                            * row of that many 4-byte values */
 } pi__operand;
 
 enum { PI__MAX_OPERANDS = 32, PI__AT_LAST = -1 };

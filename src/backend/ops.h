@@ -25,15 +25,16 @@ enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS 
 enum { PI__MAX_LIN = 8 /* matrices of a linear */, PI__MAX_PICK = 2047 /* clusters of a row */ };
 enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
-/* Placement of matrices, caches and states: with the device, or with the CPU beside it (see pi__backend.at). All that a
- * single backend runs is with "the device". Activations and small vectors, which both read, are on both. */
-enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_PLACEMENTS, PI__AT_BOTH = PI__N_PLACEMENTS, PI__N_REGIONS };
+/* Placement of matrices, caches and states: with the device, or with the CPU beside it; or, where devices are stages of a
+ * pipeline, the number of one (see pi__backend.at). All that a single backend runs is with "the device". Activations and
+ * small vectors, which all read, are on all. */
+enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_PLACEMENTS = 8, PI__AT_BOTH = PI__N_PLACEMENTS, PI__N_REGIONS };
 
 /* A matrix (or n_mat stacked ones of equal shape: experts) in the device's own layout: y = W x. */
 typedef struct pi__weight {
     int32_t type;       /* enum pi__type it has in the file */
     int32_t layout;     /* the backend's own code for what data looks like */
-    int32_t placement;  /* PI__AT_DEVICE or PI__AT_CPU */
+    int32_t placement;  /* PI__AT_*, or a stage */
     int64_t n_in;       /* columns: ne[0] in the file */
     int64_t n_out;      /* rows: ne[1] */
     int64_t n_mat;      /* ne[2], 1 for a plain matrix */
@@ -107,8 +108,8 @@ typedef struct pi__batch {
     const int32_t *embd_row;  /* where the embedding is sharded: [n_tokens] a token's row of this shard, any where it is
                                * another's; else NULL: its id */
     const int32_t *owner;     /* and its row of the gathered ones; else NULL */
-    const int32_t *hidden_row; /* of a drafter's step: [n_tokens] the row of the hidden state that goes with a token, see
-                                * pi__arch.draft; -1: zeros; else NULL */
+    const int32_t *hidden_row; /* [n_tokens] of a drafter's step, the row of the hidden state that goes with a token, see
+                                * pi__arch.draft; -1: zeros. Of one of kind FED (device.h) a row of logits. Else NULL */
     const int32_t *n_verified; /* [n_seqs] its verified tokens in this step; the rest are drafts. Negative: so many before
                                 * its first one are drafts, too, that steps before this one computed */
     const int32_t *state_slot; /* [n_seqs] slot of its recurrent state */
@@ -135,7 +136,7 @@ typedef struct pi__kv_layer {
     int32_t type_v;    /* the same, chosen separately */
     int32_t n_head_kv; /* heads */
     int32_t head_dim;  /* values a head, of K and of V; a multiple of 16, of 32 where types have groups of 32 */
-    int32_t placement; /* PI__AT_DEVICE or PI__AT_CPU */
+    int32_t placement; /* PI__AT_*, or a stage */
     char *base;        /* pool start + this layer's offset in a block */
     size_t stride;     /* bytes from block to block (all layers of the group) */
     int32_t ratio;     /* 0: as above. Else the layer keeps rows: one of head_dim values for each ratio tokens, of type_k, at
@@ -153,7 +154,7 @@ typedef struct pi__state_layer {
     int32_t dim;        /* values a head */
     int32_t n_conv;     /* taps of the convolution, PI__LEAST_CONV to PI__MOST_CONV */
     int32_t n_draft;    /* most drafts a sequence brings to a step */
-    int32_t placement;  /* PI__AT_DEVICE or PI__AT_CPU */
+    int32_t placement;  /* PI__AT_*, or a stage */
     char *base;         /* slot i is at base + i * stride */
     size_t stride;      /* bytes from slot to slot (all layers) */
     char *snap;         /* snapshot i is at snap + i * snap_stride */
@@ -161,16 +162,18 @@ typedef struct pi__state_layer {
 } pi__state_layer;
 
 /* The input of a linear op, with its prologue (norm or gate); computed once for all matrices that read it. */
-enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU };
+enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI };
+static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
 typedef struct pi__lin_in {
-    int kind;        /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2 */
+    int kind;        /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2.
+                      * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1) */
     const float *x;  /* [n_rows, n_in] */
     int64_t ldx;     /* floats from row to row of x */
     const float *x2; /* [n_rows, n_in], GLU kinds: the "up" half */
     int64_t ldx2;    /* floats from row to row of x2 */
     const float *w;  /* [n_in], RMSNORM */
     float eps;       /* RMSNORM */
-    float limit;     /* SWIGLU: silu(min(x, limit)) * clamp(x2, -limit, limit); 0: none */
+    float limit;     /* SWIGLU, SWIGLU_OAI: of min(x, limit) and clamp(x2, -limit, limit); 0: none */
 } pi__lin_in;
 
 /* One matrix that reads it, and its output. */
@@ -205,11 +208,12 @@ typedef struct pi__embed {
     float *out;          /* [n_tokens, n_in of w] */
 } pi__embed;
 
-/* x = (x + rmsnorm(y) * w) * scale; w NULL: (x + y) * scale. */
+/* x = (x + rmsnorm(y) * w) * scale; w NULL: (x + y + bias) * scale. */
 typedef struct pi__add_norm {
     float *x;            /* [n_rows, n] residual stream, changed in place */
-    const float *y;      /* [n_rows, n] */
+    const float *y;      /* [n_rows, n]; nobody else reads it: what would write it just before may add to x at once */
     const float *w;      /* [n], or NULL: no norm */
+    const float *bias;   /* [n] without a norm, or NULL */
     float eps, scale;    /* of the norm; of the sum */
     int32_t n_rows;      /* rows */
     int64_t n;           /* values a row */
@@ -226,6 +230,25 @@ typedef struct pi__norm {
     int64_t n;           /* values a row */
 } pi__norm;
 
+/* x = (v - mean(v)) / sqrt(mean((v - mean(v))^2) + eps) * w + shift, v = x + y + b (LayerNorm). */
+typedef struct pi__layer_norm {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *y;      /* [n_rows, n], or NULL: nothing is added */
+    const float *b;      /* [n] bias of y, or NULL */
+    const float *w, *shift; /* [n] */
+    float eps;           /* added to the variance */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__layer_norm;
+
+/* x = t/2 (1 + erf(t / sqrt(2))), t = x + b (GELU, not its tanh form). */
+typedef struct pi__gelu {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *b;      /* [n], or NULL */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__gelu;
+
 /* y += sigmoid(gate) * x, one gate a row. */
 typedef struct pi__add_gated {
     float *y;            /* [n_rows, n], changed in place */
@@ -236,11 +259,14 @@ typedef struct pi__add_gated {
     int64_t n;           /* values a row */
 } pi__add_gated;
 
-/* Cosines and sines of pos * freq[i], times mscale, for each token; see pi__qkv.rope. */
+/* Cosines and sines of pos * freq[i], times mscale, for each token; see pi__qkv.rope. With temp_len they are also times
+ * 1 + temp ln(1 + floor(pos / temp_len)), by which queries of long contexts are sharper (Llama 4, Ministral 3). */
 typedef struct pi__rope {
     const float *freq;   /* [n_freq] radians a position: host memory that stays and does not change while the backend lives */
     int32_t n_freq;      /* pairs */
     float mscale;        /* of cosines and sines */
+    float temp;
+    int32_t temp_len;    /* positions; 0: no such factor */
     float *table;        /* [n_tokens, 2 * n_freq] */
 } pi__rope;
 
@@ -253,6 +279,15 @@ typedef struct pi__gather_rows {
     int64_t n;           /* values a row */
     float *out;          /* [n_rows, n] */
 } pi__gather_rows;
+
+/* x[i] += table[row[i]]: of a batch's tokens, what goes with the position or the type of each. */
+typedef struct pi__add_rows {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *table;  /* [any, n] of the model */
+    const int32_t *row;  /* [n_rows] host memory that stays up to finish() */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values a row */
+} pi__add_rows;
 
 /* x = cap * tanh(x / cap). */
 typedef struct pi__softcap {
@@ -303,6 +338,7 @@ typedef struct pi__qkv {
     bool v_norm;         /* RMSNorm without weight on each value head */
     float eps;           /* of the norms */
     const float *rope;   /* [n_tokens, n_rot]: n_rot/2 cosines, then n_rot/2 sines (op rope); NULL: no rotation */
+    const float *q_rope; /* the same for queries, where it is another; or NULL */
     int32_t n_rot;       /* rotated dims of a head */
     int32_t pair_stride; /* dims i and i + pair_stride are a pair, i < n_rot/2 ("NeoX"; n_rot/2, or head_dim/2) */
     float q_scale;       /* multiplies q at the end */
@@ -321,19 +357,20 @@ typedef struct pi__attention {
     int32_t window;     /* keys with qpos - kpos < window are seen; 0: all up to qpos */
     int32_t first;      /* keys before this position are not seen */
     bool past;          /* nor is the key at the query's own position */
-    bool block;         /* keys behind it in its step are seen, too: all tokens of a sequence in a step see its last one */
+    bool block;         /* keys behind it in its step are seen, too: all tokens of a sequence in a step see its last one, */
+    int32_t ahead;      /* or of those keys the next so many; 0: all */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0: none */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
     float sparsity;     /* of the batch's query blocks, see PI__SPARSE_BLOCK; 0: all is attended to. Without window, first, past
                          * and block */
 } pi__attention;
 
-enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS };
+enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 }; /* of a layer; of a token */
 
 /* Mixture of experts: y = sum over the n_used best experts of routing weight * down(act(gate x) * up x), in the order of
- * their rank. Routing weights: softmax over all logits, or sqrt(log(1 + e^x)) of each, of those n_used divided by their
- * sum. */
+ * their rank. Routing weights: softmax over all logits, or sqrt(log(1 + e^x)) or sigmoid of each, of those n_used divided by
+ * their sum. With biases, those of an expert are added to what its gate, up and down give. */
 typedef struct pi__moe {
     int32_t n_rows;         /* rows, at most limits.max_tokens */
     pi__lin_in in;          /* what the experts read; prepared once a row, then gathered */
@@ -345,12 +382,15 @@ typedef struct pi__moe {
     const pi__weight *gate; /* n_expert of [F, E]; with up NULL of [2F, E]: rows of gate, then of up */
     const pi__weight *up;   /* n_expert of [F, E], or NULL */
     const pi__weight *down; /* n_expert of [E, F]; its scale multiplies each expert's result */
-    int act;                /* PI__IN_GEGLU or PI__IN_SWIGLU */
-    float limit;            /* of SWIGLU, as in pi__lin_in */
-    int gating;             /* PI__GATE_*; with SQRT_SOFTPLUS, of at most PI__MAX_EXPERTS: */
-    const float *bias;      /* [n_expert] added to routing weights for the choice alone; NULL: none */
-    const int32_t *table;   /* [n_vocab, n_used] experts of each token of the batch, whose rows these are then: they are
-                             * not chosen; NULL: none, and no batch */
+    int act;                /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
+    float limit;            /* as in pi__lin_in */
+    const float *gate_bias, *up_bias; /* [n_expert, F], or both NULL */
+    const float *down_bias; /* [n_expert, ld_down_bias], of which this is what down's rows have; NULL: none */
+    int64_t ld_down_bias;   /* floats from expert to expert */
+    int gating;             /* PI__GATE_*; of at most PI__MAX_EXPERTS but for SOFTMAX */
+    const float *bias;      /* [n_expert] SOFTMAX: of the logits; else added to routing weights for the choice alone; NULL: none */
+    const int32_t *table;   /* SQRT_SOFTPLUS: [n_vocab, n_used] experts of each token of the batch, whose rows these are then:
+                             * they are not chosen; NULL: none, and no batch */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
     const struct pi__moe_shard *shard; /* NULL: these are the whole matrices */
@@ -366,7 +406,7 @@ typedef struct pi__moe_shard {
     void *ud;     /* for complete */
 } pi__moe_shard; /* y is that of the shard's rows of down: [n_rows, E/n] */
 
-/* A layer of experts with what is beside them, where dev->experts_layer says so. It stands for the ops
+/* A layer of experts without biases, with what is beside them, where dev->experts_layer says so. It stands for the ops
  *   linear:    logits = router in, behind them beside in; ff = gate in, up in
  *   moe:       y = experts of in                linear: shared = down(act(gate) up)
  *   add_gated: y += sigmoid(beside in) shared   add_norm: x += y
@@ -510,7 +550,14 @@ typedef struct pi__gdn {
     float eps;                /* of the RMSNorm and of the l2 norms */
     float *out;               /* [n_tokens, n_v * dim] */
     int64_t ldo;              /* floats from row to row */
+    bool grouped;             /* out: value heads of a key head side by side, see pi__gdn_place; else in order */
 } pi__gdn;
+
+/* Where out has value head j. */
+static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int32_t j)
+{
+    return grouped ? j % n_k * (n_v / n_k) + j / n_k : j;
+}
 
 /* The largest values of rows, for the sampler: only where dev->topk_here says so. out is filled when finish has returned; k
  * below is the largest of request[r].k, or where request is the step's (pi__batch.top) what that says:
@@ -549,6 +596,8 @@ typedef struct pi__state_copy {
 #define PI__OPS_ROWS(OP)                                                                                                \
     OP(add_norm, pi__add_norm)                                                                                          \
     OP(norm, pi__norm)                                                                                                  \
+    OP(layer_norm, pi__layer_norm)                                                                                      \
+    OP(gelu, pi__gelu)                                                                                                  \
     OP(add_gated, pi__add_gated)                                                                                        \
     OP(softcap, pi__softcap)                                                                                            \
     OP(copy_2d, pi__copy_2d)                                                                                            \
@@ -565,6 +614,7 @@ typedef struct pi__state_copy {
     OP(attention, pi__attention)                                                                                        \
     OP(moe, pi__moe)                                                                                                    \
     OP(gather_rows, pi__gather_rows)                                                                                    \
+    OP(add_rows, pi__add_rows)                                                                                          \
     OP(centroid_head, pi__centroid_head)                                                                                \
     OP(gdn, pi__gdn)                                                                                                    \
     OP(state_save, pi__state_copy)                                                                                      \

@@ -37,7 +37,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_REGIONS = 8, MAX_NEWER = 64 };
+enum { MAX_REGIONS = 8, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
 
 /* Memory that lies on both backends. */
 typedef struct region {
@@ -64,7 +64,7 @@ typedef struct split {
     bool segmented;           /* the step is captured in graph segments */
     bool in_segment;          /* a segment has begun */
     const pi__batch *batch;   /* the step's, as models have it: with the device's padding */
-    const pi__batch *own[PI__N_PLACEMENTS]; /* the same as each backend has it */
+    const pi__batch *own[N_SIDES]; /* the same as each backend has it */
     pi_error error;           /* the first one since the last finish() */
 } split;
 
@@ -288,7 +288,7 @@ static size_t split_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 static int split_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 {
     int rc = PI_OK;
-    for (int32_t i = 0; i < PI__N_PLACEMENTS && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
+    for (int32_t i = 0; i < N_SIDES && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
     return rc;
 }
 
@@ -310,7 +310,7 @@ static int split_finish(pi__backend *be, pi_error *err)
     memset(&s->error, 0, sizeof s->error);
     end_segments(s);
     s->copying = false;
-    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++)
+    for (int32_t i = 0; i < N_SIDES; i++)
         if (be->at[i]->dev->finish(be->at[i], &why) && !first.code) first = why;
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
@@ -397,7 +397,7 @@ static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *gi
 /* The matrices of one backend, then those of the other. */
 static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
-    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) {
+    for (int32_t placement = 0; placement < N_SIDES; placement++) {
         pi__linear some = {.in = a->in, .n_rows = a->n_rows};
         for (int32_t i = 0; i < a->n_lin; i++)
             if (a->lin[i].w->placement == placement) some.lin[some.n_lin++] = a->lin[i];
@@ -426,7 +426,7 @@ static int32_t split_n_threads(const pi__backend *be) { return be->at[PI__AT_CPU
 static void split_destroy(pi__backend *be)
 {
     if (!be) return;
-    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) be->at[i]->dev->destroy(be->at[i]);
+    for (int32_t i = 0; i < N_SIDES; i++) be->at[i]->dev->destroy(be->at[i]);
     pi__free(of(be));
 }
 

@@ -17,6 +17,10 @@
  * rank 0's device is used by the step thread, the others' by theirs, and all of them by the step thread between runs.
  * Invariant: while no run goes on, all ranks have made the same calls.
  *
+ * The ranks may be processes, of one or several machines: then each has one device, and this object with only that rank in
+ * it. Rank 0 tells the others what it does (tensor_orders.c), they do the same (tensor_follow.c), and calls go to them as the
+ * records that they are (tensor_wire.c).
+ *
  * Devices that capture decode steps do so here as well, each its own queue with its all-gathers. A captured all-gather
  * only meets those that the other ranks captured with it, so all ranks must capture and replay the same steps. They do,
  * as they are given the same ones; one that does otherwise, since something failed there, leaves the link at once. */
@@ -24,14 +28,20 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/tensor_impl.h"
+#include "backend/tensor_wire.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/formats.h"
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
-static rank *first_of(const pi__backend *be) { return &((pi__tensor *) be)->rank[0]; }
+static rank *first_of(const pi__backend *be)
+{
+    pi__tensor *t = (pi__tensor *) be;
+    return &t->rank[t->first];
+}
 
 /* ---------------------------------------------------------------------------------------------------------------- runs */
 
@@ -66,7 +76,7 @@ void pi__tensor_meet(rank *k)
     t->n_met++;
     t->any_lost |= k->lost;
     pthread_cond_broadcast(&t->made);
-    while (t->n_met < t->n && !t->any_lost) pthread_cond_wait(&t->made, &t->lock);
+    while (t->n_met < t->end - t->first && !t->any_lost) pthread_cond_wait(&t->made, &t->lock);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -82,7 +92,7 @@ static void end_rank(rank *k)
     if (how != PI__LINK_DONE) leave(k);
 }
 
-static void run_rank(rank *k)
+void pi__tensor_run_rank(rank *k)
 {
     pi__tensor *t = k->t;
     const bool was_lost = k->lost;
@@ -106,7 +116,7 @@ static void *rank_main(void *arg)
         if (t->quit) break;
         seen = t->run_no;
         pthread_mutex_unlock(&t->lock);
-        run_rank(k);
+        pi__tensor_run_rank(k);
         pthread_mutex_lock(&t->lock);
         t->n_done++;
         pthread_cond_signal(&t->done);
@@ -118,6 +128,8 @@ static void *rank_main(void *arg)
 /* The first rank that failed by itself says what went wrong; then those that others left alone. */
 static void keep_error(pi__tensor *t)
 {
+    const bool dead = t->ranks && atomic_load(&t->ranks->dead);
+    if (dead && !t->rc) t->rc = pi__fail(&t->err, t->rank[0].rc, "%s", t->rank[0].err.msg);
     for (int32_t pass = 0; pass < 3; pass++)
         for (int32_t i = 0; i < t->n && !t->rc; i++) {
             const rank *k = &t->rank[i];
@@ -133,16 +145,19 @@ static void keep_error(pi__tensor *t)
 /* Makes the calls noted so far on every rank. ends: and waits for them. */
 static void run(pi__tensor *t, bool ends)
 {
+    const bool told = pi__order_run(t, ends);
     pthread_mutex_lock(&t->lock);
     t->ends = ends;
     t->n_done = 0;
     t->run_no++;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
-    run_rank(&t->rank[0]);
+    if (!told) t->rank[0].lost = true;
+    pi__tensor_run_rank(&t->rank[0]);
     pthread_mutex_lock(&t->lock);
-    while (t->n_done < t->n - 1) pthread_cond_wait(&t->done, &t->lock);
+    while (t->n_done < t->end - t->first - 1) pthread_cond_wait(&t->done, &t->lock);
     pthread_mutex_unlock(&t->lock);
+    pi__order_run_end(t, ends);
     if (ends) keep_error(t);
     t->n_calls = 0;
 }
@@ -172,8 +187,9 @@ static int tensor_finish(pi__backend *be, pi_error *err)
     t->rc = PI_OK;
     be->n_attended = be->n_possible = 0;
     for (int32_t i = 0; i < t->n; i++) {
-        be->n_attended += t->rank[i].be->n_attended;
-        be->n_possible += t->rank[i].be->n_possible;
+        const rank *k = &t->rank[i];
+        be->n_attended += k->be ? k->be->n_attended : k->n_attended;
+        be->n_possible += k->be ? k->be->n_possible : k->n_possible;
     }
     return rc;
 }
@@ -184,23 +200,23 @@ void *pi__tensor_at(const rank *k, const void *p)
 {
     if (!p || !k->i) return (void *) p;
     for (const region *r = k->t->region; r < k->t->region + MAX_REGIONS; r++) {
-        const uintptr_t off = (uintptr_t) p - (uintptr_t) r->at[0];
-        if (r->at[0] && off < r->size) return r->at[k->i] + off;
+        const uintptr_t off = (uintptr_t) p - (uintptr_t) r->base;
+        if (r->base && off < r->size) return r->at[k->i] + off;
     }
-    return (void *) p;
+    return k->t->ranks ? NULL : (void *) p; /* rank 0's own, in another process */
 }
 
 /* NULL: all are in use. */
 static region *free_region(pi__tensor *t)
 {
     for (region *r = t->region; r < t->region + MAX_REGIONS; r++)
-        if (!r->at[0]) return r;
+        if (!r->base) return r;
     return NULL;
 }
 
 static void region_free(pi__tensor *t, region *r)
 {
-    for (int32_t i = 0; i < t->n; i++) {
+    for (int32_t i = t->first; i < t->end; i++) {
         pi__backend *dev = t->rank[i].be;
         if (r->at[i] && r->arena) dev->dev->arena_free(dev, r->at[i], r->size);
         else if (r->at[i]) dev->dev->free(dev, r->at[i], r->size);
@@ -211,30 +227,62 @@ static void region_free(pi__tensor *t, region *r)
 static region *region_of(pi__tensor *t, const void *p)
 {
     for (region *r = t->region; r < t->region + MAX_REGIONS; r++)
-        if (p && r->at[0] == p) return r;
+        if (p && r->base == p) return r;
     return NULL;
 }
 
-static void *tensor_alloc(pi__backend *be, size_t size)
+/* Memory on all devices of this process, or addresses. Each device's arena is of the same size, as are the shards in it:
+ * matrices are cut evenly. NULL: there is none left. */
+static region *region_alloc(pi__tensor *t, size_t size, bool arena)
 {
-    pi__tensor *t = settled(be);
     region *r = free_region(t);
     if (!r) return NULL;
-    r->size = size;
     bool all = true;
-    for (int32_t i = 0; i < t->n && all; i++) {
-        r->at[i] = t->rank[i].be->dev->alloc(t->rank[i].be, size);
+    r->size = size, r->arena = arena;
+    for (int32_t i = t->first; i < t->end && all; i++) {
+        pi__backend *dev = t->rank[i].be;
+        r->at[i] = arena ? dev->dev->arena_alloc(dev, size) : dev->dev->alloc(dev, size);
         all = r->at[i] != NULL;
     }
     if (!all) region_free(t, r);
-    return all ? r->at[0] : NULL;
+    return all ? r : NULL;
 }
+
+/* On all devices, those of other processes included; what rank 0 has. */
+static void *alloc_all(pi__backend *be, size_t size, bool arena)
+{
+    pi__tensor *t = settled(be);
+    region *r = region_alloc(t, size, arena);
+    if (!r) return NULL;
+    r->base = r->at[0];
+    if (pi__order_memory(t, arena ? PI__ORDER_ARENA : PI__ORDER_ALLOC, r->base, size)) return r->base;
+    pi__order_memory(t, PI__ORDER_FREE, r->base, size);
+    region_free(t, r);
+    return NULL;
+}
+static void *tensor_alloc(pi__backend *be, size_t size) { return alloc_all(be, size, false); }
+static void *tensor_arena_alloc(pi__backend *be, size_t size) { return alloc_all(be, size, true); }
 
 static void tensor_free(pi__backend *be, void *p, size_t size)
 {
-    (void) size;
     pi__tensor *t = settled(be);
     region *r = region_of(t, p);
+    if (!r) return;
+    pi__order_memory(t, PI__ORDER_FREE, p, size);
+    region_free(t, r);
+}
+
+int pi__tensor_keep_region(pi__tensor *t, char *base, size_t size, bool arena)
+{
+    region *r = base && (!arena || t->dev.arena_alloc) ? region_alloc(t, size, arena) : NULL;
+    if (!r) return PI_ENOMEM;
+    r->base = base;
+    return PI_OK;
+}
+
+void pi__tensor_drop_region(pi__tensor *t, const char *base)
+{
+    region *r = region_of(t, base);
     if (r) region_free(t, r);
 }
 
@@ -243,45 +291,40 @@ static uint64_t tensor_free_memory(pi__backend *be)
 {
     pi__tensor *t = settled(be);
     uint64_t least = 0;
-    for (int32_t i = 0; i < t->n; i++) {
+    for (int32_t i = t->first; i < t->end; i++) {
         pi__backend *dev = t->rank[i].be;
         const uint64_t bytes = dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
-        if (!i || bytes < least) least = bytes;
+        if (i == t->first || bytes < least) least = bytes;
     }
     return least;
 }
 
+enum { COMMIT_MOST = 1 << 30 /* bytes that no rank takes long to write */ };
+
 static void tensor_commit(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->commit(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+    for (size_t at = 0; at < size; at += COMMIT_MOST) {
+        const size_t n = size - at < COMMIT_MOST ? size - at : COMMIT_MOST;
+        for (int32_t i = t->first; i < t->end; i++) {
+            rank *k = &t->rank[i];
+            k->be->dev->commit(k->be, (char *) pi__tensor_at(k, p) + at, n);
+        }
+        pi__order_memory(t, PI__ORDER_COMMIT, (char *) p + at, n);
+    }
 }
 
 static void tensor_trim(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+    for (int32_t i = t->first; i < t->end; i++) t->rank[i].be->dev->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+    pi__order_memory(t, PI__ORDER_TRIM, p, size);
 }
 
-/* Each device's arena is of the same size, as are the shards in it: matrices are cut evenly. */
-static void *tensor_arena_alloc(pi__backend *be, size_t size)
+/* Takes back what the ranks of this process up to `end` have at p. */
+static void unmap_ranks(pi__tensor *t, int32_t end, void *p, size_t size)
 {
-    pi__tensor *t = settled(be);
-    region *r = free_region(t);
-    bool all = r != NULL;
-    for (int32_t i = 0; i < t->n && all; i++) {
-        r->at[i] = t->rank[i].be->dev->arena_alloc(t->rank[i].be, size);
-        all = r->at[i] != NULL;
-    }
-    if (r) r->size = size, r->arena = true;
-    if (r && !all) region_free(t, r);
-    return all ? r->at[0] : NULL;
-}
-
-/* Takes back what the first n ranks have at p. */
-static void unmap_ranks(pi__tensor *t, int32_t n, void *p, size_t size)
-{
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = t->first; i < end; i++) {
         rank *k = &t->rank[i];
         k->be->dev->arena_unmap(k->be, pi__tensor_at(k, p), size);
     }
@@ -290,47 +333,96 @@ static void unmap_ranks(pi__tensor *t, int32_t n, void *p, size_t size)
 static bool tensor_arena_map(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) {
+    int32_t i = t->first;
+    for (bool ok = true; i < t->end && ok; i += ok) {
         rank *k = &t->rank[i];
-        if (k->be->dev->arena_map(k->be, pi__tensor_at(k, p), size)) continue;
-        unmap_ranks(t, i, p, size);
-        return false;
+        ok = k->be->dev->arena_map(k->be, pi__tensor_at(k, p), size);
     }
-    return true;
+    const bool all = i == t->end && pi__order_memory(t, PI__ORDER_MAP, p, size);
+    if (!all) unmap_ranks(t, i, p, size);
+    return all;
 }
 
 static void tensor_arena_unmap(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = settled(be);
-    unmap_ranks(t, t->n, p, size);
+    unmap_ranks(t, t->end, p, size);
+    pi__order_memory(t, PI__ORDER_UNMAP, p, size);
+}
+
+/* Each device's memory has a mark of its own. */
+static pi__hash128 mark_of(pi__hash128 mark, const rank *k) { return pi__hash_chain(mark, &k->i, sizeof k->i); }
+
+static int tensor_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err)
+{
+    pi__tensor *t = settled(be);
+    int32_t i = 0;
+    int rc = PI_OK;
+    for (; i < t->n && !rc; i += !rc) {
+        const rank *k = &t->rank[i];
+        rc = k->be->dev->arena_share(k->be, pi__tensor_at(k, p), size, mark_of(mark, k), &fd[i], err);
+    }
+    if (!rc) return PI_OK;
+    unmap_ranks(t, i, p, size);
+    while (i-- > 0) {
+        (void) close(fd[i]);
+        fd[i] = -1;
+    }
+    return rc;
+}
+
+static int tensor_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err)
+{
+    pi__tensor *t = settled(be);
+    int32_t i = 0;
+    int rc = PI_OK;
+    for (; i < t->n && !rc; i += !rc) {
+        const rank *k = &t->rank[i];
+        rc = k->be->dev->arena_adopt(k->be, pi__tensor_at(k, p), size, mark_of(mark, k), &fd[i], err);
+    }
+    if (rc) unmap_ranks(t, i, p, size);
+    return rc;
+}
+
+static void tensor_identify(const pi__backend *be, char *out, size_t size)
+{
+    const pi__tensor *t = (const pi__tensor *) be;
+    *out = 0;
+    for (int32_t i = 0; i < t->n; i++) {
+        const size_t at = strlen(out);
+        const int sep = i ? snprintf(out + at, size - at, ",") : 0;
+        if (at + (size_t) sep < size) t->rank[i].be->dev->identify(t->rank[i].be, out + at + sep, size - at - (size_t) sep);
+    }
 }
 
 static void tensor_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__tensor *t = settled(be);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->upload(t->rank[i].be, pi__tensor_at(&t->rank[i], dst), src, n);
+    for (int32_t i = t->first; i < t->end; i++)
+        t->rank[i].be->dev->upload(t->rank[i].be, pi__tensor_at(&t->rank[i], dst), src, n);
+    pi__order_upload(t, dst, src, n);
 }
 
-static void run_download(rank *k, const call *c)
+void pi__tensor_run_download(rank *k, const call *c)
 {
     pi__tensor_meet(k); /* for it ends the capture */
     if (!k->i && !k->lost) k->be->dev->download(k->be, c->download.dst, c->download.src, c->download.n);
 }
 static void tensor_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
-    call *c = pi__tensor_note((pi__tensor *) be, run_download);
+    call *c = pi__tensor_note((pi__tensor *) be, pi__tensor_run_download);
     c->download.dst = dst, c->download.src = src, c->download.n = n;
 }
 
 static void *tensor_host_alloc(pi__backend *be, size_t size)
 {
-    rank *k = &settled(be)->rank[0];
-    return k->be->dev->host_alloc(k->be, size);
+    pi__backend *own = settled(be)->rank[0].be;
+    return own->dev->host_alloc(own, size);
 }
 static void tensor_host_free(pi__backend *be, void *p, size_t size)
 {
-    rank *k = &settled(be)->rank[0];
-    k->be->dev->host_free(k->be, p, size);
+    pi__backend *own = settled(be)->rank[0].be;
+    own->dev->host_free(own, p, size);
 }
 
 /* A copy of n bytes beside the queue is one of each rank, whose shards lie one behind the other in the host's memory.
@@ -404,7 +496,7 @@ bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
     int64_t rows[MAX_FUSED], unit = (int64_t) PI__TILE_ROWS * t->n;
     /* Columns of an expert's down are rows of its gate and up, and the reverse: all three are cut, or none. */
     if (w->whole) return false;
-    if (w->routed && (!t->rank[0].be->dev->moe_shards || w->n_in % unit)) return false;
+    if (w->routed && (!t->rank[t->first].be->dev->moe_shards || w->n_in % unit)) return false;
     for (int32_t p = 0, n = fused_rows_of(w, rows); p < n; p++)
         if (rows[p] % unit) return false;
     return true;
@@ -442,15 +534,24 @@ static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
     return size;
 }
 
+bool pi__tensor_share(const piece *p, int32_t r, int64_t row, int64_t n, int64_t *lo, int64_t *hi)
+{
+    const int64_t at = p->first + r * p->n;
+    *lo = row > at ? row : at;
+    *hi = row + n < at + p->n ? row + n : at + p->n;
+    return *lo < *hi;
+}
+
 /* Rows row..row + n of the file, at src: what rank k has of them. */
 static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const char *src)
 {
     piece p[MAX_FUSED];
+    int64_t lo, hi;
     const size_t bytes = pi__row_size(pi__type_info_of(w->type), w->n_in);
     for (int32_t i = 0, n_piece = pi__tensor_pieces(k, w, p); i < n_piece; i++) {
-        const int64_t at = p[i].first + k->i * p[i].n, lo = row > at ? row : at;
-        const int64_t hi = row + n < at + p[i].n ? row + n : at + p[i].n;
-        if (lo < hi) k->be->dev->weight_load(k->be, &p[i].w, mat, lo - at, hi - lo, src + (size_t) (lo - row) * bytes);
+        if (!pi__tensor_share(&p[i], k->i, row, n, &lo, &hi)) continue;
+        const int64_t at = p[i].first + k->i * p[i].n;
+        k->be->dev->weight_load(k->be, &p[i].w, mat, lo - at, hi - lo, src + (size_t) (lo - row) * bytes);
     }
 }
 
@@ -458,7 +559,8 @@ static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat
 {
     pi__tensor *t = settled(be);
     const bool cut = pi__tensor_is_cut(t, w);
-    for (int32_t i = 0; i < t->n; i++) {
+    pi__order_load(t, w, cut, mat, row, n, src);
+    for (int32_t i = t->first; i < t->end; i++) {
         rank *k = &t->rank[i];
         if (cut) {
             load_pieces(k, w, mat, row, n, src);
@@ -519,32 +621,51 @@ static void free_rank_scratch(rank *k)
     k->embd_row = k->owner = NULL;
 }
 
+int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_error *err)
+{
+    const pi__ranks *r = t->ranks;
+    pi__seat seat = {.ranks = t->ranks, .rank = r->rank, .n = r->n, .timeout_ms = r->timeout_ms};
+    memcpy(seat.id, id, sizeof seat.id);
+    return t->link ? PI_OK : pi__device_join_rank(&t->link, t->rank[t->first].be, t->device.name, &seat, err);
+}
+
 /* Joins the devices, which may take long and is not needed for a plan. */
 static int join_ranks(pi__tensor *t, pi_error *err)
 {
     pi__backend *dev[PI__MAX_RANKS];
+    if (t->link) return PI_OK;
+    if (t->ranks) return t->ranks->rank ? pi__fail(err, PI_EINTERNAL, "rank %d was not joined", t->ranks->rank) : pi__order_join(t, err);
     for (int32_t i = 0; i < t->n; i++) dev[i] = t->rank[i].be;
-    return t->link ? PI_OK : dev[0]->dev->join(&t->link, dev, t->n, err);
+    return dev[0]->dev->join(&t->link, dev, t->n, err);
+}
+
+/* Scratch and stage of one rank. */
+static int reserve_rank(rank *k, const pi__limits *lim, pi_error *err)
+{
+    int rc = k->be->dev->reserve(k->be, lim, err);
+    if (rc) return rc;
+    k->stage = k->be->dev->alloc(k->be, k->t->stage_floats * sizeof(float));
+    k->embd_row = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->embd_row);
+    k->owner = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->owner);
+    return k->stage && k->embd_row && k->owner ? PI_OK : pi__fail_mem(err, "results on their way between devices");
 }
 
 static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 {
     pi__tensor *t = settled(be);
-    int rc = join_ranks(t, err);
+    int rc = pi__order_open(t, err);
+    if (!rc) rc = join_ranks(t, err);
     if (rc) return rc;
-    for (int32_t i = 0; i < t->n; i++) free_rank_scratch(&t->rank[i]);
+    for (int32_t i = t->first; i < t->end; i++) free_rank_scratch(&t->rank[i]);
     t->stage_floats = stage_floats(t, lim);
     t->max_tokens = lim->max_tokens;
-    for (int32_t i = 0; i < t->n && !rc; i++) {
-        rank *k = &t->rank[i];
-        rc = k->be->dev->reserve(k->be, lim, err);
-        if (rc) return rc;
-        k->stage = k->be->dev->alloc(k->be, t->stage_floats * sizeof(float));
-        k->embd_row = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->embd_row);
-        k->owner = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->owner);
-        if (!k->stage || !k->embd_row || !k->owner) rc = pi__fail_mem(err, "results on their way between devices");
+    for (int32_t i = t->first; i < t->end && !rc; i++) rc = reserve_rank(&t->rank[i], lim, err);
+    if (!rc && t->ranks) {
+        pi__wire_free(t->wire);
+        t->wire = pi__wire_create(lim);
+        if (!t->wire) rc = pi__fail_mem(err, "calls on their way between ranks");
     }
-    return rc;
+    return rc ? rc : pi__order_reserve(t, lim, err);
 }
 
 static bool tensor_topk_here(const pi__backend *be)
@@ -570,13 +691,17 @@ static void tensor_destroy(pi__backend *be)
     t->quit = true;
     pthread_cond_broadcast(&t->wake);
     pthread_mutex_unlock(&t->lock);
-    for (int32_t i = 0; i < t->n; i++) {
+    pi__order_close(t);
+    for (int32_t i = t->first; i < t->end; i++) {
         if (t->rank[i].started) pthread_join(t->rank[i].thread, NULL);
         free_rank_scratch(&t->rank[i]);
         graph_reset(&t->rank[i]);
     }
     if (t->link) t->link->ops->destroy(t->link);
-    for (int32_t i = 0; i < t->n; i++) t->rank[i].be->dev->destroy(t->rank[i].be);
+    for (region *r = t->region; t->ranks && r < t->region + MAX_REGIONS; r++)
+        if (r->base) region_free(t, r); /* of a process that followed */
+    for (int32_t i = t->first; i < t->end; i++) t->rank[i].be->dev->destroy(t->rank[i].be);
+    pi__wire_free(t->wire);
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->wake);
     pthread_cond_destroy(&t->done);
@@ -608,33 +733,38 @@ static const pi__device_fns tensor_device = {
     .finish = tensor_finish,
 };
 
-/* Functions that only some devices have. */
+/* Functions that only some devices have. Copies beside the queue are not of several processes: a block in the host's memory
+ * would be in many. */
 static void set_optional(pi__tensor *t)
 {
-    const pi__device_fns *can = t->rank[0].be->dev;
+    const pi__device_fns *can = t->rank[t->first].be->dev;
     if (can->row_bytes) t->dev.row_bytes = tensor_row_bytes;
     if (can->topk_here) t->dev.topk_here = tensor_topk_here;
-    if (can->copy_out) {
+    if (can->copy_out && !t->ranks) {
         t->dev.copy_out = tensor_copy_out;
         t->dev.copy_in = tensor_copy_in;
         t->dev.copies = tensor_copies;
         t->dev.pin = tensor_pin;
         t->dev.unpin = tensor_unpin;
     }
-    for (int32_t i = 0; i < t->n; i++) { /* what is whole pages of the largest is so of all, if all have any */
+    for (int32_t i = t->first; i < t->end; i++) { /* what is whole pages of the largest is so of all, if all have any */
         const size_t page = t->rank[i].be->page;
-        if (!i || !page || (t->be.page && page > t->be.page)) t->be.page = page;
+        if (i == t->first || !page || (t->be.page && page > t->be.page)) t->be.page = page;
+        t->be.exports = !t->ranks && (i == t->first || t->be.exports) && t->rank[i].be->exports;
     }
+    if (can->identify && !t->ranks) t->dev.identify = tensor_identify;
     if (!t->be.page) return;
     t->dev.arena_alloc = tensor_arena_alloc;
     t->dev.arena_free = tensor_free;
     t->dev.arena_map = tensor_arena_map;
     t->dev.arena_unmap = tensor_arena_unmap;
+    t->dev.arena_share = tensor_arena_share;
+    t->dev.arena_adopt = tensor_arena_adopt;
 }
 
 static int start_ranks(pi__tensor *t, pi_error *err)
 {
-    for (int32_t i = 1; i < t->n; i++) {
+    for (int32_t i = t->first + 1; i < t->end; i++) {
         rank *k = &t->rank[i];
         if (pthread_create(&k->thread, NULL, rank_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
@@ -647,37 +777,58 @@ static void destroy_all(pi__backend *const *dev, int32_t n)
     for (int32_t i = 0; i < n; i++) dev[i]->dev->destroy(dev[i]);
 }
 
+/* Of n ranks, of which dev are those from `first` on. */
+static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t first, int32_t n_here, pi__ranks *ranks,
+                  const pi__rank_device *as, pi_error *err)
+{
+    pi__tensor *t = pi__calloc(1, sizeof *t);
+    if (!t) {
+        destroy_all(dev, n_here);
+        return pi__fail_mem(err, "the devices");
+    }
+    t->dev = tensor_device;
+    pi__tensor_set_ops(t, dev[0]);
+    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .discrete = dev[0]->discrete, .integrated = dev[0]->integrated, .n_ranks = n};
+    t->n = n, t->first = first, t->end = first + n_here;
+    t->ranks = ranks;
+    if (as) t->device = *as;
+    for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .met = true};
+    for (int32_t i = 0; i < n_here; i++) t->rank[first + i].be = dev[i];
+    set_optional(t);
+    const char *one = dev[0]->dev->describe(dev[0]);
+    if (ranks) snprintf(t->desc, sizeof t->desc, "%.70s, %d ranks", one, n);
+    else snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, one);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->wake, NULL);
+    pthread_cond_init(&t->done, NULL);
+    pthread_cond_init(&t->made, NULL);
+    t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
+    int rc = t->calls ? PI_OK : pi__fail_mem(err, "the devices");
+    if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
+    if (!rc) rc = start_ranks(t, err);
+    if (rc) tensor_destroy(&t->be);
+    else *out = &t->be;
+    return rc;
+}
+
 int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_error *err)
 {
     *out = NULL;
-    pi__tensor *t = NULL;
     int rc = n < 1 || n > PI__MAX_RANKS ? pi__fail(err, PI_EUNSUPPORTED, "%d devices as one: at most %d", n, PI__MAX_RANKS)
                                         : PI_OK;
     for (int32_t i = 1; i < n && !rc; i++)
         if (dev[i]->dev != dev[0]->dev)
             rc = pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot work as one device", dev[0]->dev->describe(dev[0]),
                           dev[i]->dev->describe(dev[i]));
-    if (!rc && !(t = pi__calloc(1, sizeof *t))) rc = pi__fail_mem(err, "the devices");
     if (rc) {
         destroy_all(dev, n);
         return rc;
     }
-    t->dev = tensor_device;
-    pi__tensor_set_ops(t, dev[0]);
-    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .discrete = dev[0]->discrete, .integrated = dev[0]->integrated, .n_ranks = n};
-    t->n = n;
-    for (int32_t i = 0; i < n; i++) t->rank[i] = (rank) {.t = t, .i = i, .be = dev[i], .met = true};
-    set_optional(t);
-    snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, dev[0]->dev->describe(dev[0]));
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->wake, NULL);
-    pthread_cond_init(&t->done, NULL);
-    pthread_cond_init(&t->made, NULL);
-    t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
-    if (!t->calls) rc = pi__fail_mem(err, "the devices");
-    if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
-    if (!rc) rc = start_ranks(t, err);
-    if (rc) tensor_destroy(&t->be);
-    else *out = &t->be;
-    return rc;
+    return create(out, dev, n, 0, n, NULL, NULL, err);
+}
+
+int pi__tensor_create_rank(pi__backend **out, pi__backend *dev, pi__ranks *ranks, const pi__rank_device *as, pi_error *err)
+{
+    *out = NULL;
+    return create(out, &dev, ranks->n, ranks->rank, 1, ranks, as, err);
 }

@@ -7,9 +7,11 @@
 #include "backend/device.h"
 #include "backend/link.h"
 #include "backend/operands.h"
+#include "backend/ranks.h"
+#include "backend/tensor_orders.h"
 
 enum {
-    PI__MAX_RANKS = 16,
+    PI__MAX_RANKS = PI__MOST_RANKS,
     MAX_REGIONS = 64, /* of alloc at a time */
     MAX_CALLS = 1024, /* noted at a time */
     MAX_KINDS = PI__STEP_SEGMENTS,
@@ -17,6 +19,7 @@ enum {
 };
 
 typedef struct pi__tensor pi__tensor;
+typedef struct pi__wire pi__wire; /* tensor_wire.h */
 
 /* A device, and what its thread needs. */
 typedef struct rank {
@@ -34,13 +37,15 @@ typedef struct rank {
     int rc;                 /* of the device's finish in this run */
     pi_error err;           /* its text */
     uint64_t n_unnumbered;  /* its copies beside the queue that are of no number, as others' failed; they have ended */
+    uint64_t n_attended, n_possible; /* of a device of another process, as of pi__backend */
     pthread_t thread;       /* runs it; rank 0 runs on the thread that calls finish */
     bool started;           /* thread is to be joined */
 } rank;
 
 /* Memory of alloc, or an arena: where each device has it. */
 typedef struct region {
-    char *at[PI__MAX_RANKS]; /* [n] at[0] is what alloc returned; NULL: this entry is free */
+    char *base;             /* what alloc returned, which is where rank 0 has it; NULL: this entry is free */
+    char *at[PI__MAX_RANKS]; /* [n] of the ranks that are here */
     size_t size;             /* bytes */
     bool arena;              /* addresses, of which what was mapped has memory */
 } region;
@@ -52,13 +57,21 @@ typedef struct call {
     struct { void *dst; const void *src; size_t n; } download;
 } call;
 
+/* tensor.c: of rank 0, after its queue has come so far. */
+void pi__tensor_run_download(rank *k, const call *c);
+
 struct pi__tensor {
     pi__backend be;         /* first: the public face */
     pi__device_fns dev;     /* be.dev */
     pi__op_fns ops;         /* be.ops */
     char desc[96];          /* describe() */
     int32_t n;              /* ranks */
+    int32_t first, end;     /* those that are of this process: all, or one */
     rank rank[PI__MAX_RANKS]; /* [n] */
+    pi__ranks *ranks;       /* the processes of the others; NULL: all are here */
+    pi__rank_device device; /* what they open; */
+    bool opened;            /* and have */
+    pi__wire *wire;         /* what goes to them; NULL before reserve() */
     pi__link *link;         /* joins them; NULL before reserve() */
     region region[MAX_REGIONS];
     uint64_t n_copies;      /* numbers given to copies beside the queue */
@@ -79,7 +92,7 @@ struct pi__tensor {
     pthread_cond_t done;    /* n_done changed */
     pthread_cond_t made;    /* n_met or any_lost changed */
     uint64_t run_no;        /* runs asked for */
-    int32_t n_done;         /* ranks that have ended this one */
+    int32_t n_done;         /* ranks of this process that have ended this one */
     int32_t n_met;          /* and those that have made the step's graph */
     bool any_lost;          /* some rank has left in these runs */
     bool quit;              /* threads end */
@@ -102,8 +115,37 @@ void *pi__tensor_at(const rank *k, const void *p);
 call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
 
 void pi__tensor_meet(rank *k);
+/* Makes the calls that t has on one rank; where they end, waits for them: its rc, lost and err say how. */
+void pi__tensor_run_rank(rank *k);
+/* What rank r has of rows row..row + n of the file's matrix in piece p, as rows of the file; false: none. */
+bool pi__tensor_share(const piece *p, int32_t r, int64_t row, int64_t n, int64_t *lo, int64_t *hi);
+/* One of several processes: its device's side of their link, which all make at the same time. */
+int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_error *err);
+/* Of a process that follows: memory for what rank 0 has at base; and no more of it. */
+int pi__tensor_keep_region(pi__tensor *t, char *base, size_t size, bool arena);
+void pi__tensor_drop_region(pi__tensor *t, const char *base);
+
+/* tensor_orders.c: rank 0 of several processes says what it does with memory. All do nothing, and are true, where there is
+ * one process. */
+/* Joins the others: they open their devices. */
+int pi__order_open(pi__tensor *t, pi_error *err);
+/* All join their devices. */
+int pi__order_join(pi__tensor *t, pi_error *err);
+void pi__order_close(pi__tensor *t);
+int pi__order_reserve(pi__tensor *t, const pi__limits *lim, pi_error *err);
+/* The others do the same; kind: PI__ORDER_*. false: some could not. */
+bool pi__order_memory(pi__tensor *t, int kind, const void *at, size_t size);
+void pi__order_upload(pi__tensor *t, const void *dst, const void *src, size_t n);
+void pi__order_load(pi__tensor *t, const pi__weight *w, bool cut, int64_t mat, int64_t row, int64_t n, const char *src);
+/* Begins a run, of the calls that were noted, by all ranks; to be followed by the end. false: the others are not there. */
+bool pi__order_run(pi__tensor *t, bool ends);
+/* Of one that ends: what happened on the others, to their rank's rc, lost and err. */
+void pi__order_run_end(pi__tensor *t, bool ends);
 
 /* tensor_ops.c */
+/* What makes a call that came from rank 0: an op's, or the beginning of a step. */
+void (*pi__tensor_run_of(pi__op_id id))(rank *k, const call *c);
+void pi__tensor_run_begin(rank *k, const call *c);
 /* Fills in begin and the ops, those that `can` has. */
 void pi__tensor_set_ops(pi__tensor *t, const pi__backend *can);
 

@@ -67,7 +67,7 @@ static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *row, 
     b->owner = owner;
 }
 
-static void run_begin(rank *k, const call *c)
+void pi__tensor_run_begin(rank *k, const call *c)
 {
     const pi__tensor *t = k->t;
     (void) c;
@@ -87,7 +87,7 @@ static void run_begin(rank *k, const call *c)
 static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__tensor *t = (pi__tensor *) be;
-    const rank *first = &t->rank[0];
+    const rank *first = &t->rank[t->first];
     int32_t n = b->n_seqs;
     t->given = b;
     t->kind = kind;
@@ -103,7 +103,7 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
         t->b.logits_batch = &t->logits_batch;
     }
     if (!t->replays) t->embd_rows[kind] = 0;
-    pi__tensor_note(t, run_begin);
+    pi__tensor_note(t, pi__tensor_run_begin);
     return t->replays ? NULL : &t->b;
 }
 
@@ -288,6 +288,7 @@ static void run_qkv(rank *k, const call *c)
     a.q_norm = at(k, a.q_norm);
     a.k_norm = at(k, a.k_norm);
     a.rope = at(k, a.rope);
+    a.q_rope = at(k, a.q_rope);
     a.kv = &own;
     pi__op_qkv(k->be, batch_of(k, c->op.b), &a);
 }
@@ -341,6 +342,9 @@ static void run_moe(rank *k, const call *c)
     a.in.w = at(k, a.in.w);
     a.logits = at(k, a.logits);
     a.bias = at(k, a.bias);
+    a.gate_bias = at(k, a.gate_bias);
+    a.up_bias = at(k, a.up_bias);
+    a.down_bias = at(k, a.down_bias);
     a.table = at(k, a.table);
     float *y = at(k, a.y);
     piece gate[MAX_FUSED], up[MAX_FUSED], down[MAX_FUSED];
@@ -350,6 +354,7 @@ static void run_moe(rank *k, const call *c)
     else up[0] = gate[1];
     pi__tensor_pieces(k, a.down, down);
     a.gate = &gate[0].w, a.up = &up[0].w, a.down = &down[0].w;
+    if (a.down_bias) a.down_bias += k->i * down[0].n;
     a.shard = &part;
     a.y = shard_of(k, y, a.n_rows, down[0].n);
     a.ldy = down[0].n;
@@ -365,9 +370,11 @@ static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
     [PI__OP_moe] = run_moe,
 };
 
+void (*pi__tensor_run_of(pi__op_id id))(rank *k, const call *c) { return cut_run[id] ? cut_run[id] : run_whole; }
+
 static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *args)
 {
-    call *c = pi__tensor_note(t, cut_run[id] ? cut_run[id] : run_whole);
+    call *c = pi__tensor_note(t, pi__tensor_run_of(id));
     c->op.id = id;
     c->op.b = b;
     memcpy(&c->op.args, args, pi__op_size(id));

@@ -110,8 +110,11 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
         for (int32_t k = 0; k < n; k++) slot[k] = -1;
         return;
     }
-    pi__assert((pos + n - 1) / bs < c->seq[row].n_blocks[i] && pos / bs >= c->seq[row].n_freed[i]);
-    for (int32_t k = 0; k < n; k++) slot[k] = table[(pos + k) / bs] * bs + (pos + k) % bs;
+    pi__assert((pos + n - 1) / bs < c->seq[row].n_blocks[i]);
+    for (int32_t k = 0; k < n; k++) { /* -1: its block is gone; a drafter that is late has no use for what it had there */
+        const int32_t block = table[(pos + k) / bs];
+        slot[k] = block < 0 ? -1 : block * bs + (pos + k) % bs;
+    }
     memcpy(bb->table[i] + (size_t) q * (size_t) g->stride, table, (size_t) c->seq[row].n_blocks[i] * sizeof *table);
 }
 

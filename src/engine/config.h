@@ -4,6 +4,7 @@
 #define PI__ENGINE_CONFIG_H
 
 #include "backend/device.h"
+#include "backend/ranks.h"
 #include "base/log.h"
 #include "model/cache_rules.h"
 #include "model/placement.h"
@@ -69,6 +70,7 @@ typedef struct pi__config {
     int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
     int32_t n_draft_least;     /* fewer are not verified */
     float draft_p_min;         /* a drafter that is less sure of a token gives none from there on */
+    bool ahead;                /* steps of a device may be fed ahead (runner.c) */
     bool draft_adaptive;       /* how many depends on what they are worth (draft_worth.h); else always as many as there are */
     int32_t draft_layers;      /* early exit: layers that draft; 0: half of them */
     int32_t ngram_n;           /* prompt lookup: tokens that have to be the same */
@@ -76,7 +78,10 @@ typedef struct pi__config {
     int32_t ngram_shared;      /* tokens of other requests that it looks at, too; 0: none */
     char chosen_device[160];   /* where device points, if it was made from other options */
     const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
-    bool tensor;               /* several of them work as one */
+    bool tensor;               /* several of them work as one, each with a shard of every layer */
+    bool layers;               /* or with some of the layers, */
+    double part[PI__N_PLACEMENTS]; /* these parts; 0: as there is memory */
+    pi__ranks *ranks;          /* processes whose devices work as one with this one's, which is rank 0; NULL: it is alone */
     uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0: 1 GiB, at most an eighth */
     pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
     pi__cpu_params cpu;        /* threads and instruction set */

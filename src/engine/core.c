@@ -46,6 +46,7 @@ struct pi__core {
     pi__snapshots snapshots;   /* of recurrent states */
     pi__runner runner;         /* steps */
     pi__pace pace;             /* the share of prefill in a step */
+    double step_start;         /* of the step in flight, or the end of the one before it, ms */
     pi__tiering tiering;       /* host memory and disk below the pools */
     pi__stats stats;           /* counters: written by the step thread, read by all */
 
@@ -85,6 +86,19 @@ void pi__seq_cancel(pi__core *e, pi__seq *s)
     poke(e);
 }
 
+/* Of a model whose tokens see those behind them. */
+static int validate_both_ways(const pi__core *e, const pi__job *j, pi_error *err)
+{
+    const int32_t most = e->setup.mem.lim.max_tokens;
+    if (!j->params.hidden)
+        return pi__fail(err, PI_EUNSUPPORTED, "a %s model generates nothing: ask for vectors, or scores (option pooling)",
+                        e->setup.m->arch->name);
+    if (j->n_prompt > (size_t) most)
+        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens, a step %d, and tokens of a %s model see each other: raise "
+                        "ubatch-size to %zu", j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
+    return PI_OK;
+}
+
 static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, int *drafter, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
@@ -93,6 +107,8 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, int
     if (j->n_prompt + (gen != 0) > (size_t) longest)
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
                         longest, longest - (gen != 0));
+    int rc = e->setup.m->both_ways ? validate_both_ways(e, j, err) : PI_OK;
+    if (rc) return rc;
     int32_t n = (int32_t) j->n_prompt;
     for (int32_t i = 0; i < n; i++)
         if (j->prompt[i] < 0 || j->prompt[i] >= e->setup.m->n_vocab)
@@ -180,12 +196,13 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
         if (!rc) out[made]->sparse = sparse_span(&e->setup.cfg, out[made]->n_prompt);
+        if (!rc) out[made]->whole = e->setup.m->both_ways;
         if (!rc) out[made]->without = pi__drafter_without(&e->setup, drafter);
     }
     if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
         for (size_t i = 0; i < n; i++)
-            out[i]->keeps = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache;
+            out[i]->keeps = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache && !out[i]->whole;
         pthread_mutex_lock(&e->lock);
         rc = admissible(e, n, err);
         if (!rc) enqueue(e, out, n);
@@ -218,6 +235,7 @@ static void update_stats(pi__core *e)
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
 {
     if ((!s->params.cache && !s->n_cached) || !e->setup.cfg.prefix_cache) return "prefix cache off";
+    if (s->whole) return "tokens see those behind them";
     const int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs, from = s->params.logits_from;
     if (s->n_cached >= most) return "";
     if (s->params.logits == PI__LOGITS_ALL && s->n_cached >= from / bs * bs)
@@ -282,6 +300,12 @@ static void take_inbox(pi__core *e)
     e->inbox_tail = NULL;
 }
 
+/* It was cancelled, or is late. */
+static bool is_due(const pi__seq *s, double now)
+{
+    return atomic_load(&s->cancel) || (s->params.deadline_ms > 0 && now - s->t.submit > s->params.deadline_ms);
+}
+
 /* Ends what was cancelled or is late; all of them with code where that is not PI_OK. */
 static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
 {
@@ -289,9 +313,9 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
     for (pi__seq *s = l->head, *next; s; s = next) {
         next = s->next;
         if (code) finish(e, s, PI_FINISH_ERROR, code, msg);
+        else if (!is_due(s, now)) continue;
         else if (atomic_load(&s->cancel)) finish(e, s, PI_FINISH_CANCEL, PI_ECANCELED, "canceled");
-        else if (s->params.deadline_ms > 0 && now - s->t.submit > s->params.deadline_ms)
-            finish(e, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
+        else finish(e, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
     }
 }
 
@@ -351,17 +375,51 @@ static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const ch
         if (plan->seq[i]) finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
 }
 
-static void run_step(pi__core *e, pi__step_plan *plan)
+/* A step of so many tokens has ended. */
+static void count_step(pi__core *e, int32_t n_prefill, int32_t n_decode)
 {
-    const double t0 = pi__now_ms();
-    const int32_t n_prefill = plan->n_prefill, n_decode = plan->n_tokens - n_prefill;
-    pi_error err = {0};
-    int rc = pi__runner_step(&e->runner, plan, &err);
-    if (rc) fail_step(e, plan, rc, err.msg);
-    const double ms = pi__now_ms() - t0;
+    const double now = pi__now_ms(), ms = now - e->step_start;
+    e->step_start = now;
     pi__pace_measure(&e->pace, n_prefill, n_decode, ms);
     pi__stats_step(&e->stats, ms);
     update_stats(e);
+}
+
+static void run_step(pi__core *e, pi__step_plan *plan)
+{
+    const int32_t n_prefill = plan->n_prefill, n_decode = plan->n_tokens - n_prefill;
+    pi_error err = {0};
+    e->step_start = pi__now_ms();
+    int rc = pi__runner_step(&e->runner, plan, &err);
+    if (rc) fail_step(e, plan, rc, err.msg);
+    if (!e->runner.flight) count_step(e, n_prefill, n_decode);
+}
+
+/* Nobody asks for anything but the next tokens of those who run. */
+static bool is_quiet(pi__core *e)
+{
+    const double now = pi__now_ms();
+    pthread_mutex_lock(&e->lock);
+    bool quiet = !e->inbox_head && !e->poke && !e->closing && e->clear_asked == e->clear_done;
+    pthread_mutex_unlock(&e->lock);
+    for (const pi__seq *s = e->sched.running.head; s && quiet; s = s->next) quiet = !is_due(s, now);
+    for (const pi__seq *s = e->sched.waiting.head; s && quiet; s = s->next) quiet = !is_due(s, now);
+    return quiet;
+}
+
+/* Takes the step in flight to its end; before, where nothing else is to be done, the one behind it is queued, and is in flight
+ * then. All else is done when none is. */
+static void land_step(pi__core *e)
+{
+    pi__step_plan *plan = e->runner.flight;
+    const int32_t n_decode = plan->n_tokens;
+    pi_error err = {0};
+    pi__step_plan *next = is_quiet(e) ? pi__schedule_ahead(&e->sched) : NULL;
+    if (next && next->n_seqs) pi__runner_ahead(&e->runner, next);
+    int rc = pi__runner_land(&e->runner, &err);
+    if (rc) fail_step(e, plan, rc, err.msg);
+    count_step(e, 0, n_decode);
+    pi__tiering_poll(&e->tiering);
 }
 
 static void *step_thread(void *arg)
@@ -369,6 +427,7 @@ static void *step_thread(void *arg)
     pi__core *e = arg;
     bool idle = true;
     for (;;) {
+        while (e->runner.flight) land_step(e);
         pthread_mutex_lock(&e->lock);
         if (idle) wait_for_work(e);
         take_inbox(e);
@@ -403,7 +462,9 @@ static void *step_thread(void *arg)
 static pi__tiering_config tiering_of(pi__setup *s)
 {
     const pi__config *c = &s->cfg;
-    const int64_t ram = s->be->integrated ? 0 : c->cache_ram; /* a copy would lie in the same memory as what it is of */
+    const bool copies = !s->be->integrated && !s->be->n_stages; /* else it would lie in the same memory as what it is of, or blocks
+                                                                 * are in several */
+    const int64_t ram = copies ? c->cache_ram : 0;
     return (pi__tiering_config) {
         .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,
                     .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
@@ -436,7 +497,7 @@ static size_t host_bytes(pi__setup *s)
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
-    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
+    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier) + pi__dense_heads_bytes(&s->m->dense);
     n += pi__drafters_bytes(s);
     if (s->beside) n += pi__cache_bytes(s->beside_mem.spec, s->beside_mem.map.n_groups, mem->lim.max_seqs, mem->longest);
     return n + pi__tiering_bytes(&tiering);
@@ -575,7 +636,7 @@ static int open_runner(pi__core *e, pi_error *err)
     const pi__batch_shape step = shape_of(&s->mem);
     const pi__runner_config runner = {
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
-        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .finish = finish, .ud = e,
+        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .ahead = s->cfg.ahead, .finish = finish, .ud = e,
     };
     int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
     if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->draft_cache, &e->rows, err);
@@ -667,6 +728,7 @@ int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **ou
     return pi__grammar_get(e->grammars, spec, out, err);
 }
 const pi__classifier *pi__core_classifier(const pi__core *e) { return &e->setup.m->classifier; }
+const pi__dense_heads *pi__core_dense(const pi__core *e) { return &e->setup.m->dense; }
 const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 
 int pi__core_info(const pi__core *e, pi_info *out)

@@ -28,6 +28,7 @@ const pi__vocab *pi__core_vocab(const pi__core *e);
 const pi__gguf_copy *pi__core_metadata(const pi__core *e);
 /* The head that scores texts; its n_labels is 0 where the model has none. */
 const pi__classifier *pi__core_classifier(const pi__core *e);
+const pi__dense_heads *pi__core_dense(const pi__core *e);
 int pi__core_info(const pi__core *e, pi_info *out);
 int pi__core_stats(const pi__core *e, pi_stats *out);
 /* The counters themselves, also those that pi_stats has not. */

@@ -44,23 +44,47 @@ typedef struct draft_block {
 /* A block gives a token for each of its own, or for each but the first. */
 static int32_t first_slot(const draft_block *d) { return !d->c.drafter->block.anchor; }
 
+/* The n tokens that the step computed of s, from its token `first` on, and before them what was left for later, as far as there
+ * is spare room in the batch: zeros take the place of features that are not at hand any more. */
+static void inject_of(draft_block *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
+{
+    const int32_t pos = s->n_computed, t = d->batch.b.n_tokens, from = s->spec.n_computed < pos ? s->spec.n_computed : pos;
+    const int32_t end = pos - from > *spare ? from + *spare : pos + n;
+    if (pi__drafter_rests(s) || from == end) return;
+    *spare -= (end < pos ? end : pos) - from;
+    d->base.n_caught += (end < pos ? end : pos) - from;
+    for (int32_t i = from; i < end; i++) d->row[t + i - from] = i < pos ? -1 : first + i - pos;
+    pi__batch_add(&d->batch, d->c.cache, s->row, s->tokens + from, from, end - from, end - from);
+    s->spec.n_computed = end;
+}
+
 static int block_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     draft_block *d = (draft_block *) base;
     pi__model *m = d->c.drafter;
+    int32_t spare = d->max_tokens - b->n_tokens;
+    base->n_caught = 0;
     pi__batch_clear(&d->batch);
-    for (int32_t q = 0; q < b->n_seqs; q++) {
-        const int32_t first = b->seq_start[q], n = b->seq_start[q + 1] - first, t = d->batch.b.n_tokens;
-        if (!seq[q]) continue;
-        for (int32_t i = 0; i < n; i++) d->row[t + i] = first + i;
-        pi__batch_add(&d->batch, d->c.cache, seq[q]->row, b->token + first, b->pos[first], n, n);
-    }
+    for (int32_t q = 0; q < b->n_seqs; q++)
+        if (seq[q]) inject_of(d, seq[q], b->seq_start[q], seq[q]->n_new, &spare);
     if (!d->batch.b.n_tokens) return PI_OK;
     const pi__batch *step = &d->batch.b;
     const bool even = pi__batch_is_even(step, d->base.n_max + 1, 0) && 2 * step->n_tokens <= INJECTED; /* after decode steps */
     const pi__batch *own = d->c.be->dev->begin(d->c.be, &d->batch.b, even ? PI__STEP_INJECT : PI__STEP_ANY);
     if (own) m->arch->inject(m, own, own->hidden_row);
     return d->c.be->dev->finish(d->c.be, err);
+}
+
+static void block_start(pi__drafter *base, pi__seq *s)
+{
+    (void) base;
+    s->spec.n_computed = s->n_computed;
+}
+
+static void block_verify(pi__drafter *base, pi__seq *s)
+{
+    (void) base;
+    if (s->spec.n_computed > s->n_computed) s->spec.n_computed = s->n_computed;
 }
 
 static int32_t block_offer(pi__drafter *base, pi__seq *s, int32_t most)
@@ -87,7 +111,7 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
     pi__batch_clear(&d->batch);
     for (; q < step->n_seqs; q++) {
         pi__seq *s = seq[q];
-        if (!s || !s->n_wish) continue;
+        if (!s || !s->n_wish || s->spec.n_computed < s->n_tokens - 1) continue; /* the latter: left for later, not this time */
         if (d->c.drafter->block.chained && b->n_seqs == d->rows.max_rows) break;
         int32_t token[PI__MAX_DRAFT + 1] = {s->tokens[s->n_tokens - 1]};
         const int32_t n = tokens_of_block(d, s), first = b->n_tokens;
@@ -285,11 +309,12 @@ static int32_t most_drafts(const pi__draft_block_config *c, const pi__batch_shap
 
 int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, const pi__batch_shape *shape, pi_error *err)
 {
-    static const pi__drafter_fns fns = {.catch_up = block_catch_up, .offer = block_offer, .draft = block_draft,
-                                        .destroy = block_destroy};
+    static const pi__drafter_fns fns = {.start = block_start, .catch_up = block_catch_up, .verify = block_verify,
+                                        .offer = block_offer, .draft = block_draft, .destroy = block_destroy};
     draft_block *d = pi__calloc(1, sizeof *d);
     if (!d) return pi__fail_mem(err, "drafts");
-    *d = (draft_block) {.base = {&fns, most_drafts(c, shape)}, .c = *c, .rows = *c->rows, .max_tokens = shape->max_tokens};
+    *d = (draft_block) {.base = {.fns = &fns, .n_max = most_drafts(c, shape), .once = true},
+                        .c = *c, .rows = *c->rows, .max_tokens = shape->max_tokens};
     d->rows.n_vocab = c->drafter->block.n_out;
     d->row = pi__calloc((size_t) shape->max_tokens, sizeof *d->row);
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));

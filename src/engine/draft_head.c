@@ -5,7 +5,8 @@
  * state before a token is there only in the step that computes the token before it: a chunk of a prompt takes the token
  * behind it along, whose block is reserved for that. Blocks of requests without the drafter have nothing of it, and are no
  * prefix for those with it. Where it is not known (after a prefix hit, after a step without drafts,
- * where a grammar went ahead) the drafter takes zeros. s->spec.n_computed: tokens that its cache has.
+ * where a grammar went ahead) the drafter takes zeros; so it does for tokens of a sequence that got no drafts, which are left for
+ * the time when it gets some (pi__drafter_rests). s->spec.n_computed: tokens that its cache has.
  *
  * Drafts of all sequences are made together, one more of each in a pass, as many sequences as there are rows of logits.
  * Only the step thread is here. After DeepSeek-V3's multi-token prediction (arXiv 2412.19437). */
@@ -65,30 +66,38 @@ static int catch_up_kind(const draft_head *d)
     return PI__STEP_CATCH_UP;
 }
 
-/* The n tokens that the step computed of s, from its token `first` on, but for the first one, which is there already; and the
- * one behind them where it is known, and there is room. */
-static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n)
+/* The n tokens that the step computed of s, from its token `first` on, but for the first one, where it is there already; and the
+ * one behind them where it is known, and there is room. Before them what was left for later. spare: tokens that the batch has room
+ * for beside those of the step. */
+static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
 {
-    const pi__batch *own = &d->batch.b;
-    const int32_t pos = s->n_computed;
-    const bool unknown = s->spec.n_computed <= pos && pos > 0; /* the first one comes after one that was not computed here */
-    const int32_t from = pos + !unknown;
+    const int32_t pos = s->n_computed, seen = s->spec.n_computed > 0 ? s->spec.n_computed : 1;
+    const int32_t from = seen > pos ? pos + 1 : seen, late = from < pos ? pos - from : 0;
     int32_t end = pos + n;
-    if (end < s->n_tokens && own->n_tokens + end + 1 - from <= d->max_tokens && pi__cache_reserve(d->cache, s->row, end + 1)) end++;
+    if (pi__drafter_rests(s)) return;
+    if (late > *spare) end = from + *spare, *spare = 0; /* and the step's own are left for later */
+    else *spare -= late;
+    if (end == pos + n && end < s->n_tokens && (from > pos || *spare) && pi__cache_reserve(d->cache, s->row, end + 1)) {
+        *spare -= from <= pos;
+        end++;
+    }
+    d->base.n_caught += end < pos ? end - from : late;
     s->spec.n_computed = end;
-    if (from == end) return;
-    const int32_t t = own->n_tokens;
+    if (from >= end) return;
+    const int32_t t = d->batch.b.n_tokens;
     add(d, s, s->tokens + from, from, end - from, first + from - 1 - pos);
-    if (unknown) d->hidden[t] = -1;
+    for (int32_t i = from; i <= pos && i < end; i++) d->hidden[t + i - from] = -1; /* the state before it is not at hand */
 }
 
 static int head_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     draft_head *d = (draft_head *) base;
+    int32_t spare = d->max_tokens - b->n_tokens;
+    base->n_caught = 0;
     if (!d->drafter->arch->draft_has_cache) return PI_OK;
     pi__batch_clear(&d->batch);
     for (int32_t q = 0; q < b->n_seqs; q++)
-        if (seq[q]) catch_up_with(d, seq[q], b->seq_start[q], seq[q]->n_new);
+        if (seq[q]) catch_up_with(d, seq[q], b->seq_start[q], seq[q]->n_new, &spare);
     return d->batch.b.n_tokens ? run(d, catch_up_kind(d), err) : PI_OK;
 }
 
@@ -191,6 +200,7 @@ static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *s
     for (; q < step->n_seqs && b->n_seqs < d->rows->max_rows; q++) {
         pi__seq *s = seq[q];
         if (!s || !s->n_wish) continue;
+        if (d->drafter->arch->draft_has_cache && s->spec.n_computed < s->n_tokens - 1) continue; /* left for later: not this time */
         s->spec.n_computed = s->n_tokens;
         add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
@@ -236,7 +246,7 @@ int pi__draft_head_create(pi__drafter **out, pi__model *drafter, pi__backend *be
                                         .draft = head_draft, .destroy = head_destroy};
     draft_head *d = pi__calloc(1, sizeof *d);
     if (!d) return pi__fail_mem(err, "drafts");
-    *d = (draft_head) {.base = {&fns, n_max}, .drafter = drafter, .be = be, .cache = cache, .rows = rows,
+    *d = (draft_head) {.base = {.fns = &fns, .n_max = n_max}, .drafter = drafter, .be = be, .cache = cache, .rows = rows,
                        .max_tokens = shape->max_tokens, .p_min = p_min};
     d->hidden = pi__calloc((size_t) shape->max_tokens, sizeof *d->hidden);
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));

@@ -167,7 +167,7 @@ int pi__draft_lookup_create(pi__drafter **out, const pi__lookup_shape *s, pi_err
                                         .destroy = lookup_destroy};
     draft_lookup *d = pi__calloc(1, sizeof *d);
     if (!d) return pi__fail_mem(err, "drafts");
-    *d = (draft_lookup) {.base = {&fns, s->n_max}, .n = s->n, .max_seqs = s->max_seqs};
+    *d = (draft_lookup) {.base = {.fns = &fns, .n_max = s->n_max}, .n = s->n, .max_seqs = s->max_seqs};
     d->own = pi__calloc((size_t) s->max_seqs, sizeof *d->own);
     int rc = d->own ? PI_OK : pi__fail_mem(err, "drafts");
     for (int32_t i = 0; i < s->max_seqs && !rc; i++) rc = pi__ngrams_init(&d->own[i], indexed(s), s->n, err);

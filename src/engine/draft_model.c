@@ -10,8 +10,8 @@
  * A MODEL BESIDE has a cache of its own, a second pi__cache with the same rows and the same rules: blocks, hashes, prefixes of
  * tenants; so it reuses what it computed for others, or for this sequence before it was preempted, which need not be what the
  * target still has. s->spec.n_computed is what it has of a sequence. What is missing is computed in chunks beside the target's
- * steps; a sequence that lacks much gets no drafts until then, and one that its pools have no room for none at all: nobody is
- * preempted for drafts.
+ * steps, as soon as drafts are expected to be worth it (draft_worth.h), a prompt, too; a sequence that lacks more
+ * than a few gets no drafts until then, and one that its pools have no room for none at all: nobody is preempted for drafts.
  *
  *     n_computed   tokens that are right whatever becomes of drafts; verify adds those that were accepted
  *     n_guessed    drafts behind them that it computed
@@ -25,7 +25,7 @@
 #include "base/error.h"
 #include "cache/cache.h"
 
-enum { FEW = 64 /* tokens that may be missing and are then computed together with the first draft */ };
+enum { CHUNK = 64 /* tokens that are caught up with beside a step that has fewer */ };
 
 typedef struct draft_model {
     pi__drafter base;          /* what drafting.c sees */
@@ -33,7 +33,7 @@ typedef struct draft_model {
     pi__rows rows;             /* as given, rows as wide as its vocabulary */
     pi__batch_builder batch;   /* what it runs */
     int32_t max_tokens;        /* of that */
-    int32_t few;               /* FEW, if the batch has room for them */
+    int32_t few;               /* tokens that may be missing and are then computed together with the first draft */
     pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
 } draft_model;
 
@@ -106,17 +106,19 @@ static void keep(draft_model *d, pi__seq *s, int32_t n)
     pi__cache_commit(d->c.cache, s->row, s->tokens, n, d->c.keeps && s->keeps);
 }
 
-/* Tokens that are known and were not seen, but for a few, as many as the step had; of prompts above all. */
+/* Tokens that are known and were not seen, where it is worth it and they are more than a few, as many as the step had; of prompts
+ * above all. */
 static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     draft_model *d = (draft_model *) base;
-    int32_t left = b->n_tokens > d->few ? b->n_tokens : d->few;
+    int32_t left = b->n_tokens > CHUNK ? b->n_tokens : CHUNK;
+    base->n_caught = 0;
     if (!d->c.own) return PI_OK;
     if (left > d->max_tokens) left = d->max_tokens;
     pi__batch_clear(&d->batch);
     for (int32_t q = 0; q < b->n_seqs && left > 0; q++) {
         pi__seq *s = seq[q];
-        if (!s || s->n_tokens - s->spec.n_computed <= d->few) continue;
+        if (!s || !s->spec.wanted || s->n_tokens - s->spec.n_computed <= d->few) continue;
         int32_t n = s->n_tokens - 1 - s->spec.n_computed;
         if (n > left) n = left;
         if (!pi__cache_reserve(d->c.cache, s->row, s->spec.n_computed + n)) continue;
@@ -125,6 +127,7 @@ static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const 
         left -= n;
     }
     if (!d->batch.b.n_tokens) return PI_OK;
+    base->n_caught = d->batch.b.n_tokens;
     const int rc = run(d, err);
     for (int32_t q = 0, k = 0; k < d->batch.b.n_seqs && !rc; q++)
         if (seq[q] && seq[q]->row == d->batch.state_slot[k]) keep(d, seq[q], d->batch.seq_len[k++]);
@@ -198,9 +201,10 @@ int pi__draft_model_create(pi__drafter **out, const pi__draft_model_config *conf
                                         .destroy = model_destroy};
     draft_model *d = pi__calloc(1, sizeof *d);
     if (!d) return pi__fail_mem(err, "drafts");
-    *d = (draft_model) {.base = {&fns, config->n_max}, .c = *config, .rows = *config->rows, .max_tokens = shape->max_tokens};
+    *d = (draft_model) {.c = *config, .rows = *config->rows, .max_tokens = shape->max_tokens};
+    d->base = (pi__drafter) {.fns = &fns, .n_max = config->n_max, .share = config->share, .asks = config->own};
     d->rows.n_vocab = config->m->n_vocab;
-    d->few = FEW < shape->max_tokens ? FEW : shape->max_tokens;
+    d->few = config->n_max + 1 < shape->max_tokens ? config->n_max + 1 : shape->max_tokens;
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
     int rc = d->seq ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");
     if (rc) model_destroy(&d->base);

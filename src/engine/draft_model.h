@@ -16,6 +16,7 @@ typedef struct pi__draft_model_config {
     pi__cache *cache;          /* of keys, values and states */
     pi__rows *rows;            /* for its logits */
     int32_t n_max;             /* most drafts */
+    float share;               /* see pi__drafter */
     float p_min;               /* a less probable token is no draft; 0: any is */
 } pi__draft_model_config;
 

@@ -15,6 +15,8 @@ static const float cheap_row = 0.03f;   /* part of a step that a row is taken to
 static const float least_gain = 1.03f;  /* by which the rate has to be better than without drafts */
 static const float fade = 0.9f, fade_all = 0.99f; /* of what was tried, with each verification */
 static const float back = 0.98f, back_all = 0.998f; /* the same with each step in which nothing was */
+static const float may_lose = 4, may_keep = 32; /* a drafter: steps' time; what it saved and may lose again */
+static const float income = 0.012f;       /* part of the time of steps that it may lose in the end */
 
 /* ---- time */
 
@@ -40,6 +42,7 @@ void pi__worth_step(pi__worth *w, int32_t n_seqs, int32_t n_rows, double ms)
 {
     pi__worth_cell *c = &w->step[class_of(n_seqs)][cell_of(n_rows)];
     w->n_steps++;
+    w->n_seqs = n_seqs;
     if (!known(w, c, OLD)) c->n = 0;
     float v = (float) ms;
     if (c->n >= 4 && v > 2 * c->ms) v = 2 * c->ms; /* somebody else had the machine */
@@ -64,12 +67,53 @@ static float step_ms(const pi__worth *w, int32_t n_seqs, int32_t n_rows)
     return c[lo].ms + (c[hi].ms - c[lo].ms) * more / (rows_of(hi) - rows_of(lo));
 }
 
+static void take_mean(float *mean, float v) { *mean += *mean > 0 ? ((v > 3 * *mean ? 3 * *mean : v) - *mean) / MOST_MEAN : v; }
+
 void pi__worth_drafting(pi__worth *w, int kind, int32_t n_passes, double ms)
 {
-    if (!n_passes) return;
-    float *mean = &w->pass_ms[kind], v = (float) ms / (float) n_passes;
-    *mean += *mean > 0 ? ((v > 3 * *mean ? 3 * *mean : v) - *mean) / MOST_MEAN : v;
+    w->lost[kind] += (float) ms;
+    if (n_passes) take_mean(&w->pass_ms[kind], (float) ms / (float) n_passes);
 }
+
+/* A drafter's pass where a step without drafts takes alone. */
+static float pass_ms(const pi__worth *w, int kind, float alone)
+{
+    return w->pass_ms[kind] > 0 ? w->pass_ms[kind] : w->share[kind] * alone;
+}
+
+/* ---- the accounts */
+
+void pi__worth_caught_up(pi__worth *w, int kind, int32_t n, double ms, bool prompts)
+{
+    if (!n) return;
+    *(prompts ? &w->owed[kind] : &w->lost[kind]) += (float) ms;
+    take_mean(&w->token_ms[kind], (float) ms / (float) n);
+}
+
+void pi__worth_ended(pi__worth *w, int32_t n) { take_mean(&w->answer, (float) n); }
+
+/* From the first account what there is, from the second one the rest, down to least. */
+static void pay(float *first, float *second, float ms, float least)
+{
+    const float part = *first <= 0 ? 0 : *first < ms ? *first : ms;
+    *first -= part;
+    *second -= ms - part;
+    if (*second < least) *second = least;
+}
+
+void pi__worth_settle(pi__worth *w, int kind, int32_t n_seqs, int32_t n_rows, int32_t n_drafts, int32_t n_right)
+{
+    const float alone = step_ms(w, n_seqs, n_seqs), now = step_ms(w, n_seqs, n_rows);
+    float *lost = &w->lost[kind], *owed = &w->owed[kind];
+    if (n_drafts) *lost += (now - alone) * (float) n_drafts / (float) (n_rows - n_seqs);
+    else w->pass_ms[kind] *= back_all; /* so that it is measured again */
+    pay(owed, lost, alone * (float) n_right / (float) n_seqs, -may_keep * alone);
+    if (*lost > 0) *lost -= income * now;
+    else if (*owed > 0) *owed -= income * now;
+}
+
+/* It has not lost too much. */
+static bool allowed(const pi__worth *w, int kind, float alone) { return w->lost[kind] < may_lose * alone; }
 
 /* ---- probability */
 
@@ -134,9 +178,8 @@ static void count(const pi__worth *w, const pi__seq *s, tally *t)
 }
 
 /* The buckets up to which drafts are taken; -1: none. */
-static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs)
+static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs, float alone)
 {
-    const float alone = step_ms(w, n_seqs, n_seqs);
     float best = least_gain * (float) n_seqs / alone, tokens = (float) n_seqs;
     int32_t rows = n_seqs, last = -1;
     float passes[PI__N_SPEC] = {0};
@@ -146,8 +189,8 @@ static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs
         tokens += t->p[b];
         float ms = step_ms(w, n_seqs, rows);
         for (int k = 0; k < PI__N_SPEC; k++) {
-            if (t->depth[b][k]) passes[k] = (float) t->depth[b][k];
-            ms += passes[k] * w->pass_ms[k];
+            if (t->depth[b][k]) passes[k] = w->once[k] ? 1 : (float) t->depth[b][k];
+            ms += passes[k] * pass_ms(w, k, alone);
         }
         if (tokens / ms <= best) continue;
         best = tokens / ms;
@@ -170,19 +213,43 @@ static void make_alike(pi__seq *const *seq, int32_t n)
 void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs, bool alike)
 {
     const pi__worth_cell *base = &w->step[class_of(n_seqs)][cell_of(n_seqs)];
+    const float alone = step_ms(w, n_seqs, n_seqs);
     tally t = {0};
     int32_t last = -1;
-    for (int32_t i = 0; i < n; i++) count(w, seq[i], &t);
-    if (known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs); /* else the step is one without drafts, to be measured */
+    for (int32_t i = 0; i < n; i++)
+        if (allowed(w, seq[i]->spec.kind, alone)) count(w, seq[i], &t);
+    if (known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs, alone); /* else it is a step without drafts, to be measured */
     for (int32_t i = 0; i < n; i++) {
         pi__seq *s = seq[i];
         const float p = chance(w, s);
         float right = p;
         int32_t take = 0;
-        for (; take < s->n_wish && bucket_of(right) <= last; take++) right *= p;
+        if (allowed(w, s->spec.kind, alone))
+            for (; take < s->n_wish && bucket_of(right) <= last; take++) right *= p;
         if (s->n_wish && !take) forget_some(w, s);
         s->spec.n_offer = s->n_wish;
         s->n_wish = take;
     }
     if (alike) make_alike(seq, n);
+}
+
+bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_max)
+{
+    enum { ANSWER = 128 /* tokens, before one has ended */, PROVEN = 16 /* drafts that were looked at */ };
+    const int kind = s->spec.kind;
+    const int32_t n_seqs = w->n_seqs > 1 ? w->n_seqs : 1;
+    const float alone = step_ms(w, n_seqs, n_seqs), pass = pass_ms(w, kind, alone), p = chance(w, s);
+    if (alone <= 0 || !allowed(w, kind, alone)) return false;
+    float gain = 0, tokens = 1, right = p; /* gain: of the rate, if all have as many drafts of it */
+    for (int32_t k = 1; k <= n_max; k++, right *= p) {
+        tokens += right;
+        const float ms = step_ms(w, n_seqs, n_seqs * (k + 1)) + (w->once[kind] ? 1 : (float) k) * pass;
+        gain = tokens * alone / ms > gain ? tokens * alone / ms : gain;
+    }
+    if (gain < least_gain) return false;
+    const bool proven = w->tries[kind][s->spec.level] >= PROVEN;
+    if (!proven && w->owed[kind] >= may_lose * alone) return false;
+    const float token = w->token_ms[kind] > 0 ? w->token_ms[kind] : pass / 8; /* many of them are computed together */
+    const float left = (float) (s->max_total - s->n_tokens), answer = w->answer > 0 ? w->answer : ANSWER;
+    return (float) n * token < (left < answer ? left : answer) * (1 - 1 / gain) * alone / (float) n_seqs;
 }

@@ -39,6 +39,19 @@ typedef struct pi__drafter_fns {
 struct pi__drafter {
     const pi__drafter_fns *fns; /* what it does */
     int32_t n_max;              /* most drafts for a sequence in a step */
+    float share;                /* part of a step that a pass is taken to cost before it was measured; 0: nothing is known */
+    bool once;                  /* a pass gives all drafts of a sequence, else one of them */
+    bool asks;                  /* it catches up with what is spec.wanted alone */
+    int32_t n_caught;           /* tokens that it was late with and caught up with in the last step */
 };
+
+/* A drafter that reads the target's hidden states leaves the step's tokens of s for later, when it takes zeros for what it has not
+ * seen: s has got no drafts for a while. Its keys and values of these tokens are not written until then, or never: a prefix that s
+ * leaves may have other ones there, which costs guesses, where they were not worth much. */
+static inline bool pi__drafter_rests(const pi__seq *s)
+{
+    enum { IDLE = 4 /* steps */ };
+    return s->spec.n_idle > IDLE && s->n_computed >= s->n_prompt;
+}
 
 #endif

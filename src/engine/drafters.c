@@ -17,6 +17,14 @@ static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool 
     return pi__batch_shape_of(mem->spec, mem->map.n_groups, s->mem.lim.max_tokens, s->mem.lim.max_seqs, s->mem.longest, rows);
 }
 
+/* A pass of the model beside, of a step of the target: both read their weights once. */
+static float share_of(const pi__setup *s)
+{
+    uint64_t own = 0, all = 0;
+    for (int i = 0; i < PI__N_REGIONS; i++) own += s->beside->weights_size[i], all += s->m->weights_size[i];
+    return all ? (float) own / (float) all : 0;
+}
+
 /* Early exit, or the model beside. */
 static pi__draft_model_config model_of(const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows)
 {
@@ -26,7 +34,7 @@ static pi__draft_model_config model_of(const pi__setup *s, int kind, pi__cache *
     return (pi__draft_model_config) {
         .m = m, .n_layer = own ? m->n_trunk : s->cfg.draft_layers ? s->cfg.draft_layers : half, .own = own, .be = s->be,
         .keeps = own && s->beside_cfg.prefix_cache, .cache = cache, .rows = rows, .n_max = s->cfg.n_draft,
-        .p_min = s->cfg.draft_p_min};
+        .p_min = s->cfg.draft_p_min, .share = own ? share_of(s) : 0};
 }
 
 static int add_model(pi__drafting *d, const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows, pi_error *err)

@@ -33,6 +33,8 @@ void pi__drafting_add(pi__drafting *d, int kind, pi__drafter *drafter)
 {
     d->of[kind] = drafter;
     d->any = true;
+    d->worth.share[kind] = drafter->share;
+    d->worth.once[kind] = drafter->once;
 }
 
 void pi__drafting_destroy(pi__drafting *d)
@@ -43,17 +45,25 @@ void pi__drafting_destroy(pi__drafting *d)
     memset(d, 0, sizeof *d);
 }
 
+/* Whether a drafter that asks for it should see what s has. */
+static void want(const pi__drafting *d, const pi__drafter *r, pi__seq *s)
+{
+    s->spec.wanted = !d->adaptive || pi__worth_wants(&d->worth, s, s->n_tokens - s->spec.n_computed, r->n_max);
+}
+
 void pi__drafts_start(pi__drafting *d, pi__seq *s)
 {
     pi__drafter *r = d->of[s->spec.kind];
-    s->spec.n_in_step = 0;
+    s->spec.n_in_step = s->spec.n_idle = 0;
     if (r && r->fns->start) r->fns->start(r, s);
+    if (r && r->asks) want(d, r, s);
 }
 
 void pi__drafts_forget(pi__drafting *d, pi__seq *s)
 {
     pi__drafter *r = d->of[s->spec.kind];
     if (r && r->fns->forget) r->fns->forget(r, s);
+    if (r && s->n_tokens > s->n_prompt) pi__worth_ended(&d->worth, s->n_tokens - s->n_prompt);
 }
 
 /* The step's sequences that have this drafter to d->mine. Returns how many. */
@@ -74,24 +84,34 @@ int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq
     const int64_t t0 = pi__now_ns();
     for (int k = 0; k < PI__N_SPEC && d->any && !rc; k++) {
         pi__drafter *r = d->of[k];
-        if (r && r->fns->catch_up && those_of(d, k, b, seq)) rc = r->fns->catch_up(r, b, d->mine, err);
+        if (!r || !r->fns->catch_up || !those_of(d, k, b, seq)) continue;
+        const double from = d->clock();
+        rc = r->fns->catch_up(r, b, d->mine, err);
+        pi__worth_caught_up(&d->worth, k, r->n_caught, d->clock() - from, r->asks);
     }
     d->ns += (uint64_t) (pi__now_ns() - t0);
     return rc;
 }
 
 /* What became of the drafts that were in the step. */
-static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
+static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, bool prefill)
 {
+    int32_t n[PI__N_SPEC] = {0}, drafts[PI__N_SPEC] = {0}, right[PI__N_SPEC] = {0};
     for (int32_t q = 0; q < b->n_seqs; q++) {
         pi__seq *s = seq[q];
         pi__drafter *r = s ? d->of[s->spec.kind] : NULL;
-        if (!r || !s->spec.n_in_step) continue;
+        if (!r) continue;
+        n[s->spec.kind]++;
+        if (!s->spec.n_in_step) continue;
         const int32_t sure = b->pos[b->seq_start[q]] + b->n_verified[q];
+        drafts[s->spec.kind] += s->spec.n_in_step;
+        right[s->spec.kind] += s->n_computed - sure;
         pi__worth_verified(&d->worth, s, s->spec.n_in_step, s->n_computed - sure);
         if (r->fns->verify) r->fns->verify(r, s);
         s->spec.n_in_step = 0;
     }
+    for (int k = 0; k < PI__N_SPEC; k++) /* beside prompts, rows of drafts count for nothing */
+        if (n[k]) pi__worth_settle(&d->worth, k, b->n_seqs, prefill ? b->n_seqs : b->n_tokens, prefill ? 0 : drafts[k], right[k]);
 }
 
 /* Drafts that s can use and its drafter can give: no more than it may still generate beside the token that verifying gives
@@ -102,6 +122,14 @@ static int32_t offered(pi__drafter *r, pi__seq *s)
     return most > 0 ? r->fns->offer(r, s, most) : 0;
 }
 
+/* The first draft of a drafter is a single one, to be measured. */
+static int32_t first_time(const pi__drafting *d, const pi__seq *s)
+{
+    const int k = s->spec.kind, least = d->n_least > 1 ? d->n_least : 1;
+    const bool measured = k == PI__SPEC_NGRAM || d->worth.pass_ms[k] > 0 || d->of[k]->once;
+    return measured || s->n_wish < least ? s->n_wish : least;
+}
+
 /* How many drafts each sequence is to get: as many as its drafter offers, or as are worth it, if there is room in the cache. */
 static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 {
@@ -110,16 +138,20 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
         pi__seq *s = seq[q];
         if (!s) continue;
         s->n_wish = s->n_draft = 0;
+        pi__drafter *r = d->of[s->spec.kind];
+        if (r && r->asks) want(d, r, s);
         if (s->n_computed != s->n_tokens - 1) continue; /* in the middle of its prefill, or its grammar went ahead */
         n_seqs++;
-        pi__drafter *r = d->of[s->spec.kind];
+        s->spec.n_idle++;
         if (r) s->n_wish = offered(r, s);
+        if (r && d->adaptive) s->n_wish = first_time(d, s);
         if (s->n_wish) d->wishing[n++] = s;
     }
     if (d->adaptive && n) pi__worth_choose(&d->worth, d->wishing, n, n_seqs, d->alike);
     for (int32_t i = 0; i < n; i++) {
         pi__seq *s = d->wishing[i];
         if (s->n_wish < d->n_least || !pi__cache_reserve(d->cache, s->row, s->n_tokens + s->n_wish)) s->n_wish = 0;
+        if (s->n_wish) s->spec.n_idle = 0;
     }
 }
 
@@ -137,7 +169,7 @@ static int draft(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *
         if (s->n_draft < d->n_least) s->n_draft = 0;
         most = s->n_draft > most ? s->n_draft : most;
     }
-    pi__worth_drafting(&d->worth, kind, most, d->clock() - t0);
+    pi__worth_drafting(&d->worth, kind, r->once ? most > 0 : most, d->clock() - t0);
     return rc;
 }
 
@@ -146,7 +178,7 @@ int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, do
     if (!d->any) return PI_OK;
     const int64_t t0 = pi__now_ns();
     if (!prefill) pi__worth_step(&d->worth, b->n_seqs, b->n_tokens, ms);
-    learn(d, b, seq);
+    learn(d, b, seq, prefill);
     wish(d, b, seq);
     int rc = PI_OK;
     for (int k = 0; k < PI__N_SPEC && !rc; k++)

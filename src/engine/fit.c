@@ -107,7 +107,8 @@ int pi__fit(pi__setup *s, pi_error *err)
     bool experts;
     int32_t n;
     char what[96];
-    if (!s->be->discrete || s->be->n_ranks > 1) return PI_OK;
+    if (!s->be->discrete || s->be->n_ranks > 1 || s->be->n_stages) return PI_OK;
+    if (s->cfg.weights_from && *s->cfg.weights_from) return PI_OK; /* they lie as their owner has placed them */
     int rc = free_memory(s, &left, err);
     if (rc || !left) return rc;
     const uint64_t usual = left / 8 < MARGIN ? left / 8 : MARGIN, margin = s->cfg.fit_margin ? s->cfg.fit_margin : usual;
@@ -128,19 +129,38 @@ int pi__fit(pi__setup *s, pi_error *err)
     return pi__placement_cpu(s->placement) ? run_on_cpu(s, err) : PI_OK;
 }
 
+/* Each stage's device has room for what is there. */
+static int check_stages(pi__setup *s, pi_error *err)
+{
+    pi_plan p = {.size = sizeof p};
+    int rc = pi__setup_size(s, err);
+    if (!rc) pi__setup_tell(s, 0, &p);
+    for (uint32_t i = 0; i < p.n_places && !rc; i++) {
+        pi__backend *dev = s->be->at[i];
+        const uint64_t left = dev->discrete && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
+        const uint64_t need = p.place[i].weights_bytes + p.place[i].kv_bytes + p.place[i].state_bytes + p.place[i].scratch_bytes;
+        if (left && need > left)
+            rc = pi__fail(err, PI_ENOMEM, "%s, stage %u of %u, has %llu MiB free, and what the model has there takes %llu: give it a "
+                          "smaller part (tensor-split), or lower ctx-size or kv-cache-tokens", dev->dev->describe(dev), i + 1,
+                          p.n_places, (unsigned long long) left >> 20, (unsigned long long) need >> 20);
+    }
+    return rc;
+}
+
 int pi__fit_check(pi__setup *s, pi_error *err)
 {
     uint64_t left, need;
     bool experts;
     int32_t n;
     char device[96], what[128] = "lower ctx-size or kv-cache-tokens";
+    if (s->be->n_stages) return check_stages(s, err);
     int rc = free_memory(s, &left, err);
     if (!rc && left) rc = pi__setup_device_need(s, &need, err);
     if (rc || !left || need <= left) return rc;
     snprintf(device, sizeof device, "%.90s", device_of(s)->dev->describe(device_of(s)));
     if (s->be->n_ranks > 1) {
         snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
-    } else {
+    } else if (!s->cfg.weights_from || !*s->cfg.weights_from) { /* the owner chose, and it fitted */
         if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
         if (!rc) rc = search(s, left, &experts, &n, err);
         if (rc) return rc;

@@ -216,7 +216,7 @@ static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement,
     for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, placement);
     p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
     p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
-    if (!split || placement == PI__AT_CPU) p->place[i].scratch_bytes += host; /* the host's own things are told here */
+    if (placement == pi__n_places(mem->be) - 1) p->place[i].scratch_bytes += host; /* the host's own things are told here */
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
     p->state_bytes += p->place[i].state_bytes;
@@ -227,7 +227,8 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
 {
     pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->ctx};
     tell_groups(mem, &p);
-    const int32_t n = mem->be->at[PI__AT_CPU] ? PI__N_PLACEMENTS : 1;
+    if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH]; /* stages.c: addresses */
+    const int32_t n = pi__n_places(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
     memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
@@ -238,7 +239,8 @@ void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
     pi_plan p = {.size = out->size};
     memcpy(&p, out, out->size < sizeof p ? out->size : sizeof p);
     for (uint32_t i = 0; i < p.n_places; i++) {
-        uint64_t kv = 0, weights = mem->m->weights_size[i] + (i ? 0 : mem->m->weights_size[PI__AT_BOTH]);
+        uint64_t kv = 0, weights = mem->m->weights_size[i];
+        if (mem->be->n_stages || !i) weights += mem->m->weights_size[PI__AT_BOTH];
         for (int32_t g = 0; g < mem->map.n_groups; g++) kv += pi__pool_bytes(&mem->map, g, (int32_t) i);
         const uint64_t state = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[i];
         p.place[i].weights_bytes += weights, p.weights_bytes += weights;
@@ -255,7 +257,7 @@ static int size_sparse(pi__memory *mem, pi_error *err)
     pi__model *m = mem->m;
     for (int32_t i = 0; i < m->n_kv; i++) {
         const pi__kv_layer *kv = &m->kv[i];
-        if (m->group[kv->group].window || m->group[kv->group].draft || kv->ratio) continue;
+        if (m->both_ways || m->group[kv->group].window || m->group[kv->group].draft || kv->ratio) continue;
         if (kv->n_head_kv > mem->lim.sparse_heads) mem->lim.sparse_heads = kv->n_head_kv;
     }
     if (!mem->lim.sparse_heads)

@@ -16,10 +16,12 @@ size_t pi__rows_device_bytes(int32_t max_rows, int32_t n_vocab, int32_t n_embd)
     return floats(max_rows, n_vocab) + floats(max_rows, n_embd);
 }
 
-/* topk_result, request and ids. */
+enum { BEST_WORDS = 3 /* of a row of which one value is asked for */ };
+
+/* topk_result, best, request and ids. */
 static size_t topk_bytes(int32_t max_rows)
 {
-    return (size_t) max_rows * ((2 + PI__MAX_TOP) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(int32_t));
+    return (size_t) max_rows * ((2 + PI__MAX_TOP + 2 * BEST_WORDS) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(int32_t));
 }
 
 size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t n_embd)
@@ -34,7 +36,9 @@ static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
     const size_t n = (size_t) sp->n_suppress + (size_t) sp->n_eog;
     rows->topk_result = be->dev->host_alloc(be, topk_bytes(rows->max_rows));
     if (!rows->topk_result) return pi__fail_mem(err, "logits");
-    rows->request = (pi__topk_request *) (void *) (rows->topk_result + (size_t) rows->max_rows * (2 + PI__MAX_TOP));
+    rows->best[0] = rows->topk_result + (size_t) rows->max_rows * (2 + PI__MAX_TOP);
+    rows->best[1] = rows->best[0] + (size_t) rows->max_rows * BEST_WORDS;
+    rows->request = (pi__topk_request *) (void *) (rows->best[1] + (size_t) rows->max_rows * BEST_WORDS);
     rows->ids = (int32_t *) (void *) (rows->request + rows->max_rows);
     if (!be->dev->topk_here || n > PI__MAX_SKIP || rows->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
     rows->skip = pi__calloc(n + 1, sizeof *rows->skip);
@@ -143,8 +147,7 @@ pi__top pi__rows_topk(const pi__rows *rows, int32_t r)
     return t;
 }
 
-enum { SEARCH_WORDS = 3 /* of a row of which one value is asked for */ };
-_Static_assert(PI__MAX_DRAFT * SEARCH_WORDS <= 2 + PI__MAX_TOP, "results of all searches in topk_result");
+_Static_assert(PI__MAX_DRAFT * BEST_WORDS <= 2 + PI__MAX_TOP, "results of all searches in topk_result");
 
 bool pi__rows_searches(const pi__rows *rows) { return rows->skip && rows->be->dev->topk_here(rows->be); }
 
@@ -154,12 +157,20 @@ void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum)
     rows->topk_k = 1;
     pi__op_topk(rows->be, NULL, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = rows->skip,
                                              .n_skip = rows->n_skip, .request = rows->request,
-                                             .out = rows->topk_result + (size_t) (i * rows->max_rows) * SEARCH_WORDS});
+                                             .out = rows->topk_result + (size_t) (i * rows->max_rows) * BEST_WORDS});
+}
+
+void pi__rows_mark(pi__rows *rows, int i, int32_t n) { rows->be->dev->mark(rows->be, i, rows->best[i], n); }
+
+int32_t pi__rows_best(const pi__rows *rows, int i, int32_t r)
+{
+    const uint64_t *w = rows->best[i] + (size_t) r * BEST_WORDS;
+    return (uint32_t) w[0] ? -1 : (int32_t) (uint32_t) w[2];
 }
 
 int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r, float least)
 {
-    const uint64_t *w = rows->topk_result + (size_t) (i * rows->max_rows + r) * SEARCH_WORDS;
+    const uint64_t *w = rows->topk_result + (size_t) (i * rows->max_rows + r) * BEST_WORDS;
     double sum;
     memcpy(&sum, &w[1], sizeof sum);
     if ((uint32_t) w[0] || (least > 0 && !((double) least * sum <= 1))) return -1;

@@ -1,5 +1,16 @@
 /* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
  *
+ * Fed ahead: a sequence whose next token is the best value of its row (greedy, and nothing else has a say) need not be known
+ * to the host before the step behind is queued, as the device puts the token in itself. So where all sequences of a step are
+ * such, the step stays in flight, and the device never waits for what the host does between two steps:
+ *
+ *     host     | queue n | queue n+1 | wait for n: tokens, ends | queue n+2 | wait for n+1 ..
+ *     device             | n                      | n+1                     | n+2 ..
+ *
+ * A sequence that turns out to have ended with step n was computed once too often in n+1. That row is not looked at, and
+ * what it wrote is nobody's: keys and values behind the last token, in a block that is not full and so has no hash, whose
+ * next owner writes in a later step; rows of a recurrent state since the last chunk, which the next owner starts without.
+ *
  * Nothing here allocates but init. Rows of logits are computed a few at a time, so their memory does not grow with the
  * number of sequences. A device error ends the sequences of the step. Only the step thread is here. */
 #include "engine/runner.h"
@@ -8,10 +19,13 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 enum { MAX_FORCED = 256 }; /* tokens that a grammar may add to a sequence in a step, without logits */
+
+static const char NO_LOGITS[] = "the model gave no usable logits";
 
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err)
 {
@@ -52,6 +66,7 @@ static void build_batch(pi__runner *r)
     pi__batch_builder *bb = &r->batch;
     pi__snapshots *sn = r->config.snapshots;
     pi__batch_clear(bb);
+    bb->b.hidden_row = NULL;
     r->hidden = false;
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         pi__seq *s = r->plan->seq[q];
@@ -220,14 +235,19 @@ static bool append_forced(pi__runner *r, pi__seq *s, const pi__mask *next)
     return false;
 }
 
+static void note_time(pi__seq *s)
+{
+    s->t.last = pi__now_ms();
+    if (!s->t.first) s->t.first = s->t.last;
+}
+
 /* Samples the next token of s from row i of those at hand. *ended: that ended s, which may be gone now. */
 static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *ended, pi_error *err)
 {
     int32_t id;
     pi__mask mask;
     *ended = true;
-    s->t.last = pi__now_ms();
-    if (!s->t.first) s->t.first = s->t.last;
+    note_time(s);
     if (s->n_tokens >= s->max_total) { /* nothing was to be generated */
         finish(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
         return PI_OK;
@@ -243,7 +263,7 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
     *ended = !rc;
     if (rc) return rc;
     if (id < 0) {
-        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, !s->matcher ? "the model gave no usable logits"
+        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, !s->matcher ? NO_LOGITS
                : "no token that the grammar allows may be sampled: logit-bias or the model's own logits forbid them all");
         return PI_OK;
     }
@@ -386,6 +406,23 @@ static void prepare_masks(const pi__runner *r)
 
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
+/* The batch of a step that is fed ahead: a token of each sequence, which is not known. */
+static void build_ahead(pi__runner *r)
+{
+    static const int32_t any = 0; /* the device puts in what it found */
+    pi__batch_builder *bb = &r->batch;
+    pi__batch_clear(bb);
+    r->hidden = false;
+    for (int32_t q = 0; q < r->plan->n_seqs; q++) {
+        const pi__seq *s = r->plan->seq[q];
+        pi__batch_add(bb, r->config.cache, s->row, &any, s->n_tokens, 1, 1);
+        pi__batch_add_row(bb, q);
+    }
+    memset(bb->save_start, 0, ((size_t) bb->b.n_seqs + 1) * sizeof *bb->save_start);
+    bb->b.hidden_row = r->plan->from;
+    pi__batch_end(bb);
+}
+
 /* Queues the model's graph, the first logits rows, and where these are all, topk of them, unless the backend replays a
  * captured step (begin gives NULL). true: topk is among that. */
 static bool run_graph(pi__runner *r)
@@ -400,11 +437,28 @@ static bool run_graph(pi__runner *r)
         r->batch.b.top = pi__rows_of_step(rows, n);
     }
     const bool asks = r->batch.b.top.request != NULL;
-    const pi__batch *b = be->dev->begin(be, &r->batch.b, is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY);
+    const int kind = r->plan->ahead ? PI__STEP_FED : is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY;
+    const pi__batch *b = be->dev->begin(be, &r->batch.b, kind);
     if (!b) return asks;
     m->arch->forward(m, b, m->n_trunk);
     compute_rows(r, 0, at_hand(rows, b->n_rows));
     return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));
+}
+
+/* The next token of s is the best value of its row, whatever the host does, but for who ends it. */
+static bool can_be_fed(const pi__runner *r, const pi__seq *s)
+{
+    const bool looks = s->matcher || s->thoughts || s->call.on_logits || s->probs || r->config.drafting->of[s->spec.kind];
+    return !looks && s->n_tokens < s->max_total && pi__sampler_is_argmax(s->sampler);
+}
+
+/* The step, whose results were found on the device, may stay in flight. */
+static bool stays_in_flight(const pi__runner *r)
+{
+    const pi__step_plan *p = r->plan;
+    bool all = r->config.ahead && r->config.be->dev->mark && r->batch.b.top.k == 1 && is_decoding(r) && p->n_tokens == p->n_seqs;
+    for (int32_t q = 0; q < p->n_seqs && all; q++) all = can_be_fed(r, p->seq[q]);
+    return all;
 }
 
 /* What drafting measures steps with: on the CPU the thread's own time, since others who use the machine are no reason to draft
@@ -419,6 +473,11 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     const bool found = run_graph(r);
+    if (found && stays_in_flight(r)) {
+        r->flight = plan;
+        pi__rows_mark(r->config.rows, r->turn, n_rows);
+        return PI_OK;
+    }
     prepare_masks(r);
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), found, err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
@@ -438,5 +497,54 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, cost_ms(r) - t0, plan->n_prefill > 0, err);
     r->config.stats->draft_total_ns = r->config.drafting->ns;
     if (!rc) drop_drafts(plan);
+    return rc;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- ahead */
+
+void pi__runner_ahead(pi__runner *r, pi__step_plan *next)
+{
+    pi__assert(r->flight && !r->next);
+    r->plan = r->next = next;
+    build_ahead(r);
+    const bool found = run_graph(r);
+    pi__assert(found); /* as of the step before it, which had the same sequences, or more */
+    (void) found;
+    pi__rows_mark(r->config.rows, 1 - r->turn, r->batch.b.n_rows);
+}
+
+/* The q-th sequence of the step in flight has ended: it is no more in the one behind that. */
+static void leave(pi__runner *r, int32_t q)
+{
+    r->flight->seq[q] = NULL;
+    for (int32_t i = 0; r->next && i < r->next->n_seqs; i++)
+        if (r->next->from[i] == q) r->next->seq[i] = NULL;
+}
+
+/* The token of s that the device found, -1: none. true: that ended s. */
+static bool take_found(pi__runner *r, pi__seq *s, int32_t id)
+{
+    note_time(s);
+    r->config.stats->n_from_topk++;
+    if (id >= 0) return append(r, s, id);
+    finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, NO_LOGITS);
+    return true;
+}
+
+int pi__runner_land(pi__runner *r, pi_error *err)
+{
+    pi__backend *be = r->config.be;
+    pi__step_plan *p = r->flight;
+    const int rc = be->dev->wait(be, r->turn, err);
+    for (int32_t q = 0; q < p->n_seqs && !rc; q++) {
+        pi__seq *s = p->seq[q];
+        if (s) pi__cache_commit(r->config.cache, s->row, s->tokens, ++s->n_computed, s->keeps);
+    }
+    for (int32_t q = 0; q < p->n_seqs && !rc; q++)
+        if (p->seq[q] && take_found(r, p->seq[q], pi__rows_best(r->config.rows, r->turn, q))) leave(r, q);
+    r->flight = rc ? NULL : r->next;
+    r->next = NULL;
+    r->turn = 1 - r->turn;
+    if (rc) be->dev->finish(be, NULL); /* of the step behind it nothing is wanted */
     return rc;
 }

@@ -1,5 +1,8 @@
 /* Runs a step: the plan's tokens as a batch, the model, then a token for each sequence that is up to date.
  *
+ * On a device a decode step may stay in flight: its tokens are then known to the device alone, which can be fed ahead with the
+ * step behind it, before the host lands the first and learns what they are.
+ *
  * Calls downwards only: rows of logits, drafting, snapshots, cache, sampler, model. That a sequence has ended is told
  * through finish, by its owner; runner.c then touches it no more. Owned: the batch and what sampling needs. Memory: all of it
  * at init, nothing while steps run. Only the step thread is here. */
@@ -25,6 +28,7 @@ typedef struct pi__runner_config {
     const pi__special *special; /* tokens treated apart */
     pi__stats *stats;          /* where it counts */
     int32_t n_draft;           /* most drafts a sequence brings to a step */
+    bool ahead;                /* steps may be fed ahead, where the device can */
     void (*finish)(void *ud, pi__seq *s, int reason, int code, const char *msg); /* s has ended and may be freed */
     void *ud;                  /* its first argument */
 } pi__runner_config;
@@ -33,6 +37,9 @@ typedef struct pi__runner {
     pi__runner_config config;  /* as given */
     pi__batch_builder batch;   /* what the model runs */
     pi__step_plan *plan;       /* of the step that runs */
+    pi__step_plan *flight;     /* of the step that is in flight, or NULL */
+    pi__step_plan *next;       /* of the one behind it, or NULL */
+    int turn;                  /* the first one's, of its results and its mark on the device: 0 or 1, and the other's the other */
     bool hidden;               /* some of its sequences want hidden states */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
@@ -43,7 +50,12 @@ int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__ba
 /* Bytes that init allocates. */
 size_t pi__runner_bytes(const pi__batch_shape *shape, int32_t n_vocab);
 void pi__runner_destroy(pi__runner *r);
-/* Runs the plan. An error (PI_EDEVICE) is of all sequences still in the plan: the caller ends them. */
+/* Runs the plan; or leaves it in flight. An error (PI_EDEVICE) is of all sequences still in the plan: the caller ends them. */
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err);
+/* Queues the step behind the one in flight, of its plan (pi__schedule_ahead). What goes wrong landing tells. */
+void pi__runner_ahead(pi__runner *r, pi__step_plan *next);
+/* Waits for the step in flight, and gives its sequences their tokens; those that end, and leave their rows, are dropped from the
+ * step behind it, too, which is in flight now. An error as of step; then that one, whose sequences are the same, is gone. */
+int pi__runner_land(pi__runner *r, pi_error *err);
 
 #endif

@@ -10,6 +10,8 @@
  * A prompt of very many steps shares with those behind it; a prompt whose beginning somebody is computing right now waits
  * for it instead of computing it again.
  *
+ * A prompt whose tokens see those behind them is computed whole, in one step, and waits for one that has room.
+ *
  * Out of blocks: the last in order is preempted. It loses its table (its full blocks stay findable until they are
  * needed), goes back to the waiting list and later recomputes what was evicted.
  *
@@ -18,6 +20,7 @@
 
 #include <string.h>
 
+#include "backend/ops.h"
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -27,30 +30,40 @@ enum {
     LONG_PROMPT = 4, /* a prefill of more steps than this leaves half of the budget to those behind it */
     MAX_TRIES = 64,  /* waiting requests looked at in a step */
     MAX_AHEAD = 32,  /* tokens of an answer that are computed before anybody's prefill */
+    MAX_FED = 32,    /* steps fed ahead before those who wait are looked at again: windows and copies may have made room */
 };
 
 int pi__sched_init(pi__sched *sc, const pi__sched_config *config, pi__cache *cache, pi__stats *stats, pi_error *err)
 {
     *sc = (pi__sched) {.config = *config, .cache = cache, .stats = stats};
     sc->row_seq = pi__calloc((size_t) config->max_seqs, sizeof(pi__seq *));
-    sc->plan.seq = pi__calloc((size_t) config->max_seqs, sizeof(pi__seq *));
-    if (sc->row_seq && sc->plan.seq) return PI_OK;
+    bool all = sc->row_seq;
+    for (int i = 0; i < 2; i++) {
+        sc->plan[i].seq = pi__calloc((size_t) config->max_seqs, sizeof(pi__seq *));
+        sc->plan[i].from = pi__calloc((size_t) config->max_seqs, sizeof(int32_t));
+        all = all && sc->plan[i].seq && sc->plan[i].from;
+    }
+    if (all) return PI_OK;
     pi__sched_destroy(sc);
     return pi__fail_mem(err, "the scheduler");
 }
 
-size_t pi__sched_bytes(int32_t max_seqs) { return 2 * (size_t) max_seqs * sizeof(pi__seq *); }
+size_t pi__sched_bytes(int32_t max_seqs) { return (size_t) max_seqs * (3 * sizeof(pi__seq *) + 2 * sizeof(int32_t)); }
 
 void pi__sched_destroy(pi__sched *sc)
 {
     pi__free(sc->row_seq);
-    pi__free(sc->plan.seq);
+    for (int i = 0; i < 2; i++) {
+        pi__free(sc->plan[i].seq);
+        pi__free(sc->plan[i].from);
+    }
     memset(sc, 0, sizeof *sc);
 }
 
 void pi__sched_add(pi__sched *sc, pi__seq *s)
 {
     pi__assert(s->row < 0 && !s->n_computed);
+    sc->full = false;
     pi__list_insert(&sc->waiting, s, sc->config.by_priority);
 }
 
@@ -68,6 +81,7 @@ static void drop_row(pi__sched *sc, pi__seq *s, bool intact)
 void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact)
 {
     pi__list_remove(s->row < 0 ? &sc->waiting : &sc->running, s);
+    sc->full = false;
     drop_row(sc, s, intact);
 }
 
@@ -200,8 +214,10 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
     int tries = MAX_TRIES;
     for (pi__seq *s = sc->waiting.head, *next; s && *budget > 0 && !*preempted && tries-- > 0; s = next) {
         next = s->next;
+        if (s->whole && s->n_tokens > *budget) return; /* the next step has room for it: all of such a model end in theirs */
         enum admission a = admit(sc, s);
         if (a == LATER) continue;
+        sc->full = a == NO_ROOM && s == sc->waiting.head;
         if (a == NO_ROOM || !take(sc, s, chunk_of(sc, s, *budget), budget, preempted)) return;
     }
 }
@@ -235,8 +251,9 @@ static void take_drafts(pi__sched *sc, int32_t *budget)
 /* The plan of the tokens chosen. */
 static pi__step_plan *plan_of(pi__sched *sc)
 {
-    pi__step_plan *p = &sc->plan;
+    pi__step_plan *p = &sc->plan[sc->now];
     p->n_seqs = p->n_tokens = p->n_prefill = 0;
+    p->ahead = false;
     for (pi__seq *s = sc->running.head; s; s = s->next) {
         if (!s->n_new) continue;
         if (s->n_tokens - s->n_computed > 1) p->n_prefill += s->n_new;
@@ -258,6 +275,8 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
 {
     int32_t budget = sc->max_tokens = max_tokens;
     bool preempted = false;
+    sc->full = false;
+    sc->n_ahead = 0;
     for (pi__seq *s = sc->running.head; s; s = s->next) s->n_new = 0;
     for (int pass = 0; pass < 2; pass++) { /* decode, then prefill */
         for (pi__seq *s = sc->running.head, *next; s && budget > 0; s = next) {
@@ -277,4 +296,41 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
     admit_waiting(sc, &budget, &preempted);
     use_the_rest(sc, budget);
     return plan_of(sc);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- ahead */
+
+/* s, whose last token is being computed, can have the next one computed behind it. The step that completes a chunk of a
+ * recurrent state is not fed ahead: it folds the chunk into the state, and a token that is not to be cannot be taken out. */
+static bool can_follow(pi__sched *sc, const pi__seq *s)
+{
+    for (int32_t i = 0; i < sc->cache->n_groups; i++)
+        if (sc->cache->group[i].spec.state && (s->n_tokens + 1) % PI__STATE_CHUNK == 0) return false;
+    return pi__cache_reserve(sc->cache, s->row, s->n_tokens + 1);
+}
+
+pi__step_plan *pi__schedule_ahead(pi__sched *sc)
+{
+    const pi__step_plan *now = &sc->plan[sc->now];
+    pi__step_plan *p = &sc->plan[1 - sc->now];
+    int32_t n_there = 0;
+    bool good = !sc->waiting.n || (sc->full && sc->n_ahead < MAX_FED);
+    p->n_seqs = p->n_prefill = 0;
+    p->ahead = true;
+    for (int32_t q = 0; q < now->n_seqs && good; q++) {
+        pi__seq *s = now->seq[q];
+        if (!s) continue;
+        n_there++;
+        if (s->n_tokens + 1 >= s->max_total) continue; /* its last token is on the way */
+        good = can_follow(sc, s);
+        p->from[p->n_seqs] = q;
+        p->seq[p->n_seqs++] = s;
+    }
+    if (!good || n_there != sc->running.n) p->n_seqs = 0;
+    p->n_tokens = p->n_seqs;
+    if (!p->n_seqs) return p;
+    for (int32_t q = 0; q < p->n_seqs; q++) p->seq[q]->n_new = 1;
+    sc->n_ahead++;
+    sc->now = 1 - sc->now;
+    return p;
 }

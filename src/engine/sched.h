@@ -32,9 +32,12 @@ typedef struct pi__sched_config {
     pi__sched_hooks hooks;
 } pi__sched_config;
 
-/* The next step: each sequence with n_new tokens from n_computed on, of which those behind n_tokens are drafts. */
+/* The next step: each sequence with n_new tokens from n_computed on, of which those behind n_tokens are drafts. Or a step
+ * that is fed ahead: each with one token at n_tokens, which the step before it gives. */
 typedef struct pi__step_plan {
     pi__seq **seq;             /* [n_seqs] in running order; who runs the step sets those that ended to NULL */
+    int32_t *from;             /* [n_seqs] of a step that is fed ahead: which each of them is in the plan before it */
+    bool ahead;                /* it is one */
     int32_t n_seqs;            /* 0: nothing can run */
     int32_t n_tokens;          /* in all */
     int32_t n_prefill;         /* of them, those of prompts, or of what is computed again, in chunks */
@@ -48,7 +51,10 @@ typedef struct pi__sched {
     pi__seq **row_seq;         /* [max_seqs] whose the table rows are, NULL: free */
     int32_t max_tokens;        /* of the step that is planned */
     int32_t max_prefill;       /* of them for prefill while others decode, 0: no limit; the caller sets it (pace.h) */
-    pi__step_plan plan;        /* the last one */
+    bool full;                 /* the first of those who wait found no room when it was last asked for */
+    int32_t n_ahead;           /* steps that were fed ahead since then */
+    pi__step_plan plan[2];     /* the last one, and the one before where it was fed ahead */
+    int now;                   /* which is the last */
 } pi__sched;
 
 int pi__sched_init(pi__sched *sc, const pi__sched_config *config, pi__cache *cache, pi__stats *stats, pi_error *err);
@@ -63,5 +69,10 @@ void pi__sched_add(pi__sched *sc, pi__seq *s);
 void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact);
 /* Chooses the tokens of the next step, at most max_tokens. The plan is valid until the next call. */
 pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens);
+/* The last plan, of a step in which each sequence computes the one token that it misses, is under way and stays valid: the step
+ * behind it, before its tokens are known, where the scheduler would have nothing else to do. It has those who may go on, and
+ * their blocks. n_seqs 0: there is none: it takes the tokens, a block that is not free, or somebody who waits could join.
+ * Nobody is preempted. */
+pi__step_plan *pi__schedule_ahead(pi__sched *sc);
 
 #endif

@@ -44,6 +44,8 @@ typedef struct pi__seq_spec {
     int32_t n_offer;           /* drafts that it could have had in this step */
     int32_t level;             /* how much its drafter makes of them, 0 to PI__DRAFT_LEVELS - 1 */
     float tries[PI__DRAFT_LEVELS], hits[PI__DRAFT_LEVELS]; /* drafts of late that were looked at, and were right */
+    int32_t n_idle;            /* steps since it was to get drafts last */
+    bool wanted;               /* drafting model: what it has not seen yet is worth being computed */
     int32_t n_computed;        /* drafter with a cache: tokens that it has; lookup: tokens that are in its index */
     int32_t n_guessed;         /* drafting model: drafts behind them that it has, too */
     int32_t from;              /* lookup: where in the text it looks its drafts up */
@@ -85,6 +87,7 @@ struct pi__seq {
     pi__seq_saves save;        /* where snapshots are */
     pi__seq_fetch fetch;       /* from the tiers */
     pi__gen_params params;     /* arrays in it are owned */
+    bool whole;                /* its prompt is computed in one step */
     bool keeps;                /* its blocks may be reused by others (of its sample group, if any), and others' by it */
     pi__sample_group *sample_group; /* or NULL */
     pi__sampler *sampler;      /* its own */

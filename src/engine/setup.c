@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "backend/split.h"
+#include "backend/tensor.h"
 #include "base/error.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
@@ -52,6 +53,8 @@ static int declare_beside(pi__setup *s, pi_error *err)
 {
     const pi__model_use use = {.n_draft = s->cfg.n_draft};
     int rc = pi__model_declare(&s->beside, s->draft_g, s->be, &use, err);
+    if (!rc && s->beside->both_ways)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "model-draft: a %s model generates nothing", s->beside->arch->name);
     if (!rc) rc = pi__vocab_compare(s->g, s->draft_g, err);
     if (!rc && s->beside->n_vocab > s->m->n_vocab)
         rc = pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
@@ -91,6 +94,8 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     s->n_draft = use.n_draft;
     rc = pi__model_declare(&s->m, s->g, s->be, &use, err);
     bool head = false;
+    if (!rc && s->m->both_ways && s->cfg.draft_model)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "a %s model generates nothing: leave out model-draft", s->m->arch->name);
     if (!rc && has(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
     if (!rc && has(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
     if (!rc && (has(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
@@ -132,18 +137,42 @@ static void note_no_gpu(const pi__setup *s)
              " (-DPAGEDINFER_CUDA=ON builds it for NVIDIA GPUs)");
 }
 
+/* Each device gets its part of the layers: as tensor-split says, or by the memory that it has free, or equal ones. */
+static int place_stages(pi__setup *s, pi_error *err)
+{
+    double part[PI__N_PLACEMENTS], least = 1;
+    const int32_t n = s->be->n_stages;
+    if (pi__placement_both(s->placement))
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer runs all of the model on the devices: unset gpu-layers, cpu-moe, "
+                        "n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
+    for (int32_t i = 0; i < n; i++) {
+        pi__backend *dev = s->be->at[i];
+        part[i] = dev->discrete && dev->dev->free_memory ? (double) dev->dev->free_memory(dev) : 0;
+        least = part[i] < least ? part[i] : least;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        if (least <= 0) part[i] = 1;
+        if (s->cfg.part[i] > 0) part[i] = s->cfg.part[i];
+    }
+    return pi__placement_stages(s->placement, part, n, err);
+}
+
 /* The device; or the CPU alone, or both, where the rules want it. */
 static int open_devices(pi__setup *s, pi_error *err)
 {
     const pi__config *c = &s->cfg;
     int rc = pi__placement_create(&s->placement, &c->placement, pi__setup_device(s), s->g, err);
     const bool none = !rc && pi__placement_cpu(s->placement);
-    if (!rc) rc = pi__device_create(&s->be, none ? "cpu" : c->device, c->tensor, &c->cpu, &c->log, err);
+    const char *device = none ? "cpu" : c->device;
+    const int split = c->layers ? PI__SPLIT_LAYER : c->tensor ? PI__SPLIT_TENSOR : PI__SPLIT_NONE;
+    if (!rc) rc = c->ranks ? pi__device_create_rank(&s->be, device, c->ranks, &c->cpu, &c->log, err)
+                           : pi__device_create(&s->be, device, split, &c->cpu, &c->log, err);
     if (!rc) note_no_gpu(s);
+    if (!rc && s->be->n_stages) return place_stages(s, err);
     if (rc || !s->be->discrete || !pi__placement_both(s->placement)) return rc;
     if (s->be->n_ranks > 1)
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor runs all of the model on the devices: unset gpu-layers, "
-                        "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor and ranks run all of the model on the devices: unset gpu-layers, "
+                        "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none and ranks off");
     return pi__setup_add_cpu(s, err);
 }
 
@@ -162,8 +191,10 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     if (!rc) rc = pi__override_metadata(s->g, c, err);
     if (!rc) rc = open_devices(s, err);
     if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->dev->copy_out)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices do not go together: unset it, or use "
-                      "split-mode none");
+        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices, or ranks, do not go together: unset "
+                      "it, or use split-mode none and ranks off");
+    if (!rc && s->be->n_stages && s->cfg.prefix_dir)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and split-mode layer do not go together: unset it, or use split-mode none");
     return rc ? rc : pi__setup_declare(s, err);
 }
 
@@ -201,6 +232,12 @@ void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p)
 {
     pi__memory_tell(&s->mem, host, p);
     if (s->beside) pi__memory_tell_beside(&s->beside_mem, p);
+    for (int32_t i = 0; i < s->be->n_stages && p->size >= sizeof *p; i++) {
+        int32_t first;
+        const int32_t n = pi__placement_layers(s->placement, i, &first);
+        const pi__backend *dev = s->be->at[i];
+        snprintf(p->place[i].name, sizeof p->place[i].name, "layers %d-%d: %.40s", first, first + n - 1, dev->dev->describe(dev));
+    }
 }
 
 int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
@@ -208,7 +245,8 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     pi_plan p = {.size = sizeof p};
     int rc = pi__setup_size(s, err);
     if (!rc) pi__setup_tell(s, 0, &p);
-    *bytes = p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
+    const bool shared = s->cfg.weights_from && *s->cfg.weights_from; /* the owner has taken the memory */
+    *bytes = (shared ? 0 : p.place[0].weights_bytes) + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
     return rc;
 }
 

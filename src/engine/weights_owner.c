@@ -2,6 +2,7 @@
 #include "engine/weights_owner.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -16,17 +17,27 @@ struct pi__weights_owner {
     int n;                           /* in use; their descriptors are owned */
     pi__weights_listener *listener;
 };
+_Static_assert(PI__WEIGHTS_FDS == 1 + PI__WEIGHTS_PARTS, "the host's memory, and the devices'");
 
-/* The descriptor goes from the model to the owner. */
+/* The descriptors go from the model to the owner. */
 static void take(pi__weights_owner *w, pi__model *m)
 {
-    w->offer[w->n++] = (pi__weights_offer) {m->image.key, m->image.fd, m->image.size};
-    m->image.fd = -1;
+    pi__weights_image *im = &m->image;
+    pi__weights_offer *o = &w->offer[w->n++];
+    *o = (pi__weights_offer) {.key = im->key, .target = pi__hash(im->target, strlen(im->target)), .size = im->size};
+    o->fd[o->n_fd++] = im->fd;
+    im->fd = -1;
+    for (int32_t i = 0; i < im->n_parts; i++) {
+        o->fd[o->n_fd++] = im->part[i];
+        im->part[i] = -1;
+    }
 }
 
 static int load(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_error *err)
 {
-    int rc = pi__setup_open(s, c, err);
+    pi__config own = *c;
+    own.cpu.exports = true;
+    int rc = pi__setup_open(s, &own, err);
     if (!rc) rc = pi__setup_size(s, err);
     if (!rc) rc = pi__setup_load(s, true, err);
     if (rc) return rc;
@@ -37,12 +48,12 @@ static int load(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_erro
 
 int pi__weights_owner_open(pi__weights_owner **out, const pi__config *c, const char *socket, pi_error *err)
 {
-    char what[104];
+    char what[232];
     pi__setup s = {0};
     pi__weights_owner *w = pi__calloc(1, sizeof *w);
     if (!w) return pi__fail_mem(err, "the owner of weights");
     int rc = load(w, &s, c, err);
-    if (!rc) snprintf(what, sizeof what, "%.48s (%.48s)", s.m->desc, s.be->dev->describe(s.be));
+    if (!rc) snprintf(what, sizeof what, "%.60s for %.160s", s.m->desc, s.m->image.target);
     pi__setup_free(&s);
     if (!rc) rc = pi__weights_listen(&w->listener, socket, w->offer, w->n, what, err);
     if (rc) pi__weights_owner_close(w);
@@ -54,6 +65,7 @@ void pi__weights_owner_close(pi__weights_owner *w)
 {
     if (!w) return;
     pi__weights_unlisten(w->listener);
-    for (int i = 0; i < w->n; i++) (void) close(w->offer[i].fd);
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; k < w->offer[i].n_fd; k++) (void) close(w->offer[i].fd[k]);
     pi__free(w);
 }

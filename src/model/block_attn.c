@@ -66,6 +66,8 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     if (a->flags & PI__ATTN_QK_NORM) pi__want_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
     if (a->flags & PI__ATTN_QK_NORM && !shared) pi__want_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
     pi__want_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
+    if (a->flags & PI__ATTN_OUT_BIAS) pi__want_vec(m, &a->out_bias, m->n_embd, "attn_output.bias", layer);
+    if (a->flags & PI__ATTN_SINKS) pi__want_vec(m, &a->sinks, a->n_head, "attn_sinks.weight", layer);
     w->max_qkv = widest(w->max_qkv, pi__attn_width(a));
     w->max_att = widest(w->max_att, (int64_t) a->n_head * a->head_dim);
     if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;
@@ -95,8 +97,8 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
                           .n_head = a->n_head, .q_bias = bias ? bias : a->q_bias, .k_bias = bias ? bias + Q : a->k_bias,
                           .v_bias = bias ? bias + Q + KV : a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
                           .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps, .rope = turned ? a->rot->table : NULL,
-                          .n_rot = turned ? 2 * a->rot->n_freq : 0, .pair_stride = turned ? a->rot->n_rot / 2 : 0,
-                          .q_scale = a->q_scale};
+                          .q_rope = turned ? a->rot->q_table : NULL, .n_rot = turned ? 2 * a->rot->n_freq : 0,
+                          .pair_stride = turned ? a->rot->n_rot / 2 : 0, .q_scale = a->q_scale};
     pi__op_qkv(m->be, s->b, &prep);
 }
 
@@ -121,8 +123,9 @@ void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32
     const pi__attention att = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = s->qkv, .ldq = pi__attn_width(a),
                                .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
                                .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
-                               .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST, .block = a->flags & PI__ATTN_BLOCK,
-                               .softcap = a->softcap, .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
+                               .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST,
+                               .block = a->flags & PI__ATTN_BLOCK, .ahead = a->ahead, .softcap = a->softcap,
+                               .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
     pi__op_attention(m->be, s->b, &att);
 }
 
@@ -135,6 +138,6 @@ void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s)
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s)
 {
     pi__attn_result(m, a, s);
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = a->post_norm, .eps = a->eps, .scale = 1.0f,
-                                                  .n_rows = s->n, .n = m->n_embd});
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = a->post_norm, .bias = a->out_bias, .eps = a->eps,
+                                                  .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
 }

@@ -123,12 +123,17 @@ void pi__rotation_loaded(pi__model *m, pi__rotation *r)
 void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens)
 {
     r->table = pi__arena_take(a, n_tokens * (size_t) r->n_rot * sizeof(float));
+    if (r->temp_len) r->q_table = pi__arena_take(a, n_tokens * (size_t) r->n_rot * sizeof(float));
 }
 
 void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *b)
 {
     if (!r->n_freq) return;
-    pi__op_rope(m->be, b, &(pi__rope) {.freq = r->freq, .n_freq = r->n_freq, .mscale = r->mscale, .table = r->table});
+    pi__rope own = {.freq = r->freq, .n_freq = r->n_freq, .mscale = r->mscale, .table = r->table};
+    pi__op_rope(m->be, b, &own);
+    if (!r->temp_len) return;
+    own.temp = r->temp, own.temp_len = r->temp_len, own.table = r->q_table;
+    pi__op_rope(m->be, b, &own);
 }
 
 /* -------------------------------------------------------------------------------------------------------- feed-forward */
@@ -197,6 +202,13 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
         pi__want_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);
     }
     pi__want_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
+    if (e->gating == PI__GATE_SIGMOID) pi__want_vec(m, &e->bias, X, "exp_probs_b.bias", layer);
+    if (e->biases) {
+        pi__want_vec(m, &e->bias, X, "ffn_gate_inp.bias", layer);
+        pi__want_table(m, &e->gate_bias, X, F, "ffn_gate_exps.bias", layer);
+        pi__want_table(m, &e->up_bias, X, F, "ffn_up_exps.bias", layer);
+        pi__want_table(m, &e->down_bias, X, E, "ffn_down_exps.bias", layer);
+    }
     if (e->n_expert > w->n_expert) w->n_expert = e->n_expert;
 }
 
@@ -205,8 +217,9 @@ pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin
 {
     return (pi__moe) {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
                       .weights_scale = e->weights_scale, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
-                      .down = &e->down, .act = e->act, .limit = e->limit, .gating = e->gating, .bias = e->bias,
-                      .table = e->table, .y = y, .ldy = m->n_embd};
+                      .down = &e->down, .act = e->act, .limit = e->limit, .gate_bias = e->gate_bias,
+                      .up_bias = e->up_bias, .down_bias = e->down_bias, .ld_down_bias = m->n_embd, .gating = e->gating,
+                      .bias = e->bias, .table = e->table, .y = y, .ldy = m->n_embd};
 }
 
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,

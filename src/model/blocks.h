@@ -61,7 +61,10 @@ typedef struct pi__rotation {
     float *factor;           /* [n_rot/2] divide freq (Llama 3.1 and others); NULL: none */
     const char *factor_name; /* the tensor that they are in */
     float mscale;            /* of cosines and sines */
+    float temp;              /* queries are sharper by this and temp_len, as op rope has it; */
+    int32_t temp_len;        /* 0: they are not. All of a head has to be rotated then */
     float *table;            /* scratch: [T, 2*n_freq] */
+    float *q_table;          /* the same of queries; NULL: table */
 } pi__rotation;
 /* base_key, base, scaled: as in pi__rope_freqs. */
 void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const char *base_key, float base, bool scaled);
@@ -86,11 +89,14 @@ enum {
     PI__ATTN_K_IS_V = 32,    /* raw keys are the values, where there are no others */
     PI__ATTN_PAST = 64,      /* a token does not see itself */
     PI__ATTN_BLOCK = 128,    /* a token sees those of its step behind it, too */
+    PI__ATTN_OUT_BIAS = 256, /* its result has a bias; not with post_norm */
+    PI__ATTN_SINKS = 512,    /* it has sinks */
 };
 
 typedef struct pi__attn {
     int32_t n_head, n_head_kv, head_dim; /* H, K, D */
     int32_t window;          /* tokens that a token sees; 0: all */
+    int32_t ahead;           /* of PI__ATTN_BLOCK: of those behind it, so many; 0: all */
     int32_t flags;           /* PI__ATTN_* */
     float eps;               /* of its norms */
     float q_scale;           /* of queries */
@@ -108,6 +114,7 @@ typedef struct pi__attn {
     float *q_norm, *k_norm;  /* [D] */
     float *sinks;            /* [H] as in pi__attention, or NULL */
     pi__weight wo;           /* [E, H*D] */
+    float *out_bias;         /* [E], or NULL */
     float *post_norm;        /* [E] of its result, or NULL */
     int32_t kv;              /* index into the owner's kv */
 } pi__attn;
@@ -115,7 +122,7 @@ typedef struct pi__attn {
  * which i and i + n_rot/2 are: rows of a matrix are results of their own, so that it may be put in order as it is loaded,
  * and no kernel knows of it. */
 const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t n_rot);
-/* Wants its matrices, biases, head norms and cache; norm and post_norm are the architecture's, as their names differ. */
+/* Wants its matrices, biases, sinks, head norms and cache; norm and post_norm are the architecture's, as their names differ. */
 void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w);
 /* Values of a row of qkv. */
 int64_t pi__attn_width(const pi__attn *a);
@@ -135,8 +142,8 @@ void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
 /* ---- feed-forward */
 typedef struct pi__mlp {
     int32_t n_ff;            /* F */
-    int act;                 /* PI__IN_GEGLU or PI__IN_SWIGLU */
-    float limit;             /* of SWIGLU, as in pi__lin_in */
+    int act;                 /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
+    float limit;             /* as in pi__lin_in */
     bool fused;              /* the file's ffn_up is gate and up, one below the other: gate is both, and up is none */
     /* tensors */
     pi__weight gate, up, down; /* [F, E], [F, E], [E, F] */
@@ -154,15 +161,17 @@ typedef struct pi__experts {
     int32_t n_ff;            /* F of an expert */
     float weights_scale;     /* of routing weights */
     int act, gating;         /* as in pi__moe */
-    float limit;             /* of SWIGLU */
-    const float *bias;       /* as in pi__moe */
+    float limit;             /* of the activation */
+    bool biases;             /* of the experts' matrices and, in a softmax, of the router's logits */
+    float *bias;             /* as in pi__moe */
     const int32_t *table;    /* as in pi__moe */
     /* tensors */
     pi__weight gate, up, down; /* X of [F, E], [F, E], [E, F]; no up: gate is X of [2F, E], rows of gate, then of up */
+    float *gate_bias, *up_bias, *down_bias; /* [X, F], [X, F], [X, E], or NULL */
 } pi__experts;
 /* Reads expert_count and expert_used_count; needed: there must be experts. */
 void pi__experts_read(pi__model *m, pi__experts *e, bool needed);
-/* Wants the experts' matrices; fused: gate and up may be one. */
+/* Wants the experts' matrices and biases, and of sigmoid gates what corrects the choice; fused: gate and up may be one. */
 void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w);
 /* The arguments of op moe. */
 pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,

@@ -1,4 +1,4 @@
-/* Classifier heads (see classifier.h). */
+/* Classifier and dense heads (see classifier.h). */
 #include "model/classifier.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static void want_matrix(pi__model *m, float **w, float **bias, int64_t n, int32_
 {
     *w = pi__model_calloc(m, (size_t) n * (size_t) n_rows, sizeof **w, "the classifier");
     pi__want_host_table(m, *w, n_rows, n, name, PI__OF_FILE);
-    if (!pi__has_tensor(m, bias_name, PI__OF_FILE)) return;
+    if (!bias_name || !pi__has_tensor(m, bias_name, PI__OF_FILE)) return;
     *bias = pi__model_calloc(m, (size_t) n_rows, sizeof **bias, "the classifier");
     pi__want_host(m, *bias, n_rows, bias_name, PI__OF_FILE);
 }
@@ -58,6 +58,7 @@ void pi__classifier_declare(pi__model *m)
     if (has_dense) c->n_dense = rows_of(m, dense, c->n_in, PI__MAX_EMBD);
     c->n_labels = has_out ? rows_of(m, out, has_dense ? c->n_dense : c->n_in, MAX_LABELS) : c->n_dense;
     c->mean = pi__hp_u32_or(m, "classifier.pooling_type", 0, 0, 4) == POOLING_MEAN;
+    c->first = !c->mean && m->both_ways;
     c->softmax = !strcmp(m->arch->name, "qwen3");
     if (!pi__model_ok(m)) return;
     if (has_dense) want_matrix(m, &c->dense, &c->dense_bias, c->n_in, c->n_dense, dense, "cls.bias");
@@ -86,6 +87,43 @@ static void multiply(const float *w, const float *bias, const float *x, int32_t 
         for (int32_t k = 0; k < LANES; k++) sum += part[k];
         y[r] = (float) sum;
     }
+}
+
+void pi__dense_heads_declare(pi__model *m)
+{
+    static const char *const names[2] = {"dense_2.weight", "dense_3.weight"};
+    pi__dense_heads *d = &m->dense;
+    d->n[0] = d->n[1] = d->n[2] = m->n_embd;
+    for (int i = 0; i < 2 && pi__model_ok(m); i++) {
+        d->n[i + 1] = d->n[i];
+        if (!pi__has_tensor(m, names[i], PI__OF_FILE)) continue;
+        d->n[i + 1] = rows_of(m, names[i], d->n[i], PI__MAX_EMBD);
+        want_matrix(m, &d->w[i], NULL, d->n[i], d->n[i + 1], names[i], NULL);
+    }
+    if (!d->w[0] && !d->w[1]) return;
+    d->scratch = pi__model_calloc(m, (size_t) d->n[1] + (size_t) d->n[2], sizeof *d->scratch, "the dense heads");
+    d->n_out = d->n[2];
+    if (d->n_out != m->n_embd)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "dense heads: vectors of %d values become %d: only as many are supported", m->n_embd,
+                         d->n_out);
+}
+
+size_t pi__dense_heads_bytes(const pi__dense_heads *d)
+{
+    size_t n = d->n_out ? (size_t) d->n[1] + (size_t) d->n[2] : 0;
+    for (int i = 0; i < 2; i++) n += d->w[i] ? (size_t) d->n[i] * (size_t) d->n[i + 1] : 0;
+    return n * sizeof(float);
+}
+
+void pi__dense_heads_apply(const pi__dense_heads *d, const float *x, float *out)
+{
+    float *to[2] = {d->scratch, d->scratch + d->n[1]};
+    for (int i = 0; i < 2; i++) {
+        if (!d->w[i]) continue;
+        multiply(d->w[i], NULL, x, d->n[i], d->n[i + 1], to[i]);
+        x = to[i];
+    }
+    memcpy(out, x, (size_t) d->n_out * sizeof *out);
 }
 
 static void to_probabilities(float *v, int32_t n)

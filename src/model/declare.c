@@ -221,7 +221,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
 {
     *w = shape;
     w->type = t->type;
-    w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : PI__AT_DEVICE;
+    w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : pi__usual_place(m->be);
     const pi__backend *be = pi__backend_at(m->be, w->placement);
     w->size = be->dev->weight_size(be, w);
     if (!w->size) {
@@ -267,6 +267,12 @@ void pi__want_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
 {
     want_matrices(m, w, plain(n_in, n_out), (ask) {.optional = true, .unscaled = true}, name, layer);
+}
+
+void pi__want_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
+                          int layer)
+{
+    want_matrices(m, w, plain(n_in, n_out), (ask) {.row = row}, name, layer);
 }
 
 void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
@@ -404,6 +410,11 @@ void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const 
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
+void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name, int layer)
+{
+    want_values(m, (pi__want) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
+}
+
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_stacked(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
@@ -484,7 +495,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
     kv.group = group_of(m, owner, like, false);
     kv.layer = layer;
     if (kv.group < 0) return 0;
-    kv.placement = owner->placement ? pi__placement_of_cache(owner->placement, layer) : PI__AT_DEVICE;
+    kv.placement = owner->placement ? pi__placement_of_cache(owner->placement, layer) : pi__usual_place(m->be);
     if (!pi__grow(&owner->kv, &owner->cap_kv, (size_t) owner->n_kv + 1, sizeof *owner->kv)) {
         pi__fail_mem(&m->error, "the layer list");
         return 0;
@@ -516,7 +527,7 @@ int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape
     }
     m->state[m->n_state] = *shape;
     m->state[m->n_state].n_draft = m->n_draft;
-    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer) : PI__AT_DEVICE;
+    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer) : pi__usual_place(m->be);
     pi__state_layer *most = &m->lim.state;
     at_least32(&most->n_k, shape->n_k);
     at_least32(&most->n_v, shape->n_v);

@@ -50,6 +50,9 @@ bool pi__has_tensor(const pi__model *m, const char *name, int layer);
  * w->n_out is 0 where it is absent. */
 void pi__want_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 void pi__want_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
+/* The same where row says the file's row of each of its rows; stays until the model is loaded. NULL: as in the file. */
+void pi__want_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
+                          int layer);
 /* The same for a matrix of which each of several devices has all. */
 void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* The same where it may be absent, and NAME.scale, if it is there, is something else. */
@@ -74,6 +77,8 @@ void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, cons
 void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Wants n_rows rows of n values, of any type, as f32. */
 void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
+/* The same in the order that at says: value i is that of the file's at at[i]. NULL: as in the file. */
+void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name, int layer);
 /* The same of n_mat tables, one behind the other. */
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Wants n f32 values at dst, which is filled by load; with _or_not: stays as it is where they are absent. */

@@ -18,8 +18,8 @@
  * the next entry of ratio 4 needs: there prefixes are reused.
  *
  * A file of its own holds the draft head (MTP), as llama.cpp's converter or ds4 writes it: one layer without entries, which reads
- * the model's streams after the last layer and the next token's embedding. Its rows are in the model's cache, from position
- * 1 on; embedding and output are the model's.
+ * the model's streams after the last layer and the next token's embedding. Its rows are in a group of the model's cache, from
+ * position 1 on; embedding and output are the model's.
  *
  * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, D head size, Q rank of queries, G
  * groups of the output, O its rank in a group, r ratio, w width of a compressor (2D with ratio 4, else D), I heads of the
@@ -277,7 +277,8 @@ static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t 
 
 static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
 {
-    const pi__row_group window = {.name = "window", .window = p->window};
+    const bool draft = m->target != NULL; /* its rows are in a group that only sequences with the draft head have */
+    const pi__row_group window = {.name = draft ? "draft window" : "window", .window = p->window, .draft = draft};
     const int64_t E = m->n_embd, D = p->dim, Q = p->rank_q, H = p->n_head, G = p->n_group, O = p->rank_out;
     pi__want_vec(m, &l->attn_norm, E, "attn_norm.weight", i);
     pi__want_weight(m, &l->q_a, E, Q, "attn_q_a.weight", i);
@@ -487,8 +488,8 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
     const int64_t E = m->n_embd, F = l->shared.n_ff, X = l->experts.n_expert;
     const int32_t n = b->n_tokens;
     const pi__linear all = {.in = pi__normed(m, p->y, l->ffn_norm, p->eps), .n_rows = n, .n_lin = 3,
-                            .lin = {{&l->shared.gate, p->ff, 2 * F}, {&l->shared.up, p->ff + F, 2 * F},
-                                    {&l->router, p->routes, X}}};
+                            .lin = {{&l->router, p->routes, X}, {&l->shared.gate, p->ff, 2 * F},
+                                    {&l->shared.up, p->ff + F, 2 * F}}};
     pi__op_linear(m->be, NULL, &all);
     pi__experts_forward(m, &l->experts, &all.in, n, p->routes, X, b, p->routed);
     pi__mlp_down(m, &l->shared, p->ff, n, p->y);

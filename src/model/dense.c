@@ -47,27 +47,28 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     const pi__attn own = l->attn;
     l->attn = d->attn;
     l->attn.window = own.window;
+    l->attn.ahead = own.ahead;
     l->attn.rot = own.rot;
     pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
     pi__attn_declare(m, &l->attn, i, &d->work);
     if (d->post_norms) pi__want_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
-    l->mlp = (pi__mlp) {.n_ff = d->n_ff, .act = d->act, .fused = d->fused};
-    l->experts = d->experts;
-    if (m->n_used) l->experts.n_used = m->n_used;
-    if (d->experts.n_expert) {
+    pi__want_vec(m, &l->ffn_norm, E, d->norm_behind ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    const bool routed = d->experts.n_expert && i >= d->n_lead;
+    l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused};
+    if (routed) {
+        l->experts = d->experts;
+        if (m->n_used) l->experts.n_used = m->n_used;
         pi__want_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
         pi__experts_declare(m, &l->experts, true, i, &d->work);
-    } else {
-        pi__mlp_declare(m, &l->mlp, "", i, &d->work);
     }
+    if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);
     if (d->post_norms) pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
 }
 
 void pi__dense_declare(pi__model *m, pi__dense *d)
 {
     const pi__attn *a = &d->attn;
-    d->experts.n_ff = d->n_ff;
+    if (!d->experts.n_ff) d->experts.n_ff = d->n_ff;
     d->experts.act = d->act;
     if (!d->rot.n_rot) {
         pi__rotation_declare(m, &d->rot, d->n_rot, "rope.freq_base", 1e4f, true);
@@ -76,7 +77,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     }
     if (d->neighbours) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
-    pi__read_trunk(m, m->n_layer);
+    pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
     pi__refuse_unwanted(m, ".bias");
@@ -94,31 +95,45 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 {
     pi__dense *d = m->arch_data;
     pi__work_layout(m, &d->work, a, (size_t) lim->max_tokens);
+    d->shared = pi__arena_take(a, d->n_ff_shared ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
     pi__capture_layout(m, a, (size_t) lim->max_tokens);
     pi__rotation_layout(&d->rot, a, (size_t) lim->max_tokens);
     pi__rotation_layout(&d->rot_local, a, (size_t) lim->max_tokens);
+}
+
+static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, const float *y)
+{
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = y, .w = l->post_ffn_norm, .eps = l->attn.eps, .scale = 1.0f,
+                                                  .n_rows = s->n, .n = m->n_embd});
+}
+
+/* y = the routed experts of what in reads; shared = the shared one, if there is one. */
+static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in, const pi__stream *s)
+{
+    const int64_t X = l->experts.n_expert, F = l->mlp.n_ff;
+    const pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = F ? 3 : 1,
+                            .lin = {{&l->router, d->work.routes, X}, {&l->mlp.gate, s->ff, 2 * F}, {&l->mlp.up, s->ff + F, 2 * F}}};
+    pi__op_linear(m->be, NULL, &all);
+    pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, X, NULL, s->y);
+    if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
 }
 
 /* x += norm(feed-forward of norm(x)). */
 static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
 {
     const pi__lin_in in = pi__normed(m, s->x, l->ffn_norm, l->attn.eps);
-    const int32_t X = l->experts.n_expert;
-    if (X) {
-        pi__matmul(m, &in, s->n, &l->router, d->work.routes, X);
-        pi__experts_forward(m, &l->experts, &in, s->n, d->work.routes, X, NULL, s->y);
-    } else {
-        pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
-    }
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = l->post_ffn_norm, .eps = l->attn.eps,
-                                                  .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
+    const bool routed = l->experts.n_expert;
+    if (routed) mixture(m, d, l, &in, s);
+    else pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
+    add(m, l, s, s->y);
+    if (routed && l->mlp.n_ff) add(m, l, s, d->shared);
 }
 
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
-    const bool all = pi__last_captured(m) >= n_layer; /* a drafter reads all rows */
+    const bool all = m->both_ways || pi__last_captured(m) >= n_layer; /* all rows are read, by a drafter or by each other */
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);

@@ -9,7 +9,7 @@
 typedef struct pi__dense_layer {
     pi__attn attn;           /* its window, rotation and flags may be a layer's own */
     float *ffn_norm;         /* [E] */
-    pi__mlp mlp;             /* or */
+    pi__mlp mlp;             /* the shared expert, where n_ff is not 0, or all there is; or */
     pi__weight router;       /* [X, E] and */
     pi__experts experts;
     float *post_ffn_norm;    /* [E], or NULL */
@@ -17,11 +17,15 @@ typedef struct pi__dense_layer {
 
 typedef struct pi__dense {
     /* read from metadata, changed by architectures before pi__dense_declare */
-    int32_t n_ff;            /* F */
+    int32_t n_ff;            /* F; of experts, too, where they have none of their own */
+    int32_t n_lead;          /* layers without experts before those with them */
+    int32_t n_ff_shared;     /* F of the shared expert; 0: there is none */
+    int32_t n_next;          /* last layers of the file, which are a draft head's and left out */
     int32_t window;          /* attention.sliding_window; 0: absent */
     int32_t n_rot;           /* rope.dimension_count, or D */
     int act;                 /* of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
+    bool norm_behind;        /* the feed-forward's norm is called post_attention_norm; not with post_norms */
     bool fused;              /* gate and up are one matrix (pi__mlp) */
     bool long_rope;          /* factors of the rotation are of short contexts, or of long ones (pi__rotation_long) */
     bool neighbours;         /* dims 2i and 2i+1 are rotated pairs in the file */
@@ -29,8 +33,9 @@ typedef struct pi__dense {
     pi__experts experts;     /* the same; n_expert 0: an mlp */
     pi__head head;
     pi__rotation rot, rot_local; /* of most layers, which is read from rope.* where n_rot is 0; of those that are given it */
-    pi__dense_layer *layers; /* [n_layer]; attn is copied by pi__dense_declare, but for window and rot */
+    pi__dense_layer *layers; /* [n_layer]; attn is copied by pi__dense_declare, but for window, ahead and rot */
     pi__work work;           /* scratch */
+    float *shared;           /* scratch: [T, E] output of the shared expert */
 } pi__dense;
 
 /* Reads what all of them have. def_head_dim: where the file does not say; 0: E / H. Layers see everything. */

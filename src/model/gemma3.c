@@ -1,4 +1,5 @@
-/* Gemma 3, text (270M, 1B, 4B, 12B, 27B): GGUF architecture "gemma3"; a dense transformer.
+/* Gemma 3, text (270M, 1B, 4B, 12B, 27B): GGUF architecture "gemma3"; a dense transformer. And EmbeddingGemma
+ * ("gemma-embedding"), the same where tokens see those behind them, too; dense heads may follow (classifier.h).
  *
  * Layers of two kinds: most see a window of the last tokens and rotate with base 10,000, every sixth sees everything and
  * rotates with base 1,000,000 (and a linear factor in the larger sizes). A norm before and one after each block
@@ -18,7 +19,8 @@ static void read_pattern(pi__model *m, pi__dense *d)
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
         const bool local = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
         if (!local || !d->window) continue;
-        d->layers[i].attn.window = d->window;
+        d->layers[i].attn.window = m->both_ways ? d->window / 2 + 1 : d->window; /* half of it before the token, half behind */
+        d->layers[i].attn.ahead = m->both_ways ? d->window / 2 : 0;
         d->layers[i].attn.rot = &d->rot_local;
     }
 }
@@ -27,7 +29,7 @@ static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 256);
     const float E = (float) m->n_embd;
-    d->attn.flags = PI__ATTN_QK_NORM;
+    d->attn.flags = PI__ATTN_QK_NORM | (m->both_ways ? PI__ATTN_BLOCK : 0);
     d->post_norms = true;
     d->act = PI__IN_GEGLU;
     d->head.embd_scale = sqrtf(E);
@@ -43,6 +45,7 @@ static const char *size_name(const pi__model *m)
 {
     switch (m->n_layer) {
     case 18: return "270M";
+    case 24: return "300M";
     case 26: return "1B";
     case 34: return "4B";
     case 48: return "12B";
@@ -52,3 +55,5 @@ static const char *size_name(const pi__model *m)
 }
 
 const pi__arch pi__arch_gemma3 = {.name = "gemma3", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
+const pi__arch pi__arch_gemma_embedding = {.name = "gemma-embedding", .declare = declare, .size_name = size_name,
+                                           .both_ways = true, PI__DENSE_ARCH};

@@ -12,10 +12,12 @@
 #include "base/extent.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {&pi__arch_llama, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
-                                        &pi__arch_qwen35moe, &pi__arch_phi3, &pi__arch_gemma2, &pi__arch_gemma3, &pi__arch_gemma4,
-                                        &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash,
-                                        &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4};
+static const pi__arch *const archs[] = {
+    &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
+    &pi__arch_qwen35moe, &pi__arch_qwen3next, &pi__arch_phi3, &pi__arch_gpt_oss, &pi__arch_glm4moe, &pi__arch_gemma2,
+    &pi__arch_gemma3, &pi__arch_gemma_embedding, &pi__arch_bert, &pi__arch_nomic_bert, &pi__arch_gemma4,
+    &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash, &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4,
+};
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
@@ -129,8 +131,10 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_embd = pi__hp_u32(m, "embedding_length", 1, PI__MAX_EMBD);
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
-    if (!use->target) pi__classifier_declare(m);
     m->n_trunk = m->n_layer;
+    m->both_ways = arch->both_ways;
+    if (!use->target) pi__classifier_declare(m), pi__dense_heads_declare(m);
+    if (m->both_ways && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean"; /* the last token is no summary */
     if (pi__model_ok(m)) arch->declare(m);
     if (m->n_used && !m->lim.max_expert)
         pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts; leave it out", arch->name);
@@ -348,7 +352,8 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
         else if (w->scale) w->scale->scale = values;
         else if (w->vec) *w->vec = values;
         else if (w->numbers) *w->numbers = (int32_t *) (void *) at;
-        if (m->image.complete && !w->host && !w->order) rc = w->weight ? pi__progress_add(p, file_bytes(w), err) : PI_OK;
+        const bool there = m->image.complete && m->weights[w->placement].part;
+        if (there && !w->host && !w->order) rc = w->weight ? pi__progress_add(p, file_bytes(w), err) : PI_OK;
         else if (w->weight) rc = load_weight(m, w, st, err);
         else if (w->order) rc = read_numbers(m, w, w->order, st, err);
         else if (w->numbers) rc = load_numbers(m, w, *w->numbers, st, err);

@@ -44,6 +44,7 @@ typedef struct pi__region {
     size_t own;               /* bytes of tensors with pages of their own; multiple of the page */
     size_t shared;            /* bytes of those that lie together, behind */
     bool mapped;              /* those have memory; without pages all have, as soon as there is a base */
+    int part;                 /* PI__PART_*: of a device's part of an image, mapped says it of all as one */
 } pi__region;
 
 typedef struct pi__arch {
@@ -57,7 +58,7 @@ typedef struct pi__arch {
     void (*layout)(pi__model *m, const pi__limits *lim, pi__arena *a);
     /* Runs the batch through the first n_layer layers, n_trunk at most, up to its logits rows. */
     void (*forward)(pi__model *m, const pi__batch *b, int32_t n_layer);
-    /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. */
+    /* Logits of rows first..first+n of the last forward: out [n, n_vocab] on the device. NULL with both_ways. */
     void (*logits)(pi__model *m, int32_t first, int32_t n, float *out);
     /* The hidden states of the same rows, after the output norm: what logits multiplies. out [n, n_embd] on the device. */
     void (*hidden)(pi__model *m, int32_t first, int32_t n, float *out);
@@ -75,6 +76,7 @@ typedef struct pi__arch {
     /* Of such a drafter with n_select: the vectors before and after of b's tokens, of which nothing else is read. */
     void (*candidates)(pi__model *m, const pi__batch *b);
     bool captures;    /* its forward captures what such drafters read (pi__capture) */
+    bool both_ways;   /* see pi__model */
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
 } pi__arch;
@@ -124,7 +126,10 @@ struct pi__model {
     int32_t n_vocab;           /* rows of the token embedding */
     int32_t n_ctx_train;       /* context_length */
     int32_t n_ctx;             /* longest request that the engine was asked for; else n_ctx_train */
+    bool yarn_exact;           /* YaRN goes from fast to slow pairs between fractions of pairs, not whole ones */
     bool long_rope;            /* its rotation is that of long contexts */
+    bool both_ways;            /* tokens see those behind them: a prompt is one step, takes nothing from others and leaves nothing
+                                * to them, and gives vectors alone */
     int32_t n_embd;            /* embedding_length */
     int32_t n_layer;           /* block_count */
     int32_t n_trunk;           /* layers that forward runs at most: without a draft head's, and without those left out */
@@ -166,6 +171,7 @@ struct pi__model {
     pi__hash128 digest;        /* of the bytes of all tensors that were loaded */
     const char *pooling;       /* what its vectors are made of: "none", "mean", "cls", "last", "rank"; "": the file does not say */
     pi__classifier classifier; /* head that scores texts; n_labels 0: none */
+    pi__dense_heads dense;     /* layers behind pooling; n_out 0: none */
     char desc[96];             /* "gemma3 270M Q4_K - Medium" */
     char name[64];             /* general.name */
 };
@@ -207,11 +213,13 @@ enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__
 
 extern const pi__arch pi__arch_deepseek4;
 extern const pi__arch pi__arch_dflash, pi__arch_dflash_qwen35, pi__arch_dflash_gemma4;
-extern const pi__arch pi__arch_gemma2, pi__arch_gemma3;
+extern const pi__arch pi__arch_gemma2, pi__arch_gemma3, pi__arch_gemma_embedding;
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
-extern const pi__arch pi__arch_llama;
+extern const pi__arch pi__arch_llama, pi__arch_mistral3;
 extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
+extern const pi__arch pi__arch_bert, pi__arch_nomic_bert;
+extern const pi__arch pi__arch_gpt_oss, pi__arch_glm4moe;
 extern const pi__arch pi__arch_qwen35;
-extern const pi__arch pi__arch_qwen35moe;
+extern const pi__arch pi__arch_qwen35moe, pi__arch_qwen3next;
 
 #endif

@@ -1,4 +1,4 @@
-/* The placement of matrices and caches of a model: with the device, or with the CPU.
+/* The placement of matrices and caches of a model: with the device, or with the CPU; or with one of several stages.
  *
  * Words and meanings are llama.cpp's. Of a model with n layers, gpu-layers = 3 is
  *
@@ -8,6 +8,14 @@
  * The embedding of tokens is with the CPU, where only a few rows of it are read, unless it is the output matrix too. Then
  * override-tensor decides by name, and what it does not name, cpu-moe and n-cpu-moe. All expert matrices of a layer are
  * on one backend, as one op reads them: if one is with the CPU, all are. A layer's cache is with its layer.
+ *
+ * Of stages the first has the token embedding and whatever else is of no layer, and the last one the output:
+ *
+ *     token embedding   layer 0 .. a-1  |  layer a .. b-1  |  layer b .. n-1   output norm, output
+ *     stage 0                           |  1               |  2
+ *
+ * Where the embedding is the output matrix, too, it is with the last one, which then begins each step as well. Layers behind
+ * the model's that draft are with the last.
  *
  * Every tensor of the file is looked at once, when the rules are read. Memory: one byte a tensor, and the expressions
  * while that happens. One thread. */
@@ -30,6 +38,9 @@ struct pi__placement {
     int32_t first;         /* layers from this one on are with the device */
     bool kv_on_cpu;        /* but not their caches */
     bool has[PI__N_PLACEMENTS]; /* matrices or caches are there */
+    int32_t n_stages;      /* 0: none; else placement is the stage, */
+    int32_t from[PI__N_PLACEMENTS + 1]; /* [n_stages + 1] which has layers from[i] .. from[i + 1] - 1 */
+    int32_t n_layer;       /* of the file, drafting ones included */
 };
 
 /* One REGEX=DEVICE. */
@@ -239,6 +250,7 @@ int pi__placement_create(pi__placement **out, const pi__placement_rules *r, cons
     p->placement = pi__calloc(p->n, 1);
     int rc = p->placement ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the places of tensors");
     if (!rc) rc = count_layers(g, &n_layer, err);
+    p->n_layer = n_layer;
     if (!rc) {
         p->first = r->limited && r->gpu_layers <= n_layer ? n_layer + 1 - r->gpu_layers : 0;
         rc = placement_of_tensors(p, r, &over, n_layer, err);
@@ -261,15 +273,64 @@ void pi__placement_free(pi__placement *p)
     pi__free(p);
 }
 
+/* -------------------------------------------------------------------------------------------------------------- stages */
+
+static int32_t stage_of_layer(const pi__placement *p, int32_t layer)
+{
+    int32_t i = p->n_stages - 1;
+    while (i > 0 && layer < p->from[i]) i--;
+    return i;
+}
+
+/* "output.weight", "output_norm.weight", "cls.output.weight" and the like. */
+static bool is_output(const pi__placement *p, const pi__tensor *t)
+{
+    if (!strncmp(t->cname, "output", 6) || !strncmp(t->cname, "cls", 3)) return true;
+    return !strcmp(t->cname, "token_embd.weight") && !pi__gguf_find_tensor(p->g, "output.weight");
+}
+
+int pi__placement_stages(pi__placement *p, const double *part, int32_t n, pi_error *err)
+{
+    double all = 0, sum = 0;
+    const int32_t n_layer = p->n_layer;
+    if (n > n_layer)
+        return pi__fail(err, PI_EINVAL, "split-mode layer with %d devices: the model has %d layers: name %d devices at most", n,
+                        n_layer, n_layer);
+    p->n_stages = n;
+    for (int32_t i = 0; i < n; i++) all += part[i];
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t least = i ? p->from[i - 1] + 1 : 0, most = n_layer - (n - i);
+        int32_t at = all > 0 ? (int32_t) (sum / all * (n_layer + 1) + 0.5) : 0;
+        at = at < least ? least : at > most ? most : at;
+        p->from[i] = i ? at : 0;
+        sum += part[i];
+    }
+    p->from[n] = n_layer;
+    for (size_t i = 0; i < p->n; i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(p->g, i);
+        const int32_t layer = layer_of(t);
+        p->placement[i] = (uint8_t) (layer >= 0 ? stage_of_layer(p, layer) : is_output(p, t) ? n - 1 : 0);
+    }
+    return PI_OK;
+}
+
+int32_t pi__placement_layers(const pi__placement *p, int32_t i, int32_t *first)
+{
+    *first = p->from[i];
+    return p->from[i + 1] - p->from[i];
+}
+
 bool pi__placement_both(const pi__placement *p) { return p->has[PI__AT_DEVICE] && p->has[PI__AT_CPU]; }
 bool pi__placement_cpu(const pi__placement *p) { return !p->has[PI__AT_DEVICE]; }
 
 int32_t pi__placement_of_matrix(const pi__placement *p, const pi__tensor *t)
 {
-    return pi__placement_both(p) ? p->placement[t - pi__gguf_tensor_at(p->g, 0)] : PI__AT_DEVICE;
+    if (!p->n_stages && !pi__placement_both(p)) return PI__AT_DEVICE;
+    return p->placement[t - pi__gguf_tensor_at(p->g, 0)];
 }
 
 int32_t pi__placement_of_cache(const pi__placement *p, int32_t layer)
 {
+    if (p->n_stages) return stage_of_layer(p, layer);
     return pi__placement_both(p) && (p->kv_on_cpu || layer < p->first) ? PI__AT_CPU : PI__AT_DEVICE;
 }

@@ -1,9 +1,15 @@
-/* Qwen 3.5 and 3.6, text: GGUF architectures "qwen35" (dense) and "qwen35moe" (a router and 64 to 512 experts a layer).
+/* Qwen 3.5 and 3.6, text: GGUF architectures "qwen35" (dense) and "qwen35moe" (a router and 64 to 512 experts a layer); and
+ * Qwen3-Next ("qwen3next"), with experts, too.
  *
  * Three layers of four are gated delta nets: no cache of keys, a state of fixed size instead. Every fourth is attention
  * over everything, with norms on query and key heads, rotation of the first quarter of a head only, and a gate a query
  * head. Norms before mixer and feed-forward, untied output in the larger sizes. The file's norm weights include the +1
  * (the delta net's own norm has none). After "Gated Delta Networks" (arXiv 2412.06464) and the models' configurations.
+ *
+ * Value heads of a delta net are in the order of op gdn, where those of one key head are n_k apart. Files of Qwen3-Next have
+ * them side by side: what makes them is put in order as it is loaded, and gdn gives its results in the order of the output matrix,
+ * whose columns stay (pi__gdn.grouped). alpha and beta are one matrix there, by key head, and in older files so are queries, keys,
+ * values and z.
  *
  * A last block past the trunk, where the file has it, is the draft head (MTP, "nextn"): an attention layer that reads the
  * trunk's last hidden row and the next token's embedding. The trunk never runs it, and it is loaded only for drafting.
@@ -21,7 +27,7 @@ typedef struct layer {
     /* delta net */
     float *norm;                    /* [E] */
     int32_t state;                  /* index into m->state */
-    pi__weight qkv, z, alpha, beta; /* [C, E], [v*d, E], [v, E], [v, E] */
+    pi__weight qkv, z, alpha, beta; /* [C, E], [v*d, E], [v, E], [v, E]; no z: qkv has its rows behind its own, and no beta: alpha */
     float *conv;                    /* [C, 4] taps, the last for the current token */
     float *dt_bias, *a;             /* [v] */
     float *head_norm;               /* [d] */
@@ -52,6 +58,11 @@ typedef struct qwen35 {
     pi__attn attn;              /* template of the attention layers */
     pi__experts experts;        /* the same */
     pi__state_layer delta;      /* shape of the delta nets */
+    bool next;                  /* qwen3next; orders of its files, NULL without: file row or value of each */
+    int32_t *rows_in;           /* [C + v*d] of queries, keys, values, z in one; [C] of those without z, then [v*d] of z */
+    int32_t *taps;              /* [C, taps] */
+    int32_t *rows_ab;           /* [2v] of alpha, beta */
+    int32_t *heads;             /* [v] */
     float eps;                  /* of every norm */
     pi__rotation rot;
     pi__head head;
@@ -153,7 +164,8 @@ static void read_pattern(pi__model *m, qwen35 *p)
 static void read_params(pi__model *m, qwen35 *p)
 {
     const int32_t n_draft = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, 1);
-    p->moe = m->arch == &pi__arch_qwen35moe;
+    p->next = m->arch == &pi__arch_qwen3next;
+    p->moe = p->next || m->arch == &pi__arch_qwen35moe;
     p->n_trunk = m->n_layer - n_draft;
     pi__read_trunk(m, p->n_trunk);
     if (m->with_head && !n_draft)
@@ -176,16 +188,67 @@ static int64_t n_channels(const qwen35 *p) { return (int64_t) (2 * p->delta.n_k 
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Where Qwen3-Next has values of value head j: behind those of how many others. */
+static int32_t head_at(const pi__state_layer *s, int32_t j) { return pi__gdn_place(s->n_k, s->n_v, true, j); }
+
+/* Rows of queries, keys, values and z; by key head, where they are one matrix (whole). */
+static void order_rows(const pi__state_layer *s, bool whole, int32_t *row)
+{
+    const int32_t d = s->dim, r = s->n_v / s->n_k, keys = s->n_k * d, C = 2 * keys + s->n_v * d, group = 2 * d + 2 * r * d;
+    for (int32_t i = 0; i < 2 * keys; i++) row[i] = whole ? i % keys / d * group + i / keys * d + i % d : i;
+    for (int32_t i = 0; i < s->n_v * d; i++) {
+        const int32_t j = head_at(s, i / d), at = j / r * group + 2 * d + j % r * d + i % d;
+        row[2 * keys + i] = whole ? at : 2 * keys + j * d + i % d;
+        row[C + i] = whole ? at + r * d : j * d + i % d;
+    }
+}
+
+static void order_heads(pi__model *m, qwen35 *p)
+{
+    const pi__state_layer *s = &p->delta;
+    const int32_t nv = s->n_v, r = nv / s->n_k, first = 2 * s->n_k * s->dim, taps = s->n_conv;
+    const size_t C = (size_t) n_channels(p);
+    if (C > PI__MAX_EMBD || taps > PI__MOST_CONV)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata qwen3next.ssm: %zu channels with %d taps are more than %d with %d", C, taps,
+                         PI__MAX_EMBD, PI__MOST_CONV);
+    p->rows_in = pi__model_calloc(m, C + (size_t) nv * (size_t) s->dim, sizeof *p->rows_in, "the order of heads");
+    p->taps = pi__model_calloc(m, C * (size_t) taps, sizeof *p->taps, "the order of heads");
+    p->rows_ab = pi__model_calloc(m, 2 * (size_t) nv, sizeof *p->rows_ab, "the order of heads");
+    p->heads = pi__model_calloc(m, (size_t) nv, sizeof *p->heads, "the order of heads");
+    if (!pi__model_ok(m)) return;
+    int32_t layer = 0;
+    while (layer < p->n_trunk - 1 && !p->layers[layer].delta) layer++;
+    order_rows(s, pi__has_tensor(m, "ssm_in.weight", layer), p->rows_in);
+    for (int32_t j = 0; j < nv; j++) {
+        const int32_t at = head_at(s, j);
+        p->heads[j] = at;
+        p->rows_ab[j] = at / r * 2 * r + r + at % r;
+        p->rows_ab[nv + j] = at / r * 2 * r + at % r;
+    }
+    for (int32_t i = 0; i < (int32_t) C * taps; i++) {
+        const int32_t c = i / taps, value = c - first;
+        p->taps[i] = (c < first ? c : first + head_at(s, value / s->dim) * s->dim + value % s->dim) * taps + i % taps;
+    }
+}
+
 static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
 {
     const int64_t E = m->n_embd, C = n_channels(p), nv = p->delta.n_v, VD = nv * p->delta.dim;
-    pi__want_weight(m, &l->qkv, E, C, "attn_qkv.weight", i);
-    pi__want_weight(m, &l->z, E, VD, "attn_gate.weight", i);
-    pi__want_weight(m, &l->alpha, E, nv, "ssm_alpha.weight", i);
-    pi__want_weight(m, &l->beta, E, nv, "ssm_beta.weight", i);
-    pi__want_table(m, &l->conv, C, p->delta.n_conv, "ssm_conv1d.weight", i);
-    pi__want_vec(m, &l->dt_bias, nv, "ssm_dt.bias", i);
-    pi__want_vec(m, &l->a, nv, "ssm_a", i);
+    if (p->next && pi__has_tensor(m, "ssm_in.weight", i)) {
+        pi__want_weight_rows(m, &l->qkv, E, C + VD, p->rows_in, "ssm_in.weight", i);
+    } else {
+        pi__want_weight_rows(m, &l->qkv, E, C, p->rows_in, "attn_qkv.weight", i);
+        pi__want_weight_rows(m, &l->z, E, VD, p->rows_in ? p->rows_in + C : NULL, "attn_gate.weight", i);
+    }
+    if (p->next) {
+        pi__want_weight_rows(m, &l->alpha, E, 2 * nv, p->rows_ab, "ssm_ba.weight", i);
+    } else {
+        pi__want_weight(m, &l->alpha, E, nv, "ssm_alpha.weight", i);
+        pi__want_weight(m, &l->beta, E, nv, "ssm_beta.weight", i);
+    }
+    pi__want_table_at(m, &l->conv, C, p->delta.n_conv, p->taps, "ssm_conv1d.weight", i);
+    pi__want_vec_rows(m, &l->dt_bias, nv, p->heads, "ssm_dt.bias", i);
+    pi__want_vec_rows(m, &l->a, nv, p->heads, "ssm_a", i);
     pi__want_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
     pi__want_weight(m, &l->wo, VD, E, "ssm_out.weight", i);
     l->state = pi__want_state(m, i, &p->delta);
@@ -247,6 +310,7 @@ static void declare(pi__model *m)
         pi__model_refuse(m, PI_EFORMAT, "tensor blk.0.attn_norm.weight is missing: this file holds a draft head alone; give "
                          "the model it belongs to");
     pi__head_declare(m, &p->head, true);
+    if (p->next) order_heads(m, p);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, &p->layers[i], i);
     if (p->draft && pi__model_ok(m)) want_draft(m, p, p->draft);
 }
@@ -278,12 +342,14 @@ static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__
 {
     const int64_t C = n_channels(p), nv = p->delta.n_v, VD = nv * p->delta.dim, ld = C + VD + 2 * nv;
     float *qkv = s->qkv, *z = qkv + C, *alpha = z + VD, *beta = alpha + nv; /* [T, C | v*d | v | v] */
-    const pi__linear all = {.in = pi__normed(m, s->x, l->norm, p->eps), .n_rows = s->n, .n_lin = 4,
-                            .lin = {{&l->qkv, qkv, ld}, {&l->z, z, ld}, {&l->alpha, alpha, ld}, {&l->beta, beta, ld}}};
+    const pi__lin lin[] = {{&l->qkv, qkv, ld}, {&l->z, z, ld}, {&l->alpha, alpha, ld}, {&l->beta, beta, ld}};
+    pi__linear all = {.in = pi__normed(m, s->x, l->norm, p->eps), .n_rows = s->n};
+    for (int i = 0; i < 4; i++)
+        if (lin[i].w->n_out) all.lin[all.n_lin++] = lin[i];
     pi__op_linear(m->be, NULL, &all);
     const pi__gdn a = {.st = &m->state[l->state], .qkv = qkv, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta,
                        .ld_ab = ld, .conv = l->conv, .dt_bias = l->dt_bias, .a = l->a, .norm = l->head_norm, .eps = p->eps,
-                       .out = s->att, .ldo = VD};
+                       .out = s->att, .ldo = VD, .grouped = p->next};
     pi__op_gdn(m->be, s->b, &a);
 }
 
@@ -427,21 +493,17 @@ static const char *size_name(const pi__model *m)
         const char *name;
     } sizes[] = {
         {24, 1024, false, "0.8B"}, {24, 2048, false, "2B"},  {32, 2560, false, "4B"}, {32, 4096, false, "9B"},
-        {64, 5120, false, "27B"},  {40, 2048, true, "35B-A3B"}, {60, 4096, true, "397B-A17B"},
+        {64, 5120, false, "27B"},  {40, 2048, true, "35B-A3B"}, {60, 4096, true, "397B-A17B"}, {48, 2048, true, "80B-A3B"},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i].n_layer == p->n_trunk && sizes[i].n_embd == m->n_embd && sizes[i].moe == p->moe) return sizes[i].name;
     return NULL;
 }
 
-const pi__arch pi__arch_qwen35 = {
-    .name = "qwen35", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true,
-    .size_name = size_name,
-};
+#define QWEN35                                                                                                          \
+    .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward, .logits = logits,                    \
+    .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true, .size_name = size_name
 
-const pi__arch pi__arch_qwen35moe = {
-    .name = "qwen35moe", .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true,
-    .size_name = size_name,
-};
+const pi__arch pi__arch_qwen35 = {.name = "qwen35", QWEN35};
+const pi__arch pi__arch_qwen35moe = {.name = "qwen35moe", QWEN35};
+const pi__arch pi__arch_qwen3next = {.name = "qwen3next", QWEN35};

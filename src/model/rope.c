@@ -5,7 +5,8 @@
  *     yarn       f_i = (1 - r_i) b^(-2i/n) / s + r_i b^(-2i/n)     (Peng et al., "YaRN", arXiv 2309.00071)
  *
  * r_i goes from 1 to 0 between the pairs that turn beta_fast and beta_slow times over the context of training: fast pairs
- * stay as they are. Cosines and sines are multiplied by 1 + 0.1 ln s then, which makes up for flatter attention. */
+ * stay as they are; those two pairs are rounded outwards to whole ones, or not (pi__model.yarn_exact). Cosines and sines are
+ * multiplied by 1 + 0.1 ln s then, which makes up for flatter attention. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,7 @@ typedef struct scaling {
     int32_t trained;      /* tokens of that context */
     float ext;            /* how much of r_i is used */
     float attn;           /* more to multiply with */
+    float all;            /* the share of ln s by which scores are scaled elsewhere, and that is taken out here */
     float fast, slow;     /* turns */
 } scaling;
 
@@ -37,6 +39,7 @@ static scaling read_scaling(pi__model *m)
     s.factor = pi__hp_f32_or(m, "rope.scaling.factor", pi__hp_f32_or(m, "rope.scale_linear", 1));
     s.attn = pi__hp_f32_or(m, "rope.scaling.attn_factor", 1);
     s.ext = pi__hp_f32_or(m, "rope.scaling.yarn_ext_factor", 1);
+    s.all = pi__hp_f32_or(m, "rope.scaling.yarn_log_multiplier", 0);
     s.fast = pi__hp_f32_or(m, "rope.scaling.yarn_beta_fast", 32);
     s.slow = pi__hp_f32_or(m, "rope.scaling.yarn_beta_slow", 1);
     s.trained = pi__hp_u32_or(m, "rope.scaling.original_context_length", (uint32_t) m->n_ctx_train, 1, 1 << 28);
@@ -44,9 +47,9 @@ static scaling read_scaling(pi__model *m)
     if (s.kind == NONE && !is(type, "none"))
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is none of \"none\", \"linear\" and \"yarn\"", key);
     if (s.kind == NONE) s.factor = s.attn = 1;
-    if (!(s.factor > 0) || !(s.attn > 0) || !(s.slow > 0) || !(s.fast >= s.slow) || s.ext < 0 || s.ext > 1)
+    if (!(s.factor > 0) || !(s.attn > 0) || !(s.all >= 0) || !(s.slow > 0) || !(s.fast >= s.slow) || s.ext < 0 || s.ext > 1)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow are positive, "
-                         "yarn_beta_fast is no less than that, yarn_ext_factor 0 to 1", m->arch->name);
+                         "yarn_log_multiplier is not negative, yarn_beta_fast is no less than that, yarn_ext_factor 0 to 1", m->arch->name);
     return s;
 }
 
@@ -64,9 +67,10 @@ float pi__rope_freqs(pi__model *m, const char *base_key, float base, bool scaled
     if (!pi__model_ok(m)) return 1;
     double low = 0, high = 0, mscale = s.attn;
     if (s.kind == YARN) {
-        if (s.ext > 0) mscale = s.attn * (1 + 0.1 * log(s.factor));
-        low = fmax(0, floor(pair_of(&s, n, base, s.fast)));
-        high = fmin(n - 1, ceil(pair_of(&s, n, base, s.slow)));
+        if (s.ext > 0) mscale = s.attn * (1 + 0.1 * log(s.factor)) / (1 + 0.1 * (double) s.all * log(s.factor));
+        low = pair_of(&s, n, base, s.fast), high = pair_of(&s, n, base, s.slow);
+        if (!m->yarn_exact) low = floor(low), high = ceil(high);
+        low = fmax(0, low), high = fmin(n - 1, high);
     }
     for (int32_t i = 0; i < n / 2; i++) {
         const double f = pow(base, -2.0 * i / n);

@@ -10,6 +10,8 @@
  * has left: less than a page a tensor, half of one on average; with pages of 2 MiB and eight matrices a layer that is 8
  * MiB a layer. Small vectors take no page each, and cost none of that.
  *
+ * Where processes share weights (weights_image.h) a device's region is mapped as one, all of it.
+ *
  * Memory: of the backends. Invariant: what is added up while tensors are wanted is what is allocated, to the byte. */
 #include <errno.h>
 #include <sys/mman.h>
@@ -44,6 +46,12 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
                     be->dev->describe(be), be->discrete ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
 }
 
+/* Bytes of a region's arena, which is mapped as one where processes share it. */
+static size_t arena_bytes(const pi__model *m, int32_t place)
+{
+    return m->weights[place].part == PI__PART_DEVICE ? pi__weights_image_bytes(m, place) : m->weights_size[place];
+}
+
 /* Addresses, then memory for what has none of its own. */
 static int alloc_region(pi__model *m, int32_t place, pi_error *err)
 {
@@ -51,8 +59,14 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     pi__backend *be = pi__backend_at(m->be, place);
     const size_t size = m->weights_size[place], shared = in_pages(r->shared, r->page);
     if (!size) return PI_OK;
-    r->base = m->image.map ? pi__weights_image_at(m, place) :
-              r->page ? be->dev->arena_alloc(be, size) : be->dev->alloc(be, size);
+    r->part = pi__weights_image_part(m, place);
+    r->base = r->part == PI__PART_HOST ? pi__weights_image_at(m, place) :
+              r->page ? be->dev->arena_alloc(be, arena_bytes(m, place)) : be->dev->alloc(be, size);
+    if (r->base && r->part == PI__PART_DEVICE) {
+        const int rc = pi__weights_image_map(m, place, r->base, err);
+        r->mapped = !rc;
+        return rc;
+    }
     if (r->base && r->page && shared) r->mapped = be->dev->arena_map(be, r->base + r->own, shared);
     return r->base && (r->mapped || !r->page || !shared) ? PI_OK : no_memory(m, place, err);
 }
@@ -64,7 +78,7 @@ int pi__weights_alloc(pi__model *m, pi_error *err)
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         pi__want *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->placement);
-        if (!w->own) continue;
+        if (!w->own || m->weights[w->placement].part == PI__PART_DEVICE) continue;
         w->mapped = be->dev->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         if (!w->mapped) rc = no_memory(m, w->placement, err);
     }
@@ -101,9 +115,11 @@ void pi__weights_free(pi__model *m)
     for (int32_t i = 0; i < PI__N_REGIONS; i++) {
         pi__region *r = &m->weights[i];
         pi__backend *be = pi__backend_at(m->be, i);
-        if (r->mapped) be->dev->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
-        if (r->base && r->page) be->dev->arena_free(be, r->base, m->weights_size[i]);
-        else if (r->base && !m->image.map) be->dev->free(be, r->base, m->weights_size[i]);
+        const bool one = r->part == PI__PART_DEVICE;
+        if (r->mapped && one) be->dev->arena_unmap(be, r->base, arena_bytes(m, i));
+        else if (r->mapped) be->dev->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
+        if (r->base && r->page) be->dev->arena_free(be, r->base, arena_bytes(m, i));
+        else if (r->base && r->part != PI__PART_HOST) be->dev->free(be, r->base, m->weights_size[i]);
         r->base = NULL;
         r->mapped = false;
     }

@@ -36,18 +36,32 @@ enum { VERSION = 1 };
 
 static size_t in_pages(size_t n) { return (n + PAGE - 1) & ~(size_t) (PAGE - 1); }
 
-static size_t image_size(const pi__model *m)
+/* What the region would be in an image; of a backend that has none: none. */
+static int part_of(const pi__model *m, int32_t placement)
+{
+    const pi__backend *be = pi__backend_at(m->be, placement);
+    if (placement == PI__AT_BOTH || !m->weights_size[placement]) return PI__PART_NONE;
+    if (!be->discrete && !be->page && be->n_ranks < 2) return PI__PART_HOST;
+    return be->page && be->exports ? PI__PART_DEVICE : PI__PART_NONE;
+}
+
+int pi__weights_image_part(const pi__model *m, int32_t placement) { return m->image.map ? part_of(m, placement) : PI__PART_NONE; }
+
+/* Bytes of the host's regions before this one. */
+static size_t host_bytes(const pi__model *m, int32_t end)
 {
     size_t n = PAGE;
-    for (int32_t i = 0; i < PI__N_REGIONS; i++) n += in_pages(m->weights_size[i]);
+    for (int32_t i = 0; i < end; i++)
+        if (part_of(m, i) == PI__PART_HOST) n += in_pages(m->weights_size[i]);
     return n;
 }
 
-char *pi__weights_image_at(const pi__model *m, int32_t placement)
+char *pi__weights_image_at(const pi__model *m, int32_t placement) { return m->image.map + host_bytes(m, placement); }
+
+size_t pi__weights_image_bytes(const pi__model *m, int32_t placement)
 {
-    size_t at = PAGE;
-    for (int32_t i = 0; i < placement; i++) at += in_pages(m->weights_size[i]);
-    return m->image.map + at;
+    const size_t page = pi__backend_at(m->be, placement)->page, n = m->weights_size[placement] + sizeof(pi__hash128);
+    return (n + page - 1) & ~(page - 1);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- key */
@@ -81,11 +95,26 @@ static int add_want(const pi__model *m, const pi__want *w, pi__hash128 *h, pi_er
     return sample(m, t, h, err);
 }
 
+/* The backends, and the devices that have some of it. */
+static void name_target(pi__model *m)
+{
+    char *to = m->image.target;
+    const size_t cap = sizeof m->image.target;
+    snprintf(to, cap, "%.200s", m->be->dev->describe(m->be));
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
+        const pi__backend *be = pi__backend_at(m->be, i);
+        const size_t n = strlen(to);
+        if (part_of(m, i) != PI__PART_DEVICE || !be->dev->identify || n + 2 > cap) continue;
+        to[n] = ' ';
+        be->dev->identify(be, to + n + 1, cap - n - 1);
+    }
+}
+
 static int make_key(pi__model *m, pi_error *err)
 {
-    char text[256];
-    const int n = snprintf(text, sizeof text, "%s|%d|%d|%s|%zu", pi_version(), VERSION, PI__PACKED_LAYOUT,
-                           m->be->dev->describe(m->be), image_size(m));
+    char text[sizeof m->image.target + 256];
+    const int n = snprintf(text, sizeof text, "%s|%d|%d|%s|%zu", pi_version(), VERSION, PI__PACKED_LAYOUT, m->image.target,
+                           m->image.size);
     pi__hash128 h = pi__hash(text, (size_t) n);
     for (int32_t i = 0; i < pi__gguf_n_files(m->g); i++) {
         const int64_t file[] = {(int64_t) pi__gguf_file_size(m->g, i), pi__gguf_file_time(m->g, i)};
@@ -112,14 +141,14 @@ static bool map_fd(pi__model *m, int fd, bool write)
 #endif
     m->image.map = p;
     for (int32_t i = 0; i < PI__N_REGIONS; i++)
-        if (m->weights_size[i]) pi__extent_note(pi__weights_image_at(m, i), m->weights_size[i]);
+        if (part_of(m, i) == PI__PART_HOST) pi__extent_note(pi__weights_image_at(m, i), m->weights_size[i]);
     return true;
 }
 
 static void unmap(pi__model *m)
 {
     for (int32_t i = 0; m->image.map && i < PI__N_REGIONS; i++)
-        if (m->weights_size[i]) pi__extent_drop(pi__weights_image_at(m, i), m->weights_size[i]);
+        if (part_of(m, i) == PI__PART_HOST) pi__extent_drop(pi__weights_image_at(m, i), m->weights_size[i]);
     if (m->image.map) munmap(m->image.map, m->image.size);
     m->image.map = NULL;
     m->image.complete = false;
@@ -155,15 +184,41 @@ static const char *adopt(pi__model *m, int fd, bool sum)
     return NULL;
 }
 
+/* Of a device's memory, by which one it is of. */
+static pi__hash128 mark_of(const pi__model *m, int32_t placement) { return pi__hash_chain(m->image.key, &placement, sizeof placement); }
+
+static void close_parts(pi__model *m)
+{
+    for (int32_t i = 0; i < m->image.n_parts; i++) {
+        if (m->image.part[i] >= 0) (void) close(m->image.part[i]);
+        m->image.part[i] = -1;
+    }
+}
+
+int pi__weights_image_map(pi__model *m, int32_t placement, char *base, pi_error *err)
+{
+    pi__weights_image *im = &m->image;
+    pi__backend *be = pi__backend_at(m->be, placement);
+    const size_t size = pi__weights_image_bytes(m, placement);
+    pi_error why = {0};
+    if (!im->complete) return be->dev->arena_share(be, base, size, mark_of(m, placement), im->part, err);
+    const int rc = be->dev->arena_adopt(be, base, size, mark_of(m, placement), im->part, &why);
+    close_parts(m);
+    return rc ? pi__fail(err, rc, "weights-from %.60s: the weights that it gives cannot be used: %.110s", im->source.from, why.msg)
+              : PI_OK;
+}
+
 /* ----------------------------------------------------------------------------------------------------------- sources */
 
 static int from_owner(pi__model *m, pi_error *err)
 {
     const char *socket = m->image.source.from;
-    int fd = -1, rc = pi__weights_ask(socket, m->image.key, &fd, err);
+    const pi__weights_question q = {m->image.key, m->image.target, 1 + m->image.n_parts};
+    int all[PI__WEIGHTS_FDS], rc = pi__weights_ask(socket, &q, all, err);
     if (rc) return rc;
+    memcpy(m->image.part, all + 1, (size_t) m->image.n_parts * sizeof *all);
     const char *what = NULL;
-    const int need = F_SEAL_SHRINK | F_SEAL_WRITE, seals = fcntl(fd, F_GET_SEALS);
+    const int fd = all[0], need = F_SEAL_SHRINK | F_SEAL_WRITE, seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & need) != need) what = "its memory is not sealed: the owner could change it under us";
     if (!what) what = adopt(m, fd, false);
     (void) close(fd);
@@ -250,21 +305,35 @@ static int in_directory(pi__model *m, pi_error *err)
     return PI_OK;
 }
 
+/* Which backend cannot share what it has; NULL: all can. */
+static const pi__backend *who_cannot(const pi__model *m)
+{
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++)
+        if (m->weights_size[i] && part_of(m, i) == PI__PART_NONE) return pi__backend_at(m->be, i);
+    return NULL;
+}
+
+static int refuse(const pi__backend *be, pi_error *err)
+{
+    return pi__fail(err, PI_EUNSUPPORTED, "%.60s cannot share weights with other processes: ranks and the CPU as several devices do "
+                    "not, and GPUs where the driver makes no descriptors of mapped memory: leave weights-from out, or give device cpu",
+                    be->dev->describe(be));
+}
+
 int pi__weights_image_open(pi__model *m, pi_error *err)
 {
     const pi__weights_source *s = &m->image.source;
     const bool from = s->from && *s->from, cache = s->cache && *s->cache;
     m->image.fd = -1;
     if (!from && !cache && !s->keep) return PI_OK;
-    bool can = m->be->n_ranks < 2;
-    for (int32_t i = 0; i < PI__N_REGIONS; i++) {
-        const pi__backend *be = pi__backend_at(m->be, i);
-        can &= !m->weights_size[i] || (!be->discrete && !be->page);
-    }
-    if (!can && !from && !s->keep) return PI_OK; /* a cache of what cannot be cached is none */
-    if (!can) return pi__fail(err, PI_EUNSUPPORTED, "only weights that all lie on the CPU are shared between processes (device cpu, "
-                              "split-mode none)");
-    m->image.size = image_size(m);
+    const pi__backend *cannot = who_cannot(m), *first = pi__backend_at(m->be, PI__AT_DEVICE);
+    const bool device = part_of(m, PI__AT_DEVICE) == PI__PART_DEVICE;
+    if ((cannot || device) && !from && !s->keep) return PI_OK; /* a cache of what cannot be cached is none */
+    if (cannot) return refuse(cannot, err);
+    m->image.n_parts = !device ? 0 : first->n_ranks > 1 ? first->n_ranks : 1;
+    for (int32_t i = 0; i < PI__WEIGHTS_PARTS; i++) m->image.part[i] = -1;
+    m->image.size = host_bytes(m, PI__N_REGIONS);
+    name_target(m);
     int rc = make_key(m, err);
     if (rc) return rc;
     return from ? from_owner(m, err) : s->keep ? in_memory(m, err) : in_directory(m, err);
@@ -327,6 +396,7 @@ void pi__weights_image_close(pi__model *m)
 {
     if (!m->image.size) return; /* it was never opened */
     unmap(m);
+    close_parts(m);
     if (*m->image.temp) (void) unlink(m->image.temp);
     if (m->image.fd >= 0) (void) close(m->image.fd);
     m->image.fd = -1;

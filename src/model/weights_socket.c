@@ -16,13 +16,13 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { VERSION = 1, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
-enum { GIVEN, UNKNOWN_KEY, OTHER_USER };
+enum { VERSION = 2, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
+enum { GIVEN, UNKNOWN_KEY, OTHER_USER, OTHER_TARGET };
 
 typedef struct request {
     char magic[8];
     uint32_t version, zero;
-    pi__hash128 key;
+    pi__hash128 key, target;
 } request;
 
 typedef struct answer {
@@ -30,16 +30,22 @@ typedef struct answer {
     uint32_t version;
     int32_t status;      /* GIVEN, ... */
     uint64_t size;       /* of the image */
-    char text[104];      /* what the owner has, NUL terminated */
+    char text[232];      /* what the owner has, NUL terminated */
 } answer;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
-_Static_assert(sizeof(request) == 32 && sizeof(answer) == 128, "as weights_socket.h says");
+_Static_assert(sizeof(request) == 48 && sizeof(answer) == 256, "as weights_socket.h says");
+
+/* Room for the descriptors that come with a message. */
+typedef union control {
+    char buf[CMSG_SPACE(PI__WEIGHTS_FDS * sizeof(int))];
+    struct cmsghdr align;
+} control;
 
 struct pi__weights_listener {
     pi__weights_offer offer[MAX_OFFERS];
     int n;               /* offers */
-    char what[104];      /* the model */
+    char what[232];      /* the model */
     struct sockaddr_un at;
     struct stat st;      /* of the socket's file: only that one is removed */
     int fd, stop[2];     /* the socket; a pipe whose end tells the thread to stop */
@@ -72,47 +78,70 @@ static void set_timeout(int fd, int seconds)
 
 /* --------------------------------------------------------------------------------------------------------------- ask */
 
-/* The answer, and the descriptor that came along, -1: none. false: no whole answer. */
-static bool receive(int s, answer *a, int *fd)
+static void close_all(const int *fd, int n)
 {
-    union { char buf[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control;
-    struct iovec io = {a, sizeof *a};
-    struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = control.buf, .msg_controllen = sizeof control.buf};
-    ssize_t n;
-    do n = recvmsg(s, &msg, MSG_CMSG_CLOEXEC | MSG_WAITALL);
-    while (n < 0 && errno == EINTR);
-    *fd = -1;
-    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(fd, CMSG_DATA(c), sizeof *fd);
-    return n == (ssize_t) sizeof *a;
+    for (int i = 0; i < n; i++) (void) close(fd[i]);
 }
 
-static int read_answer(const char *path, int s, int *fd, pi_error *err)
+/* The answer, and the n descriptors that came along. false: no whole answer; those are to be closed as well. */
+static bool receive(int s, answer *a, int fd[PI__WEIGHTS_FDS], int *n)
+{
+    control c;
+    struct iovec io = {a, sizeof *a};
+    struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof c.buf};
+    ssize_t got;
+    do got = recvmsg(s, &msg, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    while (got < 0 && errno == EINTR);
+    *n = 0;
+    for (struct cmsghdr *h = got > 0 ? CMSG_FIRSTHDR(&msg) : NULL; h; h = CMSG_NXTHDR(&msg, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+        const int room = PI__WEIGHTS_FDS - *n, k = (int) ((h->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (int i = 0; i < k; i++) {
+            int one;
+            memcpy(&one, CMSG_DATA(h) + (size_t) i * sizeof one, sizeof one);
+            if (i < room) fd[(*n)++] = one;
+            else (void) close(one);
+        }
+    }
+    return got == (ssize_t) sizeof *a && !(msg.msg_flags & MSG_CTRUNC);
+}
+
+/* What the answer says that is not the weights. */
+static int refused(const char *path, answer *a, const char *target, pi_error *err)
+{
+    if (memcmp(a->magic, magic, sizeof magic) || a->version != VERSION)
+        return pi__fail(err, PI_EIO, "weights-from %.120s: whoever answers there is no owner of weights, or one of another version "
+                        "of this library", path);
+    a->text[sizeof a->text - 1] = 0;
+    if (a->status == OTHER_USER) return pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
+    if (a->status == OTHER_TARGET)
+        return pi__fail(err, PI_EIO, "weights-from %.28s: the owner has %.80s, this engine runs on %.50s: give both the same device",
+                        path, a->text, target);
+    if (a->status != GIVEN)
+        return pi__fail(err, PI_EIO, "weights-from %.40s: the owner has %.64s, which is another model, another version of its file "
+                        "or of this library, or has other layers on the CPU", path, a->text);
+    return PI_OK;
+}
+
+static int read_answer(const char *path, int s, const pi__weights_question *q, int fd[PI__WEIGHTS_FDS], pi_error *err)
 {
     answer a;
-    const bool whole = receive(s, &a, fd);
-    int rc = PI_OK;
-    if (!whole || memcmp(a.magic, magic, sizeof magic) || a.version != VERSION)
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, whole ? "whoever answers there is no owner of weights, or one "
-                      "of another version of this library" : "the owner gave no answer");
-    else if (a.status == OTHER_USER) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
-    else if (a.status != GIVEN || *fd < 0) {
-        a.text[sizeof a.text - 1] = 0;
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner has %.103s, which is another model, another version of its "
-                      "file, or packed by another version of this library or for another processor", path, a.text);
-    }
-    if (rc && *fd >= 0) {
-        (void) close(*fd);
-        *fd = -1;
-    }
+    int n;
+    const bool whole = receive(s, &a, fd, &n);
+    int rc = whole ? refused(path, &a, q->target, err)
+                   : pi__fail(err, PI_EIO, "weights-from %.120s: the owner gave no answer", path);
+    if (!rc && n != q->n_fd)
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner gave %d pieces of memory, and these weights have %d", path, n, q->n_fd);
+    if (rc) close_all(fd, n);
     return rc;
 }
 
-int pi__weights_ask(const char *path, pi__hash128 key, int *fd, pi_error *err)
+static pi__hash128 hash_of(const char *target) { return pi__hash(target, strlen(target)); }
+
+int pi__weights_ask(const char *path, const pi__weights_question *want, int fd[PI__WEIGHTS_FDS], pi_error *err)
 {
     struct sockaddr_un at;
-    request q = {.version = VERSION, .key = key};
+    request q = {.version = VERSION, .key = want->key, .target = hash_of(want->target)};
     memcpy(q.magic, magic, sizeof magic);
     int rc = address(&at, path, err), s = rc ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (rc) return rc;
@@ -124,49 +153,54 @@ int pi__weights_ask(const char *path, pi__hash128 key, int *fd, pi_error *err)
     else if (!own_user(s)) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
     else if (send(s, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t) sizeof q)
         rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner went away", path);
-    else rc = read_answer(path, s, fd, err);
+    else rc = read_answer(path, s, want, fd, err);
     (void) close(s);
     return rc;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- listen */
 
-static void give(int s, const answer *a, int fd)
+/* of: what is given, or NULL. */
+static void give(int s, const answer *a, const pi__weights_offer *of)
 {
-    union { char buf[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control = {{0}};
+    control c = {{0}};
     struct iovec io = {(void *) a, sizeof *a};
     struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
-    if (fd >= 0) {
-        msg.msg_control = control.buf;
-        msg.msg_controllen = sizeof control.buf;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    if (of) {
+        const size_t size = (size_t) of->n_fd * sizeof *of->fd;
+        msg.msg_control = c.buf;
+        msg.msg_controllen = CMSG_SPACE(size);
+        struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
+        *h = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(size)};
+        memcpy(CMSG_DATA(h), of->fd, size);
     }
     (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* who is gone needs no answer */
 }
+
+static bool same(pi__hash128 a, pi__hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
 
 static void serve(const pi__weights_listener *l, int s)
 {
     request q;
     answer a = {.version = VERSION, .status = UNKNOWN_KEY};
-    int fd = -1;
+    const pi__weights_offer *of = NULL;
+    bool target = false; /* something is packed for it */
     memcpy(a.magic, magic, sizeof magic);
     set_timeout(s, SERVE_SECONDS);
     if (!own_user(s)) {
         a.status = OTHER_USER;
-        give(s, &a, -1);
+        give(s, &a, NULL);
         return;
     }
     if (recv(s, &q, sizeof q, MSG_WAITALL) != (ssize_t) sizeof q || memcmp(q.magic, magic, sizeof magic)) return;
     memcpy(a.text, l->what, sizeof a.text);
-    for (int i = 0; i < l->n && q.version == VERSION; i++)
-        if (l->offer[i].key.lo == q.key.lo && l->offer[i].key.hi == q.key.hi) {
-            a.status = GIVEN;
-            a.size = l->offer[i].size;
-            fd = l->offer[i].fd;
-        }
-    give(s, &a, fd);
+    for (int i = 0; i < l->n && q.version == VERSION; i++) {
+        if (same(l->offer[i].key, q.key)) of = &l->offer[i];
+        target |= same(l->offer[i].target, q.target);
+    }
+    a.status = of ? GIVEN : target ? UNKNOWN_KEY : OTHER_TARGET;
+    if (of) a.size = of->size;
+    give(s, &a, of);
 }
 
 /* One at a time: an answer is a message, and who is slow has two seconds. */

@@ -2,9 +2,10 @@
  *
  * One request a connection, fixed sizes, numbers in the machine's byte order:
  *
- *     request   magic "PIweight", version, 0, key lo, hi                  32 bytes
- *     answer    magic "PIweight", version, status, size, text[104]        128 bytes; with status 0 the memory's
- *                                                                         descriptor comes along (SCM_RIGHTS)
+ *     request   magic "PIweight", version, 0, key lo, hi, target lo, hi   48 bytes; target: hash of what they are packed for
+ *     answer    magic "PIweight", version, status, size, text[232]        256 bytes; with status 0 the memory's descriptors
+ *                                                                         come along (SCM_RIGHTS): the host's, then those
+ *                                                                         of each device
  *
  * Both ends look at the other's user (SO_PEERCRED): it must be their own, or root. Memory: none. */
 #ifndef PI__WEIGHTS_SOCKET_H
@@ -14,14 +15,23 @@
 #include "base/log.h"
 #include "pagedinfer.h"
 
-/* The descriptor of the image with this key, the caller's to close. It waits for the owner for some seconds at most. */
-int pi__weights_ask(const char *path, pi__hash128 key, int *fd, pi_error *err);
+enum { PI__WEIGHTS_FDS = 17 /* most descriptors of an image */ };
+
+typedef struct pi__weights_question {
+    pi__hash128 key;
+    const char *target; /* what they are to be packed for, in words */
+    int n_fd;           /* descriptors that the image has */
+} pi__weights_question;
+
+/* The descriptors of the image with this key, the caller's to close. It waits for the owner for some seconds at most. */
+int pi__weights_ask(const char *path, const pi__weights_question *q, int fd[PI__WEIGHTS_FDS], pi_error *err);
 
 /* An image that is passed on. */
 typedef struct pi__weights_offer {
     pi__hash128 key;
-    int fd;        /* borrowed */
-    size_t size;   /* bytes, for the answer */
+    pi__hash128 target; /* hash of the words */
+    int fd[PI__WEIGHTS_FDS], n_fd; /* borrowed */
+    size_t size;        /* bytes, for the answer */
 } pi__weights_offer;
 
 typedef struct pi__weights_listener pi__weights_listener;

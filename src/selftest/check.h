@@ -199,6 +199,22 @@ template <class F> void in_all_modes(F f)
     for (int i = 0; e->mode(i); i++) f();
 }
 
+/* f() on that kind of device; skipped on another, which is none. */
+template <class F> void on_arch(int arch, F f)
+{
+    const emulation *e = now->emu;
+    if (!e || !e->arch) {
+        if (now->info.arch != arch) skip_check("it is about another kind of device");
+        return f();
+    }
+    struct back {
+        const emulation *e;
+        ~back() { e->arch(0); }
+    } b{e};
+    e->arch(arch);
+    f();
+}
+
 /* f() as each kind of copies to shared memory has it: by 16 bytes (sm_80), in bulk (sm_90). A device has one of them. */
 template <class F> void on_all_archs(F f)
 {

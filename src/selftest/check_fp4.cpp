@@ -2,6 +2,7 @@
  * batch-invariant: to the bit against themselves in every batch composition. */
 #include "selftest/expert_ref.h"
 #include "selftest/checks.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -26,7 +27,7 @@ std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, acti
     buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
     must_run((a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
-    const pi__k_product one = {w.m, y.get(), w.m.n_out};
+    const pi__k_product one = {w.m, y.get(), w.m.n_out, 0};
     must_run((a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear)(stream(), &one, 1, prepared.get(), n_rows));
     return std::vector<float>(y.get(), y.get() + y.size());
 }
@@ -175,11 +176,31 @@ void test_shapes()
         buffer<float> x(r.normals((size_t) rows * 192)), y0((size_t) rows * 140), y1((size_t) rows * 33);
         buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, 192));
         pi__k_input in = {PLAIN, x.get(), 192, nullptr, 0, nullptr, 0, 0};
-        const pi__k_product both[] = {{w0.m, y0.get(), 140}, {w1.m, y1.get(), 33}};
+        const pi__k_product both[] = {{w0.m, y0.get(), 140, 0}, {w1.m, y1.get(), 33, 0}};
         must_run(pi__k_fp4_prepare(stream(), &in, PI__NVFP4, rows, 192, prepared.get()));
         must_run(pi__k_fp4_linear(stream(), both, 2, prepared.get(), rows));
         expect_bytes(product(w0, x.get(), rows).data(), y0.get(), y0.size() * 4);
         expect_bytes(product(w1, x.get(), rows).data(), y1.get(), y1.size() * 4);
+    }
+}
+
+/* Many rows add to the residual, also where slices are summed up by a launch of their own. */
+void test_added()
+{
+    const struct { int32_t type; activations a; int64_t n_in, n_out; int32_t rows; } cases[] = {
+        {PI__NVFP4, A4, 320, 140, 70}, {PI__NVFP4, A4, 4096, 40, 33}, {PI__MXFP4, A8, 96, 40, 40}};
+    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    for (auto c : cases) {
+        if (slow() && c.n_in > 1000) continue;
+        const matrix w = fp4_matrix(c.type, c.n_in, c.n_out, 0);
+        buffer<float> x(random(4).normals((size_t) (c.rows * c.n_in)));
+        buffer<char> prepared(pi__k_fp4_prepared_bytes(c.rows, c.n_in));
+        const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
+        const auto multiply = c.a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear;
+        must_run((c.a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
+        check_added(w, c.rows, [&](const pi__k_product &p) { must_run(multiply(stream(), &p, 1, prepared.get(), c.rows)); });
+        const pi__k_product few = {w.m, x.get(), c.n_out, 1};
+        expect_true(multiply(stream(), &few, 1, prepared.get(), 32) != 0);
     }
 }
 
@@ -200,20 +221,67 @@ void test_modes()
     }
 }
 
+/* Gate and up in one launch: what down reads is to the bit what products and rounding by themselves give, however many rows
+ * there are, and of matrices one below the other. */
+void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t rows, bool below, bool modes = false)
+{
+    about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
+    const bool fp8 = a == A8;
+    matrix w = fp4_matrix(type, n_in, 2 * n, 0), w2 = fp4_matrix(type, n_in, n, 1);
+    random r(8);
+    buffer<float> x(r.normals((size_t) (rows * n_in))), factors(std::vector<float>{0.5f, 3.0f});
+    w.m.scale = factors.get(), w2.m.scale = factors.get() + 1;
+    const uint8_t *second = w.m.data + (size_t) (n / 16) * w.m.shape.tile_bytes;
+    const float *second_scale = below ? w.m.scale : w2.m.scale;
+    const std::vector<float> y = product(w, x.get(), rows, a), y2 = below ? y : product(w2, x.get(), rows, a);
+    buffer<float> gate(y), up(y2);
+    const int32_t act = rows % 2 ? SWIGLU : GEGLU;
+    const int64_t ldu = below ? 2 * n : n;
+    const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0},
+                      glu = {act, gate.get(), 2 * n, up.get() + (below ? n : 0), ldu, nullptr, 0, 0.7f};
+    buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, n_in)), want(pi__k_fp4_prepared_bytes(rows, n)), mid(want.size());
+    buffer<uint32_t> arrived(std::vector<uint32_t>{0});
+    pi__k_glu g = {w.m, below ? second : w2.m.data, second_scale, act, 0.7f, fp8, arrived.get(), mid.get()};
+    g.gate.n_out = n;
+    want.fill(0);
+    must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, type, rows, n_in, prepared.get()));
+    must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &glu, type, rows, n, want.get()));
+    const auto run = [&] {
+        mid.fill(0);
+        must_run(pi__k_fp4_glu(stream(), &g, prepared.get(), rows));
+        expect_same_fp4(want, mid, rows, n, fp8);
+        expect_equal(*arrived.get(), 0u);
+    };
+    if (modes) in_all_modes(run);
+    else run();
+}
+
+void test_glu()
+{
+    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    check_glu(PI__NVFP4, A4, 320, 192, 3, false, true);
+    check_glu(PI__MXFP4, A4, 352, 608, 9, true);
+    check_glu(PI__MXFP4, A8, 96, 160, 17, false);
+    if (slow()) return;
+    check_glu(PI__NVFP4, A4, 192, 576, 70, true);
+    check_glu(PI__MXFP4, A4, 96, 96, 40, false, true);
+    check_glu(PI__MXFP4, A8, 96, 160, 65, true);
+}
+
 /* -------------------------------------------------------------------------------------------------------------- experts */
 
 void check_one(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1); }
 
 int multiply_one(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
 {
-    const pi__k_product one = {*w, y, ldy};
+    const pi__k_product one = {*w, y, ldy, 0};
     return pi__k_fp4_linear(stream, &one, 1, prepared, n_rows);
 }
 
 void check_one_8(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1, A8); }
 int multiply_one_8(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
 {
-    const pi__k_product one = {*w, y, ldy};
+    const pi__k_product one = {*w, y, ldy, 0};
     return pi__k_w4a8_linear(stream, &one, 1, prepared, n_rows);
 }
 
@@ -232,6 +300,54 @@ void test_experts()
         experts(in_fp4, type, type == PI__NVFP4 ? 448 : 352, 140, 60).test_modes();
     }
     experts(in_fp8, PI__MXFP4, 352, 33, 23).test();
+}
+
+/* What gate and up of experts leave for down, to the bit what products and rounding by themselves give. */
+void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t rows, bool modes)
+{
+    about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
+    const bool fp8 = a == A8;
+    const auto prepare = fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare;
+    const auto multiply = fp8 ? pi__k_w4a8_experts : pi__k_fp4_experts;
+    const int32_t columns = rows * concurrency::USED;
+    concurrency c(rows);
+    expert_stack w(fp8 ? in_fp8 : in_fp4, type, n_in, n, 1), w2(fp8 ? in_fp8 : in_fp4, type, n_in, n, 9);
+    buffer<float> x(random(7).normals((size_t) (rows * n_in))), scale(std::vector<float>{0.5f, 1, 2, 0.7f});
+    buffer<float> y((size_t) (columns * 2 * n));
+    buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, n_in)), want(pi__k_fp4_prepared_bytes(columns, n)), mid(want.size());
+    buffer<uint32_t> arrived(std::vector<uint32_t>{0});
+    const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0},
+                      glu = {SWIGLU, y.get(), 2 * n, y.get() + n, 2 * n, nullptr, 0, 0.7f};
+    pi__k_experts e = {};
+    e.w = w.one[0].m, e.w.data = w.memory.get(), e.w.scale = scale.get();
+    e.data2 = w2.memory.get(), e.row = c.row.get(), e.n_sm = 3;
+    e.y = y.get(), e.y2 = y.get() + n, e.ldy = 2 * n;
+    want.fill(0);
+    must_run(prepare(stream(), &in, type, rows, n_in, prepared.get()));
+    must_run(multiply(stream(), &c.a, &e, prepared.get()));
+    must_run(prepare(stream(), &glu, type, columns, n, want.get()));
+    e.mid = mid.get(), e.mid_type = type, e.act = SWIGLU, e.limit = 0.7f, e.arrived = arrived.get();
+    const auto run = [&] {
+        mid.fill(0);
+        must_run(multiply(stream(), &c.a, &e, prepared.get()));
+        expect_same_fp4(want, mid, columns, n, fp8);
+        expect_equal(*arrived.get(), 0u);
+    };
+    if (modes) in_all_modes(run);
+    else run();
+    e.arrived = nullptr; /* scales by a launch of their own */
+    mid.fill(0);
+    must_run(multiply(stream(), &c.a, &e, prepared.get()));
+    expect_same_fp4(want, mid, columns, n, fp8);
+}
+
+void test_experts_glu()
+{
+    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    check_experts_glu(PI__NVFP4, A4, 64, 192, slow() ? 3 : 90, true);
+    if (slow()) return;
+    check_experts_glu(PI__MXFP4, A4, 96, 96, 30, false);
+    check_experts_glu(PI__MXFP4, A8, 96, 160, 30, false);
 }
 
 /* Scales of files: 0x7f stands for 0, bit 7 for nothing, 0xff for 480, which becomes 448. */
@@ -270,7 +386,8 @@ void test_not_numbers()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"shapes", test_shapes}, {"modes", test_modes}, {"experts", test_experts}, {"odd_scales", test_odd_scales},
+    {"values", test_values}, {"shapes", test_shapes}, {"added", test_added}, {"modes", test_modes}, {"glu", test_glu},
+    {"experts", test_experts}, {"experts_glu", test_experts_glu}, {"odd_scales", test_odd_scales},
     {"not_numbers", test_not_numbers},
 };
 

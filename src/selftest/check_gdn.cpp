@@ -36,7 +36,9 @@ public:
     shape c;
     std::vector<sequence> seq;
     size_t channels, values;
+    bool grouped = false; /* value heads of a key head are side by side in out */
     bool padded = false; /* steps end with a padding token */
+    int32_t n_sm = 0;
     float eps = 1e-6f;
 
     fixture(const shape &s, const std::vector<int> &lens)
@@ -66,6 +68,7 @@ public:
         std::vector<row> rows;
         std::vector<int32_t> pos, start{0}, verified, slot, save_start{0}, save;
         pi__k_gdn a = {};
+        a.grouped = grouped;
         a.least = 1 << 30;
         for (size_t i = 0; i < turns.size(); i++) {
             const turn &t = turns[i];
@@ -95,9 +98,9 @@ public:
         a.out = out.get(), a.ldo = (int64_t) values + 4;
         a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) verified.size();
         a.pos = d_pos.get(), a.seq_start = d_start.get(), a.n_verified = d_sure.get(), a.state_slot = d_slot.get();
-        a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get();
+        a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get(), a.n_sm = n_sm;
         const bool few = pi__k_gdn_is_one(&a) && T <= PI__K_TAIL_ROWS;
-        plain_tail tail(out.get(), a.ldo, few ? (int32_t) T : 1, few ? (int64_t) values : 32);
+        plain_tail tail(out.get(), a.ldo, few ? (int32_t) T : 1, few ? (int64_t) values : 32, false);
         if (few) a.tail = &tail.t;
         must_run(pi__k_gdn_run(stream(), &a));
         if (few) tail.check();
@@ -261,8 +264,10 @@ private:
                 ss += o[b] * o[b];
             }
             for (size_t b = 0; b < n; b++) {
-                size_t at = ((size_t) t * nv + (size_t) h) * n + b;
-                double z = s.z[at], want = o[b] * norm_[b] / std::sqrt(ss / (double) n + eps) * z * sigmoid(z);
+                const int place = grouped ? h % c.n_k * (c.n_v / c.n_k) + h / c.n_k : h;
+                size_t at = ((size_t) t * nv + (size_t) place) * n + b;
+                double z = s.z[((size_t) t * nv + (size_t) h) * n + b];
+                double want = o[b] * norm_[b] / std::sqrt(ss / (double) n + eps) * z * sigmoid(z);
                 if (within(std::fabs(s.out[at] - want) / (1 + std::fabs(want)), bound)) continue;
                 fail_check("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v, c.dim, i,
                          t, h, b, (double) s.out[at], want);
@@ -290,6 +295,7 @@ void test_reference()
     for (const shape &c : shapes) {
         for (int cut : {23, 1}) {
             fixture w(c, {38, 1, 17});
+            w.grouped = cut == 1 || c.dim == 32;
             w.run_in_cuts(cut);
             w.check_reference();
             w.check_gaps();
@@ -354,6 +360,7 @@ void test_cuts()
             if (c.dim > 32 && cut > 2 && cut < 15) continue;
             fixture b(c, lens);
             b.padded = cut % 2 == 0;
+            b.n_sm = cut == 1 ? 0 : 100; /* two warps share a state's columns: the same bits */
             b.run_in_cuts(cut);
             same_results(a, b, "cut", cut);
             b.check_gaps();
@@ -469,6 +476,23 @@ void test_snapshots()
     b.check_gaps();
 }
 
+/* Two warps for the same columns of a state: it is saved, kept and gone on with as by one. */
+void test_parts()
+{
+    const shape c = {1, 1, 128, 2};
+    fixture a(c, {71}), b(c, {71});
+    a.n_sm = 100;
+    for (fixture *f : {&a, &b}) {
+        f->run({{55, 0, 2, {{48, 1}}}}); /* behind chunks that have nothing to save */
+        f->run({{1, 0, 2, {}}});
+        f->run({{15, 0, 0, {{64, 2}}}});
+        f->check_gaps();
+    }
+    b.check_reference();
+    same_results(a, b, "parts", 2);
+    for (int i = 1; i <= 2; i++) expect_bytes(a.snapshot(i), b.snapshot(i), a.snapshot_floats() * 4);
+}
+
 /* Convolutions of every length: the recurrence, in every cut, with drafts, and from a snapshot on. */
 void test_taps()
 {
@@ -560,7 +584,7 @@ const entry checks[] = {
     {"reference", test_reference}, {"long", test_long}, {"scales", test_scales}, {"modes", test_modes},
     {"cuts", test_cuts}, {"drafts", test_drafts},
     {"draft_counts", test_draft_counts}, {"longest_rings", test_longest_rings}, {"snapshots", test_snapshots},
-    {"taps", test_taps}, {"load", test_load}, {"launches", test_launches},
+    {"parts", test_parts}, {"taps", test_taps}, {"load", test_load}, {"launches", test_launches},
     {"conflicts", test_conflicts}, {"sizes", test_sizes},
 };
 

@@ -145,7 +145,7 @@ void test_together()
             must_run(pi__k_prepare(stream(), &in, rows, n_in, is_float(type), prepared.get()));
             buffer<float> y((size_t) rows * 200);
             pi__k_product p[4];
-            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 200};
+            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 200, 0};
             must_run(pi__k_linear(stream(), p, 4, prepared.get(), rows));
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) {
                 std::vector<float> want = multiply(w[(size_t) i], in, rows);

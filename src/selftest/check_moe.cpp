@@ -11,9 +11,11 @@ namespace {
 /* ------------------------------------------------------------------------------------------------------------- routing */
 
 /* The reference's: ids by rank, and their weights. */
-void route(const float *logits, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
-                  std::vector<double> &weight)
+void route(const float *from, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
+           std::vector<double> &weight, const float *bias = nullptr)
 {
+    std::vector<float> logits(from, from + n_expert);
+    for (int32_t e = 0; e < n_expert && bias; e++) logits[(size_t) e] += bias[e];
     double all = 0, sum = 0, most = -DBL_MAX;
     for (int32_t e = 0; e < n_expert; e++) most = std::max(most, (double) logits[e]);
     for (int32_t e = 0; e < n_expert; e++) all += std::exp(logits[e] - most);
@@ -129,7 +131,7 @@ void test_tile_bounds()
     }
 }
 
-/* Gates of their own: a bias moves the choice alone; experts by token. */
+/* Gates of their own, of softplus and of sigmoid: a bias moves the choice alone; experts by token. */
 void test_softplus()
 {
     for (int32_t rows : {3, 40}) {
@@ -142,10 +144,10 @@ void test_softplus()
         for (int32_t i = 0; i < 9 * K; i++) table.push_back((int32_t) r.below((unsigned) X / K) * K + i % K);
         buffer<float> bias(b);
         buffer<int32_t> t(token), by_token(table);
-        for (int kind = 0; kind < 3; kind++) { /* plain, with a bias, by table */
+        for (int kind = 0; kind < 4; kind++) { /* plain, with a bias, by table; a sigmoid with a bias */
             routes at(l, rows, X, K);
-            at.a.gating = PI__GATE_SQRT_SOFTPLUS;
-            at.a.bias = kind == 1 ? bias.get() : nullptr;
+            at.a.gating = kind == 3 ? PI__GATE_SIGMOID : PI__GATE_SQRT_SOFTPLUS;
+            at.a.bias = kind % 2 ? bias.get() : nullptr;
             at.a.table = kind == 2 ? by_token.get() : nullptr;
             at.a.token = t.get();
             must_run(pi__k_route(stream(), &at.a));
@@ -154,11 +156,14 @@ void test_softplus()
                 std::vector<double> gate;
                 std::vector<int32_t> order;
                 double sum = 0;
-                for (int32_t e = 0; e < X; e++) gate.push_back(std::sqrt(std::log1p(std::exp((double) l[(size_t) (i * (X + 1) + e)]))));
+                for (int32_t e = 0; e < X; e++) {
+                    const double x = l[(size_t) (i * (X + 1) + e)];
+                    gate.push_back(kind == 3 ? 1 / (1 + std::exp(-x)) : std::sqrt(std::log1p(std::exp(x))));
+                }
                 for (int32_t e = 0; e < X; e++) order.push_back(e);
                 std::sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
                     const double p = gate[(size_t) x], q = gate[(size_t) y];
-                    return kind == 1 ? p + b[(size_t) x] > q + b[(size_t) y] : p > q;
+                    return kind % 2 ? p + b[(size_t) x] > q + b[(size_t) y] : p > q;
                 });
                 const int32_t *want = kind == 2 ? &table[(size_t) (token[(size_t) i] * K)] : order.data(), *got = &at.id[(size_t) (i * K)];
                 for (int32_t k = 0; k < K; k++) sum += gate[(size_t) want[k]];
@@ -249,6 +254,7 @@ struct fixture {
 
 double activated(int act, double v)
 {
+    if (act == PI__IN_SWIGLU_OAI) return v / (1 + std::exp(-1.702 * v));
     if (act == PI__IN_SWIGLU) return v / (1 + std::exp(-v));
     return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
@@ -260,7 +266,9 @@ void add_expert(const fixture &t, int32_t e, double weight, const std::vector<do
     std::vector<double> mid, off;
     for (int64_t i = 0; i < t.F(); i++) {
         double og, ou, g = dot(*t.gate, e, i, x, &og), u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
+        if (t.a.gate_bias) g += t.a.gate_bias[e * t.F() + i], u += t.a.up_bias[e * t.F() + i];
         if (t.a.limit > 0) g = std::min(g, (double) t.a.limit), u = std::min(std::max(u, -(double) t.a.limit), (double) t.a.limit);
+        if (t.a.act == PI__IN_SWIGLU_OAI) u += 1;
         mid.push_back(activated(t.a.act, g) * u);
         off.push_back(1.2 * og * (std::fabs(u) + ou) + (std::fabs(g) + og) * ou);
     }
@@ -268,6 +276,7 @@ void add_expert(const fixture &t, int32_t e, double weight, const std::vector<do
         double size, v = dot(*t.down, e, o, mid, &size);
         for (int64_t i = 0; i < t.F(); i++)
             size += std::fabs(t.down->values[(size_t) ((e * t.E() + o) * t.F() + i)] * t.down->factors[(size_t) e]) * off[(size_t) i];
+        if (t.a.down_bias) v += t.a.down_bias[e * t.a.ld_down_bias + o];
         y[(size_t) o] += weight * v;
         bound[(size_t) o] += std::fabs(weight) * (1.1 * size + 1e-5 * std::fabs(v));
     }
@@ -281,7 +290,7 @@ void check_row(const fixture &t, int32_t r, const std::vector<float> &got)
     double ss = 0;
     for (double v : x) ss += v * v;
     for (size_t i = 0; i < E; i++) x[i] *= t.a.in.kind == PI__IN_RMSNORM ? t.w0[i] / std::sqrt(ss / (double) E + 1e-6) : 1;
-    route(&t.l0[(size_t) (r * t.a.ldl)], t.a.n_expert, t.a.n_used, t.a.weights_scale, id, weight);
+    route(&t.l0[(size_t) (r * t.a.ldl)], t.a.n_expert, t.a.n_used, t.a.weights_scale, id, weight, t.a.bias);
     for (size_t k = 0; k < id.size(); k++) add_expert(t, id[k], weight[k], x, y, bound);
     for (size_t i = 0; i < E; i++) {
         if (!within(std::fabs(got[first + i] - y[i]), bound[i]))
@@ -309,6 +318,22 @@ void test_formats()
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         std::vector<float> y = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 11) check_row(t, r, y);
+    }
+}
+
+/* Biases of experts and of the router's logits, by integers, 16-bit floats and floats, with few rows and with many. */
+void test_biases()
+{
+    const int32_t type[][3] = {{PI__MXFP4, PI__MXFP4, PI__MXFP4}, {PI__Q5_0, PI__Q5_0, PI__Q8_0}, {PI__F32, PI__F32, PI__F32}};
+    for (const auto &ty : type) {
+        fixture t(ty, 64, 96, 5, 2, 34, ty[0] == PI__F32);
+        random r(9);
+        buffer<float> gate(r.normals(5 * 96)), up(r.normals(5 * 96)), down(r.normals(5 * 64)), bias(r.normals(5));
+        t.a.act = PI__IN_SWIGLU_OAI, t.a.limit = 0.75f, t.a.bias = bias.get();
+        t.a.gate_bias = gate.get(), t.a.up_bias = up.get(), t.a.down_bias = down.get(), t.a.ld_down_bias = 64;
+        const std::vector<float> y = t.run(0, t.max_rows), one = t.run(33, 1);
+        for (int32_t i = 0; i < t.max_rows; i += 11) check_row(t, i, y);
+        expect_bytes(one.data(), &y[33 * 64], 64 * sizeof(float));
     }
 }
 
@@ -366,7 +391,7 @@ struct columns {
         for (int32_t k = 0; k < 2; k++) {
             pi__k_matrix m = one.m;
             m.data += (size_t) k * m.shape.mat_bytes;
-            const pi__k_product product = {m, want.get(), F};
+            const pi__k_product product = {m, want.get(), F, 0};
             must_run(pi__k_linear(stream(), &product, 1, prepared->get(), rows));
             for (int32_t r = 0; r < rows; r++)
                 if ((r % 10 != 0) == k)
@@ -423,14 +448,14 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
         must_run(pi__k_fp4_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
-        const pi__k_product one = {m, y.get(), m.n_out};
+        const pi__k_product one = {m, y.get(), m.n_out, 0};
         must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), 1));
     } else if (pi__k_mma16_has(m.type, m.n_in)) {
         must_run(pi__k_mma16_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
         must_run(pi__k_mma16_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));
     } else {
         must_run(pi__k_prepare(stream(), &in, 1, m.n_in, is_float(m.type), prepared.get()));
-        const pi__k_product one = {m, y.get(), m.n_out};
+        const pi__k_product one = {m, y.get(), m.n_out, 0};
         must_run(pi__k_linear(stream(), &one, 1, prepared.get(), 1));
     }
     return std::vector<float>(y.get(), y.get() + y.size());
@@ -508,7 +533,7 @@ void test_same_input()
     expect_bytes(alone.data(), both.data(), alone.size() * 4);
     if (counts_launches()) expect_equal(more, n + 1); /* the product: its input is there for the experts */
     const unsigned long most = launches(true, true, changed);
-    if (counts_launches()) expect_equal(most, n + 3);
+    if (counts_launches()) expect_equal(most, n + 2); /* the norm is the product's tail; the input is prepared anew */
     launches(false, false, again);
     expect_bytes(changed.data(), again.data(), changed.size() * 4);
     expect_true(std::memcmp(changed.data(), alone.data(), alone.size() * 4) != 0);
@@ -548,7 +573,7 @@ void test_refused()
 
 const entry checks[] = {
     {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
-    {"odd_logits", test_odd_logits}, {"formats", test_formats},
+    {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"same_input", test_same_input},
     {"not_numbers", test_not_numbers},

@@ -16,7 +16,7 @@ matrix make(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
 }
 int one_product(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)
 {
-    const pi__k_product one = {*w, y, ldy};
+    const pi__k_product one = {*w, y, ldy, 0};
     return pi__k_w16_linear(stream, &one, 1, prepared, n_rows);
 }
 void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp has that */

@@ -23,7 +23,8 @@ void test_add_norm()
             in_all_modes([&] {
                 buffer<float> x(x0);
                 must_run(pi__k_add_norm(stream(), arguments(pi__add_norm{x.get(), y.get(),
-                                                                                   with_w ? w.get() : nullptr, 1e-6f, 0.5f, rows, n})));
+                                                                         with_w ? w.get() : nullptr, nullptr, 1e-6f, 0.5f, rows,
+                                                                         n})));
                 for (int64_t i = 0; i < rows * n; i++) {
                     double s = 0;
                     for (int64_t j = 0; j < n; j++) s += (double) y0[(size_t) (i / n * n + j)] * y0[(size_t) (i / n * n + j)];
@@ -54,13 +55,16 @@ void test_rope()
         for (int32_t i = 0; i < n_freq; i++) f[(size_t) i] = powf(10000.0f, -(float) i / (float) n_freq);
         buffer<int32_t> pos(std::vector<int32_t>{0, 1, 77, 40000});
         buffer<float> freq(f), table((size_t) (8 * n_freq));
+        const int32_t temp_len = n_freq % 2 ? 70 : 0;
+        const pi__rope a = {freq.get(), n_freq, 1.5f, 0.1f, temp_len, table.get()};
         in_all_modes([&] {
-            must_run(pi__k_rope(stream(), pos.get(), 4, freq.get(), n_freq, 1.5f, table.get()));
+            must_run(pi__k_rope(stream(), pos.get(), 4, &a));
             for (size_t t = 0; t < 4; t++) {
+                const double scale = 1.5 * (temp_len ? 1 + 0.1 * std::log(1.0 + pos[t] / temp_len) : 1);
                 for (size_t i = 0; i < (size_t) n_freq; i++) {
                     double angle = (float) pos[t] * f[i];
-                    check_near(table[t * 2 * (size_t) n_freq + i], 1.5 * std::cos(angle), 1e-6, "cosine", i);
-                    check_near(table[t * 2 * (size_t) n_freq + (size_t) n_freq + i], 1.5 * std::sin(angle), 1e-6, "sine", i);
+                    check_near(table[t * 2 * (size_t) n_freq + i], scale * std::cos(angle), 1e-6, "cosine", i);
+                    check_near(table[t * 2 * (size_t) n_freq + (size_t) n_freq + i], scale * std::sin(angle), 1e-6, "sine", i);
                 }
             }
         });
@@ -78,6 +82,9 @@ void test_gather_softcap()
             must_run(pi__k_gather_rows(stream(), x.get(), row.get(), 4, n, out.get()));
             for (size_t i = 0; i < 3; i++) expect_bytes(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
             for (size_t i = 0; i < (size_t) n; i++) expect_true(out[(size_t) (3 * n) + i] == 0);
+            for (size_t i = 0; i < (size_t) n; i++) out[(size_t) (3 * n) + i] = 1;
+            must_run(pi__k_add_rows(stream(), arguments(pi__add_rows{out.get() + 3 * n, x.get(), nullptr, 1, n}), row.get() + 1));
+            for (size_t i = 0; i < (size_t) n; i++) expect_true(out[(size_t) (3 * n) + i] == 1 + x[(size_t) (4 * n) + i]);
             must_run(pi__k_softcap(stream(), arguments(pi__softcap{out.get(), 0.7f, 3, n})));
             for (size_t i = 0; i < (size_t) (3 * n); i++) {
                 double v = x[(size_t) row[i / (size_t) n] * (size_t) n + i % (size_t) n];
@@ -102,6 +109,37 @@ void test_add_gated()
             }
         });
     }
+}
+
+void test_layer_norm_gelu()
+{
+    random r(6);
+    for (int64_t n : {1, 63, 640, 1031})
+        for (int part = 0; part < 3; part++) { /* y and its bias, y alone, neither */
+            const size_t width = (size_t) n;
+            const std::vector<float> x0 = r.normals(3 * width);
+            buffer<float> y(r.normals(3 * width)), b(r.normals(width)), w(r.normals(width)), shift(r.normals(width));
+            float *const yp = part < 2 ? y.get() : nullptr, *const bp = part < 1 ? b.get() : nullptr;
+            in_all_modes([&] {
+                buffer<float> x(x0), z(x0);
+                must_run(pi__k_layer_norm(stream(), arguments(pi__layer_norm{x.get(), yp, bp, w.get(), shift.get(), 1e-5f, 3, n})));
+                must_run(pi__k_gelu(stream(), arguments(pi__gelu{z.get(), bp, 3, n})));
+                for (size_t row = 0; row < 3; row++) {
+                    std::vector<double> v(width);
+                    double mean = 0, square = 0;
+                    for (size_t i = 0; i < width; i++) {
+                        const size_t at = row * width + i;
+                        v[i] = (double) x0[at] + (yp ? y[at] : 0.0f) + (bp ? b[i] : 0.0f);
+                        mean += v[i] / (double) width;
+                        const double t = (double) x0[at] + (bp ? b[i] : 0.0f);
+                        check_near(z[at], t / 2 * (1 + std::erf(t / std::sqrt(2.0))), 2e-6, "gelu", at);
+                    }
+                    for (double d : v) square += (d - mean) * (d - mean) / (double) width;
+                    for (size_t i = 0; i < width; i++)
+                        check_near(x[row * width + i], (v[i] - mean) / std::sqrt(square + 1e-5) * w[i] + shift[i], 2e-5, "layer_norm", i);
+                }
+            });
+        }
 }
 
 /* Two sequences, of 1 and of 4 tokens, with fewer and more taps than those. */
@@ -231,7 +269,7 @@ void run_qkv(const qkv_case &c, bool tail)
         a.k_norm = c.norms ? kn.get() : nullptr;
         a.v_norm = c.v_norm;
         a.eps = 1e-6f;
-        a.rope = c.n_rot ? rope.get() : nullptr;
+        a.rope = a.q_rope = c.n_rot ? rope.get() : nullptr;
         a.n_rot = c.n_rot;
         a.pair_stride = c.n_rot == c.dim ? c.n_rot / 2 : c.dim / 2;
         a.q_scale = 0.25f;
@@ -306,7 +344,8 @@ void test_qkv_limits()
 
 const entry checks[] = {
     {"add_norm", test_add_norm}, {"rope", test_rope}, {"gather_softcap", test_gather_softcap},
-    {"add_gated", test_add_gated}, {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
+    {"add_gated", test_add_gated}, {"layer_norm_gelu", test_layer_norm_gelu},
+    {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };
 
 } // namespace

@@ -69,8 +69,8 @@ struct work {
     int queue(pi__rt *rt, int times)
     {
         const pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
-        const pi__k_product p = {w.m, y.get(), w.m.n_out};
-        const pi__add_norm add = {sum.get(), y.get(), norm.get(), 1e-6f, 0.5f, rows, w.m.n_out};
+        const pi__k_product p = {w.m, y.get(), w.m.n_out, 0};
+        const pi__add_norm add = {sum.get(), y.get(), norm.get(), nullptr, 1e-6f, 0.5f, rows, w.m.n_out};
         int code = 0;
         for (int i = 0; i < times && !code; i++) {
             code = pi__k_prepare(pi__rt_stream(rt), &in, rows, w.m.n_in, is_float(w.m.type), prepared.get());

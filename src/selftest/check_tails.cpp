@@ -7,27 +7,35 @@ namespace selftest {
 namespace {
 
 enum { E = 320, F = 96 }; /* what a residual has; what a feed-forward has */
+enum way_of { EXACT, W16, W4A4, W4A8 };
 
 /* A product, then what comes behind it: by launches of their own, or as the tail of the product, or as one launch. */
 struct half_layer {
     const matrix &w;
-    bool w16, adds;
+    way_of way;
+    bool adds, twice;     /* twice: results are normed by themselves first */
     const float *norm;    /* of what is added, or NULL */
     int32_t rows;
     buffer<char> prepared;
-    buffer<float> x0, y, next_w;
+    buffer<float> x0, y, normed, next_w;
     buffer<uint32_t> arrived;
 
-    half_layer(const matrix &w_, bool w16_, bool adds_, const float *norm_, int32_t rows_)
-        : w(w_), w16(w16_), adds(adds_), norm(norm_), rows(rows_),
-          prepared(w16 ? pi__k_w16_prepared_bytes(rows, w.m.n_in) : pi__k_prepared_bytes(rows, w.m.n_in, 0)),
-          x0(random(7).normals((size_t) (rows * w.m.n_out))), y((size_t) (rows * w.m.n_out)),
+    static size_t bytes(way_of way, int32_t rows, int64_t n_in)
+    {
+        if (way == W16) return pi__k_w16_prepared_bytes(rows, n_in);
+        return way == EXACT ? pi__k_prepared_bytes(rows, n_in, 0) : pi__k_fp4_prepared_bytes(rows, n_in);
+    }
+    half_layer(const matrix &w_, way_of way_, bool adds_, const float *norm_, int32_t rows_)
+        : w(w_), way(way_), adds(adds_), twice(norm_ && rows_ == 1), norm(norm_), rows(rows_), prepared(bytes(way, rows, w.m.n_in)),
+          x0(random(7).normals((size_t) (rows * w.m.n_out))), y((size_t) (rows * w.m.n_out)), normed(y.size()),
           next_w(random(8).normals((size_t) w.m.n_out)), arrived(std::vector<uint32_t>{0})
     {
         random r(9);
         buffer<float> in(r.normals((size_t) (rows * w.m.n_in)));
         const pi__k_input k = {PLAIN, in.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
-        if (w16) must_run(pi__k_w16_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
+        if (way == W16) must_run(pi__k_w16_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
+        else if (way == W4A4) must_run(pi__k_fp4_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
+        else if (way == W4A8) must_run(pi__k_w4a8_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
         else must_run(pi__k_prepare(stream(), &k, rows, w.m.n_in, 0, prepared.get()));
     }
     pi__k_input next(const float *x) const
@@ -35,29 +43,35 @@ struct half_layer {
         if (adds) return {RMSNORM, x, w.m.n_out, nullptr, 0, next_w.get(), 1e-6f, 0};
         return {SWIGLU, y.get(), w.m.n_out, y.get() + F, w.m.n_out, nullptr, 0, 0};
     }
+    const float *added() const { return twice ? normed.get() : y.get(); }
     int64_t next_n() const { return adds ? w.m.n_out : (int64_t) F; }
     pi__k_tail tail(buffer<float> &x, forms &f)
     {
         pi__k_tail t = {};
         t.arrived = arrived.get();
         t.n_rows = rows;
-        if (adds) t.x = x.get(), t.y = y.get(), t.w = norm, t.eps = 1e-5f, t.scale = 0.5f, t.n = w.m.n_out;
+        if (twice) t.add[0] = {normed.get(), y.get(), norm, nullptr, 1e-5f, 0, 1, w.m.n_out};
+        if (adds) t.add[twice] = {x.get(), added(), norm, nullptr, 1e-5f, 0.5f, 0, w.m.n_out};
         t.in = next(x.get());
         t.n_in = next_n();
-        t.integers = f.integers.get(), t.floats = f.floats.get(), t.halves = f.halves.get();
+        f.put_in(t);
         t.bf16 = pi__k_w16_input(w.m.type);
         return t;
     }
     void multiply(const pi__k_tail *t)
     {
-        const pi__k_product p = {w.m, y.get(), w.m.n_out};
-        if (w16) must_run(pi__k_w16_linear_then(stream(), &p, 1, prepared.get(), rows, t));
+        const pi__k_product p = {w.m, y.get(), w.m.n_out, 0};
+        if (way == W16) must_run(pi__k_w16_linear_then(stream(), &p, 1, prepared.get(), rows, t));
+        else if (way == W4A4) must_run(pi__k_fp4_linear_then(stream(), &p, 1, prepared.get(), rows, t));
+        else if (way == W4A8) must_run(pi__k_w4a8_linear_then(stream(), &p, 1, prepared.get(), rows, t));
         else must_run(pi__k_linear_then(stream(), &p, 1, prepared.get(), rows, t));
     }
     void apart(buffer<float> &x, forms &f)
     {
-        const pi__add_norm a = {x.get(), y.get(), norm, 1e-5f, 0.5f, rows, w.m.n_out};
+        const pi__add_norm a = {x.get(), added(), norm, nullptr, 1e-5f, 0.5f, rows, w.m.n_out};
+        const pi__norm first = {normed.get(), w.m.n_out, y.get(), norm, 1e-5f, rows, w.m.n_out};
         multiply(nullptr);
+        if (twice) must_run(pi__k_norm(stream(), &first));
         if (adds) must_run(pi__k_add_norm(stream(), &a));
         f.prepare(next(x.get()), w.m.type);
     }
@@ -68,13 +82,14 @@ void check(half_layer &l)
     const size_t n = l.x0.size();
     const std::vector<float> x0(l.x0.get(), l.x0.get() + n);
     buffer<float> want_x(x0);
-    forms want(l.rows, l.next_n());
+    const int32_t fp4 = l.next_n() % 64 || l.way == W4A8 ? PI__MXFP4 : PI__NVFP4;
+    forms want(l.rows, l.next_n(), fp4, l.way == W4A8);
     l.apart(want_x, want);
     const std::vector<float> want_y(l.y.get(), l.y.get() + n);
     in_all_modes([&] {
         for (int i = 0; i < 3; i++) { /* twice as a tail, as it is when it is captured; then as a launch of its own */
             buffer<float> x(x0);
-            forms got(l.rows, l.next_n());
+            forms got(l.rows, l.next_n(), fp4, l.way == W4A8);
             pi__k_tail t = l.tail(x, got);
             l.y.fill(0xff);
             l.multiply(i < 2 ? &t : nullptr);
@@ -89,14 +104,16 @@ void check(half_layer &l)
 
 void test_all(bool adds)
 {
-    const struct { int32_t type; bool w16; } ways[] = {{PI__Q8_0, true}, {PI__MXFP4, true}, {PI__Q4_K, false}};
+    const struct { int32_t type; way_of way; } ways[] = {{PI__Q8_0, W16}, {PI__MXFP4, W16}, {PI__Q4_K, EXACT}, {PI__NVFP4, W4A4},
+                                                         {PI__MXFP4, W4A8}};
     buffer<float> norm(random(3).normals(E));
     for (auto way : ways) {
-        matrix w = make_matrix(way.type, way.type == PI__Q4_K ? 512 : 288, adds ? E : 2 * F);
+        if (way.way >= W4A4 && !has_fp4()) continue;
+        matrix w = make_matrix(way.type, way.type == PI__Q4_K ? 512 : way.type == PI__NVFP4 ? 320 : 288, adds ? E : 2 * F);
         for (int32_t rows : {1, 2, 7, 16}) {
-            if (slow() && rows > 2) continue;
+            if ((slow() || way.way >= W4A4) && (rows == 2 || rows == 16)) continue;
             about("%s, %d rows", pi__type_info_of(way.type)->name, (int) rows);
-            half_layer l(w, way.w16, adds, adds && rows % 2 ? norm.get() : nullptr, rows);
+            half_layer l(w, way.way, adds, adds && rows % 2 ? norm.get() : nullptr, rows);
             check(l);
         }
     }
@@ -104,6 +121,39 @@ void test_all(bool adds)
 
 void test_residual() { test_all(true); }
 void test_gate() { test_all(false); }
+
+/* Matrices of several types in one launch, with a tail: what a launch for each type and those behind them give. */
+void test_mixed()
+{
+    enum { N_IN = 512, N = 5 };
+    const int32_t types[N] = {PI__F32, PI__Q8_0, PI__Q4_K, PI__F32, PI__NVFP4};
+    std::vector<matrix> w;
+    for (int i = 0; i < N; i++) w.push_back(make_matrix(types[i], N_IN, i ? 32 * i : 100));
+    for (int32_t rows : {1, 8}) {
+        if (slow() && rows > 1) continue;
+        buffer<float> x(random(4).normals((size_t) (rows * N_IN)));
+        forms in(rows, N_IN);
+        in.prepare({PLAIN, x.get(), N_IN, nullptr, 0, nullptr, 0, 0}, PI__Q8_0);
+        int64_t at[N + 1] = {};
+        for (int i = 0; i < N; i++) at[i + 1] = at[i] + rows * w[i].m.n_out;
+        buffer<float> want((size_t) at[N]), got((size_t) at[N]);
+        pi__k_product p[N];
+        for (int i = 0; i < N; i++) {
+            p[i] = {w[i].m, want.get() + at[i], w[i].m.n_out, 0};
+            if (types[i] == PI__F32) must_run(pi__k_linear(stream(), &p[i], 1, in.floats.get(), rows));
+            else must_run(pi__k_w16_linear(stream(), &p[i], 1, in.halves.get(), rows));
+            p[i].y = got.get() + at[i];
+        }
+        in_all_modes([&] {
+            const int64_t n = w[N - 1].m.n_out;
+            plain_tail tail(got.get() + at[N - 1], n, rows, n);
+            got.fill(0xff);
+            must_run(pi__k_mixed_linear(stream(), p, N, in.halves.get(), in.floats.get(), rows, &tail.t));
+            expect_bytes(want.get(), got.get(), want.size() * sizeof(float));
+            tail.check();
+        });
+    }
+}
 
 /* More rows than a tail takes, and matrices of floats. */
 void test_refused()
@@ -114,11 +164,22 @@ void test_refused()
     p.w.type = PI__Q8_0;
     expect_true(pi__k_w16_linear_then(stream(), &p, 1, &none, PI__K_TAIL_ROWS + 1, &t) != 0);
     expect_true(pi__k_linear_then(stream(), &p, 1, &none, PI__K_TAIL_ROWS + 1, &t) != 0);
+    p.w.type = PI__MXFP4;
+    expect_true(pi__k_fp4_linear_then(stream(), &p, 1, &none, PI__K_TAIL_ROWS + 1, &t) != 0);
+    expect_true(pi__k_w4a8_linear_then(stream(), &p, 1, &none, PI__K_TAIL_ROWS + 1, &t) != 0);
     p.w.type = PI__F32;
     expect_true(pi__k_linear_then(stream(), &p, 1, &none, 1, &t) != 0);
+    pi__k_product two[2] = {};
+    const float nothing = 0;
+    two[0].w.type = PI__Q8_0, two[1].w.type = PI__MXFP4; /* whose x has another form */
+    expect_true(pi__k_mixed_linear(stream(), two, 2, &none, &nothing, 1, nullptr) != 0);
+    expect_true(pi__k_mixed_linear(stream(), two, 1, &none, &nothing, PI__K_MIXED_ROWS + 1, nullptr) != 0);
+    expect_true(pi__k_mixed_linear(stream(), &p, 1, &none, &nothing, PI__K_ROUTER_ROWS + 1, nullptr) != 0);
+    t.n_rows = PI__K_TAIL_ROWS + 1;
+    expect_true(pi__k_mixed_linear(stream(), &p, 1, &none, &nothing, 1, &t) != 0);
 }
 
-const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"refused", test_refused}};
+const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"mixed", test_mixed}, {"refused", test_refused}};
 
 } // namespace
 

@@ -2,6 +2,7 @@
  * usual, and batch-invariant: a row's bits are the same in every company. */
 #include "selftest/checks.h"
 #include "selftest/matmul_error.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -182,7 +183,7 @@ void test_together()
             must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
             buffer<float> y((size_t) rows * 240);
             pi__k_product p[4];
-            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 240};
+            for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 240, 0};
             must_run(pi__k_w16_linear(stream(), p, 4, prepared.get(), rows));
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) {
                 const matrix &one = w[(size_t) i];
@@ -197,6 +198,22 @@ void test_together()
                     expect_bytes(&want[(size_t) (k * n_out[i])], &y[(size_t) (k * 240 + at)], (size_t) n_out[i] * 4);
             }
         }
+    }
+}
+
+/* Many rows add to the residual; few are refused, as a tail does that. */
+void test_added()
+{
+    for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
+        const matrix w = make_matrix(type, 288, 140);
+        const int32_t rows = 67;
+        buffer<float> x(random(4).normals(rows * 288));
+        buffer<char> prepared(pi__k_w16_prepared_bytes(rows, 288));
+        const pi__k_input in = {PLAIN, x.get(), 288, nullptr, 0, nullptr, 0, 0};
+        must_run(pi__k_w16_prepare(stream(), &in, type, rows, 288, prepared.get()));
+        check_added(w, rows, [&](const pi__k_product &p) { must_run(pi__k_w16_linear(stream(), &p, 1, prepared.get(), rows)); });
+        const pi__k_product few = {w.m, x.get(), 140, 1};
+        expect_true(pi__k_w16_linear(stream(), &few, 1, prepared.get(), 64) != 0);
     }
 }
 
@@ -224,7 +241,7 @@ void test_unsupported()
 const entry checks[] = {
     {"values", test_values}, {"company", test_company}, {"long_matrices", test_long_matrices}, {"modes", test_modes},
     {"extremes", test_extremes}, {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors},
-    {"unsupported", test_unsupported},
+    {"added", test_added}, {"unsupported", test_unsupported},
 };
 
 } // namespace

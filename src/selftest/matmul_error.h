@@ -18,7 +18,7 @@ inline std::vector<float> multiply_w16(const matrix &w, const pi__k_input &in, i
     buffer<char> prepared(bytes);
     buffer<float> y((size_t) (n_rows * ld));
     must_run(pi__k_w16_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
-    const pi__k_product one = {w.m, y.get(), ld};
+    const pi__k_product one = {w.m, y.get(), ld, 0};
     must_run(pi__k_w16_linear(stream(), &one, 1, prepared.get(), n_rows));
     std::vector<float> out;
     for (int64_t r = 0; r < n_rows; r++) {
@@ -157,7 +157,7 @@ inline fp4_error fp4_error_of(int32_t type, bool outliers)
     buffer<float> x(c.v), y(c.ROWS * c.N_OUT);
     buffer<char> prepared(pi__k_fp4_prepared_bytes(c.ROWS, c.N_IN));
     const pi__k_input in = {PLAIN, x.get(), c.N_IN, nullptr, 0, nullptr, 0, 0};
-    const pi__k_product one = {c.w.m, y.get(), c.N_OUT};
+    const pi__k_product one = {c.w.m, y.get(), c.N_OUT, 0};
     fp4_error e = {0, 0, c.error(c.with(in_usual_fp4(type, c.v, c.N_IN))), c.error(c.with(in_q8_1(c.v)))};
     must_run(pi__k_fp4_prepare(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
     must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), c.ROWS));

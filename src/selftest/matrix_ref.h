@@ -114,7 +114,7 @@ inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32
     buffer<char> prepared(pi__k_prepared_bytes(n_rows, w.m.n_in, floats));
     buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
     must_run(pi__k_prepare(stream(), &in, n_rows, w.m.n_in, floats, prepared.get()));
-    const pi__k_product one = {w.m, y.get(), w.m.n_out + 3};
+    const pi__k_product one = {w.m, y.get(), w.m.n_out + 3, 0};
     must_run(pi__k_linear(stream(), &one, 1, prepared.get(), n_rows));
     std::vector<float> out;
     for (int64_t r = 0; r < n_rows; r++) {

@@ -141,7 +141,7 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
         !take(prepared, pi__k_mma16_prepared_bytes(PI__BF16, n_rows, m.n_in))) return no_room(what);
     m.data = (const uint8_t *) w.p;
     const pi__k_input in = {PI__IN_PLAIN, (const float *) x.p, m.n_in, nullptr, 0, nullptr, 0, 0};
-    const pi__k_product p = {m, (float *) y.p, m.n_out};
+    const pi__k_product p = {m, (float *) y.p, m.n_out, 0};
     void *s = pi__rt_stream(t.rt);
     int code = way == IN_FP4 ? pi__k_fp4_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
              : way == IN_W16 ? pi__k_w16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)

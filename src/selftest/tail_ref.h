@@ -6,24 +6,47 @@
 
 namespace selftest {
 
+/* Rows of FP4, or FP8, behind which their factors lie: kernels/fp4.cuh has the layout. */
+inline size_t fp4_bytes(int32_t rows, int64_t n, bool fp8)
+{
+    const int64_t chunks = (n + 63) / 64;
+    int64_t steps = 0;
+    for (int64_t k = 0; k < 8; k++) steps += (chunks * (k + 1) / 8 - chunks * k / 8 + 1) / 2;
+    return ((size_t) (rows + 7) / 8 * 8 * (size_t) steps * (fp8 ? 144 : 80) + 15) / 16 * 16;
+}
+inline void expect_same_fp4(const buffer<char> &a, const buffer<char> &b, int32_t rows, int64_t n, bool fp8)
+{
+    const size_t bytes = fp4_bytes(rows, n, fp8);
+    expect_bytes(a.get(), b.get(), bytes);
+    expect_bytes(a.get() + bytes, b.get() + bytes, (size_t) rows * sizeof(float));
+}
+
 /* Input of the next matrices, in every form. */
 struct forms {
-    buffer<char> integers, halves;
+    buffer<char> integers, halves, fp4;
     buffer<float> floats;
-    int32_t rows;
+    int32_t rows, fp4_type;
     int64_t n;
+    bool fp8;
 
-    forms(int32_t rows_, int64_t n_)
+    forms(int32_t rows_, int64_t n_, int32_t fp4_type_ = PI__MXFP4, bool fp8_ = false)
         : integers(pi__k_prepared_bytes(rows_, n_, 0)), halves(pi__k_w16_prepared_bytes(rows_, n_)),
-          floats((size_t) (rows_ * n_)), rows(rows_), n(n_)
+          fp4(pi__k_fp4_prepared_bytes(rows_, n_)), floats((size_t) (rows_ * n_)), rows(rows_), fp4_type(fp4_type_), n(n_), fp8(fp8_)
     {
-        integers.fill(0), halves.fill(0), floats.fill(0);
+        integers.fill(0), halves.fill(0), floats.fill(0), fp4.fill(0);
+    }
+    /* The same as targets; FP4 where the device has it. */
+    void put_in(pi__k_tail &t)
+    {
+        t.integers = integers.get(), t.floats = floats.get(), t.halves = halves.get();
+        t.fp4 = has_fp4() ? fp4.get() : nullptr, t.fp4_type = fp4_type, t.fp8 = fp8;
     }
     void prepare(const pi__k_input &in, int32_t type)
     {
         must_run(pi__k_prepare(stream(), &in, rows, n, 0, integers.get()));
         must_run(pi__k_prepare(stream(), &in, rows, n, 1, floats.get()));
         must_run(pi__k_w16_prepare(stream(), &in, type, rows, n, halves.get()));
+        must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, fp4_type, rows, n, fp4.get()));
     }
     /* All but the factors of rows behind the last. */
     void expect_same(const forms &o) const
@@ -32,6 +55,7 @@ struct forms {
         expect_bytes(integers.get(), o.integers.get(), integers.size());
         expect_bytes(floats.get(), o.floats.get(), floats.size() * sizeof(float));
         expect_bytes(halves.get(), o.halves.get(), factors + (size_t) rows * sizeof(float));
+        if (has_fp4()) expect_same_fp4(fp4, o.fp4, rows, n, fp8);
     }
 };
 
@@ -41,26 +65,44 @@ struct plain_tail {
     forms got;
     buffer<uint32_t> arrived;
     pi__k_tail t;
-    static constexpr unsigned long LAUNCHES = 3; /* of check() */
+    static constexpr unsigned long LAUNCHES = 4; /* of check() */
 
-    plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n)
-        : in{PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n), arrived(std::vector<uint32_t>{0}), t{}
+    plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n, bool with_fp4 = true)
+        : in{PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n, n % 64 ? PI__MXFP4 : PI__NVFP4), arrived(std::vector<uint32_t>{0}), t{}
     {
         t.arrived = arrived.get();
         t.n_rows = rows;
         t.in = in;
         t.n_in = n;
-        t.integers = got.integers.get(), t.floats = got.floats.get(), t.halves = got.halves.get();
+        got.put_in(t);
+        if (!with_fp4) t.fp4 = nullptr;
     }
     /* When the launch is done. */
     void check() const
     {
-        forms want(t.n_rows, t.n_in);
+        forms want(t.n_rows, t.n_in, t.fp4_type);
         want.prepare(in, PI__Q8_0);
+        if (!t.fp4) want.fp4.fill(0);
         want.expect_same(got);
         expect_equal(*arrived.get(), 0u);
     }
 };
+
+/* A product of w with so many rows that is added where it is made: the bits of an addition behind it. */
+template <class F> void check_added(const matrix &w, int32_t rows, const F &multiply)
+{
+    const size_t n = (size_t) (rows * w.m.n_out);
+    const std::vector<float> before = random(21).normals(n);
+    buffer<float> y(n), want(before), got(before);
+    pi__k_product p = {w.m, y.get(), w.m.n_out, 0};
+    const pi__add_norm add = {want.get(), y.get(), nullptr, nullptr, 0, 0.75f, rows, w.m.n_out};
+    about("%s added, %d rows", pi__type_info_of(w.m.type)->name, (int) rows);
+    multiply(p);
+    must_run(pi__k_add_norm(stream(), &add));
+    p.y = got.get(), p.add = 0.75f;
+    multiply(p);
+    expect_bytes(want.get(), got.get(), n * sizeof(float));
+}
 
 /* Runs heads as the tail of a product that has nothing to do with them, of a few blocks of threads. */
 inline void run_heads_as_tail(const pi__k_qkv &heads)
@@ -70,7 +112,7 @@ inline void run_heads_as_tail(const pi__k_qkv &heads)
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     buffer<char> prepared(pi__k_prepared_bytes(1, 64, 0));
     const pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0};
-    const pi__k_product p = {w.m, y.get(), 100};
+    const pi__k_product p = {w.m, y.get(), 100, 0};
     pi__k_tail t = {};
     t.arrived = arrived.get();
     t.n_rows = heads.n_tokens;

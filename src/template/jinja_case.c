@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "template/jinja_impl.h"
-#include "template/unicode.h"
+#include "base/unicode.h"
 
 typedef pi__jrun run;
 

@@ -5,7 +5,7 @@
 
 #include "template/jinja_impl.h"
 #include "base/utf8.h"
-#include "template/unicode.h"
+#include "base/unicode.h"
 
 typedef pi__jrun run;
 

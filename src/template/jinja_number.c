@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "template/jinja_impl.h"
-#include "template/unicode.h"
+#include "base/unicode.h"
 
 typedef pi__jrun run;
 

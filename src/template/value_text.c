@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/utf8.h"
-#include "template/unicode.h"
+#include "base/unicode.h"
 #include "template/value.h"
 
 /* Room for n bytes, and behind it as much for their flags. */

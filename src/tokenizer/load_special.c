@@ -71,18 +71,20 @@ static bool is_eog(const pi__vocab *v, const char *text) { return pi__vocab_is_e
 
 static int load_ids(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
-    bool spm = v->kind == PI__VOCAB_SPM;
+    bool spm = v->kind == PI__VOCAB_SPM, wpm = v->kind == PI__VOCAB_WPM, ugm = v->kind == PI__VOCAB_UGM;
     const struct {
         const char *key;
         int32_t def, *out;
     } ids[] = {
-        {KEY "bos_token_id", spm ? 1 : -1, &v->bos}, {KEY "eos_token_id", spm ? 2 : -1, &v->eos},
-        {KEY "unknown_token_id", spm ? 0 : -1, &v->unk}, {KEY "eot_token_id", -1, &v->eot},
-        {KEY "eom_token_id", -1, &v->eom}, {KEY "seperator_token_id", -1, &v->sep}, /* spelled so in files */
+        {KEY "bos_token_id", spm ? 1 : wpm ? 101 : -1, &v->bos}, {KEY "eos_token_id", spm ? 2 : ugm ? 1 : -1, &v->eos},
+        {KEY "unknown_token_id", spm ? 0 : wpm ? 100 : ugm ? 2 : -1, &v->unk}, {KEY "eot_token_id", -1, &v->eot},
+        {KEY "eom_token_id", -1, &v->eom}, {KEY "seperator_token_id", wpm ? 102 : -1, &v->sep}, /* spelled so in files */
     };
     int rc = PI_OK;
     for (size_t i = 0; !rc && i < sizeof ids / sizeof *ids; i++)
         rc = get_id(v, g, ids[i].key, ids[i].def, ids[i].out, err);
+    if (!rc && wpm) rc = get_id(v, g, KEY "cls_token_id", v->bos, &v->bos, err); /* texts begin with [CLS] and end with [SEP] */
+    if (!rc && wpm && v->sep >= 0) v->eos = v->sep;
     for (size_t i = 0; v->eot < 0 && i < N_EOT; i++) v->eot = find(v, eog_texts[i]);
     if (v->eom < 0) v->eom = find(v, "<|eom_id|>");
     return rc;

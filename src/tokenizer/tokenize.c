@@ -119,8 +119,10 @@ static int tokenize_between(pi__tok *t, const cut *c)
     for (size_t i = 0; i <= c->n_found; i++) {
         size_t end = i < c->n_found ? c->found[i].pos : c->n;
         if (end > at) {
-            int rc = v->kind == PI__VOCAB_SPM ? pi__tokenize_spm(t, c->text + at, end - at, prefix)
-                                              : pi__tokenize_bpe(t, c->text + at, end - at);
+            int rc = v->kind == PI__VOCAB_SPM   ? pi__tokenize_spm(t, c->text + at, end - at, prefix)
+                     : v->kind == PI__VOCAB_WPM ? pi__tokenize_wpm(t, c->text + at, end - at)
+                     : v->kind == PI__VOCAB_UGM ? pi__tokenize_ugm(t, c->text + at, end - at)
+                                                : pi__tokenize_bpe(t, c->text + at, end - at);
             if (rc) return rc;
         }
         if (i == c->n_found) break;
@@ -151,6 +153,7 @@ out:
     pi__free(t.heap);
     pi__free(t.buf);
     pi__free(t.word);
+    pi__free(t.best);
     return rc;
 }
 

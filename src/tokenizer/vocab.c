@@ -165,14 +165,42 @@ static int load_scores(pi__vocab *v, const pi__gguf *g, pi_error *err)
     int rc;
     const pi__gguf_kv *kv = get_array(g, KEY "scores", false, (uint64_t) v->n_tok, &rc, err);
     if (rc) return rc;
-    if (!kv) return pi__fail(err, PI_EFORMAT, KEY "scores: missing; the tokenizer 'llama' needs them");
+    if (!kv) return pi__fail(err, PI_EFORMAT, KEY "scores: missing; the tokenizers 'llama' and 't5' need them");
     v->score = pi__realloc_array(NULL, (size_t) v->n_tok, sizeof *v->score);
     if (!v->score) return pi__fail_mem(err, "the vocabulary");
     for (int32_t i = 0; i < v->n_tok; i++) {
         v->score[i] = (float) pi__gguf_elem_f64(kv, (uint64_t) i);
         if (isnan(v->score[i])) return pi__fail(err, PI_EFORMAT, KEY "scores[%d]: not a number", i);
+        if (v->attr[i] == PI__TOK_NORMAL && v->score[i] < v->min_score) v->min_score = v->score[i];
     }
     return PI_OK;
+}
+
+/* The bytes of an array of any whole numbers below 256: how many bytes the double array has, that, and texts. */
+static int load_charsmap(pi__vocab *v, const pi__gguf *g, pi_error *err)
+{
+    static const char key[] = KEY "precompiled_charsmap";
+    int rc;
+    const pi__gguf_kv *kv = get_array(g, key, false, 0, &rc, err);
+    if (rc || !kv || !kv->n) return rc;
+    unsigned char *b = kv->n < INT32_MAX ? pi__malloc((size_t) kv->n) : NULL;
+    if (!b) return pi__fail_mem(err, "the map of characters");
+    for (uint64_t i = 0; i < kv->n; i++) b[i] = (unsigned char) (pi__gguf_elem_i64(kv, i) & 0xFF);
+    uint32_t size = 0;
+    for (uint32_t i = 0; i < 4 && kv->n >= 4; i++) size |= (uint32_t) b[i] << 8 * i;
+    if (kv->n < 4 || size > kv->n - 4 || size % 4) {
+        rc = pi__fail(err, PI_EFORMAT, "%s: %llu bytes hold no array of %u", key, (unsigned long long) kv->n, size);
+    } else {
+        v->n_charsmap = size / 4;
+        v->n_replacement = (size_t) kv->n - 4 - size;
+        v->charsmap = pi__calloc(v->n_charsmap + 1, sizeof *v->charsmap);
+        v->replacement = pi__malloc(v->n_replacement + 1);
+        if (!v->charsmap || !v->replacement) rc = pi__fail_mem(err, "the map of characters");
+    }
+    for (size_t i = 0; !rc && i < size; i++) v->charsmap[i / 4] |= (uint32_t) b[4 + i] << 8 * (i % 4);
+    if (!rc) memcpy(v->replacement, b + 4 + size, v->n_replacement);
+    pi__free(b);
+    return rc;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- merges */
@@ -266,7 +294,8 @@ static int load_kind(pi__vocab *v, const pi__gguf *g, pi_error *err)
     static const struct {
         const char *name;
         int32_t kind;
-    } kinds[] = {{"llama", PI__VOCAB_SPM}, {"gpt2", PI__VOCAB_BPE}, {"gemma4", PI__VOCAB_GEMMA4}};
+    } kinds[] = {{"llama", PI__VOCAB_SPM}, {"gpt2", PI__VOCAB_BPE}, {"gemma4", PI__VOCAB_GEMMA4}, {"bert", PI__VOCAB_WPM},
+                 {"t5", PI__VOCAB_UGM}};
     pi__str model;
     int rc = pi__gguf_get_str(g, KEY "model", &model, err);
     if (rc) return rc;
@@ -282,8 +311,9 @@ static int load_kind(pi__vocab *v, const pi__gguf *g, pi_error *err)
 
 static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
-    v->add_bos = v->kind != PI__VOCAB_BPE;
-    v->add_space_prefix = v->kind == PI__VOCAB_SPM;
+    v->add_bos = v->kind != PI__VOCAB_BPE && v->kind != PI__VOCAB_UGM;
+    v->add_space_prefix = v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_WPM || v->kind == PI__VOCAB_UGM;
+    v->add_eos = v->kind == PI__VOCAB_WPM || v->kind == PI__VOCAB_UGM;
     int rc = PI_OK;
     if (v->kind == PI__VOCAB_BPE) {
         pi__str pre;
@@ -295,11 +325,15 @@ static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
         v->add_bos = rules.add_bos;
     }
     rc = pi__gguf_get_bool(g, KEY "add_bos_token", &v->add_bos, v->add_bos, err);
-    if (!rc) rc = pi__gguf_get_bool(g, KEY "add_eos_token", &v->add_eos, false, err);
+    if (!rc) rc = pi__gguf_get_bool(g, KEY "add_eos_token", &v->add_eos, v->add_eos, err);
     if (!rc) rc = pi__gguf_get_bool(g, KEY "add_sep_token", &v->add_sep, false, err);
-    if (!rc && v->kind == PI__VOCAB_SPM)
+    if (!rc && v->kind == PI__VOCAB_UGM) rc = pi__gguf_get_bool(g, KEY "remove_extra_whitespaces", &v->merge_spaces, false, err);
+    if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM))
         rc = pi__gguf_get_bool(g, KEY "add_space_prefix", &v->add_space_prefix, v->add_space_prefix, err);
     if (v->kind == PI__VOCAB_GEMMA4) v->add_bos = true; /* early files say false; the model needs it */
+    if (rc || v->kind != PI__VOCAB_WPM) return rc;
+    rc = pi__gguf_get_bool(g, KEY "normalizer.lowercase", &v->lowercase, true, err);
+    if (!rc) rc = pi__gguf_get_bool(g, KEY "normalizer.strip_accents", &v->strip_accents, v->lowercase, err);
     return rc;
 }
 
@@ -311,7 +345,9 @@ int pi__vocab_load(pi__vocab **out, const pi__gguf *g, pi_error *err)
     int rc = load_kind(v, g, err);
     if (!rc) rc = load_rules(v, g, err);
     if (!rc) rc = load_tokens(v, g, err);
-    if (!rc) rc = v->kind == PI__VOCAB_SPM ? load_scores(v, g, err) : load_merges(v, g, err);
+    if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM)) rc = load_scores(v, g, err);
+    if (!rc && v->kind == PI__VOCAB_UGM) rc = load_charsmap(v, g, err);
+    if (!rc && (v->kind == PI__VOCAB_BPE || v->kind == PI__VOCAB_GEMMA4)) rc = load_merges(v, g, err);
     if (!rc) {
         load_bytes(v);
         rc = pi__vocab_load_special(v, g, err);
@@ -331,6 +367,8 @@ void pi__vocab_free(pi__vocab *v)
     pi__pretok_free(v->pretok);
     pi__free(v->trie);
     pi__free(v->merge);
+    pi__free(v->charsmap);
+    pi__free(v->replacement);
     pi__free(v->score);
     pi__free(v->flags);
     pi__free(v->attr);

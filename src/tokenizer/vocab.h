@@ -1,7 +1,8 @@
 /* A vocabulary from GGUF metadata: text to token ids and back.
  *
  * Kinds (tokenizer.ggml.model): "llama" (SentencePiece: scores), "gpt2" (byte-level BPE with the regex that
- * tokenizer.ggml.pre names), "gemma4" (BPE over raw UTF-8). Immutable once loaded: any number of threads. */
+ * tokenizer.ggml.pre names), "gemma4" (BPE over raw UTF-8), "bert" (WordPiece),
+ * "t5" (unigram). Immutable once loaded: any number of threads. */
 #ifndef PI__VOCAB_H
 #define PI__VOCAB_H
 

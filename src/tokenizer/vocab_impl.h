@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
-enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4 };
+enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4, PI__VOCAB_WPM, PI__VOCAB_UGM };
 
 enum { /* pi__vocab.flags[id] */
     PI__TOKF_EOG = 1,    /* ends a generation */
@@ -49,6 +49,8 @@ struct pi__vocab {
     int32_t kind;  /* enum pi__vocab_kind */
     int32_t n_tok; /* tokens of the file */
     bool add_space_prefix, add_bos, add_eos, add_sep, ignore_merges;
+    bool lowercase, strip_accents; /* WPM: what is done to texts; */
+    bool merge_spaces;             /* UGM */
     int32_t bos, eos, sep, eot, eom, unk; /* -1: none */
 
     char *pool; /* bytes of all pieces */
@@ -61,10 +63,15 @@ struct pi__vocab {
 
     uint8_t *attr;  /* [n_tok] enum pi__token_attr, after overrides */
     uint8_t *flags; /* [n_tok] PI__TOKF_* */
-    float *score;   /* [n_tok]; NULL unless SPM */
+    float *score;   /* [n_tok]; NULL unless SPM and UGM */
+    float min_score; /* UGM: of normal tokens */
 
     pi__merge_slot *merge; /* open addressing, n_merge_slot is a power of two */
     size_t n_merge_slot;
+
+    uint32_t *charsmap;    /* [n_charsmap] UGM: what is replaced, see tokenize_ugm.c; */
+    char *replacement;     /* [n_replacement] by what */
+    size_t n_charsmap, n_replacement;
 
     int32_t start_piece[256]; /* BPE: piece of a byte; GEMMA4: of an ASCII character; -1: none */
     int32_t byte_id[256];     /* token that stands for a byte where nothing else does, -1: none */
@@ -137,6 +144,8 @@ typedef struct pi__tok { /* one call of pi__tokenize */
     size_t buf_cap;
     char *word; /* one word in the byte alphabet */
     size_t word_cap;
+    struct pi__best *best; /* UGM: see tokenize_ugm.c */
+    size_t best_cap;
     const char *raw, *subject; /* the fragment's bytes, and as the pre-tokenizer sees them (see tokenize_bpe.c) */
     const pi__trust *trust; /* or NULL */
 } pi__tok;
@@ -166,5 +175,7 @@ size_t pi__tok_escape(pi__tok *t, bool prefix, const char *text, size_t n);
 
 int pi__tokenize_spm(pi__tok *t, const char *text, size_t n, bool prefix);
 int pi__tokenize_bpe(pi__tok *t, const char *text, size_t n);
+int pi__tokenize_wpm(pi__tok *t, const char *text, size_t n);
+int pi__tokenize_ugm(pi__tok *t, const char *text, size_t n);
 
 #endif

@@ -25,7 +25,9 @@ static void time_step(config c, int from, int tokens, int n_rounds, const char *
     fixture w;
     fixture_init(&w, &c, 1, &len);
     int n = from;
+    w.fills = true;
     if (from) fixture_step(&w, &n);
+    w.fills = false;
     sequence before = w.seq[0];
     double best_attn = 1e9, best_qkv = 1e9;
     for (int i = 0; i < n_rounds; i++) {

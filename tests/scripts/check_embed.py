@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """pagedinfer embed: formats, separators, what pools are made of, and the same vectors on the emulated CUDA device, split with
-the CPU, and on two devices.
+the CPU, and on two devices; vectors of encoders as transformers computes them (tests/golden/vectors_*.json, which
+gen_vectors.py wrote), and a cross-encoder's scores.
 
     check_embed.py
 
 Uses a tiny random model. Standard library only; PAGEDINFER_BIN names the tool, PAGEDINFER_BUILD the build folder, whose
 emulator is used where it is there."""
+import glob
 import json
 import math
 import os
@@ -16,7 +18,8 @@ import tempfile
 import check_cli
 from check_cli import BIN
 
-EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
+HERE, BUILD = os.path.dirname(os.path.abspath(__file__)), os.environ.get('PAGEDINFER_BUILD', 'build')
+EMULATED, TOOL = os.path.join(BUILD, 'tests', 'simt', 'pagedinfer_emu'), os.path.join(BUILD, 'tests', 'tool_tiny_model')
 TEXTS = ['the quick brown fox', 'jumps over', 'the', 'lazy dog and the other one that is quite a bit longer than all of those before']
 faults = []
 
@@ -65,12 +68,50 @@ def devices(model):
             if not d < 5e-4: faults.append(f'{pool} with {" ".join(where)}: off by {d}')
 
 
+def against(label, want, got, tolerance):
+    d = worst(want, got)
+    if not d <= tolerance: faults.append(f'{label}: off by {d}')
+
+
+def golden(path, folder):
+    name = os.path.basename(path)[len('vectors_'):-len('.json')]
+    model, rank = os.path.join(folder, name + '.gguf'), os.path.join(folder, 'rank.gguf')
+    subprocess.run([TOOL, model, '512', name], check=True)
+    with open(path) as f: g = json.load(f)
+    f32, cases = ['-ctk', 'f32', '-ctv', 'f32', '--embd-normalize', '-1', '--embd-separator', '|'], g['cases']
+    together = '|'.join(c['text'] for c in cases)
+    means = raw(model, '--pooling', 'mean', *f32, text=together)
+    against(f'{name}: means', [c['mean'] for c in cases], means, 1e-4)
+    for i, c in enumerate(cases):
+        ids = subprocess.run([BIN, 'tokenize', '-m', model, '--ids', '-p', c['text']], stdout=subprocess.PIPE).stdout
+        if json.loads(ids) != c['ids']: faults.append(f"{name}: tokens of '{c['text']}': {ids}")
+        rows = raw(model, '--pooling', 'none', *f32, text=c['text'])
+        if len(rows) != len(c['ids']): faults.append(f'{name}: {len(rows)} vectors of {len(c["ids"])} tokens')
+        else: against(f'{name}: a token', [c['token']], [rows[c['row']]], 1e-4)
+        against(f'{name}: a text alone', means[i:i + 1], raw(model, '--pooling', 'mean', *f32, text=c['text']), 0)
+    against(f'{name}: one at a time', means, raw(model, '--pooling', 'mean', *f32, '--parallel', '1', text=together), 0)
+    if embed(model, *f32, '-ub', '8', text=cases[-1]['text'], code=78).find('raise ubatch-size') < 0: faults.append(f'{name}: a small step')
+    if os.path.exists(EMULATED):
+        few = '|'.join(c['text'] for c in cases[:2])
+        got = raw(model, '--pooling', 'mean', *f32, '--device', 'emu', text=few, bin=EMULATED)
+        against(f'{name}: emulated', means[:2], got, 1e-4)
+        against(f'{name}: emulated, alone', got[1:], raw(model, '--pooling', 'mean', *f32, '--device', 'emu', text=cases[1]['text'], bin=EMULATED), 0)
+        for where in ['-ngl', '1'], ['--device', 'emu,emu', '-sm', 'tensor', '--no-prefix-cache']:
+            against(f'{name}: {where}', means[:1], raw(model, '--pooling', 'mean', *f32, '--device', 'emu', *where, text=cases[0]['text'], bin=EMULATED), 5e-4)
+    if 'pair' not in g: return
+    subprocess.run([TOOL, rank, '512', name, '0', 'F32', 'j=2 q=96 y=1'], check=True)
+    got = raw(rank, *f32, text=g['pair']['query'] + '\t' + g['pair']['document'])
+    against(f'{name}: scores', [g['pair']['scores']], got, 1e-4)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, 'tiny.gguf')
         check_cli.write_model(model)
         formats(model)
         if os.path.exists(EMULATED): devices(model)
+        if os.path.exists(TOOL):
+            for path in sorted(glob.glob(os.path.join(HERE, '../golden/vectors_*.json'))): golden(path, folder)
     for f in faults: print(f)
     print(f'vectors: {len(faults)} faults')
     return 1 if faults else 0

@@ -5,9 +5,9 @@
 
 For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
 within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
-with experts give the same bytes on two devices; some are quantised to FP4 as well: with matmul exact and auto as above, and with
-fp4-mode w4a4 within FP4_TOLERANCE. With --long, or PAGEDINFER_LONG set: all cases but the longest,
-which only DeepSeek V4 runs, and more tokens. Standard library only.
+with experts give the same bytes on two devices; some are quantised to FP4 as well: with matmul exact and in 16-bit floats as
+above, in the other modes of FP4_MODES within what these allow. With --long, or PAGEDINFER_LONG set: all cases but the longest,
+which only DeepSeek V4 runs, more tokens, and every mode on two devices. Standard library only.
 Exit 77: no such models, or no emulator in the build.
 """
 import json, os, subprocess, sys, tempfile, time
@@ -43,7 +43,13 @@ FP4 = {
 # nearly the same score, rounding may choose.
 LONGEST = {'dsv4-micro': ['-ctk', 'f32']}
 TOLERANCE = 5e-3
-FP4_TOLERANCE = 0.4
+# By what it is quantised to: modes, auto being in 16-bit floats or of FP8 activations; what they may be off by; whether two
+# devices give the same, too.
+FP4_MODES = {
+    'NVFP4': [('auto', TOLERANCE, False), ('w4a4', 0.4, True)],
+    'MXFP4_MOE': [('w4a16', TOLERANCE, False), ('auto', 0.1, True), ('w4a4', 0.4, False)],
+}
+STAGES = {'qwen35-moe64-micro': ['--device', 'emu,emu', '--split-mode', 'layer', '--no-prefix-cache']} # and as stages of layers
 TWO = ['--device', 'emu,emu', '--split-mode', 'tensor', '--no-prefix-cache']
 HERE = os.path.dirname(os.path.abspath(__file__))
 EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
@@ -75,7 +81,7 @@ def check_drafter(model, flags, cases, plain, untrained):
     return faults
 
 
-def check_fp4(folder, model, width):
+def check_fp4(folder, model, width, long):
     """Experts, and what else is in FP4, by products that round activations to it."""
     kind, names = FP4[os.path.basename(folder)]
     cases, label, other = choose(folder, names), os.path.basename(folder) + ', ' + kind, model + '.fp4'
@@ -84,20 +90,19 @@ def check_fp4(folder, model, width):
     if r.returncode: return [f'{label}: {r.stdout[-500:]}']
     cpu, flags = run(other, cases, '--device', 'cpu', '--no-prefix-cache'), ['--device', 'emu', '--no-prefix-cache']
     exact = run(other, cases, *flags, '--matmul', 'exact')
-    half = run(other, cases, *flags, '--parallel', '4')
-    half_alone = run(other, cases[:1], *flags, '--parallel', '1')
-    rounded = run(other, cases, *flags, '--fp4-mode', 'w4a4', '--parallel', '4')
-    alone = run(other, cases[:1], *flags, '--fp4-mode', 'w4a4', '--parallel', '1')
-    two = run(other, cases[:1], *TWO, '--fp4-mode', 'w4a4')
+    faults, seen = compare(label, cases, cpu, exact, width)[0], [('matmul exact', exact)]
+    for mode, tolerance, on_two in FP4_MODES[kind]:
+        own = f'{label}, fp4-mode {mode}'
+        got = run(other, cases, *flags, '--fp4-mode', mode, '--parallel', '4')
+        more, worst = compare(own, cases, cpu, got, width, tolerance)
+        faults += more + differences(own + ', alone', run(other, cases[:1], *flags, '--fp4-mode', mode, '--parallel', '1'), got)
+        if on_two or long: faults += differences(own + ', two devices', run(other, cases[:1], *TWO, '--fp4-mode', mode), got)
+        if mode == 'w4a4' and worst <= TOLERANCE: faults.append(f'{own} changes nothing')
+        faults += [f'{own} gives what {name} does' for name, other_one in seen if not differences('', got, other_one)]
+        seen.append((mode, got))
+        print(f'{own}: logits within {worst:.6f} of the CPU')
     os.unlink(other)
-    faults, worst = compare(label, cases, cpu, rounded, width, FP4_TOLERANCE)
-    if worst <= TOLERANCE: faults.append(f'{label}: fp4-mode w4a4 changes nothing')
-    faults += compare(label, cases, cpu, exact, width)[0] + differences(f'{label}, alone', alone, rounded)
-    more, off = compare(f'{label}, w16', cases, cpu, half, width)
-    faults += more + differences(f'{label}, w16, alone', half_alone, half)
-    if not differences('', half, exact): faults.append(f'{label}: matmul exact changes nothing')
-    print(f'{label}: logits within {off:.6f} of the CPU with matmul auto, {worst:.6f} with fp4-mode w4a4')
-    return faults + differences(f'{label}, two devices', two, rounded)
+    return faults
 
 
 def check_longest(folder, model, width, flags):
@@ -125,10 +130,11 @@ def check_folder(golden, name, to, long):
         flags = ['-md', unpack(golden, BLOCKS[name][0], to, BLOCKS[name][1])]
         faults += check_drafter(model, flags, cases if long else cases[:1], emulated, True)
     if name in TWO_DEVICES: faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
+    if name in STAGES: faults += differences(f'{name}, two stages', run(model, cases[:1], *STAGES[name]), emulated)
     if name in SPLIT:
         split = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', *SPLIT[name])
         faults += compare(f'{name}, split', cases[:1], cpu, split, width)[0]
-    if name in FP4: faults += check_fp4(folder, model, width)
+    if name in FP4: faults += check_fp4(folder, model, width, long)
     if long and name in LONGEST: faults += check_longest(folder, model, width, LONGEST[name])
     print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
     os.unlink(model)

@@ -72,6 +72,10 @@ def drafting_ways(cases):
             mtp + ['3', '--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]]
 
 
+# As many as are worth it; how many of them are right follows the times that steps take.
+ADAPTIVE = ['--spec-type', 'mtp', '--parallel', '4']
+
+
 def drafter(model, ids, start, step, drafts=3, beside=None):
     """Its logits for positions 1.., and the drafts behind positions start, start + step, ..."""
     with tempfile.TemporaryDirectory() as d:
@@ -130,6 +134,8 @@ def check_folder(folder, model):
             accepted, tokens = sum(l['accepted'] for l in got[0]), sum(len(l['greedy']) for l in got[0])
             if accepted < tokens / 3: faults.append(f"{' '.join(flags)}: only {accepted} drafts of {tokens} tokens accepted")
             n += 1
+        faults += differences(' '.join(ADAPTIVE), run(model, cases, *plain, *ADAPTIVE), base)
+        n += 1
     many, want = crowd(cases, base, 3 * len(cases))
     for label, flags in (('', ['--no-prefix-cache']), (', prefixes reused', [])):
         got = run(model, many, *flags, '--parallel', '16', '--kv-cache-tokens', '16384')

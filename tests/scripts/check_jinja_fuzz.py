@@ -129,7 +129,7 @@ def on_purpose(want, why, said):
 
 
 def same_unicode():
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/template/unicode_tables.h")
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/base/unicode_tables.h")
     with open(here) as f:
         return f"Unicode {unicodedata.unidata_version} " in f.readline().replace(":", " :")
 

@@ -16,11 +16,11 @@ from eval_runs import SECONDS, unpack
 
 FORMATS = ['Q8_0', 'Q6_K', 'Q4_K_M', 'Q4_0', 'IQ4_XS', 'MXFP4', 'NVFP4']
 MODELS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
-FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'NVFP4']}
+FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'MXFP4', 'NVFP4']}
 REAL, REAL_FORMATS = 'Gemma 3 270M', ['Q8_0', 'MXFP4', 'NVFP4']
 MODES = {'cpu': ['--device', 'cpu'], 'auto': [], 'exact': ['--matmul', 'exact'], 'w4a4': ['--fp4-mode', 'w4a4'],
-         'w4a8': ['--fp4-mode', 'w4a8']}
-ONLY = {'w4a4': ['MXFP4', 'NVFP4'], 'w4a8': ['MXFP4']} # formats that have the mode; all have the others
+         'w4a8': ['--fp4-mode', 'w4a8'], 'w4a16': ['--fp4-mode', 'w4a16']}
+ONLY = {'w4a4': ['MXFP4', 'NVFP4'], 'w4a8': ['MXFP4'], 'w4a16': ['MXFP4', 'NVFP4']} # formats that have the mode; all have the others
 TEXT, REAL_TEXT = ['-c', '128', '--chunks', '2'], ['-c', '64', '--chunks', '2']
 LIMIT = 1.1
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -64,13 +64,19 @@ def measure(name, kinds, modes, peer):
     return rows
 
 
+def ratio_of(got, peer, kind, mode):
+    """To llama.cpp's divergence, the geometric mean of the models; and how many there are."""
+    ratios = [math.log(rows[kind][mode] / peer[name][kind]) for name, rows in got.items()
+              if name in peer and mode in rows.get(kind, {})]
+    return math.exp(sum(ratios) / len(ratios)) if ratios else None, len(ratios)
+
+
 def compare(got, peer):
     faults = []
     for kind in FORMATS:
-        ratios = [math.log(rows[kind]['auto'] / peer[name][kind]) for name, rows in got.items() if name in peer and kind in rows]
-        if not ratios: continue
-        ratio = math.exp(sum(ratios) / len(ratios))
-        print(f'{kind}: {ratio:.3f} of llama.cpp in mode auto, {len(ratios)} models')
+        ratio, n = ratio_of(got, peer, kind, 'auto')
+        if not n: continue
+        print(f'{kind}: {ratio:.3f} of llama.cpp in mode auto, {n} models')
         if not ratio <= LIMIT: faults.append(f'{kind}: {ratio:.3f} of llama.cpp is more than {LIMIT}')
     return faults
 
@@ -78,8 +84,13 @@ def compare(got, peer):
 def document(got, peer, path):
     with open(path, 'w') as f:
         f.write(INTRODUCTION)
+        head = '| format | llama.cpp | ' + ' | '.join(MODES) + ' |\n' + '|---' * (2 + len(MODES)) + '|\n'
+        f.write('\n## Beside llama.cpp, geometric mean of all\n\n' + head)
+        for kind in FORMATS:
+            ratios = [ratio_of(got, peer, kind, m)[0] for m in MODES]
+            f.write(f'| {kind} | 1 | ' + ' | '.join(f'{r:.3f}' if r else '-' for r in ratios) + ' |\n')
         for name, rows in got.items():
-            f.write(f'\n## {name}\n\n| format | llama.cpp | ' + ' | '.join(MODES) + ' |\n|---' * 1 + '|---' * (1 + len(MODES)) + '|\n')
+            f.write(f'\n## {name}\n\n' + head)
             for kind, row in rows.items():
                 theirs = f'{peer[name][kind]:.6f}' if name in peer else '-'
                 f.write(f'| {kind} | {theirs} | ' + ' | '.join(f'{row[m]:.6f}' if m in row else '-' for m in MODES) + ' |\n')
@@ -91,9 +102,9 @@ Written by tests/scripts/check_modes.py --doc. Reference models are quantised by
 divergence of the quantised file from the unquantised one, on the CPU in float32, over 128 tokens of tests/golden/text.txt.
 **llama.cpp** reads the same files, on the CPU (`llama-perplexity`), where activations are rounded to 8 bits.
 **cpu** is the CPU backend, the others are modes of the CUDA backend, whose kernels the emulator runs:
-**auto** is what is taken when nothing is said, 16-bit floats for all of these formats; **exact** is `--matmul exact`; **w4a4** and
-**w4a8** are those of `--fp4-mode`, which round the activations of FP4 matrices to FP4, or FP8. The models are small and not
-trained on this text: ratios count, not the numbers.
+**auto** is what sm_120 and sm_121 take when nothing is said, w4a8 for MXFP4 and 16-bit floats for the others (elsewhere for all);
+**exact** is `--matmul exact`; **w4a4**, **w4a8** and **w4a16** are those of `--fp4-mode`, with activations of FP4 matrices in FP4,
+in FP8, in 16-bit floats. The models are small and not trained on this text: ratios count, not the numbers.
 """
 
 

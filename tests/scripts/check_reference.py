@@ -21,6 +21,8 @@ BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
 TOOL, EMULATED = os.path.join(BUILD, 'tests', 'tool_tiny_model'), os.path.join(BUILD, 'tests', 'simt', 'pagedinfer_emu')
 CPU = eval_runs.BIN
 TIGHT, LOOSE = 5e-4, 5e-3
+# Without a window: on the emulated device, whose time is short, they do without the longest case.
+SHORT = ('glm4moe', 'qwen3next')
 F32 = ['-ctk', 'f32', '-ctv', 'f32', '--no-prefix-cache']
 
 
@@ -70,11 +72,13 @@ def check(path, to):
     cases = [{'name': c['name'], 'ids': c['ids'], 'n': c['n'], 'rows': 'all'} for c in golden]
     model = os.path.join(to, name + '.gguf')
     subprocess.run([TOOL, model, '512', name], check=True)
-    faults, worst, emulated = [], [], os.path.exists(EMULATED)
+    # "-whole" is another order of rows in the file, which no device sees
+    faults, worst, emulated = [], [], os.path.exists(EMULATED) and not name.endswith('-whole')
     try:
         for binary, part in ((CPU, check_cpu), (EMULATED, check_emulated))[:1 + emulated]:
             eval_runs.BIN = binary
-            more, off = part(model, golden, cases)
+            n = 2 if part is check_emulated and name in SHORT else len(cases)
+            more, off = part(model, golden[:n], cases[:n])
             faults += more
             worst.append(f'{off:.6f}')
     except SystemExit as e: # a run failed

@@ -9,8 +9,10 @@ NAME that is given must be there; without names all families that the library re
 tokenized without BOS. With --peer, each --text file is also tokenized whole by both programs and the ids are compared, as
 is a random text of words, scripts, white space and special tokens with --random. --pre does so for every pre-tokenizer
 that src/tokenizer/pretok.c names, by writing its name into a copy of the llama-bpe vocabulary.
-Standard library only."""
+With PAGEDINFER_LIB, a vocabulary is opened once: its texts go to the library, and only some of them (TOOL_EACH) through the
+program as well, which opens it anew for each. Standard library only."""
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -23,8 +25,10 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 MARK = b"\n__ggml_vocab_test__\n"
+TOOL_EACH = 12
+SPECIAL = 2  # PI_TOK_SPECIAL
 FAMILIES = ("llama-spm", "phi-3", "llama-bpe", "gpt-2", "qwen2", "qwen35", "deepseek-llm", "deepseek-coder", "gemma-4",
-            "falcon", "starcoder", "refact", "command-r", "mpt")
+            "falcon", "starcoder", "refact", "command-r", "mpt", "bert-bge")
 
 
 def run(cmd, model, path):
@@ -33,6 +37,24 @@ def run(cmd, model, path):
     if done.returncode:
         raise SystemExit("%s: exit %d\n%s" % (" ".join(words), done.returncode, done.stderr.decode(errors="replace")))
     return json.loads(done.stdout)
+
+
+class Library:
+    """A vocabulary in libpagedinfer.so."""
+    def __init__(self, lib, model):
+        self.lib, self.v = ctypes.CDLL(lib), ctypes.c_void_p()
+        self.lib.pi_vocab_tokenize.restype = ctypes.c_int64
+        err = ctypes.create_string_buffer(4 + 240)
+        if self.lib.pi_vocab_open(ctypes.byref(self.v), os.fsencode(model), err):
+            raise SystemExit("%s: %s" % (model, err.raw[4:].split(b"\0")[0].decode(errors="replace")))
+
+    def tokenize(self, text):
+        ids = (ctypes.c_int32 * (len(text) + 8))()
+        n = self.lib.pi_vocab_tokenize(self.v, text, ctypes.c_size_t(len(text)), SPECIAL, ids, ctypes.c_size_t(len(ids)))
+        return list(ids[:n]) if 0 <= n <= len(ids) else ["error or more tokens than bytes", n]
+
+    def close(self):
+        self.lib.pi_vocab_free(self.v)
 
 
 def read_cases(path):
@@ -133,7 +155,13 @@ def main():
     for name in a.names or FAMILIES:
         model = os.path.join(a.models_dir, "ggml-vocab-%s.gguf" % name)
         cases = read_cases(model)
-        bad = 0
+        bad, some = 0, range(len(cases))
+        if os.environ.get("PAGEDINFER_LIB") and not a.cmd:
+            library = Library(os.environ["PAGEDINFER_LIB"], model)
+            wrong = [i for i, (text, ids) in enumerate(cases)
+                     if differ(name, "text %d %r" % (i, text[:40]), library.tokenize(text), ids)]
+            library.close()
+            bad, some = len(wrong), [i for i in some[::TOOL_EACH] if i not in wrong]
         with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(os.cpu_count()) as pool:
             def check(i):
                 text, ids = cases[i]
@@ -141,7 +169,7 @@ def main():
                 with open(path, "wb") as f:
                     f.write(text)
                 return differ(name, "text %d %r" % (i, text[:40]), run(cmd, model, path), ids)
-            bad += sum(pool.map(check, range(len(cases))))
+            bad += sum(pool.map(check, some))
         for text in a.text if peer else []:
             bad += differ(name, text, run(cmd, model, text), run(peer, model, text))
         n = len(cases) + (len(a.text) if peer else 0)

@@ -4,17 +4,22 @@
     check_weights.py      PAGEDINFER_CHAT_MODEL: SmolLM2, which is rewritten with F32 matrices
 
 Memory is the proportional set size of /proc/PID/smaps_rollup, where shared pages count by their users. With PAGEDINFER_LONG
-set, owner and servers are killed and started again 20 times. Standard library only. Exit 77: no model, or no server in the build."""
+set, owner and servers are killed and started again 20 times. Then the same with a small model on an emulated CUDA device, where the
+build has one: owner and engines are processes, some are killed, and answers are those of an engine that loads by itself; 100 times
+with PAGEDINFER_LONG. Standard library only. Exit 77: no model, no server in the build, and no emulator."""
 import json, os, signal, subprocess, sys, tempfile, time, urllib.request
 
 BIN = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer')
 MODEL = os.environ.get('PAGEDINFER_CHAT_MODEL', '')
 FLAGS = ['--port', '0', '--kv-cache-tokens', '1024', '--threads', '2', '--device', 'cpu']
 OPEN_SECONDS, MEMORY = 2.0, 1.15
+TESTS = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests')
+EMULATED, TINY = os.path.join(TESTS, 'simt', 'pagedinfer_emu'), os.path.join(TESTS, 'tool_tiny_model')
+CASE = {'name': 'one', 'ids': [2, 292, 300], 'n': 3, 'rows': 'all'}
 
 
-def start(*argv):
-    return subprocess.Popen([BIN, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(*argv, binary=BIN):
+    return subprocess.Popen([binary, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def line_with(process, text):
@@ -88,17 +93,53 @@ def check(model, to):
     return faults
 
 
+def check_served(to):
+    model = os.path.join(to, 'f32.gguf')
+    r = subprocess.run([BIN, 'quantize', '--allow-requantize', MODEL, model, 'F32'], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    return ['the model cannot be rewritten'] if r.returncode else check(model, to)
+
+
+def emulated_answers(model, *flags):
+    """What the small model answers, and None; or None, and the text of an error."""
+    r = subprocess.run([EMULATED, 'eval', '-m', model, '--cases', model + '.json', *flags], capture_output=True, text=True, timeout=300)
+    return (r.stdout, None) if r.returncode == 0 else (None, r.stderr)
+
+
+def check_emulated(to):
+    """The CUDA backend, alone and with layers on the CPU: owner, engine and another engine that is killed are processes."""
+    model, socket, faults, want = os.path.join(to, 'tiny.gguf'), os.path.join(to, 'emulated'), [], []
+    subprocess.run([TINY, model, '32768'], check=True, stdout=subprocess.DEVNULL)
+    json.dump([CASE], open(model + '.json', 'w'))
+    for round in range(100 if os.environ.get('PAGEDINFER_LONG') else 2):
+        device = ['--device', 'emu', '-ngl', '2' if round % 2 else '99']
+        if round < 2: want.append(emulated_answers(model, *device)[0])
+        owner = start('weights', '-m', model, '--socket', socket, *device, binary=EMULATED)
+        line_with(owner, '--weights-from')
+        descriptors = len(os.listdir(f'/proc/{owner.pid}/fd'))
+        victim = start('eval', '-m', model, '--cases', model + '.json', *device, '--weights-from', socket, binary=EMULATED)
+        got, error = emulated_answers(model, *device, '--weights-from', socket)
+        if got is None or got != want[round % 2]: faults.append(f'{device}: {error or "other answers than without an owner"}')
+        end(victim, signal.SIGKILL)
+        if round == 0:
+            error = emulated_answers(model, '--device', 'cpu', '--weights-from', socket)[1] or ''
+            if 'give both the same device' not in error: faults.append(f'an engine of another device: {error}')
+        for _ in range(100): # an answer that nobody waits for is on its way for a moment
+            if len(os.listdir(f'/proc/{owner.pid}/fd')) == descriptors: break
+            time.sleep(0.01)
+        else: faults.append('the owner has more descriptors than before')
+        end(owner, signal.SIGTERM if round % 3 == 1 else signal.SIGKILL)
+    print('emulated device: answers with an owner are those without')
+    return faults
+
+
 def main():
-    if not os.path.exists(MODEL) or 'serve' not in subprocess.run([BIN, '--help'], stdout=subprocess.PIPE, text=True).stdout:
-        print('no model, or no server')
-        return 77
+    served = os.path.exists(MODEL) and 'serve' in subprocess.run([BIN, '--help'], stdout=subprocess.PIPE, text=True).stdout
+    emulated = os.path.exists(EMULATED) and os.path.exists(TINY)
     with tempfile.TemporaryDirectory() as to:
-        model = os.path.join(to, 'f32.gguf')
-        r = subprocess.run([BIN, 'quantize', '--allow-requantize', MODEL, model, 'F32'], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-        if r.returncode: return 1
-        faults = check(model, to)
+        faults = (check_served(to) if served else []) + (check_emulated(to) if emulated else [])
     for f in faults: print(f)
-    return 1 if faults else 0
+    if not served: print('no model, or no server')
+    return 1 if faults else 0 if served or emulated else 77
 
 
 sys.exit(main())

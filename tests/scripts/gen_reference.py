@@ -24,6 +24,15 @@ NAMES = {'token_embd': 'model.embed_tokens', 'output_norm': 'model.norm', 'outpu
          'ffn_gate_inp': 'mlp.gate', 'ffn_down_exps': 'mlp.experts.down_proj', 'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj', 'ffn_norm': 'post_attention_layernorm'}
 GEMMA = {'post_attention_norm': 'post_attention_layernorm', 'ffn_norm': 'pre_feedforward_layernorm',
          'post_ffw_norm': 'post_feedforward_layernorm'}
+OSS = {'ffn_gate_inp': 'mlp.router', 'post_attention_norm': 'post_attention_layernorm', 'attn_sinks': 'self_attn.sinks',
+       'ffn_down_exps': 'mlp.experts.down_proj'}
+GLM = {'post_attention_norm': 'post_attention_layernorm', 'exp_probs_b': 'mlp.gate.e_score_correction', 'ffn_gate_shexp': 'mlp.shared_experts.gate_proj',
+       'ffn_up_shexp': 'mlp.shared_experts.up_proj', 'ffn_down_shexp': 'mlp.shared_experts.down_proj'}
+NEXT = {'post_attention_norm': 'post_attention_layernorm', 'ssm_in': 'linear_attn.in_proj_qkvz', 'ssm_ba': 'linear_attn.in_proj_ba',
+        'ssm_conv1d': 'linear_attn.conv1d', 'ssm_dt': 'linear_attn.dt', 'ssm_a': 'linear_attn.A_log', 'ssm_norm': 'linear_attn.norm',
+        'ssm_out': 'linear_attn.out_proj', 'ffn_gate_inp_shexp': 'mlp.shared_expert_gate', 'ffn_gate_shexp': 'mlp.shared_expert.gate_proj',
+        'ffn_up_shexp': 'mlp.shared_expert.up_proj', 'ffn_down_shexp': 'mlp.shared_expert.down_proj',
+        'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'}
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
@@ -43,14 +52,41 @@ MODELS = {
     'llama-bias': ('Llama', lambda k: {'attention_bias': True}),
     'mixtral': ('Mixtral', lambda k: {'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
                                       'sliding_window': None}),
+    'mistral3': ('Ministral3', lambda k: {'sliding_window': None, 'rope_parameters': {
+        'rope_type': 'yarn', 'rope_theta': 1e6, 'factor': 16.0, 'original_max_position_embeddings': k('rope.scaling.original_context_length'),
+        'beta_fast': 32.0, 'beta_slow': 1.0, 'mscale': 1.0, 'mscale_all_dim': 1.0, 'llama_4_scaling_beta': 0.25}}),
     'mistral': ('Mistral', lambda k: {'sliding_window': k('attention.sliding_window')}),
     'qwen2': ('Qwen2', lambda k: {}), 'qwen2-large': ('Qwen2', lambda k: {}),
     'phi3': ('Phi3', lambda k: {'sliding_window': k('attention.sliding_window')}),
     'phi3-short': ('Phi3', lambda k: longrope(0.03125)), 'phi3-long': ('Phi3', lambda k: longrope(0.25)),
     'qwen3moe': ('Qwen3Moe', lambda k: {'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
                                         'moe_intermediate_size': k('expert_feed_forward_length'), 'norm_topk_prob': True}),
+    'gpt-oss': ('GptOss', lambda k: {
+        'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'), 'sliding_window': k('attention.sliding_window'),
+        'layer_types': layers(k, lambda i: i % 2 == 0),
+        'rope_parameters': {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': k('rope.scaling.factor'), 'beta_fast': 32.0,
+                            'beta_slow': 1.0, 'truncate': False,
+                            'original_max_position_embeddings': k('rope.scaling.original_context_length')}}),
+    'glm4moe': ('Glm4Moe', lambda k: {
+        'num_hidden_layers': k('block_count') - k('nextn_predict_layers'), 'n_routed_experts': k('expert_count'),
+        'num_experts_per_tok': k('expert_used_count'), 'moe_intermediate_size': k('expert_feed_forward_length'),
+        'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
+        'routed_scaling_factor': k('expert_weights_scale'), 'norm_topk_prob': True, 'use_qk_norm': True, 'attention_bias': True,
+        'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
+    'qwen3next': ('Qwen3Next', lambda k: qwen3next(k)), 'qwen3next-whole': ('Qwen3Next', lambda k: qwen3next(k)),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
 }
+
+
+def qwen3next(k):
+    return {'num_hidden_layers': k('block_count') - 1, 'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+            'moe_intermediate_size': k('expert_feed_forward_length'), 'shared_expert_intermediate_size': k('expert_shared_feed_forward_length'),
+            'norm_topk_prob': True, 'linear_conv_kernel_dim': k('ssm.conv_kernel'), 'linear_key_head_dim': k('ssm.state_size'),
+            'linear_value_head_dim': k('ssm.state_size'), 'linear_num_key_heads': k('ssm.group_count'),
+            'linear_num_value_heads': k('ssm.time_step_rank'),
+            'layer_types': ['linear_attention' if x else 'full_attention' for x in k('attention.recurrent_layers')[:-1]],
+            'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'),
+                                'partial_rotary_factor': k('rope.dimension_count') / k('attention.key_length')}}
 
 
 def longrope(step):
@@ -63,25 +99,26 @@ def longrope(step):
 def layers(k, local): return ['sliding_attention' if local(i) else 'full_attention' for i in range(k('block_count'))]
 
 
-def tensors_of(reader, arch, n_head, n_head_kv):
+def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Weights under the names of transformers, as they were before they were converted."""
-    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else PHI if arch == 'phi3' else {})}, {}
+    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else PHI if arch == 'phi3' else OSS if arch == 'gpt-oss' else GLM if arch == 'glm4moe' else
+                        NEXT if arch == 'qwen3next' else {})}, {}
     for t in reader.tensors:
-        if t.name.startswith('rope_f'): continue
-        stem, kind = t.name.rsplit('.', 1)
+        if t.name.startswith(('rope_f', left_out)): continue
+        stem, kind = (t.name + '.weight' if t.name.endswith('ssm_a') else t.name).rsplit('.', 1)
         layer = ''
         if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         w = numpy.array(t.data, dtype=numpy.float32)
         heads = w.shape[0] // (n_head + 2 * n_head_kv)
         of = {stem: w}
-        if stem == 'attn_qkv' and arch != 'phi3': of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
+        if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch == 'llama' and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3') and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-            if arch.startswith('gemma') and stem.endswith('_norm'): w = w - 1
+            if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
-    return together(out)
+    return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
 
 
 def together(out):
@@ -90,7 +127,40 @@ def together(out):
         if name.endswith('ffn_gate_exps.weight'):
             up = out.pop(name.replace('gate_exps', 'up_exps'))
             out[name.replace('ffn_gate_exps.weight', 'mlp.experts.gate_up_proj')] = torch.cat([out.pop(name), up], 1)
-        elif name.endswith('experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
+        elif name.endswith('.experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
+        elif name.endswith('e_score_correction.bias'): out[name.replace('.bias', '_bias')] = out.pop(name)
+    return out
+
+
+def woven(out):
+    """The same as gpt-oss has it: columns of gate and up in turn, matrices transposed, biases; sinks without ".weight"."""
+    both = lambda gate, up: torch.stack([gate, up], -1).flatten(-2)
+    for name in list(out):
+        experts, part = name.rsplit('.', 2)[0] + '.mlp.experts.', name.rsplit('.', 2)[1:]
+        if part[0] == 'ffn_gate_exps':
+            up = out.pop(name.replace('gate_exps', 'up_exps'))
+            gate, bias = out.pop(name), part[1] == 'bias'
+            out[experts + 'gate_up_proj' + ('_bias' if bias else '')] = both(gate, up) if bias else both(gate.mT, up.mT)
+        elif name.endswith('experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name).mT
+        elif name.endswith('experts.down_proj.bias'): out[name[:-len('.bias')] + '_bias'] = out.pop(name)
+        elif name.endswith('sinks.weight'): out[name[:-len('.weight')]] = out.pop(name)
+    return {name: w.contiguous() for name, w in out.items()}
+
+
+def by_key_head(out, reader):
+    """Delta nets as Qwen3-Next has them: rows of queries, keys, values and z of each key head together."""
+    keys, dim = (reader.fields[f'qwen3next.ssm.{k}'].contents() for k in ('group_count', 'state_size'))
+    for name in list(out):
+        if name.endswith('attn_qkv.weight'):
+            w = out.pop(name)
+            q, k, v = torch.split(w, [keys * dim, keys * dim, w.shape[0] - 2 * keys * dim])
+            parts = [w.reshape(keys, -1, w.shape[1]) for w in (q, k, v, out.pop(name.replace('qkv', 'gate')))]
+            out[name.replace('attn_qkv', 'linear_attn.in_proj_qkvz')] = torch.cat(parts, 1).flatten(0, 1)
+        elif name.endswith('conv1d.weight'): out[name] = out[name].unsqueeze(1)
+        elif name.endswith('shared_expert_gate.weight'): out[name] = out[name].reshape(1, -1)
+        elif name.endswith('linear_attn.dt.bias'): out[name.replace('dt.bias', 'dt_bias')] = out.pop(name)
+        elif name.endswith('A_log.weight'): out[name[:-len('.weight')]] = torch.log(-out.pop(name))
+        elif name.endswith('experts.gate_up_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
     return out
 
 
@@ -99,12 +169,14 @@ def load(name, path, **changes):
     arch = reader.fields['general.architecture'].contents()
     field = lambda key: reader.fields[f'{arch}.{key}'].contents()
     family, more = MODELS[name]
-    weights = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'))
+    heads = field('nextn_predict_layers') if f'{arch}.nextn_predict_layers' in reader.fields else 0
+    left_out = f"blk.{field('block_count') - 1}." if heads else 'none'
+    weights = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), left_out)
     tied = 'lm_head.weight' not in weights
     if tied: weights['lm_head.weight'] = weights['model.embed_tokens.weight']
     has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
     config = dict(vocab_size=weights['lm_head.weight'].shape[0], hidden_size=field('embedding_length'),
-                  intermediate_size=field('feed_forward_length'), num_hidden_layers=field('block_count'),
+                  intermediate_size=has('feed_forward_length', 64), num_hidden_layers=field('block_count'),
                   num_attention_heads=field('attention.head_count'), num_key_value_heads=field('attention.head_count_kv'),
                   head_dim=has('attention.key_length', field('embedding_length') // field('attention.head_count')),
                   max_position_embeddings=field('context_length'), rms_norm_eps=field('attention.layer_norm_rms_epsilon'),
@@ -114,7 +186,7 @@ def load(name, path, **changes):
     config.update(changes)
     config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
     model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
-    if getattr(model.config, 'attention_bias', False):
+    if getattr(model.config, 'attention_bias', False) and arch == 'llama':
         for n, p in model.named_parameters():
             if n.endswith('o_proj.bias'): weights[n] = torch.zeros_like(p)
     model.load_state_dict(weights, strict=True)
@@ -139,7 +211,7 @@ def generate(model, ids, n):
 def mutations(model):
     """(what, a function that leaves it out or does it wrong) for what this model has."""
     def zero(part): return lambda m: [p.data.zero_() for n, p in m.named_parameters() if n.endswith(part)]
-    def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
+    def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ or 'Next' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
     def pairs_of_two(m):
         for n, p in m.named_parameters():
             if n.endswith(('q_proj.weight', 'k_proj.weight')):
@@ -156,18 +228,46 @@ def mutations(model):
         r = c.rope_parameters
         yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
         yield 'factor of attention', {'rope_parameters': {**r, 'attention_factor': 1.0}}, None
+    if (c.rope_parameters or {}).get('rope_type') == 'yarn':
+        r = c.rope_parameters
+        yield 'sharper queries', {'rope_parameters': {**r, 'llama_4_scaling_beta': 0.0}}, None
+        yield 'stretched rotation', {'rope_parameters': {**r, 'factor': 1.0}}, None
+        yield 'no factor of attention', {'rope_parameters': {**r, 'mscale_all_dim': 0.0}}, None
     yield 'pairs of the rotation', {}, pairs
     yield 'norms', {}, ones('layernorm')
     if getattr(c, 'sliding_window', None) and 'Qwen' not in type(model).__name__:
         yield 'window', {'sliding_window': 4096}, None
         yield 'the last of the window', {'sliding_window': c.sliding_window - 1}, None
-    if any(n.endswith('bias') for n, _ in model.named_parameters()):
+    if any(n.endswith('q_proj.bias') for n, _ in model.named_parameters()):
         for x in 'qkv': yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
     if any('q_norm' in n for n, _ in model.named_parameters()):
         for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
     if (c.rope_parameters or {}).get('rope_type') == 'llama3':
         yield 'scaled rotation', {'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_parameters['rope_theta']}}, None
+    if type(model).__name__ == 'GptOssForCausalLM':
+        def sinks(m): [p.data.fill_(-1e4) for n, p in m.named_parameters() if n.endswith('sinks')]
+        def limit(m): [setattr(e, 'limit', 1e4) for n, e in m.named_modules() if n.endswith('experts')]
+        def alpha(m): [setattr(e, 'alpha', 1.0) for n, e in m.named_modules() if n.endswith('experts')]
+        yield 'sinks', {}, sinks
+        yield 'limit', {}, limit
+        yield 'alpha', {}, alpha
+        for part in ('o_proj.bias', 'router.bias', 'gate_up_proj_bias', 'down_proj_bias'): yield part, {}, zero(part)
+        yield 'scaled rotation', {'rope_parameters': {'rope_type': 'default', 'rope_theta': c.rope_parameters['rope_theta']}}, None
+        yield 'fractions of pairs', {'rope_parameters': {**c.rope_parameters, 'truncate': True}}, None
     if getattr(c, 'norm_topk_prob', False): yield 'weights that add up to one', {'norm_topk_prob': False}, None
+    if 'Next' in type(model).__name__:
+        def other_heads(m):
+            for n, p in m.named_parameters():
+                if n.endswith('in_proj_ba.weight'): p.data = p.data.reshape(2, 2, 2, -1).transpose(0, 2).flatten(0, 2).contiguous()
+        yield 'shared expert', {}, zero('shared_expert.down_proj.weight')
+        yield 'gate of the shared expert', {}, zero('shared_expert_gate.weight')
+        yield 'order of heads', {}, other_heads
+        for part in ('dt_bias', 'A_log', 'linear_attn.norm.weight', 'conv1d.weight'): yield part, {}, zero(part)
+    if type(model).__name__ == 'Glm4MoeForCausalLM':
+        yield 'shared expert', {}, zero('shared_experts.down_proj.weight')
+        yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
+        yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
+        yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
     for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
         if getattr(c, cap, None): yield cap, {cap: None}, None
 

@@ -255,6 +255,46 @@ int launch_ring(int bug, const float *x, float *y, int n_tiles)
     return pi_launch(nullptr, ring, dim3(1), dim3(96), 384, bug, x, y, n_tiles);
 }
 
+/* B[n][k] is 1 where k is n % 16. A row has 32 bytes, their halves by turns: a swizzle of 32 bytes. */
+PI_FN void write_b(unsigned char *b)
+{
+    for (unsigned i = threadIdx.x; i < 128 * 16; i += 128) {
+        const unsigned n = i / 16, k = i % 16;
+        ((uint16_t *) b)[n * 16 + (k / 8 ^ n / 4 % 2) * 8 + k % 8] = k == n % 16 ? 0x3c00 : 0;
+    }
+}
+
+__global__ void four_warps(int bug, const float *x, float *y)
+{
+    PI_SMEM(b);
+    const unsigned lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
+    const uint64_t at = UINT64_C(3) << 62 | UINT64_C(256 / 16) << 32 | (ptx_shared(b) / 16 & 0x3fff);
+    uint32_t a[2][4] = {};
+    float d[16][4] = {};
+    write_b(b);
+    if (bug != BUG_GROUP_NO_B || threadIdx.x / 32 == 3) __syncthreads();
+    if (bug == BUG_GROUP_NO_FENCE) ptx_wgmma_fence(a);
+    for (unsigned i = 0; i < 4; i++) {
+        const float *from = x + (row + i % 2 * 8) * 16 + 2 * (lane % 4) + i / 2 * 8;
+        a[0][i] = a[1][i] = ptx_half2(from[0], from[1]);
+    }
+    if (bug != BUG_GROUP_NO_FENCE) ptx_wgmma_fence(a);
+    ptx_wgmma_f16(d, a[0], at);
+    if (bug != BUG_GROUP_OF_THREE || threadIdx.x >= 32) ptx_wgmma_f16(d, a[1], at);
+    ptx_wgmma_commit();
+    if (bug == BUG_GROUP_WRITES_A) a[1][3] ^= 1;
+    if (bug == BUG_GROUP_WRITES_D) d[3][1] = 1;
+    if (bug == BUG_GROUP_WRITES_B && threadIdx.x == 5) ((uint16_t *) b)[0] = 0x4000;
+    if (bug == BUG_GROUP_LEFT) return;
+    if (bug != BUG_GROUP_NO_WAIT) ptx_wgmma_wait<0>(d);
+    for (unsigned i = 0; i < 64; i++) y[(row + i % 4 / 2 * 8) * 128 + i / 4 * 8 + 2 * (lane % 4) + i % 2] = d[i / 4][i % 4];
+    if (bug == BUG_GROUP_NO_WAIT) ptx_wgmma_wait<0>(d);
+}
+int launch_four_warps(int bug, const float *x, float *y)
+{
+    return pi_launch(nullptr, four_warps, dim3(1), dim3(128), 4096, bug, x, y);
+}
+
 int launch_bulk(int bug, const float *x, float *y, int n_tiles)
 {
     return pi_launch(nullptr, bulk, dim3(1), dim3(64), 384, bug, x, y, n_tiles);

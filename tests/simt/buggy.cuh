@@ -42,7 +42,15 @@ enum bug {
     BUG_WRITES_EARLY,    /* dependent: writes before it has waited */
     BUG_COPIES_EARLY,    /* dependent: begins to copy what the launch before writes */
     BUG_ENDS_EARLY,      /* dependent: a block that has nothing to do ends at once */
-    BUG_ONE_WAITS        /* dependent: so do threads but one */
+    BUG_ONE_WAITS,       /* dependent: so do threads but one */
+    BUG_GROUP_NO_FENCE,  /* four_warps: A is written behind the fence */
+    BUG_GROUP_NO_WAIT,   /* four_warps: reads the accumulator too early */
+    BUG_GROUP_WRITES_A,  /* four_warps: changes A under the instruction */
+    BUG_GROUP_WRITES_D,  /* four_warps: and the accumulator */
+    BUG_GROUP_WRITES_B,  /* four_warps: and B */
+    BUG_GROUP_NO_B,      /* four_warps: a warp does not wait for B */
+    BUG_GROUP_LEFT,      /* four_warps: ends with one under way */
+    BUG_GROUP_OF_THREE   /* four_warps: one of them leaves it out */
 };
 
 /* y[block] = sum of the block's n values of x; 64 threads, 16 bytes of shared memory. */
@@ -71,6 +79,8 @@ int launch_strided(int bytes, int stride, float *y);
 int launch_rows(int stride, float *y);
 /* Two dependent launches in the stream: x[i] = i, then y[i] = x[31 - i] + w[i], in one block of two; 32 values. */
 int launch_dependent(int bug, void *stream, const float *w, float *x, float *y);
+/* y[m][n] = x[m][n % 16] twice, 64 rows of 128, by wgmma: A is x, B ones and zeros; 128 threads, 4 KiB for B. */
+int launch_four_warps(int bug, const float *x, float *y);
 /* A launch for the stream's device, whatever the current one is. */
 int launch_elsewhere(void *stream, float *y);
 

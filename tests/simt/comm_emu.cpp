@@ -1,5 +1,7 @@
 /* The link of emulated devices: the exchange is queued like a kernel, and done when a rank's queue comes to it. */
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "backend/cuda/comm.h"
@@ -50,19 +52,37 @@ static void emu_destroy(pi__link *link)
     delete l;
 }
 
-int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
+/* Over that link, with the queues of ranks first..first + n_here of n. */
+static int create(pi__link **out, pi__link *local, pi__rt *const *rt, int32_t n, int32_t first, int32_t n_here)
 {
     static const pi__link_ops ops = {emu_destroy, emu_gather, emu_wait, emu_leave};
+    emu_link *l = new emu_link{{&ops}, local, std::make_unique<pi__rt *[]>((size_t) n),
+                               std::make_unique<std::atomic<bool>[]>((size_t) n)};
+    for (int32_t i = 0; i < n; i++) l->lost[i] = false;
+    for (int32_t i = 0; i < n_here; i++) l->rt[first + i] = rt[i];
+    *out = &l->link;
+    return PI_OK;
+}
+
+int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
+{
     pi__link *local;
     *out = nullptr;
     int rc = pi__link_local(&local, n, err);
-    if (rc) return rc;
-    emu_link *l = new emu_link{{&ops}, local, std::make_unique<pi__rt *[]>((size_t) n),
-                               std::make_unique<std::atomic<bool>[]>((size_t) n)};
-    for (int32_t i = 0; i < n; i++) {
-        l->rt[i] = rt[i];
-        l->lost[i] = false;
-    }
-    *out = &l->link;
+    return rc ? rc : create(out, local, rt, n, 0, n);
+}
+
+int pi__comm_id(char *id, pi_error *)
+{
+    memset(id, 1, PI__RANK_ID_BYTES);
     return PI_OK;
+}
+
+int pi__comm_create_rank(pi__link **out, pi__rt *rt, const pi__seat *seat, pi_error *err)
+{
+    pi__link *local;
+    *out = nullptr;
+    if (seat->id[0] != 1) abort(); /* not what rank 0 made */
+    int rc = pi__link_ranks(&local, seat, err);
+    return rc ? rc : create(out, local, &rt, seat->n, seat->rank, 1);
 }

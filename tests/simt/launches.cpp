@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backend/cuda/kernels.h"
+#include "backend/device.h"
 #include "formats/formats.h"
 #include "simt.h"
 
@@ -43,7 +44,7 @@ int32_t *const ints = reinterpret_cast<int32_t *>(memory);
 
 void rows_of_floats(int32_t n)
 {
-    const pi__add_norm add_norm = {some, some, some, 0, 1, n, N_IN};
+    const pi__add_norm add_norm = {some, some, some, some, 0, 1, n, N_IN};
     const pi__norm norm = {some, N_IN, some, some, 0, n, N_IN};
     const pi__copy_2d copy_2d = {some, N_IN, N_IN, 2, n, N_IN, some, N_IN};
     const pi__softcap softcap = {some, 30, n, N_IN};
@@ -53,13 +54,20 @@ void rows_of_floats(int32_t n)
     pi__k_tail tail = {};
     tail.n_rows = n;
     CHECK(pi__k_finish_rows(nullptr, &tail));
-    CHECK(pi__k_rope(nullptr, ints, n, some, 64, 1, some));
+    const pi__rope rope = {some, 64, 1, 0, 0, some};
+    CHECK(pi__k_rope(nullptr, ints, n, &rope));
     const pi__block_conv block_conv = {some, some, some, 4 * N_IN / 64, 4, 64, N_IN, some};
     CHECK(pi__k_block_conv(nullptr, &block_conv, ints, ints, n));
     CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
     CHECK(pi__k_copy_2d(nullptr, &copy_2d));
     CHECK(pi__k_softcap(nullptr, &softcap));
     CHECK(pi__k_add_gated(nullptr, &add_gated));
+    const pi__add_rows add_rows = {some, some, ints, n, N_IN};
+    CHECK(pi__k_add_rows(nullptr, &add_rows, ints));
+    const pi__layer_norm layer_norm = {some, some, some, some, some, 0, n, N_IN};
+    const pi__gelu gelu = {some, some, n, N_IN};
+    CHECK(pi__k_layer_norm(nullptr, &layer_norm));
+    CHECK(pi__k_gelu(nullptr, &gelu));
     const pi__hyper hyper = {n, some, N_IN, some, some, some, 0, 0, 20, some, some};
     CHECK(pi__k_hyper_pre(nullptr, &hyper));
     CHECK(pi__k_hyper_post(nullptr, &hyper));
@@ -121,7 +129,10 @@ void delta_net(int32_t n, int32_t dim, int32_t taps)
     a.n_tokens = a.least = a.most = n;
     a.n_seqs = 1;
     a.state = {memory, 0, memory, 0, 16, 32, dim, 3, taps};
-    CHECK(pi__k_gdn_run(nullptr, &a));
+    for (int32_t n_sm : {0, 100}) {
+        a.n_sm = n_sm;
+        CHECK(pi__k_gdn_run(nullptr, &a));
+    }
     CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
 }
@@ -157,14 +168,15 @@ void experts(int32_t n, const pi__k_matrix &w)
     r.n_used = 8;
     for (pi__k_tile *&t : r.tile) t = reinterpret_cast<pi__k_tile *>(memory);
     CHECK(pi__k_route(nullptr, &r));
-    pi__k_router from = {};
-    from.w = w;
-    if (n <= PI__K_ROUTER_ROWS) CHECK(pi__k_route_of(nullptr, &r, &from));
     pi__k_experts e = {};
     e.w = w;
     CHECK(pi__k_experts_run(nullptr, &r, &e, memory));
     if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &e, memory));
     if (w.type == PI__MXFP4) CHECK(pi__k_w4a8_experts(nullptr, &r, &e, memory));
+    pi__k_experts both = e; /* gate and up */
+    both.data2 = reinterpret_cast<const uint8_t *>(memory), both.mid = memory, both.mid_type = w.type;
+    if (w.type == PI__NVFP4 || w.type == PI__MXFP4) CHECK(pi__k_fp4_experts(nullptr, &r, &both, memory));
+    if (w.type == PI__MXFP4) CHECK(pi__k_w4a8_experts(nullptr, &r, &both, memory));
     if (pi__k_mma16_has(w.type, N_IN)) CHECK(pi__k_mma16_experts(nullptr, &r, &e, memory));
     if (pi__k_w16_has(w.type)) {
         pi__k_input glu = {};
@@ -173,8 +185,12 @@ void experts(int32_t n, const pi__k_matrix &w)
         CHECK(pi__k_w16_mid(nullptr, &glu, w.type, n, N_IN, memory));
         CHECK(pi__k_w16_down(nullptr, &r, &e, memory));
     }
-    const pi__k_sum sum = {some, N_IN, some, N_IN, nullptr, nullptr, 0, nullptr};
-    CHECK(pi__k_add_experts(nullptr, &r, &sum));
+    pi__k_sum sum = {};
+    sum.n_rows = n, sum.n = N_IN;
+    CHECK(pi__k_add_experts(nullptr, &sum));
+    pi__k_routes pairs = {};
+    pairs.n_rows = n, pairs.n_used = 8;
+    CHECK(pi__k_add_biases(nullptr, &pairs, some, some, some, N_IN));
 }
 
 void products(int32_t n, int32_t type)
@@ -187,7 +203,7 @@ void products(int32_t n, int32_t type)
     pi__k_input in = {};
     CHECK(pi__k_embed(nullptr, &w, ints, n, 1, some));
     CHECK(pi__k_prepare(nullptr, &in, n, N_IN, 0, memory));
-    const pi__k_product one = {w, some, N_OUT};
+    const pi__k_product one = {w, some, N_OUT, 0};
     CHECK(pi__k_linear(nullptr, &one, 1, memory, n));
     experts(n, w);
     if (type == PI__NVFP4 || type == PI__MXFP4) {
@@ -198,6 +214,14 @@ void products(int32_t n, int32_t type)
             thin.w.n_out = n_out;
             CHECK(pi__k_fp4_linear(nullptr, &thin, 1, memory, n));
         }
+    }
+    if (type == PI__NVFP4 || type == PI__MXFP4) {
+        pi__k_glu glu = {w, w.data, nullptr, PI__IN_SWIGLU, 0, 0, nullptr, memory};
+        for (int64_t n_out : {int64_t(256), N_OUT})
+            for (glu.fp8 = 0; glu.fp8 < (type == PI__MXFP4 ? 2 : 1); glu.fp8++) {
+                glu.gate.n_out = n_out;
+                CHECK(pi__k_fp4_glu(nullptr, &glu, memory, n));
+            }
     }
     if (type == PI__MXFP4) {
         CHECK(pi__k_w4a8_prepare(nullptr, &in, type, n, N_IN, memory));
@@ -212,6 +236,14 @@ void products(int32_t n, int32_t type)
         pi__k_product few = one;
         few.w.n_out = 1024;
         CHECK(pi__k_w16_linear(nullptr, &few, 1, memory, n));
+        pi__k_tail routes = {};
+        routes.arrived = reinterpret_cast<uint32_t *>(memory);
+        routes.routes.n_rows = n, routes.routes.n_expert = 256, routes.routes.n_used = 8;
+        for (int64_t n_out : {1024, 12288}) {
+            few.w.n_out = n_out;
+            if (n <= PI__K_MIXED_ROWS) CHECK(pi__k_mixed_linear(nullptr, &few, 1, memory, some, n, &routes));
+        }
+        for (int32_t n_sm : {1, INT32_MAX}) CHECK(pi__k_wgmma_linear(nullptr, &one, 1, memory, n, n_sm));
     }
     if (pi__k_mma16_has(type, N_IN)) {
         CHECK(pi__k_mma16_prepare(nullptr, &in, type, n, N_IN, memory));

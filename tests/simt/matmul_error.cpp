@@ -38,8 +38,9 @@ int main()
                   "The modes of option `fp4-mode` on sm_120 and sm_121, against the same. **w4a4** is x in the matrix's own\n"
                   "format, **w4a8** in MXFP8 (e4m3, a power of two for 32), which MXFP4 alone has: NVFP4's scales for 16 are no\n"
                   "powers of two, and taken into the weights they would not fit e4m3. **usual w4a4** is how llama.cpp's CUDA\n"
-                  "rounds x for these formats on such devices. `auto` keeps to 1.1 of q8_1, as for other formats, so it takes\n"
-                  "neither. The last column says how w4a4 is beside what is usual there.\n\n"
+                  "rounds x for these formats on such devices. What `auto` takes is to cost whole models at most 1.1 of the KL\n"
+                  "divergence that llama.cpp's 8-bit activations do, in the mean of some: w4a8 keeps to that, w4a4 does not\n"
+                  "(modes.md). The last column says how w4a4 is beside what is usual there.\n\n"
                   "| format | x | w4a4 | w4a8 | q8_1 | usual w4a4 | w4a4 / usual |\n|---|---|---|---|---|---|---|");
         for (int32_t type : {PI__MXFP4, PI__NVFP4}) {
             for (bool outliers : {false, true}) {

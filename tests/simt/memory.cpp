@@ -2,10 +2,13 @@
  * that faults where nothing lies behind it.
  *
  * Memory: the pages of what is allocated; the region's addresses are kept. Threads: any; under the lock of launches. */
+#include "runtime_emu.h"
 #include "simt_impl.h"
 
 #include <map>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace simt {
 
@@ -15,8 +18,16 @@ struct allocation {
     size_t size;  /* bytes asked for */
     char *map;    /* first page */
     size_t pages; /* bytes mapped */
-    bool mapped;  /* by device_map */
+    bool mapped;  /* by device_map, or shared: */
+    enum { OWN, SHARED, IMPORTED } from; /* whose memory it is; imported memory is only read */
 };
+
+/* Behind the bytes of memory that is shared. */
+struct shared_end {
+    char magic[8];
+    int64_t device;
+};
+static const char shared_magic[8] = {'e', 'm', 'u', ' ', 'v', 'm', 'm', 0};
 static std::map<char *, allocation> allocations; /* by first byte */
 static std::map<char *, size_t> reservations; /* bytes, by first one */
 static char *region;        /* reserved address space */
@@ -44,14 +55,20 @@ void *device_alloc(size_t size)
     region_used += pages + PAGE;
     char *p = map + pages - used;
     if (!options.untouched) std::memset(p, 0xff, used);
-    allocations[p] = {size, map, pages, false};
+    allocations[p] = {size, map, pages, false, allocation::OWN};
     return p;
 }
 
 static void give_back(std::map<char *, allocation>::iterator it)
 {
-    madvise(it->second.map, it->second.pages, MADV_DONTNEED);
-    mprotect(it->second.map, it->second.pages, PROT_NONE);
+    char *map = it->second.map;
+    const size_t pages = it->second.pages;
+    if (it->second.from != allocation::OWN) {
+        mmap(map, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    } else {
+        madvise(map, pages, MADV_DONTNEED);
+        mprotect(map, pages, PROT_NONE);
+    }
     allocations.erase(it);
     last_begin = last_end = nullptr;
     if (allocations.empty() && reservations.empty()) region_used = 0;
@@ -96,18 +113,57 @@ bool device_unreserve(void *p)
     return true;
 }
 
+/* Whole pages of a reservation, where nothing is mapped yet. */
+static bool can_map(char *c, size_t size)
+{
+    auto it = reservations.upper_bound(c);
+    if (it == reservations.begin() || !size || (uintptr_t) c % options.page || size % options.page) return false;
+    --it;
+    size_t at = (size_t) (c - it->first);
+    return at <= it->second && size <= it->second - at && first_in(c, size) == allocations.end();
+}
+
 bool device_map(void *p, size_t size)
 {
     std::lock_guard<std::mutex> guard(launch_lock);
     char *c = static_cast<char *>(p);
-    auto it = reservations.upper_bound(c);
-    if (it == reservations.begin() || !size || (uintptr_t) p % options.page || size % options.page) return false;
-    --it;
-    size_t at = (size_t) (c - it->first);
-    if (at > it->second || size > it->second - at || first_in(c, size) != allocations.end()) return false;
-    if (options.fail_alloc >= 0 && options.fail_alloc-- == 0) return false;
+    if (!can_map(c, size) || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return false;
     if (mprotect(c, size, PROT_READ | PROT_WRITE)) return false;
-    allocations[c] = {size, c, size, true};
+    allocations[c] = {size, c, size, true, allocation::OWN};
+    return true;
+}
+
+bool device_share(void *p, size_t size, int index, int *fd)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    char *c = static_cast<char *>(p);
+    shared_end end = {{0}, index};
+    std::memcpy(end.magic, shared_magic, sizeof end.magic);
+    *fd = -1;
+    if (!can_map(c, size) || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return false;
+    const int memory = memfd_create("emulated device memory", MFD_CLOEXEC);
+    if (memory >= 0 && ftruncate(memory, (off_t) (size + sizeof end)) == 0 &&
+        pwrite(memory, &end, sizeof end, (off_t) size) == (ssize_t) sizeof end &&
+        mmap(c, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, 0) != MAP_FAILED) {
+        allocations[c] = {size, c, size, true, allocation::SHARED};
+        *fd = memory;
+        return true;
+    }
+    if (memory >= 0) close(memory);
+    return false;
+}
+
+bool device_import(void *p, size_t size, int index, int fd)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    char *c = static_cast<char *>(p);
+    struct stat st;
+    shared_end end;
+    if (!can_map(c, size) || fstat(fd, &st) || !S_ISREG(st.st_mode) || (size_t) st.st_size != size + sizeof end) return false;
+    if (pread(fd, &end, sizeof end, (off_t) size) != (ssize_t) sizeof end || end.device != index) return false;
+    if (std::memcmp(end.magic, shared_magic, sizeof end.magic)) return false;
+    if (mmap(c, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return false;
+    allocations[c] = {size, c, size, true, allocation::IMPORTED};
     return true;
 }
 
@@ -120,17 +176,21 @@ bool device_unmap(void *p, size_t size)
     return true;
 }
 
-size_t device_bytes()
+static size_t bytes_of(bool imported)
 {
     std::lock_guard<std::mutex> guard(launch_lock);
     size_t n = 0;
-    for (const auto &a : allocations) n += a.second.size;
+    for (const auto &a : allocations)
+        if ((a.second.from == allocation::IMPORTED) == imported) n += a.second.size;
     return n;
 }
+size_t device_bytes() { return bytes_of(false); }
+size_t device_imported() { return bytes_of(true); }
 
 static void device_protect(int prot)
 {
-    for (const auto &a : allocations) mprotect(a.second.map, a.second.pages, prot);
+    for (const auto &a : allocations)
+        mprotect(a.second.map, a.second.pages, a.second.from == allocation::IMPORTED ? prot & ~PROT_WRITE : prot);
 }
 visible::visible()
 {

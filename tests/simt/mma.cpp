@@ -153,10 +153,100 @@ static uint8_t scale_b(void **arg, int n, int i)
 
 /* --------------------------------------------------------------------------------------------------------------- kinds */
 
-template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
+/* A product of 16-bit floats that are neither infinite nor NaN, in 32-bit integers: significands with their signs, and the
+ * exponents that terms are aligned by. Rows of B are side by side, so that a row of D is one vector. */
+struct small_mma {
+    int32_t a[16][16], a_e[16][16]; /* m, k */
+    int32_t b[16][8], b_e[16][8];   /* k, n */
+    int32_t top[16][8], sum[16][8]; /* in: C's exponents; out: the largest; the products in units of 2^(top - 25) */
+};
+
+/* A product has 2 MB + 2 bits at most, shifted to 27: sixteen of them fit. */
+template <int MB> static inline __attribute__((always_inline)) void add_products(small_mma *x)
 {
-    count_op(EB == 8 ? DO_MMA_BF16 : DO_MMA_F16);
-    if (options.no_mma) return;
+    for (int m = 0; m < 16; m++) {
+        int32_t top[8], sum[8] = {};
+        for (int n = 0; n < 8; n++) top[n] = x->top[m][n];
+        for (int k = 0; k < 16; k++) {
+            for (int n = 0; n < 8; n++) {
+                const int32_t e = x->a_e[m][k] + x->b_e[k][n];
+                top[n] = top[n] > e ? top[n] : e;
+            }
+        }
+        for (int k = 0; k < 16; k++) {
+            for (int n = 0; n < 8; n++) {
+                const int32_t p = x->a[m][k] * x->b[k][n], sign = p >> 31, by = top[n] - (x->a_e[m][k] + x->b_e[k][n]);
+                const int32_t size = (int32_t) ((uint32_t) ((p ^ sign) - sign) << (25 - 2 * MB) >> (by < 31 ? by : 31));
+                sum[n] += (size ^ sign) - sign;
+            }
+        }
+        for (int n = 0; n < 8; n++) {
+            x->top[m][n] = top[n];
+            x->sum[m][n] = sum[n];
+        }
+    }
+}
+#if defined __x86_64__
+template <int MB> __attribute__((target("avx2"))) static void add_products_avx2(small_mma *x) { add_products<MB>(x); }
+#endif
+
+/* False for infinities and NaN. */
+template <int EB, int MB> static bool split_16(uint32_t h, int32_t *m, int32_t *e)
+{
+    const int32_t exponent = (int32_t) (h >> MB) & ((1 << EB) - 1), fraction = (int32_t) (h & ((1u << MB) - 1));
+    const int32_t size = exponent ? fraction | 1 << MB : fraction;
+    *m = h & 0x8000 ? -size : size;
+    *e = size ? (exponent ? exponent : 1) - ((1 << (EB - 1)) - 1) : -126;
+    return exponent != (1 << EB) - 1;
+}
+
+/* False if some factor or C is infinite or NaN: nothing was done. */
+template <int EB, int MB> static bool mma_16_finite(void **arg)
+{
+    small_mma x;
+    bool finite = true;
+    for (int l = 0; l < 32; l++) {
+        const mma_arg *f = of(arg, l);
+        const float *d = static_cast<const float *>(f->d);
+        const int g = l >> 2, t = 2 * (l & 3);
+        for (int w = 0; w < 4; w++) {
+            const int m = g + 8 * (w & 1), k = t + 8 * (w >> 1);
+            finite &= split_16<EB, MB>(f->a[w] & 0xffff, &x.a[m][k], &x.a_e[m][k]);
+            finite &= split_16<EB, MB>(f->a[w] >> 16, &x.a[m][k + 1], &x.a_e[m][k + 1]);
+        }
+        for (int w = 0; w < 2; w++) {
+            finite &= split_16<EB, MB>(f->b[w] & 0xffff, &x.b[t + 8 * w][g], &x.b_e[t + 8 * w][g]);
+            finite &= split_16<EB, MB>(f->b[w] >> 16, &x.b[t + 8 * w + 1][g], &x.b_e[t + 8 * w + 1][g]);
+        }
+        for (int i = 0; i < 4; i++) {
+            const term c = float_term(d[i]);
+            finite &= !c.special;
+            x.top[row_of(l, i)][col_of(l, i)] = c.e;
+        }
+    }
+    if (!finite) return false;
+#if defined __x86_64__
+    static const bool avx2 = __builtin_cpu_supports("avx2");
+    if (avx2) add_products_avx2<MB>(&x);
+    else add_products<MB>(&x);
+#else
+    add_products<MB>(&x);
+#endif
+    for (int l = 0; l < 32; l++) {
+        float *d = static_cast<float *>(of(arg, l)->d);
+        for (int i = 0; i < 4; i++) {
+            const term c = float_term(d[i]);
+            const int top = x.top[row_of(l, i)][col_of(l, i)], by = top - c.e;
+            const int64_t size = by < 62 ? (c.m < 0 ? -c.m : c.m) << 2 >> by : 0;
+            d[i] = cut_to_float(x.sum[row_of(l, i)][col_of(l, i)] + (c.m < 0 ? -size : size), top - 25);
+        }
+    }
+    return true;
+}
+
+template <int EB, int MB> static void mma_16(void **arg)
+{
+    if (mma_16_finite<EB, MB>(arg)) return;
     uint32_t a[16][64], b[8][64];
     term ta[16][16], tb[8][16], t[17];
     gather(arg, 16, 16, a, b);
@@ -172,6 +262,24 @@ template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
             d[i] = fused_sum(t, 17, 25);
         }
     }
+}
+
+template <int EB, int MB> static void do_mma_16(void **arg, const char *, int)
+{
+    count_op(EB == 8 ? DO_MMA_BF16 : DO_MMA_F16);
+    if (!options.no_mma) mma_16<EB, MB>(arg);
+}
+
+void multiply_16(float *const *d, const uint32_t (*a)[4], const uint32_t (*b)[2], bool bf16)
+{
+    mma_arg x[32] = {};
+    void *arg[32];
+    for (int l = 0; l < 32; l++) {
+        x[l].d = d[l], x[l].a = a[l], x[l].b = b[l];
+        arg[l] = &x[l];
+    }
+    if (bf16) mma_16<8, 7>(arg);
+    else mma_16<5, 10>(arg);
 }
 
 /* Floats of which the last 13 bits are not looked at. */
@@ -318,6 +426,7 @@ void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx 
 {
     mma_arg x = {d, a, b, s, type_a, type_b};
     warp_op(~0u, do_mma_mx8, &x, file, line);
+    spoil(SPOIL_FP4, d);
 }
 
 /* ---------------------------------------------------------------------------------------------------- pairs of 16 bits */

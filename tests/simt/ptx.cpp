@@ -261,13 +261,14 @@ struct load {
     unsigned lin;     /* thread */
 };
 
-/* Row i of matrix m, size bytes; NULL after an error. */
-static const unsigned char *row(load *const *all, int m, int i, unsigned size, unsigned lin, const char *file, int line)
+/* Row i of matrix m, size bytes; NULL after an error. It is read by several lanes, of which two are told: so it counts as
+ * one that many have read. */
+static const unsigned char *row(load *const *all, int m, int i, unsigned size, const char *file, int line)
 {
     uint32_t address = all[8 * m + i]->address;
     const unsigned char *p = shared_pointer(address);
     if (address % 16) fail(file, line, "misaligned: ldmatrix row at shared address %u", address);
-    shadow_access(lin, p, size, access::read, file, line);
+    for (int l = 0; l < 2; l++) shadow_access(all[4 * i + l]->lin, p, size, access::read, file, line);
     return p;
 }
 
@@ -283,14 +284,13 @@ static void do_ldmatrix(void **arg, const char *file, int line)
 {
     load *const *all = reinterpret_cast<load *const *>(arg);
     count_load(all);
-    for (int l = 0; l < 32; l++) {
-        for (int m = 0; m < all[0]->n; m++) {
-            uint16_t half[2];
-            for (int i = 0; i < 2; i++) {
-                int r = all[0]->trans ? 2 * (l & 3) + i : l >> 2, c = all[0]->trans ? l >> 2 : 2 * (l & 3) + i;
-                std::memcpy(&half[i], row(all, m, r, 16, all[l]->lin, file, line) + 2 * c, 2);
-            }
-            all[l]->r[m] = half[0] | (uint32_t) half[1] << 16;
+    for (int m = 0; m < all[0]->n; m++) {
+        uint16_t half[8][8];
+        for (int i = 0; i < 8; i++) std::memcpy(half[i], row(all, m, i, 16, file, line), 16);
+        for (int l = 0; l < 32; l++) {
+            const int g = l >> 2, t = 2 * (l & 3);
+            const uint16_t low = all[0]->trans ? half[t][g] : half[g][t], high = all[0]->trans ? half[t + 1][g] : half[g][t + 1];
+            all[l]->r[m] = low | (uint32_t) high << 16;
         }
     }
 }
@@ -305,9 +305,11 @@ static void do_ldmatrix_b4(void **arg, const char *file, int line)
 {
     load *const *all = reinterpret_cast<load *const *>(arg);
     count_load(all);
-    for (int l = 0; l < 32; l++) {
-        for (int m = 0; m < all[0]->n; m++) {
-            const unsigned char *p = row(all, m, l >> 2, 8, all[l]->lin, file, line) + 2 * (l & 3);
+    for (int m = 0; m < all[0]->n; m++) {
+        const unsigned char *rows[8];
+        for (int i = 0; i < 8; i++) rows[i] = row(all, m, i, 8, file, line);
+        for (int l = 0; l < 32; l++) {
+            const unsigned char *p = rows[l >> 2] + 2 * (l & 3);
             all[l]->r[m] = (p[0] & 15u) | (p[0] >> 4) << 8 | (p[1] & 15u) << 16 | (uint32_t) (p[1] >> 4) << 24;
         }
     }

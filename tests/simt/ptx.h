@@ -1,4 +1,4 @@
-/* The instructions that kernels/ptx.cuh wraps, for the host compiler: declarations. ptx.cpp moves data, mma.cpp computes.
+/* The instructions that kernels/ptx.cuh wraps, for the host compiler: declarations. ptx.cpp moves data, mma.cpp and wgmma.cpp compute.
  *
  * Fragments are laid out as the PTX manual has them; scale selectors are {byte, thread} as in the block-scaled forms. */
 #ifndef SIMT_PTX_H
@@ -36,6 +36,20 @@ void mma_f16(float *d, const uint32_t *a, const uint32_t *b, const char *file, i
 void mma_tf32(float *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
+
+/* wgmma of 16-bit floats, m64nNk16, A from registers (4 words), B by its descriptor, K-major: D += A B, n / 2 values of D. A
+ * warp does its 16 of the 64 rows. The others of sm_90a:
+ *
+ *     fence   words of A written before it may be read by what follows
+ *     commit  what was issued is a group
+ *     wait    until at most n groups are pending
+ *
+ * Errors: registers of A that no fence has seen as they are, or that change before the wait; of D that are written before;
+ * what is still under way when its block ends; warps of four that do not issue as many. D read before the wait is NaN. */
+void wgmma(float *d, int n, const uint32_t *a, uint64_t b, bool bf16, const char *file, int line);
+void wgmma_fence(const uint32_t *a, int words);
+void wgmma_commit();
+void wgmma_wait(unsigned n, const char *file, int line);
 
 struct scales {
     uint32_t a, b;           /* this lane's words of scales */

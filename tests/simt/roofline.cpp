@@ -15,7 +15,7 @@
 #include "simt_impl.h"
 
 static const char *const names[simt::N_COUNTED] = {
-    "mma_bf16", "mma_f16", "mma_tf32", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4", "mma_mx8", "ldmatrix",
+    "mma_bf16", "mma_f16", "mma_tf32", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4", "mma_mx8", "wgmma", "ldmatrix",
     "shuffle", "vote", "sync_warp", "barrier", "bulk", "cp_async", "lds", "sts", "ldg", "stg", "atomic"};
 
 static simt::counter c;
@@ -29,7 +29,13 @@ static bool decides(const char *name)
         if (std::string(name).find(part) != std::string::npos) return true;
     return false;
 }
-static bool runs_whole(const void *kernel) { return decides(simt::source_of(kernel)); }
+/* Attention of a decode step: its blocks have more or fewer keys, or none, in a pattern that a sample may have by half. */
+static bool decoding;
+static bool runs_whole(const void *kernel)
+{
+    const std::string name = simt::source_of(kernel);
+    return decides(name.c_str()) || (decoding && name.find("attention<") != std::string::npos);
+}
 
 static std::string kernel_name(const void *kernel)
 {
@@ -100,6 +106,7 @@ int main(int n, char **arg)
     int rc = roofline_open(arg[1], tokens, seqs, cache);
     for (int i = 4; i < n && !rc; i++) {
         std::sscanf(arg[i], "%dx%dx%d", &s, &each, &ctx);
+        decoding = each == 1 && (int64_t) s * ctx <= 1 << 18;
         simt::options.count = &c;
         simt::options.no_mma = true;
         c.launches.clear();

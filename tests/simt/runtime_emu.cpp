@@ -29,7 +29,7 @@ runtime_watch watch;
 
 const char *const pi__rt_kind = "emu";
 
-enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE };
+enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE, NOT_SHARED };
 
 typedef std::function<int()> work;
 
@@ -186,6 +186,7 @@ const char *pi__rt_text(int code)
     case BAD_ADDRESS: return "a copy leaves device memory";
     case NO_DEVICE: return "no such device";
     case NOT_LOADED: return not_loaded;
+    case NOT_SHARED: return "it is no memory of this device, or of another size";
     case OTHER_DEVICE: return "a launch, or the end of a capture, for a device that is not the thread's current one";
     default: return simt::last_error();
     }
@@ -212,6 +213,8 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     *out = code ? nullptr : new pi__rt;
     if (code) return code;
     info->page = simt::options.page;
+    info->exports = info->page && simt::watch.exports;
+    info->uuid[0] = (uint8_t) simt::watch.board, info->uuid[15] = (uint8_t) index;
     (*out)->index = simt::current_device = index;
     simt::watch.live++;
     return 0;
@@ -222,6 +225,9 @@ void pi__rt_close(pi__rt *rt)
     if (rt) simt::watch.live--;
     delete rt;
 }
+
+/* The device's number among those of all boards. */
+static int board_of(int32_t index) { return simt::watch.board * PI__RT_MAX + index; }
 
 static size_t free_bytes()
 {
@@ -298,6 +304,27 @@ int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done)
     return 0;
 }
 
+int pi__rt_map_shared(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
+{
+    *done = false;
+    *fd = -1;
+    simt::watch.n_allocs++;
+    int code = rt->call(true);
+    if (code) return code;
+    *done = size <= free_bytes() && simt::device_share(p, size, board_of(rt->index), fd);
+    simt::watch.live += *done;
+    return 0;
+}
+
+int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
+{
+    int code = rt->call(true);
+    if (code) return code;
+    if (!simt::device_import(p, size, board_of(rt->index), fd)) return NOT_SHARED;
+    simt::watch.live++;
+    return 0;
+}
+
 void pi__rt_unmap(pi__rt *rt, void *p, size_t size)
 {
     rt->settle();
@@ -368,6 +395,7 @@ int pi__rt_fence_wait(pi__rt *rt, int i)
 {
     int code = rt->call(true);
     if (code) return code;
+    simt::watch.n_ahead += rt->n_run < rt->fence[i] && rt->n_run + rt->queue.size() > rt->fence[i];
     rt->run_to(rt->fence[i]);
     return rt->failed;
 }
@@ -411,6 +439,7 @@ int pi__rt_wait(pi__rt *rt)
 {
     int code = rt->call(true);
     if (code) return code;
+    simt::watch.n_waits += !rt->queue.empty();
     rt->settle();
     return rt->failed;
 }

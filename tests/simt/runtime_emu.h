@@ -15,6 +15,8 @@ struct runtime_watch {
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of a device; all devices share them */
     std::atomic<int> n_sm{4};        /* multiprocessors that a device has */
     std::atomic<bool> shares{false}; /* device memory is the host's, which writes to it (pi__rt_info.shares) */
+    std::atomic<bool> exports{true}; /* its memory can be passed to other processes */
+    std::atomic<int> board{1};       /* of which devices are: other boards have other devices */
     std::atomic<size_t> graph_bytes{0}; /* that graphs may take: each takes 1 KiB for each thing that it has */
     std::atomic<bool> thorough{false};  /* all that a device tries out when it opens */
     std::atomic<const char *> broken{nullptr}; /* kernels of files with this in their name do nothing */
@@ -30,6 +32,8 @@ struct runtime_watch {
     std::atomic<long> n_launched{0}; /* of them, kernels that were queued by themselves */
     std::atomic<long> n_recorded{0}; /* of them, captures that were begun */
     std::atomic<long> n_replayed{0}; /* of them, graphs that were replayed */
+    std::atomic<long> n_waits{0};    /* of them, waits for the whole queue while there was something in it */
+    std::atomic<long> n_ahead{0};    /* of them, waits for a fence, which came to it and left something in the queue behind it */
     std::atomic<long> n_down{0};     /* bytes that downloads were for */
     std::atomic<long> n_up{0};       /* and uploads */
     std::atomic<long> n_waiting{0};  /* exchanges between devices that have begun and not ended */
@@ -40,6 +44,12 @@ extern runtime_watch watch;
 
 /* Dependent launches so far. */
 extern unsigned long n_dependent;
+
+/* As device_map (simt.h), of memory that processes share: that of a descriptor which share gave, of device number index, is mapped
+ * by import, to be read, and is not among device_bytes. */
+bool device_share(void *p, size_t size, int index, int *fd);
+bool device_import(void *p, size_t size, int index, int fd);
+size_t device_imported(); /* bytes */
 
 /* Memory of host_alloc: bytes in all, and making it unreachable, or reachable again. */
 size_t host_bytes();

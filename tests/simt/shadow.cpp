@@ -11,6 +11,9 @@
 #include "counters.h"
 #include "simt_impl.h"
 
+#include <cstring>
+#include <type_traits>
+
 namespace simt {
 
 struct cell {
@@ -18,11 +21,12 @@ struct cell {
     bool many_lanes, many_warps;     /* others read too: of the reader's warp, of other warps */
     bool atomic;                     /* the last write was atomic */
     bool in_flight;                  /* an asynchronous copy to it was issued and not waited for */
-    bool written;                    /* there is a value in it */
+    uint32_t written;                /* there is a value in it */
     uint32_t bulk;                   /* bulk copy that brought it, by its number + 1; 0: none */
     uint32_t w_block, w_warp;        /* barriers before the last write: of the block, of the writer's warp */
     uint32_t r_block, r_warp;        /* the same for the last read */
 };
+static_assert(std::has_unique_object_representations<cell>::value, "cells are compared as bytes");
 
 struct shadow_state { /* of a block */
     std::vector<cell> cells;
@@ -98,6 +102,30 @@ static void note_write(unsigned lin, cell &c, access kind)
     c.bulk = 0;
 }
 
+/* One byte, of number i. */
+static void access_cell(unsigned lin, size_t i, access kind, const char *file, int line)
+{
+    cell &c = sh->cells[i];
+    if (c.in_flight && kind != access::copy_done) {
+        fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
+    } else if (kind == access::copy_issued && c.bulk && bulk_let_go(lin, c.bulk - 1)) {
+        /* those who read it have waited for it, and this thread for them */
+    } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, sh->block_epoch)) {
+        fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
+    } else if (kind == access::read && !c.written) {
+        fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
+    } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic)) {
+        fail(file, line, "race: %s shared memory + %zu, which thread %u wrote with no barrier between",
+             kind == access::read ? "reads" : "writes", i, c.writer - 1u);
+    } else if (kind != access::read && kind != access::copy_done && unordered_reader(lin, c)) {
+        fail(file, line, "race: writes shared memory + %zu, which thread %u read with no barrier between", i,
+             c.reader - 1u);
+    }
+    if (kind == access::read && c.bulk) bulk_read(lin, c.bulk - 1);
+    if (kind == access::read) note_read(lin, c);
+    else note_write(lin, c, kind);
+}
+
 void shadow_access(unsigned lin, const void *p, size_t size, access kind, const char *file, int line)
 {
     size_t at = (size_t) (static_cast<const unsigned char *>(p) - here.shared);
@@ -106,27 +134,17 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
              here.shared_size);
         return;
     }
-    if (!checks()) return;
-    for (size_t i = at; i < at + size; i++) {
+    if (!checks() || !size) return;
+    cell before = sh->cells[at];
+    access_cell(lin, at, kind, file, line);
+    for (size_t i = at + 1; i < at + size; i++) { /* mostly the bytes of a word have the same past */
         cell &c = sh->cells[i];
-        if (c.in_flight && kind != access::copy_done) {
-            fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
-        } else if (kind == access::copy_issued && c.bulk && bulk_let_go(lin, c.bulk - 1)) {
-            /* those who read it have waited for it, and this thread for them */
-        } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, sh->block_epoch)) {
-            fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
-        } else if (kind == access::read && !c.written) {
-            fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
-        } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic)) {
-            fail(file, line, "race: %s shared memory + %zu, which thread %u wrote with no barrier between",
-                 kind == access::read ? "reads" : "writes", i, c.writer - 1u);
-        } else if (kind != access::read && kind != access::copy_done && unordered_reader(lin, c)) {
-            fail(file, line, "race: writes shared memory + %zu, which thread %u read with no barrier between", i,
-                 c.reader - 1u);
+        if (!std::memcmp(&c, &before, sizeof c)) {
+            c = sh->cells[i - 1];
+        } else {
+            before = c;
+            access_cell(lin, i, kind, file, line);
         }
-        if (kind == access::read && c.bulk) bulk_read(lin, c.bulk - 1);
-        if (kind == access::read) note_read(lin, c);
-        else note_write(lin, c, kind);
     }
 }
 

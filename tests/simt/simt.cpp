@@ -142,6 +142,7 @@ static void select(place *p)
     here = p->view;
     shadow_select(resident());
     bulk_select(resident());
+    wgmma_select(resident());
 }
 
 /* --------------------------------------------------------------------------------------------------------------- errors */
@@ -175,8 +176,8 @@ void fail(const char *file, int line, const char *fmt, ...)
 
 static void fail_stuck()
 {
-    static const char *const names[] = {"could run", "a warp collective", "a barrier", "an mbarrier",
-                                        "could run", "what another block has not done", "has ended"};
+    static const char *const names[] = {"could run", "a warp collective", "a barrier", "a barrier of the first threads",
+                                        "an mbarrier", "could run", "what another block has not done", "has ended"};
     failed = true;
     size_t at = append(0, "deadlock in block (%u,%u,%u): no thread can go on;", here.idx.x, here.idx.y, here.idx.z);
     for (unsigned i = 0; i < n_threads; i++) {
@@ -202,6 +203,18 @@ void step_aside(bool polls)
     wait();
 }
 
+/* All lanes of the mask are here: the last to come does it for them. */
+static __attribute__((noinline)) void warp_op_together(fiber *warp, unsigned mask, warp_fn fn, const char *file, int line)
+{
+    void *args[32];
+    for (unsigned i = 0; i < 32; i++) args[i] = mask >> i & 1 ? warp[i].arg : nullptr;
+    if (counting()) count_meet(warp->lin / 32, mask);
+    fn(args, file, line);
+    for (unsigned i = 0; i < 32; i++) {
+        if (mask >> i & 1) warp[i].st = state::runs;
+    }
+}
+
 void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line)
 {
     fiber *me = current(), *warp = &threads[me->lin & ~31u];
@@ -212,21 +225,16 @@ void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line)
     me->arg = arg;
     me->file = file;
     me->line = line;
-    void *args[32] = {};
-    for (unsigned i = 0; i < 32; i++) {
+    for (unsigned n = 1; n < 32; n++) { /* lanes mostly come in order: the next one tells soonest that not all are here */
+        const unsigned i = (lane() + n) & 31;
         if (!(mask >> i & 1)) continue;
         const fiber &f = warp[i];
         if (f.lin >= n_threads || f.st != state::in_warp_op || f.fn != fn || f.line != line || f.mask != mask) {
             wait();
             return;
         }
-        args[i] = f.arg;
     }
-    if (counting()) count_meet(me->lin / 32, mask);
-    fn(args, file, line);
-    for (unsigned i = 0; i < 32; i++) {
-        if (mask >> i & 1) warp[i].st = state::runs;
-    }
+    warp_op_together(warp, mask, fn, file, line);
 }
 
 void barrier(const char *file, int line)
@@ -236,6 +244,30 @@ void barrier(const char *file, int line)
     me->file = file;
     me->line = line;
     wait();
+}
+
+/* The last one to come opens it. */
+void first_barrier(unsigned n, const char *file, int line)
+{
+    fiber *me = current();
+    unsigned waiting = 1;
+    if (me->lin >= n || n > n_threads || n % 32) fail(file, line, "a barrier of the first %u of %u threads", n, n_threads);
+    for (unsigned i = 0; i < n; i++) waiting += threads[i].st == state::at_first_barrier;
+    if (waiting < n) {
+        me->st = state::at_first_barrier;
+        me->file = file;
+        me->line = line;
+        wait();
+        return;
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (threads[i].st == state::at_first_barrier) threads[i].st = state::runs;
+    for (unsigned w = 0; w < n / 32 && counting(); w++) {
+        count_op(DO_BARRIER);
+        count_meet(w, ~0u);
+    }
+    shadow_block_barrier();
+    between_barrier();
 }
 
 static void do_sync_warp(void **, const char *, int)
@@ -422,6 +454,7 @@ static bool start_block(uint64_t b)
     if (here.shared_size) std::memset(here.shared, 0xff, here.shared_size);
     shadow_begin(here.shared_size);
     bulk_begin();
+    wgmma_begin();
     between_block();
     if (counting()) count_block(here.idx);
     for (unsigned i = 0; i < n_threads; i++) {
@@ -447,6 +480,7 @@ static bool run_round()
     for (unsigned i = 0; i < n_threads; i++) live += threads[i].st != state::done;
     if (live) return open_barrier(live) || progress;
     bulk_end();
+    wgmma_end();
     if (counting()) count_block_end();
     busy->live = false;
     return true;
@@ -466,6 +500,7 @@ static bool would_work(dim3 idx)
     if (shared) std::memset(here.shared, 0xff, shared);
     shadow_begin(shared);
     bulk_begin();
+    wgmma_begin();
     between_block();
     count_block(idx);
     if (start_thread(0, here.dim)) {
@@ -509,6 +544,8 @@ static void run_blocks(uint64_t total)
     }
 }
 
+static size_t most_shared() { return options.arch == 90 ? max(options.max_shared, (size_t) 232448) : options.max_shared; }
+
 int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
 {
     std::lock_guard<std::mutex> guard(launch_lock);
@@ -519,8 +556,8 @@ int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)
     if (!n || n > MAX_THREADS || block.z > 64 || !total || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) {
         fail(nullptr, 0, "no such launch: grid (%u,%u,%u), block (%u,%u,%u)", grid.x, grid.y, grid.z, block.x, block.y,
              block.z);
-    } else if (shared > options.max_shared) {
-        fail(nullptr, 0, "%zu bytes of shared memory, where a block may have %zu", shared, options.max_shared);
+    } else if (shared > most_shared()) {
+        fail(nullptr, 0, "%zu bytes of shared memory, where a block may have %zu", shared, most_shared());
     } else if (!map_arenas(shared)) {
         fail(nullptr, 0, "no memory for %zu bytes of shared memory", shared);
     } else {

@@ -56,7 +56,7 @@ namespace simt {
 /* ------------------------------------------------------------------------------------------------ for those who launch */
 
 /* Tensor-core instructions whose results may be made wrong; bits. */
-enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_MMA16 = 2, SPOIL_FP4 = 4 };
+enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_MMA16 = 2, SPOIL_FP4 = 4, SPOIL_WGMMA = 8 };
 
 enum class order { forward, reverse, random };
 
@@ -78,7 +78,7 @@ struct config {
     size_t page = 2 << 20;          /* of device_map, a power of two from 4 KiB on; 0: devices cannot */
     long fail_copy = -1;            /* asynchronous copies: after so many, one is refused */
     bool fail_pin = false;          /* host memory cannot be pinned */
-    size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120) */
+    size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120); of sm_90 232448 */
     int spoil = SPOIL_NONE;         /* what gives wrong results, as broken hardware would */
     int arch = 120;                 /* 80, 90 or 120: what the device has, for kernels that go more than one way */
     bool hide = false;              /* device memory can be reached by kernels and the runtime's copies only */
@@ -196,6 +196,9 @@ int queue(stream *to, kernel_file from, bool dependent, void (*kernel)(P...), di
 typedef void (*warp_fn)(void **arg, const char *file, int line);
 void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line);
 void barrier(const char *file, int line);
+/* Of the first n threads of the block alone. What the others have done is as much before it as what these have: they may be seen
+ * as ordered where they are not. */
+void first_barrier(unsigned n, const char *file, int line);
 void sync_warp(unsigned mask, const char *file, int line);
 
 struct shuffle_arg {

@@ -1,5 +1,5 @@
 /* Inside of the emulator: a block and its threads, shared by the scheduler (simt.cpp), the access checks (shadow.cpp)
- * and the tensor-core and copy instructions (ptx.cpp, mma.cpp).
+ * and the tensor-core and copy instructions (ptx.cpp, mma.cpp, wgmma.cpp).
  *
  * Memory: everything is the emulator's own and lives as long as the process; a thread that is abandoned after an error
  * holds nothing that would have to be freed. Threads: under the lock of simt::run. */
@@ -14,7 +14,7 @@
 namespace simt {
 
 /* aside: another block may go first; polls: it asks again when another thread has gone on. */
-enum class state : uint8_t { runs, in_warp_op, at_barrier, at_mbarrier, aside, polls, done };
+enum class state : uint8_t { runs, in_warp_op, at_barrier, at_first_barrier, at_mbarrier, aside, polls, done };
 
 /* An asynchronous copy that was issued and not yet waited for. */
 struct async_copy {
@@ -86,6 +86,14 @@ bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch);
 /* A thread reads what a copy brought; and whether it may overwrite that, as others who read it are done. */
 void bulk_read(unsigned lin, size_t copy);
 bool bulk_let_go(unsigned lin, size_t copy);
+
+/* mma.cpp: d += a b of 16-bit floats, 16x16 by 16x8, by lanes as the fragments are. */
+void multiply_16(float *const *d, const uint32_t (*a)[4], const uint32_t (*b)[2], bool bf16);
+
+/* wgmma.cpp: what warps of a block have under way. */
+void wgmma_select(unsigned resident);
+void wgmma_begin();
+void wgmma_end();
 
 /* shadow.cpp. Accesses of shared memory by thread lin, as race and initialisation checks see them. They do nothing
  * unless the kernels are instrumented. */

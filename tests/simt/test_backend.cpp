@@ -194,6 +194,35 @@ static void test_library(void **)
 /* Wrong results of the first products: without FP4 an engine goes on, without the others it does not open. */
 static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
 
+/* What fp4-mode auto takes: FP8 for MXFP4, where the device has that, it is not wrong, and matmul is auto. */
+static void test_fp4_auto()
+{
+    const struct { int arch, matmul, fp4, spoil; bool fp8; const char *line; } cases[] = {
+        {120, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, true, nullptr},
+        {121, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, true, nullptr},
+        {120, PI__MATMUL_EXACT, PI__FP4_AUTO, 0, false, nullptr},
+        {120, PI__MATMUL_W16, PI__FP4_AUTO, 0, false, nullptr},
+        {120, PI__MATMUL_AUTO, PI__FP4_OFF, 0, false, nullptr},
+        {120, PI__MATMUL_AUTO, PI__FP4_W4A16, 0, false, nullptr},
+        {90, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, false, nullptr},
+        {120, PI__MATMUL_AUTO, PI__FP4_AUTO, simt::SPOIL_FP4, false, "MXFP4 matrices wrongly with activations in FP8: fp4-mode is w4a16"}};
+    for (const auto &c : cases) {
+        std::string lines;
+        pi__log log = {append_line, &lines, PI_LOG_INFO};
+        pi__cpu_params p = {};
+        pi__backend *be = nullptr;
+        pi_error err;
+        p.matmul = c.matmul, p.fp4 = c.fp4;
+        simt::options.arch = c.arch, simt::options.spoil = c.spoil;
+        assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+        be->dev->destroy(be);
+        assert_true((strstr(lines.c_str(), "; of MXFP4 matrices by FP8's, activations in FP8") != nullptr) == c.fp8);
+        assert_null(strstr(lines.c_str(), "no FP4 tensor cores"));
+        if (c.line) assert_non_null(strstr(lines.c_str(), c.line));
+    }
+    simt::options.arch = 120, simt::options.spoil = simt::SPOIL_NONE;
+}
+
 static void test_wrong_products(void **)
 {
     std::string lines;
@@ -231,6 +260,20 @@ static void test_wrong_products(void **)
     be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "no FP4 tensor cores"));
     simt::options.arch = 120;
+    test_fp4_auto();
+    simt::options.arch = 90;
+    simt::watch.thorough = true;
+    for (int spoil : {0, (int) simt::SPOIL_WGMMA}) { /* that changes a last bit */
+        lines.clear();
+        simt::options.spoil = spoil;
+        assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+        be->dev->destroy(be);
+        assert_true((strstr(lines.c_str(), "many rows by wgmma") != nullptr) == !spoil);
+        assert_true((strstr(lines.c_str(), "wgmma does not give the sums of mma.sync") != nullptr) == !!spoil);
+    }
+    simt::options.spoil = simt::SPOIL_NONE;
+    simt::watch.thorough = false;
+    simt::options.arch = 120;
 }
 
 /* What is wrong on a device when it is opened is done without, and nothing else is; a line of the log says so. */
@@ -242,10 +285,14 @@ static void test_done_without(void **)
         {nullptr, false, 0, all, nullptr, 0},
         {"launch_attention", false, 0, all & ~CACHE, "attention is wrong", 0},
         {"launch_attention", false, 0, all, "attention with split keys is wrong: keys are not split", 1},
-        {"launch_attention", false, 0, all, "attention with split keys is wrong: keys are not split", 2},
         {"launch_gdn", false, 0, all & ~DELTA, "delta nets are wrong", 0},
         {"launch_gdn", false, 0, all & ~DELTA, "delta nets are wrong", 1},
         {"launch_moe", false, 0, all & ~EXPERTS, "routed experts are wrong", 0},
+        {"launch_moe_w16", false, 0, all & ~EXPERTS, "routed experts are wrong", 0},
+        {"launch_mixed", false, 0, all, "cuda-fuse is switched off", 0},
+        {"launch_fp4_glu", false, 0, all, "gate and up in FP4 with their activation are wrong as one launch", 0},
+        {"launch_moe_fp4", false, 0, all, "gate and up in FP4 with their activation are wrong as one launch", 0},
+        {"launch_key_blocks", false, 0, all, "sparse prefill is wrong: prompts attend to all keys", 0},
         {"launch_top", false, 0, all & ~TOP, "rows of logits come to the host", 0},
         {nullptr, true, 0, all, "cuda-graphs is switched off", 0},
         {"launch_gemm", false, 0, all & ~EXPERTS, "Q8_0 matrices wrongly with many rows: 32 are taken at a time", 0},

@@ -12,7 +12,7 @@ using namespace simt_test;
 
 namespace {
 
-simt::launch_counts product(int32_t type, int64_t n_in, int32_t rows)
+simt::launch_counts product(int32_t type, int64_t n_in, int32_t rows, bool wgmma = false)
 {
     pi__k_matrix w = {};
     assert_true(pi__cuda_shape_of(type, n_in, 64, &w.shape));
@@ -21,10 +21,11 @@ simt::launch_counts product(int32_t type, int64_t n_in, int32_t rows)
     data.fill(0);
     prepared.fill(0);
     w.data = data.get(), w.type = type, w.n_in = n_in, w.n_out = 64;
-    const pi__k_product one = {w, y.get(), 64};
+    const pi__k_product one = {w, y.get(), 64, 0};
     simt::counter c;
     simt::options.count = &c;
-    must_run(pi__k_w16_linear(nullptr, &one, 1, prepared.get(), rows));
+    if (wgmma) must_run(pi__k_wgmma_linear(nullptr, &one, 1, prepared.get(), rows, 1));
+    else must_run(pi__k_w16_linear(nullptr, &one, 1, prepared.get(), rows));
     simt::options.count = nullptr;
     assert_int_equal(c.launches.size(), 1);
     return c.launches[0];
@@ -43,6 +44,43 @@ void test_w16(void **)
             }
         }
     }
+}
+
+/* Few rows, whose only shared memory is that of the slices' sums, and many. */
+void test_mma16(void **)
+{
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        for (int32_t rows : {1, 8, 32, 70}) {
+            pi__k_matrix w = {};
+            assert_true(pi__cuda_shape_of(type, 512, 32, &w.shape));
+            buffer<uint8_t> data(w.shape.mat_bytes), prepared(pi__k_mma16_prepared_bytes(type, rows, 512));
+            buffer<float> y((size_t) rows * 32);
+            data.fill(0);
+            prepared.fill(0);
+            w.data = data.get(), w.type = type, w.n_in = 512, w.n_out = 32;
+            simt::counter c;
+            simt::options.count = &c;
+            must_run(pi__k_mma16_linear(nullptr, &w, prepared.get(), rows, y.get(), 32));
+            simt::options.count = nullptr;
+            const simt::launch_counts &n = c.launches[0];
+            assert_true(n.op[simt::DO_MMA_F16] + n.op[simt::DO_MMA_BF16] > 0 && n.least > 0);
+            if (n.wavefronts > 1.05 * n.least) fail_msg("%d rows: %.0f wavefronts for %.0f", (int) rows, n.wavefronts, n.least);
+        }
+    }
+}
+
+/* None at all but where totals are added up: B's rows are turned, weights lie side by side. */
+void test_wgmma(void **)
+{
+    simt::options.arch = 90, simt::options.no_mma = true;
+    for (int32_t type : {PI__Q8_0, PI__Q4_0, PI__Q4_K, PI__Q6_K, PI__IQ4_XS, PI__MXFP4, PI__NVFP4}) {
+        const simt::launch_counts some = product(type, 512, 9, true), more = product(type, 1024, 9, true);
+        assert_true(more.op[simt::DO_WGMMA] > some.op[simt::DO_WGMMA] && more.wavefronts > some.wavefronts);
+        if (some.wavefronts - some.least != more.wavefronts - more.least)
+            fail_msg("%s: 512 columns more have %.0f wavefronts of shared memory for %.0f", pi__type_info_of(type)->name,
+                     more.wavefronts - some.wavefronts, more.least - some.least);
+    }
+    simt::options.arch = 120, simt::options.no_mma = false;
 }
 
 /* Attention to the last 128 of pos + 1 rows and to as many entries, for 64 heads of 512, a token. */
@@ -84,6 +122,7 @@ void test_sparse(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_w16), cmocka_unit_test(test_sparse)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_w16), cmocka_unit_test(test_wgmma), cmocka_unit_test(test_mma16),
+                                cmocka_unit_test(test_sparse)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

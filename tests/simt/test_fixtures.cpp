@@ -109,6 +109,49 @@ static void test_s8_steps(void **)
     for (int l = 0; l < 32; l++) assert_memory_equal(out[l], out[l] + 4, 16);
 }
 
+/* Where no operand is infinite or NaN, products are added as vectors: an infinity in the last row of A takes them the other
+ * way, and changes nothing in the other rows. */
+static void mma_twice(mma_fn fn, const fixture *f, float (*out)[2][4])
+{
+    int l = (int) threadIdx.x;
+    fixture with = *f;
+    for (int i = 0; i < 4; i++) out[l][0][i] = out[l][1][i] = __uint_as_float(f->c[l][i]);
+    fn(out[l][0], *f, l);
+    if (l == 31) with.a[31][3] = with.a[31][1] = 0x7f807f80; /* of either type: infinity, NaN */
+    fn(out[l][1], with, l);
+}
+static void fx_f16(float *d, const fixture &f, int l) { simt::mma_f16(d, f.a[l], f.b[l], "", 0); }
+
+static void test_finite(void **)
+{
+    simt_test::random r(7);
+    float out[32][2][4];
+    for (int round = 0; round < 200; round++) {
+        fixture f = {};
+        auto pair = [&](uint32_t even) { /* exponents far apart in some rounds, halves that are zero or subnormal in others */
+            const uint32_t u = r.bits() * 3u + r.bits();
+            return round % 4 == 0 ? u & 0xbbffbbff : round % 4 == 1 ? (u & 0x87ff87ff) | even : round % 4 == 2 ? u & 0x83ff8000 :
+                   u & 0x9fff9fff;
+        };
+        for (int l = 0; l < 32; l++) {
+            for (uint32_t &w : f.a[l]) w = pair(0x30003000);
+            for (uint32_t &w : f.b[l]) w = pair(0x28003800);
+            for (uint32_t &w : f.c[l]) {
+                const float x = (r.bits() & 0xffff) / 65536.0f - 0.5f;
+                const float c = round % 3 ? std::ldexp(x, (int) (r.bits() % 40) - 30) : 0;
+                std::memcpy(&w, &c, sizeof w);
+            }
+        }
+        for (mma_fn fn : {fx_f16, fx_bf16}) {
+            must_run(pi_launch(nullptr, mma_twice, dim3(1), dim3(32), 0, fn, &f, out));
+            for (int l = 0; l < 28; l++) { /* rows 7 and 15 are the last four lanes' */
+                for (int i = 0; i < 4; i++) assert_true(std::isfinite(out[l][0][i]));
+                assert_memory_equal(out[l][0], out[l][1], 16);
+            }
+        }
+    }
+}
+
 static void f16_probe(uint32_t a, uint32_t b, float c, float *out)
 {
     int l = (int) threadIdx.x;
@@ -228,7 +271,8 @@ static void test_conversions(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_mma), cmocka_unit_test(test_s8_steps), cmocka_unit_test(test_f16),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_mma), cmocka_unit_test(test_s8_steps),
+                                cmocka_unit_test(test_finite), cmocka_unit_test(test_f16),
                                 cmocka_unit_test(test_ldmatrix), cmocka_unit_test(test_conversions)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

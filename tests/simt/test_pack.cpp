@@ -10,6 +10,11 @@ extern "C" {
 
 #include "selftest/matrix_ref.h"
 
+extern "C" {
+#include "base/hash.h"
+#include "model/weights_image.h"
+}
+
 using namespace selftest;
 
 enum { N_IN = 512 };
@@ -104,8 +109,27 @@ static void test_tiles(void **)
     }
 }
 
+/* Processes share what they have packed: who changes the layout changes its version, too. */
+static void test_layout(void **)
+{
+    selftest::random r(12);
+    const uint64_t known = 0xe0728ac6f67a4b51;
+    uint64_t all = 0;
+    for (int32_t type : types) {
+        pi__cuda_shape s;
+        assert_true(pi__cuda_shape_of(type, N_IN, 16, &s));
+        if (!s.n_block) continue;
+        const std::vector<uint8_t> rows = random_rows(type, N_IN, 16, r);
+        std::vector<uint8_t> tile(s.tile_bytes);
+        pi__cuda_pack_tile(type, &s, N_IN, rows.data(), 16, tile.data());
+        all = pi__hash64(tile.data(), tile.size(), all);
+    }
+    assert_int_equal(PI__PACKED_LAYOUT, 1); /* then the sum is this */
+    if (all != known) fail_msg("the bytes are of sum %016llx", (unsigned long long) all);
+}
+
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_tiles)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_tiles), cmocka_unit_test(test_layout)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

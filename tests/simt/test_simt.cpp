@@ -65,6 +65,20 @@ static bool run_bulk(int bug, int (*launch)(int, const float *, float *, int) = 
     return true;
 }
 
+static bool run_four_warps(int bug)
+{
+    struct as_sm_90 {
+        as_sm_90() { simt::options.arch = 90; }
+        ~as_sm_90() { simt::options.arch = 120; }
+    } device;
+    buffer<float> x(numbers(64 * 16)), y(64 * 128);
+    if (launch_four_warps(bug, x.get(), y.get())) return false;
+    for (size_t i = 0; i < 64 * 128; i++) {
+        if (y[i] != 2 * x[i / 128 * 16 + i % 16]) return false;
+    }
+    return true;
+}
+
 static bool run_swap(int bug)
 {
     buffer<float> x(numbers(32)), y(32);
@@ -96,6 +110,7 @@ static void test_correct_kernels(void **)
         assert_true(run_bulk(BUG_NONE));
         if (!run_bulk(BUG_NONE, launch_ring)) fail_msg("%s", simt::last_error());
         assert_true(run_swap(BUG_NONE));
+        if (!run_four_warps(BUG_NONE)) fail_msg("wgmma: %s", simt::last_error());
         assert_true(run_count(BUG_NONE));
         assert_string_equal(simt::last_error(), "");
     });
@@ -139,6 +154,20 @@ static void test_missing_barriers(void **)
     must_find("uninitialised", [] { return run_swap(BUG_NO_WARP_SYNC); });
     must_find("race", [] { return run_count(BUG_SAME_WORD); });
     must_find("race", [] { return run_count(BUG_READ_ATOMIC); });
+}
+
+static void test_wgmma(void **)
+{
+    must_find("after the last wgmma.fence", [] { return run_four_warps(BUG_GROUP_NO_FENCE); });
+    must_fail([] { return run_four_warps(BUG_GROUP_NO_WAIT); });
+    must_find("A of a wgmma was written while", [] { return run_four_warps(BUG_GROUP_WRITES_A); });
+    must_find("accumulator was written", [] { return run_four_warps(BUG_GROUP_WRITES_D); });
+    must_find("is under way when its block ends", [] { return run_four_warps(BUG_GROUP_LEFT); });
+    must_find("did not issue as many", [] { return run_four_warps(BUG_GROUP_OF_THREE); });
+    must_fail([] { return run_four_warps(BUG_GROUP_WRITES_B); });
+    if (!race_build) return;
+    must_find("race", [] { return run_four_warps(BUG_GROUP_WRITES_B); });
+    must_find("race", [] { return run_four_warps(BUG_GROUP_NO_B); });
 }
 
 static void test_bulk_copies(void **)
@@ -467,6 +496,7 @@ int main()
         cmocka_unit_test(test_correct_kernels), cmocka_unit_test(test_missing_barriers),
         cmocka_unit_test(test_memory_errors),   cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_bulk_copies),     cmocka_unit_test(test_races_between_blocks),
+        cmocka_unit_test(test_wgmma),
         cmocka_unit_test(test_dependent_launches),
         cmocka_unit_test(test_resident_blocks), cmocka_unit_test(test_counts), cmocka_unit_test(test_fma_16),
         cmocka_unit_test(test_sampled_counts),  cmocka_unit_test(test_current_device),

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "backend/device.h"
+#include "backend/stages.h"
 #include "backend/tensor.h"
+#include "base/error.h"
 
 enum { DISCRETE_MOST = 4096 };
 
@@ -117,19 +119,19 @@ const int pi__n_devices = 2;
 
 int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
 {
-    dev[0] = &pi__devices[!names || strcmp(names, "far")];
+    dev[0] = &pi__devices[!names || strncmp(names, "far", 3)];
     index[0] = 0;
     return 1;
 }
 
-int pi__device_create(pi__backend **out, const char *names, bool tensor, const pi__cpu_params *p, const pi__log *log,
+int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log,
                       pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
     int32_t index[PI__MAX_DEVICES], n = 1;
     pi__backend *rank[PI__MAX_DEVICES];
     pi__devices_named(names, dev, index);
-    if (!tensor) return dev[0]->create(out, 0, p, log, err);
+    if (!split) return dev[0]->create(out, 0, p, log, err);
     for (const char *c = names; *c; c++) n += *c == ','; /* "cpu,cpu": as many of the first one's kind */
     for (int32_t i = 0; i < n; i++) {
         int rc = dev[0]->create(&rank[i], 0, p, log, err);
@@ -137,7 +139,25 @@ int pi__device_create(pi__backend **out, const char *names, bool tensor, const p
         while (i-- > 0) rank[i]->dev->destroy(rank[i]);
         return rc;
     }
-    return pi__tensor_create(out, rank, n, err);
+    return split == PI__SPLIT_LAYER ? pi__stages_create(out, rank, n, 16, err) : pi__tensor_create(out, rank, n, err);
+}
+
+/* No ranks. */
+int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__cpu_params *p, const pi__log *log,
+                           pi_error *err)
+{
+    (void) out, (void) ranks, (void) p, (void) log;
+    return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", names);
+}
+int pi__device_rank_id(const char *name, char id[PI__RANK_ID_BYTES], pi_error *err)
+{
+    memset(id, 0, PI__RANK_ID_BYTES);
+    return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", name);
+}
+int pi__device_join_rank(pi__link **out, pi__backend *be, const char *name, const pi__seat *seat, pi_error *err)
+{
+    (void) out, (void) be, (void) seat;
+    return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", name);
 }
 
 #endif

@@ -18,6 +18,7 @@ enum { GDN_SEQS = 16, GDN_SNAPS = 24, GDN_GAP = 192 };
 typedef struct gdn_config {
     int isa, n_threads;
     int32_t n_k, n_v, dim, n_draft, n_conv;
+    bool grouped;
 } gdn_config;
 
 typedef struct gdn_sequence {
@@ -217,7 +218,7 @@ static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
                    .state_slot = slot, .save_start = save_start, .save = save};
     pi__gdn a = {.st = &w->st, .qkv = r.qkv, .ld_qkv = (int64_t) w->channels, .z = r.z, .ld_z = (int64_t) vd, .alpha = r.ab,
                  .beta = r.ab + w->c.n_v, .ld_ab = 2 * w->c.n_v, .conv = w->conv, .dt_bias = w->dt, .a = w->a,
-                 .norm = w->norm, .eps = 1e-6f, .out = r.out, .ldo = (int64_t) vd};
+                 .norm = w->norm, .eps = 1e-6f, .out = r.out, .ldo = (int64_t) vd, .grouped = w->c.grouped};
     double t0 = w->clock ? w->clock() : 0;
     pi__cpu_gdn(&w->cpu.be, &b, &a);
     w->seconds = w->clock ? w->clock() - t0 : 0;

@@ -112,12 +112,12 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
 }
 
 /* All in one, so that no step begins with some of them. */
-static void jobs_submit(pi__core *e, job *jobs, int32_t logits)
+static void jobs_submit(pi__core *e, job *jobs, int32_t logits, const pi__logit_bias *bias)
 {
     pi_error err = {0};
     pi__job p[N_JOBS];
     pi__seq *seq[N_JOBS];
-    for (int i = 0; i < N_JOBS; i++) p[i] = job_ready(e, &jobs[i], logits, NULL);
+    for (int i = 0; i < N_JOBS; i++) p[i] = job_ready(e, &jobs[i], logits, bias);
     if (pi__core_submit(e, p, N_JOBS, seq, &err)) fail_msg("submit: %s", err.msg);
     for (int i = 0; i < N_JOBS; i++) jobs[i].seq = seq[i];
 }
@@ -145,7 +145,7 @@ static void jobs_run(const pi__config *c, bool together, int32_t logits, job *jo
 {
     pi__core *e = job_core(c);
     for (int round = 0; round <= c->prefix_cache; round++) {
-        if (together) jobs_submit(e, jobs, logits);
+        if (together) jobs_submit(e, jobs, logits, NULL);
         for (int i = 0; i < N_JOBS; i++) {
             if (!together) job_submit(e, &jobs[i], logits, NULL);
             job_await(&jobs[i], PI_OK);

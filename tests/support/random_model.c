@@ -106,6 +106,37 @@ static void put_spm(writer *b)
     put_bool(b, "tokenizer.ggml.add_space_prefix", 0);
 }
 
+/* WordPiece: 5 control tokens, the letters as beginnings of words and within them, digits and signs, and words and parts of words
+ * that begin with the first pieces. */
+static void put_wpm(writer *b)
+{
+    static const char *const control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    static const char signs[] = "0123456789.,;:!?'\"()-";
+    static const char *const parts[] = {"the", "ing", "er", "quick", "brown", "fox", "ed"};
+    enum { N_CONTROL = 5, N_SIGNS = sizeof signs - 1, N_PARTS = sizeof parts / sizeof *parts };
+    char texts[TINY_VOCAB][24];
+    pi__str tokens[TINY_VOCAB];
+    int32_t types[TINY_VOCAB];
+    for (int i = 0; i < TINY_VOCAB; i++) {
+        const int k = i - N_CONTROL, sign = k - 52, part = sign - N_SIGNS, rest = part - N_PARTS;
+        const char *space = k % 2 ? "" : "\xE2\x96\x81";
+        if (k < 0) snprintf(texts[i], sizeof texts[i], "%s", control[i]);
+        else if (k < 52) snprintf(texts[i], sizeof texts[i], "%s%c", space, 'a' + k / 2);
+        else if (sign < N_SIGNS) snprintf(texts[i], sizeof texts[i], "\xE2\x96\x81%c", signs[sign]);
+        else if (part < N_PARTS)
+            snprintf(texts[i], sizeof texts[i], "%s%s", part ? space : "\xE2\x96\x81", parts[part]);
+        else snprintf(texts[i], sizeof texts[i], "%s%c%c", space, 'a' + rest % 26, 'a' + rest / 26);
+        tokens[i] = str(texts[i]);
+        types[i] = k < 0 ? 3 : 1;
+    }
+    put_text(b, "tokenizer.ggml.model", "bert");
+    pi__gguf_put_arr(b->w, "tokenizer.ggml.tokens", PI__GGUF_STR, TINY_VOCAB, tokens);
+    pi__gguf_put_arr(b->w, "tokenizer.ggml.token_type", PI__GGUF_I32, TINY_VOCAB, types);
+    put_u32(b, "tokenizer.ggml.unknown_token_id", 1);
+    put_u32(b, "tokenizer.ggml.cls_token_id", 2);
+    put_u32(b, "tokenizer.ggml.seperator_token_id", 3);
+}
+
 /* A byte as byte-level BPE spells it: printable ones as they are, the others as characters from U+0100 in order. */
 static void byte_text(char out[4], int byte)
 {
@@ -169,7 +200,8 @@ static void put_classifier(writer *b)
     snprintf(key, sizeof key, "%s.classifier.output_labels", arch);
     if (n > 1 && n <= MOST) pi__gguf_put_arr(b->w, key, PI__GGUF_STR, n, labels);
     if (!strcmp(b->row->vocab, "spm")) put_bool(b, "tokenizer.ggml.add_eos_token", 1);
-    else put_text(b, "tokenizer.chat_template.rerank", "<|im_start|>q {query}\nd {document}<|im_end|>");
+    else if (strcmp(b->row->vocab, "wpm") != 0)
+        put_text(b, "tokenizer.chat_template.rerank", "<|im_start|>q {query}\nd {document}<|im_end|>");
 }
 
 /* ---- tensors */
@@ -270,6 +302,7 @@ int tiny_write(const char *path, const tiny_spec *s, pi_error *err)
     put_keys(&b, r->keys);
     put_keys(&b, r->more_keys);
     if (!strcmp(r->vocab, "spm")) put_spm(&b);
+    else if (!strcmp(r->vocab, "wpm")) put_wpm(&b);
     else put_bpe(&b, r->vocab);
     put_classifier(&b);
     if (!s->vocab_only) put_model(&b, false);

@@ -35,30 +35,63 @@ static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
 static double long_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.25 * (double) i; }
 static double short_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.03125 * (double) i; }
 
+/* Of gate and up of experts: some beyond the limit of the activation. */
+static double oss_bias(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    (void) v;
+    return ((double) tiny_random(rng) / 2147483648.0 - 0.5) * (i % 5 ? 1 : 20);
+}
+
 static const tiny_tensor dense_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
     {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {"l", "rope_factors_long.weight", F32, "R", long_factor},
-    {"l", "rope_factors_short.weight", F32, "R", short_factor}, {0}};
+    {"l", "rope_factors_short.weight", F32, "R", short_factor}, T("a", "dense_2.weight", M, "E 2E"),
+    T("a", "dense_3.weight", M, "2E E"), {0}};
 static const tiny_tensor dense_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HD+2GD"), T("fb", "attn_qkv.bias", B, "HD+2GD"),
     T("!f", "attn_q.weight", M, "E HD"), T("b!f", "attn_q.bias", B, "HD"), T("!f", "attn_k.weight", M, "E GD"),
     T("b!f", "attn_k.bias", B, "GD"), T("!f", "attn_v.weight", M, "E GD"), T("b!f", "attn_v.bias", B, "GD"),
     T("n", "attn_q_norm.weight", F32, "D"), T("n", "attn_k_norm.weight", F32, "D"),
     T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
-    T("", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
+    T("!h", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
     T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
     T("!X!c", "ffn_gate.weight", M, "E F"), T("!X!c", "ffn_up.weight", M, "E F"), T("c", "ffn_up.weight", M, "E 2F"),
     T("!X", "ffn_down.weight", M, "F E"),
-    T("p", "post_ffw_norm.weight", F32, "E"), {0}};
+    T("p", "post_ffw_norm.weight", F32, "E"), T("h", "post_attention_norm.weight", F32, "E"), T("o", "attn_output.bias", B, "E"),
+    T("o", "attn_sinks.weight", B, "H"), T("o", "ffn_gate_inp.bias", B, "X"), {"o", "ffn_gate_exps.bias", F32, "F X", oss_bias},
+    {"o", "ffn_up_exps.bias", F32, "F X", oss_bias}, {"o", "ffn_down_exps.bias", F32, "E X", oss_bias},
+    T("s", "exp_probs_b.bias", B, "X"), T("s", "ffn_gate_shexp.weight", M, "E F"), T("s", "ffn_up_shexp.weight", M, "E F"),
+    T("s", "ffn_down_shexp.weight", M, "F E"), T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
+    T("z", "nextn.hnorm.weight", F32, "E"), T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
 
 static const tiny_key gemma3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
+static const tiny_key embedding_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("!j", "pooling_type", "1"), {0}};
 static const tiny_key qwen3moe_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("", "expert_feed_forward_length", "F"), {0}};
+static const tiny_key oss_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1.5e5f), NUM("", "expert_feed_forward_length", "F"),
+    TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 32), NUM("", "rope.scaling.original_context_length", "64"), {0}};
+static void glm_per_layer(int64_t *v, int32_t i)
+{
+    v['X'] = i ? v['Y'] : 0, v['F'] = i ? v['Z'] : 96, v['s'] = i > 0, v['z'] = v['N'] && i == v['L'] - 1;
+}
+static const tiny_key glm4moe_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e6f), NUM("", "rope.dimension_count", "R"),
+    NUM("", "expert_count", "Y"), NUM("", "expert_used_count", "3"), NUM("", "expert_feed_forward_length", "Z"),
+    NUM("", "expert_shared_count", "1"), NUM("", "leading_dense_block_count", "1"), NUM("", "expert_gating_func", "2"),
+    {"", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL}, REAL("expert_weights_scale", 1.5f),
+    NUM("N", "nextn_predict_layers", "N"), {0}};
 static const tiny_key phi3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
     NUM("l", "rope.scaling.original_context_length", "O"),
     {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
+static const tiny_key mistral3_keys[] = { /* trained for O positions: texts of the tests are longer */
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e6f), NUM("", "rope.dimension_count", "D"),
+    TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 16), NUM("", "rope.scaling.original_context_length", "O"),
+    REAL("rope.scaling.yarn_beta_fast", 32), REAL("rope.scaling.yarn_beta_slow", 1),
+    REAL("rope.scaling.yarn_log_multiplier", 1), REAL("attention.temperature_scale", 0.25f), {0}};
 static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
@@ -68,6 +101,26 @@ static const tiny_key llama_keys[] = {
 static const tiny_key llama3_keys[] = {
     NUM("", "vocab_size", "V"), NUM("", "rope.dimension_count", "D"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),
     REAL("rope.freq_base", 5e5f), {0}};
+
+/* ---- bert, with biases of all matrices (b) and a table of positions, and nomic-bert, with rotation and gates (f). A types of
+ * tokens. */
+
+static const tiny_key bert_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
+    NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("!j", "pooling_type", "1"),
+    REAL("attention.layer_norm_epsilon", 1e-12f), {"f", "rope.freq_base", PI__GGUF_F32, NULL, 1000, NULL},
+    NUM("", "tokenizer.ggml.token_type_count", "A"), {0}};
+
+static const tiny_tensor bert_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("b", "position_embd.weight", M, "E C"), T("", "token_types.weight", M, "E A"),
+    T("", "token_embd_norm.weight", F32, "E"), T("", "token_embd_norm.bias", B, "E"), {0}};
+static const tiny_tensor bert_layer[] = {
+    T("f", "attn_qkv.weight", M, "E 3E"), T("b", "attn_q.weight", M, "E E"), T("b", "attn_q.bias", B, "E"),
+    T("b", "attn_k.weight", M, "E E"), T("b", "attn_k.bias", B, "E"), T("b", "attn_v.weight", M, "E E"), T("b", "attn_v.bias", B, "E"),
+    T("", "attn_output.weight", M, "E E"), T("b", "attn_output.bias", B, "E"), T("", "attn_output_norm.weight", F32, "E"),
+    T("", "attn_output_norm.bias", B, "E"), T("f", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"),
+    T("b", "ffn_up.bias", B, "F"), T("", "ffn_down.weight", M, "F E"), T("b", "ffn_down.bias", B, "E"),
+    T("", "layer_output_norm.weight", F32, "E"), T("", "layer_output_norm.bias", B, "E"), {0}};
 
 /* ---- gemma4: window and global layers with head sizes of their own, keys as values, experts (in both ways of storing gate
  * and up) and a layer without, per-layer embeddings, layers that share another's cache, fused attn_qkv, an output matrix,
@@ -225,7 +278,8 @@ static const tiny_tensor dflash_layer[] = {
 
 /* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, a draft head behind them, tied output or not,
  * experts in both ways of storing gate and up.
- * T heads of keys, U of values, x experts; of a layer: d a delta net, z the draft head, f gate and up fused. */
+ * T heads of keys, U of values, x experts, e as qwen3next has delta nets, w in its older files; of a layer: d a delta net, z the draft
+ * head, f gate and up fused. */
 
 static const uint8_t q35_recurrent[5] = {1, 1, 0, 1, 0}; /* the last one is the draft head */
 
@@ -252,13 +306,14 @@ static const tiny_tensor q35_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("", "post_attention_norm.weight", F32, "E"),
     T("!d", "attn_q.weight", M, "E 2HD"), T("!d", "attn_k.weight", M, "E GD"), T("!d", "attn_v.weight", M, "E GD"),
     T("!d", "attn_q_norm.weight", F32, "D"), T("!d", "attn_k_norm.weight", F32, "D"),
-    T("!d", "attn_output.weight", M, "HD E"), T("d", "attn_qkv.weight", M, "E 2TD+UD"),
-    T("d", "attn_gate.weight", M, "E UD"), T("d", "ssm_alpha.weight", M, "E U"), T("d", "ssm_beta.weight", M, "E U"),
+    T("!d", "attn_output.weight", M, "HD E"), T("d!w", "attn_qkv.weight", M, "E 2TD+UD"),
+    T("d!w", "attn_gate.weight", M, "E UD"), T("d!e", "ssm_alpha.weight", M, "E U"), T("d!e", "ssm_beta.weight", M, "E U"),
+    T("dw", "ssm_in.weight", M, "E 2TD+2UD"), T("de", "ssm_ba.weight", M, "E 2U"),
     T("d", "ssm_conv1d.weight", F32, "4 2TD+UD"), T("d", "ssm_dt.bias", F32, "U"), {"d", "ssm_a", F32, "U", q35_decay},
     T("d", "ssm_norm.weight", F32, "D"), T("d", "ssm_out.weight", M, "UD E"), T("!x", "ffn_gate.weight", M, "E F"),
     T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"), T("x", "ffn_gate_inp.weight", F32, "E X"),
-    T("xf", "ffn_gate_up_exps.weight", F32, "E 2Y X"), T("x!f", "ffn_gate_exps.weight", F32, "E Y X"),
-    T("x!f", "ffn_up_exps.weight", F32, "E Y X"), T("x", "ffn_down_exps.weight", F32, "Y E X"),
+    T("xf", "ffn_gate_up_exps.weight", M, "E 2Y X"), T("x!f", "ffn_gate_exps.weight", M, "E Y X"),
+    T("x!f", "ffn_up_exps.weight", M, "E Y X"), T("x", "ffn_down_exps.weight", M, "Y E X"),
     T("x", "ffn_gate_inp_shexp.weight", F32, "E"), T("x", "ffn_gate_shexp.weight", M, "E Z"),
     T("x", "ffn_up_shexp.weight", M, "E Z"), T("x", "ffn_down_shexp.weight", M, "Z E"),
     T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
@@ -337,6 +392,7 @@ static const tiny_tensor ds4_mtp_tail[] = {
 
 #define DENSE .keys = dense_keys, .head = dense_head, .layer = dense_layer, .rng = UINT64_C(0x9E3779B97F4A7C15) + 1
 #define LLAMA DENSE, .arch = "llama"
+#define BERT .keys = bert_keys, .head = bert_head, .layer = bert_layer, .rng = 17
 #define Q35 .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "spm", \
             .type = Q8, .rng = 11
 #define Q35_SIZES "L=5 E=64 H=4 G=2 D=32 T=2 U=4 F=96 X=6 Y=32 Z=64"
@@ -352,6 +408,10 @@ const tiny_tensor tiny_classifier[] = {
 
 const tiny_row tiny_rows[] = {
     {"gemma3", DENSE, .more_keys = gemma3_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=32 P=3 k=1 n=1 p=1"},
+    /* as EmbeddingGemma is; a=1: with dense heads */
+    {"gemma-embedding", DENSE, .more_keys = embedding_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=40 P=3 k=1 n=1 p=1"},
+    {"bert", BERT, .vocab = "wpm", .sizes = "L=3 E=96 H=3 D=32 F=160 b=1 A=2"},
+    {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm", .type = Q8,
      .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
     {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer, .tail = assistant_tail,
@@ -362,15 +422,20 @@ const tiny_row tiny_rows[] = {
     {"qwen35-dflash-draft", DFLASH},
     {"qwen35", Q35, .sizes = Q35_SIZES},
     {"qwen35moe", Q35, .sizes = Q35_SIZES " x=1"},
+    {"qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "qwen2", .rng = 17,
+     .sizes = Q35_SIZES " x=1 e=1"},
+    {"qwen3next-whole", .arch = "qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer,
+     .vocab = "qwen2", .rng = 19, .sizes = Q35_SIZES " x=1 e=1 w=1"},
     {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
     /* as Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (a head size that is not E/H), Mistral 7B v0.1
-     * (a window in all layers), Mixtral (experts) and SmolLM2 are; and with biases, q, k and v below each other */
+     * (a window in all layers), Ministral 3, Mixtral (experts) and SmolLM2 are; and with biases, q, k and v below each other */
     {"llama2", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=2 D=32 F=96 u=1"},
     {"llama3", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 u=1 r=1 R=16"},
     {"llama32", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=2 E=96 H=2 G=1 D=64 F=128 k=1 r=1 R=32"},
     {"mistral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 W=40 u=1"},
+    {"mistral3", DENSE, .more_keys = mistral3_keys, .vocab = "spm", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 O=48 k=1 u=1"},
     {"mixtral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=64 H=2 G=1 D=32 F=96 X=4 u=1"},
     {"llama-bias", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 b=1 f=1"},
     {"smollm", LLAMA, .more_keys = llama_keys, .vocab = "smollm", .sizes = "L=3 E=192 H=3 G=1 D=64 F=128"},
@@ -388,6 +453,10 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=512 f=1 c=1 l=1"},
     {"phi3-long", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=128 f=1 c=1 l=1"},
+    {"gpt-oss", DENSE, .more_keys = oss_keys, .vocab = "gpt-4o", .sizes = "L=4 E=96 H=4 G=2 D=32 F=64 X=6 W=40 k=1 b=1 h=1 o=1 u=1"},
+    /* as GLM 4.6: a layer without experts, and a draft head behind the last one */
+    {"glm4moe", DENSE, .more_keys = glm4moe_keys, .per_layer = glm_per_layer, .vocab = "glm4",
+     .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 Y=8 Z=64 R=16 N=1 k=1 b=1 n=1 h=1 u=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;

@@ -7,6 +7,8 @@
  *     W window  P each so-manyth layer is global
  *     u output matrix of its own   k head size in the metadata   b biases of q, k, v   n norms of q and k
  *     j rows of a classifier head, behind a dense layer of q rows, y with biases (of any architecture, zeros unless asked for)
+ *     a dense heads behind pooling
+ *     h another name of a norm   o what else gpt-oss has: sinks, more biases   s what GLM has beside experts   z a draft head
  *     f q, k and v are one matrix   X experts, two a token   p norms behind attention and feed-forward   r rope_freqs.weight, of R numbers
  *
  * A size is a sum of products of numbers and letters: "40", "HD", "HD+2GD". A condition lists letters that must all be
@@ -41,7 +43,7 @@ typedef struct tiny_row {
     const tiny_tensor *head, *layer, *tail;
     void (*per_layer)(int64_t *v, int32_t i); /* sets what differs from layer to layer; NULL: nothing */
     const char *sizes;                   /* "L=3 E=64": each value a size */
-    const char *vocab;                   /* "spm", or the name of a pre-tokenizer: BPE */
+    const char *vocab;                   /* "spm", "wpm", or the name of a pre-tokenizer: BPE */
     int32_t type;                        /* of matrices that leave it open */
     uint64_t rng;                        /* where the random numbers begin, unless the spec has a seed */
     int32_t first;                       /* layers before it are not in the file */

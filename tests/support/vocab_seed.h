@@ -32,6 +32,8 @@ typedef struct seed {
     } extra[16];
     size_t n_extra;
     size_t n_scores, n_types; /* SIZE_MAX: leave the key out; otherwise elements written */
+    uint8_t charsmap[64];     /* [n_charsmap] of a unigram vocabulary */
+    size_t n_charsmap;
 } seed;
 
 static inline int32_t seed_tok(seed *s, const char *text, int32_t type, float score)
@@ -136,6 +138,48 @@ static inline void seed_gemma4(seed *s)
     seed_extra(s, "tokenizer.ggml.add_bos_token", PI__GGUF_BOOL, 0);
 }
 
+/* Without bytes: what is no token is unknown. */
+static inline void seed_wpm(seed *s)
+{
+    memset(s, 0, sizeof *s);
+    s->model = "bert";
+    s->n_scores = SIZE_MAX;
+    static const char *const control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+    for (int32_t i = 0; i < 4; i++) seed_tok(s, control[i], PI__TOK_CONTROL, 0);
+    seed_tok(s, "<t>", PI__TOK_USER, 0);
+    static const char *const texts[] = {SP "he", SP "hello", "llo", "l", "o", SP "l", SP "x", "x", SP ".", SP "'", SP "$", "s", SP "s",
+                                        SP "\xE4\xBD\xA0", SP "\xE1\x84\x80", "\xE1\x85\xA1", SP "\xC3\xA9", SP "e", SP "1"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) seed_tok(s, texts[i], PI__TOK_NORMAL, 0);
+    seed_extra(s, "tokenizer.ggml.unknown_token_id", PI__GGUF_I32, 1);
+    seed_extra(s, "tokenizer.ggml.cls_token_id", PI__GGUF_I32, 2);
+    seed_extra(s, "tokenizer.ggml.seperator_token_id", PI__GGUF_I32, 3);
+}
+
+/* A map that makes "Q" two letters, "ab". */
+static inline void seed_ugm(seed *s)
+{
+    memset(s, 0, sizeof *s);
+    s->model = "t5";
+    seed_tok(s, "<s>", PI__TOK_CONTROL, 0);
+    seed_tok(s, "</s>", PI__TOK_CONTROL, 0);
+    seed_tok(s, "<unk>", PI__TOK_UNKNOWN, 0);
+    static const struct { const char *text; float score; } texts[] = {
+        {SP, -2}, {"a", -3}, {"b", -3}, {"ab", -6}, {"abb", -7}, {SP "a", -4}, {"l", -4}, {"ll", -5}, {"o", -4}, {SP "he", -5},
+        {"llo", -5}, {SP "hell", -6}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) seed_tok(s, texts[i].text, PI__TOK_NORMAL, texts[i].score);
+    seed_tok(s, "<t>", PI__TOK_USER, 0);
+    seed_extra(s, "tokenizer.ggml.bos_token_id", PI__GGUF_I32, 0);
+    seed_extra(s, "tokenizer.ggml.eos_token_id", PI__GGUF_I32, 1);
+    seed_extra(s, "tokenizer.ggml.add_bos_token", PI__GGUF_BOOL, 1);
+    seed_extra(s, "tokenizer.ggml.remove_extra_whitespaces", PI__GGUF_BOOL, 1);
+    /* Node 0 has base 0x50, from where 'Q' (0x51) leads to node 1: a leaf of base 3, so that node 2 has the place of its text. */
+    const uint32_t nodes[3] = {0x50 << 10, 0x151 | 3 << 10, 0}, size = sizeof nodes;
+    memcpy(s->charsmap, &size, 4);
+    memcpy(s->charsmap + 4, nodes, size);
+    memcpy(s->charsmap + 4 + size, "ab", 3);
+    s->n_charsmap = 4 + size + 3;
+}
+
 /* ----------------------------------------------------------------------------------------------------------- images */
 
 typedef struct image {
@@ -190,7 +234,7 @@ static inline image seed_image(const seed *s)
     put_bytes(&m, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0", 16);
     put_u64(&m, (s->model != NULL) + (s->pre != NULL) + (s->name != NULL) +
                     (s->chat_template != NULL) + (s->n_tok > 0) + (s->n_merge > 0) +
-                    (n_scores != SIZE_MAX) + (n_types != SIZE_MAX) + s->n_extra);
+                    (n_scores != SIZE_MAX) + (n_types != SIZE_MAX) + (s->n_charsmap > 0) + s->n_extra);
     if (s->model) put_kv_str(&m, "tokenizer.ggml.model", s->model);
     if (s->pre) put_kv_str(&m, "tokenizer.ggml.pre", s->pre);
     if (s->name) put_kv_str(&m, "general.name", s->name);
@@ -203,6 +247,8 @@ static inline image seed_image(const seed *s)
     for (size_t i = 0; n_scores != SIZE_MAX && i < n_scores; i++) put_bytes(&m, &s->tok[i].score, 4);
     if (n_types != SIZE_MAX) put_arr(&m, "tokenizer.ggml.token_type", PI__GGUF_I32, n_types);
     for (size_t i = 0; n_types != SIZE_MAX && i < n_types; i++) put_bytes(&m, &s->tok[i].type, 4);
+    if (s->n_charsmap) put_arr(&m, "tokenizer.ggml.precompiled_charsmap", PI__GGUF_U8, s->n_charsmap);
+    if (s->n_charsmap) put_bytes(&m, s->charsmap, s->n_charsmap);
     for (size_t i = 0; i < s->n_extra; i++) {
         put_key(&m, s->extra[i].key, (uint32_t) s->extra[i].type);
         put_bytes(&m, &s->extra[i].value, s->extra[i].type == PI__GGUF_BOOL ? 1 : 4);

@@ -143,14 +143,8 @@ static float *random_rows(int64_t n)
 
 static void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
 {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16"))
-        fn(pi__lin_kernels_avx512());
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) fn(pi__lin_kernels_avx2());
-#elif defined(__aarch64__)
-    fn(pi__lin_kernels_neon());
-#endif
-    fn(pi__lin_kernels_generic());
+    for (int isa = PI__ISA_GENERIC; isa <= PI__ISA_AVX512; isa++)
+        if (pi__isa_there(isa)) fn(pi__cpu_linear_kernels_of(isa));
 }
 
 #endif

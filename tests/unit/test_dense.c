@@ -7,7 +7,7 @@
 #include "random_model.h"
 
 static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3",
-                                    "qwen3moe", "phi3", "phi3-short"};
+                                    "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -92,7 +92,17 @@ static void test_refused_numbers(void **st)
         {"expert_used_count", 4, 0, "expert_used_count is 0"}, {"expert_count", 4, 0, "blk.0.ffn_gate.weight is missing"}};
     static const bad_value gemma2[] = {{"attention.sliding_window", 4, 0, "sliding_window is 0"},
                                        {"attn_logit_softcapping", 4, 0x7f800000, "finite"}};
+    static const bad_value oss[] = {
+        {"expert_count", 4, 0, "expert_count is 0"}, {"expert_feed_forward_length", 4, 32, "blk.0.ffn_gate_exps.weight"},
+        {"expert_used_count", 4, 7, "expert_used_count 7 is more"}};
+    static const bad_value glm[] = {
+        {"expert_gating_func", 4, 1, "expert_gating_func is not 2"}, {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"},
+        {"leading_dense_block_count", 4, 2, "blk.1.ffn_gate.weight"}, {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"},
+        {"expert_shared_count", 4, 0, "such a tensor"}, {"nextn_predict_layers", 4, 4, "nextn_predict_layers is 4"}};
     pi__config c = config(arch_of("llama3")), moe = config(arch_of("mixtral")), g = config(arch_of("gemma2"));
+    pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
+    models_refused(&gpt, "gpt-oss.", oss, sizeof oss / sizeof *oss);
+    models_refused(&chat, "glm4moe.", glm, sizeof glm / sizeof *glm);
     models_refused(&c, "llama.", llama, sizeof llama / sizeof *llama);
     models_refused(&moe, "llama.", experts, sizeof experts / sizeof *experts);
     models_refused(&g, "gemma2.", gemma2, sizeof gemma2 / sizeof *gemma2);
@@ -107,7 +117,15 @@ static void test_refused_tensors(void **st)
     static const char *const qwen2[] = {"blk.0.attn_q.bias", "blk.1.attn_k.bias", "blk.2.attn_v.bias"};
     static const char *const qwen3[] = {"blk.0.attn_q_norm.weight", "blk.2.attn_k_norm.weight"};
     static const char *const gemma2[] = {"blk.0.post_attention_norm.weight", "blk.3.post_ffw_norm.weight"};
+    static const char *const oss[] = {
+        "blk.0.attn_sinks.weight", "blk.1.attn_output.bias", "blk.2.attn_k.bias", "blk.3.post_attention_norm.weight",
+        "blk.0.ffn_gate_inp.bias", "blk.1.ffn_gate_exps.bias", "blk.2.ffn_up_exps.bias", "blk.3.ffn_down_exps.bias"};
+    static const char *const glm[] = {"blk.1.exp_probs_b.bias", "blk.2.ffn_up_shexp.weight", "blk.0.ffn_down.weight",
+                                      "blk.2.attn_q_norm.weight"};
     pi__config c[4] = {config(arch_of("llama3")), config(arch_of("qwen2")), config(arch_of("qwen3")), config(arch_of("gemma2"))};
+    pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
+    model_needs(&gpt, oss, sizeof oss / sizeof *oss);
+    model_needs(&chat, glm, sizeof glm / sizeof *glm);
     model_needs(&c[0], llama, sizeof llama / sizeof *llama);
     model_needs(&c[1], qwen2, sizeof qwen2 / sizeof *qwen2);
     model_needs(&c[2], qwen3, sizeof qwen3 / sizeof *qwen3);

@@ -140,6 +140,26 @@ static void heads_see_all_of_a_prompt(void **state)
     for (int i = 0; i < 6; i++) assert_int_equal(got[i].n_accepted, want[i].n_accepted);
 }
 
+/* As many drafts as are worth it, of a head that is never right: it rests, and what it left for later changes nothing. */
+static void heads_that_rest(void **state)
+{
+    (void) state;
+    static const int mtp = PI__SPEC_MTP;
+    pi_stats st;
+    for (int a = 2; a < 4; a++) {
+        pi__config c = config(a);
+        crowd_fill(want);
+        crowd_run(&c, CROWD, NULL, 0, want, &st);
+        c.spec = PI__SPEC_MTP;
+        c.draft_adaptive = true;
+        c.prefix_cache = true;
+        c.max_batch_tokens = a == 2 ? 24 : 64;
+        crowd_fill(got);
+        crowd_run(&c, CROWD, &mtp, 1, got, &st);
+        same(got, want, CROWD, archs[a], mtp);
+    }
+}
+
 static void what_does_not_go_together(void **state)
 {
     (void) state;
@@ -284,13 +304,16 @@ static double speedup(int n_seqs, double right, double base, double row, double 
         const double ms = (base + row * rows) * (0.9 + 0.2e-3 * (tiny_random(&rng) % 1000));
         pi__worth_step(&w, n_seqs, rows, ms);
         with += ms;
+        int right_ones = 0;
         for (int i = 0; i < n_seqs; i++) {
             int n = 0;
             while (n < s[i].n_wish && tiny_random(&rng) % 1000 < 1000 * right) n++;
             if (s[i].n_wish) pi__worth_verified(&w, &s[i], s[i].n_wish, n);
             drafts += s[i].n_wish;
+            right_ones += n;
             tokens += 1 + n;
         }
+        pi__worth_settle(&w, PI__SPEC_NGRAM, n_seqs, rows, rows - n_seqs, right_ones);
     }
     *made = drafts / STEPS / n_seqs;
     return tokens / n_seqs * (base + row * n_seqs) / with;
@@ -315,6 +338,68 @@ static void drafts_follow_what_they_are_worth(void **state)
                 const double gain = speedup(seqs[n], right[i], 10, row[k], &made);
                 if (gain < 0.97) fail_msg("%d sequences, right %g, row %g: %g times as fast", seqs[n], right[i], row[k], gain);
             }
+}
+
+/* Requests, one behind the other, with a drafting model whose drafts are right so often and whose passes take `pass` of a step of
+ * 10 ms, and its prompts of 300 tokens a tenth of that each: time without it over time with it. n_caught: prompts it computed. */
+static double model_speedup(double right, double pass, float share, int *n_caught)
+{
+    enum { REQUESTS = 30, ANSWER = 150, PROMPT = 300, MOST = 3, KIND = PI__SPEC_DRAFT };
+    static pi__worth w;
+    static pi__seq s;
+    pi__seq *all[1] = {&s};
+    uint64_t rng = 4;
+    double with = 0, none = 0;
+    memset(&w, 0, sizeof w);
+    w.share[KIND] = share;
+    *n_caught = 0;
+    for (int i = 0; i < REQUESTS; i++) {
+        bool seen = false;
+        memset(&s, 0, sizeof s);
+        s.spec.kind = KIND, s.n_tokens = s.n_prompt = PROMPT, s.max_total = PROMPT + ANSWER;
+        for (int n = 0; n < ANSWER; n++, none += 10) {
+            if (!seen && pi__worth_wants(&w, &s, s.n_tokens, MOST)) {
+                pi__worth_caught_up(&w, KIND, s.n_tokens, s.n_tokens * pass, true);
+                with += s.n_tokens * pass;
+                ++*n_caught;
+                seen = true;
+            }
+            s.n_wish = seen && n + 1 < ANSWER ? w.pass_ms[KIND] > 0 ? MOST : 1 : 0;
+            pi__worth_choose(&w, all, s.n_wish > 0, 1, false);
+            int k = 0;
+            const int made = s.n_wish;
+            while (k < made && tiny_random(&rng) % 1000 < 1000 * right) k++;
+            const double ms = 10 + 0.5 * made;
+            pi__worth_step(&w, 1, 1 + made, ms);
+            if (made) pi__worth_drafting(&w, KIND, made, 10 * pass * made);
+            if (made) pi__worth_verified(&w, &s, made, k);
+            pi__worth_settle(&w, KIND, 1, 1 + made, made, k);
+            with += ms + 10 * pass * made;
+            for (; k && n + 1 < ANSWER; k--) n++, s.n_tokens++, none += 10;
+            s.n_tokens++;
+        }
+        pi__worth_ended(&w, ANSWER);
+    }
+    return none / with;
+}
+
+static void models_that_do_not_help_cost_nothing(void **state)
+{
+    (void) state;
+    static const double right[] = {0, 0.2, 0.5, 0.9}, pass[] = {0.02, 0.1, 0.3, 1};
+    int n;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++)
+            for (int known = 0; known < 2; known++) {
+                const double gain = model_speedup(right[i], pass[k], known ? (float) pass[k] : 0, &n);
+                if (gain < 0.97) fail_msg("right %g, a pass %g of a step: %g times as fast", right[i], pass[k], gain);
+            }
+    assert_true(model_speedup(0.9, 0.02, 0.02f, &n) > 2 && n == 30);
+    assert_true(model_speedup(0.9, 0.1, 0.1f, &n) > 1.3);
+    model_speedup(1, 1, 1, &n);
+    assert_int_equal(n, 0); /* the model itself: no prompt is computed twice */
+    model_speedup(0, 0.1, 0.1f, &n);
+    assert_true(n <= 20); /* as many as the time that goes by allows for */
 }
 
 /* A drafting model, and the model's own layers, on two devices as one. */
@@ -417,7 +502,8 @@ int main(void)
         cmocka_unit_test(every_drafter), cmocka_unit_test(mixed_drafters), cmocka_unit_test(heads_see_all_of_a_prompt),
         cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(out_of_memory),
         cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
-        cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth), cmocka_unit_test(texts_of_tenants),
+        cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth),
+        cmocka_unit_test(models_that_do_not_help_cost_nothing), cmocka_unit_test(heads_that_rest), cmocka_unit_test(texts_of_tenants),
         cmocka_unit_test(prefixes_of_heads), cmocka_unit_test(devices_as_one),
     };
     return cmocka_run_group_tests(tests, write_models, remove_models);

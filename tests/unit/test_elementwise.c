@@ -93,7 +93,8 @@ static void test_add_norm(void **state)
         pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x, .y = y, .w = w, .eps = 1e-5f, .scale = 1.0f,
                                                          .n_rows = 100, .n = 640});
         for (int r = 0; r < 100; r++)
-            pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {x0 + r * 640, y + r * 640, w, 1e-5f, 1.0f, 1, 640});
+            pi__cpu_add_norm(&cpu.be, NULL, &(pi__add_norm) {.x = x0 + r * 640, .y = y + r * 640, .w = w, .eps = 1e-5f,
+                                                             .scale = 1.0f, .n_rows = 1, .n = 640});
         assert_memory_equal(x, x0, 64000 * 4);
     })
     free(x0);
@@ -138,6 +139,48 @@ static void test_add_gated(void **state)
         })
     }
     free(x0);
+}
+
+/* Rows of what layer_norm makes of x + y + b, and gelu of x + b; many rows at once give the bits that each gives alone. */
+static void test_layer_norm_gelu(void **state)
+{
+    (void) state;
+    static const int shapes[][2] = {{1, 640}, {3, 17}, {100, 390}};
+    static float x0[N_MAX], single[N_MAX];
+    fill(y, N_MAX, 2, 3);
+    fill(w, N_MAX, 3, 2);
+    for (int s = 0; s < 3; s++) {
+        const int rows = shapes[s][0], n = shapes[s][1];
+        EACH_CPU({
+            for (int part = 0; part < 3; part++) { /* y and its bias, y alone, neither */
+                fill(x, N_MAX, 1, 3);
+                memcpy(x0, x, sizeof x);
+                pi__layer_norm a = {.x = x, .y = part < 2 ? y : NULL, .b = part < 1 ? w + n : NULL, .w = w, .shift = w + 2 * n,
+                                    .eps = 1e-5f, .n_rows = rows, .n = n};
+                pi__cpu_layer_norm(&cpu.be, NULL, &a);
+                for (int r = 0; r < rows; r++) {
+                    double mean = 0, square = 0;
+                    memcpy(single, x0 + r * n, (size_t) n * 4);
+                    pi__layer_norm alone = a;
+                    alone.x = single, alone.y = a.y ? y + r * n : NULL, alone.n_rows = 1;
+                    pi__cpu_layer_norm(&cpu.be, NULL, &alone);
+                    assert_memory_equal(single, x + r * n, (size_t) n * 4);
+                    for (int i = 0; i < n; i++) x0[r * n + i] += (a.y ? y[r * n + i] : 0) + (a.b ? a.b[i] : 0);
+                    for (int i = 0; i < n; i++) mean += (double) x0[r * n + i] / n;
+                    for (int i = 0; i < n; i++) square += pow((double) x0[r * n + i] - mean, 2) / n;
+                    for (int i = 0; i < n; i++)
+                        assert_close((x0[r * n + i] - mean) / sqrt(square + 1e-5) * w[i] + w[2 * n + i], x[r * n + i], 2e-5);
+                }
+                fill(x, N_MAX, 1, 12);
+                memcpy(x0, x, sizeof x);
+                pi__cpu_gelu(&cpu.be, NULL, &(pi__gelu) {.x = x, .b = part < 2 ? w : NULL, .n_rows = rows, .n = n});
+                for (int i = 0; i < rows * n; i++) {
+                    const double t = (double) x0[i] + (part < 2 ? (double) w[i % n] : 0);
+                    assert_close(t / 2 * (1 + erf(t / sqrt(2))), x[i], 2e-6);
+                }
+            }
+        })
+    }
 }
 
 static void test_rope(void **state)
@@ -222,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_gather_rows),
         cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),  cmocka_unit_test(test_norm),
         cmocka_unit_test(test_add_gated),
+        cmocka_unit_test(test_layer_norm_gelu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

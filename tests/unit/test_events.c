@@ -105,6 +105,12 @@ const pi__classifier *pi__core_classifier(const pi__core *e)
     (void) e;
     return &none;
 }
+const pi__dense_heads *pi__core_dense(const pi__core *e)
+{
+    static const pi__dense_heads none;
+    (void) e;
+    return &none;
+}
 
 int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
 {

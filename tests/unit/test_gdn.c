@@ -97,10 +97,11 @@ static void check(const gdn_fixture *w)
         assert_int_equal(s->done, s->len);
         double *ref = gdn_must(malloc(sizeof(double) * (size_t) (s->len * n)));
         for (int h = 0; h < nv; h++) {
+            const int place = w->c.grouped ? h % w->c.n_k * (nv / w->c.n_k) + h / w->c.n_k : h;
             reference(w, s, h, ref);
             for (int t = 0; t < s->len; t++) {
                 for (int d = 0; d < n; d++) {
-                    double x = s->out[(t * nv + h) * n + d], r = ref[t * n + d];
+                    double x = s->out[(t * nv + place) * n + d], r = ref[t * n + d];
                     if (fabs(x - r) <= 1e-4 * (1 + fabs(r))) continue;
                     fail_msg("isa %d heads %d/%d dim %d: sequence %d token %d head %d dim %d: %g, expected %g",
                              w->c.isa, w->c.n_k, w->c.n_v, n, i, t, h, d, x, r);
@@ -154,6 +155,7 @@ static void test_reference(void **state)
             c.n_k = shapes[k][0];
             c.n_v = shapes[k][1];
             c.dim = shapes[k][2];
+            c.grouped = k == 1;
             gdn_fixture w;
             gdn_init(&w, &c, 4, lens);
             run(&w, k % 2 ? 1 : 21);

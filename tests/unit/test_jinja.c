@@ -14,7 +14,7 @@
 #include "counting_alloc.h"
 #include "jinja_expected.h"
 #include "template/jinja.h"
-#include "template/unicode.h"
+#include "base/unicode.h"
 
 typedef struct result {
     int rc;

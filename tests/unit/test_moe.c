@@ -46,9 +46,16 @@ static void fixture_stop(moe_fixture *t)
     backend_stop(&t->gate.cpu);
 }
 
-/* A routing weight before it is divided, where the softmax has this sum. */
-static double gate_of(const pi__moe *a, float logit, double all)
+/* The logit of expert e. */
+static double logit_of(const pi__moe *a, const float *logits, int32_t e)
 {
+    return logits[e] + (a->gating == PI__GATE_SOFTMAX && a->bias ? a->bias[e] : 0);
+}
+
+/* A routing weight before it is divided, where the softmax has this sum. */
+static double gate_of(const pi__moe *a, double logit, double all)
+{
+    if (a->gating == PI__GATE_SIGMOID) return 1 / (1 + exp(-logit));
     return a->gating == PI__GATE_SOFTMAX ? exp(logit) / all : sqrt(log1p(exp(logit)));
 }
 
@@ -60,8 +67,11 @@ static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
     const float *logits = a->logits + r * a->ldl;
     static double rank[20000];
     double all = 0, sum = 0;
-    for (int32_t e = 0; e < a->n_expert; e++) all += exp(logits[e]);
-    for (int32_t e = 0; e < a->n_expert; e++) rank[e] = a->bias ? gate_of(a, logits[e], all) + a->bias[e] : logits[e];
+    for (int32_t e = 0; e < a->n_expert; e++) all += exp(logit_of(a, logits, e));
+    for (int32_t e = 0; e < a->n_expert; e++) {
+        rank[e] = logit_of(a, logits, e);
+        if (a->bias && a->gating != PI__GATE_SOFTMAX) rank[e] = gate_of(a, rank[e], all) + a->bias[e];
+    }
     for (int32_t i = 0; i < a->n_used; i++) {
         id[i] = -1;
         for (int32_t e = 0; e < a->n_expert; e++) {
@@ -70,7 +80,7 @@ static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
             if (!taken && (id[i] < 0 || rank[e] > rank[id[i]])) id[i] = e;
         }
         if (a->table) id[i] = a->table[token_of[r] * a->n_used + i];
-        weight[i] = gate_of(a, logits[id[i]], all);
+        weight[i] = gate_of(a, logit_of(a, logits, id[i]), all);
         sum += weight[i];
     }
     for (int32_t i = 0; i < a->n_used; i++) weight[i] *= a->weights_scale / fmax(sum, 6.1e-5);
@@ -79,6 +89,7 @@ static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
 static double act_of(int act, double v)
 {
     if (act == PI__IN_SWIGLU) return v / (1 + exp(-v));
+    if (act == PI__IN_SWIGLU_OAI) return v / (1 + exp(-1.702 * v));
     return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
 }
 
@@ -111,10 +122,12 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
         double sg, su, g = dot(&t->gate, t->scale[0], e, i, x, largest(x, E), &sg), u;
         if (t->a.up) u = dot(&t->up, t->scale[1], e, i, x, largest(x, E), &su);
         else u = dot(&t->gate, t->scale[0], e, F + i, x, largest(x, E), &su);
+        if (t->a.gate_bias) g += t->a.gate_bias[e * F + i], u += t->a.up_bias[e * F + i];
         if (t->a.limit > 0) {
             g = fmin(g, t->a.limit);
             u = fmax(fmin(u, t->a.limit), -t->a.limit);
         }
+        if (t->a.act == PI__IN_SWIGLU_OAI) u += 1;
         mid[i] = act_of(t->a.act, g) * u;
         off[i] = 1.2 * sg * (fabs(u) + su) + (fabs(g) + sg) * su;
     }
@@ -122,6 +135,7 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
     for (int64_t o = 0; o < E; o++) {
         double size, v = dot(&t->down, t->scale[2], e, o, mid, most, &size);
         for (int64_t i = 0; i < F; i++) size += fabs(t->down.ref[((int64_t) e * E + o) * F + i] * t->scale[2][e]) * off[i];
+        if (t->a.down_bias) v += t->a.down_bias[e * t->a.ld_down_bias + o];
         y[o] += weight * v;
         bound[o] += fabs(weight) * size * 1.1 + 1e-5 * fabs(weight * v);
     }
@@ -202,6 +216,37 @@ static void softplus(const pi__cpu_linear_kernels *k)
     }
 }
 static void test_softplus(void **state) { (void) state; each_isa(softplus); }
+
+/* Biases of experts and of logits, sigmoids with a bias of the choice alone, the activation that goes with them. */
+static void biases(const pi__cpu_linear_kernels *k)
+{
+    enum { E = 64, F = 80, X = 6, ROWS = 23 };
+    static const int types[3] = {PI__MXFP4, PI__MXFP4, PI__F32};
+    static const float bias[X] = {0, 0, 0.4f, -0.3f, 0, 1};
+    for (int i = 0; i < 4; i++) {
+        moe_fixture t;
+        fixture_start(&t, k, 2, i < 2 ? types : (const int[3]) {PI__F16, PI__Q8_0, PI__BF16}, E, F, X, 3, ROWS, i % 2);
+        float *gate_bias = random_rows(X * F), *up_bias = random_rows(X * F), *down_bias = random_rows(X * (E + 1));
+        t.a.act = i == 3 ? PI__IN_SWIGLU : PI__IN_SWIGLU_OAI;
+        t.a.limit = i ? 0.75f : 0;
+        t.a.gating = i < 2 ? PI__GATE_SOFTMAX : PI__GATE_SIGMOID;
+        t.a.bias = bias;
+        t.a.gate_bias = gate_bias, t.a.up_bias = up_bias;
+        t.a.down_bias = i == 2 ? NULL : down_bias;
+        t.a.ld_down_bias = E + 1;
+        t.a.n_rows = t.max_rows;
+        pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
+        check_rows(&t, t.max_rows, 3, "biases");
+        t.a.n_rows = 1; /* as one of many */
+        float first[E];
+        memcpy(first, t.y, sizeof first);
+        pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
+        assert_memory_equal(t.y, first, sizeof first);
+        fixture_stop(&t);
+        free(gate_bias), free(up_bias), free(down_bias);
+    }
+}
+static void test_biases(void **state) { (void) state; each_isa(biases); }
 
 /* Rows that all go to few experts make groups of every width; equal logits go to the lower index. */
 static void many_rows(const pi__cpu_linear_kernels *k)
@@ -292,7 +337,8 @@ static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),   cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),   cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_least_sum), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -318,7 +318,7 @@ static void flags_become_one_config(void **state)
                      set(o, "tensor-split", "3,1", &err), 0);
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
     assert_int_equal(c.max_batch_tokens, 512);
-    assert_true(c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit && c.fit_margin == UINT64_C(2) << 30);
+    assert_true(c.layers && !c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit && c.fit_margin == UINT64_C(2) << 30);
     assert_true(c.cpu.n_batch == 7 && c.cpu.affinity == 0x13 && c.cpu.strict == PI__STRICT_YES);
     assert_true(c.cpu.numa == PI__NUMA_ISOLATE && c.cpu.prio == 2);
     assert_string_equal(c.device, "cpu"); /* which has no numbers */

@@ -1,4 +1,4 @@
-/* Qwen 3.5, dense and with experts, on tiny random models: however requests are run together, cut into steps, preempted
+/* Qwen 3.5, dense and with experts, and Qwen3-Next, on tiny random models: however requests are run together, cut into steps, preempted
  * and continued from snapshots, the logits are the same bits; what is wrong in a file is refused by name. */
 #include "model_jobs.h"
 #include "random_model.h"
@@ -197,6 +197,28 @@ static int make_experts(void **st)
     return tiny_write(tiny_path(model_path, "qwen35"), &(tiny_spec) {.arch = "qwen35moe"}, &err);
 }
 
+static void test_next_refused(void **st)
+{
+    (void) st;
+    static const char *const needed[] = {"blk.0.ssm_in.weight", "blk.1.ssm_ba.weight", "blk.3.ssm_dt.bias", "blk.3.ssm_out.weight"};
+    static const bad_value numbers[] = {{"ssm.time_step_rank", 4, 2, "inner_size is 128"},
+                                        {"ssm.conv_kernel", 4, 9, "channels with 9 taps are more"}};
+    pi__config c = config();
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) { /* without ssm_in queries, keys and values are looked for */
+        model_file f = model_read(model_path);
+        model_find(f, needed[i])[0] = 'X';
+        assert_refused(f, i ? needed[i] : "blk.0.attn_qkv.weight");
+    }
+    models_refused(&c, "qwen3next.", numbers, sizeof numbers / sizeof *numbers);
+}
+
+static int make_next(void **st)
+{
+    (void) st;
+    pi_error err = {0};
+    return tiny_write(tiny_path(model_path, "qwen35"), &(tiny_spec) {.arch = "qwen3next-whole"}, &err);
+}
+
 static int remove_model(void **st)
 {
     (void) st;
@@ -210,6 +232,8 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_interval),
     };
+    const struct CMUnitTest next[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_next_refused)};
     int dense = cmocka_run_group_tests_name("dense", tests, make_dense, remove_model);
+    dense += cmocka_run_group_tests_name("next", next, make_next, remove_model);
     return cmocka_run_group_tests_name("experts", tests, make_experts, remove_model) + dense;
 }

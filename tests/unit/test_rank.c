@@ -145,6 +145,28 @@ static void check_scores(pi_engine *e, const char *path, const char *pooling, co
 /* Under an emulator, seconds each: the head's arithmetic is the same beside all of them. */
 static bool left_out(size_t i) { return getenv("PI_TEST_EMULATED") && strcmp(tiny_row_name(i), "qwen3") != 0; }
 
+/* Its tokens see those behind them: the first one's vector is scored, a prompt is one step, and nothing comes from the cache. */
+static bool both_ways(const char *arch) { return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding"); }
+
+static void check_beside(const char *path, const values *want)
+{
+    pi_error err = {0};
+    values got;
+    pi_engine *e = open_with(path, (const char *const[2]) {"ubatch-size=160", "parallel=4"}, &err);
+    pi_request *beside[3];
+    for (uint64_t k = 0; k < 3; k++) {
+        const int32_t ids[9] = {7, 8, 9, 10, 11, 12, 13, 14, 15};
+        beside[k] = new_request(e, "rank");
+        if (pi_request_prompt_tokens(beside[k], ids, 5 + k, &err) || pi_request_submit(beside[k], &err)) fail_msg("%s", err.msg);
+    }
+    for (int i = 0; i < 2; i++) {
+        of_tokens(e, "rank", 3, &got);
+        assert_true(got.n == want->n && !got.cached && !memcmp(got.v, want->v, want->n * sizeof(float)));
+    }
+    for (int k = 0; k < 3; k++) pi_request_free(beside[k]);
+    pi_engine_close(e);
+}
+
 /* To the bit the same in small chunks and beside others. */
 static void check_ways(const char *path, const values *want)
 {
@@ -185,11 +207,12 @@ static void every_architecture_scores(void **state)
         if (e) {
             n_models++;
             of_tokens(e, "rank", 3, &got);
-            check_scores(e, path, "last", &got);
+            const char *of = both_ways(s.arch) ? "cls" : "last";
+            check_scores(e, path, of, &got);
             of_tokens(e, "model", 3, &got);
-            check_scores(e, path, "last", &got);
+            check_scores(e, path, of, &got);
             pi_engine_close(e);
-            check_ways(path, &got);
+            (both_ways(s.arch) ? check_beside : check_ways)(path, &got);
         }
         unlink(path);
     }
@@ -239,6 +262,28 @@ static void same_score(const values *a, const values *b)
 {
     assert_int_equal(a->prompt_tokens, b->prompt_tokens);
     assert_true(a->n == b->n && !memcmp(a->v, b->v, a->n * sizeof(float)));
+}
+
+/* Of an encoder: [CLS] query [SEP] document [SEP]. What types of tokens do to scores tests/golden/vectors_bert.json has. */
+static void pairs_of_an_encoder(void **state)
+{
+    (void) state;
+    char path[256];
+    int32_t ids[200];
+    static values got, want, alone;
+    pi_error err = {0};
+    const tiny_spec s = {.arch = "bert", .sizes = "j=1 q=32 y=1"};
+    assert_int_equal(tiny_write(tiny_path(path, "rank"), &s, NULL), 0);
+    pi_engine *e = open_with(path, (const char *const[2]) {NULL}, &err);
+    if (!e) fail_msg("%s", err.msg);
+    score_pair(e, "the quick fox", "Brown, ed", &got);
+    const size_t n = tokens_of(e, "[CLS]the quick fox[SEP]brown,ed[SEP]", PI_TOK_SPECIAL, ids);
+    score_ids(e, ids, n, &want);
+    same_score(&got, &want);
+    score_ids(e, ids, n - 1, &alone);
+    assert_true(memcmp(alone.v, got.v, sizeof(float)) != 0);
+    pi_engine_close(e);
+    unlink(path);
 }
 
 /* In the model's template, of which only its own text becomes control tokens. */
@@ -385,6 +430,7 @@ int main(void)
         cmocka_unit_test(every_architecture_scores),
         cmocka_unit_test(of_the_mean),
         cmocka_unit_test(pairs_by_template),
+        cmocka_unit_test(pairs_of_an_encoder),
         cmocka_unit_test(pairs_by_tokens),
         cmocka_unit_test(memory_may_end_anywhere),
         cmocka_unit_test(models_say_what_they_have),

@@ -4,7 +4,7 @@
  * After each operation: the whole cache is what it promises (pi__cache_check: references equal the tables that hold a block
  * and the loads that fill one, free list, index, tables), rows and lists agree.
  * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; no
- * sequence in decode was left out; the budget was kept.
+ * sequence in decode was left out; the budget was kept. Steps in which all decode are followed by some that are fed ahead.
  *
  * Once more with a host tier: what the pools evict is copied there and back, torn and late, and must be what it was. */
 #include <setjmp.h>
@@ -43,6 +43,7 @@ typedef struct fixture {
     int32_t n_live;
     uint64_t n_arrived;
     long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
+    long ahead, dropped, while_waiting; /* steps fed ahead, rows of them that nobody wants any more, steps while others wait */
 } fixture;
 
 static uint32_t rnd(fixture *w, uint32_t n)
@@ -227,21 +228,23 @@ static void note_new(fixture *w, pi__seq *const *before, int32_t n_before)
     }
 }
 
-/* The cache as a model would read and write it for the tokens of s in this step. */
-static void compute(fixture *w, pi__seq *s)
+/* The cache as a model would read and write it for n_new tokens of s from `from` on in a step; next: the token behind those that
+ * are known. */
+static void compute(fixture *w, pi__seq *s, int32_t from, int32_t n_new, int32_t next)
 {
     uint64_t h = 7;
-    int32_t to = s->n_computed + s->n_new, n_groups = w->cache.n_groups;
+    int32_t to = from + n_new, n_groups = w->cache.n_groups;
     for (int32_t p = 0; p < to; p++) {
-        h = mix(h, s->tokens[p]);
+        const int32_t token = p < s->n_tokens ? s->tokens[p] : next;
+        h = mix(h, token);
         for (int g = 0; g < n_groups; g++) {
             const pi__group_spec *sp = &w->cache.group[g].spec;
-            if (sp->state || (sp->window && p <= s->n_computed - sp->window)) continue;
-            if (p >= s->n_computed) *at(w, g, s, p) = h;
+            if (sp->state || (sp->window && p <= from - sp->window)) continue;
+            if (p >= from) *at(w, g, s, p) = h;
             assert_true(*at(w, g, s, p) == h);
         }
-        if (p < s->n_computed) continue;
-        w->state[s->row] = mix(w->state[s->row], s->tokens[p]);
+        if (p < from) continue;
+        w->state[s->row] = mix(w->state[s->row], token);
         if ((p + 1) % PI__STATE_CHUNK == 0) {
             w->bound[s->row] = w->state[s->row];
             w->bound_at[s->row] = p + 1;
@@ -270,6 +273,64 @@ static void check_windows(const fixture *w, const pi__seq *s)
     }
 }
 
+/* A step's token of s is there. true: that ended it. */
+static bool landed(fixture *w, pi__seq *s, int32_t n_new, int32_t token)
+{
+    s->n_computed += n_new;
+    pi__cache_commit(&w->cache, s->row, s->tokens, s->n_computed, s->keeps);
+    check_windows(w, s);
+    if (s->n_computed < s->n_tokens) return false;
+    s->tokens[s->n_tokens++] = token;
+    const bool ends = s->n_tokens == s->max_total || rnd(w, 80) == 0;
+    if (ends) end(w, s, true);
+    return ends;
+}
+
+/* Every sequence of the plan computes the one token that it misses. */
+static bool only_decodes(const pi__step_plan *p)
+{
+    for (int32_t q = 0; q < p->n_seqs; q++)
+        if (p->seq[q]->n_tokens - p->seq[q]->n_computed != 1) return false;
+    return p->n_seqs > 0;
+}
+
+/* The step that was computed is not looked at before the one behind it is: its tokens are known to the device alone. Those who
+ * end with it leave a row in that which nobody looks at; what it wrote must be nobody's, which later steps check. */
+static void fly(fixture *w, pi__step_plan *p)
+{
+    int32_t token[2][SEQS];
+    for (int i = 0; p; i = 1 - i) {
+        for (int32_t q = 0; q < p->n_seqs; q++) token[i][q] = (int32_t) rnd(w, 4);
+        const int32_t n_running = w->sched.running.n, waiting = w->sched.waiting.n;
+        const unsigned long long preempted = w->stats.n_preempted;
+        pi__step_plan *next = rnd(w, 6) ? pi__schedule_ahead(&w->sched) : NULL;
+        assert_true(w->sched.running.n == n_running && w->sched.waiting.n == waiting && w->stats.n_preempted == preempted);
+        check(w);
+        if (next && !next->n_seqs) next = NULL;
+        for (int32_t q = 0; next && q < next->n_seqs; q++) {
+            pi__seq *s = next->seq[q];
+            assert_true(p->seq[next->from[q]] == s && s->n_new == 1 && s->n_tokens + 1 < s->max_total);
+            if (w->state_group >= 0) assert_true((s->n_tokens + 1) % PI__STATE_CHUNK);
+            compute(w, s, s->n_tokens, 1, token[i][next->from[q]]);
+        }
+        w->ahead += next != NULL;
+        w->while_waiting += next && waiting;
+        const bool failed = rnd(w, 50) == 0;
+        for (int32_t q = 0; q < p->n_seqs; q++) {
+            if (!p->seq[q]) continue;
+            if (failed) end(w, p->seq[q], false);
+            else if (!landed(w, p->seq[q], 1, token[i][q])) continue;
+            for (int32_t k = 0; next && k < next->n_seqs; k++) {
+                if (next->from[k] != q) continue;
+                next->seq[k] = NULL;
+                w->dropped++;
+            }
+        }
+        check(w);
+        p = failed ? NULL : next;
+    }
+}
+
 static void step(fixture *w)
 {
     pi__seq *before[SEQS], *decoder[SEQS];
@@ -282,7 +343,7 @@ static void step(fixture *w)
     }
     pi__tiering_poll(&w->tiering);
     w->sched.max_prefill = rnd(w, 2) ? 0 : 1 + (int32_t) rnd(w, 16);
-    const pi__step_plan *plan = pi__schedule(&w->sched, w->budget);
+    pi__step_plan *plan = pi__schedule(&w->sched, w->budget);
     w->preempted += (long) (w->stats.n_preempted - preempted);
     note_new(w, before, n_before);
     check(w);
@@ -302,23 +363,20 @@ static void step(fixture *w)
     bool failed = rnd(w, 50) == 0;
     for (int32_t i = 0; i < plan->n_seqs; i++)
         pi__snapshots_plan(&w->snapshots, plan->seq[i], plan->seq[i]->n_computed + plan->seq[i]->n_new);
-    for (int32_t i = 0; i < plan->n_seqs; i++) compute(w, plan->seq[i]);
+    for (int32_t i = 0; i < plan->n_seqs; i++) compute(w, plan->seq[i], plan->seq[i]->n_computed, plan->seq[i]->n_new, -1);
+    const bool flies = !failed && !w->snapshots.n_saving && only_decodes(plan);
     w->saved += failed ? 0 : w->snapshots.n_saving;
     pi__snapshots_done(&w->snapshots, !failed);
+    w->steps++;
+    if (flies) {
+        fly(w, plan);
+        return;
+    }
     for (int32_t i = 0; i < plan->n_seqs; i++) {
         pi__seq *s = plan->seq[i];
-        if (failed) {
-            end(w, s, false);
-            continue;
-        }
-        s->n_computed += s->n_new;
-        pi__cache_commit(&w->cache, s->row, s->tokens, s->n_computed, s->keeps);
-        check_windows(w, s);
-        if (s->n_computed < s->n_tokens) continue;
-        s->tokens[s->n_tokens++] = (int32_t) rnd(w, 4);
-        if (s->n_tokens == s->max_total || rnd(w, 80) == 0) end(w, s, true);
+        if (failed) end(w, s, false);
+        else landed(w, s, s->n_new, (int32_t) rnd(w, 4));
     }
-    w->steps++;
 }
 
 static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
@@ -367,6 +425,7 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
     for (int g = 0; g < n_groups; g++) assert_int_equal(w->cache.group[g].pool.n_free, spec[g].n_blocks);
     long least = tier ? 20 : 100; /* who waits for copies is not preempted */
     assert_true(w->submitted > 1000 && w->preempted > least && w->resumed > least && w->reused > 10000);
+    assert_true(w->ahead > 1000 && w->dropped > 100 && w->while_waiting > 100);
     if (w->state_group >= 0) assert_true(w->saved > 500 && w->restored > 200);
     for (int g = 0; g < n_groups; g++) free(w->slot[g]);
     pi__snapshots_destroy(&w->snapshots);

@@ -312,6 +312,68 @@ static void test_gemma4(void **state)
     pi__vocab_free(v);
 }
 
+static void refused(const seed *s, int code, const char *part);
+
+static void test_wpm(void **state)
+{
+    (void) state;
+    seed s;
+    seed_wpm(&s);
+    pi__vocab *v = load(&s);
+    expect(v, "Hello x's", ADD, "[CLS] " SP "hello " SP "x " SP "' " SP "s [SEP]");
+    expect(v, "hellox hel", 0, SP "hello x " SP "he l");
+    expect(v, "hexy x", 0, "[UNK] " SP "x");                    /* all of a word, or nothing */
+    expect(v, "x$x.", 0, SP "x " SP "$ " SP "x " SP ".");
+    expect(v, "\xC3\x89 h\xC3\xA9llo e\xCC\x81", 0, SP "e " SP "hello " SP "e"); /* accents, composed or not, and capitals */
+    expect(v, "x\xE4\xBD\xA0x", 0, SP "x " SP "\xE4\xBD\xA0 " SP "x");     /* a Chinese character is a word */
+    expect(v, "\xEA\xB0\x80", 0, SP "\xE1\x84\x80 \xE1\x85\xA1");         /* a syllable is its letters */
+    expect(v, "x\xE2\x80\x8Bx\x01\xEF\xBF\xBD\xFF\xED\xA0\x80\xC2\x85x", 0, SP "x x x"); /* no text */
+    expect(v, " \t\n\r\xC2\xA0\xE3\x80\x80", 0, "");
+    expect(v, "x<t>x [SEP]l", SPECIAL, SP "x <t> " SP "x [SEP] " SP "l");
+    expect(v, "[CLS]", 0, "[UNK] [UNK] [UNK]");                 /* brackets, and what is between them */
+    char word[128] = "";
+    memset(word, 'x', 101);
+    expect(v, word, 0, "[UNK]");
+    pi__ids ids = {0};
+    assert_int_equal(pi__tokenize(v, word, 100, false, false, &ids), PI_OK);
+    assert_int_equal(ids.n, 100);
+    pi__free(ids.p);
+    static const char text[] = "hello x l";
+    round_trip(v, text, sizeof text - 1, ADD, text, sizeof text - 1);
+    assert_int_equal(pi__vocab_bos(v), 2);
+    assert_int_equal(pi__vocab_eos(v), 3);
+    pi__vocab_free(v);
+    seed_extra(&s, "tokenizer.ggml.normalizer.lowercase", PI__GGUF_BOOL, 0);
+    v = load(&s);
+    expect(v, "Hello hello \xC3\xA9", 0, "[UNK] " SP "hello " SP "\xC3\xA9");
+    pi__vocab_free(v);
+}
+
+static void test_ugm(void **state)
+{
+    (void) state;
+    seed s;
+    seed_ugm(&s);
+    pi__vocab *v = load(&s);
+    expect(v, "hello", ADD, "<s> " SP "he llo </s>");              /* -10, as hell and o are, which come later */
+    expect(v, "  a   ab ", 0, SP "a " SP "a b");                     /* many spaces are one, at the end none */
+    expect(v, "Qb", 0, SP " abb");                                  /* by the map; -9, where a, b, b are -10 */
+    expect(v, "a\xE6\x97\xA5\xE6\x97\xA5x\xFFl", 0, SP "a <unk> l"); /* unknown neighbours are one */
+    expect(v, "a<t>Q</s>", SPECIAL, SP "a <t> " SP "a b </s>");
+    expect(v, " ", 0, "");
+    static const char text[] = "ab l";
+    round_trip(v, text, sizeof text - 1, ADD, text, sizeof text - 1);
+    pi__vocab_free(v);
+    s.charsmap[0] = 13; /* no multiple of 4 */
+    refused(&s, PI_EFORMAT, "precompiled_charsmap");
+    s.charsmap[0] = 16; /* more than there is */
+    refused(&s, PI_EFORMAT, "precompiled_charsmap");
+    s.charsmap[0] = 12, s.charsmap[12] = 200; /* a text that is not there */
+    v = load(&s);
+    expect(v, "Qa", 0, SP " <unk> a");
+    pi__vocab_free(v);
+}
+
 static void test_end_of_message(void **state)
 {
     (void) state;
@@ -498,14 +560,14 @@ static void test_refused(void **state)
 static void test_mutated(void **state)
 {
     (void) state;
-    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4};
+    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
     uint64_t r = 88172645463325252u;
     int n_loaded = 0, n_refused = 0;
     for (int i = 0; i < 1500; i++) {
         seed s;
-        kinds[i % 3](&s);
+        kinds[i % 5](&s);
         image m = seed_image(&s);
-        for (int k = 0; k <= i % 4; k++) {
+        for (int k = 0; k <= i / 5 % 4; k++) {
             r ^= r << 13, r ^= r >> 7, r ^= r << 17;
             m.b[24 + r % (m.n - 24)] = (uint8_t) (r >> 40 & (i & 64 ? 255 : 15));
         }
@@ -567,14 +629,14 @@ static void test_long_texts(void **state)
     (void) state;
     static const char *const units[] = {"a", " ", "\n", "<", "<t>", "<|im_start|", "\xFF", "hello", "'",
                                         " \xE4\xBD\xA0", "e\xCC\x81"};
-    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4};
+    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
     enum { N = 100000 };
     char *text = malloc(N + 16);
-    for (size_t k = 0; k < 4; k++) {
+    for (size_t k = 0; k < 6; k++) {
         seed s;
-        kinds[k % 3](&s);
-        if (k == 3) seed_gpt2(&s);
-        if (k == 3) s.pre = "deepseek-llm";
+        kinds[k % 5](&s);
+        if (k == 5) seed_gpt2(&s);
+        if (k == 5) s.pre = "deepseek-llm";
         pi__vocab *v = load(&s);
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
             size_t n = 0;
@@ -681,10 +743,10 @@ static void test_out_of_memory(void **state)
 {
     (void) state;
     static const pi_allocator a = {sizeof a, NULL, count_malloc, count_realloc, count_free, NULL, NULL};
-    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4};
+    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
     heap.left = -1;
     assert_int_equal(pi_set_allocator(&a), PI_OK);
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < 5; k++) {
         seed s;
         kinds[k](&s);
         s.pre = s.pre ? "llama-bpe" : NULL;
@@ -804,6 +866,8 @@ int main(void)
         cmocka_unit_test(test_pretokenizers_cover),
         cmocka_unit_test(test_families),
         cmocka_unit_test(test_gemma4),
+        cmocka_unit_test(test_wpm),
+        cmocka_unit_test(test_ugm),
         cmocka_unit_test(test_end_of_message),
         cmocka_unit_test(test_utf8_hold),
         cmocka_unit_test(test_refused),

@@ -198,7 +198,7 @@ static void nothing_leaks(void **state)
 
 /* -------------------------------------------------------------------------------------------------- foreign ends */
 
-enum rogue { GONE, HALF, GARBAGE, OLD, NO_FD, DEV_NULL, UNSEALED, ZEROS, SMALL, N_ROGUES };
+enum rogue { GONE, HALF, GARBAGE, OLD, NO_FD, DEV_NULL, UNSEALED, ZEROS, SMALL, TWO, TWENTY, N_ROGUES };
 
 static int memory_of(size_t size, bool sealed)
 {
@@ -210,20 +210,22 @@ static int memory_of(size_t size, bool sealed)
 
 static void send_answer(int s, enum rogue how, size_t size)
 {
-    struct { char magic[8]; uint32_t version; int32_t status; uint64_t size; char text[104]; } a = {"", 1, 0, size, "a rogue"};
+    struct { char magic[8]; uint32_t version; int32_t status; uint64_t size; char text[232]; } a = {"", 2, 0, size, "a rogue"};
     memcpy(a.magic, how == GARBAGE ? "whatever" : "PIweight", 8);
     a.version += how == OLD;
-    union { char buf[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } control = {{0}};
+    enum { MOST = 20 };
+    union { char buf[CMSG_SPACE(MOST * sizeof(int))]; struct cmsghdr align; } control = {{0}};
     struct iovec io = {&a, how == HALF ? 50 : sizeof a};
+    const int n_fd = how == TWO ? 2 : how == TWENTY ? MOST : 1;
     struct msghdr msg = {.msg_iov = &io, .msg_iovlen = 1};
     int fd = how == DEV_NULL ? open("/dev/null", O_RDWR | O_CLOEXEC) :
              how >= UNSEALED ? memory_of(how == SMALL ? size / 2 : size, how != UNSEALED) : -1;
     if (fd >= 0) {
         msg.msg_control = control.buf;
-        msg.msg_controllen = sizeof control.buf;
+        msg.msg_controllen = CMSG_SPACE((size_t) n_fd * sizeof fd);
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+        *c = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((size_t) n_fd * sizeof fd)};
+        for (int i = 0; i < n_fd; i++) memcpy(CMSG_DATA(c) + (size_t) i * sizeof fd, &fd, sizeof fd);
     }
     assert_true(sendmsg(s, &msg, MSG_NOSIGNAL) > 0);
     if (fd >= 0) close(fd);
@@ -234,7 +236,7 @@ static int rogue_fd;
 
 static void *rogue_owner(void *arg)
 {
-    char q[32];
+    char q[48];
     for (int how = 0; how < N_ROGUES; how++) {
         int s = accept4(rogue_fd, NULL, NULL, SOCK_CLOEXEC);
         if (s < 0 || recv(s, q, sizeof q, MSG_WAITALL) != sizeof q) return arg;
@@ -291,7 +293,7 @@ static void foreign_clients(void **state)
     for (int i = 0; i < 200; i++) {
         char junk[64];
         for (size_t k = 0; k < sizeof junk; k++) junk[k] = (char) tiny_random(&seed);
-        if (i % 3 == 0) memcpy(junk, "PIweight\1\0\0", 12);
+        if (i % 3 == 0) memcpy(junk, "PIweight\2\0\0", 12);
         int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_int_equal(connect(s, (struct sockaddr *) &at, sizeof at), 0);
         (void) !send(s, junk, tiny_random(&seed) % sizeof junk, MSG_NOSIGNAL);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/template/unicode_tables.h: letter case and classes of characters, as Python's str has them.
+"""Writes src/base/unicode_tables.h: letter case and classes of characters, as Python's str has them, and what they are without
+accents.
 
-    python3 tools/gen/gen_unicode.py > src/template/unicode_tables.h
+    python3 tools/gen/gen_unicode.py > src/base/unicode_tables.h
 
 Templates are written for Python, so that its answers are the table, whatever of Unicode stands behind them: every code
 point is asked, none is known here. What the tables look like is said in unicode.c. Standard library only."""
@@ -27,6 +28,8 @@ SETS = {
     'TITLE': lambda c: unicodedata.category(chr(c)) == 'Lt',
     'UPPER_ODD': lambda c: chr(c).isupper() != (chr(c).lower() != chr(c) and not SETS['TITLE'](c)),
     'IGNORABLE': ignorable,
+    'MARK': lambda c: unicodedata.category(chr(c)) == 'Mn',
+    'PUNCT': lambda c: unicodedata.category(chr(c))[0] == 'P',
 }
 
 
@@ -109,8 +112,25 @@ def print_maps(name, how, base=None):
     print('};\n')
 
 
+def print_bare():
+    """Characters whose canonical decomposition has others in it than nonspacing marks; Hangul goes by arithmetic."""
+    out = []
+    for c in CHARS:
+        s = unicodedata.normalize('NFD', chr(c))
+        if s == chr(c) or 0xAC00 <= c < 0xAC00 + 11172:
+            continue
+        left = [ord(x) for x in s if unicodedata.category(x) != 'Mn']
+        if len(left) > 3 or (not left and unicodedata.category(chr(c)) != 'Mn'):
+            raise SystemExit('U+%04X has %d characters without its accents' % (c, len(left)))
+        if left:
+            out.append((c, left))
+    print('static const bare_char bare_chars[] = {')
+    rows(out, lambda r: '{0x%X, {%s}}' % (r[0], ', '.join('0x%X' % x for x in r[1])))
+    print('};\n')
+
+
 def main():
-    print('/* By tools/gen/gen_unicode.py from Python\'s Unicode %s: sets of characters and maps of letter case, see unicode.c. */'
+    print('/* By tools/gen/gen_unicode.py from Python\'s Unicode %s: sets of characters and maps of letter case and accents, see unicode.c. */'
           % unicodedata.unidata_version)
     print('#ifndef PI__UNICODE_TABLES_H\n#define PI__UNICODE_TABLES_H\n')
     print_sets()
@@ -118,6 +138,7 @@ def main():
     print_maps('upper', str.upper)
     print('/* Where titlecase is not uppercase. */')
     print_maps('title', str.title, str.upper)
+    print_bare()
     print('#endif')
 
 

@@ -12,6 +12,7 @@
  * of which they attend to neither key block (attention_blocks.c), and half of those of which they do to one. As the rest goes
  * on in order, a choice of all blocks gives the same bits as none. */
 #include "backend/cpu/attention_blocks.h"
+#include "backend/cpu/simd.h"
 
 enum {
     UNITS_A_THREAD = 4,    /* below so many items a thread, keys are split */
@@ -105,9 +106,10 @@ static void qkv_token(const qkv_job *j, int32_t i)
     const pi__kv_batch *kb = &j->b->kv[kv->group];
     int32_t n = kv->head_dim;
     const float *rope = a->rope ? a->rope + (size_t) i * (size_t) a->n_rot : NULL;
+    const float *q_rope = a->q_rope ? a->q_rope + (size_t) i * (size_t) a->n_rot : rope;
 
     int64_t q_stride = a->q_stride ? a->q_stride : n;
-    pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, rope, a->n_rot, a->pair_stride, a->q_scale};
+    pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, q_rope, a->n_rot, a->pair_stride, a->q_scale};
     for (int32_t h = 0; h < a->n_head; h++) {
         float *x = a->q + i * a->ldq + h * q_stride;
         kn->prep(&q, biased(x, a->q_bias, h, n, x), x);
@@ -169,6 +171,13 @@ static int32_t lowest_key(const pi__attention *a, int32_t pos)
     return lo > a->first ? lo : a->first;
 }
 
+/* The last one, of a sequence with so many. */
+static int32_t highest_key(const pi__attention *a, int32_t pos, int32_t n_keys)
+{
+    if (!a->block) return pos - a->past;
+    return a->ahead && pos + a->ahead < n_keys ? pos + a->ahead : n_keys - 1;
+}
+
 /* Fills w with the rows of an item; returns its run, the kv head to *head. */
 static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
 {
@@ -197,7 +206,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     for (int32_t r = 0; r < w->n; r++) {
         int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
-        w->hi[r] = j->a->block ? j->b->seq_len[seq_of(j, lo)] - 1 : pos - j->a->past;
+        w->hi[r] = highest_key(j->a, pos, j->b->seq_len[seq_of(j, lo)]);
         w->lo[r] = lowest_key(j->a, pos);
         int64_t at = token * j->a->ldq + h * q_stride;
         w->q[r] = j->a->q + at;
@@ -400,10 +409,10 @@ void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention 
 
 const pi__cpu_attn_kernels *pi__cpu_attn_kernels_of(int isa)
 {
-#if defined(__x86_64__)
+#if defined(PI__SIMD_X86)
     if (isa == PI__ISA_AVX512) return &pi__cpu_attn_avx512;
     if (isa == PI__ISA_AVX2) return &pi__cpu_attn_avx2;
-#elif defined(__aarch64__)
+#elif defined(PI__SIMD_ARM)
     if (isa == PI__ISA_NEON) return &pi__cpu_attn_neon;
 #endif
     (void) isa;

@@ -111,7 +111,9 @@ struct pi__cpu_attn_kernels {
     void (*load_row)(int32_t type, const char *src, int32_t n, float *x);
 
     /* The ops of elementwise.c, on one row. */
-    void (*add_norm)(float *x, const float *y, const float *w, float eps, float scale, int64_t n);
+    void (*add_norm)(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n);
+    void (*layer_norm)(float *x, const float *y, const float *b, const float *w, const float *shift, float eps, int64_t n);
+    void (*gelu)(float *x, const float *b, int64_t n);
     void (*softcap)(float *x, float cap, size_t n);
 };
 

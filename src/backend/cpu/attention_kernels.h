@@ -970,10 +970,42 @@ static void load_row(int32_t type, const char *src, int32_t n, float *x)
 
 /* ---------------------------------------------------------------------------------------------------- rows of floats */
 
-static void add_norm(float *x, const float *y, const float *w, float eps, float scale, int64_t n)
+static void add_norm(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n)
 {
     float f = w ? rms_factor(y, n, eps) : 1.0f;
-    for (int64_t i = 0; i < n; i++) x[i] = (x[i] + (w ? y[i] * f * w[i] : y[i])) * scale;
+    if (w) bias = NULL;
+    for (int64_t i = 0; i < n; i++) x[i] = (x[i] + (w ? y[i] * f * w[i] : bias ? y[i] + bias[i] : y[i])) * scale;
+}
+
+/* The sum of (x - of)^2, or with squares false of x - of: by lane = i mod 16, lanes by halves. */
+static float sum_from(const float *x, float of, bool squares, int64_t n)
+{
+    vf sum = vf_zero(), m = vf_set1(of);
+    for (int64_t i = 0; i < n; i += 16) {
+        vf d = vf_sub(n - i < 16 ? vf_load_tail(x + i, (int) (n - i), of) : vf_load(x + i), m);
+        sum = vf_add(sum, squares ? vf_mul(d, d) : d);
+    }
+    return vf_hsum(sum);
+}
+
+static void layer_norm(float *x, const float *y, const float *b, const float *w, const float *shift, float eps, int64_t n)
+{
+    for (int64_t i = 0; i < n && y; i++) x[i] += y[i];
+    for (int64_t i = 0; i < n && b; i++) x[i] += b[i];
+    const float mean = sum_from(x, 0, false, n) / (float) n;
+    const float f = 1.0f / sqrtf(sum_from(x, mean, true, n) / (float) n + eps);
+    for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * f * w[i] + shift[i];
+}
+
+static void gelu(float *x, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n && b; i++) x[i] += b[i];
+    for (int64_t i = 0; i < n; i += 16) {
+        float t[16];
+        const int64_t k = n - i < 16 ? n - i : 16;
+        vf_store(t, vf_gelu_erf(k < 16 ? vf_load_tail(x + i, (int) k, 0) : vf_load(x + i)));
+        memcpy(x + i, t, (size_t) k * sizeof(float));
+    }
 }
 
 static void softcap(float *x, float cap, size_t n)
@@ -989,7 +1021,7 @@ static void softcap(float *x, float cap, size_t n)
 
 const pi__cpu_attn_kernels PI__KERNELS = {
     PI__ROWS_MAX, round_rows, pack, split, fold, finish, mean, rank, prep, turn, store_k, store_v, store_row, load_row, add_norm,
-    softcap,
+    layer_norm, gelu, softcap,
 };
 
 #undef PI__ROWS_MAX

@@ -16,7 +16,7 @@ enum { SMALL = 16384 }; /* values below which waking threads costs more than it 
 typedef struct add_norm_job {
     const pi__cpu *cpu;
     float *x;
-    const float *y, *w;
+    const float *y, *w, *bias;
     float eps, scale;
     int32_t n_rows;
     int64_t n;
@@ -27,7 +27,7 @@ static void add_norm_run(void *arg, int32_t ith, int32_t nth)
     const add_norm_job *j = arg;
     int64_t rows = j->n_rows;
     for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) {
-        j->cpu->attn->add_norm(j->x + i * j->n, j->y + i * j->n, j->w, j->eps, j->scale, j->n);
+        j->cpu->attn->add_norm(j->x + i * j->n, j->y + i * j->n, j->w, j->bias, j->eps, j->scale, j->n);
     }
 }
 
@@ -35,7 +35,7 @@ void pi__cpu_add_norm(pi__backend *be, const pi__batch *b, const pi__add_norm *a
 {
     (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    add_norm_job j = {cpu, a->x, a->y, a->w, a->eps, a->scale, a->n_rows, a->n};
+    add_norm_job j = {cpu, a->x, a->y, a->w, a->bias, a->eps, a->scale, a->n_rows, a->n};
     if (a->n_rows * a->n < SMALL) {
         add_norm_run(&j, 0, 1);
     } else {
@@ -62,7 +62,7 @@ static void norm_run(void *arg, int32_t ith, int32_t nth)
     int64_t rows = j->n_rows;
     for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) {
         memset(j->out + i * j->ldo, 0, (size_t) j->n * sizeof *j->out);
-        j->cpu->attn->add_norm(j->out + i * j->ldo, j->x + i * j->n, j->w, j->eps, 1.0f, j->n);
+        j->cpu->attn->add_norm(j->out + i * j->ldo, j->x + i * j->n, j->w, NULL, j->eps, 1.0f, j->n);
     }
 }
 
@@ -75,6 +75,72 @@ void pi__cpu_norm(pi__backend *be, const pi__batch *b, const pi__norm *a)
         norm_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, norm_run, &j);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- add_rows */
+
+void pi__cpu_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a)
+{
+    (void) be;
+    (void) b;
+    for (int32_t r = 0; r < a->n_rows; r++) {
+        float *restrict x = a->x + r * a->n;
+        const float *restrict y = a->table + a->row[r] * a->n;
+        for (int64_t i = 0; i < a->n; i++) x[i] += y[i];
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------- layer_norm, gelu */
+
+typedef struct layer_norm_job {
+    const pi__cpu *cpu;
+    const pi__layer_norm *a;
+} layer_norm_job;
+
+static void layer_norm_run(void *arg, int32_t ith, int32_t nth)
+{
+    const layer_norm_job *j = arg;
+    const pi__layer_norm *a = j->a;
+    const int64_t rows = a->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++)
+        j->cpu->attn->layer_norm(a->x + i * a->n, a->y ? a->y + i * a->n : NULL, a->b, a->w, a->shift, a->eps, a->n);
+}
+
+void pi__cpu_layer_norm(pi__backend *be, const pi__batch *b, const pi__layer_norm *a)
+{
+    (void) b;
+    pi__cpu *cpu = (pi__cpu *) be;
+    layer_norm_job j = {cpu, a};
+    if (a->n_rows * a->n < SMALL) {
+        layer_norm_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, layer_norm_run, &j);
+    }
+}
+
+typedef struct gelu_job {
+    const pi__cpu *cpu;
+    const pi__gelu *a;
+} gelu_job;
+
+static void gelu_run(void *arg, int32_t ith, int32_t nth)
+{
+    const gelu_job *j = arg;
+    const pi__gelu *a = j->a;
+    const int64_t rows = a->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) j->cpu->attn->gelu(a->x + i * a->n, a->b, a->n);
+}
+
+void pi__cpu_gelu(pi__backend *be, const pi__batch *b, const pi__gelu *a)
+{
+    (void) b;
+    pi__cpu *cpu = (pi__cpu *) be;
+    gelu_job j = {cpu, a};
+    if (a->n_rows * a->n < SMALL) {
+        gelu_run(&j, 0, 1);
+    } else {
+        pi__pool_run(cpu->pool, gelu_run, &j);
     }
 }
 
@@ -152,10 +218,7 @@ void pi__cpu_block_conv(pi__backend *be, const pi__batch *b, const pi__block_con
 
 typedef struct rope_job {
     const pi__batch *b;
-    const float *freq;
-    int32_t n_freq;
-    float mscale;
-    float *table;
+    const pi__rope *a;
 } rope_job;
 
 static void rope_run(void *arg, int32_t ith, int32_t nth)
@@ -163,12 +226,13 @@ static void rope_run(void *arg, int32_t ith, int32_t nth)
     const rope_job *j = arg;
     int64_t n = j->b->n_tokens;
     for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) {
-        float *c = j->table + t * 2 * j->n_freq, *s = c + j->n_freq;
-        float pos = (float) j->b->pos[t];
-        for (int32_t i = 0; i < j->n_freq; i++) {
-            float angle = pos * j->freq[i];
-            c[i] = cosf(angle) * j->mscale;
-            s[i] = sinf(angle) * j->mscale;
+        const int32_t n_freq = j->a->n_freq, p = j->b->pos[t];
+        float *c = j->a->table + t * 2 * n_freq, *s = c + n_freq, scale = j->a->mscale;
+        if (j->a->temp_len) scale *= 1.0f + j->a->temp * logf((float) (1 + p / j->a->temp_len));
+        for (int32_t i = 0; i < n_freq; i++) {
+            float angle = (float) p * j->a->freq[i];
+            c[i] = cosf(angle) * scale;
+            s[i] = sinf(angle) * scale;
         }
     }
 }
@@ -176,7 +240,7 @@ static void rope_run(void *arg, int32_t ith, int32_t nth)
 void pi__cpu_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    rope_job j = {b, a->freq, a->n_freq, a->mscale, a->table};
+    rope_job j = {b, a};
     if ((int64_t) b->n_tokens * a->n_freq < SMALL / 16) { /* a sine costs as much as sixteen of the other ops' values */
         rope_run(&j, 0, 1);
     } else {

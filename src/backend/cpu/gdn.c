@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/simd.h"
 #include "base/alloc.h"
 
 enum {
@@ -261,9 +262,9 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
 static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head)
 {
     const pi__gdn *a = j->a;
-    int64_t dim = j->st->dim;
+    int64_t dim = j->st->dim, at = dim * pi__gdn_place(j->st->n_k, j->st->n_v, a->grouped, head);
     for (int64_t t = token; t < token + n; t++) {
-        j->kn->gate_norm(a->out + t * a->ldo + head * dim, a->z + t * a->ld_z + head * dim, a->norm, a->eps, j->st->dim);
+        j->kn->gate_norm(a->out + t * a->ldo + at, a->z + t * a->ld_z + head * dim, a->norm, a->eps, j->st->dim);
     }
 }
 
@@ -292,7 +293,7 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
             c.dots = new_dots(j, k_head, token);
             c.v = w->v;
             c.beta = beta;
-            c.o = j->a->out + token * j->a->ldo + (int64_t) head * dim;
+            c.o = j->a->out + token * j->a->ldo + (int64_t) pi__gdn_place(j->st->n_k, j->st->n_v, j->a->grouped, head) * dim;
             c.ldo = j->a->ldo;
             j->kn->chunk(&c);
             finish_rows(j, token, c.n_rows - c.n_old, head);
@@ -487,10 +488,10 @@ void pi__cpu_state_load(pi__backend *be, const pi__batch *b, const pi__state_cop
 
 const pi__cpu_gdn_kernels *pi__cpu_gdn_kernels_of(int isa)
 {
-#if defined(__x86_64__)
+#if defined(PI__SIMD_X86)
     if (isa == PI__ISA_AVX512) return &pi__cpu_gdn_avx512;
     if (isa == PI__ISA_AVX2) return &pi__cpu_gdn_avx2;
-#elif defined(__aarch64__)
+#elif defined(PI__SIMD_ARM)
     if (isa == PI__ISA_NEON) return &pi__cpu_gdn_neon;
 #endif
     (void) isa;

@@ -2,11 +2,12 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/simd.h"
 #include "base/error.h"
 
-#if defined(__aarch64__)
+#if defined(PI__SIMD_ARM)
 #include <sys/auxv.h>
-#elif defined(__x86_64__)
+#elif defined(PI__SIMD_X86)
 #include <cpuid.h>
 
 /* Clang 14 has no name for it. */
@@ -28,7 +29,7 @@ bool pi__isa_there(int isa)
 {
     switch (isa) {
     case PI__ISA_GENERIC: return true;
-#if defined(__x86_64__)
+#if defined(PI__SIMD_X86)
     case PI__ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
                has_f16c();
@@ -37,7 +38,7 @@ bool pi__isa_there(int isa)
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
                __builtin_cpu_supports("avx512bf16");
-#elif defined(__aarch64__)
+#elif defined(PI__SIMD_ARM)
     case PI__ISA_NEON: {
         unsigned long want = 1ul << 20 /* HWCAP_ASIMDDP */ | 1ul << 10 /* HWCAP_ASIMDHP */ | 1ul << 9 /* HWCAP_FPHP */;
         return (getauxval(AT_HWCAP) & want) == want;
@@ -56,7 +57,7 @@ int pi__isa_choose(const char *name, int *out, pi_error *err)
             *out = isa;
             return PI_OK;
         }
-        if (!any) return pi__fail(err, PI_EUNSUPPORTED, "this processor has no %s", name);
+        if (!any) return pi__fail(err, PI_EUNSUPPORTED, "this processor has no %s, or this build has no kernels for it", name);
     }
     return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, avx512, avx2, neon or generic", name);
 }

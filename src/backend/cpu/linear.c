@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/simd.h"
 #include "base/alloc.h"
 
 enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, OWN_BLOCKS = 128 };
@@ -17,10 +18,10 @@ static size_t up64(size_t n) { return (n + 63) & ~(size_t) 63; }
 const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa)
 {
     switch (isa) {
-#if defined(__x86_64__) || defined(_M_X64)
+#if defined(PI__SIMD_X86)
     case PI__ISA_AVX512: return pi__lin_kernels_avx512();
     case PI__ISA_AVX2: return pi__lin_kernels_avx2();
-#elif defined(__aarch64__)
+#elif defined(PI__SIMD_ARM)
     case PI__ISA_NEON: return pi__lin_kernels_neon();
 #endif
     default: return pi__lin_kernels_generic();
@@ -290,7 +291,7 @@ static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi
         job.want |= 1u << pi__lin_format_of(lin[l].w->type).kind;
     }
     job.floats = job.want >> PI__LK_F32;
-    const bool glu = in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU;
+    const bool glu = pi__in_gated(in->kind);
     job.own = job.n_group == 1 && n_rows * job.n_blk <= (glu ? OWN_BLOCKS / 4 : OWN_BLOCKS);
     job.groups = cpu->scratch;
     job.own_groups = cpu->scratch;

@@ -453,6 +453,8 @@ INLINE vf gelu(vf x)
 }
 
 INLINE vf silu(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
+/* x sigmoid(1.702 x) */
+INLINE vf silu_oai(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(vf_set(-1.702f), x)))); }
 
 /* Block b of n values at p, zeros past the end. */
 INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
@@ -539,15 +541,17 @@ INLINE void input_block(int kind, const pi__lin_in *in, int64_t n_in, int32_t ro
         v[1] = vf_mul(vf_mul(v[1], vf_set(inv)), g[1]);
     } else if (kind != PI__IN_PLAIN) {
         get_block(in->x2 + row * in->ldx2, n_in, b, g);
-        if (kind == PI__IN_SWIGLU && in->limit > 0) {
+        if (kind != PI__IN_GEGLU && in->limit > 0) {
             const vf most = vf_set(in->limit), least = vf_set(-in->limit); /* a NaN comes through */
             for (int i = 0; i < 2; i++) {
                 v[i] = vf_min(most, v[i]);
                 g[i] = vf_min(most, vf_max(least, g[i]));
             }
         }
-        v[0] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[0]) : silu(v[0]), g[0]);
-        v[1] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[1]) : silu(v[1]), g[1]);
+        for (int i = 0; i < 2; i++) {
+            if (kind == PI__IN_SWIGLU_OAI) v[i] = vf_mul(silu_oai(v[i]), vf_add(g[i], vf_set(1.0f)));
+            else v[i] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[i]) : silu(v[i]), g[i]);
+        }
     }
     if (want & WANT_FLOATS) {
         vf_store(x->f + 32 * (b * x->cols + col), v[0]);
@@ -575,6 +579,7 @@ static void input_any(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n
     case PI__IN_RMSNORM: input(PI__IN_RMSNORM, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_GEGLU: input(PI__IN_GEGLU, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_SWIGLU: input(PI__IN_SWIGLU, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_SWIGLU_OAI: input(PI__IN_SWIGLU_OAI, in, n_in, row, n, b0, b1, x, col, want); break;
     default: input(PI__IN_PLAIN, in, n_in, row, n, b0, b1, x, col, want); break;
     }
 }

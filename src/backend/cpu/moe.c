@@ -7,7 +7,7 @@
  *     experts   4 1     1 7     1 4           by rank
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *
- * One pool job a call: round the rows | gather them into the experts' groups | gate and up | activation | down | add up
+ * One pool job a call: round the rows | gather them into the experts' groups | gate and up | biases, activation | down | add up
  * a row's results in the order of rank. Items are some tiles of one expert's matrix times its columns, so a single row
  * keeps many threads busy as well. Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels'
  * own sums (linear.h) and a row adds its own pairs alone, so it is batch-invariant. */
@@ -124,22 +124,33 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
 /* sqrt(log(1 + e^x)) */
 static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
 
+/* The routing weight of a logit, where it is that logit's own. */
+static float own_gate(const pi__moe *a, float x)
+{
+    return a->gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
+}
+
 /* Experts of a row, and their weights before they are divided by the sum. token: its own, with a table. */
-static float choose_softplus(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
+static float choose_own(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
     float p[PI__MAX_EXPERTS], sum = 0;
     if (a->table) {
         memcpy(id, a->table + (size_t) token * (size_t) a->n_used, (size_t) a->n_used * sizeof *id);
     } else {
-        for (int32_t e = 0; e < a->n_expert; e++) p[e] = sqrt_softplus(logits[e]) + (a->bias ? a->bias[e] : 0);
+        for (int32_t e = 0; e < a->n_expert; e++) p[e] = own_gate(a, logits[e]) + (a->bias ? a->bias[e] : 0);
         pi__cpu_best_of(p, a->n_expert, a->n_used, id);
     }
-    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = sqrt_softplus(logits[id[i]]);
+    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = own_gate(a, logits[id[i]]);
     return sum;
 }
 
 static float choose_softmax(const pi__moe *a, const float *logits, int32_t *id, float *weight)
 {
+    float biased[PI__MAX_EXPERTS];
+    if (a->bias) {
+        for (int32_t e = 0; e < a->n_expert; e++) biased[e] = logits[e] + a->bias[e];
+        logits = biased;
+    }
     pi__cpu_best_of(logits, a->n_expert, a->n_used, id);
     const float max = logits[id[0]];
     float all = 0, sum = 0;
@@ -155,7 +166,7 @@ static void route_row(const moe_job *m, int32_t r)
     int32_t *id = m->id + (size_t) r * (size_t) a->n_used;
     float *weight = m->weight + (size_t) r * (size_t) a->n_used;
     float sum = a->gating == PI__GATE_SOFTMAX ? choose_softmax(a, logits, id, weight)
-                                              : choose_softplus(a, logits, m->token ? m->token[r] : 0, id, weight);
+                                              : choose_own(a, logits, m->token ? m->token[r] : 0, id, weight);
     if (sum < LEAST_SUM) sum = LEAST_SUM;
     for (int32_t i = 0; i < a->n_used; i++) weight[i] = weight[i] / sum * a->weights_scale;
 }
@@ -265,6 +276,15 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
+/* Values i0 up to i1 of both halves of column j get the biases of its expert. */
+static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
+{
+    const int64_t n_ff = m->mid.n_in, e = m->id[m->pair[j]];
+    float *restrict gate = m->h + j * 2 * n_ff, *restrict up = gate + n_ff;
+    const float *restrict gate_bias = m->a->gate_bias + e * n_ff, *restrict up_bias = m->a->up_bias + e * n_ff;
+    for (int64_t i = i0; i < i1; i++) gate[i] += gate_bias[i], up[i] += up_bias[i];
+}
+
 /* act(gate) * up, rounded, straight into the groups that down reads. */
 static void activate(const moe_job *m, int32_t ith, int32_t nth)
 {
@@ -272,6 +292,8 @@ static void activate(const moe_job *m, int32_t ith, int32_t nth)
     const int64_t n_ff = m->mid.n_in;
     const pi__lin_in in = {.kind = m->a->act, .x = m->h, .ldx = 2 * n_ff, .x2 = m->h + n_ff, .ldx2 = 2 * n_ff,
                            .limit = m->a->limit};
+    const int64_t i0 = 32 * s.b0, i1 = 32 * s.b1 < n_ff ? 32 * s.b1 : n_ff;
+    for (int32_t j = s.c0; j < s.c1 && m->a->gate_bias; j++) add_biases(m, j, i0, i1);
     for (int32_t j = s.c0, end; j < s.c1; j = end) {
         pi__lin_x x;
         const int32_t start = group_of(m, &m->mid, j, &x);
@@ -325,6 +347,11 @@ static void plan_items(const moe_job *m, pass *p)
 
 /* ---- the op */
 
+static void add_biased(float *restrict y, float w, const float *restrict x, const float *restrict bias, int64_t i0, int64_t i1)
+{
+    for (int64_t i = i0; i < i1; i++) y[i] += w * (x[i] + bias[i]);
+}
+
 static void add_up(const moe_job *m, int32_t ith, int32_t nth)
 {
     const int32_t n_used = m->a->n_used;
@@ -336,7 +363,9 @@ static void add_up(const moe_job *m, int32_t ith, int32_t nth)
         for (int32_t k = 0; k < n_used; k++) {
             const int32_t p = r * n_used + k;
             const float w = m->weight[p], *restrict x = m->out + m->position[p] * n;
-            if (k) for (int64_t i = i0; i < i1; i++) y[i] += w * x[i];
+            if (m->a->down_bias && !k) memset(y + i0, 0, (size_t) (i1 - i0) * sizeof *y);
+            if (m->a->down_bias) add_biased(y, w, x, m->a->down_bias + m->id[p] * m->a->ld_down_bias, i0, i1);
+            else if (k) for (int64_t i = i0; i < i1; i++) y[i] += w * x[i];
             else for (int64_t i = i0; i < i1; i++) y[i] = w * x[i];
         }
     }

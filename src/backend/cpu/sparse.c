@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "backend/cpu/simd.h"
 #include "base/alloc.h"
 
 /* Working memory of one thread. */
@@ -142,10 +143,10 @@ void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
 
 const pi__cpu_sparse_kernels *pi__cpu_sparse_kernels_of(int isa)
 {
-#if defined(__x86_64__)
+#if defined(PI__SIMD_X86)
     if (isa == PI__ISA_AVX512) return &pi__cpu_sparse_avx512;
     if (isa == PI__ISA_AVX2) return &pi__cpu_sparse_avx2;
-#elif defined(__aarch64__)
+#elif defined(PI__SIMD_ARM)
     if (isa == PI__ISA_NEON) return &pi__cpu_sparse_neon;
 #endif
     (void) isa;

@@ -60,6 +60,21 @@ PI__INLINE vf vf_tanh(vf x)
     return vf_select_lt(a, vf_set1(0.625f), p, vf_copysign(t, x));
 }
 
+/* x/2 (1 + erf(x / sqrt(2))), with erf within 2e-7: Abramowitz and Stegun, 7.1.26. */
+PI__INLINE vf vf_gelu_erf(vf x)
+{
+    vf a = vf_mul(vf_abs(x), vf_set1(0.70710678118654752f));
+    vf t = vf_div(vf_set1(1.0f), vf_fma(a, vf_set1(0.3275911f), vf_set1(1.0f)));
+    vf p = vf_set1(1.061405429f);
+    p = vf_fma(p, t, vf_set1(-1.453152027f));
+    p = vf_fma(p, t, vf_set1(1.421413741f));
+    p = vf_fma(p, t, vf_set1(-0.284496736f));
+    p = vf_fma(p, t, vf_set1(0.254829592f));
+    vf rest = vf_mul(vf_mul(p, t), vf_exp(vf_sub(vf_zero(), vf_mul(a, a)))); /* 1 - erf(a) */
+    vf erf = vf_copysign(vf_sub(vf_set1(1.0f), rest), x);
+    return vf_mul(vf_mul(x, vf_set1(0.5f)), vf_add(vf_set1(1.0f), erf));
+}
+
 /* The bounds are the first operand: a NaN stays one. */
 PI__INLINE vf vf_sigmoid(vf x)
 {

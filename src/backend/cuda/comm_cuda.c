@@ -14,18 +14,23 @@
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "backend/cuda/comm.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* before a waiting rank lets others run */ };
 typedef struct ncclComm *nccl_comm;
+typedef struct nccl_id { char bytes[PI__RANK_ID_BYTES]; } nccl_id;
 
 /* Functions taken of NCCL; numbers returned are 0 or an error. */
 typedef struct nccl {
     void *lib;
     int (*init_all)(nccl_comm *comm, int n, const int *device);
+    int (*make_id)(nccl_id *id);
+    int (*init_rank)(nccl_comm *comm, int n, nccl_id id, int rank);
     int (*all_gather)(const void *from, void *to, size_t count, int type, nccl_comm comm, cudaStream_t stream);
     int (*async_error)(nccl_comm comm, int *error);
     int (*give_up)(nccl_comm comm);
@@ -43,13 +48,15 @@ typedef struct nccl_link {
     nccl fn;          /* the library */
     atomic_bool left; /* some rank has left */
     int32_t n;        /* ranks */
+    double timeout_ms; /* how long to wait for those in other processes; 0: they are all in this one, which knows who left */
     member member[];  /* [n] */
 } nccl_link;
 
 static int load(nccl *f, pi_error *err)
 {
     const struct { const char *name; void **to; } names[] = {
-        {"ncclCommInitAll", (void **) &f->init_all},   {"ncclAllGather", (void **) &f->all_gather},
+        {"ncclCommInitAll", (void **) &f->init_all},   {"ncclGetUniqueId", (void **) &f->make_id},
+        {"ncclCommInitRank", (void **) &f->init_rank}, {"ncclAllGather", (void **) &f->all_gather},
         {"ncclCommGetAsyncError", (void **) &f->async_error}, {"ncclCommAbort", (void **) &f->give_up},
         {"ncclCommDestroy", (void **) &f->destroy},    {"ncclGetErrorString", (void **) &f->text}};
     f->lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -101,6 +108,7 @@ static int nccl_wait(pi__link *link, int32_t rank)
     const member *m = &l->member[rank];
     if (!m->comm) return PI__LINK_LEFT;
     cudaSetDevice(pi__rt_index(m->rt));
+    const double start = l->timeout_ms > 0 ? pi__now_ms() : 0;
     for (unsigned i = 0;; i++) {
         cudaError_t e = cudaStreamQuery(pi__rt_stream(m->rt));
         if (e == cudaSuccess) return PI__LINK_DONE;
@@ -108,6 +116,7 @@ static int nccl_wait(pi__link *link, int32_t rank)
         if (i < SPINS) continue;
         sched_yield();
         if (atomic_load(&l->left) || !well(l, m)) return PI__LINK_LEFT;
+        if (l->timeout_ms > 0 && pi__now_ms() - start > l->timeout_ms) return PI__LINK_LEFT;
     }
 }
 
@@ -136,17 +145,60 @@ static int join(nccl_link *l, pi_error *err)
     return PI_OK;
 }
 
-int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
+static const pi__link_ops ops = {nccl_destroy, nccl_gather, nccl_wait, nccl_leave};
+
+/* With the library, and no rank joined. */
+static int create(nccl_link **out, int32_t n, pi_error *err)
 {
-    static const pi__link_ops ops = {nccl_destroy, nccl_gather, nccl_wait, nccl_leave};
     nccl_link *l = pi__calloc(1, sizeof *l + (size_t) n * sizeof *l->member);
     *out = NULL;
     if (!l) return pi__fail_mem(err, "the link of devices");
     l->link.ops = &ops;
     l->n = n;
-    for (int32_t i = 0; i < n; i++) l->member[i].rt = rt[i];
     int rc = load(&l->fn, err);
-    if (!rc) rc = join(l, err);
+    if (rc) nccl_destroy(&l->link);
+    else *out = l;
+    return rc;
+}
+
+int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
+{
+    nccl_link *l;
+    *out = NULL;
+    int rc = create(&l, n, err);
+    if (rc) return rc;
+    for (int32_t i = 0; i < n; i++) l->member[i].rt = rt[i];
+    rc = join(l, err);
+    if (rc) nccl_destroy(&l->link);
+    else *out = &l->link;
+    return rc;
+}
+
+int pi__comm_id(char id[PI__RANK_ID_BYTES], pi_error *err)
+{
+    nccl_id own;
+    nccl f;
+    int rc = load(&f, err);
+    const int code = rc ? 0 : f.make_id(&own);
+    if (code) rc = pi__fail(err, PI_EDEVICE, "NCCL has no way for others to join: %.200s", f.text(code));
+    if (!rc) memcpy(id, own.bytes, sizeof own.bytes);
+    return rc; /* the library stays loaded: NCCL waits for the others there */
+}
+
+int pi__comm_create_rank(pi__link **out, pi__rt *rt, const pi__seat *seat, pi_error *err)
+{
+    nccl_link *l;
+    nccl_id id;
+    *out = NULL;
+    int rc = create(&l, seat->n, err);
+    if (rc) return rc;
+    member *m = &l->member[seat->rank];
+    m->rt = rt;
+    l->timeout_ms = seat->timeout_ms;
+    memcpy(id.bytes, seat->id, sizeof id.bytes);
+    cudaSetDevice(pi__rt_index(rt));
+    const int code = l->fn.init_rank(&m->comm, seat->n, id, seat->rank);
+    if (code) rc = pi__fail(err, PI_EDEVICE, "NCCL cannot join the devices of %d processes: %.180s", seat->n, l->fn.text(code));
     if (rc) nccl_destroy(&l->link);
     else *out = &l->link;
     return rc;

@@ -174,12 +174,16 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     cuda_scratch s;
     s.batch = pi__cuda_take(&at, pi__cuda_image_ints(lim) * i);
     s.rows = pi__cuda_take(&at, (size_t) pi__cuda_max_gather(lim) * i);
-    s.arrived = pi__cuda_take(&at, sizeof(uint32_t));
+    s.arrived = pi__cuda_take(&at, PI__CUDA_COUNTERS * sizeof(uint32_t));
     s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
     s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
+    const bool fp4 = c->fuses && c->ways & (PI__WAY_FP4 | PI__WAY_W4A8);
+    s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
     s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
+    const int32_t few = lim->max_expert ? PI__K_TAIL_ROWS : 0; /* what tails prepare beside the others: integers take most */
+    s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
     s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
@@ -226,8 +230,8 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->lim = *lim;
     c->open = false;
     c->loads = true;
-    static const uint32_t none = 0;
-    pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.arrived, &none, sizeof none));
+    static const uint32_t none[PI__CUDA_COUNTERS];
+    pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.arrived, none, sizeof none));
     return PI_OK;
 }
 
@@ -254,6 +258,15 @@ static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error
         ((pi__cuda *) be[i])->records = records;
     }
     return pi__comm_create(out, rt, n, err);
+}
+
+int pi__cuda_rank_id(char id[PI__RANK_ID_BYTES], pi_error *err) { return pi__comm_id(id, err); }
+
+int pi__cuda_join_rank(pi__link **out, pi__backend *be, const pi__seat *seat, pi_error *err)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    c->joined = true; /* they are of one kind, have the same options, and so capture the same steps */
+    return pi__comm_create_rank(out, c->rt, seat, err);
 }
 
 /* The first one after weights were loaded ends that: no memory of the host stays pinned for it. */
@@ -294,6 +307,9 @@ static const pi__device_fns cuda_device = {
     .arena_free = cuda_arena_free,
     .arena_map = cuda_arena_map,
     .arena_unmap = cuda_arena_unmap,
+    .arena_share = pi__cuda_arena_share,
+    .arena_adopt = pi__cuda_arena_adopt,
+    .identify = pi__cuda_identify,
     .upload = pi__cuda_load_values,
     .download = pi__cuda_download,
     .host_alloc = cuda_host_alloc,
@@ -321,6 +337,8 @@ static const pi__device_fns cuda_device = {
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
     .experts_layer = true,
+    .mark = pi__cuda_mark,
+    .wait = pi__cuda_wait,
     .topk_here = cuda_topk_here,
     .chains = true,
 };
@@ -415,7 +433,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
         const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->without.packed,
                             !(c->ways & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->ways & PI__WAY_W4A8)};
         int wrong;
-        if (off[of] || (c->info.slow && type == PI__Q4_K)) continue; /* it wants more columns */
+        if (off[of] || (c->info.slow && i && ways[i - 1].of == of)) continue; /* of each way the first */
         int rc = pi__cuda_check_product(c->rt, type, way_of(of), of == OF_BLAS ? c->blas : NULL, c->info.slow,
                                         &wrong, err);
         if (rc) return rc;
@@ -424,21 +442,48 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     return PI_OK;
 }
 
+/* Products of many rows in 16-bit floats go by wgmma where the device has that, with the same bits. */
+static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
+{
+    bool wrong = false;
+    c->wgmma = c->info.arch == 90 && c->ways & (PI__WAY_W16 | PI__WAY_W4A16);
+    const int rc = c->wgmma && !c->info.slow ? pi__cuda_check_wgmma(c->rt, &wrong, err) : PI_OK;
+    if (wrong) {
+        c->wgmma = false;
+        pi__logf(log, PI_LOG_WARN, "%s: wgmma does not give the sums of mma.sync, which has its place: prompts are slower; build "
+                 "for sm_90a, or update the driver", c->desc);
+    }
+    return rc;
+}
+
+/* How FP4 matrices are multiplied. By itself MXFP4 is as W4A8, whose error keeps to the bar of the types that matmul auto has
+ * in 16-bit floats (docs/modes.md), where that was not asked to be otherwise. */
+static int fp4_ways(const pi__cuda *c, const pi__cpu_params *p, const pi__log *log)
+{
+    const bool can = c->info.arch / 10 == 12;
+    if (p->fp4 == PI__FP4_OFF) return 0;
+    if (p->fp4 == PI__FP4_AUTO) return can && p->matmul == PI__MATMUL_AUTO ? PI__WAY_W4A8 : 0;
+    if (can && p->fp4 == PI__FP4_W4A4) return PI__WAY_FP4;
+    if (can && p->fp4 == PI__FP4_W4A8) return PI__WAY_W4A8 | PI__WAY_W4A16;
+    if (p->fp4 != PI__FP4_W4A16) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mode is w4a16", c->desc);
+    return PI__WAY_W4A16;
+}
+
 /* How products are made, chosen once for the engine: batch-invariant, save with cublas (blas.h). */
 static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
-    const int fp4 = !can && (p->fp4 == PI__FP4_W4A4 || p->fp4 == PI__FP4_W4A8) ? PI__FP4_W4A16 : p->fp4;
-    c->ways = PI__WAY_MMA16 | (fp4 == PI__FP4_W4A4 ? PI__WAY_FP4 : 0) | (fp4 == PI__FP4_W4A8 ? PI__WAY_W4A8 | PI__WAY_W4A16 : 0) |
-              (fp4 == PI__FP4_W4A16 ? PI__WAY_W4A16 : 0) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
-    if (fp4 != p->fp4) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mode is w4a16", c->desc);
+    c->ways = PI__WAY_MMA16 | fp4_ways(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
     int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
     if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
     if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: no cuBLAS is installed: cublas is switched off", c->desc);
     int rc = check_products(c, log, err);
+    if (!rc) rc = choose_wgmma(c, log, err);
     if (rc) return rc;
     pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s%s%s", c->desc,
-             c->ways & PI__WAY_W16 ? ", or weights and activations in 16-bit floats (matmul)" : "",
+             !(c->ways & PI__WAY_W16) ? ""
+             : c->wgmma ? ", or weights and activations in 16-bit floats (matmul), many rows by wgmma"
+                        : ", or weights and activations in 16-bit floats (matmul)",
              c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
              c->ways & PI__WAY_FP4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
              : c->ways & PI__WAY_W4A8 ? "; of MXFP4 matrices by FP8's, activations in FP8"
@@ -482,12 +527,15 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);
     c->be.integrated = c->info.integrated;
+    c->be.exports = c->info.exports;
+    if (p->exports && c->info.exports) c->info.shares = false; /* what the host writes into cannot be passed on */
     c->be.page = c->info.shares ? 0 : c->info.page; /* what the host writes into is not mapped page by page */
     if (c->info.shares) pi__logf(log, PI_LOG_INFO, "%s uses the host's memory: weights are packed where they stay", c->desc);
     else if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
     int rc = load_kernels(c, log, err);
     if (!rc) rc = choose_products(c, p, log, err);
     if (!rc && c->info.arch && !c->info.slow) rc = pi__cuda_check_ops(c, log, err);
+    c->be.rounds_mxfp4 = c->ways & PI__WAY_W4A8;
     if (rc) cuda_destroy(&c->be);
     else *out = &c->be;
     return rc;

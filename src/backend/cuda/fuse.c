@@ -2,72 +2,91 @@
  * needs whole rows of a launch's results is its tail (kernels/tail.cuh):
  *
  *     launch                 its tail
- *     linear                 add_norm: residual, norm; and the input of the next linear: norm or gate, rounding
+ *     linear                 add_norm, norm: residual, norm; and the input of the next linear: norm or gate, rounding
  *     linear                 qkv: heads, and their write to the cache
+ *     linear, of a router    the routes of moe, and its input
+ *     linear                 what moe before it ends with: sums of experts; then add_norm, as above
  *     attention, gdn         the input of the next linear: rounding
  *
- * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One more where matrices
- * with the same input have two types, and one where keys are split over blocks.
+ * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
+ * one is seven: router, shared gate and up; gate and up; down; shared down, in the place of the last two. Where these have norms
+ * of their own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
+ * with two additions, behind which the next layer begins. There are more where matrices with the same input have types that one
+ * launch cannot have together (kernels/mixed_kernels.cuh).
  *
- * A linear is held until the next op is known, and so are attention, gdn and an add_norm. What follows becomes the tail, as
- * far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed formats. Else what is held is queued as it
- * is, but for the residual and the next input, which are one launch for any number of rows. Bits are the same in every case.
+ * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
+ * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them.
  *
- * Held is at most one launch and an add_norm behind it, in the order in which they were called; whatever else comes to the
- * device has them queued first. Memory: none. Threads: the step thread. */
+ * With many rows, products in 16-bit floats, FP4 or FP8 add their result to the residual where they make it, if it has no norm of
+ * its own: it is written nowhere.
+ *
+ * A linear is held until the next op is known, and so are attention, gdn, the sums of experts, add_norm and norm. What follows
+ * becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed formats or of F32. Else
+ * what is held is queued as it is, but for the sums, the residual and the next input, which are one launch for any number of
+ * rows. Bits are the same in every case.
+ *
+ * Held is at most one launch, with sums and two of add_norm and norm behind it, in the order in which they were called, but that
+ * sums wait for a linear that has nothing to do with them; whatever else comes to the device has them queued first.
+ *
+ * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
 
 #include "formats/formats.h"
 
 static uint32_t *counter(const pi__cuda *c) { return (uint32_t *) (void *) (c->scratch + c->at.arrived); }
 
-/* Where the input of these matrices goes in each form, if the kernels of a tail have it. */
-static void add_targets(const pi__cuda *c, const pi__linear *next, pi__k_tail *t)
+/* Where the input of these matrices goes in each form, if the kernels of a tail have it: floats, and one of the others. */
+static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)
 {
-    void *const prepared = c->scratch + c->at.prepared, *const floats = c->scratch + c->at.floats;
+    t->n_rows = next->n_rows;
+    t->in = pi__cuda_input(&next->in);
+    t->n_in = next->lin[0].w->n_in;
     for (int32_t i = 0; i < next->n_lin; i++) {
         const int32_t type = pi__cuda_packed_type(next->lin[i].w->type);
         const int form = pi__cuda_linear_form(c, type, next);
         if (form == PI__FORM_FLOATS) t->floats = floats;
-        if (t->integers || t->halves) continue; /* these have the same place */
+        if (t->integers || t->halves || t->fp4) continue; /* these have the same place */
         if (form == PI__FORM_INTEGERS) t->integers = prepared;
         if (form == PI__FORM_W16) t->halves = prepared, t->bf16 = pi__k_w16_input(type);
+        if (form == PI__FORM_FP4 || form == PI__FORM_W4A8) t->fp4 = prepared, t->fp4_type = type, t->fp8 = form == PI__FORM_W4A8;
     }
+}
+
+static void prepare_next(const pi__cuda *c, const pi__linear *next, pi__k_tail *t)
+{
+    add_targets(c, next, c->scratch + c->at.prepared, c->scratch + c->at.floats, t);
 }
 
 /* What is to be done behind the held launch; false: nothing. next: the linear that comes, or NULL. */
 static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *next, pi__k_tail *t)
 {
     *t = (pi__k_tail) {.arrived = counter(c)};
-    if (h->adds) {
-        t->n_rows = h->add.n_rows;
-        t->x = h->add.x, t->y = h->add.y, t->w = h->add.w;
-        t->eps = h->add.eps, t->scale = h->add.scale, t->n = h->add.n;
-    }
-    if (next && (!h->adds || next->n_rows == h->add.n_rows)) {
-        t->n_rows = next->n_rows;
-        t->in = pi__cuda_input(&next->in);
-        t->n_in = next->lin[0].w->n_in;
-        add_targets(c, next, t);
-    }
-    return t->x || t->integers || t->floats || t->halves;
+    if (h->sums) t->n_rows = h->sum.n_rows, t->sum = h->sum;
+    if (h->n_adds) t->n_rows = h->n_rows;
+    for (int i = 0; i < h->n_adds; i++) t->add[i] = h->add[i];
+    if (next && (!t->n_rows || next->n_rows == t->n_rows)) prepare_next(c, next, t);
+    return t->sum.n_used || h->n_adds || t->integers || t->floats || t->halves || t->fp4;
 }
 
-/* The launch of the linear's last matrices can have a tail. */
-static bool has_tail(const pi__cuda *c, const pi__linear *a)
+/* One of the linear's matrices reads its input in FP4 or FP8. */
+static bool reads_fp4(const pi__cuda *c, const pi__linear *a)
 {
-    const int form = pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[a->n_lin - 1].w->type), a);
-    return a->n_rows > 0 && a->n_rows <= PI__K_TAIL_ROWS && (form == PI__FORM_W16 || form == PI__FORM_INTEGERS);
+    bool does = false;
+    for (int32_t i = 0; i < a->n_lin; i++) {
+        const int form = pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[i].w->type), a);
+        does = does || form == PI__FORM_FP4 || form == PI__FORM_W4A8;
+    }
+    return does;
 }
 
-/* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; and results of
- * rotated types are not what is read. */
+/* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
+ * rotated types are not what is read; and gdn has no registers for FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
-    if (h->id == PI__OP_linear) return has_tail(c, &h->of.linear);
-    if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->adds) return false;
+    if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
+    if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
-    return pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
+    return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
 
 static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then)
@@ -77,24 +96,66 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
 }
 
+/* The held linear adds to the residual by itself, and is queued. */
+static bool queue_added(pi__cuda *c, cuda_held *h)
+{
+    if (h->id != PI__OP_linear || h->sums || !h->n_adds || !pi__cuda_queue_added(c, &h->of.linear, &h->add[0])) return false;
+    h->id = PI__N_OPS;
+    for (int i = 1; i < h->n_adds; i++) h->add[i - 1] = h->add[i];
+    h->n_adds--;
+    pi__cuda_forget(c);
+    return true;
+}
+
 static void queue_held(pi__cuda *c, const pi__linear *next)
 {
-    const cuda_held h = c->held;
+    cuda_held h = c->held;
     pi__k_tail t;
     c->held.id = PI__N_OPS;
-    c->held.adds = false;
+    c->held.sums = false;
+    c->held.n_adds = 0;
+    if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
     const bool few = !next || (next->n_rows > 0 && next->n_rows <= PI__K_TAIL_ROWS);
     const bool one = few && takes_tail(c, &h, next);
-    const bool more = tail_of(c, &h, one || h.adds ? next : NULL, &t);
+    const bool added = queue_added(c, &h);
+    const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
     queue_launch(c, &h, one && more ? &t : NULL);
-    if (h.adds || next) pi__cuda_forget(c);
-    if (more && !one) PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
-    if (more && (t.integers || t.floats || t.halves)) pi__cuda_has_prepared(c, &t);
+    if (h.sums || h.n_adds || next) pi__cuda_forget(c);
+    if (more && !one && sums_alone) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &t.sum));
+    else if (more && !one) PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
+    if (more && (t.integers || t.floats || t.halves || t.fp4)) pi__cuda_has_prepared(c, &t);
 }
 
 void pi__cuda_flush(pi__cuda *c)
 {
-    if (c->held.id != PI__N_OPS || c->held.adds) queue_held(c, NULL);
+    if (c->held.id != PI__N_OPS || c->held.sums || c->held.n_adds) queue_held(c, NULL);
+}
+
+bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *next, cuda_prepared *beside)
+{
+    const cuda_held h = c->held;
+    const pi__linear *l = &h.of.linear;
+    if (h.id != PI__OP_linear || h.sums || h.n_adds || l->n_rows != r->n_rows) return false;
+    if (!pi__cuda_has_routes(c, l, r->n_expert)) return false;
+    pi__k_tail t = {.arrived = counter(c), .routes = *r};
+    const bool few = next && r->n_rows <= PI__K_TAIL_ROWS;
+    if (few && beside) add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
+    else if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
+    c->held.id = PI__N_OPS;
+    pi__cuda_queue_linear(c, l, &t);
+    const cuda_prepared own = c->ready;
+    if (beside) pi__cuda_forget(c);
+    if (t.integers || t.floats || t.halves || t.fp4) pi__cuda_has_prepared(c, &t);
+    if (beside) *beside = c->ready, c->ready = own;
+    return true;
+}
+
+bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s)
+{
+    if (!c->fuses || c->joined) return false;
+    c->held.sums = true;
+    c->held.sum = *s;
+    return true;
 }
 
 /* Heads of the held linear's results are made behind it. false: it cannot. */
@@ -102,7 +163,7 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.adds || b->n_tokens > PI__K_TAIL_ROWS || !has_tail(c, l)) return false;
+    if (h.id != PI__OP_linear || h.sums || h.n_adds || b->n_tokens > PI__K_TAIL_ROWS || !pi__cuda_has_tail(c, l)) return false;
     const pi__k_tail t = {.arrived = counter(c), .n_rows = b->n_tokens, .qkv = pi__cuda_heads(c, b, a)};
     c->held.id = PI__N_OPS;
     pi__cuda_queue_linear(c, l, &t);
@@ -110,12 +171,40 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
     return true;
 }
 
-static void add_residual(pi__cuda *c, const pi__add_norm *a)
+void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows)
 {
-    const bool behind = c->held.id == PI__OP_linear && !c->held.adds && c->held.of.linear.n_rows == a->n_rows;
+    cuda_held *h = &c->held;
+    bool behind = h->id == PI__N_OPS || (h->id == PI__OP_linear && h->of.linear.n_rows == n_rows);
+    if (h->n_adds) behind = behind && h->n_adds < PI__K_TAIL_ADDS && h->n_rows == n_rows;
+    else if (h->sums) behind = behind && h->sum.n_rows == n_rows && h->sum.n == a->n && h->sum.y == a->y && h->sum.ldy == a->n;
     if (!behind) pi__cuda_flush(c);
-    c->held.adds = true;
-    c->held.add = *a;
+    h->add[h->n_adds++] = *a;
+    h->n_rows = n_rows;
+}
+
+static bool hold_add_norm(pi__cuda *c, const pi__add_norm *a)
+{
+    const pi__k_add add = {.x = a->x, .y = a->y, .w = a->w, .bias = a->bias, .eps = a->eps, .scale = a->scale, .n = a->n};
+    pi__cuda_hold_add(c, &add, a->n_rows);
+    return true;
+}
+
+/* Behind a linear alone: by itself its own kernel does it. */
+static bool hold_norm(pi__cuda *c, const pi__norm *a)
+{
+    const cuda_held *h = &c->held;
+    if (a->ldo != a->n || h->id != PI__OP_linear || h->of.linear.n_rows != a->n_rows || h->sums || h->n_adds) return false;
+    pi__cuda_hold_add(c, &(pi__k_add) {.x = a->out, .y = a->x, .w = a->w, .eps = a->eps, .fresh = 1, .n = a->n}, a->n_rows);
+    return true;
+}
+
+/* A matrix of the linear reads or writes where the sums go. */
+static bool touches(const pi__linear *a, const pi__k_sum *s)
+{
+    const float *const from = s->y, *const to = s->y + (int64_t) s->n_rows * s->ldy;
+    bool does = (a->in.x >= from && a->in.x < to) || (a->in.x2 >= from && a->in.x2 < to);
+    for (int32_t i = 0; i < a->n_lin; i++) does = does || (a->lin[i].y >= from && a->lin[i].y < to);
+    return does;
 }
 
 static bool hold_linear(pi__cuda *c, const pi__linear *a)
@@ -124,7 +213,9 @@ static bool hold_linear(pi__cuda *c, const pi__linear *a)
         pi__cuda_flush(c);
         return false;
     }
-    queue_held(c, a);
+    const bool sums = c->held.sums && !c->held.n_adds && c->held.id == PI__N_OPS && c->held.sum.n_rows == a->n_rows;
+    if (!sums || touches(a, &c->held.sum)) queue_held(c, a);
+    else pi__cuda_forget(c);
     c->held.id = PI__OP_linear;
     c->held.of.linear = *a;
     return true;
@@ -135,10 +226,9 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     const bool fuses = c->fuses && !c->joined; /* others would queue all-gathers behind the backend's back */
     if (fuses && id == PI__OP_linear) return hold_linear(c, args);
     if (fuses && id == PI__OP_qkv && add_heads(c, b, args)) return true;
-    if (fuses && id == PI__OP_add_norm) {
-        add_residual(c, args);
-        return true;
-    }
+    if (fuses && id == PI__OP_add_norm) return hold_add_norm(c, args);
+    if (fuses && id == PI__OP_norm && hold_norm(c, args)) return true;
+    if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
     if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);
         queue_held(c, &reads);

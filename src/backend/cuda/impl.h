@@ -27,7 +27,7 @@ enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_SEGMENTS = 256, PI__CUDA_MAX_GRAPH
 
 /* Shape of a step that can be captured, padding included: steps of the same shape replay the same graphs. */
 typedef struct cuda_shape {
-    int32_t kind;           /* PI__STEP_*, DRAFT_NEXT for CHAINED */
+    int32_t kind;           /* PI__STEP_*, DRAFT_NEXT for CHAINED, DECODE for FED */
     int32_t n_seqs;         /* sequences */
     int32_t each, rows;     /* tokens of each, and logits rows */
     int32_t keys;           /* most that a token sees */
@@ -57,24 +57,37 @@ typedef struct cuda_prepared {
     int32_t n_rows;         /* 0: there is none */
     int64_t n_in;           /* columns */
     int what[2];            /* in which form it is in either, and for some the matrices' type; -1: in none */
+    void *where[2];         /* at.prepared, at.floats, or at.beside, at.mid */
 } cuda_prepared;
+
+/* The end of a step that others may follow before it is waited for. */
+typedef struct cuda_mark {
+    size_t end;             /* of its part of the image */
+    bool no_room;           /* it failed for that */
+} cuda_mark;
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
     pi__op_id id;           /* linear, attention or gdn; PI__N_OPS: none */
-    bool adds;              /* behind that, or alone, an add_norm */
+    bool sums;              /* behind a linear, or alone, the sums of experts */
+    int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
     const pi__batch *b;     /* of attention and gdn */
     union {
         pi__linear linear;
         pi__attention attention;
         pi__gdn gdn;
     } of;
-    pi__add_norm add;
+    pi__k_sum sum;
+    pi__k_add add[PI__K_TAIL_ADDS];
+    int32_t n_rows;         /* of these */
 } cuda_held;
+
+enum { PI__CUDA_COUNTERS = 3 /* of blocks that have arrived: a tail's, and two of attention */ };
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, arrived, freq, picks, prepared, floats, experts, clusters, gdn, indexer, key_blocks, taken, counts, kv_splits, blas;
+    size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, clusters, gdn, indexer, key_blocks, taken, counts,
+        kv_splits, blas;
     size_t total; /* bytes */
 } cuda_scratch;
 
@@ -94,6 +107,9 @@ typedef struct cuda_without {
     bool attention; /* caches are refused */
     bool splits;    /* attention's keys are not split over blocks */
     bool delta;     /* delta nets: states are refused */
+    bool tails;     /* launches do no work of several ops */
+    bool glu;       /* gate and up in FP4 are no launch with their activation */
+    bool key_blocks; /* sparse prefill attends to all keys */
     bool topk;      /* rows of logits come to the host */
 } cuda_without;
 
@@ -104,6 +120,7 @@ typedef struct pi__cuda {
     char desc[112];         /* describe() */
     pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
     int ways;               /* PI__WAY_*: how matrices may be multiplied; never changes */
+    bool wgmma;             /* those of form W16 with many rows by wgmma; never changes */
     bool fast_attention;    /* queries are rounded to f16; never changes */
     cuda_without without;   /* what was found to be wrong; never changes */
     bool fuses;             /* several ops may be one launch; never changes */
@@ -113,8 +130,11 @@ typedef struct pi__cuda {
     cuda_scratch at;        /* layout of scratch */
     char *scratch;          /* device memory */
     int32_t *image;         /* [max_ints] the step's batch as it goes to scratch + at.batch */
-    size_t first_int;       /* where the step's part of it begins: behind those of steps that are not finished */
-    size_t n_ints, max_ints; /* of it in use, in all */
+    size_t first_int;       /* where the step's part of it begins */
+    size_t n_ints, max_ints; /* where it ends, and the image */
+    size_t first_live;      /* where the parts of steps that may not have been read begin; they are up to n_ints, or around the end */
+    bool wraps;             /* around the end */
+    cuda_mark marks[2];     /* see mark of device.h */
     bool open;              /* a step has begun since the last finish() */
     cuda_batch batch[2];    /* the step's, and its logits rows */
     cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* captured steps, in no order */
@@ -168,6 +188,8 @@ static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__b
 size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
+void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
+int pi__cuda_wait(pi__backend *be, int i, pi_error *err);
 bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
 void pi__cuda_graph_segment(pi__backend *be);
 bool pi__cuda_make_graph(pi__backend *be);
@@ -204,6 +226,11 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
 void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n);
 void pi__cuda_load_end(pi__cuda *c);
 
+/* share.c: memory of arenas that other processes map. */
+int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err);
+int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err);
+void pi__cuda_identify(const pi__backend *be, char *out, size_t size);
+
 /* ops.c: structs of ops.h as the kernels have them */
 bool pi__cuda_is_float(int32_t type);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
@@ -238,10 +265,21 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
 
 /* The form in which a linear's matrices of that (packed) type read their input. */
 int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a);
-/* Queues a linear, and its tail with its last matrices, if there is one: has_tail() of fuse.c says whether these can have it. */
+/* The launch of the linear's last matrices can have a tail; routes: it can find those of so many rows and experts. */
+bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a);
+bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert);
+/* The linear prepares for its own matrices what the first one of next reads. */
+bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
+/* Queues a linear, and its tail with its last matrices, if there is one and they can have it. */
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
+/* Queues a linear of many rows whose result is added to x where it is made; y is written nowhere, as the addition alone reads it.
+ * false: it cannot. */
+bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
 /* The tail's targets are there when what is queued now is done. */
 void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t);
+/* Queues gate and up (pi__k_glu), whose results only `next` reads: its input is there then, and they are not. false: they cannot
+ * be one launch. */
+bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next);
 
 /* The same of attention, which can always have one, and of gdn where it is one launch. */
 void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
@@ -255,11 +293,21 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues what is held. */
 void pi__cuda_flush(pi__cuda *c);
+/* Queues the held linear, and as its tail routes by logits that it makes; and, where next is not NULL, the preparation of that
+ * one's input, as far as tails can. With beside that lies apart, and is *beside, what is ready being as before. false: it
+ * cannot, or none is held. */
+bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *next, cuda_prepared *beside);
+/* Sums of experts are queued with what comes next; they are behind the held linear, if there is one. false: they cannot. */
+bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
+/* So is an addition of rows, or a norm. */
+void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows);
 
 /* selftest.c: which rows of a small product with a matrix of that type (in one of the ways, or by the library, where
  * blas is not NULL) are not what the host computes, PI__WRONG_*. */
 enum { PI__WRONG_FEW = 1 /* few rows at once */, PI__WRONG_MANY = 2 };
 int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err);
+/* selftest_wgmma.c. wrong: what wgmma gives is not what mma.sync does. */
+int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err);
 /* selftest_ops.c: tries out the rest of what models need; what is wrong is in c->without or c->records from now on, with a
  * line of the log each. */
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
@@ -267,8 +315,10 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 /* ops_top.c, and the scratch it needs. Before topk with a step's requests, and not captured: the n indices are at
  * scratch + at.picks. */
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
-/* Of a step of kind CHAINED the first n tokens, out of what topk found in the last. */
+/* Of a step of kind CHAINED or FED the first n tokens, out of what topk found in the last. */
 void pi__cuda_chain(pi__cuda *c, int32_t n);
+/* Queues a copy of n rows of that, of one value each. */
+void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
 /* ops_experts_layer.c: the matrices of the layer that read its input, as a linear. */
@@ -283,6 +333,8 @@ typedef struct cuda_moe {
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
+/* The sums of what it gives, without a shared expert. */
+pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts, when routes are queued: results by column at h. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
 size_t pi__cuda_moe_bytes(const pi__limits *lim);

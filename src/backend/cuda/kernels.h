@@ -22,13 +22,14 @@ extern "C" {
 #define PI__K_ROW_OP(name, type) int pi__k_##name(void *stream, const type *a);
 PI__OPS_ROWS(PI__K_ROW_OP)
 #undef PI__K_ROW_OP
-/* Cosines, then sines, of pos[t] * freq[i], times mscale: table [n_tokens, 2 * n_freq]. */
-int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
-               float *table);
+/* Op rope, with frequencies on the device. */
+int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rope *a);
 /* As op block_conv has it; seq, seq_start of the batch. */
 int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens);
 /* out[i] = x[row[i]], zeros where that is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
+/* row: in the place of a's, on the device. */
+int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row);
 
 /* ---- launch_top.cu: the largest values of rows, see topk of ops.h */
 typedef struct pi__k_top {
@@ -74,7 +75,7 @@ typedef struct pi__k_qkv {
     const float *q_norm, *k_norm;
     int32_t v_norm;
     float eps;
-    const float *rope;   /* [n_tokens, n_rot], or NULL */
+    const float *rope, *q_rope; /* [n_tokens, n_rot] of keys, of queries; NULL both: none */
     int32_t n_rot, pair_stride;
     float q_scale;
     const int32_t *slot; /* [n_tokens] block * block_size + offset; negative: not stored */
@@ -112,8 +113,9 @@ typedef struct pi__k_attn {
     pi__k_cache cache;
     void *scratch;              /* partial results of KV splits; NULL: keys are never split over blocks */
     size_t scratch_size;        /* bytes: with few of them one kv head is done after the other */
+    uint32_t *arrived;          /* with scratch: [2] counters, 0 before and after the launch */
     int32_t n_sm;               /* multiprocessors to fill; 0: never split. A choice of speed alone, no bit depends on it */
-    int32_t block;              /* tokens see their sequence's last one */
+    int32_t block, ahead;       /* tokens see their sequence's last one, or the next so many where ahead is not 0 */
     const struct pi__k_tail *tail; /* the last launch's, of in alone, which is PLAIN; or NULL */
     int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
     /* Sparse prefill: seq_start and n_seqs are those of runs (pi__runs); else NULL: */
@@ -163,6 +165,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     float eps;
     float *out;                /* rows are multiples of 16 bytes */
     int64_t ldo;
+    int32_t grouped;           /* not 0: as in pi__gdn */
     int32_t n_tokens, n_seqs;
     int32_t least, most;       /* fewest and most tokens that a sequence of the step has: which kernels are launched */
     const int32_t *pos;        /* [n_tokens] */
@@ -173,6 +176,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const int32_t *save;       /* [save_start[n_seqs]][2] position, snapshot */
     pi__k_state state;
     float *scratch;            /* pi__k_gdn_scratch() bytes */
+    int32_t n_sm;              /* multiprocessors to fill, 0: not known. A choice of speed alone, as in pi__k_attn */
     const struct pi__k_tail *tail; /* as of attention; where pi__k_gdn_is_one */
 } pi__k_gdn;
 
@@ -243,6 +247,56 @@ typedef struct pi__k_sparse {
 } pi__k_sparse;
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 
+/* ---- routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert, then by row */
+
+#define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
+
+typedef struct pi__k_tile {
+    int32_t expert;
+    int32_t first; /* column */
+    int32_t n;     /* columns */
+} pi__k_tile;
+
+/* Where pairs go. All but logits is written by pi__k_route, or a tail, and read by the others. */
+typedef struct pi__k_routes {
+    const float *logits;  /* [n_rows, n_expert] */
+    int64_t ldl;
+    int32_t n_rows, n_expert, n_used;
+    float weights_scale;
+    int32_t gating;       /* PI__GATE_* of ops.h; bias, table and token are of SQRT_SOFTPLUS */
+    const float *bias;    /* as of pi__moe, or NULL */
+    const int32_t *table; /* [any, n_used] experts of each token, or NULL */
+    const int32_t *token; /* [n_rows], with table */
+    int32_t *id;          /* [n_rows, n_used] experts by rank, the best first, equal ones by index; or the table's */
+    float *weight;        /* [n_rows, n_used] gates, divided by the sum of those used, times weights_scale */
+    int32_t *column;      /* [n_rows, n_used] of the pair */
+    int32_t *row;         /* [n_rows * n_used] of the column */
+    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL: none, as of centroid heads */
+    int32_t *n_tile;      /* [3] how many there are */
+    uint32_t *marks;      /* [pi__k_marks] work of pi__k_route */
+    int32_t *first;       /* [pi__k_marks] the same */
+} pi__k_routes;
+
+enum { PI__K_ROUTER_ROWS = 32 }; /* most rows that a tail finds routes for, of at most PI__MAX_EXPERTS experts */
+
+/* y[row] = the sum of weight * (x[column] + bias) over the row's experts, by rank; then, where there is one, sigmoid(gate) * shared
+ * more. */
+typedef struct pi__k_sum {
+    int32_t n_rows, n_used;
+    const int32_t *column; /* [n_rows, n_used] of routes, as weight */
+    const float *weight;
+    const float *x;        /* [n_rows * n_used, n] */
+    const float *bias;     /* [n_expert, ldb] added to x, by the pair's expert in id [n_rows, n_used]; or NULL */
+    const int32_t *id;
+    int64_t ldb;
+    int64_t n;
+    float *y;              /* [n_rows, n] */
+    int64_t ldy;
+    const float *shared;   /* [n_rows, n], or NULL */
+    const float *gate;     /* [n_rows] */
+    int64_t ldg;
+} pi__k_sum;
+
 /* ---- launch_linear.cu: matrices, packed as pack.h says */
 typedef struct pi__k_matrix {
     const uint8_t *data;  /* of one matrix */
@@ -261,24 +315,37 @@ typedef struct pi__k_input {
     int64_t ldx2;
     const float *w;
     float eps;
-    float limit; /* of SWIGLU; 0: none */
+    float limit; /* see pi__lin_in; 0: none */
 } pi__k_input;
 
-/* What the blocks of a launch that are the last to end do for all: x = (x + y) * scale, or with y's norm, as pi__add_norm of
- * ops.h; then the input of the next matrices is prepared from what is there (kernels/tail.cuh). */
+/* x = (x + y + bias) * scale, or with y's norm where there is w, as pi__add_norm of ops.h; fresh: x = y's norm, as pi__norm. x and
+ * y of rows of n. */
+typedef struct pi__k_add {
+    float *x;            /* NULL: nothing is added */
+    const float *y, *w, *bias; /* w, bias: [n] or NULL */
+    float eps, scale;
+    int32_t fresh;
+    int64_t n;
+} pi__k_add;
+
+/* What the blocks of a launch that are the last to end do for all: y is summed up from what experts give; rows are added, or
+ * normed, one such thing behind the other; then the input of the next matrices is prepared from what is there
+ * (kernels/tail.cuh). */
+enum { PI__K_TAIL_ADDS = 2 };
 typedef struct pi__k_tail {
     uint32_t *arrived;   /* a counter, 0 before and after the launch; NULL: there is no tail */
-    int32_t n_rows;      /* of x and in; PI__K_TAIL_ROWS at most, of pi__k_finish_rows any */
-    float *x;            /* [n_rows, n]; NULL: nothing is added */
-    const float *y, *w;  /* [n_rows, n]; [n] or NULL */
-    float eps, scale;
-    int64_t n;
+    int32_t n_rows;      /* of sum, add and in; PI__K_TAIL_ROWS at most, of pi__k_finish_rows any */
+    pi__k_sum sum;       /* its y is the first addition's, or nothing is added; n_used 0: there is none */
+    pi__k_add add[PI__K_TAIL_ADDS]; /* the second only behind a first */
     pi__k_input in;      /* what is prepared */
     int64_t n_in;        /* its columns */
     void *integers, *floats, *halves; /* where, as pi__k_prepare and pi__k_w16_prepare have it, or NULL; rows behind the last are
                                        * not written */
     int32_t bf16;        /* of halves */
+    void *fp4;           /* or NULL: as pi__k_fp4_prepare has it for matrices of fp4_type, with fp8 as pi__k_w4a8_prepare */
+    int32_t fp4_type, fp8;
     pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
+    pi__k_routes routes; /* of pi__k_mixed_linear, besides: where its results, logits, send rows; n_rows 0: nowhere */
 } pi__k_tail;
 enum { PI__K_TAIL_ROWS = 16 };
 /* launch_tail.cu: that, as a launch of its own; arrived is not used. */
@@ -293,28 +360,60 @@ typedef struct pi__k_product {
     pi__k_matrix w;
     float *y;
     int64_t ldy;
+    float add;            /* not 0: y = (y + W x) * add, where pi__k_w16_adds() or pi__k_fp4_adds() says so */
 } pi__k_product;
 enum { PI__K_MOST_LINEAR = 4 };
 /* n products, at most PI__K_MOST_LINEAR, with matrices of the same type and as many columns. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* And then a tail, where there are no more than PI__K_TAIL_ROWS, of types that are not floats. */
 int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+/* launch_mixed.cu: the same for matrices of several types, one launch with the bits of one for each type: F32, times rows of
+ * floats, at most PI__K_ROUTER_ROWS; and those that pi__k_w16_has, times at most PI__K_MIXED_ROWS, in one of the two prepared
+ * forms. A tail that has routes alone is for as many rows. */
+enum { PI__K_MOST_MIXED = 8, PI__K_MIXED_ROWS = 8 };
+int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
+                       const pi__k_tail *t);
 /* launch_fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120,
  * sm_121). */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* The same for MXFP4 with x in MXFP8 (e4m3). As much room for x. */
 int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+/* Products with so many rows can be added to what y holds, in either. */
+int pi__k_fp4_adds(int32_t n_rows);
 int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+/* launch_fp4_glu.cu: gate and up of one type and shape, as matrices or one below the other, in either way: act(gate x) * up x
+ * goes to mid, the input of a matrix of that type in the same way. */
+typedef struct pi__k_glu {
+    pi__k_matrix gate;    /* n_out: a multiple of 64, of MXFP4 of 32 */
+    const uint8_t *up;
+    const float *up_scale; /* as gate.scale */
+    int32_t act;          /* PI__IN_* of ops.h */
+    float limit;          /* as in pi__k_input */
+    int32_t fp8;          /* W4A8 */
+    uint32_t *arrived;    /* as of a tail */
+    void *mid;            /* [n_rows, n_out], not where x is; rows behind the last are not written */
+} pi__k_glu;
+int pi__k_fp4_glu(void *stream, const pi__k_glu *a, const void *prepared, int32_t n_rows);
+/* Scales of such rows of NVFP4, n columns each, as long as they are not bytes. */
+int pi__k_fp4_end(void *stream, void *mid, int64_t n_rows, int64_t n);
 /* launch_w16.cu: the same with 16-bit tensor cores: weights and x are rounded to F16 (of MXFP4: BF16), for the types that it
  * has; as pi__k_linear. input: which of the two prepared forms the type's x has. */
 int pi__k_w16_has(int32_t type);
 int pi__k_w16_input(int32_t type);
+/* Products with so many rows can be added to what y holds, by mma.sync as by wgmma. */
+int pi__k_w16_adds(int32_t n_rows);
 size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+/* launch_wgmma.cu: the same products by wgmma, x as pi__k_w16_prepare has it, where the device has that (sm_90); the same bits
+ * (selftest_wgmma.c), faster with more rows than PI__K_MMA_ROWS. n_sm: multiprocessors of the device. */
+enum { PI__K_MMA_ROWS = 64 };
+int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, int32_t n_sm);
 /* launch_mma16.cu: the same for F16 and BF16 matrices with 16-bit tensor cores, exact as with floats; has: there is
  * one for such. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);
@@ -329,54 +428,13 @@ int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared,
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
 
-/* ---- launch_moe*.cu: routed experts. A pair is a row and one of its experts; columns are the pairs sorted by expert,
- * then by row */
-
-#define PI__K_LEAST_SUM 6.1e-5f /* of routing weights, before they are divided by it */
-
-typedef struct pi__k_tile {
-    int32_t expert;
-    int32_t first; /* column */
-    int32_t n;     /* columns */
-} pi__k_tile;
-
-/* Where pairs go. All but logits is written by pi__k_route, and read by the others. */
-typedef struct pi__k_routes {
-    const float *logits;  /* [n_rows, n_expert] */
-    int64_t ldl;
-    int32_t n_rows, n_expert, n_used;
-    float weights_scale;
-    int32_t gating;       /* PI__GATE_* of ops.h; bias, table and token are of SQRT_SOFTPLUS */
-    const float *bias;    /* [n_expert] added to gates for the choice, or NULL */
-    const int32_t *table; /* [any, n_used] experts of each token, or NULL */
-    const int32_t *token; /* [n_rows], with table */
-    int32_t *id;          /* [n_rows, n_used] experts by rank, the best first, equal ones by index; or the table's */
-    float *weight;        /* [n_rows, n_used] gates, divided by the sum of those used, times weights_scale */
-    int32_t *column;      /* [n_rows, n_used] of the pair */
-    int32_t *row;         /* [n_rows * n_used] of the column */
-    pi__k_tile *tile[3];  /* [pi__k_max_tiles] each: of up to 8, 32, 64 columns; NULL: none, as of centroid heads */
-    int32_t *n_tile;      /* [3] how many there are */
-    uint32_t *marks;      /* [pi__k_marks] work of pi__k_route */
-    int32_t *first;       /* [pi__k_marks] the same */
-} pi__k_routes;
+/* ---- launch_moe*.cu: routed experts */
 
 /* Most tiles of a list (0..2) that there can be: an expert has one for what is left of full ones, if anything. */
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
 /* Words that sorting so many rows takes; 0: none, as it is done in one block. */
 size_t pi__k_marks(int32_t n_rows, int32_t n_expert);
 int pi__k_route(void *stream, const pi__k_routes *a);
-/* The same with the logits, of two F32 matrices of as many columns times rows of floats: one launch, for so few rows. The
- * logits' bits are pi__k_linear's. */
-typedef struct pi__k_router {
-    pi__k_matrix w;        /* [n_expert, n_in] */
-    pi__k_matrix beside;   /* [1, n_in] its result is behind the logits; data NULL: there is none */
-    const float *x;        /* prepared floats */
-    float *logits;         /* of routes, written */
-    uint32_t *arrived;     /* a counter, 0 before and after the launch */
-} pi__k_router;
-enum { PI__K_ROUTER_ROWS = 32 };
-int pi__k_route_of(void *stream, const pi__k_routes *a, const pi__k_router *from);
-
 /* One matrix an expert, or two of the same shape and type. */
 typedef struct pi__k_experts {
     pi__k_matrix w;         /* of expert 0; the next is shape.mat_bytes on; scale: a factor an expert, or NULL */
@@ -386,7 +444,9 @@ typedef struct pi__k_experts {
     float *y, *y2;          /* [n_rows * n_used, n_out] by column; of the second */
     int64_t ldy;
     int32_t n_sm;           /* multiprocessors to fill, 0: not known. A choice of speed alone, as in pi__k_attn */
-    void *mid;              /* pi__k_w16_experts: not NULL: act(y) * y2 goes there, as pi__k_w16_mid has it, and y is not written */
+    void *mid;              /* pi__k_w16_experts, pi__k_fp4_experts, pi__k_w4a8_experts: not NULL: act(y) * y2 goes there, as
+                             * pi__k_w16_mid has it, or pi__k_fp4_prepare or pi__k_w4a8_prepare; y is not written */
+    uint32_t *arrived;      /* with mid, in FP4: as of a tail */
     int32_t mid_type, act;  /* of the matrices that read mid; PI__IN_* of ops.h */
     float limit;            /* as in pi__k_input */
 } pi__k_experts;
@@ -403,19 +463,9 @@ int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *
 size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
 int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
 int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);
-/* y[row] = the sum of weight * x[column] over the row's experts, by rank; then, where there is one, sigmoid(gate) * shared
- * more. With a residual that is added to it, and y is not written. */
-typedef struct pi__k_sum {
-    const float *x;      /* [n_rows * n_used, n] */
-    int64_t n;
-    float *y;            /* [n_rows, n] */
-    int64_t ldy;
-    const float *shared; /* [n_rows, n], or NULL */
-    const float *gate;   /* [n_rows] */
-    int64_t ldg;
-    float *residual;     /* [n_rows, n], or NULL */
-} pi__k_sum;
-int pi__k_add_experts(void *stream, const pi__k_routes *r, const pi__k_sum *a);
+int pi__k_add_experts(void *stream, const pi__k_sum *a);
+/* h [n_rows * n_used, 2 n] by column: each half gets the bias of the pair's expert, [n_expert, n]. */
+int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float *bias, const float *bias2, int64_t n);
 
 /* ---- launch_centroid_head.cu: lm_heads of which only some clusters of rows are multiplied, see pi__centroid_head of
  * ops.h */

@@ -62,16 +62,13 @@ template <class S> static int run_blocks(void *stream, const attn_job &j, int32_
 /* By units: some kv heads after the others, if scratch is too small for all of them. */
 template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
-    const unsigned threads = (unsigned) (j.a.cache.head_dim + 31) / 32 * 32;
     const pi__k_tail tail = j.tail;
     int rc = 0;
     for (j.kv_head0 = 0; j.kv_head0 < j.a.cache.n_head_kv && !rc; j.kv_head0 += heads) {
         j.n_kv_heads = min(heads, j.a.cache.n_head_kv - j.kv_head0);
-        dim3 grid((unsigned) tiles, (unsigned) j.n_kv_heads, UNIT_ROWS);
         j.tail.arrived = nullptr;
-        rc = run_blocks<S>(stream, j, tiles, j.n_kv_heads, j.n_units);
         if (j.kv_head0 + heads >= j.a.cache.n_head_kv) j.tail = tail;
-        if (!rc) rc = pi_launch_dependent(stream, combine, grid, dim3(threads), TAIL_SCRATCH * sizeof(float), j);
+        rc = run_blocks<S>(stream, j, tiles, j.n_kv_heads, j.n_units);
     }
     return rc;
 }
@@ -79,7 +76,7 @@ template <class S> static int run_units(void *stream, attn_job j, int32_t tiles,
 /* Tiles of 16 rows, which have to be few enough that keys are split over blocks, if that is wanted. */
 template <class S> static int run_few(void *stream, attn_job j)
 {
-    static_assert(S::R == UNIT_ROWS, "as combine() has them");
+    static_assert(S::R == UNIT_ROWS, "as those that combine them have them");
     const pi__k_attn &a = j.a;
     int32_t tiles = a.n_tokens * j.group / S::R + a.n_seqs, heads = a.cache.n_head_kv, at_once = 0;
     if (a.n_sm && a.scratch && !a.run_seq && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {

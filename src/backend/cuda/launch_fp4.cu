@@ -18,9 +18,8 @@ size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
 
 template <int WAY> static int prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, uint8_t *to)
 {
-    const size_t scales = fp4_way<WAY>::NV ? (size_t) fp4_steps((int32_t) ((n_in + 63) / 64)) * 8 : 0;
     return pi_launch_dependent(stream, fp4_prepare<WAY>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
-                     (THREADS / 32 + scales) * sizeof(float), *in, n_rows, n_in, to,
+                     2 * THREADS / 32 * sizeof(float), *in, n_rows, n_in, to,
                      (float *) (to + fp4_factors_at(WAY, n_rows, n_in)));
 }
 
@@ -53,7 +52,8 @@ static unsigned share(fp4_products &p, int64_t tiles)
 
 template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 {
-    return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), sums_bytes<NT>, p);
+    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = sums_bytes<NT>;
+    return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), own > least ? own : least, p);
 }
 
 /* Fewer blocks than most devices have multiprocessors; and those whose slices are shared out, where they are long enough to
@@ -89,35 +89,52 @@ template <int WAY> static int run_many(void *stream, fp4_products &p, size_t roo
     return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, room);
 }
 
+enum { FEW_ROWS = 32 };
+
+int pi__k_fp4_adds(int32_t n_rows) { return n_rows > FEW_ROWS; }
+
 template <int WAY> static int run_fp4(void *stream, fp4_products &p, size_t room)
 {
     if (p.n_rows <= 8) return run_few<WAY, 1>(stream, p);
     if (p.n_rows <= 16) return run_few<WAY, 2>(stream, p);
-    if (p.n_rows <= 32) return run_few<WAY, 4>(stream, p);
+    if (p.n_rows <= FEW_ROWS) return run_few<WAY, 4>(stream, p);
     return run_many<WAY>(stream, p, room);
 }
 
-static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR || way < 0) return 1;
+    if (n > PI__K_MOST_LINEAR || way < 0 || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
+    for (int i = 0; i < n; i++)
+        if (w[i].add != 0 && !pi__k_fp4_adds(n_rows)) return 1;
     const int64_t n_in = w->w.n_in;
     uint8_t *x = (uint8_t *) const_cast<void *>(prepared);
     const size_t sums = (sums_at(way, n_rows, n_in) + 15) / 16 * 16, size = pi__k_fp4_prepared_bytes(n_rows, n_in);
     fp4_products p = {w->w.shape, x, (const float *) (x + fp4_factors_at(way, n_rows, n_in)), (float *) (x + sums), n_rows,
-                      fp4_steps((int32_t) ((n_in + 63) / 64)), n, {}};
-    for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
+                      fp4_steps((int32_t) ((n_in + 63) / 64)), n, {}, {}};
+    if (t) p.tail = *t;
+    for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0, w[i].add};
     const size_t room = size > sums ? size - sums : 0;
     if (way == FP4_MX8) return run_fp4<FP4_MX8>(stream, p, room);
     return way == FP4_NV ? run_fp4<FP4_NV>(stream, p, room) : run_fp4<FP4_MX>(stream, p, room);
 }
 
+int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+{
+    return run(stream, n < 1 ? -1 : way_of(w->w.type), w, n, prepared, n_rows, t);
+}
+
+int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+{
+    return run(stream, n < 1 || w->w.type != PI__MXFP4 ? -1 : FP4_MX8, w, n, prepared, n_rows, t);
+}
+
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
-    return run(stream, n < 1 ? -1 : way_of(w->w.type), w, n, prepared, n_rows);
+    return pi__k_fp4_linear_then(stream, w, n, prepared, n_rows, nullptr);
 }
 
 int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
-    return run(stream, n < 1 || w->w.type != PI__MXFP4 ? -1 : FP4_MX8, w, n, prepared, n_rows);
+    return pi__k_w4a8_linear_then(stream, w, n, prepared, n_rows, nullptr);
 }

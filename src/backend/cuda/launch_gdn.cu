@@ -70,15 +70,29 @@ static job job_of(const pi__k_state *st)
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t) p % 16 == 0 && ld % 4 == 0; }
 
+template <int D, int PARTS> static int run_chunks(void *stream, const job &j)
+{
+    using S = many_shape<D, PARTS>;
+    dim3 grid((unsigned) (j.a.state.n_v * D / S::W), (unsigned) j.a.n_seqs);
+    return pi_launch_dependent(stream, many<D, PARTS>, grid, dim3(S::THREADS), S::bytes, j);
+}
+
+/* many() with two warps where it has one, each with half of the products: they end sooner where each has a scheduler of its
+ * own, and hardly later where two of them share one. So it is wanted as long as every warp of the other form would be alone
+ * on its scheduler: a multiprocessor has four of them. */
+template <int D> static bool in_parts(const job &j)
+{
+    return D == 128 && (int64_t) j.a.n_seqs * j.a.state.n_v * (D / PATCH) <= 4 * (int64_t) j.a.n_sm;
+}
+
 /* prepare, many, finish. */
 template <int D, bool FAST> static int run_many(void *stream, const job &j)
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
-    unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs, warps = ROWS_THREADS / 32;
-    using S = many_shape<D>;
+    unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs, some = (n_v + FINISH_HEADS - 1) / FINISH_HEADS;
     int rc = pi_launch_dependent(stream, prepare<D, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
-    if (!rc) rc = pi_launch_dependent(stream, many<D>, dim3(n_v * D / S::W, seqs), dim3(S::THREADS), S::bytes, j);
-    if (!rc) rc = pi_launch_dependent(stream, finish<D, FAST>, dim3(tiles, (n_v + warps - 1) / warps), dim3(ROWS_THREADS), 0, j);
+    if (!rc) rc = in_parts<D>(j) ? run_chunks<D, D == 128 ? 2 : 1>(stream, j) : run_chunks<D, 1>(stream, j);
+    if (!rc) rc = pi_launch_dependent(stream, finish<D, FAST>, dim3(tiles, some), dim3(ROWS_THREADS), TILE_BYTES, j);
     return rc;
 }
 
@@ -112,6 +126,7 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
     }
 }
 
+/* Not dependent ones: what is launched after them may read a state at once (few()). */
 template <int D> static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
     dim3 grid(D / SLICE, (unsigned) st->n_v), block(4 * SLICE);

@@ -16,14 +16,14 @@ template <int D> static int rank(void *stream, const blocks_job &j)
 {
     using S = rank_shape<D>;
     const dim3 grid((unsigned) j.a.n, (unsigned) j.a.a.n_head);
-    return pi_launch(stream, rank_keys<S>, grid, dim3(S::THREADS), RANK_BYTES<S>, j);
+    return pi_launch_dependent(stream, rank_keys<S>, grid, dim3(S::THREADS), RANK_BYTES<S>, j);
 }
 
 int pi__k_blocks_run(void *stream, const pi__k_blocks *a)
 {
     const blocks_job j = {*a, means_of(a->first_key + a->n), padded(a->a.cache.head_dim)};
     const dim3 means((unsigned) j.n_means, (unsigned) a->a.cache.n_head_kv);
-    int code = pi_launch(stream, mean_keys, means, dim3(MEAN_THREADS), MEAN_BYTES, j);
+    int code = pi_launch_dependent(stream, mean_keys, means, dim3(MEAN_THREADS), MEAN_BYTES, j);
     if (code) return code;
     switch (j.dim) {
     case 32: code = rank<32>(stream, j); break;
@@ -35,5 +35,5 @@ int pi__k_blocks_run(void *stream, const pi__k_blocks *a)
     default: code = rank<512>(stream, j); break;
     }
     if (code) return code;
-    return pi_launch(stream, choose_keys, dim3((unsigned) a->n, (unsigned) a->a.cache.n_head_kv), dim3(32), 0, j);
+    return pi_launch_dependent(stream, choose_keys, dim3((unsigned) a->n, (unsigned) a->a.cache.n_head_kv), dim3(32), 0, j);
 }

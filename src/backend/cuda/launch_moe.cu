@@ -23,21 +23,12 @@ int pi__k_route(void *stream, const pi__k_routes *a)
     if (a->n_used < 1 || a->n_used > a->n_expert) return 1;
     size_t marks = sizeof(uint32_t) * (size_t) a->n_expert, sums = 32 * sizeof(int32_t);
     if (in_one_block(a->n_rows, a->n_expert)) {
-        return pi_launch(stream, route_few, dim3(1), dim3(FEW_WARPS * 32), sums + 2 * marks, *a);
+        return pi_launch_dependent(stream, route_few, dim3(1), dim3(FEW_WARPS * 32), route_bytes(*a), *a);
     }
     unsigned groups = (unsigned) (a->n_rows + 31) / 32, blocks = (unsigned) (a->n_rows + ROUTE_WARPS - 1) / ROUTE_WARPS;
-    int code = pi_launch(stream, route_rows, dim3(groups), dim3(32 * 32), marks, *a);
-    if (!code) code = pi_launch(stream, count_marks, dim3(1), dim3(32 * 32), sums, *a);
-    return code ? code : pi_launch(stream, sort_pairs, dim3(blocks), dim3(ROUTE_WARPS * 32), 0, *a);
-}
-
-int pi__k_route_of(void *stream, const pi__k_routes *a, const pi__k_router *from)
-{
-    if (a->n_rows < 1) return 0;
-    if (a->n_used < 1 || a->n_used > a->n_expert || a->n_rows > PI__K_ROUTER_ROWS || a->n_expert > PI__MAX_EXPERTS) return 1;
-    const unsigned blocks = (unsigned) (a->n_expert + (from->beside.data ? 1 : 0) + ROUTE_WARPS - 1) / ROUTE_WARPS;
-    const size_t bytes = 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a->n_expert;
-    return pi_launch(stream, route_logits, dim3(blocks), dim3(ROUTE_WARPS * 32), bytes, *a, *from);
+    int code = pi_launch_dependent(stream, route_rows, dim3(groups), dim3(32 * 32), marks, *a);
+    if (!code) code = pi_launch_dependent(stream, count_marks, dim3(1), dim3(32 * 32), sums, *a);
+    return code ? code : pi_launch_dependent(stream, sort_pairs, dim3(blocks), dim3(ROUTE_WARPS * 32), 0, *a);
 }
 
 template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, const grouped &p)
@@ -46,8 +37,8 @@ template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, c
     return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
         dim3 grid(rows, most, n);
         const pi__cuda_shape &s = q.a.w.shape;
-        if (list == 0) return pi_launch(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS), slice_bytes<TYPE, FEW / 8>(s), q);
-        if (list == 1) return pi_launch(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS), slice_bytes<TYPE, SOME / 8>(s), q);
+        if (list == 0) return pi_launch_dependent(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS), slice_bytes<TYPE, FEW / 8>(s), q);
+        if (list == 1) return pi_launch_dependent(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS), slice_bytes<TYPE, SOME / 8>(s), q);
         return pi__k_experts_many(stream, q, most);
     });
 }
@@ -56,7 +47,7 @@ template <int TYPE> static int run_floats(void *stream, const pi__k_routes *r, c
 {
     unsigned rows = (unsigned) ((p.a.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), n = p.a.data2 ? 2 : 1;
     return each_list(r, p, [=](int, unsigned most, const grouped &q) {
-        return pi_launch(stream, experts_floats<TYPE>, dim3(rows, most, n), dim3(FLOAT_WARPS * 32), 0, q);
+        return pi_launch_dependent(stream, experts_floats<TYPE>, dim3(rows, most, n), dim3(FLOAT_WARPS * 32), 0, q);
     });
 }
 
@@ -79,9 +70,16 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
     }
 }
 
-int pi__k_add_experts(void *stream, const pi__k_routes *r, const pi__k_sum *a)
+int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float *bias, const float *bias2, int64_t n)
 {
     if (r->n_rows < 1) return 0;
-    const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (r->n_rows > 64 ? 1 : 16)); /* to wait less */
-    return pi_launch(stream, add_experts, dim3((unsigned) r->n_rows, parts), dim3(THREADS), 0, *r, *a);
+    const dim3 pairs((unsigned) r->n_rows * (unsigned) r->n_used);
+    return pi_launch_dependent(stream, add_biases, pairs, dim3(THREADS), 0, *r, h, bias, bias2, n);
+}
+
+int pi__k_add_experts(void *stream, const pi__k_sum *a)
+{
+    if (a->n_rows < 1) return 0;
+    const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (a->n_rows > 64 ? 1 : 16)); /* to wait less */
+    return pi_launch_dependent(stream, add_experts, dim3((unsigned) a->n_rows, parts), dim3(THREADS), 0, *a);
 }

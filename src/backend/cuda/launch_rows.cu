@@ -7,8 +7,8 @@ static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
 int pi__k_add_norm(void *stream, const pi__add_norm *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->x, a->y, a->w,
-                     a->eps, a->scale, a->n);
+    const pi__k_add add = {a->x, a->y, a->w, a->bias, a->eps, a->scale, 0, a->n};
+    return pi_launch_dependent(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, add);
 }
 
 int pi__k_norm(void *stream, const pi__norm *a)
@@ -18,12 +18,11 @@ int pi__k_norm(void *stream, const pi__norm *a)
                      a->w, a->eps, a->n);
 }
 
-int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const float *freq, int32_t n_freq, float mscale,
-               float *table)
+int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rope *a)
 {
     if (n_tokens < 1) return 0;
-    dim3 grid((unsigned) n_tokens, (unsigned) (n_freq + 127) / 128);
-    return pi_launch_dependent(stream, rope, grid, dim3(128), 0, pos, freq, n_freq, mscale, table);
+    dim3 grid((unsigned) n_tokens, (unsigned) (a->n_freq + 127) / 128);
+    return pi_launch_dependent(stream, rope, grid, dim3(128), 0, pos, *a);
 }
 
 int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens)
@@ -38,6 +37,12 @@ int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t 
     return pi_launch_dependent(stream, gather_rows, rows_grid(n_rows), dim3(ROW_THREADS), 0, x, row, n, out);
 }
 
+int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, add_rows, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->table, row, a->n);
+}
+
 int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
 {
     if (a->n_rows < 1) return 0;
@@ -50,6 +55,18 @@ int pi__k_softcap(void *stream, const pi__softcap *a)
     const size_t n = (size_t) a->n_rows * (size_t) a->n, blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
     if (!n) return 0;
     return pi_launch_dependent(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, a->x, a->cap, n);
+}
+
+int pi__k_layer_norm(void *stream, const pi__layer_norm *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, layer_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, *a);
+}
+
+int pi__k_gelu(void *stream, const pi__gelu *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, gelu, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->b, a->n);
 }
 
 int pi__k_add_gated(void *stream, const pi__add_gated *a)

@@ -3,31 +3,33 @@
 #include "sparse_kernels.cuh"
 
 /* With a block a split, for as many tokens a launch as scratch has room for. */
-template <int KIND, int W> static int run_units(void *stream, const pi__k_sparse *a, int32_t blocks, int32_t splits, int32_t at_once)
+template <int KIND, int W> static int run_units(void *stream, const pi__k_sparse *a, int32_t splits, int32_t at_once)
 {
-    using S = shape<KIND, W>;
-    const unsigned pairs = (unsigned) (a->a.dim / 2 + 31) / 32 * 32;
+    using S = shape<KIND, W, true>;
+    const unsigned pairs = (unsigned) (a->a.dim / 2 + 31) / 32 * 32, blocks = (unsigned) (a->a.n_head + S::HEADS - 1) / S::HEADS;
     int code = 0;
     for (int32_t t = 0; t < a->n_tokens && !code; t += at_once) {
         const unsigned n = (unsigned) min(at_once, a->n_tokens - t);
-        const dim3 grid((unsigned) blocks, n, (unsigned) splits);
+        const dim3 grid(blocks, n, (unsigned) splits);
         code = pi_launch_dependent(stream, sparse<KIND, W, true>, grid, dim3(S::THREADS), S::total, *a, t, splits);
         if (!code) code = pi_launch_dependent(stream, combine, dim3((unsigned) a->a.n_head, n), dim3(pairs), 0, *a, t, splits);
     }
     return code;
 }
 
+/* Lists are split where blocks that take whole ones would leave half of the multiprocessors without: sums in scratch are as
+ * many bytes as the rows. */
 template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a)
 {
-    using S = shape<KIND, W>;
-    const int32_t tiles = (a->a.n_head + 15) / 16, blocks = (tiles + S::GROUPS - 1) / S::GROUPS;
+    using S = shape<KIND, W, false>;
+    const int32_t blocks = (a->a.n_head + S::HEADS - 1) / S::HEADS, tiles = (a->a.n_head + 15) / 16;
     const int32_t splits = min((a->most + KV_SPLIT - 1) / KV_SPLIT, (int32_t) MOST_SPLITS);
     const size_t token = (size_t) tiles * (size_t) splits * 16 * (size_t) (a->a.dim + 2) * sizeof(float);
     const size_t room = a->scratch && splits > 1 ? a->scratch_size / token : 0; /* tokens */
-    if ((int64_t) a->n_tokens * blocks < a->n_sm && room)
-        return run_units<KIND, W>(stream, a, blocks, splits, (int32_t) min(room, (size_t) a->n_tokens));
-    return pi_launch_dependent(stream, sparse<KIND, W, false>, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS), S::total,
-                     *a, 0, splits);
+    if (2 * (int64_t) a->n_tokens * blocks <= a->n_sm && room)
+        return run_units<KIND, W>(stream, a, splits, (int32_t) min(room, (size_t) a->n_tokens));
+    return pi_launch_dependent(stream, sparse<KIND, W, false>, dim3((unsigned) blocks, (unsigned) a->n_tokens),
+                               dim3(S::THREADS), S::total, *a, 0, splits);
 }
 
 /* Warps for rows of as many values. */

@@ -14,6 +14,7 @@ int pi__k_w16_has(int32_t type)
 
 static bool is_bf16(int32_t type) { return type == PI__MXFP4; }
 int pi__k_w16_input(int32_t type) { return is_bf16(type); }
+int pi__k_w16_adds(int32_t n_rows) { return n_rows > PI__K_MMA_ROWS; }
 
 size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in)
 {
@@ -51,12 +52,12 @@ template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_pr
 
 template <int TYPE> static int run_w16(void *stream, w16_products &p)
 {
-    unsigned blocks = share(p, p.n_rows <= 64 ? (int64_t) TILES : (int64_t) W16_MANY_TILES);
+    unsigned blocks = share(p, p.n_rows <= PI__K_MMA_ROWS ? (int64_t) TILES : (int64_t) W16_MANY_TILES);
     if (p.n_rows <= 8 && blocks < LEAST_BLOCKS) return run_few<TYPE, 1, LEAST_TILES>(stream, p, share(p, LEAST_TILES));
     if (p.n_rows <= 8) return run_few<TYPE, 1, TILES>(stream, p, blocks);
     if (p.n_rows <= 16) return run_few<TYPE, 2, TILES>(stream, p, blocks);
     if (p.n_rows <= 32) return run_few<TYPE, 4, TILES>(stream, p, blocks);
-    if (p.n_rows <= 64) return run_few<TYPE, 8, TILES>(stream, p, blocks);
+    if (p.n_rows <= PI__K_MMA_ROWS) return run_few<TYPE, 8, TILES>(stream, p, blocks);
     const unsigned columns = (unsigned) ((p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
     return pi_launch_dependent(stream, w16_many<TYPE>, dim3(columns, blocks), dim3(THREADS), pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE),
                      p);
@@ -66,10 +67,12 @@ int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const
 {
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MOST_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
+    for (int i = 0; i < n; i++)
+        if (w[i].add != 0 && !pi__k_w16_adds(n_rows)) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
     w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}};
     if (t) p.tail = *t;
-    for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0};
+    for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0, w[i].add};
     switch (w->w.type) {
 #define RUN(t) case PI__##t: return run_w16<PI__##t>(stream, p);
         W16_TYPES(RUN)

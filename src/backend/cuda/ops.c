@@ -16,7 +16,7 @@ pi__k_matrix pi__cuda_matrix(const pi__weight *w)
 
 pi__k_input pi__cuda_input(const pi__lin_in *in)
 {
-    const bool glu = in->kind == PI__IN_GEGLU || in->kind == PI__IN_SWIGLU;
+    const bool glu = pi__in_gated(in->kind);
     return (pi__k_input) {in->kind, in->x, in->ldx, glu ? in->x2 : NULL, in->ldx2, in->w, in->eps, in->limit};
 }
 
@@ -74,21 +74,24 @@ static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form +
 void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
 {
     c->ready = (cuda_prepared) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
-    if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS;
-    if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16);
-    if (t->floats) c->ready.what[1] = PI__FORM_FLOATS;
+    if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS, c->ready.where[0] = t->integers;
+    if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16), c->ready.where[0] = t->halves;
+    if (t->floats) c->ready.what[1] = PI__FORM_FLOATS, c->ready.where[1] = t->floats;
+    if (t->fp4) c->ready.what[0] = known_by(t->fp8 ? PI__FORM_W4A8 : PI__FORM_FP4, t->fp4_type), c->ready.where[0] = t->fp4;
 }
 
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_prepared *r = &c->ready;
     const int at = form == PI__FORM_FLOATS, what = known_by(form, form == PI__FORM_W16 ? pi__k_w16_input(type) : type);
-    void *to = c->scratch + (at ? c->at.floats : c->at.prepared);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
         *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
-    if (r->what[at] != what) PI__QUEUE(c, pi__cuda_prepare(pi__rt_stream(c->rt), form, in, type, n_rows, n_in, to));
+    if (r->what[at] != what) {
+        r->where[at] = c->scratch + (at ? c->at.floats : c->at.prepared);
+        PI__QUEUE(c, pi__cuda_prepare(pi__rt_stream(c->rt), form, in, type, n_rows, n_in, r->where[at]));
+    }
     r->what[at] = what;
-    return to;
+    return r->where[at];
 }
 
 /* The same, by whom the backend has for it, and then the tail, if there is one. */
@@ -98,7 +101,11 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
     void *stream = pi__rt_stream(c->rt);
     int code = 0;
     if (then && form == PI__FORM_W16) return pi__k_w16_linear_then(stream, p, n, prepared, n_rows, then);
+    if (then && form == PI__FORM_FP4) return pi__k_fp4_linear_then(stream, p, n, prepared, n_rows, then);
+    if (then && form == PI__FORM_W4A8) return pi__k_w4a8_linear_then(stream, p, n, prepared, n_rows, then);
     if (then) return pi__k_linear_then(stream, p, n, prepared, n_rows, then);
+    if (form == PI__FORM_W16 && c->wgmma && n_rows > PI__K_MMA_ROWS)
+        return pi__k_wgmma_linear(stream, p, n, prepared, n_rows, c->info.n_sm);
     if (form != PI__FORM_HILO) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
     for (int32_t i = 0; i < n && !code; i++) code = pi__cuda_blas_product(c->blas, stream, &p[i], prepared, n_rows);
     return code;
@@ -123,17 +130,146 @@ int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a)
     return form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS ? PI__FORM_HILO : form;
 }
 
+/* Form of the linear's matrix i. */
+static int form_of(const pi__cuda *c, const pi__linear *a, int32_t i)
+{
+    return pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[i].w->type), a);
+}
+
+/* Matrix i can be of a launch of several types. */
+static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
+{
+    const int form = form_of(c, a, i);
+    if (form == PI__FORM_FLOATS) return a->lin[i].w->type == PI__F32 && a->n_rows <= PI__K_ROUTER_ROWS;
+    return form == PI__FORM_W16 && a->n_rows <= PI__K_MIXED_ROWS;
+}
+
+static int w16_input(const pi__linear *a, int32_t i) { return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type)); }
+
+/* How many matrices from i on are of one launch of several types; some 16-bit inputs differ. */
+static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
+{
+    int32_t n = 0, like = -1;
+    for (; i + n < a->n_lin && n < PI__K_MOST_MIXED && mixes(c, a, i + n); n++) {
+        if (a->lin[i + n].w->type == PI__F32) continue;
+        if (like >= 0 && like != w16_input(a, i + n)) break;
+        like = w16_input(a, i + n);
+    }
+    return n;
+}
+
+static int32_t run_of_type(const pi__linear *a, int32_t i)
+{
+    int32_t n = 1;
+    while (n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type) n++;
+    return n;
+}
+
+bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a)
+{
+    const int form = form_of(c, a, a->n_lin - 1);
+    if (a->n_rows < 1 || a->n_rows > PI__K_TAIL_ROWS) return false;
+    if (form == PI__FORM_FP4 || form == PI__FORM_W4A8) return true;
+    return form == PI__FORM_W16 || form == PI__FORM_INTEGERS || mixes(c, a, a->n_lin - 1);
+}
+
+bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert)
+{
+    return a->n_rows > 0 && mixes(c, a, a->n_lin - 1) && n_expert <= PI__MAX_EXPERTS;
+}
+
+bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next)
+{
+    const pi__k_input from = pi__cuda_input(&a->in), in = pi__cuda_input(&next->in);
+    const int form = form_of(c, next, 0);
+    bool same = false;
+    for (int32_t i = 0; i < a->n_lin; i++)
+        same = same || (form_of(c, a, i) == form && (form != PI__FORM_W16 || w16_input(a, i) == w16_input(next, 0)));
+    return same && same_input(&from, &in);
+}
+
+/* n matrices of several types, from i on. */
+static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then)
+{
+    const pi__k_input in = pi__cuda_input(&a->in);
+    pi__k_product p[PI__K_MOST_MIXED];
+    const void *x[2] = {NULL, NULL}; /* 16-bit floats, floats */
+    for (int32_t k = 0; k < n; k++) {
+        const pi__k_matrix m = pi__cuda_matrix(a->lin[i + k].w);
+        const int form = form_of(c, a, i + k);
+        p[k] = (pi__k_product) {.w = m, .y = a->lin[i + k].y, .ldy = a->lin[i + k].ldy};
+        x[form == PI__FORM_FLOATS] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
+    }
+    PI__QUEUE(c, pi__k_mixed_linear(pi__rt_stream(c->rt), p, n, x[0], x[1], a->n_rows, then));
+}
+
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
 {
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
+        const int32_t mixed = c->fuses ? run_of_mixed(c, a, i) : 0;
+        const pi__k_tail *tail = i + mixed < a->n_lin ? NULL : then; /* of that launch */
         pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
-        for (n = 0; n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type; n++)
-            p[n] = (pi__k_product) {pi__cuda_matrix(a->lin[i + n].w), a->lin[i + n].y, a->lin[i + n].ldy};
+        n = run_of_type(a, i);
+        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) ||
+            (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
+            n = mixed;
+            queue_mixed(c, a, i, n, tail);
+            continue;
+        }
+        for (int32_t m = 0; m < n; m++)
+            p[m] = (pi__k_product) {.w = pi__cuda_matrix(a->lin[i + m].w), .y = a->lin[i + m].y, .ldy = a->lin[i + m].ldy};
         const int32_t type = p->w.type, form = pi__cuda_linear_form(c, type, a);
         void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
         PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
+}
+
+bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add)
+{
+    const pi__weight *w = a->lin[0].w;
+    const int32_t type = pi__cuda_packed_type(w->type), form = pi__cuda_linear_form(c, type, a);
+    const bool fp4 = form == PI__FORM_FP4 || form == PI__FORM_W4A8;
+    const pi__k_input in = pi__cuda_input(&a->in);
+    if (a->n_lin != 1 || add->w || add->bias || add->fresh || add->scale == 0) return false;
+    if (add->y != a->lin[0].y || a->lin[0].ldy != add->n || w->n_out != add->n) return false;
+    if (fp4 ? !pi__k_fp4_adds(a->n_rows) : form != PI__FORM_W16 || !pi__k_w16_adds(a->n_rows)) return false;
+    const pi__k_product p = {pi__cuda_matrix(w), add->x, add->n, add->scale};
+    const void *x = pi__cuda_prepared(c, form, &in, type, a->n_rows, w->n_in);
+    PI__QUEUE(c, multiply(c, form, &p, 1, x, a->n_rows, NULL));
+    return true;
+}
+
+/* Matrices of a's two halves: each its own, or one below the other. */
+static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, pi__k_glu *g)
+{
+    const pi__weight *w = a->lin[0].w, *w2 = a->lin[a->n_lin - 1].w;
+    if (a->n_lin > 2 || a->lin[0].y != reads->x || a->lin[0].ldy != reads->ldx || w->type != w2->type) return false;
+    g->gate = pi__cuda_matrix(w);
+    g->gate.n_out = n;
+    g->up = a->n_lin == 2 ? w2->data : g->gate.data + (size_t) (n / 16) * g->gate.shape.tile_bytes;
+    g->up_scale = w2->scale;
+    if (a->n_lin == 1) return w->n_out == 2 * n && reads->x2 == reads->x + n && reads->ldx2 == reads->ldx;
+    return w->n_out == n && w2->n_out == n && a->lin[1].y == reads->x2 && a->lin[1].ldy == reads->ldx2;
+}
+
+bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next)
+{
+    const pi__weight *down = next->lin[0].w;
+    const int32_t type = pi__cuda_packed_type(down->type), rows = a->n_rows;
+    const int form = pi__cuda_linear_form(c, type, next);
+    const bool glu = pi__in_gated(next->in.kind);
+    pi__k_input in = pi__cuda_input(&a->in);
+    pi__k_glu g = {.act = next->in.kind, .limit = next->in.limit, .fp8 = form == PI__FORM_W4A8, .mid = c->scratch + c->at.mid,
+                   .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
+    if (!glu || c->without.glu || next->n_lin != 1 || next->n_rows != rows || rows < 1) return false;
+    if (form != PI__FORM_FP4 && form != PI__FORM_W4A8) return false;
+    if (!halves_of(a, &next->in, down->n_in, &g) || g.gate.type != type || pi__cuda_linear_form(c, type, a) != form) return false;
+    const void *x = pi__cuda_prepared(c, form, &in, type, rows, g.gate.n_in);
+    PI__QUEUE(c, pi__k_fp4_glu(pi__rt_stream(c->rt), &g, x, rows));
+    c->ready = (cuda_prepared) {.in = pi__cuda_input(&next->in), .n_rows = rows, .n_in = down->n_in,
+                                .what = {known_by(form, type), -1}, .where = {g.mid, NULL}};
+    return true;
 }
 
 void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
@@ -173,7 +309,9 @@ void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const float *f = pi__cuda_frequencies(c, a->freq, a->n_freq);
-    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, f, a->n_freq, a->mscale, a->table));
+    pi__rope own = *a;
+    own.freq = f;
+    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, &own));
 }
 
 void pi__cuda_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
@@ -197,7 +335,7 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
         .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .k = store ? a->k : NULL,
         .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
         .q_bias = a->q_bias, .k_bias = a->k_bias, .v_bias = a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
-        .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .n_rot = a->n_rot,
+        .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .q_rope = a->q_rope ? a->q_rope : a->rope, .n_rot = a->n_rot,
         .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[a->kv->group], .cache = cache_of(b, a->kv),
     };
 }
@@ -269,15 +407,24 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
-        .n_sm = c->info.n_sm, .block = a->block, .tail = then, .fast = c->fast_attention,
+        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
+        .n_sm = c->info.n_sm, .block = a->block, .ahead = a->ahead, .tail = then, .fast = c->fast_attention,
     };
-    if (a->sparsity > 0 && b->runs.n_blocks) choose_keys(c, b, a, &k);
+    if (a->sparsity > 0 && b->runs.n_blocks && !c->without.key_blocks) choose_keys(c, b, a, &k);
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
     pi__k_turn t = {
         .out = a->out, .ldo = a->ldo, .gate = a->gate, .ldg = a->ldq, .gate_stride = q_stride, .n_tokens = b->n_tokens,
         .n_head = a->n_head, .head_dim = a->kv->head_dim,
     };
     if (turn) PI__QUEUE(c, pi__k_turn_run(pi__rt_stream(c->rt), &t));
+}
+
+void pi__cuda_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a)
+{
+    (void) b;
+    pi__cuda *c = (pi__cuda *) be;
+    const int32_t *row = a->row == c->batch[0].host.pos ? c->batch[0].pos : pi__cuda_rows(c, a->row, a->n_rows);
+    PI__QUEUE(c, pi__k_add_rows(pi__rt_stream(c->rt), a, row));
 }
 
 void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_rows *a)

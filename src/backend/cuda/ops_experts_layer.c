@@ -1,10 +1,12 @@
 /* A layer of experts with its router, shared expert and residual (pi__experts_layer), to the bit what the ops give that it
- * stands for, in fewer launches:
+ * stands for, in fewer launches. Where rows are few, and the types of matrices are some that go together (ops.c):
  *
- *     logits, routes       one, where rows are few and the router's matrix is F32 (kernels/moe_kernels.cuh)
- *     experts              two: gate and up, down
- *     shared expert        two, or more (fuse.c)
- *     sums, residual       one
+ *     router, shared gate and up    its tail: routes; the input of the shared down
+ *     gate and up of experts        their activation
+ *     down of experts
+ *     shared down                   its tail: sums, residual; what the next op reads (fuse.c)
+ *
+ * Else the router is a launch of its own, and what its logits send where may be another; the shared expert is more.
  *
  * Memory: the backend's scratch and the op's room to work. The step thread. */
 #include "backend/cuda/impl.h"
@@ -56,53 +58,55 @@ static void one_by_one(pi__backend *be, const pi__experts_layer *a)
     be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = a->x, .y = moe.y, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
 }
 
-/* Where the experts' rows go. The router's bits are the same with few rows and with many. */
-static void route(pi__cuda *c, const pi__experts_layer *a, const pi__k_routes *r)
+static void hold(pi__cuda *c, const pi__linear *a)
 {
-    const pi__linear logits = logits_of(a);
-    void *stream = pi__rt_stream(c->rt);
-    if (r->n_rows > PI__K_ROUTER_ROWS || a->router->type != PI__F32 || a->beside->type != PI__F32) {
-        pi__cuda_queue_linear(c, &logits, NULL);
-        PI__QUEUE(c, pi__k_route(stream, r));
-        return;
-    }
-    const pi__k_input in = pi__cuda_input(&a->moe.in);
-    const pi__k_router from = {
-        .w = pi__cuda_matrix(a->router), .beside = pi__cuda_matrix(a->beside), .logits = a->logits,
-        .x = pi__cuda_prepared(c, PI__FORM_FLOATS, &in, PI__F32, r->n_rows, a->router->n_in),
-        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived),
-    };
-    PI__QUEUE(c, pi__k_route_of(stream, r, &from));
+    c->held.id = PI__OP_linear;
+    c->held.of.linear = *a;
 }
 
-/* Through fuse.c: where rows are few, the first launch prepares what the last one reads. */
-static void shared_expert(pi__backend *be, const pi__experts_layer *a)
+/* Routes, and the shared expert's gate and up with what they make for its down, which *ready then is. false: these are to be
+ * multiplied yet. The router's bits are the same with few rows and with many. */
+static bool first_half(pi__cuda *c, const pi__experts_layer *a, const pi__k_routes *r, cuda_prepared *ready)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    const pi__linear last = shared_down(a);
-    c->held.id = PI__OP_linear;
-    c->held.of.linear = shared_gate_up(a);
-    be->ops->linear(be, NULL, &last);
+    const pi__linear logits = logits_of(a), first = shared_gate_up(a), last = shared_down(a);
+    pi__linear all = logits;
+    all.lin[all.n_lin++] = first.lin[0];
+    all.lin[all.n_lin++] = first.lin[1];
+    hold(c, &all);
+    if (all.n_rows <= PI__K_MIXED_ROWS && pi__cuda_add_routes(c, r, &last, ready)) return true;
+    hold(c, &logits);
+    if (pi__cuda_add_routes(c, r, NULL, NULL)) return false;
     pi__cuda_flush(c);
+    PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), r));
+    return false;
 }
 
 void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__experts_layer *a)
 {
     pi__cuda *c = (pi__cuda *) be;
+    const pi__linear last = shared_down(a);
     pi__moe moe = a->moe;
     cuda_moe at;
+    cuda_prepared ready;
     moe.logits = a->logits;
     if (moe.n_rows < 1) return;
-    if (!c->fuses || c->without.many_rows) {
+    if (!c->fuses || c->joined || c->without.many_rows) {
         one_by_one(be, a);
         return;
     }
     if (!pi__cuda_moe_at(c, b, &moe, &at)) return;
-    const pi__k_sum sum = {.x = at.h, .n = a->down->n_out, .shared = a->shared, .gate = a->logits + moe.n_expert, .ldg = moe.ldl,
-                           .residual = a->x};
-    route(c, a, &at.r);
+    pi__k_sum sum = pi__cuda_sum_of(&moe, &at);
+    sum.shared = a->shared, sum.gate = a->logits + moe.n_expert, sum.ldg = moe.ldl;
+    const bool half = first_half(c, a, &at.r, &ready);
     pi__cuda_gate_up_down(c, &moe, &at);
-    shared_expert(be, a);
-    PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &at.r, &sum));
-    pi__cuda_forget(c);
+    if (half) {
+        c->ready = ready;
+        hold(c, &last);
+    } else { /* through fuse.c: where rows are few, the first launch prepares what the last one reads */
+        const pi__linear first = shared_gate_up(a);
+        hold(c, &first);
+        be->ops->linear(be, NULL, &last);
+    }
+    (void) pi__cuda_hold_sum(c, &sum);
+    pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = moe.y, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
 }

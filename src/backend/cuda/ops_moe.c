@@ -77,22 +77,25 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
-/* Gate, up and what activation makes of them in one launch, where all matrices are multiplied in 16-bit floats. false: they
- * are not. */
+/* Gate, up and what activation makes of them in one launch, where down reads that in the form in which they read theirs: 16-bit
+ * floats, or in FP4 or FP8 for matrices of one type, without biases. false: there is none. */
 static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, void *mid)
 {
     const int64_t n_ff = a->down->n_in;
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .n_sm = c->info.n_sm, .mid = mid, .act = a->act,
-                       .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit};
-    const bool w16 = pi__cuda_form(c->ways, e.w.type, e.w.n_in) == PI__FORM_W16 &&
-                     pi__cuda_form(c->ways, e.mid_type, n_ff) == PI__FORM_W16;
-    if (!w16 || a->shard || (a->up && a->up->type != a->gate->type)) return false;
+                       .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit,
+                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
+    const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
+    const bool fp4 = (form == PI__FORM_FP4 || form == PI__FORM_W4A8) && e.mid_type == e.w.type && c->fuses &&
+                     !c->without.glu;
+    if ((form != PI__FORM_W16 && !fp4) || pi__cuda_form(c->ways, e.mid_type, n_ff) != form) return false;
+    if (a->shard || a->gate_bias || (a->up && a->up->type != a->gate->type)) return false;
     e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;
     e.scale2 = a->up ? a->up->scale : e.w.scale;
     e.w.n_out = n_ff;
-    void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, e.w.type, r->n_rows, e.w.n_in);
-    PI__QUEUE(c, pi__k_w16_experts(pi__rt_stream(c->rt), r, &e, x));
+    void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
+    PI__QUEUE(c, pi__cuda_experts(pi__rt_stream(c->rt), form, r, &e, x));
     return true;
 }
 
@@ -111,13 +114,14 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
         pi__cuda_forget(c);
         a->shard->complete(a->shard, h, pairs, n_ff);
     }
+    if (a->gate_bias) PI__QUEUE(c, pi__k_add_biases(stream, &at->r, h, a->gate_bias, a->up_bias, n_ff));
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff, .limit = a->limit};
     if (form == PI__FORM_W16) {
         if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, at->mid));
         PI__QUEUE(c, pi__k_w16_down(stream, &at->r, &down, at->mid));
         return;
     }
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
+    if (!there) PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &at->r, &down, at->mid));
 }
 
@@ -143,14 +147,24 @@ bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe
     return true;
 }
 
+pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
+{
+    return (pi__k_sum) {.n_rows = a->n_rows, .n_used = a->n_used, .column = at->r.column, .weight = at->r.weight, .x = at->h,
+                        .bias = a->down_bias, .id = at->r.id, .ldb = a->ld_down_bias,
+                        .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
+}
+
 void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     cuda_moe at;
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
-    void *stream = pi__rt_stream(c->rt);
-    const pi__k_sum sum = {.x = at.h, .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
-    PI__QUEUE(c, pi__k_route(stream, &at.r));
+    const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
+    const pi__k_sum sum = pi__cuda_sum_of(a, &at);
+    if (!pi__cuda_add_routes(c, &at.r, &reads, NULL)) {
+        pi__cuda_flush(c);
+        PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at.r));
+    }
     pi__cuda_gate_up_down(c, a, &at);
-    PI__QUEUE(c, pi__k_add_experts(stream, &at.r, &sum));
+    if (a->shard || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
 }

@@ -17,11 +17,20 @@ size_t pi__cuda_top_bytes(const pi__limits *lim)
     return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
 }
 
+static uint64_t *found_of(const pi__cuda *c)
+{
+    return (uint64_t *) (void *) (c->scratch + c->at.picks + SKIP_BYTES + REQUEST_BYTES);
+}
+
 void pi__cuda_chain(pi__cuda *c, int32_t n)
 {
     const cuda_batch *d = &c->batch[0];
-    const uint64_t *found = (const uint64_t *) (const void *) (c->scratch + c->at.picks + SKIP_BYTES + REQUEST_BYTES);
-    PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), found, d->hidden_row, n, (int32_t *) d->token));
+    PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), found_of(c), d->hidden_row, n, (int32_t *) d->token));
+}
+
+void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n)
+{
+    PI__QUEUE(c, pi__rt_download(c->rt, to, found_of(c), (size_t) n * 3 * sizeof *to));
 }
 
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
@@ -54,7 +63,7 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const pi__step_top *top = b && b->top.request == a->request ? &b->top : NULL;
-    char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = requested + REQUEST_BYTES;
+    char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = (char *) found_of(c);
     pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
                    .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
     if (top) k.k = top->k, k.sum = top->sum, k.request = pi__cuda_batch_of(c, b)->request;

@@ -26,6 +26,8 @@ typedef struct pi__rt_info {
     size_t graph_bytes; /* device memory that all graphs together may take, 0: they take none */
     bool slow;      /* an emulator: little is tried out when it opens */
     bool shares;    /* and the host may write what alloc_shared gave while kernels run that use other parts of it */
+    bool exports;   /* memory of map_shared can be passed to other processes; needs pages */
+    uint8_t uuid[16]; /* of the device, the same in every process */
 } pi__rt_info;
 
 /* What a report says of a device beside that; 0: not known. */
@@ -69,7 +71,11 @@ int pi__rt_reserve(pi__rt *rt, void **out, size_t size);
 void pi__rt_unreserve(pi__rt *rt, void *p, size_t size);
 /* Zeroed memory for whole pages of them. 0 with *done false: none left. */
 int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done);
-/* Takes back the memory that one map gave. What is queued is done first, as in free. */
+/* The same, of memory that other processes can map: *fd is a descriptor of it, which keeps it as the mapping does. */
+int pi__rt_map_shared(pi__rt *rt, void *p, size_t size, int *fd, bool *done);
+/* Maps memory of such a descriptor, to be read alone. A code, and nothing mapped: it is none, or not of that size. */
+int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd);
+/* Takes back the memory that one of these mapped. What is queued is done first, as in free. */
 void pi__rt_unmap(pi__rt *rt, void *p, size_t size);
 /* Memory of the host that copies need no other copy of. 0 with *out NULL: none left. */
 int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size);

@@ -6,7 +6,10 @@
 
 #include <cuda_runtime_api.h>
 #include <cudaTypedefs.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 
@@ -34,6 +37,8 @@ typedef struct driver {
     PFN_cuMemMap_v10020 map;
     PFN_cuMemUnmap_v10020 unmap;
     PFN_cuMemSetAccess_v10020 set_access;
+    PFN_cuMemExportToShareableHandle_v10020 export_memory;
+    PFN_cuMemImportFromShareableHandle_v10020 import_memory;
     PFN_cuFuncGetModule_v11000 module_of;
     PFN_cuModuleGetFunctionCount_v12040 count_functions;
     PFN_cuModuleEnumerateFunctions_v12040 list_functions;
@@ -85,6 +90,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     info->integrated = prop.integrated;
     info->graph_bytes = GRAPH_BYTES;
     info->shares = prop.integrated && prop.managedMemory && prop.concurrentManagedAccess;
+    memcpy(info->uuid, prop.uuid.bytes, sizeof info->uuid);
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 
@@ -110,16 +116,19 @@ static void find_all(driver *d)
     find((void **) &d->map, "cuMemMap", 10020);
     find((void **) &d->unmap, "cuMemUnmap", 10020);
     find((void **) &d->set_access, "cuMemSetAccess", 10020);
+    find((void **) &d->export_memory, "cuMemExportToShareableHandle", 10020);
+    find((void **) &d->import_memory, "cuMemImportFromShareableHandle", 10020);
     find((void **) &d->module_of, "cuFuncGetModule", 11000);
     find((void **) &d->count_functions, "cuModuleGetFunctionCount", 12040);
     find((void **) &d->list_functions, "cuModuleEnumerateFunctions", 12040);
     find((void **) &d->load_function, "cuFuncLoad", 12040);
 }
 
-/* What is mapped: memory of the device, for nobody else. */
-static CUmemAllocationProp memory_of(const pi__rt *rt)
+/* What is mapped: memory of the device, for nobody else, or for other processes, too. */
+static CUmemAllocationProp memory_of(const pi__rt *rt, bool shared)
 {
     return (CUmemAllocationProp) {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = shared ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rt->device}};
 }
 
@@ -127,7 +136,7 @@ static CUmemAllocationProp memory_of(const pi__rt *rt)
 static size_t find_page(pi__rt *rt)
 {
     const driver *d = &rt->fn;
-    const CUmemAllocationProp prop = memory_of(rt);
+    const CUmemAllocationProp prop = memory_of(rt, false);
     CUdevice device;
     size_t page = 0;
     int can = 0;
@@ -137,6 +146,21 @@ static size_t find_page(pi__rt *rt)
     if (!e) e = d->attribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
     if (!e && can) e = d->granularity(&page, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     return e || (page & (page - 1)) ? 0 : page;
+}
+
+/* true: the driver makes descriptors of memory in such pages. */
+static bool can_export(const pi__rt *rt)
+{
+    const driver *d = &rt->fn;
+    const CUmemAllocationProp prop = memory_of(rt, true);
+    CUdevice device;
+    size_t page = 0;
+    int can = 0;
+    if (!rt->page || !d->export_memory || !d->import_memory) return false;
+    CUresult e = d->device(&device, rt->device);
+    if (!e) e = d->attribute(&can, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
+    if (!e && can) e = d->granularity(&page, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    return !e && can && page && rt->page % page == 0;
 }
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
@@ -150,6 +174,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     e = cudaSetDevice(index);
     if (!e) find_all(&rt->fn);
     if (!e) info->page = rt->page = find_page(rt);
+    if (!e) info->exports = can_export(rt);
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
@@ -245,26 +270,76 @@ void pi__rt_unreserve(pi__rt *rt, void *p, size_t size)
     rt->fn.unreserve((CUdeviceptr) (uintptr_t) p, size);
 }
 
-/* The handle is given up at once: the memory lives as long as it is mapped. */
-int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done)
+/* Maps all of the memory, whose handle is given up at once: it lives as long as it is mapped. Nothing is mapped after an error. */
+static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHandle memory, CUmemAccess_flags flags)
 {
     const driver *d = &rt->fn;
-    const CUmemAllocationProp prop = memory_of(rt);
-    const CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access = {.location = memory_of(rt, false).location, .flags = flags};
     const CUdeviceptr at = (CUdeviceptr) (uintptr_t) p;
+    CUresult e = d->map(at, size, 0, memory, 0);
+    d->release(memory);
+    if (e) return (int) e;
+    e = d->set_access(at, size, &access, 1);
+    if (e) d->unmap(at, size);
+    return (int) e;
+}
+
+/* A descriptor of the memory, which programs that are started do not get. */
+static int export_memory(const driver *d, CUmemGenericAllocationHandle memory, int *fd)
+{
+    const CUresult e = d->export_memory(fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (e) *fd = -1;
+    else (void) fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    return (int) e;
+}
+
+/* fd NULL: for this process alone. */
+static int map_new(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
+{
+    const driver *d = &rt->fn;
+    const CUmemAllocationProp prop = memory_of(rt, fd != NULL);
     CUmemGenericAllocationHandle memory;
     int e = (int) cudaSetDevice(rt->device);
     *done = false;
     if (!e) e = (int) d->create(&memory, size, &prop, 0);
     if (e) return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
-    e = (int) d->map(at, size, 0, memory, 0);
-    d->release(memory);
-    if (e) return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
-    e = (int) d->set_access(at, size, &access, 1);
-    if (!e) e = (int) cudaMemsetAsync(p, 0, size, rt->stream);
+    if (fd) e = export_memory(d, memory, fd);
+    if (e) d->release(memory);
+    else e = map_memory(rt, p, size, memory, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (!e) {
+        e = (int) cudaMemsetAsync(p, 0, size, rt->stream);
+        if (e) d->unmap((CUdeviceptr) (uintptr_t) p, size);
+    }
     *done = !e;
-    if (e) d->unmap(at, size);
+    if (e && fd && *fd >= 0) {
+        (void) close(*fd);
+        *fd = -1;
+    }
     return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
+}
+
+int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done) { return map_new(rt, p, size, NULL, done); }
+int pi__rt_map_shared(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
+{
+    *fd = -1;
+    return map_new(rt, p, size, fd, done);
+}
+
+static int import_as(pi__rt *rt, void *p, size_t size, int fd, CUmemAccess_flags flags)
+{
+    CUmemGenericAllocationHandle memory;
+    const CUresult e = rt->fn.import_memory(&memory, (void *) (intptr_t) fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return e ? (int) e : map_memory(rt, p, size, memory, flags);
+}
+
+/* Where the driver knows no memory that is only read, nothing stops a kernel from writing to it; ours do not. */
+int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
+{
+    int e = (int) cudaSetDevice(rt->device);
+    if (!e) e = import_as(rt, p, size, fd, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    if (e == CUDA_ERROR_NOT_SUPPORTED || e == CUDA_ERROR_INVALID_VALUE)
+        e = import_as(rt, p, size, fd, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    return e;
 }
 
 /* Unlike cudaFree, unmapping does not wait for what uses the memory. */

@@ -1,82 +1,16 @@
 /* What a device is tried out on when it is opened, besides products (selftest.c): attention with and without KV splits, a
- * delta net in one piece and in several, routed experts, the largest values of a row, a graph that is replayed. Each is
- * small, milliseconds all together; what is wrong is done without from then on, and the log says so.
+ * delta net in one piece and in several, routed experts, launches that do the work of several, the largest values of a row, a
+ * graph that is replayed; and what selftest_fused.c has. Each is small, milliseconds all together; what is wrong is done without
+ * from then on, and the log says so.
  *
  * Memory: one region of the device and one of the host, for the time of the call. The opening thread. Invariant: after an
  * error of the runtime, which ends the opening, nothing more is queued. */
 #include <math.h>
 #include <string.h>
 
-#include "backend/cuda/impl.h"
-#include "base/alloc.h"
-#include "base/assert.h"
+#include "backend/cuda/tryout.h"
 #include "base/error.h"
 #include "formats/formats.h"
-
-enum { DEVICE_BYTES = 8 << 20 };
-
-/* A region of the device that is handed out from its beginning. */
-typedef struct tryout {
-    pi__rt *rt;
-    char *p;      /* DEVICE_BYTES */
-    size_t used;
-    int code;     /* the first error of the runtime */
-    bool no_room; /* the host had no memory for something */
-    bool fast;    /* attention's queries are rounded */
-    uint64_t rng;
-} tryout;
-
-static void keep(tryout *t, int code)
-{
-    if (!t->code) t->code = code;
-}
-
-/* Zeroed memory of the host; NULL: none, which ends it all. */
-static void *own(tryout *t, size_t n)
-{
-    void *p = pi__calloc(1, n);
-    t->no_room |= !p;
-    return p;
-}
-
-/* n bytes of the device; they are aligned. There is room for what is asked here. */
-static void *take(tryout *t, size_t n)
-{
-    char *p = t->p + pi__cuda_take(&t->used, n);
-    pi__assert(t->used <= DEVICE_BYTES);
-    return p;
-}
-
-static void *put(tryout *t, const void *src, size_t n)
-{
-    void *p = take(t, n);
-    if (!t->code) keep(t, pi__rt_upload(t->rt, p, src, n));
-    return p;
-}
-
-/* What is queued comes first. false: something failed. */
-static bool get(tryout *t, void *dst, const void *src, size_t n)
-{
-    if (!t->code) keep(t, pi__rt_download(t->rt, dst, src, n));
-    if (!t->code) keep(t, pi__rt_wait(t->rt));
-    return !t->code;
-}
-
-/* n bytes of the device that are no number in any type, so that what does not run leaves nothing that was right before. */
-static void blank(tryout *t, void *dst, void *with, size_t n)
-{
-    memset(with, 0xff, n);
-    if (!t->code) keep(t, pi__rt_upload(t->rt, dst, with, n));
-}
-
-/* Between -1 and 1. */
-static float next(tryout *t)
-{
-    t->rng = t->rng * 6364136223846793005u + 1442695040888963407u;
-    return (float) (t->rng >> 40) * 0x1p-23f - 1.0f;
-}
-
-static bool near(double got, double want, double tolerance) { return fabs(got - want) <= tolerance * (1 + fabs(want)); }
 
 /* ---------------------------------------------------------------------------------------------------------- attention */
 
@@ -129,7 +63,9 @@ static void try_attention(tryout *t, cuda_without *without)
         .table_stride = 38, .max_keys = LONG, .scratch_size = 2 << 20, .fast = t->fast,
         .cache = {put(t, a->cache, sizeof a->cache), 2 * BLOCK * DIM * 2, PI__F16, PI__F16, 1, DIM, BLOCK},
     };
+    static const uint32_t none[2];
     void *scratch = take(t, k.scratch_size);
+    k.arrived = put(t, none, sizeof none);
     attention_want(a);
     for (int i = 0; i < 2; i++) {
         k.scratch = i ? scratch : NULL;
@@ -232,6 +168,7 @@ static void try_delta(tryout *t, cuda_without *without)
     };
     for (int i = 0; i < 2; i++) {
         blank(t, k.out, d->out[i], sizeof d->out[i]);
+        k.n_sm = i ? 1000 : 0;
         for (int c = 0; c < 3; c++)
             if (cuts[i][c + 1] > cuts[i][c]) delta_step(t, k, cuts[i][c], cuts[i][c + 1]);
         if (!get(t, d->out[i], k.out, sizeof d->out[i])) break;
@@ -251,8 +188,54 @@ typedef struct experts_try {
     int32_t id[PAIRS], column[PAIRS];
 } experts_try;
 
+/* E_OUT rows of so many matrices of Q8_0, packed, at data: tiles of 16 rows, the last one of 8. */
+static void put_experts(tryout *t, experts_try *e, const pi__k_matrix *m, int32_t n, uint8_t *data)
+{
+    const size_t row = pi__row_size(pi__type_info_of(m->type), E_IN);
+    for (int32_t i = 0; i < n * E_OUT && !t->code; i++) {
+        const int32_t r = i % E_OUT % 16, of = i % E_OUT;
+        for (int32_t k = 0; k < E_IN; k++) e->w[k] = next(t);
+        pi__quantize_row(m->type, e->w, e->file + (size_t) r * row, E_IN, NULL);
+        if (r < 15 && of < E_OUT - 1) continue;
+        uint8_t *tile = e->file + sizeof e->file / 2;
+        pi__cuda_pack_tile(m->type, &m->shape, E_IN, e->file, r + 1, tile);
+        const size_t at = (size_t) (i / E_OUT) * m->shape.mat_bytes + (size_t) (of / 16) * m->shape.tile_bytes;
+        keep(t, pi__rt_upload(t->rt, data + at, tile, m->shape.tile_bytes));
+    }
+}
+
+/* Room for routes of so many rows. */
+static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
+{
+    const size_t pairs = (size_t) n_rows * USED;
+    pi__k_routes r = {
+        .logits = logits, .ldl = EXPERTS, .n_rows = n_rows, .n_expert = EXPERTS, .n_used = USED, .weights_scale = 1,
+        .id = take(t, pairs * sizeof(int32_t)), .weight = take(t, pairs * sizeof(float)),
+        .column = take(t, pairs * sizeof(int32_t)), .row = take(t, pairs * sizeof(int32_t)), .n_tile = take(t, 3 * sizeof(int32_t)),
+    };
+    r.marks = take(t, pi__k_marks(n_rows, EXPERTS) * sizeof *r.marks);
+    r.first = take(t, pi__k_marks(n_rows, EXPERTS) * sizeof *r.first);
+    for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(n_rows, EXPERTS, USED, i) * sizeof(pi__k_tile));
+    return r;
+}
+
+/* Each pair's results are those of its expert alone. */
+static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, const float *alone, const float *y)
+{
+    bool agree = true;
+    if (!get(t, e->alone, alone, sizeof e->alone) || !get(t, e->got, y, sizeof e->got) || !get(t, e->id, r->id, sizeof e->id) ||
+        !get(t, e->column, r->column, sizeof e->column))
+        return true;
+    for (int32_t p = 0; p < PAIRS && agree; p++) {
+        const int32_t at = p / USED, want = p % USED ? (at % 9 ? 1 : 0) : 2;
+        agree = e->id[p] == want && e->column[p] >= 0 && e->column[p] < PAIRS &&
+                !memcmp(e->got + e->column[p] * E_OUT, e->alone[want] + at * E_OUT, E_OUT * sizeof(float));
+    }
+    return agree;
+}
+
 /* Most rows go to expert 1, so that there are tiles of every width; what products of single matrices give is what is
- * right, as far as those are. */
+ * right, as far as those are. In integers, and in 16-bit floats, if these are wanted. */
 static void try_experts(tryout *t, cuda_without *without)
 {
     experts_try *e = own(t, sizeof *e);
@@ -261,51 +244,105 @@ static void try_experts(tryout *t, cuda_without *without)
         pi__free(e);
         return;
     }
-    const size_t row = pi__row_size(pi__type_info_of(m.type), E_IN);
     uint8_t *data = take(t, EXPERTS * m.shape.mat_bytes);
-    for (int32_t i = 0; i < EXPERTS * E_OUT && !t->code; i++) { /* tiles of 16 rows, the last one of 8 */
-        const int32_t r = i % E_OUT % 16, of = i % E_OUT;
-        for (int32_t k = 0; k < E_IN; k++) e->w[k] = next(t);
-        pi__quantize_row(m.type, e->w, e->file + (size_t) r * row, E_IN, NULL);
-        if (r < 15 && of < E_OUT - 1) continue;
-        uint8_t *tile = e->file + sizeof e->file / 2;
-        pi__cuda_pack_tile(m.type, &m.shape, E_IN, e->file, r + 1, tile);
-        const size_t at = (size_t) (i / E_OUT) * m.shape.mat_bytes + (size_t) (of / 16) * m.shape.tile_bytes;
-        keep(t, pi__rt_upload(t->rt, data + at, tile, m.shape.tile_bytes));
-    }
+    put_experts(t, e, &m, EXPERTS, data);
     for (int32_t i = 0; i < ROWS * E_IN; i++) e->x[i] = next(t);
     for (int32_t i = 0; i < ROWS * EXPERTS; i++)
         e->logits[i] = i % EXPERTS == 2 ? 5.0f : i % EXPERTS == (i / EXPERTS % 9 ? 1 : 0) ? 4.0f : 0.0f;
-    pi__k_routes r = {
-        .logits = put(t, e->logits, sizeof e->logits), .ldl = EXPERTS, .n_rows = ROWS, .n_expert = EXPERTS, .n_used = USED,
-        .weights_scale = 1, .id = take(t, sizeof e->id), .weight = take(t, PAIRS * sizeof(float)),
-        .column = take(t, sizeof e->column), .row = take(t, PAIRS * sizeof(int32_t)), .n_tile = take(t, 3 * sizeof(int32_t)),
-    };
-    r.marks = take(t, pi__k_marks(ROWS, EXPERTS) * sizeof *r.marks);
-    r.first = take(t, pi__k_marks(ROWS, EXPERTS) * sizeof *r.first);
-    for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(ROWS, EXPERTS, USED, i) * sizeof(pi__k_tile));
+    const pi__k_routes r = routes_of(t, put(t, e->logits, sizeof e->logits), ROWS);
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, e->x, sizeof e->x), .ldx = E_IN};
     void *prepared = take(t, pi__k_prepared_bytes(ROWS, E_IN, 0)), *s = pi__rt_stream(t->rt);
     float *alone = take(t, sizeof e->alone), *y = take(t, sizeof e->got);
     m.data = data;
     const pi__k_experts all = {.w = m, .row = r.row, .y = y, .ldy = E_OUT};
     if (!t->code) keep(t, pi__k_route(s, &r));
-    if (!t->code) keep(t, pi__k_prepare(s, &in, ROWS, E_IN, 0, prepared));
-    if (!t->code) keep(t, pi__k_experts_run(s, &r, &all, prepared));
-    for (int32_t i = 0; i < EXPERTS && !t->code; i++) {
-        pi__k_product p = {m, alone + (size_t) i * ROWS * E_OUT, E_OUT};
-        p.w.data += (size_t) i * m.shape.mat_bytes;
-        keep(t, pi__k_linear(s, &p, 1, prepared, ROWS));
-    }
-    if (get(t, e->alone, alone, sizeof e->alone) && get(t, e->got, y, sizeof e->got) && get(t, e->id, r.id, sizeof e->id) &&
-        get(t, e->column, r.column, sizeof e->column)) {
-        for (int32_t p = 0; p < PAIRS && !without->experts; p++) {
-            const int32_t at = p / USED, want = p % USED ? (at % 9 ? 1 : 0) : 2;
-            without->experts = e->id[p] != want || e->column[p] < 0 || e->column[p] >= PAIRS ||
-                               memcmp(e->got + e->column[p] * E_OUT, e->alone[want] + at * E_OUT, E_OUT * sizeof(float)) != 0;
+    for (int w16 = 0; w16 <= t->w16 && !t->code; w16++) {
+        const int form = w16 ? PI__FORM_W16 : PI__FORM_INTEGERS;
+        blank(t, y, e->got, sizeof e->got);
+        if (!t->code) keep(t, pi__cuda_prepare(s, form, &in, m.type, ROWS, E_IN, prepared));
+        if (!t->code) keep(t, pi__cuda_experts(s, form, &r, &all, prepared));
+        for (int32_t i = 0; i < EXPERTS && !t->code; i++) {
+            pi__k_product p = {m, alone + (size_t) i * ROWS * E_OUT, E_OUT, 0};
+            p.w.data += (size_t) i * m.shape.mat_bytes;
+            keep(t, pi__cuda_product(s, form, &p, 1, prepared, ROWS));
         }
+        without->experts |= !experts_agree(t, e, &r, alone, y);
     }
     pi__free(e);
+}
+
+/* --------------------------------------------------------------------------------------------------- launches with a tail */
+
+enum { FEW_ROWS = 2, FEW_PAIRS = FEW_ROWS * USED };
+
+/* What a product, its tail and the routes leave behind. */
+typedef struct tail_results {
+    float y[FEW_ROWS * E_OUT], logits[FEW_ROWS * EXPERTS], x[FEW_ROWS * E_OUT], sum[FEW_ROWS * E_OUT], floats[FEW_ROWS * E_OUT];
+    float weight[FEW_PAIRS];
+    int32_t column[FEW_PAIRS];
+} tail_results;
+
+typedef struct tail_try {
+    experts_try e;
+    float router[EXPERTS * E_IN], x[FEW_ROWS * E_OUT];
+    tail_results got[2]; /* one by one; all in one launch */
+} tail_try;
+
+/* Two matrices, their routes, sums of experts, the residual, the next input. */
+static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *tail, const void *halves, const float *floats, bool one)
+{
+    void *s = pi__rt_stream(t->rt);
+    const pi__add_norm add = {tail->add->x, tail->add->y, NULL, NULL, 0, 1, FEW_ROWS, E_OUT};
+    int code = t->code;
+    if (!code && one) code = pi__k_mixed_linear(s, p, 2, halves, floats, FEW_ROWS, tail);
+    if (!code && !one) code = pi__k_linear(s, &p[0], 1, floats, FEW_ROWS);
+    if (!code && !one) code = pi__k_w16_linear(s, &p[1], 1, halves, FEW_ROWS);
+    if (!code && !one) code = pi__k_route(s, &tail->routes);
+    if (!code && !one) code = pi__k_add_experts(s, &tail->sum);
+    if (!code && !one) code = pi__k_add_norm(s, &add);
+    if (!code && !one) code = pi__k_prepare(s, &tail->in, FEW_ROWS, E_OUT, 1, tail->floats);
+    keep(t, code);
+}
+
+/* The same by launches for each, and by one with a tail: the same bits. */
+static void try_tails(tryout *t, cuda_without *without)
+{
+    static const uint32_t none;
+    static const int32_t columns[FEW_PAIRS] = {2, 0, 1, 3};
+    tail_try *f = own(t, sizeof *f);
+    pi__k_matrix m[2] = {{.type = PI__F32, .n_in = E_IN, .n_out = EXPERTS}, {.type = PI__Q8_0, .n_in = E_IN, .n_out = E_OUT}};
+    if (!f || !pi__cuda_shape_of(PI__F32, E_IN, EXPERTS, &m[0].shape) || !pi__cuda_shape_of(PI__Q8_0, E_IN, E_OUT, &m[1].shape)) {
+        pi__free(f);
+        return;
+    }
+    uint8_t *data = take(t, m[1].shape.mat_bytes);
+    put_experts(t, &f->e, &m[1], 1, data);
+    for (int32_t i = 0; i < EXPERTS * E_IN; i++) f->router[i] = next(t);
+    for (int32_t i = 0; i < FEW_ROWS * E_IN; i++) f->e.x[i] = next(t);
+    for (int32_t i = 0; i < FEW_ROWS * E_OUT; i++) f->x[i] = next(t);
+    m[0].data = put(t, f->router, sizeof f->router), m[1].data = data;
+    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, f->e.x, FEW_ROWS * E_IN * sizeof(float)), .ldx = E_IN};
+    void *halves = take(t, pi__k_w16_prepared_bytes(FEW_ROWS, E_IN)), *s = pi__rt_stream(t->rt);
+    tail_results *to = take(t, sizeof *to);
+    const float *parts = in.x;
+    pi__k_tail tail = {
+        .arrived = put(t, &none, sizeof none), .n_rows = FEW_ROWS, .add = {{.x = to->x, .y = to->sum, .scale = 1, .n = E_OUT}},
+        .in = {.kind = PI__IN_PLAIN, .x = to->x, .ldx = E_OUT}, .n_in = E_OUT, .floats = to->floats,
+        .sum = {.n_rows = FEW_ROWS, .n_used = USED, .column = put(t, columns, sizeof columns), .weight = parts, .x = parts,
+                .n = E_OUT, .y = to->sum, .ldy = E_OUT},
+        .routes = routes_of(t, to->logits, FEW_ROWS),
+    };
+    tail.routes.weight = to->weight, tail.routes.column = to->column;
+    const pi__k_product p[2] = {{m[0], to->logits, EXPERTS, 0}, {m[1], to->y, E_OUT, 0}};
+    if (!t->code) keep(t, pi__k_w16_prepare(s, &in, PI__Q8_0, FEW_ROWS, E_IN, halves));
+    for (int i = 0; i < 2; i++) {
+        blank(t, to, &f->got[i], sizeof *to);
+        if (!t->code) keep(t, pi__rt_upload(t->rt, to->x, f->x, sizeof f->x));
+        queue_layer(t, p, &tail, halves, in.x, i);
+        if (!get(t, &f->got[i], to, sizeof *to)) break;
+    }
+    without->tails = memcmp(&f->got[0], &f->got[1], sizeof *to) != 0;
+    pi__free(f);
 }
 
 /* ------------------------------------------------------------------------------------------------- top-k, and a replay */
@@ -373,7 +410,10 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
     const struct { bool is; const char *what; } lines[] = {
         {w->attention, "attention is wrong: no cache can lie there; update the driver, or give device cpu"},
         {w->splits && !w->attention, "attention with split keys is wrong: keys are not split, long contexts are slower"},
+        {w->key_blocks && !w->attention, "sparse prefill is wrong: prompts attend to all keys, prefill-sparsity or not"},
+        {w->glu, "gate and up in FP4 with their activation are wrong as one launch: they are several, which is slower"},
         {w->delta, "delta nets are wrong: models that have them cannot run there; update the driver, or give device cpu"},
+        {w->tails, "launches that do the work of several ops are wrong: cuda-fuse is switched off, which is slower"},
         {w->experts, "routed experts are wrong: models that have them cannot run there; give cpu-moe, or device cpu"},
         {w->topk, "the largest values of a row are wrong: rows of logits come to the host, which is slower"},
         {records && !c->records, "captured work is wrong when it is replayed: cuda-graphs is switched off"},
@@ -384,9 +424,11 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
 
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    static void (*const tries[])(tryout *t, cuda_without *without) = {try_attention, try_delta, try_experts, try_topk};
+    static void (*const tries[])(tryout *t, cuda_without *without) = {try_attention, try_delta, try_experts, try_tails, try_topk,
+                                                                      pi__cuda_try_glu, pi__cuda_try_key_blocks};
     const bool records = c->records;
-    tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention};
+    tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention, .w16 = (c->ways & PI__WAY_W16) != 0,
+                .ways = c->ways};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
     t.p = p;
@@ -400,6 +442,7 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
     pi__rt_free(c->rt, p);
     if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed when it was tried out: %.300s", c->desc, pi__rt_text(t.code));
     if (t.no_room) return pi__fail_mem(err, "trying out the device");
+    c->fuses = c->fuses && !c->without.tails;
     tell(c, records, log);
     return PI_OK;
 }

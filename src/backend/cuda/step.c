@@ -26,9 +26,14 @@
  * replays before all have made their graphs: making one takes memory of the device and may wait for what runs on others,
  * which would be an all-gather that waits for this one (make_graph of device.h).
  *
- * A step may begin before the last one is finished (drafts, whose tokens never leave the device): its part of the host's
- * image lies behind that of the last one, which may still be on its way, or where there is no room the host waits; on the
- * device it takes the last one's place, when that is done.
+ * A step may begin before the last one is finished: drafts, whose tokens never leave the device, and decode steps that are
+ * fed ahead, which the device gives the tokens that it has just found, before the host knows them. Its part of the host's
+ * image lies behind that of the last one, which may still be on its way; behind the end it goes on at the beginning, which
+ * steps had that were waited for; and where there is no room the host waits. On the device it takes the last one's place, when
+ * that is done. What a step found, which the host reads while the next one runs, goes to one of two places in turn:
+ *
+ *     queue    .. replay n | found 0 | mark 0 | image n+1 | tokens n+1 | replay n+1 | found 1 | mark 1 ..
+ *     host                                                waits for mark 0, reads found 0, queues n+2
  *
  * Memory: c->image on the host and c->scratch on the device, both of reserve(); graphs are the runtime's. Threads: as
  * device.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
@@ -41,20 +46,26 @@
 enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255,
        REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t) };
 
-size_t pi__cuda_image_ints(const pi__limits *lim)
+/* Integers that a batch of these limits takes, of so many cache groups. */
+static size_t image_ints(const pi__limits *lim, int32_t n_groups)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
     if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1; /* three numbers a run */
-    return 15 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + PI__MAX_GROUPS * (tokens + table);
+    return 15 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
 }
 
+size_t pi__cuda_image_ints(const pi__limits *lim) { return image_ints(lim, PI__MAX_GROUPS); }
+
 /* ------------------------------------------------------------------------------------------------------------- image */
+
+/* Integers behind the step's part of the image that nobody reads. */
+static size_t room_behind(const pi__cuda *c) { return (c->wraps ? c->first_live : c->max_ints) - c->n_ints; }
 
 /* Room for n integers; NULL: there is none. */
 static int32_t *take(pi__cuda *c, size_t n)
 {
-    if (n > c->max_ints - c->n_ints) {
+    if (n > room_behind(c)) {
         c->no_room = true;
         return NULL;
     }
@@ -98,7 +109,7 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
 {
     int32_t *to = (int32_t *) (void *) (c->scratch + c->at.rows);
     c->no_room |= n > pi__cuda_max_gather(&c->lim);
-    if (!c->becomes && c->open && (size_t) n <= c->max_ints - c->n_ints) { /* the copy waits for nobody */
+    if (!c->becomes && c->open && (size_t) n <= room_behind(c)) { /* the copy waits for nobody */
         int32_t *p = take(c, (size_t) n);
         memcpy(p, row, (size_t) n * sizeof *p);
         row = p;
@@ -107,12 +118,17 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
     return to;
 }
 
-/* Where the image of a step of n integers begins. */
+/* Where the image of a step of n integers begins: behind those that may not have been read, or before them, or, where there is
+ * no room, at its beginning, when the host has waited for all. */
 static void open_image(pi__cuda *c, size_t n)
 {
-    if (!c->open || n > c->max_ints - c->n_ints) {
-        if (c->open) pi__cuda_keep(c, pi__rt_wait(c->rt));
+    if (c->open && n > room_behind(c) && !c->wraps && n <= c->first_live) {
         c->n_ints = 0;
+        c->wraps = true;
+    } else if (!c->open || n > room_behind(c)) {
+        if (c->open) pi__cuda_keep(c, pi__rt_wait(c->rt));
+        c->n_ints = c->first_live = 0;
+        c->wraps = false;
     }
     c->first_int = c->n_ints;
     c->open = true;
@@ -173,15 +189,18 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     h->n_seqs = n + more;
 }
 
-/* The logits rows: tokens of the same sequences, which write nothing. */
-static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each)
+/* The logits rows: tokens of the same sequences, which write nothing. Where all tokens have one, they are the same. */
+static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each, bool all)
 {
     cuda_batch *d = &c->batch[1];
     pi__batch *h = &d->host;
     *d = c->batch[0];
-    h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
-    h->embd_row = w->embd_row, h->owner = w->owner, h->hidden_row = NULL;
-    put_tokens(c, d, w, more, each);
+    d->hidden_row = h->hidden_row = NULL;
+    if (!all) {
+        h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
+        h->embd_row = w->embd_row, h->owner = w->owner;
+        put_tokens(c, d, w, more, each);
+    }
     h->logits_indices = d->logits_indices = NULL;
     h->n_rows = 0;
     h->runs = (pi__runs) {0};
@@ -206,6 +225,7 @@ static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
     if (b->top.request) s.top = 2 * b->top.k + b->top.sum;
     const int32_t most = most_keys(b);
     if (kind == PI__STEP_CHAINED) s.kind = PI__STEP_DRAFT_NEXT;
+    if (kind == PI__STEP_FED) s.kind = PI__STEP_DECODE;
     while (s.keys < most) s.keys = 2 * s.keys + 1;
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
     if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
@@ -396,18 +416,25 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     if (captures) s = shape_of(c, b, kind);
     const int32_t more = s.n_seqs - b->n_seqs;
     pi__cuda_flush(c);
-    const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .max_ctx = s.keys, .key_blocks = b->runs.n};
+    const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .key_blocks = b->runs.n,
+                             .max_ctx = s.keys < c->lim.max_ctx ? s.keys : c->lim.max_ctx};
     memset(c->batch, 0, sizeof c->batch);
-    open_image(c, pi__cuda_image_ints(&size));
+    open_image(c, image_ints(&size, b->n_groups));
     c->n_segments = 0;
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = captures ? s.keys : 0;
-    put_batch(c, b, more, s.each, s.rows, s.keys);
-    if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.rows);
+    pi__batch given = *b;
+    if (kind == PI__STEP_FED) given.hidden_row = NULL;
+    put_batch(c, &given, more, s.each, s.rows, s.keys);
+    if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.rows, b->logits_batch->n_tokens == b->n_tokens);
+    if (kind == PI__STEP_FED) { /* last, for all else has to lie as in a step of kind DECODE */
+        const int32_t *row = b->hidden_row;
+        c->batch[0].hidden_row = put(c, &row, b->n_tokens, 0, 0, 0);
+    }
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
-    if (kind == PI__STEP_CHAINED) pi__cuda_chain(c, b->n_tokens);
+    if (kind == PI__STEP_CHAINED || kind == PI__STEP_FED) pi__cuda_chain(c, b->n_tokens);
     if (b->top.request) pi__cuda_skip(c, b->top.skip, b->top.n_skip);
     if (captures) look_up(c, s);
     if (!captures || kind == PI__STEP_SEGMENTS) return &c->batch[0].host;
@@ -439,7 +466,30 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
     c->error = 0;
     c->open = false;
     c->no_room = false;
+    memset(c->marks, 0, sizeof c->marks);
     if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
     if (no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
+    return PI_OK;
+}
+
+void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    end_segment(c, true);
+    pi__cuda_bring_found(c, found, n_rows);
+    if (!c->error) pi__cuda_keep(c, pi__rt_fence(c->rt, i));
+    c->marks[i] = (cuda_mark) {c->n_ints, c->no_room};
+    c->no_room = false; /* the next step has its own */
+}
+
+int pi__cuda_wait(pi__backend *be, int i, pi_error *err)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const cuda_mark *m = &c->marks[i];
+    int code = c->error ? c->error : pi__rt_fence_wait(c->rt, i);
+    if (c->wraps && m->end <= c->n_ints) c->wraps = false;
+    c->first_live = m->end;
+    if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
+    if (m->no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
     return PI_OK;
 }

@@ -7,8 +7,9 @@
  *     set_start    ^ plane 0         ^ plane 1      ^ planes 2, 3, 14
  *
  * A map of letter case is a list of runs, neighbours or every second character, which are all moved by the same
- * distance, and a list of the characters that become several. All are searched by halving. No memory. */
-#include "template/unicode.h"
+ * distance, and a list of the characters that become several; so are characters with accents and what they are without. All
+ * are searched by halving. No memory. */
+#include "base/unicode.h"
 
 typedef struct case_run {
     uint32_t first : 17, more : 9, skip : 1; /* first character, how many follow, whether every second one is meant */
@@ -19,7 +20,11 @@ typedef struct case_special {
     uint16_t cp, to[PI__UCASE_MAX]; /* ended by 0 */
 } case_special;
 
-#include "template/unicode_tables.h"
+typedef struct bare_char {
+    uint32_t cp, to[PI__UBARE_MAX]; /* ended by 0 */
+} bare_char;
+
+#include "base/unicode_tables.h"
 
 /* ------------------------------------------------------------------------------------------------------------- sets */
 
@@ -120,4 +125,35 @@ size_t pi__ucase(uint32_t cp, char how, uint32_t out[PI__UCASE_MAX])
     if (how != 'L' && !n) n = IN_MAP(upper, cp, out);
     if (!n) out[n++] = cp;
     return n;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- accents */
+
+enum { HANGUL = 0xAC00, N_HANGUL = 11172, LEAD = 0x1100, VOWEL = 0x1161, TRAIL = 0x11A7, N_VOWEL = 21, N_TRAIL = 28 };
+
+/* A syllable is its letters, by arithmetic (The Unicode Standard, 3.12). */
+static size_t split_hangul(uint32_t cp, uint32_t out[PI__UBARE_MAX])
+{
+    const uint32_t s = cp - HANGUL;
+    out[0] = LEAD + s / (N_VOWEL * N_TRAIL);
+    out[1] = VOWEL + s / N_TRAIL % N_VOWEL;
+    out[2] = TRAIL + s % N_TRAIL;
+    return s % N_TRAIL ? 3 : 2;
+}
+
+size_t pi__ubare(uint32_t cp, uint32_t out[PI__UBARE_MAX])
+{
+    size_t lo = 0, hi = sizeof bare_chars / sizeof *bare_chars;
+    if (cp >= HANGUL && cp < HANGUL + N_HANGUL) return split_hangul(cp, out);
+    while (lo < hi) {
+        const size_t mid = (lo + hi) / 2;
+        if (bare_chars[mid].cp < cp) lo = mid + 1;
+        else hi = mid;
+    }
+    const bool found = lo < sizeof bare_chars / sizeof *bare_chars && bare_chars[lo].cp == cp;
+    if (!found && pi__uis(cp, PI__U_MARK)) return 0;
+    size_t k = 0;
+    out[0] = cp;
+    for (; found && k < PI__UBARE_MAX && bare_chars[lo].to[k]; k++) out[k] = bare_chars[lo].to[k];
+    return found ? k : 1;
 }

@@ -1,0 +1,211 @@
+/* A row of x in FP4 or FP8, as fp4.cuh has it and rounded as fp4_quant.cuh says: for the kernel that prepares rows alone, for
+ * tails (tail.cuh), and for products that leave what the next ones read (fp4_glu_kernels.cuh). The bits do not depend on who
+ * does it.
+ *
+ * A thread rounds a unit, 16 columns, which is all of a group of NVFP4 and half of one of the others; a step has 8 units:
+ *
+ *     step    chunk 0                   chunk 1
+ *     units   0 1 2 3                   4 5 6 7
+ *     groups  NVFP4 0 1 2 3, others 0 1 ...
+ *
+ * Scales of NVFP4 are bytes only when the largest of the row is known. Until then the upper half of each, which is all that
+ * its 4 bits need, lies where the step's bytes will be, as they are there twice. */
+#ifndef PI_FP4_ROWS_CUH
+#define PI_FP4_ROWS_CUH
+
+#include "fp4_quant.cuh"
+#include "prepare.cuh"
+
+/* The first chunk of a step of a row of n chunks, and the end of its slice; n of what is behind the last. */
+struct fp4_chunks {
+    int32_t first, end;
+};
+PI_FN fp4_chunks fp4_chunks_of(int32_t n, int32_t step)
+{
+    for (int k = 0; k < SLICES; k++) {
+        const int32_t first = n * k / SLICES, end = n * (k + 1) / SLICES, steps = (end - first + 1) / 2;
+        if (step < steps) return {first + 2 * step, end};
+        step -= steps;
+    }
+    return {n, n};
+}
+
+/* Where a chunk is: its step, which of the two it is, and whether the other one is not there. */
+struct fp4_place_of_chunk {
+    int32_t step;
+    uint32_t c;
+    bool alone;
+};
+PI_FN fp4_place_of_chunk fp4_find_chunk(int32_t n, int32_t chunk)
+{
+    int slice = 0;
+    while (chunk >= n * (slice + 1) / SLICES) slice++;
+    const int32_t at = chunk - n * slice / SLICES;
+    return {fp4_steps(n, slice) + at / 2, (uint32_t) at % 2, at % 2 == 0 && chunk + 1 == n * (slice + 1) / SLICES};
+}
+
+template <int WAY> PI_FN uint8_t *fp4_piece_of(uint8_t *prepared, int64_t row, int32_t n_step, int32_t step)
+{
+    return prepared + ((size_t) (row / 8) * (size_t) n_step + (size_t) step) * fp4_way<WAY>::GROUP +
+           fp4_row_at<WAY>((uint32_t) (row % 8));
+}
+
+/* The scale of a group of NVFP4 that begins at column 16 * (u % 4) of chunk u / 4, for now. */
+PI_FN void fp4_keep_scale(uint8_t *piece, uint32_t u, float scale)
+{
+    ((uint16_t *) (piece + fp4_way<FP4_NV>::WORDS))[u] = (uint16_t) (__float_as_uint(scale) >> 16);
+}
+
+/* A unit of NVFP4: its codes, and its scale for now, which is returned. Sums of errors are those of 16 lanes (fp4_round): of
+ * columns 8 apart, then 4, 2, 1. */
+PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
+{
+    float most = 0, e6[8], e4[8];
+#pragma unroll
+    for (int i = 0; i < 16; i++) most = fmaxf(most, size_of(v[i]));
+    const float s6 = nv_scale(most, 6.0f), s4 = nv_scale(most, 4.0f), i6 = nv_inverse(s6), i4 = nv_inverse(s4);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        e6[i] = nv_error(v[i], i6) + nv_error(v[i + 8], i6);
+        e4[i] = nv_error(v[i], i4) + nv_error(v[i + 8], i4);
+    }
+#pragma unroll
+    for (int o = 4; o; o >>= 1) {
+#pragma unroll
+        for (int i = 0; i < o; i++) e6[i] += e6[i + o], e4[i] += e4[i + o];
+    }
+    const bool four = nv_is_four(e4[0], s4, e6[0], i6);
+    const float scale = four ? s4 : s6, inverse = four ? i4 : i6;
+    uint32_t *words = (uint32_t *) piece + u / 4 * 2 + u % 2 + u % 4 / 2 * 8;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32_t word = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) word |= e2m1_of(v[8 * h + i] * inverse) << 4 * i;
+        words[4 * h] = word;
+    }
+    fp4_keep_scale(piece, u, scale);
+    return scale;
+}
+
+/* Half a group of the others, whose scale is byte `scale`. */
+template <int WAY> PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32_t scale, float inverse)
+{
+    const uint32_t c = u / 4, block = u % 4 / 2, half = u % 2;
+#pragma unroll
+    for (uint32_t t = 0; t < 4; t++) {
+        uint32_t word = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const float f = v[4 * t + i] * inverse;
+            word |= fp4_way<WAY>::A8 ? e4m3_of(f) << 8 * i : e2m1_of(f) << 4 * i;
+        }
+        if (fp4_way<WAY>::A8) ((uint32_t *) piece)[c * 16 + t * 4 + block * 2 + half] = word;
+        else ((uint16_t *) piece)[2 * (t * 4 + c * 2 + block) + half] = (uint16_t) word;
+    }
+    if (!half) fp4_put_scale<WAY>(piece, c, u % 4 * 16, scale);
+}
+
+/* Unit u of a step; the lane beside this one has the unit beside it. there: it is written. Returns the scale of NVFP4. */
+template <int WAY> PI_FN float fp4_put_unit(uint8_t *piece, uint32_t u, const float (&v)[16], bool there)
+{
+    if constexpr (fp4_way<WAY>::NV) {
+        return there ? fp4_put_group(piece, u, v) : 0.0f;
+    } else {
+        float most = 0, inverse;
+#pragma unroll
+        for (int i = 0; i < 16; i++) most = fmaxf(most, size_of(v[i]));
+        const uint32_t scale = mx_scale<fp4_way<WAY>::A8>(fmaxf(most, __shfl_xor_sync(PI_FULL, most, 1)), inverse);
+        if (there) fp4_put_half<WAY>(piece, u, v, scale, inverse);
+        return 0.0f;
+    }
+}
+
+/* The same of zeros. */
+template <int WAY> PI_FN void fp4_put_nothing(uint8_t *piece, uint32_t u)
+{
+    const float none[16] = {};
+    if constexpr (fp4_way<WAY>::NV) fp4_put_group(piece, u, none);
+    else fp4_put_half<WAY>(piece, u, none, 0, 0.0f);
+}
+
+/* Largest scale of a step of NVFP4, for now; and its scales as bytes, at last. */
+PI_FN float fp4_kept_most(const uint8_t *piece)
+{
+    const uint4 w = *(const uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
+    float most = 0;
+    for (uint32_t v : {w.x, w.y, w.z, w.w})
+        most = fmaxf(most, fmaxf(__uint_as_float(v << 16), __uint_as_float(v & 0xffff0000u)));
+    return most;
+}
+PI_FN void fp4_end_scales(uint8_t *piece, float by)
+{
+    uint4 *at = (uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
+    const uint4 w = *at;
+    auto two = [by](uint32_t v) { return nv_byte(__uint_as_float(v << 16), by) | nv_byte(__uint_as_float(v & 0xffff0000u), by) << 16; };
+    /* of groups 0 1 2 3 of a chunk; bytes are in the order 0 2 1 3 */
+    auto four = [&](uint32_t a, uint32_t b) {
+        const uint32_t u = two(a), v = two(b);
+        return (u & 0xff) | (v & 0xff) << 8 | (u & 0xff0000) | (v & 0xff0000) << 8;
+    };
+    const uint32_t first = four(w.x, w.y), second = four(w.z, w.w);
+    *at = {first, second, first, second};
+}
+
+/* By a warp: ends row `row` of NVFP4, whose units others have written. */
+PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n_step)
+{
+    const int32_t lane = (int32_t) threadIdx.x % 32;
+    float most = 0;
+    for (int32_t s = lane; s < n_step; s += 32) most = fmaxf(most, fp4_kept_most(fp4_piece_of<FP4_NV>(prepared, row, n_step, s)));
+    const float factor = nv_factor(warp_max(most)), by = nv_by(factor);
+    for (int32_t s = lane; s < n_step; s += 32) fp4_end_scales(fp4_piece_of<FP4_NV>(prepared, row, n_step, s), by);
+    if (lane == 0) factors[row] = factor;
+}
+
+/* Columns i .. i + 15 of a row of n, those behind the last are zeros. */
+PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
+{
+    for (float &f : v) f = 0;
+    if (i >= n) return;
+    const float *w = x.kind == PI__IN_RMSNORM ? x.w : nullptr;
+    if ((((uintptr_t) x.x | (uintptr_t) x.x2 | (uintptr_t) w) & 15) == 0) {
+#pragma unroll
+        for (int k = 0; k < 16; k += 4) x.four(i + k, v + k);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 16; k++) v[k] = x.at(i + k);
+    }
+}
+
+/* A row by the threads of a block; of NVFP4 all of it. there: of one behind the last, zeros are put. scratch: a float a warp, in use
+ * until the next barrier. */
+template <int WAY>
+PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *prepared, float *factors,
+                       float *scratch)
+{
+    const int32_t n_chunk = (int32_t) ((n_in + 63) / 64), n_step = fp4_steps(n_chunk), threads = (int32_t) blockDim.x;
+    float most = 0;
+    for (int32_t first = (int32_t) of.first * threads; first < n_step * 8; first += (int32_t) of.step * threads) {
+        const int32_t i = first + (int32_t) threadIdx.x, step = i / 8;
+        const uint32_t u = (uint32_t) i % 8;
+        const fp4_chunks at = fp4_chunks_of(n_chunk, step);
+        const int32_t chunk = at.first + (int32_t) u / 4;
+        float v[16];
+        fp4_unit_at(x, there && chunk < at.end ? (int64_t) chunk * 64 + u % 4 * 16 : n_in, n_in, v);
+        most = fmaxf(most, fp4_put_unit<WAY>(fp4_piece_of<WAY>(prepared, row, n_step, step), u, v, step < n_step));
+    }
+    if (!fp4_way<WAY>::NV) {
+        if (threadIdx.x == 0 && of.first == 0) factors[row] = 1.0f;
+        return;
+    }
+    most = warp_max(most);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
+    __syncthreads();
+    for (int32_t i = 0; i < threads / 32; i++) most = fmaxf(most, scratch[i]);
+    const float factor = nv_factor(most), by = nv_by(factor);
+    if (threadIdx.x == 0) factors[row] = factor;
+    for (int32_t s = (int32_t) threadIdx.x; s < n_step; s += threads) fp4_end_scales(fp4_piece_of<WAY>(prepared, row, n_step, s), by);
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* The gated delta rule in prefill, before and after the walk over chunks (many(), gdn_kernels.cuh): what needs no state, for
+ * all chunks in parallel, and the gated norm.
+ *
+ * prepare() has a block a chunk and key head. Its four warps make keys and queries, then their products with the keys of the
+ * chunk; then each warp makes gates, T, P and values of one of the value heads that have this key. finish() has a block a
+ * chunk and some value heads. Chunks that are not whole, in which rows are old or not there yet, go by loops with conditions.
+ *
+ * Of prepare()'s instructions, a token and value head, 45 are for a row of values (its convolution and silu: 36), 44 for a third
+ * of a row of keys and one of queries (66 each), which all heads of a key head share, 9 for theirs of the products of these, 23
+ * for T and P, 9 for their factors, 5 for gates, 16 for finding out where things are; of finish()'s, 41 for a row's norm and
+ * gate. */
+#ifndef PI_GDN_PREPARE_CUH
+#define PI_GDN_PREPARE_CUH
+
+#include "gdn_chunk.cuh"
+
+enum {
+    ROWS_THREADS = 128,
+    FINISH_HEADS = 16, /* value heads of a block of finish() */
+};
+
+constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_finds_tile() leaves */
+
+template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20 */
+    static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
+    static constexpr int dots = planes<D>::WORDS; /* [k, q][C keys][C rows] */
+    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, beta */
+    static constexpr int decay = 2 * KIND, minus_beta = decay + C, beta = minus_beta + 2 * C, OWN = beta + C;
+    static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
+    static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
+};
+
+/* What put_factors() needs of a row's gate: by lanes 0 .. 15. */
+template <int D> PI_FN void put_gate(const gate &x, int lane, float *own)
+{
+    using S = prepare_shape<D>;
+    if (lane >= C) return;
+    own[S::decay + lane] = x.decay;
+    own[S::minus_beta + lane] = -x.beta;
+    own[S::minus_beta + C + lane] = 1;
+    own[S::beta + lane] = x.beta;
+}
+
+/* Factors of a chunk's rows with rows up to their own (of others anything), by a warp: lanes 0 .. 15 those of keys, the
+ * others of queries, of row lane % 16. Of that row x.sum, and what is left of it at the chunk's end. */
+template <int D> PI_FN float put_factors(const float *dots, float *own, gate &x)
+{
+    using S = prepare_shape<D>;
+    const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
+    const int later = ptx_anew(0xfffe << l); /* rows */
+    float decayed = 0, left = 0, decay[C / 4][4], sign[C / 4][4], dot[C / 4][4];
+#pragma unroll
+    for (int i = 0; i < C / 4; i++) { /* all of them before what is stored */
+        four(*(const float4 *) (own + S::decay + 4 * i), decay[i]);
+        four(*(const float4 *) (own + S::minus_beta + query * C + 4 * i), sign[i]);
+        four(*(const float4 *) (dots + query * S::DOTS + l * S::PITCH + 4 * i), dot[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < C; i++) {
+        if (later >> i & 1) decayed += decay[i / 4][i % 4];
+        else x.sum += decay[i / 4][i % 4];
+        left = ptx_exp2(decayed);
+        own[query * S::KIND + i * C + l] = sign[i / 4][i % 4] * (left * dot[i / 4][i % 4]); /* factor_k(), factor_q() */
+    }
+    return left;
+}
+
+/* The sum of the first n factors times t, in order. */
+PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < C; i += 4) {
+        if (i >= n) break;
+        float f[4];
+        four(*(const float4 *) (factor + i), f);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (i + k < n) sum = fmaf(f[k], t[i + k], sum);
+        }
+    }
+    return sum;
+}
+
+/* T and P of a whole chunk, by a warp: a lane column lane % 16 of T; of P and of what is left of T's values the half of the
+ * lanes some. */
+template <int D> PI_FN void put_whole_mix(float *to, const float *own)
+{
+    using S = prepare_shape<D>;
+    const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
+    const uint32_t first = high ? 0xffffe000 : 0; /* as rest_of_tf32(), or nothing to take away */
+    const int own_row = ptx_anew(1 << l);
+    float t[C];
+#pragma unroll
+    for (int i = 0; i < C; i++) {
+        const float sum = add_mixed(own + i * C, i, t); /* up to row l 0 */
+        t[i] = own_row >> i & 1 ? 1.0f : sum;
+        to[i * 2 * MIX + mix_at(l, high)] = sum - __uint_as_float(__float_as_uint(sum) & first);
+    }
+    own += S::KIND + high * C;
+    to += high * 2 * MIX + MIX + mix_at(l, false);
+#pragma unroll
+    for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
+        float sum = add_mixed(own + i * C, i + 1, t);
+        if (high) sum = fmaf(own[i * C + i + 1], t[i + 1], sum); /* t may be no number */
+        to[i * 2 * MIX] = sum;
+        to[i * 2 * MIX + 2] = rest_of_tf32(sum);
+    }
+}
+
+/* The same of new rows among others, with few registers. */
+template <int D>
+PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t head, int32_t token, const float *own)
+{
+    using S = prepare_shape<D>;
+    const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
+    const chunk c = {ptx_anew(c0.from), ptx_anew(c0.n_old), c0.n_new}; /* nothing of this ahead, for whole chunks too */
+    float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
+#pragma unroll
+    for (int i = 0; i < C; i++) {
+        float sum = add_mixed(own + i * C, i, t);
+        if (i < c.n_old) sum = l < i ? t_at(j, s.slot, head, c.from + i)[l] : 0.0f;
+        t[i] = i == l ? 1.0f : sum;
+        const float off = i == l ? 0.0f : sum;
+        if (i >= c.n_old && i < c.n_old + c.n_new) to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(off) : off;
+    }
+    own += S::KIND + high * C;
+    to += high * 2 * MIX + MIX + mix_at(l, false);
+#pragma unroll
+    for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
+        float sum = add_mixed(own + i * C, i + 1, t);
+        sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t may be no number */
+        const int row = i + high;
+        if (row < c.n_old || row >= c.n_old + c.n_new) continue;
+        to[i * 2 * MIX] = sum;
+        to[i * 2 * MIX + 2] = rest_of_tf32(sum);
+    }
+}
+
+/* Gates, T, P and values of a chunk's new rows, for a value head, by a warp. dots: [k, q][C keys][C rows] products with the
+ * chunk's keys. */
+template <int D, bool FAST>
+PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
+{
+    using S = prepare_shape<D>;
+    const int lane = (int) threadIdx.x % 32;
+    const int32_t p = c.from + c.n_old, token = s.first + p - s.pos; /* of the first new row */
+    const bool whole = FAST && c.n_new == C;
+    gate x = gate_of_row(j, s, head, c, lane);
+    put_gate<D>(x, lane, own);
+    __syncwarp();
+    const float left = put_factors<D>(dots, own, x);
+    if (lane >= c.n_old && lane < c.n_old + c.n_new) {
+        *(float4 *) new_scalars(j, head, token + lane - c.n_old) = {of_k(x), of_s(x), left, x.decay}; /* left: of whole ones */
+    }
+    __syncwarp();
+    if (whole) put_whole_mix<D>(new_mix(j, head, token), own);
+    else put_mix<D>(j, s, c, head, token, own);
+    const int32_t channel = (2 * j.a.state.n_k + head) * D + 4 * lane;
+    float *to = j.a.out + row_at(token, j.a.ldo) + out_head(j.a, head) * D + 4 * lane;
+    if (D == 128 || lane < D / 4) {
+        convolution<FAST> conv;
+        conv.begin(j, s, p, channel);
+        const auto next = [&](int32_t r, float beta) {
+            float v[4];
+            conv.next(j, s, p + r, channel, v);
+            *(float4 *) to = {fmaf(beta, v[0], 0.0f), fmaf(beta, v[1], 0.0f), fmaf(beta, v[2], 0.0f), fmaf(beta, v[3], 0.0f)};
+            to += row_at(1, j.a.ldo);
+        }; /* no zero is negative */
+#pragma unroll 1
+        for (int32_t r = 0; whole && r < C; r += 4) {
+            float beta[4];
+            four(*(const float4 *) (own + S::beta + r), beta);
+#pragma unroll
+            for (int i = 0; i < 4; i++) next(r + i, beta[i]);
+        }
+#pragma unroll 1
+        for (int32_t r = 0; !whole && r < c.n_new; r++) next(r, own[S::beta + c.n_old + r]);
+    }
+    __syncwarp();
+}
+
+/* find_tile() of the block's tile, by one thread for all: a sequence and a chunk in shared memory. */
+PI_FN bool one_finds_tile(const job &j, sequence &to)
+{
+    chunk &c = *(chunk *) (&to + 1);
+    if (threadIdx.x == 0) {
+        sequence s;
+        chunk found = {};
+        if (!find_tile(j, (int32_t) blockIdx.x, s, found)) found.n_new = 0;
+        to = s, c = found;
+    }
+    __syncthreads();
+    return c.n_new > 0;
+}
+
+/* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). FAST: as of
+ * convolution. */
+template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
+{
+    ptx_take_turn();
+    using P = planes<D>;
+    using S = prepare_shape<D>;
+    PI_SMEM(raw);
+    float *sm = (float *) raw;
+    uint32_t *pl = (uint32_t *) raw;
+    if (!one_finds_tile(j, *(sequence *) (sm + S::tile))) return;
+    const sequence &s = *(const sequence *) (sm + S::tile);
+    const chunk c = *(const chunk *) (&s + 1);
+    const int32_t k_head = (int32_t) blockIdx.y, p = c.from + c.n_old, token = s.first + p - s.pos;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    if (c.n_new < C) stage_keys<D>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
+
+    const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
+    const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
+    uint32_t *copy = new_kq(j, k_head, token + first) + query * D, *to = pl + query * P::KIND + (c.n_old + first) * P::PITCH;
+    const auto put = [&](int r, int n, uint2 hi, uint2 lo) {
+        ((uint2 *) (to + r * P::PITCH))[n] = ((uint2 *) (copy + r * 2 * D))[n] = hi;
+        ((uint2 *) (to + r * P::PITCH + P::PLANE))[n] = ((uint2 *) (copy + r * 2 * D + D / 2))[n] = lo;
+    };
+    keys_or_queries<D, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
+    __syncthreads();
+    float y[2][4];
+    times_keys<D>(pl, warp, 0, lane, y[0]);
+    times_keys<D>(pl, warp, 1, lane, y[1]);
+#pragma unroll
+    for (int n = 0; n < 4; n += 2) { /* two rows of a key */
+        const bool of_query = column_of(lane, n) / 4;
+        const int to = (of_query ? S::DOTS : 0) + key_of(lane, n) * S::PITCH + 4 * warp + column_of(lane, n) % 4;
+        const float unit = KEY_UNIT * (of_query ? QUERY_UNIT : KEY_UNIT);
+        *(float2 *) (sm + S::dots + to) = {(y[0][n] + y[1][n]) * unit, (y[0][n + 1] + y[1][n + 1]) * unit};
+    }
+    __syncthreads();
+    for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
+        prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
+    }
+}
+
+/* What later steps need of a chunk's new rows: keys, by one of the value heads that have them, decays, T. */
+template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chunk &c, int32_t head, int lane)
+{
+    for (int32_t r = 0; r < c.n_new; r++) {
+        const int32_t p = c.from + c.n_old + r, token = s.first + p - s.pos;
+        if (head < j.a.state.n_k) {
+            for (int i = lane; i < D; i += 32) k_at(j, s.slot, head, p)[i] = new_kq(j, head, token)[i];
+        }
+        if (lane < C) t_at(j, s.slot, head, p)[lane] = new_mix(j, head, token)[mix_at(lane, false)];
+        if (lane == 0) *decay_at(j, s.slot, head, p) = new_scalars(j, head, token)[LOG_DECAY];
+    }
+}
+
+/* The rest for many tokens, after many(): the gated norm, and what is kept. Block (tile, some value heads), a warp a head. */
+template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) finish(job j)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    const sequence &s = *(const sequence *) raw;
+    if (!one_finds_tile(j, *(sequence *) raw)) return;
+    const chunk c = *(const chunk *) (&s + 1);
+    const int32_t token = s.first + c.from + c.n_old - s.pos;
+    const int lane = (int) threadIdx.x % 32, row = lane / 8;
+    float norm[D / 32][4];
+#pragma unroll
+    for (int n = 0; n < D / 32; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) norm[n][i] = j.a.norm[32 * n + lane % 8 * 4 + i];
+    }
+    const int32_t warps = ROWS_THREADS / 32, step = (int32_t) gridDim.y * warps;
+    for (int32_t head = (int32_t) blockIdx.y * warps + (int32_t) threadIdx.x / 32; head < j.a.state.n_v; head += step) {
+        const float *z = j.a.z + row_at(token + row, j.a.ld_z) + head * D + lane % 8 * 4;
+        float *out = j.a.out + row_at(token + row, j.a.ldo) + out_head(j.a, head) * D + lane % 8 * 4;
+#pragma unroll 1
+        for (int r = 0; r < c.n_new; r += 4, z += row_at(4, j.a.ld_z), out += row_at(4, j.a.ldo)) {
+            if (r + 4 <= c.n_new) gated_norm_of_quarter<D, FAST, true>(j.a.eps, norm, z, out, true);
+            else gated_norm_of_quarter<D, FAST, false>(j.a.eps, norm, z, out, r + row < c.n_new);
+        }
+        if (c.from >= s.keep) keep_rows<D>(j, s, c, head, lane);
+    }
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* Matrices of several types that read the same x: one launch where rows are few, as a layer's matrices are small and of two or
+ * three types in most files, F32 among them (routers, gates of delta nets). A block of threads is of one matrix:
+ *
+ *     F32          8 rows of W, a warp one, times rows of floats: linear.cuh's float_rows() to the bit
+ *     of w16.cuh   R tiles of 16 rows, a warp a slice, times prepared rows: w16_kernels.cuh's w16_few() to the bit
+ *
+ * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh), which one block does, while
+ * the others that stay have the rest of the tail. */
+#ifndef PI_MIXED_KERNELS_CUH
+#define PI_MIXED_KERNELS_CUH
+
+#include "route.cuh"
+#include "w16_kernels.cuh"
+
+enum { MIXED_WARPS = THREADS / 32 };
+
+/* A launch. */
+struct mixed_products {
+    const uint4 *x;       /* prepared rows, */
+    const float *factor;  /* of each, */
+    const float *floats;  /* for F32 [n_rows, n_in] */
+    int32_t n_rows;       /* of x */
+    int32_t n;            /* matrices */
+    struct {
+        pi__cuda_shape shape;
+        const uint8_t *data;
+        const float *scale;
+        float *y;
+        int64_t ldy, n_in, n_out;
+        int32_t type;
+        uint32_t first;   /* block of threads that makes its first rows */
+    } w[PI__K_MOST_MIXED];
+    pi__k_tail tail;
+};
+
+enum { MIXED_AHEAD = 16 /* values of W that a lane has on their way */ };
+
+PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHEAD])
+{
+#pragma unroll
+    for (int k = 0; k < MIXED_AHEAD; k++) v[k] = i + 32 * k < n ? w[i + 32 * k] : 0.0f;
+}
+
+/* The warp's row of an F32 matrix, o of n_out. A lane's columns are those of float_rows(), in that order, but more of W is on
+ * its way at a time, the first of it while the kernel before makes x. */
+template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, int64_t o)
+{
+    const int32_t lane = (int32_t) threadIdx.x % 32, n_in = (int32_t) w.n_in;
+    const bool there = o < w.n_out;
+    const float *row = (const float *) (w.data + (there ? (size_t) o * w.shape.tile_bytes : 0)), factor = w.scale ? *w.scale : 1.0f;
+    float v[MIXED_AHEAD];
+    load_ahead(row, lane, n_in, v);
+    ptx_wait_grids();
+    for (int32_t first = 0; there && first < p.n_rows; first += FLOAT_ROWS) {
+        const float *x = p.floats + (int64_t) first * n_in;
+        const int n = min((int) FLOAT_ROWS, p.n_rows - first);
+        float acc[FLOAT_ROWS] = {};
+        for (int32_t i = lane; i < n_in; i += 32 * MIXED_AHEAD) {
+            if (first || i != lane) load_ahead(row, i, n_in, v);
+#pragma unroll
+            for (int r = 0; r < FLOAT_ROWS; r++) {
+                if (r >= n) break;
+#pragma unroll
+                for (int k = 0; k < MIXED_AHEAD; k++)
+                    if (i + 32 * k < n_in) acc[r] = fmaf(v[k], x[r * n_in + i + 32 * k], acc[r]);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < FLOAT_ROWS; r++) {
+            if (r >= n) break;
+            const float sum = warp_sum(acc[r]);
+            if (lane == 0) w.y[(first + r) * w.ldy + o] = sum * factor;
+        }
+    }
+}
+
+/* The tail, and routes. shared: as many bytes as either needs. */
+PI_CALL void run_mixed_tail(const pi__k_tail &t, unsigned char *shared)
+{
+    float *scratch = (float *) shared;
+    tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
+    if (!s.parts) return;
+    if (t.routes.n_rows && s.part == s.parts - 1) {
+        route_all(t.routes, shared);
+        __syncthreads();
+    }
+    if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
+    if (t.n_rows) do_share(t, s, scratch);
+}
+
+template <int R> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_CONSTANT mixed_products p)
+{
+    ptx_launch_dependents();
+    PI_SMEM(raw);
+    int i = 0;
+    while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
+    const auto &w = p.w[i];
+    const int32_t block = (int32_t) (blockIdx.x - w.first);
+    switch (w.type) {
+#define RUN(t) case PI__##t: w16_tiles<PI__##t, 1, R>(w.shape, w, block * R, p.x, p.factor, p.n_rows, raw); break;
+        W16_TYPES(RUN)
+#undef RUN
+    default: mixed_floats(p, w, (int64_t) block * MIXED_WARPS + threadIdx.x / 32);
+    }
+    if (p.tail.arrived) run_mixed_tail(p.tail, raw);
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* What a row's experts give, with their biases, weighted and added up by rank, with the shared expert behind them: for the
+ * kernel that does that alone (moe_kernels.cuh), and for launches that do it last (tail.cuh). A value's bits do not depend on who does. */
+#ifndef PI_SUM_CUH
+#define PI_SUM_CUH
+
+#include "input.cuh"
+
+enum { SUM_AT_ONCE = 8 /* values of a thread whose addends are on their way together */ };
+
+/* The share of a row, by the threads of a block: value i of those that are i modulo their number. */
+PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of)
+{
+    const int32_t *column = s.column + row * s.n_used;
+    const float *weight = s.weight + row * s.n_used;
+    const float gate = s.shared ? 1.0f / (1.0f + expf(-s.gate[row * s.ldg])) : 0.0f;
+    const int64_t step = of.step * blockDim.x;
+    for (int64_t i = of.first * blockDim.x + threadIdx.x; i < s.n; i += step * SUM_AT_ONCE) {
+        float sum[SUM_AT_ONCE] = {};
+#pragma unroll 2
+        for (int32_t k = 0; k < s.n_used; k++) {
+            const float *x = s.x + column[k] * s.n + i;
+            const float w = weight[k], *bias = s.bias ? s.bias + s.id[row * s.n_used + k] * s.ldb + i : nullptr;
+#pragma unroll
+            for (int j = 0; j < SUM_AT_ONCE; j++)
+                if (i + j * step < s.n) sum[j] = fmaf(w, bias ? x[j * step] + bias[j * step] : x[j * step], sum[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < SUM_AT_ONCE; j++) {
+            const int64_t at = i + j * step;
+            if (at >= s.n) break;
+            s.y[row * s.ldy + at] = s.shared ? fmaf(gate, s.shared[row * s.n + at], sum[j]) : sum[j];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,12 @@
+/* Which kernels for instruction sets this build has, beside those in plain C: PI__SIMD_X86 (AVX2, AVX-512), PI__SIMD_ARM
+ * (NEON), or none with PI_NO_SIMD (CMake: PAGEDINFER_SIMD=OFF). */
+#ifndef PI__SIMD_H
+#define PI__SIMD_H
+
+#if defined(__x86_64__) && !defined(PI_NO_SIMD)
+#define PI__SIMD_X86
+#elif defined(__aarch64__) && !defined(PI_NO_SIMD)
+#define PI__SIMD_ARM
+#endif
+
+#endif

@@ -1,0 +1,67 @@
+/* Launches of kernels/mixed_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+#include "backend/cuda/launch.cuh"
+#include "mixed_kernels.cuh"
+
+/* As in launch_w16.cu: tiles of W of a block, fewer where blocks would be fewer than most devices have multiprocessors. */
+enum { TILES = 4, LEAST_TILES = 2, LEAST_BLOCKS = 128 };
+
+/* Gives each matrix its blocks of threads, of so many tiles. */
+static unsigned share(mixed_products &p, int64_t tiles)
+{
+    unsigned blocks = 0;
+    for (int i = 0; i < p.n; i++) {
+        const int64_t rows = p.w[i].type == PI__F32 ? (int64_t) MIXED_WARPS : 16 * tiles;
+        p.w[i].first = blocks;
+        blocks += (unsigned) ((p.w[i].n_out + rows - 1) / rows);
+    }
+    return blocks;
+}
+
+/* Shared memory that a block needs for a matrix of that type. */
+template <int R> static size_t bytes_for(int32_t type)
+{
+    switch (type) {
+#define RUN(t) case PI__##t: return w16_stream<PI__##t, 1, R>::bytes();
+        W16_TYPES(RUN)
+#undef RUN
+    default: return 0;
+    }
+}
+
+template <int R> static int run(void *stream, const mixed_products &p, unsigned blocks)
+{
+    size_t bytes = p.tail.arrived ? tail_bytes(p.tail, MIXED_WARPS) : 0;
+    if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
+    for (int i = 0; i < p.n; i++)
+        if (bytes < bytes_for<R>(p.w[i].type)) bytes = bytes_for<R>(p.w[i].type);
+    return pi_launch_dependent(stream, mixed<R>, dim3(blocks), dim3(THREADS), bytes, p);
+}
+
+/* The tail is one that these rows may have. */
+static bool is_tail(const pi__k_tail &t)
+{
+    const pi__k_routes &r = t.routes;
+    if (t.n_rows > PI__K_TAIL_ROWS) return false;
+    return !r.n_rows || (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
+}
+
+int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
+                       const pi__k_tail *t)
+{
+    if (n_rows < 1 || n < 1) return 0;
+    if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || (t && !is_tail(*t))) return 1;
+    mixed_products p = {(const uint4 *) halves, nullptr, floats, n_rows, n, {}, {}};
+    int32_t like = -1; /* the 16-bit types, whose x has one form */
+    for (int i = 0; i < n; i++) {
+        const pi__k_matrix &m = w[i].w;
+        if (m.type != PI__F32) {
+            if (!pi__k_w16_has(m.type) || n_rows > PI__K_MIXED_ROWS || (like >= 0 && like != pi__k_w16_input(m.type))) return 1;
+            like = pi__k_w16_input(m.type);
+            p.factor = (const float *) ((const char *) halves + w16_rows_bytes(n_rows, m.n_in));
+        }
+        p.w[i] = {m.shape, m.data, m.scale, w[i].y, w[i].ldy, m.n_in, m.n_out, m.type, 0};
+    }
+    if (t) p.tail = *t;
+    const unsigned blocks = share(p, TILES);
+    return blocks < LEAST_BLOCKS ? run<LEAST_TILES>(stream, p, share(p, LEAST_TILES)) : run<TILES>(stream, p, blocks);
+}

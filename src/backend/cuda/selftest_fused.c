@@ -1,0 +1,179 @@
+/* More of what a device is tried out on when it is opened (selftest_ops.c): gate and up in FP4 that leave what down reads, of single
+ * matrices and of experts; and sparse prefill.
+ *
+ * Memory: that of the tryout. The opening thread. */
+#include "backend/cuda/tryout.h"
+
+#include "formats/formats.h"
+
+/* ------------------------------------------------------------------------------------------------------ gate and up in FP4 */
+
+enum { G_IN = 128, G_OUT = 64, G_ROWS = 40 /* and FEW: either is a kernel's */, FEW = 8 };
+
+typedef struct glu_try {
+    float w[G_IN], x[G_ROWS * G_IN], zeros[G_ROWS];
+    uint8_t file[16 * G_IN], tile[16 * G_IN];
+    uint8_t blank[64 << 10], want[64 << 10], got[64 << 10]; /* prepared rows */
+} glu_try;
+
+/* Where things are on the device. */
+typedef struct glu_at {
+    pi__k_matrix gate, up;
+    pi__k_input in;
+    void *prepared, *want, *mid; /* rows of x, and of what gate and up make: by several launches, by one */
+    float *y;                    /* [G_ROWS, 2 G_OUT] */
+    const float *logits;         /* of the only expert */
+    uint32_t *arrived;
+} glu_at;
+
+static uint8_t *put_matrix(tryout *t, glu_try *g, const pi__k_matrix *m)
+{
+    const size_t row = pi__row_size(pi__type_info_of(m->type), G_IN);
+    uint8_t *data = take(t, m->shape.mat_bytes);
+    for (int32_t i = 0; i < G_OUT && !t->code; i++) {
+        for (int32_t k = 0; k < G_IN; k++) g->w[k] = next(t);
+        pi__quantize_row(m->type, g->w, g->file + (size_t) (i % 16) * row, G_IN, NULL);
+        if (i % 16 < 15) continue;
+        pi__cuda_pack_tile(m->type, &m->shape, G_IN, g->file, 16, g->tile);
+        keep(t, pi__rt_upload(t->rt, data + (size_t) (i / 16) * m->shape.tile_bytes, g->tile, m->shape.tile_bytes));
+    }
+    return data;
+}
+
+/* The prepared rows of mid that the launches for each left, and that what is there now has. */
+static bool same_mid(tryout *t, glu_try *g, const glu_at *at, size_t bytes)
+{
+    return !get(t, g->got, at->mid, bytes) || !memcmp(g->got, g->want, bytes);
+}
+
+/* By experts of which there is one, to which all rows go: columns are rows. */
+static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
+{
+    static const int32_t none[3];
+    const size_t n = (size_t) rows * sizeof(int32_t);
+    void *s = pi__rt_stream(t->rt);
+    pi__k_routes r = {
+        .logits = at->logits, .ldl = 1, .n_rows = rows, .n_expert = 1, .n_used = 1, .weights_scale = 1, .id = take(t, n),
+        .weight = take(t, n), .column = take(t, n), .row = take(t, n), .n_tile = put(t, none, sizeof none),
+        .marks = take(t, pi__k_marks(rows, 1) * sizeof *r.marks), .first = take(t, pi__k_marks(rows, 1) * sizeof *r.first),
+    };
+    for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(rows, 1, 1, i) * sizeof(pi__k_tile));
+    const pi__k_experts e = {.w = at->gate, .data2 = at->up.data, .row = r.row, .mid = at->mid, .mid_type = at->gate.type,
+                             .act = PI__IN_SWIGLU, .arrived = at->arrived};
+    const int code = pi__k_route(s, &r);
+    return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
+}
+
+/* One launch gives what several give, to the bit. */
+static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int32_t rows)
+{
+    void *s = pi__rt_stream(t->rt);
+    const pi__k_product p[2] = {{at->gate, at->y, 2 * G_OUT, 0}, {at->up, at->y + G_OUT, 2 * G_OUT, 0}};
+    const pi__k_input gated = {.kind = PI__IN_SWIGLU, .x = at->y, .ldx = 2 * G_OUT, .x2 = at->y + G_OUT, .ldx2 = 2 * G_OUT};
+    const pi__k_glu one = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .fp8 = form == PI__FORM_W4A8,
+                           .arrived = at->arrived, .mid = at->mid};
+    const size_t bytes = pi__k_fp4_prepared_bytes(rows, G_OUT);
+    const int32_t type = at->gate.type;
+    pi__assert(bytes <= sizeof g->got);
+    blank(t, at->want, g->blank, bytes), blank(t, at->mid, g->blank, bytes);
+    if (!t->code) keep(t, pi__cuda_prepare(s, form, &at->in, type, rows, G_IN, at->prepared));
+    if (!t->code) keep(t, pi__cuda_product(s, form, p, 2, at->prepared, rows));
+    if (!t->code) keep(t, pi__cuda_prepare(s, form, &gated, type, rows, G_OUT, at->want));
+    if (!t->code) keep(t, pi__k_fp4_glu(s, &one, at->prepared, rows));
+    bool right = get(t, g->want, at->want, bytes) && same_mid(t, g, at, bytes);
+    blank(t, at->mid, g->blank, bytes);
+    if (!t->code) keep(t, experts_glu(t, form, at, rows));
+    return (same_mid(t, g, at, bytes) && right) || t->code;
+}
+
+void pi__cuda_try_glu(tryout *t, cuda_without *without)
+{
+    static const int32_t types[] = {PI__NVFP4, PI__MXFP4};
+    static const uint32_t none;
+    glu_try *g = own(t, sizeof *g);
+    for (int i = 0; g && i < 2 && !t->code; i++) {
+        const int form = pi__cuda_form(t->ways, types[i], G_IN);
+        glu_at at = {.gate = {.type = types[i], .n_in = G_IN, .n_out = G_OUT}};
+        t->used = 0;
+        if ((form != PI__FORM_FP4 && form != PI__FORM_W4A8) || !pi__cuda_shape_of(types[i], G_IN, G_OUT, &at.gate.shape)) continue;
+        for (int32_t k = 0; k < G_ROWS * G_IN; k++) g->x[k] = next(t);
+        at.up = at.gate;
+        at.gate.data = put_matrix(t, g, &at.gate), at.up.data = put_matrix(t, g, &at.up);
+        at.in = (pi__k_input) {.kind = PI__IN_PLAIN, .x = put(t, g->x, sizeof g->x), .ldx = G_IN};
+        at.prepared = take(t, pi__k_fp4_prepared_bytes(G_ROWS, G_IN)), at.y = take(t, G_ROWS * 2 * G_OUT * sizeof(float));
+        at.want = take(t, sizeof g->want), at.mid = take(t, sizeof g->got);
+        at.logits = put(t, g->zeros, sizeof g->zeros), at.arrived = put(t, &none, sizeof none);
+        for (int many = 0; many < 2 && !t->code; many++)
+            without->glu |= !glu_is_right(t, g, form, &at, many ? G_ROWS : FEW);
+    }
+    pi__free(g);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- sparse prefill */
+
+enum { DIM = 64, KEY = PI__SPARSE_BLOCK, BLOCKS = 9, SLOTS = 64 /* of a block of the cache */, LIKED = 3 };
+
+typedef struct sparse_try {
+    uint16_t cache[BLOCKS * KEY / SLOTS][2][SLOTS][DIM]; /* blocks: keys, then values, of one head */
+    float q[KEY * DIM], out[KEY * DIM];
+} sparse_try;
+
+/* The last of BLOCKS key blocks is the queries'. They are along the keys of block LIKED, and against all others: this one is
+ * chosen, besides those that always are. */
+static bool is_taken(int32_t block) { return block < PI__SPARSE_SINKS || block == LIKED || block >= BLOCKS - PI__SPARSE_WINDOW; }
+
+static void fill_sparse(tryout *t, sparse_try *a)
+{
+    for (int32_t k = 0; k < BLOCKS * KEY; k++)
+        for (int32_t d = 0; d < DIM; d++) {
+            const int32_t block = k / KEY;
+            a->cache[k / SLOTS][0][k % SLOTS][d] = pi__f32_to_f16(block == LIKED ? 0.25f : -0.25f);
+            a->cache[k / SLOTS][1][k % SLOTS][d] = pi__f32_to_f16(is_taken(block) ? next(t) : 4.0f);
+        }
+    for (int32_t i = 0; i < KEY * DIM; i++) a->q[i] = 0.125f;
+}
+
+/* Values of query i against softmax over what is chosen, in double precision. */
+static bool sparse_row_is_right(const sparse_try *a, int32_t i)
+{
+    double sum = 0, want[DIM] = {0};
+    bool right = true;
+    for (int32_t k = 0; k <= (BLOCKS - 1) * KEY + i; k++) {
+        if (!is_taken(k / KEY)) continue;
+        double dot = 0;
+        for (int32_t d = 0; d < DIM; d++) dot += (double) a->q[i * DIM + d] * pi__f16_to_f32(a->cache[k / SLOTS][0][k % SLOTS][d]);
+        const double p = exp(dot);
+        sum += p;
+        for (int32_t d = 0; d < DIM; d++) want[d] += p * pi__f16_to_f32(a->cache[k / SLOTS][1][k % SLOTS][d]);
+    }
+    for (int32_t d = 0; d < DIM; d++) right = right && near(a->out[i * DIM + d], want[d] / sum, 3e-3);
+    return right;
+}
+
+void pi__cuda_try_key_blocks(tryout *t, cuda_without *without)
+{
+    const int32_t ints[] = {0, KEY, 0, 0}; /* start of the run, its end, its sequence, its query block */
+    sparse_try *a = own(t, sizeof *a);
+    int32_t pos[KEY], table[BLOCKS * KEY / SLOTS];
+    if (!a) return;
+    fill_sparse(t, a);
+    for (int32_t i = 0; i < KEY; i++) pos[i] = (BLOCKS - 1) * KEY + i;
+    for (int32_t i = 0; i < BLOCKS * KEY / SLOTS; i++) table[i] = i;
+    const int32_t *d = put(t, ints, sizeof ints);
+    uint32_t *taken = take(t, sizeof *taken);
+    pi__k_attn k = {
+        .q = put(t, a->q, sizeof a->q), .ldq = DIM, .q_stride = DIM, .out = take(t, sizeof a->out), .ldo = DIM, .n_head = 1,
+        .n_tokens = KEY, .n_seqs = 1, .pos = put(t, pos, sizeof pos), .seq_start = d, .block_table = put(t, table, sizeof table),
+        .table_stride = BLOCKS * KEY / SLOTS, .max_keys = BLOCKS * KEY, .fast = t->fast, .taken = taken, .taken_words = 1,
+        .cache = {put(t, a->cache, sizeof a->cache), sizeof a->cache[0], PI__F16, PI__F16, 1, DIM, SLOTS},
+    };
+    const pi__k_blocks blocks = {.a = k, .sparsity = 0.5f, .first_key = BLOCKS - 1, .n = 1, .taken = taken,
+                                 .scratch = take(t, pi__k_blocks_scratch(BLOCKS, 1, 1, 1, DIM))};
+    k.run_seq = d + 2, k.run_block = d + 3;
+    blank(t, k.out, a->out, sizeof a->out);
+    if (!t->code) keep(t, pi__k_blocks_run(pi__rt_stream(t->rt), &blocks));
+    if (!t->code) keep(t, pi__k_attention(pi__rt_stream(t->rt), &k));
+    if (get(t, a->out, k.out, sizeof a->out))
+        for (int32_t i = 0; i < KEY; i += 21) without->key_blocks |= !sparse_row_is_right(a, i);
+    pi__free(a);
+}

@@ -1,0 +1,52 @@
+/* Memory of arenas that processes share: descriptors of it, and mapping what another process gave (arena_share, arena_adopt of
+ * device.h).
+ *
+ *     owner    map_shared -> [weights ......... |mark]  <- upload        its descriptor goes to others
+ *     others   map_import -> [weights ......... |mark]  -> download: another mark is other memory
+ *
+ * A descriptor says nothing of what it is of: the runtime refuses what is no memory of a device or of another size, and the mark,
+ * which the key of the weights is in, the rest. Memory: the caller's. Threads: as device.h says. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/cuda/impl.h"
+#include "base/error.h"
+
+/* The weights end where the mark begins. */
+static char *mark_at(void *p, size_t size) { return (char *) p + size - sizeof(pi__hash128); }
+
+int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    bool done = false;
+    int code = pi__rt_map_shared(c->rt, p, size, fd, &done);
+    if (!code && !done) return pi__fail(err, PI_ENOMEM, "%s: no memory for %zu MiB of weights", c->desc, size >> 20);
+    if (!code) code = pi__rt_upload(c->rt, mark_at(p, size), &mark, sizeof mark);
+    if (!code) return PI_OK;
+    if (done) pi__rt_unmap(c->rt, p, size);
+    if (*fd >= 0) (void) close(*fd);
+    *fd = -1;
+    return pi__fail(err, PI_EDEVICE, "%s: weights cannot be shared: %.200s", c->desc, pi__rt_text(code));
+}
+
+int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__hash128 found = {0};
+    int code = pi__rt_map_import(c->rt, p, size, *fd);
+    if (code) return pi__fail(err, PI_EIO, "%s cannot map the memory: %.200s", c->desc, pi__rt_text(code));
+    code = pi__rt_download(c->rt, &found, mark_at(p, size), sizeof found);
+    if (!code) code = pi__rt_wait(c->rt);
+    const bool same = !code && found.lo == mark.lo && found.hi == mark.hi;
+    if (!same) pi__rt_unmap(c->rt, p, size); /* a copy that is still queued is done before that */
+    return code ? pi__fail(err, PI_EDEVICE, "%s: %.200s", c->desc, pi__rt_text(code)) :
+           same ? PI_OK : pi__fail(err, PI_EIO, "%s: the memory is not that of these weights", c->desc);
+}
+
+void pi__cuda_identify(const pi__backend *be, char *out, size_t size)
+{
+    const uint8_t *u = ((const pi__cuda *) be)->info.uuid;
+    snprintf(out, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
+             u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}

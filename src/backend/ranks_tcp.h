@@ -1,0 +1,26 @@
+/* The transport of ranks over TCP (ranks_tcp.c), for launchers that only set WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT. */
+#ifndef PI__RANKS_TCP_H
+#define PI__RANKS_TCP_H
+
+#include "backend/ranks.h"
+
+/* A process among its ranks. */
+typedef struct pi__ranks_tcp {
+    pi__ranks r;              /* first: what the library knows */
+    int fd[PI__MOST_RANKS];   /* connections: of rank 0 those of the others, of others [0] to rank 0; -1: none */
+} pi__ranks_tcp;
+
+/* Where rank 0 listens. */
+typedef struct pi__tcp_place {
+    const char *host, *port;  /* as getaddrinfo has them */
+    const char *run;          /* names the job, "": nothing does; all ranks have the same */
+    int32_t local;            /* number of this process among those of its machine; negative: rank 0 counts */
+} pi__tcp_place;
+
+/* Joins rank `rank` of n, and waits for all others for timeout_ms at most. Fills in t->r but for what pi__ranks_begin does. Log
+ * lines tell of connections that are none of a rank's. PI_EUNSUPPORTED, PI_EDEVICE: why not; nothing is left open. */
+int pi__tcp_join(pi__ranks_tcp *t, const pi__tcp_place *at, int32_t rank, int32_t n, double timeout_ms, const pi__log *log,
+                 pi_error *err);
+void pi__tcp_close(pi__ranks_tcp *t);
+
+#endif

@@ -1,0 +1,335 @@
+/* Several devices as the stages of a pipeline (split-mode layer): each has some of the layers, with their weights and caches.
+ *
+ * Placement i of matrices, caches and states is stage i. As with several devices that share each layer (tensor.c) the graph
+ * runs once, ops are noted, and finish() makes the calls; each is its stage's, where what it reads most lies, or where the last
+ * one ran. What stages hand each other is planned (stages_plan.c) from the table of operands, so that models know of no stages.
+ *
+ *     model       x [T, E]
+ *     host        [ x | qkv | att | ... ]   addresses that models know, and what goes from one stage to another
+ *     stage i     [ x | qkv | att | ... ]   the same, where the stage computes
+ *
+ * A step of enough tokens is cut into microbatches, of whole sequences or of parts of a prompt, each a step of its own as far as
+ * ops and devices know; while one is with stage 1 the next is with stage 0 (stages_run.c). All have rows of their own in
+ * the same memory. Results are those of the whole step, as no row depends on what else is in a step. From the first op on that is of
+ * other rows than the step's tokens, such as those whose logits are wanted, a step is not cut any more: the matrix of the output
+ * is read once for all of them. A step of few tokens goes through the stages one after the other, on the step thread.
+ *
+ * Steps are not captured, none begins before the last one is finished, and blocks are not copied to the host beside steps.
+ *
+ * Memory: this object and what reserve allocates; regions are of the devices. Threads: as device.h says; the stages' own in
+ * stages_run.c. */
+#include "backend/stages.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/stages_impl.h"
+#include "base/alloc.h"
+#include "base/error.h"
+
+/* Tokens from which on a microbatch is worth reading the weights once more for: of a CPU; of others, which compute more while
+ * they read as much. */
+enum { LEAST_CPU = 32, LEAST_DEVICE = 256 };
+
+static stages *of(pi__backend *be) { return (stages *) be; }
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+static region *region_of(const stages *s, const void *p)
+{
+    const char *c = p;
+    for (const region *r = s->region; p && r < s->region + MAX_REGIONS; r++)
+        if (r->host && c >= r->host && c < r->host + r->size) return (region *) r;
+    return NULL;
+}
+
+void *pi__stages_at(const stages *s, int32_t i, const void *p)
+{
+    const region *r = region_of(s, p);
+    return r ? r->at[i] + ((const char *) p - r->host) : (void *) p;
+}
+
+void pi__stages_copy(stages *s, int32_t i, char *lo, char *hi, bool out)
+{
+    pi__backend *be = s->be.at[i];
+    char *at = pi__stages_at(s, i, lo);
+    const size_t n = (size_t) (hi - lo);
+    if (out) be->dev->download(be, lo, at, n);
+    else be->dev->upload(be, at, lo, n);
+}
+
+void pi__stages_fail(stages *s, const pi_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!s->error.code) s->error = *err;
+    pthread_mutex_unlock(&s->lock);
+    atomic_store(&s->failed, true);
+}
+
+/* Waits for all devices. */
+static void settle(stages *s)
+{
+    pi_error err = {0};
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->be.at[i]->dev->finish(s->be.at[i], &err)) pi__stages_fail(s, &err);
+}
+
+/* Makes all calls that were noted. */
+static stages *settled(pi__backend *be)
+{
+    stages *s = of(be);
+    for (int32_t i = 0; i < s->n_calls && !atomic_load(&s->failed);) {
+        i = pi__stages_plan(s, i);
+        pi__stages_run(s);
+    }
+    s->n_calls = 0;
+    return s;
+}
+
+static void region_free(stages *s, region *r)
+{
+    pi__backend *last = s->be.at[s->n - 1];
+    for (int32_t i = 0; i < s->n; i++)
+        if (r->at[i]) s->be.at[i]->dev->free(s->be.at[i], r->at[i], r->size);
+    if (r->host) last->dev->host_free(last, r->host, r->size);
+    memset(r, 0, sizeof *r);
+}
+
+static void *stages_alloc(pi__backend *be, size_t size)
+{
+    stages *s = settled(be);
+    pi__backend *last = s->be.at[s->n - 1];
+    region *r = s->region;
+    while (r < s->region + MAX_REGIONS && r->host) r++;
+    if (r == s->region + MAX_REGIONS) return NULL;
+    *r = (region) {.host = last->dev->host_alloc(last, size), .size = size};
+    bool all = r->host != NULL;
+    for (int32_t i = 0; i < s->n && all; i++) all = (r->at[i] = s->be.at[i]->dev->alloc(s->be.at[i], size)) != NULL;
+    if (!all) region_free(s, r);
+    else memset(r->host, 0, size);
+    return all ? r->host : NULL;
+}
+
+static void stages_free(pi__backend *be, void *p, size_t size)
+{
+    stages *s = settled(be);
+    region *r = region_of(s, p);
+    (void) size;
+    if (!r) return;
+    pi__stages_forget(s, r->host, r->host + r->size);
+    settle(s);
+    region_free(s, r);
+}
+
+/* To all stages. */
+static void stages_upload(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    stages *s = settled(be);
+    pi__stages_forget(s, dst, (char *) dst + n);
+    memcpy(dst, src, n);
+    for (int32_t i = 0; i < s->n; i++) pi__stages_copy(s, i, dst, (char *) dst + n, false);
+}
+
+static void stages_download(pi__backend *be, void *dst, const void *src, size_t n)
+{
+    stages *s = settled(be);
+    pi__stages_fetch(s, (char *) (uintptr_t) src, (char *) (uintptr_t) src + n);
+    settle(s);
+    memcpy(dst, src, n);
+}
+
+static void *stages_host_alloc(pi__backend *be, size_t size)
+{
+    pi__backend *last = be->at[of(be)->n - 1];
+    return last->dev->host_alloc(last, size);
+}
+static void stages_host_free(pi__backend *be, void *p, size_t size)
+{
+    pi__backend *last = be->at[of(be)->n - 1];
+    last->dev->host_free(last, p, size);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- steps */
+
+static size_t stages_scratch_bytes(const pi__backend *be, const pi__limits *lim)
+{
+    size_t n = 0;
+    for (int32_t i = 0; i < be->n_stages; i++) n += be->at[i]->dev->scratch_bytes(be->at[i], lim);
+    return n;
+}
+
+static int stages_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
+{
+    stages *s = settled(be);
+    int rc = PI_OK;
+    for (int32_t i = 0; i < s->n && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
+    if (rc) return rc;
+    pi__free(s->arrays);
+    s->max_tokens = lim->max_tokens, s->max_seqs = lim->max_seqs;
+    s->n_arrays = pi__stages_cut_numbers(lim->max_tokens, lim->max_seqs);
+    s->arrays = pi__calloc(s->n_arrays, sizeof *s->arrays);
+    return s->arrays ? pi__stages_start(s, err) : pi__fail_mem(err, "microbatches");
+}
+
+static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int kind)
+{
+    stages *s = settled(be);
+    s->given = b;
+    s->apart = false;
+    pi__stages_cut(s, b, kind);
+    return b;
+}
+
+static int stages_finish(pi__backend *be, pi_error *err)
+{
+    stages *s = settled(be);
+    settle(s);
+    const pi_error first = s->error;
+    memset(&s->error, 0, sizeof s->error);
+    atomic_store(&s->failed, false);
+    return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
+}
+
+static bool stages_topk_here(const pi__backend *be)
+{
+    const pi__backend *last = be->at[((const stages *) be)->last];
+    return last->dev->topk_here && last->dev->topk_here(last);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- ops */
+
+/* It goes by the step's tokens, row by row, so that some of them can be computed before others. */
+static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, const void *args, const pi__operands *o)
+{
+    switch (id) {
+    case PI__OP_gather_rows: case PI__OP_topk: case PI__OP_state_save: case PI__OP_state_load: case PI__OP_block_conv:
+    case PI__OP_centroid_head: return false;
+    default: break;
+    }
+    if (!s->given || (b && b != s->given)) return false;
+    if (o->rows_at < 0) return b != NULL;
+    return *(const int32_t *) (const void *) ((const char *) args + o->rows_at) % s->given->n_tokens == 0;
+}
+
+static void note(stages *s, pi__op_id id, const pi__batch *b, const void *args)
+{
+    pi__operands o;
+    if (s->n_calls == MAX_CALLS) settled(&s->be);
+    pi__operands_of(id, b, args, &o);
+    const int32_t before = s->last;
+    if (o.placement >= 0 && o.placement < s->n) s->last = o.placement;
+    s->apart = s->apart || !goes_by_tokens(s, id, b, args, &o);
+    call *c = &s->calls[s->n_calls++];
+    c->stage = s->last;
+    c->cut = s->n_micro > 1 && !s->apart;
+    c->op.id = id;
+    c->op.b = b;
+    memcpy(&c->op.args, args, pi__op_size(id));
+    if (o.guest) s->last = before;
+}
+
+/* The matrices of one stage, then those of the next. */
+static void note_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+{
+    for (int32_t placement = 0; placement < be->n_stages; placement++) {
+        pi__linear some = {.in = a->in, .n_rows = a->n_rows};
+        for (int32_t i = 0; i < a->n_lin; i++)
+            if (a->lin[i].w->placement == placement) some.lin[some.n_lin++] = a->lin[i];
+        if (some.n_lin) note(of(be), PI__OP_linear, b, &some);
+    }
+}
+
+#define NOTE(name, type)                                                                                                \
+    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a) { note(of(be), PI__OP_##name, b, a); }
+PI__OPS(NOTE)
+#undef NOTE
+
+/* ---------------------------------------------------------------------------------------------------- create, destroy */
+
+static const char *stages_describe(const pi__backend *be) { return ((const stages *) be)->desc; }
+static int32_t stages_n_threads(const pi__backend *be)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < be->n_stages; i++) n += be->at[i]->dev->n_threads(be->at[i]);
+    return n;
+}
+
+static void stages_destroy(pi__backend *be)
+{
+    stages *s = of(be);
+    if (!s) return;
+    pi__stages_stop(s);
+    for (int32_t i = 0; i < s->n; i++) s->be.at[i]->dev->destroy(s->be.at[i]);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    pthread_cond_destroy(&s->moved);
+    pi__free(s->arrays);
+    pi__free(s->calls);
+    pi__free(s);
+}
+
+/* Memory of weights, caches and states is its stage's (pi__backend_at): none of that is here. */
+static const pi__device_fns stages_device = {
+    .destroy = stages_destroy,
+    .describe = stages_describe,
+    .n_threads = stages_n_threads,
+    .alloc = stages_alloc,
+    .free = stages_free,
+    .upload = stages_upload,
+    .download = stages_download,
+    .host_alloc = stages_host_alloc,
+    .host_free = stages_host_free,
+    .scratch_bytes = stages_scratch_bytes,
+    .reserve = stages_reserve,
+    .begin = stages_begin,
+    .finish = stages_finish,
+};
+
+static void set_ops(stages *s, const pi__backend *can)
+{
+#define SET(name, type) s->ops.name = can->ops->name ? note_any_##name : NULL;
+    PI__OPS(SET)
+#undef SET
+    s->ops.linear = note_linear;
+}
+
+static int check(pi__backend *const *dev, int32_t n, pi_error *err)
+{
+    if (n > PI__MAX_STAGES)
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer with %d devices: at most %d, or split-mode tensor", n, PI__MAX_STAGES);
+    for (int32_t i = 1; i < n; i++)
+        if (dev[i]->dev != dev[0]->dev)
+            return pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot be stages of one model: name devices of one kind",
+                            dev[0]->dev->describe(dev[0]), dev[i]->dev->describe(dev[i]));
+    return PI_OK;
+}
+
+int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t least, pi_error *err)
+{
+    *out = NULL;
+    int rc = check(dev, n, err);
+    stages *s = rc ? NULL : pi__calloc(1, sizeof *s);
+    call *calls = s ? pi__calloc(MAX_CALLS, sizeof *calls) : NULL;
+    if (!rc && !calls) rc = pi__fail_mem(err, "the devices");
+    if (rc) {
+        for (int32_t i = 0; i < n; i++) dev[i]->dev->destroy(dev[i]);
+        pi__free(s);
+        return rc;
+    }
+    s->calls = calls;
+    s->n = n;
+    s->least = least ? least : dev[0]->discrete ? LEAST_DEVICE : LEAST_CPU;
+    s->n_micro = 1;
+    s->dev = stages_device;
+    s->be = (pi__backend) {.dev = &s->dev, .ops = &s->ops, .discrete = true, .integrated = dev[0]->integrated, .n_stages = n};
+    for (int32_t i = 0; i < n; i++) s->be.at[i] = dev[i];
+    set_ops(s, dev[0]);
+    if (dev[0]->dev->topk_here) s->dev.topk_here = stages_topk_here;
+    s->dev.experts_layer = dev[0]->dev->experts_layer;
+    snprintf(s->desc, sizeof s->desc, "%d stages of %.96s", n, dev[0]->dev->describe(dev[0]));
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    pthread_cond_init(&s->moved, NULL);
+    *out = &s->be;
+    return PI_OK;
+}

@@ -1,0 +1,297 @@
+/* The plan of a run of the pipeline (see stages.c): segments, what has to be copied between them, and microbatches.
+ *
+ * A list of ranges tells which bytes are not everywhere: an op that writes makes one, of its stage; one that reads what its
+ * stage has not adds two moves, out of the writer's stage at the end of the segment that wrote, and in at the start of the one
+ * that reads. So between segments go the residual stream and what else is read again later, tables of positions for example,
+ * and nothing else. What an earlier run left is copied while the plan is made, as no run goes on then.
+ *
+ *     ops        embed rope linear qkv attention ... | linear qkv attention ...      | gather_rows linear
+ *     stage      0                                   | 1                             | 1
+ *     moves                           out: x, table -^-> in: x, table
+ *
+ * In a run of microbatches a move is of each one's tokens, which lie where the op that wrote has put its rows. An op that
+ * writes some columns of rows gets the others first, unless its results are all of them together; so a range has no holes.
+ *
+ * No memory. Threads: the step thread, while no run goes on. */
+#include <string.h>
+
+#include "backend/stages_impl.h"
+#include "base/assert.h"
+
+enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* that an op may add */
+
+/* -------------------------------------------------------------------------------------------------------------- ranges */
+
+static bool overlaps(const range *r, const char *lo, const char *hi) { return r->lo < hi && r->hi > lo; }
+static bool has(const range *r, int32_t i) { return r->has >> i & 1; }
+
+/* lo..hi is in no range any more. */
+static void forget(stages *s, char *lo, char *hi)
+{
+    for (int32_t i = 0; i < s->n_ranges;) {
+        range *r = &s->range[i], was = *r;
+        if (!overlaps(r, lo, hi)) {
+            i++;
+            continue;
+        }
+        *r = s->range[--s->n_ranges];
+        if (was.lo < lo) {
+            s->range[s->n_ranges] = was;
+            s->range[s->n_ranges++].hi = lo;
+        }
+        if (was.hi > hi) {
+            s->range[s->n_ranges] = was;
+            s->range[s->n_ranges++].lo = hi;
+        }
+    }
+}
+
+void pi__stages_forget(stages *s, char *lo, char *hi)
+{
+    if (s->n_ranges > MAX_RANGES - OP_RANGES) pi__stages_level(s);
+    forget(s, lo, hi);
+}
+
+/* Between runs: the host has the range. */
+static void bring_out(stages *s, range *r)
+{
+    pi__backend *be = s->be.at[r->writer];
+    pi_error err = {0};
+    if (has(r, IN_HOST)) return;
+    pi__stages_copy(s, r->writer, r->lo, r->hi, true);
+    if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
+    r->has |= 1u << IN_HOST;
+}
+
+void pi__stages_fetch(stages *s, char *lo, char *hi)
+{
+    for (int32_t i = 0; i < s->n_ranges; i++)
+        if (overlaps(&s->range[i], lo, hi)) bring_out(s, &s->range[i]);
+}
+
+void pi__stages_level(stages *s)
+{
+    for (int32_t i = 0; i < s->n_ranges; i++) {
+        range *r = &s->range[i];
+        bring_out(s, r);
+        for (int32_t k = 0; k < s->n; k++)
+            if (!has(r, k)) pi__stages_copy(s, k, r->lo, r->hi, false);
+    }
+    s->n_ranges = 0;
+}
+
+static void add_move(stages *s, const range *r, int32_t segment, bool out)
+{
+    pi__assert(s->n_moves < MAX_MOVES);
+    s->move[s->n_moves++] = (move) {r->lo, r->hi, segment, out, r->t};
+}
+
+/* The stage of the last segment reads lo..hi. */
+static void reads(stages *s, char *lo, char *hi)
+{
+    const int32_t k = s->n_segments - 1, to = s->segment[k].stage;
+    for (int32_t i = 0; i < s->n_ranges; i++) {
+        range *r = &s->range[i];
+        if (!overlaps(r, lo, hi) || has(r, to)) continue;
+        if (r->segment < 0) {
+            bring_out(s, r);
+            pi__stages_copy(s, to, r->lo, r->hi, false);
+        } else {
+            if (!has(r, IN_HOST)) add_move(s, r, r->segment, true);
+            r->has |= 1u << IN_HOST;
+            add_move(s, r, k, false);
+        }
+        r->has |= 1u << to;
+    }
+}
+
+/* Rows of activations in bytes. */
+typedef struct rows {
+    char *p;
+    size_t n, ld, width;
+} rows;
+
+static rows rows_of(const void *args, const pi__operand *o)
+{
+    return (rows) {pi__operand_get(args, o), (size_t) o->n, (size_t) o->ld * 4, (size_t) o->width * 4};
+}
+static char *end_of(const rows *r) { return r->p + (r->n - 1) * r->ld + r->width; }
+
+/* It writes rows. Columns of the same rows that the same stage wrote before are one range with them. */
+static void writes(stages *s, const rows *w, size_t n_tokens)
+{
+    const int32_t k = s->n_segments - 1, stage = s->segment[k].stage;
+    range own = {w->p, end_of(w), 1u << stage, stage, k, {w->p, n_tokens ? w->n / n_tokens * w->ld : 0}};
+    if (w->n > 1 && w->ld != w->width) {
+        reads(s, own.lo, own.hi);
+        for (int32_t i = 0; i < s->n_ranges;) {
+            const range r = s->range[i];
+            const bool near = r.t.base < own.t.base + w->ld && own.t.base < r.t.base + w->ld;
+            if (!overlaps(&r, own.lo, own.hi) || !near || r.t.row != own.t.row || !has(&r, stage) || r.segment < 0) {
+                i++;
+                continue;
+            }
+            own.lo = r.lo < own.lo ? r.lo : own.lo;
+            own.hi = r.hi > own.hi ? r.hi : own.hi;
+            own.t.base = r.t.base < own.t.base ? r.t.base : own.t.base;
+            s->range[i] = s->range[--s->n_ranges];
+            i = 0;
+        }
+    }
+    forget(s, own.lo, own.hi);
+    pi__assert(s->n_ranges < MAX_RANGES);
+    s->range[s->n_ranges++] = own;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the calls */
+
+/* Another result of the call, in other columns of the same rows. */
+static bool is_beside(const pi__operand *o, const rows *r, const rows *first)
+{
+    const size_t apart = (size_t) (r->p > first->p ? r->p - first->p : first->p - r->p);
+    return o->kind == PI__WRITE && r->n == first->n && r->ld == first->ld && apart < first->ld;
+}
+
+/* Results that are side by side and fill their rows are one, those of a layer's projections for example: *w, operand i, becomes
+ * all of it, and they are done. */
+static void join_columns(const pi__operands *o, const void *args, int32_t i, bool *done, rows *w)
+{
+    const rows first = *w;
+    size_t width = 0;
+    char *lo = first.p;
+    for (int32_t k = i; k < o->n; k++) {
+        const rows r = rows_of(args, &o->op[k]);
+        if (is_beside(&o->op[k], &r, &first)) width += r.width, lo = r.p < lo ? r.p : lo;
+    }
+    if (width != first.ld) return;
+    for (int32_t k = i; k < o->n; k++) {
+        const rows r = rows_of(args, &o->op[k]);
+        if (is_beside(&o->op[k], &r, &first)) done[k] = true;
+    }
+    *w = (rows) {lo, first.n, first.ld, first.ld};
+}
+
+/* What a call reads and writes, on the stage of the last segment. */
+static void plan_call(stages *s, const call *c)
+{
+    const size_t n_tokens = c->cut ? (size_t) s->given->n_tokens : 0;
+    bool done[PI__MAX_OPERANDS] = {false};
+    pi__operands o;
+    rows r;
+    pi__operands_of(c->op.id, c->op.b, &c->op.args, &o);
+    for (int32_t i = 0; i < o.n; i++) {
+        r = rows_of(&c->op.args, &o.op[i]);
+        if ((o.op[i].kind == PI__READ || o.op[i].kind == PI__UPDATE) && r.n) reads(s, r.p, end_of(&r));
+    }
+    for (int32_t i = 0; i < o.n; i++) {
+        r = rows_of(&c->op.args, &o.op[i]);
+        if ((o.op[i].kind != PI__WRITE && o.op[i].kind != PI__UPDATE) || !r.n || done[i]) continue;
+        if (o.op[i].kind == PI__WRITE && r.n > 1 && r.ld > r.width) join_columns(&o, &c->op.args, i, done, &r);
+        writes(s, &r, n_tokens);
+    }
+}
+
+/* It needs the step's batch, or what a device made of it. */
+static bool in_step(const stages *s, const call *c)
+{
+    pi__operands o;
+    if (c->op.b || c->cut) return true;
+    pi__operands_of(c->op.id, c->op.b, &c->op.args, &o);
+    for (int32_t i = 0; i < o.n && s->given; i++) {
+        const void *p = pi__operand_get(&c->op.args, &o.op[i]);
+        if (o.op[i].kind == PI__TOKENS && (p == s->given->logits_indices || p == s->given->hidden_row)) return true;
+    }
+    return false;
+}
+
+int32_t pi__stages_plan(stages *s, int32_t first)
+{
+    const bool cut = s->calls[first].cut;
+    int32_t i = first;
+    for (int32_t k = 0; k < s->n_ranges; k++) s->range[k].segment = -1;
+    s->n_segments = s->n_moves = 0;
+    if (s->n_ranges > MAX_RANGES - OP_RANGES) pi__stages_level(s);
+    for (; i < s->n_calls && s->calls[i].cut == cut; i++) {
+        const call *c = &s->calls[i];
+        if (s->n_ranges > MAX_RANGES - OP_RANGES || s->n_moves + 2 * s->n_ranges > MAX_MOVES) break;
+        if (!s->n_segments || s->segment[s->n_segments - 1].stage != c->stage) {
+            if (s->n_segments == MAX_SEGMENTS) break;
+            s->segment[s->n_segments++] = (segment) {.stage = c->stage, .first = i};
+        }
+        segment *k = &s->segment[s->n_segments - 1];
+        k->n++;
+        k->in_step |= in_step(s, c);
+        plan_call(s, c);
+    }
+    s->n_runs_of = cut ? s->n_micro : 1;
+    return i;
+}
+
+/* -------------------------------------------------------------------------------------------------------- microbatches */
+
+/* A number a token, and four a sequence, of which two microbatches may each have a part, and one more of two. */
+size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs)
+{
+    return (size_t) max_tokens + 4 * ((size_t) max_seqs + 2 * MAX_MICRO);
+}
+
+/* Sequence q of b has drafts, whose rows go with that of the token before them. */
+static bool has_drafts(const pi__batch *b, int32_t q) { return b->n_verified[q] != b->seq_start[q + 1] - b->seq_start[q]; }
+
+/* The first token of the microbatch that is to begin at t or a little before. */
+static int32_t cut_at(const pi__batch *b, int32_t t)
+{
+    const int32_t q = b->seq[t];
+    return has_drafts(b, q) ? b->seq_start[q] : t;
+}
+
+/* Tokens from..to of b as a step of their own. Its arrays are taken from *at. */
+static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, int32_t **at)
+{
+    const int32_t q0 = b->seq[from], n_tokens = to - from, n_seqs = b->seq[to - 1] - q0 + 1;
+    int32_t *seq = *at, *start = seq + n_tokens, *len = start + n_seqs + 1, *verified = len + n_seqs, *save = verified + n_seqs;
+    *at = save + n_seqs + 1;
+    for (int32_t t = 0; t < n_tokens; t++) seq[t] = b->seq[from + t] - q0;
+    for (int32_t i = 0; i < n_seqs; i++) {
+        const int32_t q = q0 + i, lo = b->seq_start[q] > from ? b->seq_start[q] : from;
+        const int32_t hi = b->seq_start[q + 1] < to ? b->seq_start[q + 1] : to;
+        const bool whole = hi - lo == b->seq_start[q + 1] - b->seq_start[q];
+        start[i] = lo - from, start[i + 1] = hi - from;
+        len[i] = b->pos[hi - 1] + 1;
+        verified[i] = whole ? b->n_verified[q] : hi - lo;
+        int32_t k = b->save_start[q]; /* snapshots of the tokens that are here */
+        while (k < b->save_start[q + 1] && b->save[k].pos <= b->pos[lo]) k++;
+        if (i == 0 || k > save[i]) save[i] = k;
+        while (k < b->save_start[q + 1] && b->save[k].pos <= b->pos[hi - 1] + 1) k++;
+        save[i + 1] = k;
+    }
+    m->first = from;
+    m->b = *b;
+    m->b.n_tokens = n_tokens, m->b.n_seqs = n_seqs, m->b.n_rows = 0;
+    m->b.token += from, m->b.pos += from, m->b.seq = seq;
+    m->b.seq_start = start, m->b.seq_len = len, m->b.n_verified = verified, m->b.state_slot += q0, m->b.save_start = save;
+    m->b.logits_batch = NULL;
+    m->b.top = (pi__step_top) {0};
+    for (int32_t g = 0; g < b->n_groups; g++) {
+        if (m->b.kv[g].slot) m->b.kv[g].slot += from;
+        if (m->b.kv[g].block_table) m->b.kv[g].block_table += (size_t) q0 * (size_t) b->kv[g].table_stride;
+    }
+}
+
+void pi__stages_cut(stages *s, const pi__batch *b, int kind)
+{
+    int32_t n = b->n_tokens / s->least, from = 0, *at = s->arrays;
+    s->n_micro = 1;
+    if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row) return;
+    if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs) return;
+    if (n > 2 * s->n) n = 2 * s->n;
+    int32_t made = 0;
+    for (int32_t i = 1; i <= n && n > 1; i++) {
+        const int32_t to = i < n ? cut_at(b, (int32_t) ((int64_t) b->n_tokens * i / n)) : b->n_tokens;
+        if (to <= from) continue;
+        make_micro(&s->micro[made++], b, from, to, &at);
+        from = to;
+    }
+    pi__assert(!made || (size_t) (at - s->arrays) <= s->n_arrays);
+    if (made > 1) s->n_micro = made;
+}

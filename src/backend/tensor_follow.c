@@ -1,0 +1,241 @@
+/* A process that is not rank 0: it does with its device what rank 0 tells it (ranks.h has the orders).
+ *
+ * It knows no model and reads no file: matrices come from rank 0, of each the rows that are this rank's, and calls
+ * of ops as rank 0's graph makes them. So nothing has to be the same on all machines but this library.
+ *
+ * Memory: the backend's, one buffer for what orders carry. Threads: the caller's, which waits here for orders, and the
+ * device's own. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/tensor.h"
+#include "backend/tensor_impl.h"
+#include "backend/tensor_orders.h"
+#include "backend/tensor_wire.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/formats.h"
+
+typedef struct follower {
+    pi__ranks *r;
+    const pi__log *log;
+    pi__backend *be;   /* of PI__ORDER_OPEN; NULL: there is none */
+    char *buf;         /* [cap] of what follows an order */
+    size_t cap;        /* bytes */
+} follower;
+
+static pi__tensor *tensor_of(follower *f) { return (pi__tensor *) f->be; }
+
+static bool room(follower *f, size_t n) { return pi__grow(&f->buf, &f->cap, n, 1); }
+
+/* What follows the order, to f->buf. */
+static bool receive(follower *f, size_t n)
+{
+    pi__ranks *r = f->r;
+    return room(f, n) && pi__ranks_note(r, !n || r->fns->bcast(r, f->buf, n, r->timeout_ms));
+}
+
+static bool reply(follower *f, int code, const char *text, uint64_t a)
+{
+    pi__reply all[PI__MOST_RANKS], own = {.code = code, .reached = true, .a = a};
+    snprintf(own.text, sizeof own.text, "%s", text);
+    return pi__ranks_reply(f->r, &own, all);
+}
+
+static void close_device(follower *f)
+{
+    if (f->be) f->be->dev->destroy(f->be);
+    f->be = NULL;
+}
+
+/* Its device of that kind, the one with this process's number among those of its machine. */
+static int create(follower *f, pi__rank_device *d, pi_error *err)
+{
+    char build[64];
+    pi__ranks_build(build);
+    if (strncmp(build, d->build, sizeof build))
+        return pi__fail(err, PI_EUNSUPPORTED, "its library is of another build than that of rank 0");
+    d->isa[sizeof d->isa - 1] = d->name[sizeof d->name - 1] = 0;
+    d->params.isa = d->isa;
+    return pi__device_create_rank(&f->be, d->name, f->r, &d->params, f->log, err);
+}
+
+static bool take_open(follower *f)
+{
+    pi__rank_device d;
+    pi_error err = {0};
+    memcpy(&d, f->buf, sizeof d);
+    close_device(f);
+    if (create(f, &d, &err)) return reply(f, err.code, err.msg, 0);
+    const pi__backend *own = tensor_of(f)->rank[f->r->rank].be;
+    return reply(f, PI_OK, own->dev->describe(own), own->page);
+}
+
+static bool take_reserve(follower *f)
+{
+    pi__limits lim;
+    pi_error err = {0};
+    memcpy(&lim, f->buf, sizeof lim);
+    const int rc = f->be->dev->reserve(f->be, &lim, &err);
+    return reply(f, rc, rc ? err.msg : "", 0);
+}
+
+static bool take_join(follower *f)
+{
+    pi_error err = {0};
+    const int rc = pi__tensor_join_rank(tensor_of(f), f->buf, &err);
+    return reply(f, rc, rc ? err.msg : "", 0);
+}
+
+/* Memory that rank 0 has at base. */
+static bool take_alloc(follower *f, const pi__order *o)
+{
+    const int rc = pi__tensor_keep_region(tensor_of(f), (char *) (uintptr_t) o->at, o->size, o->kind == PI__ORDER_ARENA);
+    return reply(f, rc, rc ? "out of memory" : "", 0);
+}
+
+/* true: the order is of memory that this rank has. */
+static bool is_here(follower *f, const pi__order *o)
+{
+    const rank *k = &tensor_of(f)->rank[f->r->rank];
+    return !o->size || (pi__tensor_at(k, (void *) (uintptr_t) o->at) && pi__tensor_at(k, (char *) (uintptr_t) o->at + o->size - 1));
+}
+
+static bool take_upload(follower *f, const pi__order *o)
+{
+    if (!is_here(f, o)) return reply(f, PI_EINTERNAL, "no such memory", 0);
+    f->be->dev->upload(f->be, (void *) (uintptr_t) o->at, f->buf, o->n_bytes);
+    return reply(f, PI_OK, "", 0);
+}
+
+/* This rank's rows, or all. */
+static bool take_rows(follower *f)
+{
+    pi__ranks *r = f->r;
+    pi__tensor *t = tensor_of(f);
+    rank *k = &t->rank[r->rank];
+    pi__rank_rows rows;
+    piece p[MAX_FUSED] = {{.n = 0}};
+    int32_t n_piece = 1;
+    memcpy(&rows, f->buf, sizeof rows);
+    const size_t bytes = pi__row_size(pi__type_info_of(rows.w.type), rows.w.n_in);
+    if (!pi__tensor_at(k, rows.w.data) || rows.n < 0) return pi__ranks_note(r, false);
+    if (rows.cut) n_piece = pi__tensor_pieces(k, &rows.w, p);
+    else p[0].w = rows.w, p[0].w.data = pi__tensor_at(k, rows.w.data);
+    for (int32_t i = 0; i < n_piece; i++) {
+        int64_t lo = rows.row, hi = rows.row + rows.n;
+        if (rows.cut && !pi__tensor_share(&p[i], r->rank, rows.row, rows.n, &lo, &hi)) continue;
+        const size_t size = (size_t) (hi - lo) * bytes;
+        if (!room(f, size)) return pi__ranks_note(r, false);
+        if (!pi__ranks_note(r, rows.cut ? r->fns->receive(r, f->buf, size, r->timeout_ms) : r->fns->bcast(r, f->buf, size, r->timeout_ms)))
+            return false;
+        const int64_t first = rows.cut ? p[i].first + r->rank * p[i].n : 0;
+        k->be->dev->weight_load(k->be, &p[i].w, rows.mat, lo - first, hi - lo, f->buf);
+    }
+    return true;
+}
+
+static bool take_kept(follower *f, const pi__order *o)
+{
+    const pi__tensor *t = tensor_of(f);
+    const bool ok = t->wire && pi__wire_keep(t->wire, (void *) (uintptr_t) o->at, f->buf, o->size);
+    return reply(f, ok ? PI_OK : PI_ENOMEM, "no room for the model's tables", 0);
+}
+
+/* The calls, which were received where they are read. */
+static bool take_run(follower *f, bool ends)
+{
+    pi__tensor *t = tensor_of(f);
+    rank *k = &t->rank[f->r->rank];
+    if (!pi__wire_read(t->wire, t)) return pi__ranks_note(f->r, false);
+    t->ends = ends;
+    pi__tensor_run_rank(k);
+    t->n_calls = 0;
+    if (!ends) return !k->lost;
+    pi__reply all[PI__MOST_RANKS], own = {.code = k->rc, .reached = !k->lost, .a = k->be->n_attended, .b = k->be->n_possible};
+    snprintf(own.text, sizeof own.text, "%s", k->rc ? k->err.msg : "");
+    k->lost = k->failed = t->any_lost = false;
+    return pi__ranks_reply(f->r, &own, all);
+}
+
+static bool take_memory(follower *f, const pi__order *o)
+{
+    const pi__device_fns *dev = f->be->dev;
+    void *at = (void *) (uintptr_t) o->at;
+    if (o->kind == PI__ORDER_FREE) {
+        pi__tensor_drop_region(tensor_of(f), at);
+        return true;
+    }
+    if (!is_here(f, o) || (!dev->arena_map && (o->kind == PI__ORDER_MAP || o->kind == PI__ORDER_UNMAP)))
+        return pi__ranks_note(f->r, false);
+    switch (o->kind) {
+    case PI__ORDER_MAP: return reply(f, dev->arena_map(f->be, at, o->size) ? PI_OK : PI_ENOMEM, "out of memory", 0);
+    case PI__ORDER_UNMAP: dev->arena_unmap(f->be, at, o->size); return true;
+    case PI__ORDER_COMMIT: dev->commit(f->be, at, o->size); return reply(f, PI_OK, "", 0);
+    default: dev->trim(f->be, at, o->size); return true;
+    }
+}
+
+/* Bytes that must follow an order. */
+static size_t least_bytes(uint64_t kind)
+{
+    switch (kind) {
+    case PI__ORDER_OPEN: return sizeof(pi__rank_device);
+    case PI__ORDER_JOIN: return PI__RANK_ID_BYTES;
+    case PI__ORDER_RESERVE: return sizeof(pi__limits);
+    case PI__ORDER_LOAD: return sizeof(pi__rank_rows);
+    default: return 0;
+    }
+}
+
+/* false: nothing more is to be done, the ranks are dead. */
+static bool take_order(follower *f, const pi__order *o)
+{
+    pi__tensor *t = tensor_of(f);
+    if (o->kind == PI__ORDER_RUN) { /* straight to where it is read */
+        if (!t || !t->wire || o->n_bytes > t->wire->cap) return pi__ranks_note(f->r, false);
+        t->wire->n = o->n_bytes;
+        if (o->n_bytes && !pi__ranks_note(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms))) return false;
+        return take_run(f, o->size != 0);
+    }
+    if (!receive(f, o->n_bytes) || o->n_bytes < least_bytes(o->kind)) return pi__ranks_note(f->r, false);
+    if (o->kind == PI__ORDER_PING) return reply(f, PI_OK, "", 0);
+    if (o->kind == PI__ORDER_OPEN) return take_open(f);
+    if (o->kind == PI__ORDER_CLOSE) {
+        close_device(f);
+        return true;
+    }
+    if (!f->be) return pi__ranks_note(f->r, false);
+    switch (o->kind) {
+    case PI__ORDER_JOIN: return take_join(f);
+    case PI__ORDER_RESERVE: return take_reserve(f);
+    case PI__ORDER_ALLOC:
+    case PI__ORDER_ARENA: return take_alloc(f, o);
+    case PI__ORDER_UPLOAD: return take_upload(f, o);
+    case PI__ORDER_LOAD: return take_rows(f);
+    case PI__ORDER_KEEP: return take_kept(f, o);
+    case PI__ORDER_FREE:
+    case PI__ORDER_MAP:
+    case PI__ORDER_UNMAP:
+    case PI__ORDER_COMMIT:
+    case PI__ORDER_TRIM: return take_memory(f, o);
+    default: return pi__ranks_note(f->r, false);
+    }
+}
+
+int pi__tensor_follow(pi__ranks *r, const pi__log *log, pi_error *err)
+{
+    follower f = {.r = r, .log = log};
+    pi__order o = {.kind = PI__ORDER_PING};
+    bool ok = true;
+    while (ok) {
+        ok = pi__ranks_note(r, r->fns->bcast(r, &o, sizeof o, r->timeout_ms));
+        if (ok && o.kind == PI__ORDER_END) break;
+        ok = ok && take_order(&f, &o);
+    }
+    close_device(&f);
+    pi__free(f.buf);
+    if (ok) return PI_OK;
+    return pi__fail(err, PI_EDEVICE, "rank %d of %d: rank 0 or another rank is gone, or did not answer within %.0f s (rank-timeout)",
+                    r->rank, r->n, r->timeout_ms / 1e3);
+}

@@ -1,0 +1,425 @@
+/* A run's calls as bytes.
+ *
+ *     begin     what the step is, and its batch: every array of it, block tables without what is behind a sequence's end
+ *     an op     its arguments as they are, then for each pointer in them that is to the host's memory what is there
+ *     download  nothing: only rank 0 does it, the others end their capture there
+ *
+ * Pointers to device memory stay as rank 0 has them: each rank looks up where it has the same (pi__tensor_at), as
+ * ranks of one process do. Everything lies at multiples of 8 bytes, so that what was received is used where it lies; the
+ * batch alone is moved, since runs may follow in which no step begins.
+ *
+ * All ranks are of one build and one kind of processor (PI__ORDER_OPEN looks): structs are the same. Sizes and pointers are
+ * checked nevertheless. Memory: that of reserve(), and what grows with the first steps on the others (block tables, host
+ * memory that is kept). One thread. */
+#include "backend/tensor_wire.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+/* What a call is. */
+enum { OP, BEGIN, DOWNLOAD };
+/* What becomes of a pointer in an op's arguments. */
+enum { NOTHING, WEIGHT, CACHE, STATE, INLINE, KEPT, LOGITS_INDICES, HIDDEN_ROW, TOP_REQUEST };
+/* The batch of an op. */
+enum { NO_BATCH, WHOLE, ROWS };
+
+typedef struct head {
+    int32_t what;       /* OP, BEGIN, DOWNLOAD */
+    int32_t id, batch;  /* of an op */
+    int32_t n_fix;      /* pointers that follow its arguments */
+} head;
+typedef struct fix {
+    uint32_t at, what;  /* offset in the arguments; NOTHING.. */
+    uint64_t n;         /* INLINE: bytes; KEPT: where rank 0 has it */
+} fix;
+/* Of a step's beginning. */
+typedef struct begin {
+    int32_t kind, replays;
+    int64_t embd_rows;            /* rows of a rank's shard of the embedding */
+    int32_t n_tokens, n_rows, n_seqs; /* with padding */
+    int32_t row_tokens;           /* of the logits rows' batch, the same */
+    int32_t has_rows;             /* it has that */
+    int32_t unused;
+    pi__batch batch;              /* numbers are of use, pointers tell whether there is something */
+} begin;
+
+static size_t align8(size_t n) { return (n + 7) & ~(size_t) 7; }
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+enum { MOST_OF_CALL = 2560, MOST_BLOCK_SIZES = 16 /* tokens of the smallest block */ };
+
+/* Bytes of the largest batch, and of the most calls. */
+static size_t most_bytes(const pi__limits *lim)
+{
+    const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs, blocks = (size_t) lim->max_ctx / MOST_BLOCK_SIZES + 2;
+    const size_t words = T * (8 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) + (T / MOST_BLOCK_SIZES + S) * 2;
+    const size_t top = (size_t) PI__MAX_ROWS * sizeof(pi__topk_request) + PI__MAX_SKIP * sizeof(int32_t);
+    const size_t runs = 3 * (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens);
+    return align8((words + runs) * sizeof(int32_t) + top + sizeof(begin) + 4096) + (size_t) MAX_CALLS * MOST_OF_CALL;
+}
+
+pi__wire *pi__wire_create(const pi__limits *lim)
+{
+    pi__wire *w = pi__calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->cap = most_bytes(lim);
+    w->bytes = pi__calloc(1, w->cap);
+    w->held = pi__calloc(1, w->cap);
+    if (w->bytes && w->held) return w;
+    pi__wire_free(w);
+    return NULL;
+}
+
+void pi__wire_free(pi__wire *w)
+{
+    if (!w) return;
+    for (int32_t i = 0; i < w->n_kept; i++) pi__free(w->kept[i].copy);
+    pi__free(w->table);
+    pi__free(w->held);
+    pi__free(w->bytes);
+    pi__free(w);
+}
+
+static const pi__kept *kept_at(const pi__wire *w, const void *at)
+{
+    for (int32_t i = 0; i < w->n_kept; i++)
+        if (w->kept[i].at == at) return &w->kept[i];
+    return NULL;
+}
+
+bool pi__wire_keep(pi__wire *w, const void *at, const void *bytes, size_t size)
+{
+    if (w->n_kept == PI__MOST_KEPT) return false;
+    void *copy = bytes ? pi__malloc(size ? size : 1) : NULL;
+    if (bytes && !copy) return false;
+    if (bytes) memcpy(copy, bytes, size);
+    w->kept[w->n_kept++] = (pi__kept) {at, size, copy};
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- writing */
+
+typedef struct writer {
+    pi__wire *w;
+    const pi__tensor *t;
+    bool (*keep)(const pi__tensor *t, const void *at, size_t size);
+    bool good;
+} writer;
+
+static void put(writer *o, const void *p, size_t n)
+{
+    pi__wire *w = o->w;
+    if (!o->good || align8(n) > w->cap - w->n) {
+        o->good = false;
+        return;
+    }
+    memcpy(w->bytes + w->n, p, n);
+    memset(w->bytes + w->n + n, 0, align8(n) - n);
+    w->n += align8(n);
+}
+
+static void put_ints(writer *o, const int32_t *p, int32_t n)
+{
+    if (p) put(o, p, (size_t) n * sizeof *p);
+}
+
+/* Blocks of sequence q that a step may look at. */
+static int32_t n_blocks_of(const pi__batch *b, int32_t q, const pi__kv_batch *kv)
+{
+    const int32_t n = (b->seq_len[q] + kv->block_size - 1) / kv->block_size;
+    return n < kv->table_stride ? n : kv->table_stride;
+}
+
+static void put_group(writer *o, const pi__batch *b, const pi__kv_batch *kv)
+{
+    put_ints(o, kv->slot, b->n_tokens);
+    for (int32_t q = 0; kv->block_table && q < b->n_seqs; q++)
+        put_ints(o, kv->block_table + (size_t) q * (size_t) kv->table_stride, n_blocks_of(b, q, kv));
+}
+
+static void put_batch(writer *o, const pi__batch *b)
+{
+    const int32_t T = b->n_tokens, S = b->n_seqs;
+    put_ints(o, b->token, T), put_ints(o, b->pos, T), put_ints(o, b->seq, T);
+    put_ints(o, b->seq_start, S + 1), put_ints(o, b->seq_len, S);
+    put_ints(o, b->logits_indices, b->n_rows), put_ints(o, b->hidden_row, T);
+    put_ints(o, b->n_verified, S), put_ints(o, b->state_slot, S);
+    put_ints(o, b->save_start, S + 1);
+    if (b->save_start && b->save) put(o, b->save, (size_t) b->save_start[S] * sizeof *b->save);
+    if (b->top.request) put(o, b->top.request, (size_t) b->n_rows * sizeof *b->top.request);
+    if (b->top.request) put_ints(o, b->top.skip, b->top.n_skip);
+    for (int32_t g = 0; g < b->n_groups; g++) put_group(o, b, &b->kv[g]);
+    if (b->runs.n) put_ints(o, b->runs.start, b->runs.n + 1), put_ints(o, b->runs.seq, b->runs.n), put_ints(o, b->runs.block, b->runs.n);
+    if (!b->logits_batch) return;
+    const pi__batch *r = b->logits_batch; /* it shares all else */
+    put_ints(o, r->token, r->n_tokens), put_ints(o, r->pos, r->n_tokens), put_ints(o, r->seq, r->n_tokens);
+    put_ints(o, r->seq_start, S + 1);
+}
+
+static void put_begin(writer *o)
+{
+    const pi__tensor *t = o->t;
+    put(o, &(head) {.what = BEGIN}, sizeof(head));
+    begin b = {.kind = t->kind, .replays = t->replays, .embd_rows = t->embd_rows[t->kind], .n_tokens = t->b.n_tokens,
+               .n_rows = t->b.n_rows, .n_seqs = t->b.n_seqs, .has_rows = t->given->logits_batch != NULL, .batch = *t->given};
+    if (b.has_rows) b.row_tokens = t->logits_batch.n_tokens;
+    put(o, &b, sizeof b);
+    put_batch(o, t->given);
+}
+
+/* What a pointer in an op's arguments is to the others. */
+static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool first_rank, const void **bytes, size_t *n)
+{
+    const pi__tensor *t = o->t;
+    const void *at = pi__operand_get(&r->args, p);
+    fix f = {.at = (uint32_t) p->at};
+    *bytes = at, *n = 0;
+    switch (p->kind) {
+    case PI__WEIGHT: f.what = WEIGHT, *n = sizeof(pi__weight); break;
+    case PI__CACHE: f.what = CACHE, *n = sizeof(pi__kv_layer); break;
+    case PI__STATE: f.what = STATE, *n = sizeof(pi__state_layer); break;
+    case PI__TOKENS:
+        if (at == t->b.logits_indices) f.what = LOGITS_INDICES;
+        else if (at == t->b.hidden_row) f.what = HIDDEN_ROW;
+        else f.what = INLINE, f.n = *n = pi__operand_bytes(p);
+        break;
+    default: /* PI__HOST */
+        f.what = KEPT, f.n = (uintptr_t) at;
+        if (first_rank) f.what = r->b && at == t->b.top.request ? TOP_REQUEST : NOTHING;
+        else if (!kept_at(o->w, at)) o->good = o->good && pi__wire_keep(o->w, at, NULL, pi__operand_bytes(p)) &&
+                                               o->keep(t, at, pi__operand_bytes(p));
+    }
+    return f;
+}
+
+static void put_op(writer *o, const pi__op_record *r)
+{
+    const pi__tensor *t = o->t;
+    pi__operands list;
+    pi__operands_of(r->id, r->b, &r->args, &list);
+    head h = {.what = OP, .id = r->id, .batch = !r->b ? NO_BATCH : r->b == &t->b ? WHOLE : ROWS};
+    for (int32_t i = 0; i < list.n; i++) h.n_fix += list.op[i].kind > PI__VECTOR;
+    put(o, &h, sizeof h);
+    put(o, &r->args, pi__op_size(r->id));
+    for (int32_t i = 0; i < list.n; i++) {
+        if (list.op[i].kind <= PI__VECTOR) continue;
+        const void *bytes;
+        size_t n;
+        const fix f = fix_of(o, r, &list.op[i], list.first_rank, &bytes, &n);
+        put(o, &f, sizeof f);
+        put(o, bytes, n);
+    }
+}
+
+bool pi__wire_write(pi__wire *w, const pi__tensor *t, bool (*keep)(const pi__tensor *t, const void *at, size_t size))
+{
+    writer o = {w, t, keep, true};
+    w->n = 0;
+    for (int32_t i = 0; i < t->n_calls && o.good; i++) {
+        const call *c = &t->calls[i];
+        if (c->run == pi__tensor_run_begin) put_begin(&o);
+        else if (c->run == pi__tensor_run_download) put(&o, &(head) {.what = DOWNLOAD}, sizeof(head));
+        else put_op(&o, &c->op);
+    }
+    return o.good;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- reading */
+
+typedef struct reader {
+    char *p;
+    size_t n, at; /* bytes, taken */
+    bool good;
+} reader;
+
+/* The next n bytes; NULL: there are no more. */
+static void *take(reader *i, size_t n)
+{
+    if (!i->good || n > i->n || align8(n) > i->n - i->at) {
+        i->good = false;
+        return NULL;
+    }
+    char *p = i->p + i->at;
+    i->at += align8(n);
+    return p;
+}
+
+/* n integers, where rank 0 has any. */
+static const int32_t *ints(reader *i, const int32_t *theirs, int32_t n)
+{
+    if (n < 0) i->good = false;
+    return theirs && n >= 0 ? take(i, (size_t) n * sizeof *theirs) : NULL;
+}
+
+static bool read_group(pi__wire *w, reader *i, const pi__batch *b, pi__kv_batch *kv, size_t *table)
+{
+    kv->slot = ints(i, kv->slot, b->n_tokens);
+    if (!kv->block_table) return i->good;
+    const size_t stride = (size_t) kv->table_stride, first = *table;
+    if (kv->block_size < 1 || kv->table_stride < 0 || !b->seq_len) return false;
+    *table += stride * (size_t) b->n_seqs;
+    kv->block_table = w->table + first;
+    if (*table > w->n_table) return false;
+    for (int32_t q = 0; q < b->n_seqs; q++) {
+        const int32_t n = n_blocks_of(b, q, kv);
+        const int32_t *row = take(i, (size_t) (n < 0 ? 0 : n) * sizeof *row);
+        if (!row || n < 0) return false;
+        memcpy(w->table + first + (size_t) q * stride, row, (size_t) n * sizeof *row);
+    }
+    return i->good;
+}
+
+/* Room for the block tables of the batch, which is kept. */
+static bool grow_tables(pi__wire *w, const pi__batch *b)
+{
+    size_t n = 0;
+    for (int32_t g = 0; g < b->n_groups; g++)
+        if (b->kv[g].block_table && b->kv[g].table_stride > 0) n += (size_t) b->kv[g].table_stride * (size_t) b->n_seqs;
+    if (!pi__grow(&w->table, &w->cap_table, n, sizeof *w->table)) return false;
+    w->n_table = n;
+    return true;
+}
+
+static bool read_batch(pi__wire *w, reader *i)
+{
+    pi__batch *b = &w->batch;
+    const int32_t T = b->n_tokens, S = b->n_seqs;
+    if (T < 0 || S < 0 || b->n_rows < 0 || b->n_rows > T || b->n_groups < 0 || b->n_groups > PI__MAX_GROUPS) return false;
+    b->token = ints(i, b->token, T), b->pos = ints(i, b->pos, T), b->seq = ints(i, b->seq, T);
+    b->seq_start = ints(i, b->seq_start, S + 1), b->seq_len = ints(i, b->seq_len, S);
+    b->logits_indices = ints(i, b->logits_indices, b->n_rows), b->hidden_row = ints(i, b->hidden_row, T);
+    b->n_verified = ints(i, b->n_verified, S), b->state_slot = ints(i, b->state_slot, S);
+    b->save_start = ints(i, b->save_start, S + 1);
+    if (!i->good || (b->save_start && b->save_start[S] < 0)) return false;
+    if (b->save_start && b->save) b->save = take(i, (size_t) b->save_start[S] * sizeof *b->save);
+    if (b->top.request) {
+        b->top.request = take(i, (size_t) b->n_rows * sizeof *b->top.request);
+        b->top.skip = ints(i, b->top.skip, b->top.n_skip);
+    }
+    size_t table = 0;
+    if (!grow_tables(w, b)) return false;
+    for (int32_t g = 0; g < b->n_groups; g++)
+        if (!read_group(w, i, b, &b->kv[g], &table)) return false;
+    pi__runs *r = &b->runs;
+    if (r->n) r->start = ints(i, r->start, r->n + 1), r->seq = ints(i, r->seq, r->n), r->block = ints(i, r->block, r->n);
+    return i->good;
+}
+
+/* The logits rows' batch shares all but its tokens with the whole. */
+static void read_rows(pi__wire *w, reader *i)
+{
+    pi__batch *r = &w->rows;
+    const int32_t n = w->batch.n_rows, S = w->batch.n_seqs;
+    *r = w->batch;
+    r->n_tokens = n;
+    r->token = take(i, (size_t) n * sizeof *r->token), r->pos = take(i, (size_t) n * sizeof *r->pos);
+    r->seq = take(i, (size_t) n * sizeof *r->seq), r->seq_start = take(i, ((size_t) S + 1) * sizeof *r->seq_start);
+    r->n_rows = 0;
+    r->logits_indices = NULL;
+    r->logits_batch = NULL;
+    r->runs = (pi__runs) {0};
+    for (int32_t g = 0; g < r->n_groups; g++) r->kv[g].slot = NULL;
+    w->batch.logits_batch = r;
+}
+
+/* The step's beginning, as note_begin leaves it on rank 0. */
+static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
+{
+    const begin *b = take(from, sizeof *b);
+    if (!b || b->kind < 0 || b->kind >= MAX_KINDS || b->n_tokens > t->max_tokens || b->row_tokens > t->max_tokens) return false;
+    const size_t rest = from->n - from->at;
+    reader i = {w->held, rest, 0, true};
+    memcpy(w->held, from->p + from->at, rest);
+    w->batch = b->batch;
+    if (!read_batch(w, &i)) return false;
+    if (b->has_rows) read_rows(w, &i);
+    else w->batch.logits_batch = NULL;
+    from->at += i.at;
+    t->kind = b->kind;
+    t->replays = b->replays;
+    t->embd_rows[b->kind] = b->embd_rows;
+    t->given = &w->batch;
+    t->n_met = 0;
+    t->b = w->batch;
+    t->b.n_tokens = b->n_tokens, t->b.n_rows = b->n_rows, t->b.n_seqs = b->n_seqs;
+    if (b->has_rows) {
+        t->logits_batch = w->rows;
+        t->logits_batch.n_tokens = b->row_tokens, t->logits_batch.n_seqs = b->n_seqs;
+        t->b.logits_batch = &t->logits_batch;
+    }
+    return i.good;
+}
+
+/* What the pointer becomes here; *good: there is that. */
+static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f)
+{
+    const pi__kept *k;
+    switch (f->what) {
+    case WEIGHT: return take(i, sizeof(pi__weight));
+    case CACHE: return take(i, sizeof(pi__kv_layer));
+    case STATE: return take(i, sizeof(pi__state_layer));
+    case INLINE: return take(i, (size_t) f->n);
+    case KEPT:
+        k = kept_at(w, (const void *) (uintptr_t) f->n);
+        i->good = i->good && k;
+        return k ? k->copy : NULL;
+    case LOGITS_INDICES: return t->b.logits_indices;
+    case HIDDEN_ROW: return t->b.hidden_row;
+    case TOP_REQUEST: return t->b.top.request;
+    default: return NULL;
+    }
+}
+
+static bool is_here(const pi__tensor *t, const void *p) { return pi__tensor_at(&t->rank[t->first], p) != NULL; }
+
+/* All that the op touches is memory of this rank, or will be. */
+static bool all_here(const pi__tensor *t, const pi__op_record *r)
+{
+    pi__operands list;
+    pi__operands_of(r->id, r->b, &r->args, &list);
+    for (int32_t i = 0; i < list.n; i++) {
+        const void *p = pi__operand_get(&r->args, &list.op[i]);
+        if (list.op[i].kind <= PI__VECTOR && !is_here(t, p)) return false;
+        if (list.op[i].kind == PI__WEIGHT && !is_here(t, ((const pi__weight *) p)->data)) return false;
+        if (list.op[i].kind == PI__CACHE && !is_here(t, ((const pi__kv_layer *) p)->base)) return false;
+        if (list.op[i].kind == PI__STATE && !is_here(t, ((const pi__state_layer *) p)->base)) return false;
+    }
+    return true;
+}
+
+static bool read_op(pi__wire *w, reader *i, pi__tensor *t, const head *h, call *c)
+{
+    if (h->id < 0 || h->id >= PI__N_OPS) return false;
+    const size_t size = pi__op_size((pi__op_id) h->id);
+    const void *args = take(i, size);
+    if (!args) return false;
+    c->run = pi__tensor_run_of((pi__op_id) h->id);
+    c->op.id = (pi__op_id) h->id;
+    c->op.b = h->batch == WHOLE ? &t->b : h->batch == ROWS ? t->b.logits_batch : NULL;
+    memcpy(&c->op.args, args, size);
+    for (int32_t k = 0; k < h->n_fix; k++) {
+        const fix *f = take(i, sizeof *f);
+        if (!f || f->at + sizeof(void *) > size) return false;
+        const void *p = fixed(w, i, t, f);
+        memcpy((char *) &c->op.args + f->at, &p, sizeof p);
+    }
+    return i->good && all_here(t, &c->op);
+}
+
+bool pi__wire_read(pi__wire *w, pi__tensor *t)
+{
+    reader i = {w->bytes, w->n, 0, true};
+    t->n_calls = 0;
+    while (i.good && i.at < i.n) {
+        const head *h = take(&i, sizeof *h);
+        if (!h || t->n_calls == MAX_CALLS) return false;
+        call *c = &t->calls[t->n_calls++];
+        if (h->what == OP && !read_op(w, &i, t, h, c)) return false;
+        if (h->what == BEGIN && !read_begin(w, &i, t)) return false;
+        if (h->what == BEGIN) c->run = pi__tensor_run_begin;
+        if (h->what == DOWNLOAD) c->run = pi__tensor_run_download;
+    }
+    return i.good;
+}

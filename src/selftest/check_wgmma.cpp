@@ -1,0 +1,130 @@
+/* wgmma kernels: products of many rows on sm_90, to the bit what those of w16 are, whose values check_w16.cpp looks at. */
+#include "selftest/checks.h"
+#include "selftest/matmul_error.h"
+
+namespace selftest {
+namespace {
+
+enum { ONE = 1, MANY = 1 << 20 /* multiprocessors: blocks of threads are as large as they may be, or small */ };
+
+struct products {
+    int32_t type;
+    int64_t n_in;
+    std::vector<matrix> w; /* of that type, which have the same x */
+    int64_t ld = 3;
+    float add = 0; /* of all products */
+
+    products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out) : type(type_)
+    {
+        const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
+        n_in = (blocks * 32 + unit - 1) / unit * unit;
+        for (int64_t n : n_out) {
+            w.push_back(make_matrix(type, n_in, n));
+            ld += n;
+        }
+    }
+    /* The results with n_sm multiprocessors, 0: by mma.sync. What lies between rows stays as it is. */
+    std::vector<float> multiply(const void *prepared, int32_t rows, int32_t n_sm)
+    {
+        buffer<float> y(std::vector<float>((size_t) (rows * ld), add != 0 ? 3.0f : NAN));
+        std::vector<pi__k_product> p;
+        int64_t at = 0;
+        for (const matrix &m : w) {
+            p.push_back({m.m, y.get() + at, ld, add});
+            at += m.m.n_out;
+        }
+        const int32_t n = (int32_t) p.size();
+        if (n_sm) must_run(pi__k_wgmma_linear(stream(), p.data(), n, prepared, rows, n_sm));
+        else must_run(pi__k_w16_linear(stream(), p.data(), n, prepared, rows));
+        return std::vector<float>(y.get(), y.get() + y.size());
+    }
+    /* Of both, which are the same; how they are. */
+    std::vector<float> check(const std::vector<float> &values, int32_t rows, int32_t n_sm)
+    {
+        buffer<float> x(values);
+        const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
+        buffer<char> prepared(pi__k_w16_prepared_bytes(rows, n_in));
+        about("%s, %d columns, %d rows of x, %d of W", pi__type_info_of(type)->name, (int) n_in, (int) rows, (int) w[0].m.n_out);
+        must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
+        const std::vector<float> want = multiply(prepared.get(), rows, 0), got = multiply(prepared.get(), rows, n_sm);
+        expect_bytes(want.data(), got.data(), want.size() * 4);
+        return got;
+    }
+    void check(int32_t rows, int32_t n_sm)
+    {
+        random r((uint64_t) rows);
+        std::vector<float> v = r.normals((size_t) (rows * n_in));
+        for (size_t i = 0; i < v.size(); i++) v[i] *= i % 7 ? 1.0f : i % 2 ? 300.0f : 0.01f; /* sums are cut */
+        check(v, rows, n_sm);
+    }
+};
+
+/* Odd shapes: fewer blocks than slices, slices that end inside of 256 columns, rows that fill no tile, teams without rows. */
+void test_bits()
+{
+    on_arch(90, [] {
+        for (int32_t type : w16_types) {
+            products(type, 11, {80}).check(66, MANY);
+            products(type, 5, {70}).check(9, ONE);
+        }
+        products(PI__Q4_0, 1, {1}).check(1, ONE);
+        products(PI__Q8_0, 3, {257}).check(7, ONE);
+        products(PI__Q4_K, 24, {70}).check(130, MANY);
+    });
+}
+
+void test_many_rows()
+{
+    on_arch(90, [] { products(PI__Q8_0, 2, {40}).check(2048, MANY); });
+}
+
+void test_together()
+{
+    on_arch(90, [] {
+        for (int32_t n_sm : {ONE, MANY}) {
+            products p(PI__NVFP4, 10, {9, 130, 65});
+            buffer<float> factor(std::vector<float>{0.25f});
+            p.w[1].m.scale = factor.get();
+            p.check(66, n_sm);
+            p.add = 0.75f;
+            p.check(66, n_sm);
+        }
+    });
+}
+
+void test_modes()
+{
+    on_arch(90, [] {
+        products large(PI__Q4_K, 24, {20});
+        products small(PI__MXFP4, 20, {20});
+        in_all_modes([&] {
+            large.check(2, ONE);
+            small.check(2, MANY);
+        });
+    });
+}
+
+/* NaN and infinity stay with their row. */
+void test_not_numbers()
+{
+    on_arch(90, [] {
+        products p(PI__Q4_0, 2, {16});
+        random r(3);
+        std::vector<float> v = r.normals(66 * 64);
+        v[5] = NAN, v[64 + 40] = INFINITY;
+        const std::vector<float> y = p.check(v, 66, MANY);
+        for (size_t i = 0; i < y.size(); i++)
+            if (i % 19 < 16) expect_equal(std::isfinite(y[i]), i >= 2 * 19);
+    });
+}
+
+const entry checks[] = {
+    {"bits", test_bits}, {"many_rows", test_many_rows}, {"together", test_together}, {"modes", test_modes},
+    {"not_numbers", test_not_numbers},
+};
+
+} // namespace
+
+const family checks_of_wgmma = {"wgmma", "products of many rows by wgmma", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

@@ -1,0 +1,263 @@
+"""Shapes of models: what their files hold, and how such a file is written. For tools/roofline.py and tools/synth.py.
+
+A shape comes from the model's published configuration; names of keys and tensors are GGUF's.
+"""
+import math
+import struct
+
+F32, F16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, I32, BF16, MXFP4, NVFP4 = 0, 1, 2, 6, 8, 12, 13, 14, 20, 23, 26, 30, 39, 40
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210),
+         IQ4_NL: (32, 18), IQ4_XS: (256, 136), I32: (1, 4), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36)}  # values, bytes
+
+
+def size_of(kind, dims):
+    values, size = BLOCK[kind]
+    return math.prod(dims) // values * size
+
+
+# ---- models: keys, tensors, kinds of layers and how many of each, the order in which they come, again and again. A tensor: name, type,
+# dimensions (first the columns). The type of matrices is a parameter: None where somebody else chooses.
+
+def qwen(moe, e, f, h, g, u, layers, weights, x=0, y=0, tied=False):
+    d, t, s = 256, 16, 128
+
+    def keys(kinds):
+        k = {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
+             "attention.value_length": d, "rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0], "ssm.conv_kernel": 4, "ssm.state_size": s,
+             "ssm.group_count": t, "ssm.time_step_rank": u, "ssm.inner_size": u * s, "rope.freq_base": 1e7,
+             "attention.recurrent_layers": [i == "delta" for i in kinds]}
+        more = {"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y,
+                "expert_shared_feed_forward_length": y} if moe else {"feed_forward_length": f}
+        return {**k, **more}
+
+    def layer(kind):
+        out = [("attn_norm.weight", F32, [e]), ("post_attention_norm.weight", F32, [e])]
+        if kind == "delta":
+            c = (2 * t + u) * s
+            out += [("attn_qkv.weight", weights, [e, c]), ("attn_gate.weight", weights, [e, u * s]),
+                    ("ssm_alpha.weight", Q8_0, [e, u]), ("ssm_beta.weight", Q8_0, [e, u]), ("ssm_conv1d.weight", F32, [4, c]),
+                    ("ssm_dt.bias", F32, [u]), ("ssm_a", F32, [u]), ("ssm_norm.weight", F32, [s]),
+                    ("ssm_out.weight", weights, [u * s, e])]
+        else:
+            out += [("attn_q.weight", weights, [e, 2 * h * d]), ("attn_k.weight", weights, [e, g * d]),
+                    ("attn_v.weight", weights, [e, g * d]), ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]),
+                    ("attn_output.weight", weights, [h * d, e])]
+        if not moe:
+            return out + [("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]),
+                          ("ffn_down.weight", weights, [f, e])]
+        return out + [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_exps.weight", weights, [e, y, x]),
+                      ("ffn_up_exps.weight", weights, [e, y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
+                      ("ffn_gate_inp_shexp.weight", F32, [e]), ("ffn_gate_shexp.weight", weights, [e, y]),
+                      ("ffn_up_shexp.weight", weights, [e, y]), ("ffn_down_shexp.weight", weights, [y, e])]
+
+    # attention: heads of queries, of keys, their size, window; delta: values of a state
+    return dict(arch="qwen35moe" if moe else "qwen35", keys=keys, layer=layer, e=e, vocab=248320, tied=tied, order=HYBRID,
+                head=[("output_norm.weight", F32, [e])], layers=layers, used=8 if moe else 0, experts=x,
+                attention={"attention": (h, g, d, 0)}, state={"delta": u * s * s})
+
+
+def gemma4(e, f, h, g, layers, weights, x=0, y=0):
+    small, large = 256, 512
+
+    def keys(kinds):
+        local = [k == "window" for k in kinds]
+        k = {"embedding_length": e, "attention.head_count": h, "attention.key_length": large, "attention.value_length": large,
+             "attention.key_length_swa": small, "attention.value_length_swa": small, "rope.dimension_count": large,
+             "rope.dimension_count_swa": small, "attention.sliding_window": 1024, "attention.shared_kv_layers": 0,
+             "embedding_length_per_layer_input": 0, "attention.sliding_window_pattern": local,
+             "attention.head_count_kv": [g[0] if i else g[1] for i in local], "feed_forward_length": f,
+             "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4, "final_logit_softcapping": 30.0}
+        return {**k, **({"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y} if x else {})}
+
+    def layer(kind):
+        d, n = (small, g[0]) if kind == "window" else (large, g[1])
+        out = [(f"{i}.weight", F32, [e]) for i in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
+        out += [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, n * d]), ("attn_q_norm.weight", F32, [d]),
+                ("attn_k_norm.weight", F32, [d]), ("attn_output.weight", weights, [h * d, e]),
+                ("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e]),
+                ("layer_output_scale.weight", F32, [1])]
+        if kind == "window":
+            out.append(("attn_v.weight", weights, [e, n * d]))
+        if x:
+            out += [(f"{i}.weight", F32, [e]) for i in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")]
+            out += [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_inp.scale", F32, [e]),
+                    ("ffn_gate_up_exps.weight", weights, [e, 2 * y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
+                    ("ffn_down_exps.scale", F32, [x])]
+        return out
+
+    return dict(arch="gemma4", keys=keys, layer=layer, order=WINDOWED, e=e, vocab=262144, tied=True, used=8 if x else 0, experts=x,
+                head=[("output_norm.weight", F32, [e]), ("rope_freqs.weight", F32, [large // 2])], layers=layers,
+                attention={"window": (h, g[0], small, 1024), "global": (h, g[1], large, 0)}, state={})
+
+
+def gemma3(e, f, h, g, d, window, layers, weights):
+    def keys(kinds):
+        return {"embedding_length": e, "feed_forward_length": f, "attention.head_count": h, "attention.head_count_kv": g,
+                "attention.key_length": d, "attention.value_length": d, "attention.sliding_window": window,
+                "attention.sliding_window_pattern": [k == "window" for k in kinds], "rope.freq_base": 1e6}
+
+    def layer(_):
+        out = [(f"{i}.weight", F32, [e]) for i in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")]
+        return out + [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, g * d]),
+                      ("attn_v.weight", weights, [e, g * d]), ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]),
+                      ("attn_output.weight", weights, [h * d, e]), ("ffn_gate.weight", weights, [e, f]),
+                      ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e])]
+
+    return dict(arch="gemma3", keys=keys, layer=layer, order=WINDOWED, e=e, vocab=262144, tied=True, used=0, experts=0,
+                head=[("output_norm.weight", F32, [e])], layers=layers,
+                attention={"window": (h, g, d, window), "global": (h, g, d, 0)}, state={})
+
+
+def deepseek4(e, h, d, q, g, o, x, used, f, index, layers, weights=MXFP4):
+    """weights: of the experts, other matrices are Q8_0. Kinds of layers: tokens an entry (0, 4, 128), and whether its experts are chosen by a table. index: heads, size, picks."""
+    ih, i_dim, top = index
+    kind_of = {"window, by table": (0, True), "ratio 4, by table": (4, True), "ratio 128": (128, False), "ratio 4": (4, False)}
+
+    def keys(kinds):
+        return {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": 1, "attention.key_length": d,
+                "attention.value_length": d, "rope.dimension_count": 64, "attention.q_lora_rank": q,
+                "attention.sliding_window": 128, "expert_count": x, "expert_used_count": used, "expert_gating_func": 4,
+                "expert_feed_forward_length": f, "expert_shared_count": 1, "expert_weights_norm": True,
+                "expert_weights_scale": 1.5, "attention.indexer.head_count": ih, "attention.indexer.key_length": i_dim,
+                "attention.indexer.top_k": top, "attention.output_group_count": g, "attention.output_lora_rank": o,
+                "hyper_connection.count": 4, "hyper_connection.sinkhorn_iterations": 20, "hyper_connection.epsilon": 1e-6,
+                "hash_layer_count": sum(kind_of[k][1] for k in kinds), "rope.freq_base": 1e4,
+                "attention.compress_rope_freq_base": 1.6e5, "attention.compress_ratios": [kind_of[k][0] for k in kinds],
+                "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0, "rope.scaling.original_context_length": 65536,
+                "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0, "swiglu_clamp_exp": 10.0}
+
+    def compressor(name, ratio, dim):
+        w = 2 * dim if ratio == 4 else dim
+        return [(f"{name}_compressor_kv.weight", BF16, [e, w]), (f"{name}_compressor_gate.weight", BF16, [e, w]),
+                (f"{name}_compressor_ape.weight", F32, [w, ratio]), (f"{name}_compressor_norm.weight", F32, [dim])]
+
+    def layer(kind):
+        ratio, table = kind_of[kind]
+        out = [(f"hc_{b}_{n}", F32, dims) for b in ("attn", "ffn")
+               for n, dims in (("fn.weight", [4 * e, 24]), ("base.weight", [24]), ("scale.weight", [3]))]
+        out += [("attn_norm.weight", F32, [e]), ("attn_q_a.weight", Q8_0, [e, q]), ("attn_q_a_norm.weight", F32, [q]),
+                ("attn_q_b.weight", Q8_0, [q, h * d]), ("attn_kv.weight", Q8_0, [e, d]), ("attn_kv_a_norm.weight", F32, [d]),
+                ("attn_sinks.weight", F32, [h]), ("attn_output_a.weight", Q8_0, [h * d // g, o * g]),
+                ("attn_output_b.weight", Q8_0, [g * o, e])]
+        out += compressor("attn", ratio, d) if ratio else []
+        if ratio == 4:
+            out += compressor("indexer", 4, i_dim) + [("indexer.attn_q_b.weight", BF16, [q, ih * i_dim]),
+                                                      ("indexer.proj.weight", BF16, [e, ih])]
+        out += [("ffn_norm.weight", F32, [e]), ("ffn_gate_inp.weight", F32, [e, x])]
+        out.append(("ffn_gate_tid2eid.weight", I32, [used, 129280]) if table else ("exp_probs_b.bias", F32, [x]))
+        return out + [("ffn_gate_exps.weight", weights, [e, f, x]), ("ffn_up_exps.weight", weights, [e, f, x]),
+                      ("ffn_down_exps.weight", weights, [f, e, x]), ("ffn_gate_shexp.weight", Q8_0, [e, f]),
+                      ("ffn_up_shexp.weight", Q8_0, [e, f]), ("ffn_down_shexp.weight", Q8_0, [f, e])]
+
+    head = [("output_norm.weight", F32, [e]), ("output_hc_fn.weight", F32, [4 * e, 4]), ("output_hc_base.weight", F32, [4]),
+            ("output_hc_scale.weight", F32, [1])]
+    return dict(arch="deepseek4", keys=keys, layer=layer, order=list(layers), e=e, vocab=129280, tied=False, head=head, layers=layers, used=used,
+                experts=x, attention={}, state={}, latent={k: (h, d, kind_of[k][0], index) for k in layers})
+
+
+def dense(arch, e, f, h, g, d, layers, vocab, tied, base, weights, x=0, y=0):
+    """Layers of one kind: llama, qwen3, qwen3moe with x experts of y of which 8 are used."""
+    def keys(_):
+        k = {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
+             "attention.value_length": d, "rope.dimension_count": d, "rope.freq_base": base, "feed_forward_length": f or y}
+        return {**k, **({"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y} if x else {})}
+
+    def layer(_):
+        out = [("attn_norm.weight", F32, [e]), ("ffn_norm.weight", F32, [e]), ("attn_q.weight", weights, [e, h * d]),
+               ("attn_k.weight", weights, [e, g * d]), ("attn_v.weight", weights, [e, g * d]), ("attn_output.weight", weights, [h * d, e])]
+        if arch != "llama":
+            out += [("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d])]
+        if x:
+            return out + [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_exps.weight", weights, [e, y, x]),
+                          ("ffn_up_exps.weight", weights, [e, y, x]), ("ffn_down_exps.weight", weights, [y, e, x])]
+        return out + [("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e])]
+
+    return dict(arch=arch, keys=keys, layer=layer, order=["attention"], e=e, vocab=vocab, tied=tied, used=8 if x else 0, experts=x,
+                head=[("output_norm.weight", F32, [e])], layers={"attention": layers}, attention={"attention": (h, g, d, 0)}, state={})
+
+
+# ---- files
+
+def text(s):
+    data = s.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def value(v):
+    if isinstance(v, bytes):  # as it was in another file
+        return v
+    if isinstance(v, str):
+        return struct.pack("<I", 8) + text(v)
+    if isinstance(v, list) and isinstance(v[0], str):
+        return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(text, v))
+    if isinstance(v, list) and isinstance(v[0], bool):
+        return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
+    if isinstance(v, list):
+        return struct.pack("<IIQ", 9, 5, len(v)) + struct.pack(f"<{len(v)}i", *v)
+    if isinstance(v, bool):
+        return struct.pack("<IB", 7, v)
+    return struct.pack("<If", 6, v) if isinstance(v, float) else struct.pack("<II", 4, v)
+
+
+def tensors_of(model, kinds, ends=Q8_0):
+    """All tensors; embeddings and the output matrix are of type `ends`."""
+    e, v = model["e"], model["vocab"]
+    out = [("token_embd.weight", ends, [e, v])] + ([] if model["tied"] else [("output.weight", ends, [e, v])]) + model["head"]
+    for i, kind in enumerate(kinds):
+        out += [(f"blk.{i}.{name}", t, dims) for name, t, dims in model["layer"](kind)]
+    return out
+
+
+def write_model(path, model, kinds, tensors, fill, more=()):
+    """A GGUF of these layers and tensors, with more keys; fill(file, name, type, dims) writes what a tensor has, or leaves a hole."""
+    arch, at, infos, places = model["arch"], 0, [], []
+    keys = {"general.architecture": arch, "general.alignment": 32, f"{arch}.block_count": len(kinds),
+            f"{arch}.context_length": model.get("context", 262144), f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+            **{f"{arch}.{k}": v for k, v in model["keys"](kinds).items()}, **dict(more)}
+    for name, kind, dims in tensors:
+        infos.append(text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}QIQ", *dims, kind, at))
+        places.append(at)
+        at += -(-size_of(kind, dims) // 32) * 32
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(text(k) + value(v) for k, v in keys.items()) + b"".join(infos)
+    start = -(-len(head) // 32) * 32
+    with open(path, "wb") as f:
+        f.write(head)
+        for (name, kind, dims), place in zip(tensors, places):
+            f.seek(start + place)
+            fill(f, name, kind, dims)
+        f.truncate(start + at)
+
+
+# ---- names
+
+def of_layers(order, n):
+    """{kind: how many} of n layers in this order."""
+    kinds = [order[i % len(order)] for i in range(n)]
+    return {k: kinds.count(k) for k in dict.fromkeys(order) if k in kinds}
+
+
+HYBRID, WINDOWED = ["delta"] * 3 + ["attention"], ["window"] * 5 + ["global"]
+
+# By name: a function of the matrices' type.
+SHAPES = {
+    "llama-3.2-1b": lambda w: dense("llama", 2048, 8192, 32, 8, 64, 16, 128256, True, 5e5, w),
+    "llama-3.2-3b": lambda w: dense("llama", 3072, 8192, 24, 8, 128, 28, 128256, True, 5e5, w),
+    "llama-3.1-8b": lambda w: dense("llama", 4096, 14336, 32, 8, 128, 32, 128256, False, 5e5, w),
+    "qwen3-0.6b": lambda w: dense("qwen3", 1024, 3072, 16, 8, 128, 28, 151936, True, 1e6, w),
+    "qwen3-1.7b": lambda w: dense("qwen3", 2048, 6144, 16, 8, 128, 28, 151936, True, 1e6, w),
+    "qwen3-4b": lambda w: dense("qwen3", 2560, 9728, 32, 8, 128, 36, 151936, True, 1e6, w),
+    "qwen3-8b": lambda w: dense("qwen3", 4096, 12288, 32, 8, 128, 36, 151936, False, 1e6, w),
+    "qwen3-30b-a3b": lambda w: dense("qwen3moe", 2048, 0, 32, 4, 128, 48, 151936, False, 1e6, w, 128, 768),
+    "qwen3.5-0.8b": lambda w: qwen(False, 1024, 3584, 8, 2, 16, of_layers(HYBRID, 24), w, tied=True),
+    "qwen3.5-4b": lambda w: qwen(False, 2560, 9216, 16, 4, 32, of_layers(HYBRID, 32), w, tied=True),
+    "qwen3.5-9b": lambda w: qwen(False, 4096, 12288, 16, 4, 32, of_layers(HYBRID, 32), w),
+    "qwen3.6-27b": lambda w: qwen(False, 5120, 17408, 24, 4, 48, of_layers(HYBRID, 64), w),
+    "qwen3.6-35b-a3b": lambda w: qwen(True, 2048, 0, 16, 2, 32, of_layers(HYBRID, 40), w, 256, 512),
+    "gemma-3-270m": lambda w: gemma3(640, 2048, 4, 1, 256, 512, of_layers(WINDOWED, 18), w),
+    "gemma-3-1b": lambda w: gemma3(1152, 6912, 4, 1, 256, 512, of_layers(WINDOWED, 26), w),
+    "gemma-3-4b": lambda w: gemma3(2560, 10240, 8, 4, 256, 1024, of_layers(WINDOWED, 34), w),
+    "gemma-4-31b": lambda w: gemma4(5376, 21504, 32, (16, 4), of_layers(WINDOWED, 60), w),
+    "gemma-4-26b-a4b": lambda w: gemma4(2816, 2112, 16, (8, 2), of_layers(WINDOWED, 30), w, 128, 704),
+    "deepseek-v4-flash": lambda w: deepseek4(4096, 64, 512, 1024, 8, 1024, 256, 6, 2048, (64, 128, 512), {
+        "window, by table": 2, "ratio 4, by table": 1, "ratio 128": 20, "ratio 4": 20}, w),
+}
