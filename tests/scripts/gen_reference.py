@@ -33,6 +33,9 @@ NEXT = {'post_attention_norm': 'post_attention_layernorm', 'ssm_in': 'linear_att
         'ssm_out': 'linear_attn.out_proj', 'ffn_gate_inp_shexp': 'mlp.shared_expert_gate', 'ffn_gate_shexp': 'mlp.shared_expert.gate_proj',
         'ffn_up_shexp': 'mlp.shared_expert.up_proj', 'ffn_down_shexp': 'mlp.shared_expert.down_proj',
         'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'}
+MINIMAX = {'exp_probs_b': 'mlp.e_score_correction'}
+GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sparse_moe.experts.down_proj',
+           'ffn_down_shexp': 'shared_mlp.output_linear'}
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
@@ -73,6 +76,11 @@ MODELS = {
         'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
         'routed_scaling_factor': k('expert_weights_scale'), 'norm_topk_prob': True, 'use_qk_norm': True, 'attention_bias': True,
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
+    'minimax-m2': ('MiniMaxM2', lambda k: {
+        'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+        'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
+    'granite': ('Granite', lambda k: granite(k)), 'granite-nope': ('Granite', lambda k: granite(k, attention_bias=True)),
+    'granitemoe': ('GraniteMoeShared', lambda k: granite(k, num_local_experts=k('expert_count'), num_experts_per_tok=k('expert_used_count'), shared_intermediate_size=k('expert_shared_feed_forward_length'))),
     'qwen3next': ('Qwen3Next', lambda k: qwen3next(k)), 'qwen3next-whole': ('Qwen3Next', lambda k: qwen3next(k)),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
 }
@@ -89,6 +97,11 @@ def qwen3next(k):
                                 'partial_rotary_factor': k('rope.dimension_count') / k('attention.key_length')}}
 
 
+def granite(k, **more):
+    return {'embedding_multiplier': k('embedding_scale'), 'residual_multiplier': k('residual_scale'), 'logits_scaling': k('logit_scale'),
+            'attention_multiplier': k('attention.scale'), **more}
+
+
 def longrope(step):
     """The factors of both kinds are the same: transformers chooses by each request, an engine once."""
     factors = [1 + step * i for i in range(12)]
@@ -101,8 +114,8 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Weights under the names of transformers, as they were before they were converted."""
-    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else PHI if arch == 'phi3' else OSS if arch == 'gpt-oss' else GLM if arch == 'glm4moe' else
-                        NEXT if arch == 'qwen3next' else {})}, {}
+    own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE}
+    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
         stem, kind = (t.name + '.weight' if t.name.endswith('ssm_a') else t.name).rsplit('.', 1)
@@ -113,7 +126,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
         of = {stem: w}
         if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch in ('llama', 'mistral3') and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3', 'granite', 'granitemoe') and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
             if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
@@ -126,7 +139,11 @@ def together(out):
     for name in list(out):
         if name.endswith('ffn_gate_exps.weight'):
             up = out.pop(name.replace('gate_exps', 'up_exps'))
-            out[name.replace('ffn_gate_exps.weight', 'mlp.experts.gate_up_proj')] = torch.cat([out.pop(name), up], 1)
+            block = 'block_sparse_moe' if name.replace('ffn_gate_exps', 'block_sparse_moe.router') in out else 'mlp'
+            out[name.replace('ffn_gate_exps.weight', f'{block}.experts.gate_up_proj')] = torch.cat([out.pop(name), up], 1)
+        elif name.endswith('ffn_gate_shexp.weight'):
+            up = out.pop(name.replace('gate_shexp', 'up_shexp'))
+            out[name.replace('ffn_gate_shexp', 'shared_mlp.input_linear')] = torch.cat([out.pop(name), up], 0)
         elif name.endswith('.experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
         elif name.endswith('e_score_correction.bias'): out[name.replace('.bias', '_bias')] = out.pop(name)
     return out
@@ -186,7 +203,8 @@ def load(name, path, **changes):
     config.update(changes)
     config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
     model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
-    if getattr(model.config, 'attention_bias', False) and arch == 'llama':
+    if not has('rope.scaling.finetuned', True): model.model.rotary_emb.inv_freq.zero_()
+    if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):
         for n, p in model.named_parameters():
             if n.endswith('o_proj.bias'): weights[n] = torch.zeros_like(p)
     model.load_state_dict(weights, strict=True)
@@ -239,7 +257,9 @@ def mutations(model):
         yield 'window', {'sliding_window': 4096}, None
         yield 'the last of the window', {'sliding_window': c.sliding_window - 1}, None
     if any(n.endswith('q_proj.bias') for n, _ in model.named_parameters()):
-        for x in 'qkv': yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
+        turned = not hasattr(model.model, 'rotary_emb') or bool(model.model.rotary_emb.inv_freq.any())
+        for x in 'qkv' if turned else 'qv': # without rotation that of k adds the same to all scores
+            yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
     if any('q_norm' in n for n, _ in model.named_parameters()):
         for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
     if (c.rope_parameters or {}).get('rope_type') == 'llama3':
@@ -268,6 +288,18 @@ def mutations(model):
         yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
         yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
         yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
+    if 'MiniMax' in type(model).__name__:
+        def each_head(m):
+            for n, norm in m.named_modules():
+                if n.endswith(('q_norm', 'k_norm')): norm.forward = lambda x, norm=norm: norm.weight * torch.nn.functional.rms_norm(
+                    x.unflatten(-1, (-1, c.head_dim)), (c.head_dim,), eps=norm.variance_epsilon).flatten(-2)
+        yield 'norms of all heads together', {}, each_head
+        yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
+        yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
+    if 'Granite' in type(model).__name__:
+        for part in ('embedding_multiplier', 'residual_multiplier', 'logits_scaling', 'attention_multiplier'): yield part, {part: 1.0}, None
+        yield 'eps', {'rms_norm_eps': 1e-6}, None
+        if 'Shared' in type(model).__name__: yield 'shared expert', {}, zero('shared_mlp.output_linear.weight')
     for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
         if getattr(c, cap, None): yield cap, {cap: None}, None
 
