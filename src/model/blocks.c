@@ -43,6 +43,15 @@ void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows
     s->att = was;
 }
 
+void pi__stream_result_rows(pi__model *m, pi__stream *s, int64_t n, float *rows)
+{
+    pi__gather_logits_rows(m, s->b, s->x, m->n_embd, rows);
+    pi__gather_logits_rows(m, s->b, s->att, n, s->qkv);
+    s->x = rows;
+    s->att = s->qkv;
+    s->n = s->b->n_rows;
+}
+
 void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens)
 {
     m->captured.x = pi__arena_take(a, n_tokens * (size_t) m->captured.n * (size_t) m->n_embd * sizeof(float));

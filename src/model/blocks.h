@@ -41,6 +41,8 @@ void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, in
 /* After the last cache is written only the logits rows go on: the stream becomes those, with rows for x, and their
  * queries, ld apart, in what was att. */
 void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows);
+/* The same behind a mixer whose results in att have n values: the stream and those go on as the logits rows, with rows for x. */
+void pi__stream_result_rows(pi__model *m, pi__stream *s, int64_t n, float *rows);
 
 /* The rows that a drafter wants are captured: room for them; the stream x before a layer [T, E], if it is one of those. */
 void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens);

@@ -39,6 +39,7 @@ GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sp
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
+HEADS = ('glm4moe', 'qwen3next') # whose draft heads are computed, too
 # NAME: (class, what the configuration has beside what every model has)
 MODELS = {
     'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
@@ -304,6 +305,45 @@ def mutations(model):
         if getattr(c, cap, None): yield cap, {cap: None}, None
 
 
+def draft_head(model, path, ids):
+    """Logits [n - 1, V] of the file's draft head behind each token from the second on: a decoder layer of the model's own kind over
+    [norm(embedding), norm(hidden state before it)]. Such heads are in no class of transformers."""
+    reader = gguf.GGUFReader(path)
+    arch = reader.fields['general.architecture'].contents()
+    field, last = lambda key: reader.fields[f'{arch}.{key}'].contents(), reader.fields[f'{arch}.block_count'].contents() - 1
+    with_head = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), 'none')
+    prefix = f'model.layers.{last}.'
+    own = {k[len(prefix):]: v for k, v in with_head.items() if k.startswith(prefix)}
+    plain = {t.name: torch.tensor(numpy.array(t.data, dtype=numpy.float32)) for t in reader.tensors if '.nextn.' in t.name}
+    part = lambda what: plain[f'blk.{last}.nextn.{what}.weight']
+    config = type(model.config)(**{**model.config.to_dict(), 'num_hidden_layers': last + 1,
+                                   **({'layer_types': [*model.config.layer_types, 'full_attention']} if arch == 'qwen3next' else {})})
+    config._attn_implementation = 'eager'
+    block = type(model.model.layers[-1])(config, last).float().eval()
+    block.load_state_dict({k: v for k, v in own.items() if not k.startswith('nextn.')}, strict=True)
+    norm = lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:], w, config.rms_norm_eps)
+    with torch.no_grad():
+        t, n = torch.tensor([ids]), len(ids)
+        hidden, embedded = model.model(t, use_cache=False).last_hidden_state, model.model.embed_tokens(t)
+        both = torch.cat([norm(embedded[:, 1:], part('enorm')), norm(hidden[:, :-1], part('hnorm'))], -1)
+        x, pos = both @ part('eh_proj').T, torch.arange(1, n)[None]
+        mask = torch.full((n - 1, n - 1), float('-inf')).triu(1)[None, None]
+        x = block(x, attention_mask=mask, position_ids=pos, position_embeddings=model.model.rotary_emb(x, pos))
+        return model.lm_head(norm(x[0] if isinstance(x, tuple) else x, part('shared_head_norm')))[0].numpy()
+
+
+def drafts_of(name, path, model):
+    """Of a text, the head's logits at some positions, and the token that it drafts behind START, START + STEP, ..."""
+    start, step, rng = 20, 7, numpy.random.default_rng(29)
+    while True:
+        ids = [int(x) for x in rng.integers(0, model.config.vocab_size, 61)]
+        rows = draft_head(model, path, ids)
+        best = numpy.sort(rows)[:, :-3:-1]
+        if (best[:, 0] - best[:, 1])[start - 1::step].min() >= GAP: break
+    return {'ids': ids, 'start': start, 'step': step, 'drafts': [[int(rows[p - 1].argmax())] for p in range(start, len(ids), step)],
+            'logits': {str(p): [float(f'{x:.7g}') for x in rows[p - 1]] for p in (1, 2, 33, 60)}}
+
+
 def golden(name, path):
     model, cases, rng = load(name, path), [], numpy.random.default_rng(13)
     for label, length, n, rows in CASES:
@@ -320,7 +360,8 @@ def golden(name, path):
         moved = abs(logits_of(other, cases[-1]['ids']) - logits_of(model, cases[-1]['ids']))[CASES[-1][3]].max()
         print(f'{name}: without {what} logits move by {moved:.4f}')
         if moved < CLEAR: sys.exit(f'{name}: {what} would not be missed')
-    return {'transformers': transformers.__version__, 'model': type(model).__name__, 'cases': cases}
+    drafts = {'drafts': drafts_of(name, path, model)} if name in HEADS else {}
+    return {'transformers': transformers.__version__, 'model': type(model).__name__, 'cases': cases, **drafts}
 
 
 def main():
