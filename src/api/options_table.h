@@ -201,6 +201,9 @@
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
     X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|neon|generic", "--cpu-isa", "", "cpu", false,                \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
+    X(ACTIVATION_BITS, "activation-bits", ENUM, "15", "8|15", "--activation-bits", "", "cpu", false,                   \
+      "On the CPU, what activations are rounded to where quantised matrices are multiplied. 15: results as good as in" \
+      " float. 8, as is usual: half of the products, faster prompts; docs/BENCHMARKS.md has speed and error.")          \
     X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
       "template", false,                                                                                               \
       "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \

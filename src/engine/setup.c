@@ -288,6 +288,7 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
                      s->cfg.block_size, s->m->n_kv,
                      (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
     pi__block_hash hash = pi__hash(text, (size_t) n);
+    if (p->act8) hash = pi__hash_chain(hash, "a8", 2); /* the CPU's products, and so all bits behind the first layer's */
     if (s->cfg.sparsity > 0) hash = pi__hash_chain(hash, &s->cfg.sparsity, sizeof s->cfg.sparsity);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
