@@ -59,6 +59,8 @@
       "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
     X(TRACE_OPS, "trace-ops", BOOL, "false", "", "--trace-ops", "", "model", false,                                    \
       "A line of the log (level debug, -v) for each op of a step: operands, shapes, hashes of values on the CPU.")     \
+    X(PROFILE_OPS, "profile-ops", BOOL, "false", "", "--profile-ops", "", "model", false,                              \
+      "Keep the time, bytes and products of each op on the CPU, for pi_engine_profile; bench --ops prints them.")      \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \

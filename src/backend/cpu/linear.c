@@ -11,7 +11,7 @@
 #include "backend/cpu/simd.h"
 #include "base/alloc.h"
 
-enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, OWN_BLOCKS = 128 };
+enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, FEW_GROUPS = 4, OWN_BLOCKS = 128 };
 
 static size_t up64(size_t n) { return (n + 63) & ~(size_t) 63; }
 
@@ -208,7 +208,7 @@ pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *
     const int32_t kind = pi__lin_format_of(w->type).kind;
     return (pi__lin_tile) {
         .k = k, .type = w->type, .kind = kind, .row = s->row, .buf = buf,
-        .w = {(const uint8_t *) w->data + (size_t) mat * s->mat + (size_t) tile * s->tile, w->n_in},
+        .w = {.data = (const uint8_t *) w->data + (size_t) mat * s->mat + (size_t) tile * s->tile, .n_in = w->n_in},
         .lanes = (int32_t) (w->n_out - 16 * tile < 16 ? w->n_out - 16 * tile : 16),
         .scale = w->scale ? w->scale[mat] : 1.0f,
         .unpacked = kind >= PI__LK_F32,
@@ -229,17 +229,22 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
         t->w.data = t->buf;
         t->unpacked = true;
     }
+    t->w.next = t->next;
+    t->w.next_step = t->next_step;
     t->k->mul[t->kind][x->cols](&t->w, x, &out);
 }
 
-/* One tile times groups g0..g1. */
-static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1)
+/* One tile times groups g0..g1. more: the next tile follows. */
+static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1, bool more)
 {
     const pi__lin *lin = &job->lin[l];
-    pi__lin_tile t = pi__lin_tile_of(job->cpu->lin, lin->w, &job->m[l].s, 0, tile, buf);
+    const pi__lin_shape *s = &job->m[l].s;
+    pi__lin_tile t = pi__lin_tile_of(job->cpu->lin, lin->w, s, 0, tile, buf);
     for (int32_t g = g0; g < g1; g++) {
         pi__lin_x x;
         group_at(job, base, g, &x);
+        t.next = more && g == g0 ? (const uint8_t *) lin->w->data + (size_t) (tile + 1) * s->tile : NULL;
+        t.next_step = up64(s->tile / (size_t) s->n_blk);
         pi__lin_tile_mul(&t, &x, lin->y + group_start(job, g) * lin->ldy + 16 * tile, lin->ldy, g1 - g0 == 1);
     }
 }
@@ -252,7 +257,7 @@ static void run_item(const lin_job *job, char *base, uint8_t *buf, int32_t item)
     int32_t g0 = span * job->span, g1 = g0 + job->span < job->n_group ? g0 + job->span : job->n_group;
     int64_t t0 = i * job->m[l].step, t1 = t0 + job->m[l].step;
     if (t1 > job->m[l].s.n_tile) t1 = job->m[l].s.n_tile;
-    for (int64_t t = t0; t < t1; t++) run_tile(job, base, buf, l, t, g0, g1);
+    for (int64_t t = t0; t < t1; t++) run_tile(job, base, buf, l, t, g0, g1, t + 1 < t1);
 }
 
 static void lin_main(void *arg, int32_t ith, int32_t nth)
@@ -279,7 +284,7 @@ static void plan_items(lin_job *job, int32_t nth)
     job->n_items = 0;
     for (int32_t l = 0; l < job->n_lin; l++) {
         const pi__lin_shape *s = &job->m[l].s;
-        int64_t step = job->n_group > 1 ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile / (4 * nth) + 1;
+        int64_t step = job->n_group > FEW_GROUPS ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile / (4 * nth) + 1;
         job->m[l].step = step < most ? step : most;
         job->m[l].n_items = (int32_t) ((s->n_tile + job->m[l].step - 1) / job->m[l].step);
         job->n_items += job->m[l].n_items;
@@ -348,7 +353,7 @@ static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s,
     } else { /* a record at a time, in a buffer on the stack */
         uint8_t buf[8 * 768];
         for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
-            cpu->lin->unpack[w->type](&(pi__lin_w) {tile, 32 * f.rec_blocks}, buf);
+            cpu->lin->unpack[w->type](&(pi__lin_w) {.data = tile, .n_in = 32 * f.rec_blocks}, buf);
             read_canonical(f.kind, buf, cpu->lin->code_bias, lane, f.rec_blocks, out + 32 * b);
         }
     }

@@ -99,6 +99,8 @@ static inline size_t pi__lin_record(const pi__lin_format *f)
 typedef struct pi__lin_w {
     const uint8_t *data; /* first record or block */
     int64_t n_in;        /* columns */
+    const uint8_t *next; /* canonical tiles: memory that is read next, so many bytes a block, and is fetched meanwhile; NULL: */
+    size_t next_step;    /* nothing. A multiple of 64 */
 } pi__lin_w;
 
 /* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Kinds OFF*: codes
@@ -156,6 +158,8 @@ typedef struct pi__lin_tile {
     size_t row;                      /* bytes of a row in the file */
     float scale;                     /* factor of the result */
     uint8_t *buf;                    /* pi__lin_tile_bytes, for the unpacked tile */
+    const uint8_t *next;             /* as of pi__lin_w, for the next product; NULL */
+    size_t next_step;
     bool unpacked;                   /* w is what k->mul reads */
 } pi__lin_tile;
 

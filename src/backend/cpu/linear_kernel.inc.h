@@ -364,6 +364,14 @@ INLINE void put_column(const pi__lin_y *y, int c, vf acc)
 #define ZERO(c) if (c < cols) acc[c] = vf_zero();
 #define PUT(c) if (c < cols) put_column(y, c, acc[c]);
 
+/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
+ * a little with each block. */
+INLINE void fetch_next(const pi__lin_w *w, int64_t b)
+{
+    const uint8_t *p = w->next + (size_t) b * w->next_step;
+    for (size_t i = 0; i < w->next_step; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
 /* A canonical tile times cols columns. */
 INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
@@ -375,6 +383,7 @@ INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const p
     REP16(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b++, p += size) {
         get_canonical(kind, p, &u);
+        if (w->next) fetch_next(w, b);
 #define COLUMN(c) if (c < cols) acc[c] = column(digits, kind, offset, cols, &u, x, b, c, acc[c]);
         REP16(COLUMN)
 #undef COLUMN
