@@ -296,7 +296,7 @@
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
     X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
-      " -no-ag=false --no-agent=false", "", "compat", false, "there is no page and no agent")                          \
+      " -no-ag=false --no-agent=false", "", "compat", false, "the page at / stays, and there is no agent")                          \
     X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
       "/metrics is always there")                                                                                      \
     X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
@@ -425,7 +425,7 @@
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
-          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors")       \
+          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors") \
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
           "the client runs the tools that an answer calls")                                                            \
     LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \

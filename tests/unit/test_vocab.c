@@ -436,7 +436,7 @@ static void test_infill(void **state)
     expect_infill(v, &in, "<|fim_prefix|> b c d <|fim_suffix|> e <|fim_middle|>");
     pi_error err = {0};
     pi__ids ids = {0};
-    in.typed = "12345", in.typed_len = 5;
+    in.typed = "abcde", in.typed_len = 5;
     assert_int_equal(pi__infill(v, &in, &ids, &err), PI_EINVAL);
     pi__free(ids.p);
     pi__vocab_free(v);
