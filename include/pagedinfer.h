@@ -362,6 +362,31 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
 PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
                               size_t cap, pi_error *err);
 
+/* What fills the middle between a prefix and a suffix, for models whose vocabulary has tokens for it (Qwen Coder, StarCoder,
+ * DeepSeek Coder, ...). Texts are any bytes and never become control tokens, but those of typed. The prompt is
+ *
+ *     [REP] repo [SEP] name of a file, its text ... [SEP] name [BOS] [PRE] prefix typed [SUF] suffix [MID]
+ *
+ * with those tokens that the vocabulary has. Where it would be longer than max_tokens, the suffix loses its end and the
+ * prefix its beginning, so that three quarters are left for the prefix, and the files their beginning. */
+typedef struct pi_infill_file {
+    const char *name; /* NULL: "tmp" */
+    const char *text;
+    size_t len;       /* bytes of text */
+} pi_infill_file;
+typedef struct pi_infill_parts {
+    const char *prefix, *suffix, *typed;       /* typed: what the user began to write there; NULL with length 0: none */
+    size_t prefix_len, suffix_len, typed_len;  /* bytes */
+    const pi_infill_file *files;               /* other files, the most important one last */
+    size_t n_files;
+    const char *repo, *name;                   /* of the repository and of the file; NULL: "myproject", "filename" */
+    size_t max_tokens;                         /* of the prompt; 0: any number */
+    int suffix_first;                          /* not 0: [SUF] suffix [PRE] prefix typed [MID] */
+} pi_infill_parts;
+/* That prompt's tokens, for pi_request_prompt_tokens. Returns their number, which may exceed cap (then cap were written),
+ * or PI_EUNSUPPORTED (no such tokens), PI_EINVAL (typed alone is longer than max_tokens), PI_ENOMEM. Any thread. */
+PI_API int64_t pi_infill(const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err);
+
 /* A vocabulary alone, without an engine; also from GGUFs that hold nothing else. */
 typedef struct pi_vocab pi_vocab;
 PI_API int pi_vocab_open(pi_vocab **out, const char *path, pi_error *err);

@@ -273,6 +273,8 @@
       "Batches of KV events that are kept for --kv-events-replay.")                                                    \
     X("reranking", BOOL, "false", "", "--reranking --rerank", "", "serve", false,                                      \
       "Refuse a model that has no classifier to score documents with (POST /v1/rerank).")                              \
+    X("spm-infill", BOOL, "false", "", "--spm-infill", "", "serve", true,                                              \
+      "POST /infill: the suffix first, then the prefix, as some models were trained.")                                 \
     X("cont-batching", BOOL, "true", "", "-cb --cont-batching -nocb=false", "", "compat", false,                       \
       "requests always join and leave the batch at each step")                                                         \
     X("kv-unified", BOOL, "true", "", "-kvu --kv-unified -no-kvu=false", "", "compat", false,                          \
@@ -294,7 +296,7 @@
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
     X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
-      " -no-ag=false --no-agent=false", "", "compat", false, "there is no page and no agent")                          \
+      " -no-ag=false --no-agent=false", "", "compat", false, "the page at / stays, and there is no agent")                          \
     X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
       "/metrics is always there")                                                                                      \
     X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
@@ -417,13 +419,13 @@
     LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
     LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
-    LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
+    LATER("--infill", "", "", "a server answers POST /infill")                                                         \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
-          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \
+          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors") \
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
           "the client runs the tools that an answer calls")                                                            \
     LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \

@@ -16,6 +16,7 @@
 #include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "tokenizer/infill.h"
 
 /* ------------------------------------------------------------------------------------------------------------ plan */
 
@@ -245,6 +246,16 @@ int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags,
     bool bos = flags & PI_TOK_BOS, special = flags & PI_TOK_SPECIAL;
     int rc = pi__tokenize(pi__core_vocab(e->core), text ? text : "", len, bos, special, &ids);
     if (!rc && ids.n && cap) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
+    pi__free(ids.p);
+    return rc ? rc : (int64_t) ids.n;
+}
+
+int64_t pi_infill(const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err)
+{
+    if (!e || !in || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_infill: an engine, parts and room are needed");
+    pi__ids ids = {0};
+    int rc = pi__infill(pi__core_vocab(e->core), in, &ids, err);
+    if (!rc && cap) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
     pi__free(ids.p);
     return rc ? rc : (int64_t) ids.n;
 }

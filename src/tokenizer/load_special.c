@@ -26,7 +26,7 @@ static const struct fim {
     const char *old_key;  /* its former name, or NULL */
     bool eog;             /* ends a generation */
     const char *texts[8]; /* the first that exists */
-} fims[] = {
+} fims[PI__N_FIM] = {
     {KEY "fim_pre_token_id", KEY "prefix_token_id", false,
      {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C>", "<PRE>",
       "\xE2\x96\x81<PRE>", "<|code_prefix|>", "<|prefix|>"}},
@@ -92,7 +92,7 @@ static int load_ids(pi__vocab *v, const pi__gguf *g, pi_error *err)
 
 static int load_fim(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
-    for (size_t i = 0; i < sizeof fims / sizeof *fims; i++) {
+    for (size_t i = 0; i < PI__N_FIM; i++) {
         const struct fim *f = &fims[i];
         int32_t id;
         int rc = get_id(v, g, f->key, -1, &id, err);
@@ -103,6 +103,7 @@ static int load_fim(pi__vocab *v, const pi__gguf *g, pi_error *err)
             if (id >= 0) v->attr[id] = PI__TOK_CONTROL;
         }
         if (f->eog) set_eog(v, id);
+        v->fim[i] = id;
     }
     return PI_OK;
 }

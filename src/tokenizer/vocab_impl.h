@@ -45,6 +45,8 @@ typedef struct pi__trie_node {
 
 typedef struct pi__pretok pi__pretok; /* compiled split expressions (pretok.c) */
 
+enum { PI__FIM_PRE, PI__FIM_SUF, PI__FIM_MID, PI__FIM_PAD, PI__FIM_REP, PI__FIM_SEP, PI__N_FIM };
+
 struct pi__vocab {
     int32_t kind;  /* enum pi__vocab_kind */
     int32_t n_tok; /* tokens of the file */
@@ -52,6 +54,7 @@ struct pi__vocab {
     bool lowercase, strip_accents; /* WPM: what is done to texts; */
     bool merge_spaces;             /* UGM */
     int32_t bos, eos, sep, eot, eom, unk; /* -1: none */
+    int32_t fim[PI__N_FIM];               /* of fill-in-the-middle prompts, -1: none */
 
     char *pool; /* bytes of all pieces */
     size_t pool_n, pool_cap;

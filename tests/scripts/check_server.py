@@ -588,6 +588,7 @@ def tiny(model):
         growing(s)
         s.quiet('after tools')
         s.end()
+    infill(model)
     keys(model)
     life(model)
     notified(model)
@@ -733,6 +734,53 @@ def growing(s):
     want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
     if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
     expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
+
+
+def infill(model):
+    """Fill in the middle: the prompt is that of its parts' tokens, so the answer is that of those ids."""
+    pre, suf, mid, sep = range(260, 264)
+    of = lambda *flags: Server(model, '-c', '512', '--override-kv', f'tokenizer.ggml.fim_pre_token_id=int:{pre}', '--override-kv',
+                               f'tokenizer.ggml.fim_suf_token_id=int:{suf}', '--override-kv', f'tokenizer.ggml.fim_mid_token_id=int:{mid}',
+                               '--override-kv', f'tokenizer.ggml.fim_sep_token_id=int:{sep}', *flags)
+    def same(what, s, body, ids, path='/infill'):
+        common = {'temperature': 0, 'n_predict': 12, 'ignore_eos': True}
+        got = ask(s, path, {**common, 'max_tokens': 12, **body})
+        want = ask(s, '/completion', {**common, 'prompt': ids})[2]
+        if path == '/infill': got = got[0], (got[2].get('content'), got[2].get('tokens_evaluated'))
+        else: got = got[0], (got[2]['choices'][0]['text'], got[2]['usage']['prompt_tokens'])
+        expect(what, got, (200, (want['content'], len(ids))))
+
+    s = of()
+    ids = lambda text: ask(s, '/tokenize', {'content': text, 'parse_special': False})[2]['tokens']
+    bos = ask(s, '/tokenize', {'content': 'a', 'add_special': True})[2]['tokens'][0]
+    body = {'input_prefix': 'int main() {', 'input_suffix': '}\n'}
+    head = [sep, *ids('filename\n'), bos]
+    same('infill', s, body, [*head, pre, *ids(body['input_prefix']), suf, *ids(body['input_suffix']), mid])
+    same('infill, typed', s, {**body, 'prompt': ' ret'}, [*head, pre, *ids(body['input_prefix']), *ids(' ret'), suf, *ids('}\n'), mid])
+    extra = [{'filename': 'a.h', 'text': 'int f();'}, {'text': 'int g();'}]
+    files = [sep, *ids('a.h\n'), *ids('int f();'), sep, *ids('tmp\n'), *ids('int g();')]
+    same('infill, files', s, {**body, 'input_extra': extra}, [*files, *head, pre, *ids(body['input_prefix']), suf, *ids('}\n'), mid])
+    same('suffix of a completion', s, {'prompt': 'int', 'suffix': '}'}, [*head, pre, *ids('int'), suf, *ids('}'), mid], '/v1/completions')
+    long = ''.join(chr(97 + i * i % 26) for i in range(4000))
+    a = ask(s, '/infill', {'input_prefix': long, 'input_suffix': long, 'input_extra': extra, 'n_predict': 100, 'temperature': 0})
+    expect('infill, no room for all', (a[0], a[2].get('tokens_evaluated')), (200, 412))
+    text = ''.join(e.get('content', '') for e in events(ask(s, '/infill', {**body, 'n_predict': 12, 'temperature': 0, 'stream': True})[2]))
+    expect('infill in a stream', text, ask(s, '/infill', {**body, 'n_predict': 12, 'temperature': 0})[2]['content'])
+    for bad, field in (({'input_prefix': 'a'}, 'input_suffix'), ({**body, 'input_prefix': 1}, 'input_prefix'), ({**body, 'prompt': [1]}, 'prompt'),
+                       ({**body, 'input_extra': {}}, 'input_extra'), ({**body, 'input_extra': [{'text': 1}]}, 'input_extra'),
+                       ({**body, 'input_extra': ['a']}, 'input_extra'), ({**body, 'prompt': long}, 'tokens')):
+        a = ask(s, '/infill', bad)
+        if a[0] != 400 or field not in a[2]['error']['message']: fault(f'infill of {str(bad)[:80]}: {a[0]} {str(a[2])[:200]}')
+    expect('suffix, many prompts', ask(s, '/v1/completions', {'prompt': ['a', 'b'], 'suffix': 'c'})[0], 400)
+    s.quiet('after infill')
+    s.end()
+    s = of('--spm-infill')
+    same('infill, the suffix first', s, body, [*head, suf, *ids('}\n'), pre, *ids(body['input_prefix']), mid])
+    s.end()
+    s = Server(model, '-c', '512')
+    a = ask(s, '/infill', body)
+    if a[0] != 501 and a[0] != 400 or 'fill-in-the-middle' not in a[2]['error']['message']: fault(f'infill without tokens: {a}')
+    s.end()
 
 
 def thinking(s):

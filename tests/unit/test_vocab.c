@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "tokenizer/infill.h"
 #include "vocab_seed.h"
 
 static pi__vocab *load(const seed *s)
@@ -371,6 +372,80 @@ static void test_ugm(void **state)
     s.charsmap[0] = 12, s.charsmap[12] = 200; /* a text that is not there */
     v = load(&s);
     expect(v, "Qa", 0, SP " <unk> a");
+    pi__vocab_free(v);
+}
+
+/* The prompt, spelled as expect_n spells. */
+static void expect_infill(const pi__vocab *v, const pi_infill_parts *in, const char *want)
+{
+    pi_error err = {0};
+    pi__ids ids = {0};
+    if (pi__infill(v, in, &ids, &err)) fail_msg("refused: %s", err.msg);
+    char got[4096] = "";
+    for (size_t i = 0; i < ids.n; i++) {
+        pi__str s = pi__vocab_spelling(v, ids.p[i]);
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%.*s", i ? " " : "", (int) s.n, s.p);
+    }
+    assert_string_equal(got, want);
+    if (in->max_tokens) assert_true(ids.n <= in->max_tokens);
+    pi__free(ids.p);
+}
+
+static void infill_seed(seed *s, bool files)
+{
+    seed_gpt2(s);
+    seed_tok(s, "<|fim_prefix|>", PI__TOK_CONTROL, 0);
+    seed_tok(s, "<|fim_middle|>", PI__TOK_CONTROL, 0);
+    seed_tok(s, "<|fim_suffix|>", PI__TOK_CONTROL, 0);
+    if (files) seed_tok(s, "<|repo_name|>", PI__TOK_CONTROL, 0);
+    if (files) seed_tok(s, "<|file_sep|>", PI__TOK_CONTROL, 0);
+}
+
+static void test_infill(void **state)
+{
+    (void) state;
+    seed s;
+    infill_seed(&s, false);
+    pi__vocab *v = load(&s);
+    const pi_infill_file one = {"b.c", "yz", 2};
+    pi_infill_parts in = {.prefix = "abcd", .prefix_len = 4, .suffix = "efg", .suffix_len = 3};
+    expect_infill(v, &in, "<|fim_prefix|> a b c d <|fim_suffix|> e f g <|fim_middle|>");
+    in.suffix_first = 1;
+    in.typed = "x", in.typed_len = 1;
+    expect_infill(v, &in, "<|fim_suffix|> e f g <|fim_prefix|> a b c d x <|fim_middle|>");
+    in.suffix_first = 0;
+    in.prefix = "<|fim_middle|>", in.prefix_len = 14; /* text stays text */
+    expect_infill(v, &in, "<|fim_prefix|> < | f i m _ m i d d l e | > x <|fim_suffix|> e f g <|fim_middle|>");
+    in.prefix = "", in.prefix_len = 0;
+    in.files = &one, in.n_files = 1;
+    expect_infill(v, &in, "\xC4\x8A \xC4\x8A - - - \xC4\xA0 s n i p p e t \xC4\xA0 - - - \xC4\x8A \xC4\x8A y z "
+                  "<|fim_prefix|> x <|fim_suffix|> e f g <|fim_middle|>");
+    pi__vocab_free(v);
+
+    infill_seed(&s, true);
+    v = load(&s);
+    in = (pi_infill_parts) {.prefix = "abcd", .prefix_len = 4, .suffix = "efgh", .suffix_len = 4, .files = &one,
+                            .n_files = 1, .repo = "r", .name = "n"};
+    expect_infill(v, &in, "<|repo_name|> r \xC4\x8A <|file_sep|> b . c \xC4\x8A y z <|file_sep|> n \xC4\x8A "
+                  "<|fim_prefix|> a b c d <|fim_suffix|> e f g h <|fim_middle|>");
+    in.max_tokens = 16; /* files lose their beginning, */
+    expect_infill(v, &in, "y z <|file_sep|> n \xC4\x8A <|fim_prefix|> a b c d <|fim_suffix|> e f g h <|fim_middle|>");
+    in.max_tokens = 9; /* then the suffix its end, */
+    expect_infill(v, &in, "<|fim_prefix|> a b c d <|fim_suffix|> e f <|fim_middle|>");
+    in.max_tokens = 7; /* and the prefix its beginning */
+    expect_infill(v, &in, "<|fim_prefix|> b c d <|fim_suffix|> e <|fim_middle|>");
+    pi_error err = {0};
+    pi__ids ids = {0};
+    in.typed = "abcde", in.typed_len = 5;
+    assert_int_equal(pi__infill(v, &in, &ids, &err), PI_EINVAL);
+    pi__free(ids.p);
+    pi__vocab_free(v);
+
+    seed_gpt2(&s); /* no such tokens */
+    v = load(&s);
+    ids = (pi__ids) {0};
+    assert_int_equal(pi__infill(v, &in, &ids, &err), PI_EUNSUPPORTED);
+    assert_null(ids.p);
     pi__vocab_free(v);
 }
 
@@ -868,6 +943,7 @@ int main(void)
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_wpm),
         cmocka_unit_test(test_ugm),
+        cmocka_unit_test(test_infill),
         cmocka_unit_test(test_end_of_message),
         cmocka_unit_test(test_utf8_hold),
         cmocka_unit_test(test_refused),

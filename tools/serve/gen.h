@@ -142,7 +142,11 @@ json_t *gen_timings(const choice *ch); /* llama-server's object, so far or of al
 /* The values of options in a request's fields, or with p NULL of one without any. */
 json_t *server_settings(const server *s, const params *p);
 
+/* infill.c: the body of /infill, and a prompt made of these parts, as much of them as there is room for. */
+int infill_read(gen *g, pi_error *err);
+int infill_prompt(gen *g, const pi_infill_parts *parts, pi_error *err);
+
 extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings,
-                  wire_native_embeddings, wire_rerank;
+                  wire_native_embeddings, wire_rerank, wire_infill;
 
 #endif

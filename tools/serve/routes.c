@@ -42,6 +42,7 @@ static const struct route {
     {"/reranking", HTTP_POST, 0, NULL, &wire_rerank},
     {"/completions", HTTP_POST, 0, NULL, &wire_native},
     {"/completion", HTTP_POST, 0, NULL, &wire_native},
+    {"/infill", HTTP_POST, 0, NULL, &wire_infill},
 };
 enum { N_ROUTES = sizeof routes / sizeof *routes };
 

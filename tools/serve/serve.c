@@ -271,6 +271,7 @@ static void on_loaded(uv_async_t *h)
         begin_end(a);
         return;
     }
+    s->suffix_first = cli_bool(s->c, "spm-infill");
     find_anchor(s);
     s->has_structure = knows_option("json-schema");
     int rc = uv_poll_init(&s->loop, &a->events, pi_poll_fd(s->e));

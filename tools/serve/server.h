@@ -27,6 +27,7 @@ typedef struct server {
     metrics metrics;
     pi_engine *e;            /* NULL until it is loaded */
     pi_info info;            /* of e */
+    bool suffix_first;       /* --spm-infill */
     pi_plan plan;            /* of e */
     const char *alias;       /* the model's name for clients */
     int64_t created;         /* when the server started, seconds since 1970 */

@@ -1,4 +1,4 @@
-/* /completion: llama-server's own form. Reading runs on the pool, writing on the loop (gen.h). */
+/* /completion and /infill: llama-server's own form. Reading runs on the pool, writing on the loop (gen.h). */
 #include <string.h>
 
 #include "serve/gen.h"
@@ -121,4 +121,6 @@ static json_t *native_whole(gen *g)
 }
 
 const wire wire_native = {.id_prefix = "cmpl-", .what = "completion", .read = read_native, .begin = native_begin,
+                          .piece = native_piece, .finish = native_finish, .whole = native_whole, .raw_prompt = true};
+const wire wire_infill = {.id_prefix = "cmpl-", .what = "infill", .read = infill_read, .begin = native_begin,
                           .piece = native_piece, .finish = native_finish, .whole = native_whole, .raw_prompt = true};

@@ -276,19 +276,32 @@ const wire wire_chat = {.id_prefix = "chatcmpl-", .what = "chat", .read = read_c
 
 /* ------------------------------------------------------------------------------------------------------ completions */
 
+/* "suffix": the answer stands between the prompt and it. */
+static int read_middle(gen *g, const json_t *suffix, pi_error *err)
+{
+    params *p = &g->p;
+    const json_t *prefix = json_object_get(p->root, "prompt");
+    if (!json_is_string(prefix)) return params_fail(p, "prompt", err, "with 'suffix', 'prompt' must be one text");
+    if (p->echo) return params_fail(p, "echo", err, "'echo' does not go with 'suffix'");
+    p->bad_field = "suffix";
+    const pi_infill_parts in = {.prefix = json_string_value(prefix), .prefix_len = json_string_length(prefix),
+                                .suffix = json_string_value(suffix), .suffix_len = json_string_length(suffix)};
+    return infill_prompt(g, &in, err);
+}
+
 static int read_completion(gen *g, pi_error *err)
 {
     params *p = &g->p;
     const json_t *suffix = json_object_get(p->root, "suffix");
     int64_t best = 0;
-    if (json_is_string(suffix) && json_string_length(suffix)) return no_feature(g, "suffix", err);
+    if (suffix && !json_is_null(suffix) && !json_is_string(suffix))
+        return params_fail(p, "suffix", err, "'suffix' must be a string");
     int rc = params_int(p, p->root, "best_of", 1, 64, &best, err);
     if (rc) return rc;
     if (best > p->n) return no_feature(g, "best_of", err);
     if (p->echo && p->stream) return params_fail(p, "echo", err, "'echo' is for answers that are not streamed");
-    rc = params_prompts(p, "prompt", err);
-    if (!rc && p->max_tokens == INT64_MIN) p->max_tokens = 16; /* OpenAI's default */
-    return rc;
+    if (p->max_tokens == INT64_MIN) p->max_tokens = 16; /* OpenAI's default */
+    return json_string_length(suffix) ? read_middle(g, suffix, err) : params_prompts(p, "prompt", err);
 }
 
 static void text_piece(gen *g, choice *ch, const piece *pc)
