@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What one gives for what, measured: drafters, fewer layers, fewer experts, types of the cache.
 
-    tools/tradeoffs.py -m MODEL.gguf -f TEXT [--parts drafts,floor,layers,experts,cache,long,sparse,needle] [--bin build/pagedinfer]
+    tools/tradeoffs.py -m MODEL.gguf -f TEXT [--parts drafts,floor,layers,experts,cache,memory,long,sparse,needle] [--bin build/pagedinfer]
 
 Prints tables in Markdown, each with the commands that it is made of:
 
@@ -12,6 +12,7 @@ floor     the same where drafting cannot help: random words, 1 and 16 sequences,
 layers    --n-layer-exit at 100, 75 and 50 % of the layers: KL divergence from all of them, perplexity, speed
 experts   --moe-n-expert at 100, 75 and 50 % of the experts a token: the same
 cache     --cache-type: bytes a token, KL divergence from an f32 cache, perplexity
+memory    what pools of each of those types take when their memory is taken at once, beside the plan
 long      decoding behind --depth tokens, q4_0 and tq4_0 in turns
 sparse    --prefill-sparsity, contexts of --context tokens whose second half is scored: KL divergence from dense, time
 needle    the same flag: a number is said somewhere in a prompt of about --context tokens, and asked for at its end
@@ -122,6 +123,27 @@ def experts(a):
     fewer(a, meta[meta['general.architecture'] + '.expert_used_count'], '--moe-n-expert', 'experts a token')
 
 
+def peak(a, *flags):
+    """Peak resident set of a request of one token, in bytes."""
+    p = subprocess.Popen([a.bin, 'run', '-m', a.model, '-p', 'a', '-n', '1', '-no-cnv', '-t', '1', *flags],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    if p.returncode: sys.exit(f'run {" ".join(flags)}: exit status {p.returncode}')
+    return used.ru_maxrss * 1024
+
+
+def memory(a):
+    """The pools' memory as it is taken at once, beside the same engine that takes none of it yet."""
+    print(f'\n| `--cache-type` | bytes a token, planned | pools of {a.context} tokens, planned, MiB | resident set more, MiB | measured / planned |\n|---|---|---|---|---|')
+    for rules in CACHE:
+        flags = ['--cache-type', rules, '-c', str(a.context), '--parallel', '8', '--kv-cache-tokens', str(a.context)]
+        plan = inspect(a, *flags)['plan']
+        size = sum(g['block_bytes'] // g['block_size'] for g in plan['groups'] if g['name'] != 'recurrent')
+        more = peak(a, *flags, '--kv-commit', 'full') - peak(a, *flags)
+        print(f'| `{rules}` | {size} | {plan["kv_bytes"] / 2**20:.1f} | {more / 2**20:.1f} | {more / plan["kv_bytes"]:.3f} |', flush=True)
+
+
 def cache(a):
     print('\n| `--cache-type` | bytes a token | perplexity | mean KL divergence | same first token, % |\n|---|---|---|---|---|')
     with tempfile.TemporaryDirectory() as d:
@@ -189,7 +211,7 @@ def main():
     p.add_argument('--no-speed', dest='speed', action='store_false', help='layers and experts: no speeds')
     a = p.parse_args()
     for part in a.parts.split(','):
-        if part not in ('drafts', 'floor', 'layers', 'experts', 'cache', 'long', 'sparse', 'needle'): p.error(f'no part named {part}')
+        if part not in ('drafts', 'floor', 'layers', 'experts', 'cache', 'memory', 'long', 'sparse', 'needle'): p.error(f'no part named {part}')
         print(f'\n### {part}: {os.path.basename(a.model)}')
         globals()[part](a)
 

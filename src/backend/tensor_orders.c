@@ -97,8 +97,8 @@ int pi__order_join(pi__tensor *t, pi_error *err)
     if (ok) rc = pi__tensor_join_rank(t, id, err);
     ok = ok && pi__ranks_reply(r, &(pi__reply) {.reached = true, .code = rc}, all);
     pthread_mutex_unlock(&r->lock);
-    if (!ok) return silence(r, err);
-    return rc ? rc : first_error(r, all, err);
+    if (rc) return rc; /* of the devices: it says more than that a rank is gone */
+    return ok ? first_error(r, all, err) : silence(r, err);
 }
 
 int pi__order_reserve(pi__tensor *t, const pi__limits *lim, pi_error *err)

@@ -1,5 +1,5 @@
-/* The memory of each cache group's blocks: on a device and the CPU beside it, a shard of each block on each backend
- * that has layers of the group. Filled by memory.c (or a test), read by whoever copies blocks. Owns nothing. */
+/* The memory of each cache group's blocks: on a device and the CPU beside it, or on stages, a shard of each block on
+ * each backend that has layers of the group. Filled by memory.c (or a test), read by whoever copies blocks. Owns nothing. */
 #ifndef PI__BLOCK_MAP_H
 #define PI__BLOCK_MAP_H
 
@@ -33,10 +33,18 @@ static inline size_t pi__pool_bytes(const pi__block_map *m, int32_t g, int32_t p
     return (size_t) m->n_blocks[g] * m->bytes[g][placement];
 }
 
-/* Bytes of a block of group g in the tiers: its shard on the device, or on each of several, then the one on the CPU. */
+/* Bytes of a block's shard on one backend in the tiers: on "the device", those of each of several. */
+static inline size_t pi__copy_bytes_at(const pi__block_map *m, int32_t g, int32_t placement)
+{
+    return (size_t) (placement == PI__AT_DEVICE ? m->n_ranks : 1) * m->bytes[g][placement];
+}
+
+/* Bytes of a block of group g in the tiers: all shards, in the order of placements. */
 static inline size_t pi__copy_bytes(const pi__block_map *m, int32_t g)
 {
-    return (size_t) m->n_ranks * m->bytes[g][PI__AT_DEVICE] + m->bytes[g][PI__AT_CPU];
+    size_t all = 0;
+    for (int32_t placement = 0; placement < PI__N_PLACEMENTS; placement++) all += pi__copy_bytes_at(m, g, placement);
+    return all;
 }
 
 #endif

@@ -464,8 +464,8 @@ static void *step_thread(void *arg)
 static pi__tiering_config tiering_of(pi__setup *s)
 {
     const pi__config *c = &s->cfg;
-    const bool copies = !s->be->integrated && !s->be->n_stages; /* else it would lie in the same memory as what it is of, or blocks
-                                                                 * are in several */
+    const bool copies = !s->be->integrated && pi__backend_at(s->be, PI__AT_DEVICE)->discrete; /* else it would lie in the same
+                                                                                              * memory as what it is of */
     const int64_t ram = copies ? c->cache_ram : 0;
     return (pi__tiering_config) {
         .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,

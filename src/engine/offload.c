@@ -1,5 +1,5 @@
-/* The host tier in the engine: blocks and snapshots of a discrete device are copied to the host before they are
- * evicted.
+/* The host tier in the engine: blocks and snapshots of a discrete device, or of several, are copied to the host before they
+ * are evicted.
  *
  *     free list of a pool, the next to be evicted first:
  *
@@ -17,7 +17,8 @@
  * order in which the device evicts, that is, of last use.
  *
  * A disk tier of a discrete device is reached through here, too: a block that gets its hash is copied at once, and put
- * there when the copy has ended. Memory: all of it at open. Only the step thread is here, but for pin. */
+ * there when the copy has ended; and so is one of blocks in several places of the host's memory, which a file has side by
+ * side. Memory: all of it at open. Only the step thread is here, but for pin. */
 #include "engine/offload.h"
 
 #include <string.h>
@@ -34,8 +35,12 @@ enum {
 
 /* ---------------------------------------------------------------------------------------------------- size, open, close */
 
-/* Whose memory copies are of. */
-static pi__backend *device_of(const pi__offload_config *c) { return pi__backend_at(c->be, PI__AT_DEVICE); }
+/* Copies of the shards there are the device's own; of others the host's. */
+static bool is_far(const pi__offload_config *c, int32_t place)
+{
+    const pi__backend *be = pi__backend_at(c->be, place);
+    return be->discrete && be->dev->copy_out;
+}
 
 /* Bytes that the tier may keep. */
 static double budget_of(const pi__offload_config *c)
@@ -47,14 +52,20 @@ static double budget_of(const pi__offload_config *c)
 bool pi__offload_plan(const pi__offload_config *c, pi__host_config *out)
 {
     const pi__block_map *map = c->map;
-    double budget = budget_of(c), pools = 0;
-    bool all = true, any = false, discrete = false;
+    double budget = 0, pools = 0;
+    bool all = true, any = false, far = false, apart = false;
     *out = (pi__host_config) {.n_groups = map->n_groups, .log = c->log};
     for (int32_t g = 0; g < map->n_groups; g++) {
         pools += (double) map->n_blocks[g] * (double) pi__copy_bytes(map, g);
-        discrete = discrete || (device_of(c)->discrete && device_of(c)->dev->copy_out && map->bytes[g][PI__AT_DEVICE]);
+        int32_t n_places = 0;
+        for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
+            n_places += map->bytes[g][i] > 0;
+            far = far || (map->bytes[g][i] && is_far(c, i));
+        }
+        apart = apart || n_places > 1;
     }
-    if (!discrete || !c->keeps) return false;
+    if (!c->keeps || !(far || (apart && c->to_disk))) return false; /* a file is of all shards, side by side */
+    if (far) budget = budget_of(c);
     for (int32_t g = 0; g < map->n_groups; g++) { /* in proportion to the device's pools */
         double n = pools > 0 ? budget / pools * map->n_blocks[g] : 0;
         out->group[g].n_slots = n < MAX_SLOTS ? (int32_t) n : MAX_SLOTS;
@@ -77,16 +88,17 @@ size_t pi__offload_bytes(const pi__offload_config *c)
     return pi__offload_plan(c, &host) ? pi__host_lists(&host) + PI__MAX_COPIES * sizeof(pi__copy) : 0;
 }
 
+/* What one device pins all reach; the host's own memory is not pinned. */
 static bool pin(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
-    return be->dev->pin(be, p, n);
+    return !be->dev->pin || be->dev->pin(be, p, n);
 }
 
 static void unpin(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
-    be->dev->unpin(be, p, n);
+    if (be->dev->unpin) be->dev->unpin(be, p, n);
 }
 
 int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error *err)
@@ -96,17 +108,26 @@ int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error 
     if (!pi__offload_plan(config, &c)) return PI_OK;
     c.pin = pin;
     c.unpin = unpin;
-    c.ud = device_of(config);
+    c.ud = pi__backend_at(config->be, PI__AT_DEVICE);
     o->host_keeps = config->ram != 0;
     o->copy = pi__calloc(PI__MAX_COPIES, sizeof *o->copy);
     if (!o->copy) return pi__fail_mem(err, "the host cache");
     return pi__host_open(&o->host, &c, err);
 }
 
+/* Asks the devices how far copies are. */
+static void look(pi__offload *o, bool wait)
+{
+    for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
+        pi__backend *be = pi__backend_at(o->config.be, i);
+        if (is_far(&o->config, i) && !be->dev->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
+    }
+}
+
 void pi__offload_end(pi__offload *o)
 {
     if (!o->host) return;
-    o->copies_lost = !device_of(&o->config)->dev->copies(device_of(&o->config), true, &o->copies_ended);
+    look(o, true);
     pi__offload_poll(o);
 }
 
@@ -120,28 +141,46 @@ void pi__offload_close(pi__offload *o)
 
 /* ------------------------------------------------------------------------------------------------------------- copies */
 
-/* A slot is the shard of the block on the device (on each of several), then the one in the host's memory, which is
- * copied here and now. */
-static bool copy_parts(pi__offload *o, int32_t group, int32_t block, int32_t slot, bool back, uint64_t *number)
+/* The shard on one backend, that lies at `host` in the slot. In the host's memory it is copied here and now. */
+static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_t n, bool back, uint64_t *number)
 {
-    pi__backend *be = device_of(&o->config);
-    const size_t discrete = o->config.map->bytes[group][PI__AT_DEVICE], near = o->config.map->bytes[group][PI__AT_CPU];
-    const size_t at = pi__copy_bytes(o->config.map, group) - near;
-    char *host = pi__host_at(o->host, group, slot), *p = pi__block_at(o->config.map, group, block, PI__AT_DEVICE);
-    if (discrete) {
-        uint64_t n = back ? be->dev->copy_in(be, p, host, discrete) : be->dev->copy_out(be, host, p, discrete);
-        if (!n) return false;
-        o->last_copy = n;
+    pi__backend *be = pi__backend_at(o->config.be, place);
+    if (is_far(&o->config, place)) {
+        *number = back ? be->dev->copy_in(be, p, host, n) : be->dev->copy_out(be, host, p, n);
+        return *number != 0;
     }
-    *number = o->last_copy;
-    p = pi__block_at(o->config.map, group, block, PI__AT_CPU);
-    if (near) memcpy(back ? p : host + at, back ? host + at : p, near);
+    memcpy(back ? p : host, back ? host : p, n);
     return true;
 }
 
-bool pi__offload_back(pi__offload *o, int32_t group, int32_t block, int32_t slot, uint64_t *number)
+/* A slot is the block's shards, one behind the other. A copy that is not queued by all devices must not go on when this returns:
+ * its memory is used again. */
+static bool copy_shards(pi__offload *o, int32_t group, int32_t block, int32_t slot, bool back, pi__copy_numbers *number)
 {
-    return copy_parts(o, group, block, slot, true, number);
+    const pi__block_map *map = o->config.map;
+    char *host = pi__host_at(o->host, group, slot);
+    *number = (pi__copy_numbers) {{0}};
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
+        const size_t n = map->bytes[group][i];
+        if (n && !copy_shard(o, i, pi__block_at(map, group, block, i), host, n, back, &number->at[i])) {
+            if (i > 0) look(o, true);
+            return false;
+        }
+        host += pi__copy_bytes_at(map, group, i);
+    }
+    return true;
+}
+
+bool pi__offload_back(pi__offload *o, int32_t group, int32_t block, int32_t slot, pi__copy_numbers *number)
+{
+    return copy_shards(o, group, block, slot, true, number);
+}
+
+bool pi__offload_ended(const pi__offload *o, const pi__copy_numbers *number)
+{
+    for (int32_t i = 0; i < PI__N_PLACEMENTS; i++)
+        if (number->at[i] > o->ended.at[i]) return false;
+    return true;
 }
 
 bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
@@ -150,10 +189,10 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
     pi__block *b = &p->block[block];
     int32_t slot = o->n_copies < PI__MAX_COPIES ? pi__host_take(o->host, group) : -1;
     if (slot < 0) return false;
-    uint64_t number;
+    pi__copy_numbers number;
     pi__assert(b->ref || b->hashed); /* it is referenced, or it holds a prefix */
     b->offload_tried = true;
-    if (!copy_parts(o, group, block, slot, false, &number)) {
+    if (!copy_shards(o, group, block, slot, false, &number)) {
         pi__block_release(pi__host_pool(o->host, group), slot);
         return true;
     }
@@ -197,10 +236,12 @@ static void end_copy(pi__offload *o, const pi__copy *c, bool ok)
 void pi__offload_poll(pi__offload *o)
 {
     if (!o->host) return;
-    if (!o->copies_lost) o->copies_lost = !device_of(&o->config)->dev->copies(device_of(&o->config), false, &o->copies_ended);
-    while (o->n_copies && (o->copies_lost || o->copy[o->first_copy].number <= o->copies_ended)) {
+    if (!o->copies_lost) look(o, false);
+    while (o->n_copies) {
         const pi__copy *c = &o->copy[o->first_copy];
-        end_copy(o, c, c->number <= o->copies_ended);
+        const bool ended = pi__offload_ended(o, &c->number);
+        if (!ended && !o->copies_lost) break;
+        end_copy(o, c, ended);
         o->first_copy = (o->first_copy + 1) % PI__MAX_COPIES;
         o->n_copies--;
     }

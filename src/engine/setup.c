@@ -194,8 +194,6 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->dev->copy_out)
         rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices, or ranks, do not go together: unset "
                       "it, or use split-mode none and ranks off");
-    if (!rc && s->be->n_stages && s->cfg.prefix_dir)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and split-mode layer do not go together: unset it, or use split-mode none");
     return rc ? rc : pi__setup_declare(s, err);
 }
 

@@ -20,7 +20,9 @@ enum { LOOK_MS = 1000 }; /* a request waits for a look at the directory at most 
 /* A block that is in the host's memory as a whole: where there is no host tier. */
 static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
 {
-    return pi__block_at(t->map, g, block, t->map->bytes[g][PI__AT_DEVICE] ? PI__AT_DEVICE : PI__AT_CPU);
+    int32_t place = 0;
+    while (place < PI__N_PLACEMENTS - 1 && !t->map->bytes[g][place]) place++;
+    return pi__block_at(t->map, g, block, place);
 }
 
 /* A block of group g got its hash: the disk gets it, from a discrete device when a copy of it has come. */
@@ -150,7 +152,7 @@ void pi__tiering_poll(pi__tiering *t)
     for (int32_t i = 0; t->offload.host && i < PI__MAX_LOADS; i++) {
         pi__load *l = &t->load[i];
         if (!l->number || !l->copying) continue;
-        bool ended = l->copy <= t->offload.copies_ended;
+        const bool ended = pi__offload_ended(&t->offload, &l->copy);
         if (!ended && !t->offload.copies_lost) continue;
         t->stats->host_reads += ended;
         end_load(t, l, ended);

@@ -27,7 +27,7 @@ typedef struct pi__load {
     int32_t group, block;      /* where it goes; the load holds the block's only reference */
     int32_t slot;              /* where it comes from, referenced as well; -1: no slot */
     bool copying;              /* from there to the block; before that it is read from disk */
-    uint64_t copy;             /* with copying: number of the copy that is the last */
+    pi__copy_numbers copy;     /* with copying: of its shards */
     bool forgotten;            /* its prefix was cleared meanwhile */
     int32_t tokens[PI__MAX_BLOCK]; /* its tokens */
 } pi__load;

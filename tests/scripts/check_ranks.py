@@ -12,6 +12,8 @@
    does rank 0. No process is left.
 5. Processes that only WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT were set for (torchrun's variables) give the same bits, over
    TCP, while strangers connect to that port as well; one that is killed ends the other. That needs no MPI.
+6. A rank that dies when NCCL joins the emulated GPUs of three processes, or hangs there, ends the other two in the time that
+   --rank-timeout says.
 With --long: all cases of all reference models with 2 and 4 ranks, deaths at many moments, and a rank that is stopped.
 Exit 77: no Open MPI, no such models, or a build without it. Standard library only.
 """
@@ -134,12 +136,17 @@ def text_of(golden, tmp):
     return [] if plain.stdout == both.stdout else [f'run: {both.stdout!r} instead of {plain.stdout!r}']
 
 
+def tiny(tmp):
+    """The tool with emulated GPUs, and a model for these."""
+    emu, make, model = os.path.join(BUILD, 'tests/simt/pagedinfer_emu'), os.path.join(BUILD, 'tests/tool_tiny_model'), os.path.join(tmp, 'tiny.gguf')
+    if not os.path.exists(emu) or not os.path.exists(make): sys.exit('no emulator in the build')
+    subprocess.run([make, model, '32768'], check=True)
+    return emu, model
+
+
 def emulated(tmp):
     """Cases of a tiny model on one emulated device, and on those of two processes."""
-    emu, make = os.path.join(BUILD, 'tests/simt/pagedinfer_emu'), os.path.join(BUILD, 'tests/tool_tiny_model')
-    if not os.path.exists(emu) or not os.path.exists(make): return ['no emulator in the build']
-    model = os.path.join(tmp, 'tiny.gguf')
-    subprocess.run([make, model, '32768'], check=True)
+    emu, model = tiny(tmp)
     out = []
     for n in (1, 2):
         rows = os.path.join(tmp, f'rows{n}')
@@ -151,6 +158,32 @@ def emulated(tmp):
         if r.returncode: return [f'emulated devices of {n} processes: exit status {r.returncode}: {r.stderr[-500:]}']
         out.append((r.stdout, {f: open(os.path.join(rows, f), 'rb').read() for f in sorted(os.listdir(rows))}))
     return [] if out[0] == out[1] and len(out[0][1]) == 3 else ['emulated devices of two processes: not the bits of one']
+
+
+def joining(tmp, wrong, n=3):
+    """Of n processes with emulated GPUs the last one dies, or is never heard of again, when NCCL joins them, as the environment
+    tells tests/simt/nccl_twin.c: all end in time, rank 0 with an error that says why, and those that nobody tells to end, too."""
+    emu, model = tiny(tmp)
+    port, command = free_port(), [emu, 'eval', '-m', model, '--cases', os.path.join(HERE, '../simt/cases.json'), '--device', 'emu',
+                                  '--rank-timeout', str(TIMEOUT)]
+    start = time.time()
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=set_for(n, port, r, **({'NCCL_TWIN': wrong} if r == n - 1 else {}))) for r in range(n)]
+    faults = []
+    try:
+        for r, p in enumerate(ranks):
+            errors = p.communicate(timeout=120)[1]
+            if wrong == 'dies' and r == n - 1: ok = p.returncode == 9 # as the twin does it
+            elif wrong == 'dies' or r == 0: ok = p.returncode > 0 and (b'NCCL' if r == 0 else b'rank-timeout') in errors
+            else: ok = p.returncode == 0 # rank 0 has told it to end
+            if not ok: faults.append(f'NCCL, the last one {wrong}: rank {r} exited with {p.returncode}: {errors[-500:]}')
+        took = time.time() - start
+        if took > 2 * TIMEOUT + 8: faults.append(f'NCCL, the last one {wrong}: all had ended after {took:.1f} s')
+    finally:
+        for p in ranks:
+            p.kill()
+            p.communicate()
+    return faults
 
 
 # ---- death
@@ -259,6 +292,9 @@ def main():
         faults += by_variables(golden, tmp)
         for victim in (1, 0): faults += variables_death(golden, tmp, victim)
         print(f'variables of torchrun: {time.time() - start:.1f} s', flush=True)
+        start = time.time()
+        for wrong in ('dies', 'stays away'): faults += joining(tmp, wrong)
+        print(f'joining over NCCL: {time.time() - start:.1f} s', flush=True)
         lacks = no_mpi()
         if lacks:
             for f in faults: print(f)

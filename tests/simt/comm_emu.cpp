@@ -1,10 +1,12 @@
-/* The link of emulated devices: the exchange is queued like a kernel, and done when a rank's queue comes to it. */
+/* The link of emulated devices: the exchange is queued like a kernel, and done when a rank's queue comes to it. Processes join
+ * as on a GPU, by NCCL's calls, which are those of nccl_twin.c here. */
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "backend/cuda/comm.h"
+#include "backend/cuda/nccl.h"
 #include "runtime_emu.h"
 #include "simt.h"
 
@@ -15,6 +17,8 @@ struct emu_link {
     pi__link *local;                          /* which does it */
     std::unique_ptr<pi__rt *[]> rt;           /* [n] */
     std::unique_ptr<std::atomic<bool>[]> lost; /* [n] an exchange of the rank failed */
+    pi__nccl nccl;                            /* of processes; nothing: it is not used */
+    pi__nccl_comm comm;
 };
 
 static bool emu_gather(pi__link *link, int32_t rank, float *buf, size_t count)
@@ -49,19 +53,20 @@ static void emu_destroy(pi__link *link)
 {
     emu_link *l = reinterpret_cast<emu_link *>(link);
     l->local->ops->destroy(l->local);
+    if (l->comm) l->nccl.destroy(l->comm);
+    pi__nccl_unload(&l->nccl);
     delete l;
 }
 
 /* Over that link, with the queues of ranks first..first + n_here of n. */
-static int create(pi__link **out, pi__link *local, pi__rt *const *rt, int32_t n, int32_t first, int32_t n_here)
+static void create(pi__link **out, pi__link *local, pi__rt *const *rt, int32_t n, int32_t first, int32_t n_here)
 {
     static const pi__link_ops ops = {emu_destroy, emu_gather, emu_wait, emu_leave};
     emu_link *l = new emu_link{{&ops}, local, std::make_unique<pi__rt *[]>((size_t) n),
-                               std::make_unique<std::atomic<bool>[]>((size_t) n)};
+                               std::make_unique<std::atomic<bool>[]>((size_t) n), {}, nullptr};
     for (int32_t i = 0; i < n; i++) l->lost[i] = false;
     for (int32_t i = 0; i < n_here; i++) l->rt[first + i] = rt[i];
     *out = &l->link;
-    return PI_OK;
 }
 
 int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
@@ -69,20 +74,29 @@ int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
     pi__link *local;
     *out = nullptr;
     int rc = pi__link_local(&local, n, err);
-    return rc ? rc : create(out, local, rt, n, 0, n);
+    if (!rc) create(out, local, rt, n, 0, n);
+    return rc;
 }
 
-int pi__comm_id(char *id, pi_error *)
-{
-    memset(id, 1, PI__RANK_ID_BYTES);
-    return PI_OK;
-}
+int pi__comm_id(char *id, pi_error *err) { return pi__nccl_make_id(id, err); }
+
+static void use(int32_t device) { simt::current_device = device; }
 
 int pi__comm_create_rank(pi__link **out, pi__rt *rt, const pi__seat *seat, pi_error *err)
 {
     pi__link *local;
+    pi__nccl nccl = {};
+    pi__nccl_comm comm;
     *out = nullptr;
-    if (seat->id[0] != 1) abort(); /* not what rank 0 made */
-    int rc = pi__link_ranks(&local, seat, err);
-    return rc ? rc : create(out, local, &rt, seat->n, seat->rank, 1);
+    int rc = pi__nccl_load(&nccl, err);
+    if (!rc) rc = pi__nccl_join(&comm, seat, pi__rt_index(rt), use, err);
+    if (!rc && (rc = pi__link_ranks(&local, seat, err))) nccl.give_up(comm);
+    if (rc) {
+        pi__nccl_unload(&nccl);
+        return rc;
+    }
+    create(out, local, &rt, seat->n, seat->rank, 1);
+    emu_link *l = reinterpret_cast<emu_link *>(*out);
+    l->nccl = nccl, l->comm = comm;
+    return PI_OK;
 }

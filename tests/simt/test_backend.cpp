@@ -110,9 +110,9 @@ static void test_evicted(void **)
     test_evicted_of("qwen35", "all");
 }
 
-/* The same where two devices share the model, and its cache by heads: what they evict comes back to both, also where copies
- * are refused, of one device only too; and from disk to other engines. */
-static void test_evicted_shared(void **)
+/* The same where two devices share the model, and its cache by heads, or have half of the layers each: what they evict comes
+ * back to both, also where copies are refused, of one device only too; and from disk to other engines. */
+static void test_evicted_split(const char *mode)
 {
     const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
     char path[256], dir[] = "/tmp/pagedinfer-emu-XXXXXX";
@@ -124,7 +124,7 @@ static void test_evicted_shared(void **)
         pi_error err;
         pi_engine *e = nullptr;
         pi_options *o = pi_options_new();
-        const char *const options[] = {"model", path, "device", "emu,emu", "split-mode", "tensor", "temp", "0", "max-tokens", "8",
+        const char *const options[] = {"model", path, "device", "emu,emu", "split-mode", mode, "temp", "0", "max-tokens", "8",
                                        "ignore-eos", "true", "logits", "generated", "parallel", "2", "kv-cache-tokens", "96",
                                        "ctx-size", "96", "prefix-cache-dir", i > 1 ? dir : ""};
         for (size_t k = 0; k < sizeof options / sizeof *options; k += 2) set(o, options[k], options[k + 1]);
@@ -150,6 +150,9 @@ static void test_evicted_shared(void **)
     assert_int_equal(system(clean.c_str()), 0);
     unlink(path);
 }
+
+static void test_evicted_shared(void **) { test_evicted_split("tensor"); }
+static void test_evicted_stages(void **) { test_evicted_split("layer"); }
 
 /* FP4 products: other numbers than with fp4-mode off, which are the CPU's, but the same in any batch. */
 static void test_fp4(void **)
@@ -457,6 +460,7 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
                                 cmocka_unit_test(test_rotated), cmocka_unit_test(test_sparse),
                                 cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
+                                cmocka_unit_test(test_evicted_stages),
                                 cmocka_unit_test(test_fp4),
                                 cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products),
                                 cmocka_unit_test(test_done_without), cmocka_unit_test(test_slower_ways), cmocka_unit_test(test_refused),

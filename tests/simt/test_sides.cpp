@@ -13,6 +13,7 @@ extern "C" {
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 int simt_drafter_write(const char *path, int32_t n_pick);
+int simt_flash_write(const char *path, const char *sizes);
 int simt_open_split(const char *path, const pi__placement_rules *placement, long fail_at, long *count, long *left);
 }
 
@@ -301,10 +302,11 @@ static void test_drafter(void **)
         assert_true(spread > 1);
         for (size_t i = 0; i < vocab; i++) assert_true(std::fabs(a[i] - b[i]) <= 5e-3f * spread);
     }
-    const std::string model = model_file("gemma4", PI__F32), drafter = model + ".draft";
+    const std::string model = model_file("gemma4", PI__F32), drafter = model + ".draft", blocks = model + ".blocks";
     assert_int_equal(simt_drafter_write(drafter.c_str(), 40), 0);
+    assert_int_equal(simt_flash_write(blocks.c_str(), "v=1"), 0); /* it reads what layers on both sides computed */
     std::vector<answer> plain;
-    for (const char *draft : {"", drafter.c_str()}) {
+    for (const char *draft : {"", drafter.c_str(), blocks.c_str()}) {
         pi_stats st = {};
         st.size = sizeof st;
         pi_engine *e = open_engine(model, "emu", {{"gpu-layers", "3"}, {"model-draft", draft}});
@@ -314,10 +316,12 @@ static void test_drafter(void **)
         assert_int_equal(st.n_drafted > 0, *draft != 0);
         if (!*draft) plain = got;
         compare("drafter", plain, got, 0);
+        compare("drafter, again", plain, ask(e, {prompts[1]}, true), 0);
         pi_engine_close(e);
     }
     unlink(model.c_str());
     unlink(drafter.c_str());
+    unlink(blocks.c_str());
 }
 
 /* ---- memory */

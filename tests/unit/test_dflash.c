@@ -1,5 +1,6 @@
 /* DFlash drafters on tiny random models: tokens and logits never depend on them, however requests are run together, preempted
- * and continued from prefixes; drafts are the same in all of these; what is wrong in a file is refused by name. */
+ * and continued from prefixes, and wherever layers lie; drafts are the same in all of these; what is wrong in a file is refused by name. */
+#include "discrete_device.h"
 #include "model_jobs.h"
 
 #include <unistd.h>
@@ -76,7 +77,16 @@ static void write_pair(int i)
     write_model(draft_path, pairs[i].drafter, pairs[i].sizes);
 }
 
-/* Together, in other steps, in blocks of another size, with prefixes, preempted, and with two devices as one. */
+/* The model on a device and the CPU beside it, in one of so many ways. */
+enum { N_WAYS = 5 };
+static void place(pi__config *c, int way)
+{
+    c->device = "far";
+    c->placement = (pi__placement_rules) {.limited = way < 4, .gpu_layers = way, .kv_on_cpu = way == 4};
+}
+
+/* Together, in other steps, in blocks of another size, with prefixes, preempted, with two devices as one, and with a device and
+ * the CPU. */
 static void same_tokens(const job *want)
 {
     static job got[N_JOBS];
@@ -102,6 +112,13 @@ static void same_tokens(const job *want)
     c.tensor = true;
     run(&c, 1, NULL, got);
     jobs_check(got, want, "devices", 2);
+    for (int way = 0; way < N_WAYS; way++) {
+        c = config();
+        place(&c, way);
+        c.prefix_cache = way == 2;
+        assert_true(run(&c, 1 + c.prefix_cache, NULL, got).n > 0);
+        jobs_check(got, want, "placement", way);
+    }
 }
 
 static void test_same_tokens(void **st)
@@ -145,6 +162,14 @@ static void test_same_drafts(void **st)
         c.max_batch_tokens = 300;
         const drafted other = run(&c, 1, &says, jobs);
         assert_true(other.n == alone.n && other.accepted == alone.accepted);
+        for (int way = 0; way < N_WAYS; way++) {
+            c = config();
+            place(&c, way);
+            const drafted placed = run(&c, 1, &says, jobs);
+            if (placed.n != alone.n || placed.accepted != alone.accepted)
+                fail_msg("%s, placement %d: %llu of %llu drafts are right, %llu of %llu on one", sizes[i][0], way,
+                         placed.accepted, placed.n, alone.accepted, alone.n);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 /* The cache's tiers under a discrete device: blocks that it evicts come back, answers are the same bits
- * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. */
+ * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. Of one device, one beside
+ * the CPU, and stages. */
 #include "open_oom.h"
 #include "discrete_device.h"
 #include "model_jobs.h"
@@ -18,6 +19,13 @@ static pi__config config(int model)
     return (pi__config) {.model = path[model], .device = "far", .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 20,
                          .ctx_size = 320, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
                          .kv_tokens = 320, .prefix_cache = true, .cache_ram = 16 << 20, .cpu = {.n_threads = 1}};
+}
+
+/* Devices that have some of the layers each, and a shard of each block. */
+static void as_stages(pi__config *c, const char *device)
+{
+    c->device = device;
+    c->layers = true;
 }
 
 static void fill(job *j, uint32_t seed)
@@ -83,12 +91,13 @@ static const job *wanted(int model)
 static void evicted_comes_back(void **st)
 {
     (void) st;
-    for (int trial = 0; trial < trials(4); trial++) {
+    for (int trial = 0; trial < trials(6); trial++) {
         int model = trial % 2;
         const job *want = wanted(model);
         static job got;
         pi__config c = config(model);
-        if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* two block shards */
+        if (trial > 3) as_stages(&c, "far,far");
+        else if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* two block shards */
         pi__core *e = job_core(&c);
         for (int round = 0; round < 3; round++)
             for (int i = 0; i < PROMPTS; i++) {
@@ -140,14 +149,15 @@ static void types_come_back(void **st)
 static void copies_change_nothing(void **st)
 {
     (void) st;
-    for (int trial = 0; trial < trials(8); trial++) {
+    for (int trial = 0; trial < trials(10); trial++) {
         int model = trial % 2;
         const job *want = wanted(model);
         static job got[PROMPTS];
         pi__config c = config(model);
+        if (trial > 7) as_stages(&c, "far,far");
         c.max_seqs = 4;
         c.kv_tokens = 480;
-        if (trial >= 6) atomic_store(&discrete_device.pins, trial == 6 ? 0 : 2);
+        if (trial == 6 || trial == 7) atomic_store(&discrete_device.pins, trial == 6 ? 0 : 2);
         discrete_device.rng = (uint64_t) trial;
         pi__core *e = job_core(&c);
         for (int round = 0; round < 5; round++) {
@@ -155,7 +165,7 @@ static void copies_change_nothing(void **st)
             for (int i = 0; i < PROMPTS; i++) fill(&got[i], (uint32_t) i + 1);
             for (int i = 0; i < PROMPTS; i++) {
                 job_submit(e, &got[i], PI__LOGITS_GENERATED, NULL);
-                if (trial == 4 && round == 3 && i == 3) discrete_device.dead = true;
+                if ((trial == 4 || trial == 8) && round == 3 && i == 3) discrete_device.dead = true;
             }
             for (int i = 0; i < PROMPTS; i++) {
                 job_await(&got[i], PI_OK);
@@ -207,7 +217,7 @@ static void budget(void **st)
 static void disk(void **st)
 {
     (void) st;
-    for (int trial = 0; trial < trials(5); trial++) {
+    for (int trial = 0; trial < trials(8); trial++) {
         int model = trial % 2;
         const job *want = wanted(model);
         char dir[] = "/tmp/pagedinfer-far-XXXXXX", cmd[100];
@@ -216,8 +226,9 @@ static void disk(void **st)
         pi__config c = config(model);
         c.prefix_dir = dir;
         c.prefix_dir_bytes = 64 << 20;
-        c.cache_ram = trial < 2 ? 16 << 20 : 0;
+        c.cache_ram = trial < 2 || trial > 5 ? 16 << 20 : 0;
         c.placement.kv_on_cpu = trial == 4; /* all blocks in the host's memory */
+        if (trial > 4) as_stages(&c, trial > 5 ? "cpu,cpu" : "far,far");
         for (int round = 0; round < 4; round++) { /* engines */
             pi__core *e = job_core(&c);
             for (int i = 0; i < 3; i++) {
@@ -227,7 +238,7 @@ static void disk(void **st)
             }
             pi_stats s = stats_of(e);
             assert_true((s.disk_reads > 0) == (round == 1 || round == 2));
-            assert_true((s.host_entries > 0) == (c.cache_ram > 0));
+            assert_true((s.host_entries > 0) == (c.cache_ram > 0 && trial < 6)); /* what the host has, it does not copy */
             if (round == 2) pi__core_cache_clear(e, ""); /* the files go, too */
             pi__core_close(e);
         }

@@ -252,9 +252,6 @@ static void test_refused(void **st)
     refused(&c, PI_EINVAL, "the model has 4 layers");
     c = config("cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu");
     refused(&c, PI_EUNSUPPORTED, "at most 8");
-    c = config("cpu,cpu");
-    c.prefix_dir = "/tmp";
-    refused(&c, PI_EUNSUPPORTED, "prefix-cache-dir");
     c = config("far,far");
     c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = 2};
     refused(&c, PI_EUNSUPPORTED, "unset gpu-layers");

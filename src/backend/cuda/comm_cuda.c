@@ -1,7 +1,6 @@
 /* The link of CUDA devices, over NCCL.
  *
- * NCCL is looked for when devices are joined, so that the library starts where it is not installed; the few functions and
- * numbers it takes are named here as NCCL's own header does, and have been the same since its version 2.
+ * NCCL is looked for when devices are joined (nccl.c), so that the library starts where it is not installed.
  *
  * Memory: one small object and NCCL's own. Threads: each rank its own, and whoever creates and destroys. A rank that leaves
  * tears down its communicator; the others find out while they wait, and tear down theirs, which ends kernels
@@ -11,63 +10,33 @@
  * them together, each from a thread that does not wait for the other ranks' (which may have to come first); and no
  * graph with one may be left when a rank leaves or the link is destroyed: it would wait for that. */
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "backend/cuda/comm.h"
+#include "backend/cuda/nccl.h"
+#include "backend/ranks.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* before a waiting rank lets others run */ };
-typedef struct ncclComm *nccl_comm;
-typedef struct nccl_id { char bytes[PI__RANK_ID_BYTES]; } nccl_id;
-
-/* Functions taken of NCCL; numbers returned are 0 or an error. */
-typedef struct nccl {
-    void *lib;
-    int (*init_all)(nccl_comm *comm, int n, const int *device);
-    int (*make_id)(nccl_id *id);
-    int (*init_rank)(nccl_comm *comm, int n, nccl_id id, int rank);
-    int (*all_gather)(const void *from, void *to, size_t count, int type, nccl_comm comm, cudaStream_t stream);
-    int (*async_error)(nccl_comm comm, int *error);
-    int (*give_up)(nccl_comm comm);
-    int (*destroy)(nccl_comm comm);
-    const char *(*text)(int error);
-} nccl;
 
 typedef struct member { /* a rank's own */
-    pi__rt *rt;     /* device and queue */
-    nccl_comm comm; /* NULL: torn down */
+    pi__rt *rt;         /* device and queue */
+    pi__nccl_comm comm; /* NULL: torn down */
 } member;
 
 typedef struct nccl_link {
     pi__link link;    /* first: the public face */
-    nccl fn;          /* the library */
+    pi__nccl fn;      /* the library */
     atomic_bool left; /* some rank has left */
     int32_t n;        /* ranks */
-    double timeout_ms; /* how long to wait for those in other processes; 0: they are all in this one, which knows who left */
+    const pi__ranks *ranks; /* other processes; NULL: they are all in this one, which knows who left */
+    double timeout_ms; /* how long to wait for those; 0: without end */
     member member[];  /* [n] */
 } nccl_link;
-
-static int load(nccl *f, pi_error *err)
-{
-    const struct { const char *name; void **to; } names[] = {
-        {"ncclCommInitAll", (void **) &f->init_all},   {"ncclGetUniqueId", (void **) &f->make_id},
-        {"ncclCommInitRank", (void **) &f->init_rank}, {"ncclAllGather", (void **) &f->all_gather},
-        {"ncclCommGetAsyncError", (void **) &f->async_error}, {"ncclCommAbort", (void **) &f->give_up},
-        {"ncclCommDestroy", (void **) &f->destroy},    {"ncclGetErrorString", (void **) &f->text}};
-    f->lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    bool all = f->lib != NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && all; i++) {
-        *names[i].to = dlsym(f->lib, names[i].name);
-        all = *names[i].to != NULL;
-    }
-    return all ? PI_OK : pi__fail(err, PI_EUNSUPPORTED, "several devices need NCCL, and libnccl.so.2 was not found: "
-                                  "install it, or use split-mode none");
-}
 
 static void tear_down(nccl_link *l, int32_t rank)
 {
@@ -123,20 +92,22 @@ static int nccl_wait(pi__link *link, int32_t rank)
 static void nccl_destroy(pi__link *link)
 {
     nccl_link *l = (nccl_link *) link;
+    const bool gone = l->ranks && atomic_load(&l->ranks->dead); /* who would have to end it with this one */
     for (int32_t i = 0; i < l->n; i++) {
         member *m = &l->member[i];
         if (!m->comm) continue;
         cudaSetDevice(pi__rt_index(m->rt));
-        l->fn.destroy(m->comm);
+        if (gone) l->fn.give_up(m->comm);
+        else l->fn.destroy(m->comm);
     }
-    if (l->fn.lib) dlclose(l->fn.lib);
+    pi__nccl_unload(&l->fn);
     pi__free(l);
 }
 
 static int join(nccl_link *l, pi_error *err)
 {
     int device[PI__RT_MAX];
-    nccl_comm comm[PI__RT_MAX] = {0};
+    pi__nccl_comm comm[PI__RT_MAX] = {0};
     if (l->n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d devices", PI__RT_MAX);
     for (int32_t i = 0; i < l->n; i++) device[i] = pi__rt_index(l->member[i].rt);
     int code = l->fn.init_all(comm, l->n, device);
@@ -155,7 +126,7 @@ static int create(nccl_link **out, int32_t n, pi_error *err)
     if (!l) return pi__fail_mem(err, "the link of devices");
     l->link.ops = &ops;
     l->n = n;
-    int rc = load(&l->fn, err);
+    int rc = pi__nccl_load(&l->fn, err);
     if (rc) nccl_destroy(&l->link);
     else *out = l;
     return rc;
@@ -174,31 +145,21 @@ int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err)
     return rc;
 }
 
-int pi__comm_id(char id[PI__RANK_ID_BYTES], pi_error *err)
-{
-    nccl_id own;
-    nccl f;
-    int rc = load(&f, err);
-    const int code = rc ? 0 : f.make_id(&own);
-    if (code) rc = pi__fail(err, PI_EDEVICE, "NCCL has no way for others to join: %.200s", f.text(code));
-    if (!rc) memcpy(id, own.bytes, sizeof own.bytes);
-    return rc; /* the library stays loaded: NCCL waits for the others there */
-}
+int pi__comm_id(char id[PI__RANK_ID_BYTES], pi_error *err) { return pi__nccl_make_id(id, err); }
+
+static void use(int32_t device) { cudaSetDevice(device); }
 
 int pi__comm_create_rank(pi__link **out, pi__rt *rt, const pi__seat *seat, pi_error *err)
 {
     nccl_link *l;
-    nccl_id id;
     *out = NULL;
     int rc = create(&l, seat->n, err);
     if (rc) return rc;
     member *m = &l->member[seat->rank];
     m->rt = rt;
+    l->ranks = seat->ranks;
     l->timeout_ms = seat->timeout_ms;
-    memcpy(id.bytes, seat->id, sizeof id.bytes);
-    cudaSetDevice(pi__rt_index(rt));
-    const int code = l->fn.init_rank(&m->comm, seat->n, id, seat->rank);
-    if (code) rc = pi__fail(err, PI_EDEVICE, "NCCL cannot join the devices of %d processes: %.180s", seat->n, l->fn.text(code));
+    rc = pi__nccl_join(&m->comm, seat, pi__rt_index(rt), use, err);
     if (rc) nccl_destroy(&l->link);
     else *out = &l->link;
     return rc;
