@@ -7,7 +7,8 @@
 #include "random_model.h"
 
 static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3",
-                                    "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe"};
+                                    "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe", "deepseek3", "deepseek2",
+                                    "deepseek2-lite"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 

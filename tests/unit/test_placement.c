@@ -4,7 +4,8 @@
 #include "model_jobs.h"
 
 static const char *const archs[] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "llama3", "llama-bias", "mixtral",
-                                    "qwen2", "mistral3", "qwen3", "qwen3moe", "phi3", "phi3-long", "gpt-oss", "glm4moe", "gemma2"};
+                                    "qwen2", "mistral3", "qwen3", "qwen3moe", "phi3", "phi3-long", "gpt-oss", "glm4moe", "gemma2",
+                                    "deepseek3", "deepseek2"};
 enum { DEEPSEEK4 = 4, N_MODELS = sizeof archs / sizeof *archs };
 
 static char path[N_MODELS][256], head_path[256];
