@@ -631,7 +631,7 @@ typedef struct pi__state_copy {
     OP(qkv, pi__qkv)                                                                                                    \
     OP(attention, pi__attention)                                                                                        \
     OP(moe, pi__moe)                                                                                                    \
-    OP(head_linear, pi__head_linear)                                                                                                \
+    OP(head_linear, pi__head_linear)                                                                                    \
     OP(gather_rows, pi__gather_rows)                                                                                    \
     OP(add_rows, pi__add_rows)                                                                                          \
     OP(centroid_head, pi__centroid_head)                                                                                \

@@ -25,7 +25,7 @@ static void take_scratch(head_job *j, pi__arena *ar, int64_t n_in)
 {
     const int64_t n_blk = (n_in + 31) / 32;
     j->tile = pi__lin_tile_bytes(n_blk);
-    j->each = j->tile + ROWS * pi__lin_row_stride(n_blk, true);
+    j->each = j->tile + ROWS * pi__lin_row_stride(j->cpu->lin->digits, n_blk, true);
     j->work = pi__arena_take(ar, (size_t) pi__pool_size(j->cpu->pool) * j->each);
 }
 
@@ -44,15 +44,16 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, char
     const pi__head_linear *a = j->a;
     const pi__weight *w = a->w;
     const int64_t n_blk = j->shape.n_blk;
+    const int32_t digits = j->cpu->lin->digits;
     const int32_t most = j->cpu->lin->max_cols, n_group = (n + most - 1) / most;
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = a->x + h * a->x_step, .ldx = a->ldx};
-    const size_t stride = pi__lin_row_stride(n_blk, j->floats);
+    const size_t stride = pi__lin_row_stride(digits, n_blk, j->floats);
     float *y = a->y + h * a->y_step;
     pi__lin_x x[ROWS];
     int32_t start[ROWS + 1] = {0};
     for (int32_t g = 0; g < n_group; g++) {
         start[g + 1] = (int32_t) ((int64_t) n * (g + 1) / n_group);
-        pi__lin_group(work + j->tile + (size_t) start[g] * stride, n_blk, start[g + 1] - start[g], j->floats, &x[g]);
+        pi__lin_group(work + j->tile + (size_t) start[g] * stride, digits, n_blk, start[g + 1] - start[g], j->floats, &x[g]);
         j->cpu->lin->input(&in, w->n_in, first + start[g], start[g + 1] - start[g], 0, n_blk, &x[g], 0, j->want);
     }
     for (int64_t t = 0; t < j->shape.n_tile; t++) {

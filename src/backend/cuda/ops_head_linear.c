@@ -4,6 +4,7 @@
  * Memory: of the backend's scratch, [three lists of tiles][their lengths][prepared input][columns: input, then results]. The step
  * thread. */
 #include "backend/cuda/impl.h"
+#include "formats/formats.h"
 
 enum { ROWS = 128 /* at a time */ };
 
