@@ -269,7 +269,14 @@ def mutations(model):
             d, h = m.config.head_dim, m.config.num_attention_heads + m.config.num_key_value_heads
             p.data[:h * d] = p.data[:h * d].reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(h * d, -1)
     c = model.config
-    pairs = pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
+    def pairs_of_latent(m): # of the rotated part of queries, and of what keys share
+        for n, p in m.named_parameters():
+            h = 1 if n.endswith('kv_a_proj_with_mqa.weight') else c.num_attention_heads if n.endswith(('q_proj.weight', 'q_b_proj.weight')) else 0
+            if not h: continue
+            rows, r = p.data.reshape(h, -1, p.shape[1]).clone(), c.qk_rope_head_dim
+            rows[:, -r:] = rows[:, -r:].reshape(h, 2, r // 2, -1).transpose(1, 2).flatten(1, 2)
+            p.data = rows.reshape(p.shape)
+    pairs = pairs_of_latent if 'Deepseek' in type(model).__name__ else pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
     if (c.rope_parameters or {}).get('rope_type') == 'longrope':
         r = c.rope_parameters
         yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
@@ -318,10 +325,13 @@ def mutations(model):
         yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
     if 'Deepseek' in type(model).__name__:
         yield 'shared experts', {}, zero('shared_experts.down_proj.weight')
+        yield 'norm of latents', {}, ones('kv_a_layernorm')
+        if c.q_lora_rank: yield 'norm of low queries', {}, ones('q_a_layernorm')
         yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
         yield 'groups', {'topk_group': c.n_group}, None
-        yield 'sharper attention', {'rope_parameters': {**c.rope_parameters, 'mscale_all_dim': 0.0, 'mscale': 0.0}}, None
-        yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
+        if c.rope_parameters['mscale'] < 1: yield 'share of attention', {'rope_parameters': {**c.rope_parameters, 'mscale': 1.0, 'mscale_all_dim': 1.0}}, None
+        if 'V3' in type(model).__name__:
+            yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
     if 'MiniMax' in type(model).__name__:
         def each_head(m):
             for n, norm in m.named_modules():
