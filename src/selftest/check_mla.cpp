@@ -472,6 +472,7 @@ void test_sparse()
     run_sparse({PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}); /* as DeepSeek V2 and V3 are */
     run_sparse({PI__F32, PI__F32, 80, 4, INT32_MAX, 0, 0, 0, {0, 270}, 64});
     run_sparse({PI__Q8_0, PI__Q8_0, 576, 2, INT32_MAX, 0, 0, 0, {20}, 512});
+    run_sparse({PI__TQ4_0, PI__TQ4_0, 80, 3, INT32_MAX, 0, 0, 0, {200, 5}, 48}); /* 32 that are rotated together, half of them values */
     run_sparse({PI__TQ3_0, PI__TQ4_0, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}}); /* rows stay as they are stored */
     run_sparse({PI__TQ4_0, PI__TQ3_0, 144, 17, 8, 4, 150, 0, {700, 15}});
     run_sparse({PI__TQ4_0, PI__TQ4_0, 272, 3, 140, 0, 0, 0, {150}});
