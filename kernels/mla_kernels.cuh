@@ -1,4 +1,4 @@
-/* What DeepSeek V4's attention reads: queries and latent rows with their norms, rotations and the write to the cache, and
+/* What latent attention reads: queries and latent rows with their norms, rotations and the write to the cache, and DeepSeek V4's
  * entries made of the tokens of a window (ops mla_qkv and compress, which ops.h defines).
  *
  * mla_qkv     a warp takes one head of a token, or its row, which lies in the warp's shared memory meanwhile, as in
@@ -34,11 +34,12 @@ __global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
     if (head > a.n_head || (!is_q && (!a.row || k.rows.slot[token] < 0))) return;
     float *row = (float *) raw + warp * width, *q = a.q + token * a.ldq + (int64_t) head * a.dim, f = 1.0f, s = 0;
     const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
+    const int32_t n = is_q ? a.dim : a.n_norm;
     for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
-    for (int32_t i = lane; i < width; i += 32) s = fmaf(row[i], row[i], s);
-    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) a.dim + a.eps);
+    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
+    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) n + a.eps);
     if (is_q) f *= a.q_scale;
-    for (int32_t i = lane; i < a.dim; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
+    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
     __syncwarp();
     rotate_tail(row, a.dim - a.n_rot, a.n_rot, a.rope + (size_t) token * (size_t) a.n_rot, lane, 32);
     __syncwarp();

@@ -1,5 +1,6 @@
-/* Attention of DeepSeek V4 on tensor cores: each token to the rows of a window and to entries, where a row is key and value
- * at once, for all heads (op sparse, which ops.h defines).
+/* Latent attention (DeepSeek V2 to V4) on tensor cores: each token to the rows of a window and to entries, where a row is key and
+ * value at once, for all heads (op sparse, which ops.h defines). Where only the first values of rows are the value, warps whose
+ * columns are behind them add up nothing.
  *
  * A token's rows are a list: those of the window by position, then its entries. A block takes a token and 32 of its heads,
  * or 16; each of its warps has 64 columns of the queries of all of these, of rows and of results, so that a row in shared
@@ -61,7 +62,7 @@ static constexpr float LOG2E = 1.44269504088896340736f;
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1, STAGES = KIND == COPIED ? 4 : 2;
     static constexpr bool UNITS = UNITS_;
-    static constexpr int M = UNITS || W < 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
     static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
@@ -346,17 +347,18 @@ PI_FN fold_by fold(float m_run, float m_split)
 /* What a head's sums are multiplied by in the end: the sink joins the sum, which divides. */
 PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
 {
-    const float sink = k.a.sinks[head] * LOG2E, top = fmaxf(m, sink), scale = ptx_exp2(m - top);
-    return scale / fmaf(l, scale, ptx_exp2(sink - top));
+    const float sink = k.a.sinks ? k.a.sinks[head] * LOG2E : PI_MINUS_INF, top = fmaxf(m, sink);
+    const float base = top == PI_MINUS_INF ? 0.0f : top, scale = ptx_exp2(m - base), all = fmaf(l, scale, ptx_exp2(sink - base));
+    return all > 0.0f ? scale / all : 0.0f; /* padding sees nothing */
 }
 
 /* Columns d and d + 1 of a head's result; the last ones are rotated backwards. */
 PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, float x, float y)
 {
     const pi__sparse &a = k.a;
-    const int32_t i = (d - (a.dim - a.n_rot)) / 2;
+    const int32_t i = (d - (a.dim_v - a.n_rot)) / 2;
     const float *rope = a.rope + (size_t) token * (size_t) a.n_rot;
-    if (d >= a.dim - a.n_rot) rotate_pair(x, y, rope[i], -rope[a.n_rot / 2 + i]);
+    if (d >= a.dim_v - a.n_rot) rotate_pair(x, y, rope[i], -rope[a.n_rot / 2 + i]);
     *(float2 *) (a.out + token * a.ldo + (int64_t) head * a.dim + d) = {x, y};
 }
 
@@ -421,13 +423,14 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     float *part = (float *) (shared + S::part), *state = (float *) (shared + S::state);
     uint16_t *p = (uint16_t *) (shared + S::p);
     wanted<S::EACH> w = {};
+    const bool weighs = ptx_thread() / 32 * WIDTH < k.a.dim_v;
     auto mine = [&](int32_t i) { return ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH); };
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, end);
 #pragma unroll 1
     for (int32_t i = begin;; i++) {
         ptx_cp_async_wait<S::STAGES - 2>();
         __syncthreads(); /* tile i is there, and P of the one before */
-        if (i > begin) weigh<S>(mine(i - 1), ptx_shared(p), state + 2 * S::HEADS, t);
+        if (i > begin && weighs) weigh<S>(mine(i - 1), ptx_shared(p), state + 2 * S::HEADS, t);
         if (i > begin && (i >= last || !(i * TILE & (split - 1)))) turn_sum<S>(k, t); /* of UNITS the only one */
         if (!S::UNITS && i > begin && (i >= last || !(i * TILE & (split - 1))))
             fold_split<S>(state, (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32, t);
@@ -465,7 +468,7 @@ PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t t
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const int32_t d = warp * WIDTH + 8 * n + 2 * (lane % 4);
-            if (d >= k.a.dim) continue;
+            if (d >= k.a.dim_v) continue;
             if (S::UNITS) *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
             else put(k, token, head, d, t.o[m][n][2 * r] * by, t.o[m][n][2 * r + 1] * by);
         }
@@ -508,7 +511,7 @@ __global__ void __launch_bounds__(256) combine(pi__k_sparse k, int32_t token0, i
     ptx_take_turn();
     const int32_t head = (int32_t) blockIdx.x, token = token0 + (int32_t) blockIdx.y, d = 2 * (int32_t) threadIdx.x;
     const int32_t n = max(splits_of(list_of(k, token).n), 1);
-    if (d >= k.a.dim) return;
+    if (d >= k.a.dim_v) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
 #pragma unroll 4 /* their loads are under way at once */
     for (int32_t i = 0; i < n; i++) {

@@ -176,6 +176,17 @@ static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
     WRITE(y, a->n_rows, a->ldy, a->down->n_out);
 }
 
+static void head_linear(const pi__head_linear *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    const int64_t n = a->w->n_mat - 1;
+    ROWS();
+    o->placement = a->w->placement;
+    WEIGHT(w);
+    READ(x, a->n_rows, a->ldx, n * a->x_step + a->w->n_in + a->n_tail);
+    WRITE(y, a->n_rows, a->ldy, n * a->y_step + a->w->n_out + a->n_tail);
+}
+
 static void gather_rows(const pi__gather_rows *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;

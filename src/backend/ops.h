@@ -366,11 +366,13 @@ typedef struct pi__attention {
 } pi__attention;
 
 enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
-enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64 }; /* of a layer; of a token */
+enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 }; /* of a layer; of a token; of a layer */
 
 /* Mixture of experts: y = sum over the n_used best experts of routing weight * down(act(gate x) * up x), in the order of
  * their rank. Routing weights: softmax over all logits, or sqrt(log(1 + e^x)) or sigmoid of each, of those n_used divided by
- * their sum. With biases, those of an expert are added to what its gate, up and down give. */
+ * their sum, or as they are. With groups, the experts are so many runs of as many, and the choice is among those of the n_group_used
+ * best: by the two best gates of a group together (with what is added for the choice), or its best one in a softmax. With biases,
+ * those of an expert are added to what its gate, up and down give. */
 typedef struct pi__moe {
     int32_t n_rows;         /* rows, at most limits.max_tokens */
     pi__lin_in in;          /* what the experts read; prepared once a row, then gathered */
@@ -379,6 +381,8 @@ typedef struct pi__moe {
     int32_t n_expert;       /* matrices in gate, up and down */
     int32_t n_used;         /* experts a row */
     float weights_scale;    /* multiplies the routing weights */
+    bool undivided;         /* these are not divided by their sum */
+    int32_t n_group, n_group_used; /* see above; n_group divides n_expert, up to PI__MAX_EXPERT_GROUPS. 0: there are none */
     const pi__weight *gate; /* n_expert of [F, E]; with up NULL of [2F, E]: rows of gate, then of up */
     const pi__weight *up;   /* n_expert of [F, E], or NULL */
     const pi__weight *down; /* n_expert of [E, F]; its scale multiplies each expert's result */
@@ -422,6 +426,19 @@ typedef struct pi__experts_layer {
     float *x;                 /* [n_rows, E] residual stream, changed in place */
 } pi__experts_layer;
 
+/* Each head's own matrix times its part of a row, and behind that the values behind that part, as they are:
+ *   y[r, h * y_step + i] = W[h][i] . x[r, h * x_step ..]                        for the rows i of W
+ *   y[r, h * y_step + rows of W + j] = x[r, h * x_step + columns of W + j]      j < n_tail */
+typedef struct pi__head_linear {
+    const pi__weight *w; /* a matrix for each head, whole: limits.n_head_mat at most, of head_in columns and head_out rows */
+    int32_t n_rows;      /* rows */
+    const float *x;      /* [n_rows, n_mat * x_step] */
+    int64_t ldx, x_step; /* floats from row to row, from head to head */
+    int32_t n_tail;      /* values that are copied */
+    float *y;            /* [n_rows, n_mat * y_step], not x */
+    int64_t ldy, y_step; /* the same of y */
+} pi__head_linear;
+
 /* ---- of DeepSeek V4: residual streams, and attention to a window of rows and to entries, each made of many tokens */
 
 /* Residual streams that a block reads as one and that are mixed when its result is added ("hyper-connections", Zhu et al.,
@@ -456,7 +473,8 @@ typedef struct pi__mla_qkv {
     float q_scale;       /* multiplies q at the end */
     const float *row;    /* [n_tokens, dim]; NULL: queries alone */
     int64_t ldr;         /* floats from row to row */
-    const float *norm;   /* [dim] of row */
+    const float *norm;   /* [n_norm] of row */
+    int32_t n_norm;      /* values of row under its norm, the first ones */
     float eps;           /* of the norms */
     const float *rope;   /* [n_tokens, n_rot] of op rope */
     int32_t n_rot;       /* rotated values */
@@ -496,22 +514,22 @@ typedef struct pi__indexer {
     int32_t *pick;       /* [n_tokens, n_top] ascending; what is past the number of entries seen is not written */
 } pi__indexer;
 
-/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries, with a sink a head; the
- * last n_rot values of each result are rotated backwards. */
+/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries, where there are such with a
+ * sink a head; of rows the first dim_v values are added up, and the last n_rot of these are rotated backwards. */
 typedef struct pi__sparse {
     const pi__kv_layer *rows; /* the window's */
     const pi__kv_layer *entries; /* NULL: a layer without */
     const float *q;      /* [n_tokens, n_head * dim], scaled */
     int64_t ldq;         /* floats from row to row */
-    int32_t n_head, dim; /* dim is a multiple of 16 */
+    int32_t n_head, dim, dim_v; /* multiples of 16; dim_v is at most dim, and dim where results are rotated */
     int32_t window;      /* tokens */
     int32_t first;       /* rows before this position are not seen */
     const int32_t *pick; /* [n_tokens, n_top] entries, of op indexer; NULL: all that are seen */
     int32_t n_top;       /* see pick */
-    const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum */
+    const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
     const float *rope;   /* [n_tokens, n_rot] */
-    int32_t n_rot;       /* rotated values */
-    float *out;          /* [n_tokens, n_head * dim]; may be q, with its ld */
+    int32_t n_rot;       /* rotated values; 0: none, without rope */
+    float *out;          /* [n_tokens, n_head * dim], dim_v of each head written; may be q, with its ld */
     int64_t ldo;         /* floats from row to row */
 } pi__sparse;
 
@@ -613,6 +631,7 @@ typedef struct pi__state_copy {
     OP(qkv, pi__qkv)                                                                                                    \
     OP(attention, pi__attention)                                                                                        \
     OP(moe, pi__moe)                                                                                                    \
+    OP(head_linear, pi__head_linear)                                                                                    \
     OP(gather_rows, pi__gather_rows)                                                                                    \
     OP(add_rows, pi__add_rows)                                                                                          \
     OP(centroid_head, pi__centroid_head)                                                                                \

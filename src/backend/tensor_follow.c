@@ -38,7 +38,7 @@ static bool receive(follower *f, size_t n)
 static bool reply(follower *f, int code, const char *text, uint64_t a)
 {
     pi__reply all[PI__MOST_RANKS], own = {.code = code, .reached = true, .a = a};
-    snprintf(own.text, sizeof own.text, "%s", text);
+    snprintf(own.text, sizeof own.text, "%.*s", (int) sizeof own.text - 1, text);
     return pi__ranks_reply(f->r, &own, all);
 }
 

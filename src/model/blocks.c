@@ -225,7 +225,8 @@ pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin
                          int64_t ldl, float *y)
 {
     return (pi__moe) {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
-                      .weights_scale = e->weights_scale, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
+                      .weights_scale = e->weights_scale, .undivided = e->undivided, .n_group = e->n_group,
+                      .n_group_used = e->n_group_used, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
                       .down = &e->down, .act = e->act, .limit = e->limit, .gate_bias = e->gate_bias,
                       .up_bias = e->up_bias, .down_bias = e->down_bias, .ld_down_bias = m->n_embd, .gating = e->gating,
                       .bias = e->bias, .table = e->table, .y = y, .ldy = m->n_embd};

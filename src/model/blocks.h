@@ -142,6 +142,41 @@ void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s);
 /* x += that, under post_norm where there is one. */
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
 
+/* ---- latent attention (MLA): all heads read one row a token, which is key and value at once (block_mla.c) */
+typedef struct pi__mla {
+    int32_t n_head;          /* H; 0: there is none */
+    int32_t n_key;           /* values of a head's query and key that are not rotated */
+    int32_t n_rot;           /* and behind them those that are, in pairs of neighbours; of keys all heads have the same */
+    int32_t n_value;         /* of a head's result */
+    int32_t rank;            /* of keys and values: the row is as many values, which are both, and n_rot of the key */
+    int32_t rank_q;          /* Q of queries; 0: these have a matrix of their own */
+    float eps;               /* of its norms */
+    float q_scale;           /* of queries */
+    const pi__rotation *rot;
+    /* tensors */
+    float *norm;             /* [E] */
+    pi__weight q;            /* [H*(n_key + n_rot), E]; or */
+    pi__weight q_a, q_b;     /* [Q, E], [H*(n_key + n_rot), Q] */
+    float *q_norm;           /* [Q] */
+    pi__weight kv;           /* [rank + n_rot, E] */
+    float *kv_norm;          /* [rank] */
+    pi__weight k_b, v_b;     /* H of [rank, n_key]: of a query what it is for the row; H of [n_value, rank] */
+    pi__weight wo;           /* [E, H*n_value] */
+    int32_t rows;            /* index into the model's kv */
+} pi__mla;
+/* Reads sizes from metadata; n_head, eps, and q_scale without what a stretched rotation adds to it. */
+void pi__mla_read(pi__model *m, pi__mla *a);
+/* Wants its matrices, norms and cache; norm is the architecture's. */
+void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w);
+/* Values of a row of qkv. */
+int64_t pi__mla_width(const pi__mla *a);
+/* qkv = queries for the rows, from the normed residual; this step's rows go to the cache. */
+void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s);
+/* qkv = the rows as each head weighs them; then att = results. [n, H*n_value] */
+void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s);
+/* x += wo att. */
+void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
+
 /* ---- feed-forward */
 typedef struct pi__mlp {
     int32_t n_ff;            /* F */
@@ -163,6 +198,8 @@ typedef struct pi__experts {
     int32_t n_expert, n_used; /* X; experts a token; n_expert 0: there are none */
     int32_t n_ff;            /* F of an expert */
     float weights_scale;     /* of routing weights */
+    bool undivided;          /* these are not divided by their sum */
+    int32_t n_group, n_group_used; /* as in pi__moe */
     int act, gating;         /* as in pi__moe */
     float limit;             /* of the activation */
     bool biases;             /* of the experts' matrices and, in a softmax, of the router's logits */

@@ -287,6 +287,20 @@ void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, 
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
+static void need_heads(pi__model *m, int64_t n_in, int64_t n_out, int64_t n_mat)
+{
+    at_least32(&m->lim.n_head_mat, (int32_t) n_mat);
+    at_least(&m->lim.head_in, n_in);
+    at_least(&m->lim.head_out, n_out);
+}
+
+void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
+{
+    const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};
+    want_matrices(m, w, shape, (ask) {0}, name, layer);
+    need_heads(m, n_in, n_out, n_mat);
+}
+
 void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = 1, .fused_rows = {n_ff, n_ff}};

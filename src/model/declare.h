@@ -62,6 +62,8 @@ void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t
  * loaded. */
 void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer);
+/* The same for n_mat stacked matrices of which each of several devices has all: those of heads. */
+void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
 /* The same for n_mat stacked matrices, with one factor or n_mat of them. */
 void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
 /* Gate and up of a feed-forward, one below the other: [2 n_ff, n_in]. */

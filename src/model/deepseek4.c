@@ -449,7 +449,7 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     const pi__mla_qkv prep = {.rows = &kv_owner(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head,
                               .dim = p->dim, .q_norm = true,
                              .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
-                             .eps = p->eps, .rope = l->ratio ? p->scaled.table : p->plain.table, .n_rot = p->n_rot};
+                             .n_norm = p->dim, .eps = p->eps, .rope = l->ratio ? p->scaled.table : p->plain.table, .n_rot = p->n_rot};
     pi__op_mla_qkv(m->be, b, &prep);
 }
 
@@ -470,7 +470,7 @@ static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *
         pi__op_indexer(m->be, b, &index);
     }
     const pi__sparse att = {.rows = &kv_owner(m)->kv[l->rows], .entries = l->ratio ? &m->kv[l->comp.entries] : NULL,
-                            .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .window = p->window,
+                            .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .dim_v = p->dim, .window = p->window,
                             .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
                             .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
     pi__op_sparse(m->be, b, &att);

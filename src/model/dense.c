@@ -23,21 +23,43 @@ static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }
 
-pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim)
+static void read_rest(pi__model *m, pi__dense *d)
 {
-    pi__dense *d = m->arch_data;
-    read_heads(m, &d->attn, def_head_dim);
     d->attn.eps = d->head.eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
     d->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
     d->window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
-    d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
     d->head.softcap = pi__hp_f32_or(m, "final_logit_softcapping", 0);
     d->head.embd_scale = 1.0f;
     d->act = PI__IN_SWIGLU;
     pi__experts_read(m, &d->experts, false);
     d->layers = pi__model_calloc(m, (size_t) m->n_layer, sizeof *d->layers, "the layers");
     for (int32_t i = 0; i < m->n_layer && d->layers; i++) d->layers[i].attn.rot = &d->rot;
+}
+
+pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim)
+{
+    pi__dense *d = m->arch_data;
+    read_heads(m, &d->attn, def_head_dim);
+    d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
+    read_rest(m, d);
     return d;
+}
+
+pi__dense *pi__dense_read_latent(pi__model *m)
+{
+    pi__dense *d = m->arch_data;
+    pi__mla_read(m, &d->mla);
+    read_rest(m, d);
+    d->mla.rot = &d->rot;
+    return d;
+}
+
+static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
+{
+    l->mla = d->mla;
+    pi__want_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
+    if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
+    else pi__attn_declare(m, &l->attn, i, &d->work);
 }
 
 static void want_layer(pi__model *m, pi__dense *d, int32_t i)
@@ -49,8 +71,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.window = own.window;
     l->attn.ahead = own.ahead;
     l->attn.rot = own.rot;
-    pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
-    pi__attn_declare(m, &l->attn, i, &d->work);
+    want_attention(m, d, l, i);
     if (d->post_norms) pi__want_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
     pi__want_vec(m, &l->ffn_norm, E, d->norm_behind ? "post_attention_norm.weight" : "ffn_norm.weight", i);
     const bool routed = d->experts.n_expert && i >= d->n_lead;
@@ -92,7 +113,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     if (m->with_head) want_head(m, d);
-    d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
+    if (d->work.max_att < d->work.max_qkv) d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
     pi__refuse_unwanted(m, ".bias");
     pi__refuse_unwanted(m, "_shexp.weight");
 }
@@ -143,6 +164,26 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
     if (routed && l->mlp.n_ff) add(m, l, s, d->shared);
 }
 
+/* Queries, and this step's keys and values. Returns how wide rows of these are. */
+static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
+{
+    if (l->mla.n_head) pi__mla_project(m, &l->mla, s);
+    else pi__attn_project(m, &l->attn, s);
+    return l->mla.n_head ? pi__mla_width(&l->mla) : pi__attn_width(&l->attn);
+}
+
+/* x += attention. */
+static void attend(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
+{
+    if (l->mla.n_head) {
+        pi__mla_attend(m, &l->mla, s);
+        pi__mla_output(m, &l->mla, s);
+        return;
+    }
+    pi__attn_attend(m, &l->attn, s, 0);
+    pi__attn_output(m, &l->attn, s);
+}
+
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
@@ -156,11 +197,10 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
         const pi__dense_layer *l = &d->layers[i];
         const bool last = i == n_layer - 1 && !all;
         pi__capture(m, b, i, s.x);
-        pi__attn_project(m, &l->attn, &s);
+        const int64_t width = project(m, l, &s);
         if (last && !b->n_rows) return;
-        if (last) pi__stream_logits_rows(m, &s, pi__attn_width(&l->attn), d->work.rows);
-        pi__attn_attend(m, &l->attn, &s, 0);
-        pi__attn_output(m, &l->attn, &s);
+        if (last) pi__stream_logits_rows(m, &s, width, d->work.rows);
+        attend(m, l, &s);
         feed_forward(m, d, l, &s);
     }
     if (!all) return;

@@ -7,7 +7,8 @@
 #include "model/nextn.h"
 
 typedef struct pi__dense_layer {
-    pi__attn attn;           /* its window, rotation and flags may be a layer's own */
+    pi__attn attn;           /* its window, rotation and flags may be a layer's own; or */
+    pi__mla mla;             /* where its n_head is not 0 */
     float *ffn_norm;         /* [E] */
     pi__mlp mlp;             /* the shared expert, where n_ff is not 0, or all there is; or */
     pi__weight router;       /* [X, E] and */
@@ -29,7 +30,8 @@ typedef struct pi__dense {
     bool fused;              /* gate and up are one matrix (pi__mlp) */
     bool long_rope;          /* factors of the rotation are of short contexts, or of long ones (pi__rotation_long) */
     bool neighbours;         /* dims 2i and 2i+1 are rotated pairs in the file */
-    pi__attn attn;           /* what all layers are made from */
+    pi__attn attn;           /* what all layers are made from; or */
+    pi__mla mla;             /* where its n_head is not 0; of attn eps is used */
     pi__experts experts;     /* the same; n_expert 0: an mlp */
     pi__head head;
     pi__rotation rot, rot_local; /* of most layers, which is read from rope.* where n_rot is 0; of those that are given it */
@@ -41,6 +43,8 @@ typedef struct pi__dense {
 
 /* Reads what all of them have. def_head_dim: where the file does not say; 0: E / H. Layers see everything. */
 pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
+/* The same of one with latent attention. */
+pi__dense *pi__dense_read_latent(pi__model *m);
 /* Wants all tensors. */
 void pi__dense_declare(pi__model *m, pi__dense *d);
 

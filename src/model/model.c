@@ -14,7 +14,7 @@
 
 static const pi__arch *const archs[] = {
     &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
-    &pi__arch_qwen35moe, &pi__arch_qwen3next, &pi__arch_phi3, &pi__arch_gpt_oss, &pi__arch_glm4moe,
+    &pi__arch_qwen35moe, &pi__arch_qwen3next, &pi__arch_phi3, &pi__arch_gpt_oss, &pi__arch_glm4moe, &pi__arch_deepseek2,
     &pi__arch_minimax_m2, &pi__arch_granite, &pi__arch_granitemoe, &pi__arch_gemma2,
     &pi__arch_gemma3, &pi__arch_gemma_embedding, &pi__arch_bert, &pi__arch_nomic_bert, &pi__arch_gemma4,
     &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash, &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4,
@@ -169,6 +169,9 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     at_least32(&lim->state.n_conv, own->state.n_conv);
     at_least32(&lim->state.n_draft, m->n_draft);
     at_least32(&lim->max_row, own->max_row);
+    at_least32(&lim->n_head_mat, own->n_head_mat);
+    at_least(&lim->head_in, own->head_in);
+    at_least(&lim->head_out, own->head_out);
     at_least32(&lim->indexer_head, own->indexer_head);
     at_least32(&lim->indexer_dim, own->indexer_dim);
     if (own->indexer_ratio) lim->indexer_ratio = own->indexer_ratio;

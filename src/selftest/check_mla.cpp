@@ -1,4 +1,4 @@
-/* The kernels of DeepSeek V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every mode; what
+/* The kernels of DeepSeek V2 to V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every mode; what
  * lies in a cache and was not written is NaN. */
 #include "selftest/cache_ref.h"
 
@@ -183,8 +183,9 @@ void test_hyper()
 void test_mla_qkv()
 {
     random r(2);
-    const struct { int32_t type, dim, n_head; } cases[] = {{PI__F32, 48, 5}, {PI__F16, 512, 2}, {PI__Q8_0, 64, 3}, {PI__Q4_0, 96, 1},
-                                                            {PI__TQ4_0, 96, 2}, {PI__TQ3_0, 48, 1}};
+    const struct { int32_t type, dim, n_head, n_norm; } cases[] = {
+        {PI__F32, 48, 5, 48}, {PI__F16, 512, 2, 512}, {PI__F16, 576, 3, 512}, {PI__Q8_0, 64, 3, 64}, {PI__Q4_0, 96, 1, 80},
+        {PI__TQ4_0, 96, 2, 96}, {PI__TQ3_0, 48, 1, 48}};
     for (const auto &c : cases) {
         const int32_t T = 3, ROT = 16, H = c.n_head, D = c.dim, ld = H * D + 4;
         const std::vector<int32_t> pos = {5, 40, -1}, seq = {0, 1, 1};
@@ -193,7 +194,7 @@ void test_mla_qkv()
         in_all_modes([&] {
             rows kv(c.type, D, 16, 1, 63);
             buffer<float> q(q0);
-            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), 1e-6f, rope.get(), ROT},
+            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), c.n_norm, 1e-6f, rope.get(), ROT},
                                kv.at(pos, seq), T};
             must_run(pi__k_mla_qkv_run(stream(), &k));
             for (size_t t = 0; t < (size_t) T; t++) {
@@ -206,7 +207,9 @@ void test_mla_qkv()
                         check_near(q[t * (size_t) ld + (size_t) (h * D) + i], want[i] * 0.25, 3e-6, "query", i);
                 }
                 if (pos[t] < 0) continue;
-                std::vector<double> want = normed(&row0[t * (size_t) D], D, norm.get(), 1e-6);
+                const float *raw = &row0[t * (size_t) D];
+                std::vector<double> want = normed(raw, c.n_norm, norm.get(), 1e-6);
+                want.insert(want.end(), raw + c.n_norm, raw + D);
                 rotate(want, D, &table[t * ROT], ROT, 1);
                 check_row(c.type, kv.read(seq[t], pos[t]), want, 4e-6);
             }
@@ -359,6 +362,7 @@ void test_indexer()
 struct sparse_case {
     int32_t type, type_entries, dim, n_head, window, ratio, n_top, first; /* ratio 0: no entries; n_top 0: all of them */
     std::vector<int32_t> pos;
+    int32_t dim_v = 0; /* 0: dim; else nothing is rotated back, and there are no sinks */
 };
 
 /* A row as tensor cores get it: rounded to f16, if not exact; stored: as rotated types store it. */
@@ -372,7 +376,7 @@ std::vector<float> as_read(std::vector<float> row, bool exact, bool stored)
 void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
                          const float *sinks, const float *rope, const float *out)
 {
-    const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos - c.window + 1), seen = c.ratio ? (pos + 1) / c.ratio : 0;
+    const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos < c.window ? 0 : pos - c.window + 1), seen = c.ratio ? (pos + 1) / c.ratio : 0;
     std::vector<std::vector<float>> list;
     const bool exact = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
     const bool turned = window.rotated() && (!c.ratio || entries.rotated());
@@ -381,7 +385,8 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
     for (int32_t e = 0; e < (c.n_top ? std::min(seen, c.n_top) : seen); e++) add(entries, c.n_top ? pick[e] : e);
     for (int32_t h = 0; h < c.n_head; h++) {
         std::vector<double> s, o((size_t) c.dim);
-        double top = sinks[h], all = 0;
+        const double sink = c.dim_v ? -INFINITY : sinks[h];
+        double top = sink, all = 0;
         for (const auto &row : list) {
             double dot = 0;
             for (int32_t d = 0; d < c.dim; d++) dot += (double) q[h * c.dim + d] * row[(size_t) d];
@@ -393,10 +398,10 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
             all += e;
             for (int32_t d = 0; d < c.dim; d++) o[(size_t) d] += e * list[i][(size_t) d];
         }
-        for (double &v : o) v /= all + std::exp(sinks[h] - top);
-        rotate(o, c.dim, rope, 16, -1);
+        for (double &v : o) v /= all + std::exp(sink - top);
+        if (!c.dim_v) rotate(o, c.dim, rope, 16, -1);
         const double off = window.rotated() != entries.rotated() && !exact ? 1e-4 : 1e-5; /* floats before they are rounded */
-        for (int32_t d = 0; d < c.dim; d++) check_near(out[h * c.dim + d], o[(size_t) d], off, "result", (size_t) d);
+        for (int32_t d = 0; d < (c.dim_v ? c.dim_v : c.dim); d++) check_near(out[h * c.dim + d], o[(size_t) d], off, "result", (size_t) d);
     }
 }
 
@@ -430,7 +435,8 @@ void run_sparse(const sparse_case &c)
         pi__k_sparse k = {};
         k.a.q = q.get() + from * Q, k.a.ldq = k.a.ldo = Q, k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
         k.a.first = c.first, k.a.pick = c.n_top ? pick.get() + from * c.n_top : nullptr, k.a.n_top = c.n_top;
-        k.a.sinks = sinks.get(), k.a.rope = rope.get() + from * 16, k.a.n_rot = 16, k.a.out = out.get();
+        k.a.dim_v = c.dim_v ? c.dim_v : c.dim, k.a.out = out.get();
+        if (!c.dim_v) k.a.sinks = sinks.get(), k.a.rope = rope.get() + from * 16, k.a.n_rot = 16;
         k.rows = window.at(c.pos, seq);
         if (c.ratio) k.entries = entries.at(c.pos, seq);
         else k.entries.ratio = 1;
@@ -463,6 +469,10 @@ void test_sparse()
     run_sparse({PI__F16, PI__F16, 512, 33, 16, 4, 150, 0, {700, 15}});
     run_sparse({PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}});
     run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
+    run_sparse({PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}); /* as DeepSeek V2 and V3 are */
+    run_sparse({PI__F32, PI__F32, 80, 4, INT32_MAX, 0, 0, 0, {0, 270}, 64});
+    run_sparse({PI__Q8_0, PI__Q8_0, 576, 2, INT32_MAX, 0, 0, 0, {20}, 512});
+    run_sparse({PI__TQ4_0, PI__TQ4_0, 80, 3, INT32_MAX, 0, 0, 0, {200, 5}, 48}); /* 32 that are rotated together, half of them values */
     run_sparse({PI__TQ3_0, PI__TQ4_0, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}}); /* rows stay as they are stored */
     run_sparse({PI__TQ4_0, PI__TQ3_0, 144, 17, 8, 4, 150, 0, {700, 15}});
     run_sparse({PI__TQ4_0, PI__TQ4_0, 272, 3, 140, 0, 0, 0, {150}});

@@ -1,5 +1,6 @@
 /* moe kernels: routing against double precision and by its own rules; the CUDA backend's op against double precision
- * for every format, to the bit against linear kernels, and batch-invariant. */
+ * for every format, to the bit against linear kernels, and batch-invariant; and matrices of heads (op head_linear), which the same
+ * kernels multiply. */
 #include "selftest/op_ref.h"
 
 #include <cfloat>
@@ -176,6 +177,88 @@ void test_softplus()
             }
         }
     }
+}
+
+/* ------------------------------------------------------------------------------------------------- groups of experts */
+
+struct choice_case {
+    int32_t rows, experts, used, groups, groups_used;
+    int gating;
+    bool divided;
+};
+
+/* The ids that are best by value, of those that may be chosen, at most n. */
+std::vector<int32_t> best_of(const std::vector<double> &value, const std::vector<bool> &open, int32_t n)
+{
+    std::vector<int32_t> id;
+    for (size_t i = 0; i < value.size(); i++)
+        if (open[i]) id.push_back((int32_t) i);
+    std::stable_sort(id.begin(), id.end(), [&](int32_t x, int32_t y) { return value[(size_t) x] > value[(size_t) y]; });
+    id.resize(std::min(id.size(), (size_t) n));
+    return id;
+}
+
+/* Experts that groups leave: gates with what is added for the choice. */
+std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &value)
+{
+    const size_t each = value.size() / (size_t) std::max(c.groups, 1);
+    std::vector<bool> open(value.size(), !c.groups);
+    std::vector<double> score;
+    for (int32_t g = 0; g < c.groups; g++) {
+        std::vector<double> of(value.begin() + (long) (each * (size_t) g), value.begin() + (long) (each * (size_t) (g + 1)));
+        std::sort(of.rbegin(), of.rend());
+        score.push_back(of[0] + (c.gating == PI__GATE_SOFTMAX || each < 2 ? 0 : of[1]));
+    }
+    for (int32_t g : best_of(score, std::vector<bool>(score.size(), true), c.groups_used))
+        for (size_t i = 0; i < each; i++) open[(size_t) g * each + i] = true;
+    return open;
+}
+
+void check_choice(const choice_case &c)
+{
+    const int32_t X = c.experts, K = c.used;
+    const bool soft = c.gating == PI__GATE_SOFTMAX;
+    random r((uint64_t) (X + c.rows));
+    const std::vector<float> l = r.normals((size_t) (c.rows * (X + 1))), b = r.normals((size_t) X);
+    routes to(l, c.rows, X, K);
+    buffer<float> bias(b), weight((size_t) (c.rows * K));
+    buffer<int32_t> table((size_t) (c.rows * K)), token((size_t) c.rows);
+    pi__k_expert_choice a = {to.a, c.groups, c.groups_used, !c.divided, table.get(), token.get(), weight.get()};
+    a.r.gating = c.gating, a.r.bias = soft ? nullptr : bias.get();
+    must_run(pi__k_expert_choice_run(stream(), &a));
+    for (int32_t i = 0; i < c.rows; i++) {
+        std::vector<double> gate, value;
+        double all = 0, sum = 0;
+        for (int32_t e = 0; e < X; e++) {
+            const double x = l[(size_t) (i * (X + 1) + e)];
+            gate.push_back(soft ? std::exp(x) : 1 / (1 + std::exp(-x)));
+            all += gate.back();
+            value.push_back(gate.back() + (soft ? 0 : b[(size_t) e]));
+        }
+        const std::vector<int32_t> want = best_of(value, open_experts(c, value), K);
+        for (int32_t e : want) sum += gate[(size_t) e];
+        expect_equal(token[(size_t) i], i);
+        for (int32_t k = 0; k < K; k++) {
+            const size_t at = (size_t) (i * K + k);
+            const double w = 0.5 * gate[(size_t) want[(size_t) k]] / (c.divided ? sum : soft ? all : 1);
+            if (table[at] != want[(size_t) k] || !within(std::fabs(weight[at] - w), 3e-6 * w))
+                fail_check("%d experts in %d groups, row %d rank %d: %d (%g), expected %d (%g)", X, c.groups, i, k, table[at],
+                           (double) weight[at], want[(size_t) k], w);
+        }
+    }
+}
+
+void test_choice()
+{
+    check_choice({9, 256, 8, 8, 4, PI__GATE_SIGMOID, true});   /* DeepSeek V3 */
+    check_choice({5, 160, 6, 8, 3, PI__GATE_SOFTMAX, false});  /* V2 */
+    check_choice({17, 64, 6, 0, 0, PI__GATE_SOFTMAX, false});  /* V2-Lite */
+    check_choice({3, 64, 2, 64, 5, PI__GATE_SIGMOID, false});
+    check_choice({4, 120, 7, 40, 9, PI__GATE_SIGMOID, true});
+    in_all_modes([] { check_choice({9, 12, 3, 4, 2, PI__GATE_SIGMOID, true}); });
+    pi__k_expert_choice a = {};
+    a.r.n_rows = 1, a.r.n_expert = 10, a.n_group = 4;
+    expect_equal(pi__k_expert_choice_run(stream(), &a), 1);
 }
 
 /* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are
@@ -554,6 +637,78 @@ void test_not_numbers()
     }
 }
 
+/* --------------------------------------------------------------------------------------------------- matrices of heads */
+
+/* Heads' matrices, and rows with a part for each. */
+struct heads {
+    device d;
+    std::unique_ptr<stack> w;
+    int32_t max_rows, tail;
+    std::vector<float> x0;
+    buffer<float> x, y;
+    pi__head_linear a = {};
+
+    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows, const char *name = "emu")
+        : d(false, name), max_rows(rows), tail(n_tail), x0(random(1).normals((size_t) (rows * n_head * (n_in + n_tail)))), x(x0),
+          y((size_t) (rows * n_head * (n_out + n_tail)))
+    {
+        pi__limits lim = {};
+        lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = n_in, lim.max_n_out = n_out;
+        lim.max_n_head = 1, lim.max_head_dim = 64, lim.n_head_mat = n_head, lim.head_in = n_in, lim.head_out = n_out;
+        d.reserve(lim);
+        w.reset(new stack(d, type, n_in, n_out, n_head));
+        a.w = &w->w, a.x_step = n_in + n_tail, a.ldx = n_head * a.x_step, a.n_tail = n_tail, a.y_step = n_out + n_tail;
+        a.ldy = n_head * a.y_step;
+    }
+    std::vector<float> run(int32_t first, int32_t n)
+    {
+        a.x = x.get() + first * a.ldx, a.y = y.get(), a.n_rows = n;
+        y.fill(0xff);
+        pi__op_head_linear(d.be, NULL, &a);
+        d.finish();
+        return std::vector<float>(y.get(), y.get() + n * a.ldy);
+    }
+};
+
+void check_heads(const heads &t, int32_t r, const float *got)
+{
+    for (int32_t h = 0; h < t.w->w.n_mat; h++) {
+        const float *from = &t.x0[(size_t) (r * t.a.ldx + h * t.a.x_step)], *to = got + h * t.a.y_step;
+        const std::vector<double> x(from, from + t.w->w.n_in);
+        for (int64_t o = 0; o < t.w->w.n_out; o++) {
+            double off, want = dot(*t.w, h, o, x, &off);
+            if (!within(std::fabs(to[o] - want), off + 1e-5))
+                fail_check("%s, row %d of %d, head %d, result %d: %g, expected %g +- %g", pi__type_info_of(t.w->w.type)->name, r,
+                           t.max_rows, h, (int) o, (double) to[o], want, off);
+        }
+        expect_bytes(to + t.w->w.n_out, from + t.w->w.n_in, (size_t) t.tail * 4);
+    }
+}
+
+/* All rows at once against double precision and the CPU's, and rows alone to the bit; more rows than are taken at once. */
+void test_heads()
+{
+    const struct { int32_t type; int64_t n_in, n_out; int32_t n_head, tail, rows; } cases[] = {
+        {PI__F32, 48, 80, 5, 16, 11}, {PI__Q8_0, 128, 512, 3, 64, 9}, {PI__F16, 512, 128, 4, 0, 40}, {PI__BF16, 192, 64, 2, 16, 150},
+        {PI__Q4_K, 512, 48, 2, 0, 70}};
+    for (const auto &c : cases) {
+        if (slow() && c.rows > 20) continue;
+        heads t(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows), cpu(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows, "cpu");
+        const std::vector<float> all = t.run(0, c.rows), beside = cpu.run(0, c.rows);
+        const size_t ld = (size_t) t.a.ldy;
+        for (int32_t r = 0; r < c.rows; r += 7) check_heads(t, r, &all[(size_t) r * ld]), check_heads(t, r, &beside[(size_t) r * ld]);
+        for (int32_t r = 0; r < c.rows; r += 31) expect_bytes(t.run(r, 1).data(), &all[(size_t) r * ld], ld * 4);
+        expect_bytes(t.run(1, c.rows - 1).data(), &all[ld], all.size() * 4 - ld * 4);
+    }
+    if (!slow()) in_all_modes([] {
+        static std::vector<float> first;
+        heads t(PI__Q8_0, 32, 48, 3, 16, 10);
+        const std::vector<float> all = t.run(0, 10);
+        if (first.empty()) first = all;
+        expect_bytes(first.data(), all.data(), all.size() * 4);
+    });
+}
+
 /* More rows than there is room for, and types without kernels, are errors. */
 void test_refused()
 {
@@ -572,7 +727,7 @@ void test_refused()
 }
 
 const entry checks[] = {
-    {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
+    {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds}, {"choice", test_choice}, {"heads", test_heads},
     {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"same_input", test_same_input},

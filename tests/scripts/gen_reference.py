@@ -33,6 +33,8 @@ NEXT = {'post_attention_norm': 'post_attention_layernorm', 'ssm_in': 'linear_att
         'ssm_out': 'linear_attn.out_proj', 'ffn_gate_inp_shexp': 'mlp.shared_expert_gate', 'ffn_gate_shexp': 'mlp.shared_expert.gate_proj',
         'ffn_up_shexp': 'mlp.shared_expert.up_proj', 'ffn_down_shexp': 'mlp.shared_expert.down_proj',
         'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'}
+MLA = {**{k: v for k, v in GLM.items() if k != 'post_attention_norm'}, 'attn_q_a': 'self_attn.q_a_proj', 'attn_q_a_norm': 'self_attn.q_a_layernorm',
+       'attn_q_b': 'self_attn.q_b_proj', 'attn_kv_a_mqa': 'self_attn.kv_a_proj_with_mqa', 'attn_kv_a_norm': 'self_attn.kv_a_layernorm'}
 MINIMAX = {'exp_probs_b': 'mlp.e_score_correction'}
 GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sparse_moe.experts.down_proj',
            'ffn_down_shexp': 'shared_mlp.output_linear'}
@@ -77,6 +79,8 @@ MODELS = {
         'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
         'routed_scaling_factor': k('expert_weights_scale'), 'norm_topk_prob': True, 'use_qk_norm': True, 'attention_bias': True,
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
+    'deepseek3': ('DeepseekV3', lambda k: latent(k, 1.0, q_lora_rank=k('attention.q_lora_rank'), norm_topk_prob=True)),
+    'deepseek2': ('DeepseekV2', lambda k: latent(k, 0.707, q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
     'minimax-m2': ('MiniMaxM2', lambda k: {
         'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
@@ -85,6 +89,18 @@ MODELS = {
     'qwen3next': ('Qwen3Next', lambda k: qwen3next(k)), 'qwen3next-whole': ('Qwen3Next', lambda k: qwen3next(k)),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
 }
+
+
+def latent(k, mscale, **more):
+    return {'num_key_value_heads': k('attention.head_count'), 'head_dim': k('rope.dimension_count'), 'kv_lora_rank': k('attention.kv_lora_rank'),
+            'qk_rope_head_dim': k('rope.dimension_count'), 'qk_nope_head_dim': k('attention.key_length_mla') - k('rope.dimension_count'),
+            'v_head_dim': k('attention.value_length_mla'), 'n_routed_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+            'n_group': k('expert_group_count'), 'topk_group': k('expert_group_used_count'), 'moe_intermediate_size': k('expert_feed_forward_length'),
+            'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
+            'routed_scaling_factor': k('expert_weights_scale'),
+            'rope_parameters': {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': k('rope.scaling.factor'), 'beta_fast': 32.0,
+                                'beta_slow': 1.0, 'mscale': mscale, 'mscale_all_dim': mscale,
+                                'original_max_position_embeddings': k('rope.scaling.original_context_length')}, **more}
 
 
 def qwen3next(k):
@@ -115,7 +131,8 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Weights under the names of transformers, as they were before they were converted."""
-    own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE}
+    own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE,
+           'deepseek2': MLA}
     names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
@@ -132,6 +149,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
             if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
+    if arch == 'deepseek2': return both_latent(together(out))
     return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
 
 
@@ -147,6 +165,15 @@ def together(out):
             out[name.replace('ffn_gate_shexp', 'shared_mlp.input_linear')] = torch.cat([out.pop(name), up], 0)
         elif name.endswith('.experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
         elif name.endswith('e_score_correction.bias'): out[name.replace('.bias', '_bias')] = out.pop(name)
+    return out
+
+
+def both_latent(out):
+    """What makes keys and values of the latents, as one matrix: a head's keys, then its values."""
+    for name in list(out):
+        if not name.endswith('attn_k_b.weight'): continue
+        parts = torch.cat([out.pop(name).mT, out.pop(name.replace('k_b', 'v_b'))], 1)
+        out[name.replace('attn_k_b', 'self_attn.kv_b_proj')] = parts.flatten(0, 1).contiguous()
     return out
 
 
@@ -242,14 +269,21 @@ def mutations(model):
             d, h = m.config.head_dim, m.config.num_attention_heads + m.config.num_key_value_heads
             p.data[:h * d] = p.data[:h * d].reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(h * d, -1)
     c = model.config
-    pairs = pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
+    def pairs_of_latent(m): # of the rotated part of queries, and of what keys share
+        for n, p in m.named_parameters():
+            h = 1 if n.endswith('kv_a_proj_with_mqa.weight') else c.num_attention_heads if n.endswith(('q_proj.weight', 'q_b_proj.weight')) else 0
+            if not h: continue
+            rows, r = p.data.reshape(h, -1, p.shape[1]).clone(), c.qk_rope_head_dim
+            rows[:, -r:] = rows[:, -r:].reshape(h, 2, r // 2, -1).transpose(1, 2).flatten(1, 2)
+            p.data = rows.reshape(p.shape)
+    pairs = pairs_of_latent if 'Deepseek' in type(model).__name__ else pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
     if (c.rope_parameters or {}).get('rope_type') == 'longrope':
         r = c.rope_parameters
         yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
         yield 'factor of attention', {'rope_parameters': {**r, 'attention_factor': 1.0}}, None
     if (c.rope_parameters or {}).get('rope_type') == 'yarn':
         r = c.rope_parameters
-        yield 'sharper queries', {'rope_parameters': {**r, 'llama_4_scaling_beta': 0.0}}, None
+        if 'llama_4_scaling_beta' in r: yield 'sharper queries', {'rope_parameters': {**r, 'llama_4_scaling_beta': 0.0}}, None
         yield 'stretched rotation', {'rope_parameters': {**r, 'factor': 1.0}}, None
         yield 'no factor of attention', {'rope_parameters': {**r, 'mscale_all_dim': 0.0}}, None
     yield 'pairs of the rotation', {}, pairs
@@ -289,6 +323,15 @@ def mutations(model):
         yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
         yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
         yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
+    if 'Deepseek' in type(model).__name__:
+        yield 'shared experts', {}, zero('shared_experts.down_proj.weight')
+        yield 'norm of latents', {}, ones('kv_a_layernorm')
+        if c.q_lora_rank: yield 'norm of low queries', {}, ones('q_a_layernorm')
+        yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
+        yield 'groups', {'topk_group': c.n_group}, None
+        if c.rope_parameters['mscale'] < 1: yield 'share of attention', {'rope_parameters': {**c.rope_parameters, 'mscale': 1.0, 'mscale_all_dim': 1.0}}, None
+        if 'V3' in type(model).__name__:
+            yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
     if 'MiniMax' in type(model).__name__:
         def each_head(m):
             for n, norm in m.named_modules():

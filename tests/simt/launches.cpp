@@ -152,12 +152,35 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     i.scratch_size = SIZE_MAX;
     CHECK(pi__k_indexer_run(nullptr, &i));
     pi__k_sparse s = {};
-    s.a.n_head = 64, s.a.dim = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640, s.scratch = memory;
+    s.a.n_head = 64, s.a.dim = s.a.dim_v = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640, s.scratch = memory;
     s.scratch_size = SIZE_MAX;
     for (int32_t n_sm : {0, 148}) {
         s.n_sm = n_sm;
         CHECK(pi__k_sparse_run(nullptr, &s));
     }
+}
+
+/* DeepSeek V3. */
+void latent(int32_t n, int32_t type)
+{
+    const pi__k_rows rows = {{memory, 0, type, type, 1, 576, 32}, 1, ints, ints, 1};
+    pi__k_mla_qkv q = {};
+    q.a.row = some, q.a.n_head = 128, q.a.dim = 576, q.a.n_norm = 512, q.rows = rows, q.n_tokens = n;
+    CHECK(pi__k_mla_qkv_run(nullptr, &q));
+    pi__k_sparse s = {};
+    s.a.n_head = 128, s.a.dim = 576, s.a.dim_v = 512, s.rows = rows, s.n_tokens = n, s.most = 32768, s.scratch = memory;
+    s.scratch_size = SIZE_MAX;
+    for (int32_t n_sm : {0, 148}) {
+        s.n_sm = n_sm;
+        CHECK(pi__k_sparse_run(nullptr, &s));
+    }
+    pi__k_head_rows h = {};
+    h.n_rows = n, h.n_head = 128, h.n_in = 128, h.n_out = 512;
+    CHECK(pi__k_head_rows_run(nullptr, &h));
+    CHECK(pi__k_put_heads(nullptr, &h));
+    pi__k_expert_choice c = {};
+    c.r.n_rows = n, c.r.n_expert = 256, c.r.n_used = 8, c.n_group = 8, c.n_group_used = 4;
+    CHECK(pi__k_expert_choice_run(nullptr, &c));
 }
 
 void experts(int32_t n, const pi__k_matrix &w)
@@ -273,6 +296,7 @@ int main()
         for (int32_t dim : {128, 512}) {
             for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) compressed(n, dim, type);
         }
+        for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) latent(n, type);
         for (int32_t type = 0; type < PI__N_TYPES; type++) products(n, type);
     }
     for (const auto &k : found) std::printf("%zx %u %zu\n", (size_t) k.first, k.second.threads, k.second.shared);

@@ -100,7 +100,7 @@ simt::launch_counts sparse(int32_t pos, int32_t n_entries)
     k.entries.table = table.get() + (pos + 32) / 32;
     k.entries.ratio = (pos + 1) / n_entries;
     k.a.q = q.get(), k.a.ldq = k.a.ldo = 64 * 512, k.a.out = out.get(), k.a.sinks = sinks.get();
-    k.a.n_head = 64, k.a.dim = 512, k.a.window = 128;
+    k.a.n_head = 64, k.a.dim = k.a.dim_v = 512, k.a.window = 128;
     k.pos = at.get(), k.seq = seq.get(), k.n_tokens = 1, k.most = 128 + n_entries;
     simt::counter c;
     simt::options.count = &c;

@@ -49,6 +49,7 @@ static void test_gemma4(void **) { check("gemma4", "none"); }
 static void test_qwen35(void **) { check("qwen35", "mtp"); }
 static void test_qwen35moe(void **) { check("qwen35moe", "none"); }
 static void test_deepseek4(void **) { check("deepseek4", "none"); }
+static void test_deepseek3(void **) { check("deepseek3", "none"); }
 
 static int look(void **)
 {
@@ -59,6 +60,7 @@ static int look(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_gemma3), cmocka_unit_test(test_gemma4), cmocka_unit_test(test_qwen35),
-                                cmocka_unit_test(test_qwen35moe), cmocka_unit_test(test_deepseek4)};
+                                cmocka_unit_test(test_qwen35moe), cmocka_unit_test(test_deepseek4),
+                                cmocka_unit_test(test_deepseek3)};
     return cmocka_run_group_tests(tests, look, nullptr);
 }

@@ -127,6 +127,7 @@ static void test_cache_types(void **)
 {
     cache_types_of("gemma3", "L0:q8_0,*.k:tq4_0,*.v:tq3_0", "2", 0.1);
     cache_types_of("deepseek4", "*:tq4_0", "2", 2e-3);
+    cache_types_of("deepseek3", "L0:q8_0,*:tq4_0", "2", 0.1);
     cache_types_of("deepseek4", "full:tq3_0,*:f16", "3", 2e-3);
     cache_types_of("deepseek4", "full:tq4_0,*:tq3_0", "all", 0.3);
 }
@@ -151,6 +152,8 @@ static void test_experts(void **)
                                     {{"override-tensor", "blk\\.1\\.ffn_gate_up_exps=CPU,per_layer_model_proj=CPU"}}}, false);
     check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}, {"gpu-layers", "3"}}}, true);
     check_ways("deepseek4", PI__F32, {{{"gpu-layers", "2"}}, {{"cpu-moe", "true"}}}, false);
+    check_ways("deepseek3", PI__Q8_0, {{{"gpu-layers", "2"}}, {{"cpu-moe", "true"}}}, false);
+    check_ways("deepseek3", PI__F32, {{{"kv-offload", "false"}}}, true);
 }
 
 static uint64_t cpu_weights(const std::string &model, const settings &way)

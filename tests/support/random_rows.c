@@ -400,7 +400,41 @@ static const tiny_tensor ds4_mtp_tail[] = {
     T("", "mtp.0.hc_head_fn.weight", F32, "4E 4"), T("", "mtp.0.hc_head_base.weight", F32, "4"),
     T("", "mtp.0.hc_head_scale.weight", F32, "1"), {0}};
 
+/* ---- deepseek2: latent attention, a layer without experts before those with them. As V2 and V3 are: q rank of queries (q 0: these
+ * have a matrix of their own), K and O a head's key without rotation and its value, R rotated values, A rank of keys and values,
+ * Y experts of Z in I groups, of which J are used; S shared experts. v: as V3, sigmoid gates. x: of a layer, it has experts. */
+
+static void ds2_per_layer(int64_t *v, int32_t i) { v['x'] = i > 0, v['y'] = i > 0 && v['v']; }
+static const tiny_key ds2_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
+    NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "1"),
+    NUM("", "attention.key_length", "A+R"), NUM("", "attention.value_length", "A"), NUM("", "attention.key_length_mla", "K+R"),
+    NUM("", "attention.value_length_mla", "O"), NUM("", "attention.kv_lora_rank", "A"), NUM("q", "attention.q_lora_rank", "q"),
+    NUM("", "rope.dimension_count", "R"), REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
+    NUM("", "expert_count", "Y"), NUM("", "expert_used_count", "3"), NUM("", "expert_group_count", "I"),
+    NUM("", "expert_group_used_count", "J"), NUM("", "expert_feed_forward_length", "Z"), NUM("", "expert_shared_count", "S"),
+    NUM("", "leading_dense_block_count", "1"), NUM("v", "expert_gating_func", "2"),
+    {"v", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL}, REAL("expert_weights_scale", 2.5f),
+    TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 8), NUM("", "rope.scaling.original_context_length", "64"),
+    {"v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.1f, NULL},
+    {"!v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL}, {0}};
+
+static const tiny_tensor ds2_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("", "output.weight", M, "E V"), {0}};
+static const tiny_tensor ds2_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("!q", "attn_q.weight", M, "E HK+HR"), T("q", "attn_q_a.weight", M, "E q"),
+    T("q", "attn_q_a_norm.weight", F32, "q"), T("q", "attn_q_b.weight", M, "q HK+HR"),
+    T("", "attn_kv_a_mqa.weight", M, "E A+R"), T("", "attn_kv_a_norm.weight", F32, "A"), T("", "attn_k_b.weight", M, "K A H"),
+    T("", "attn_v_b.weight", M, "A O H"), T("", "attn_output.weight", M, "HO E"), T("", "ffn_norm.weight", F32, "E"),
+    T("!x", "ffn_gate.weight", M, "E F"), T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"),
+    T("x", "ffn_gate_inp.weight", F32, "E Y"), T("y", "exp_probs_b.bias", B, "Y"), T("x", "ffn_gate_exps.weight", M, "E Z Y"),
+    T("x", "ffn_up_exps.weight", M, "E Z Y"), T("x", "ffn_down_exps.weight", M, "Z E Y"),
+    T("x", "ffn_gate_shexp.weight", M, "E SZ"), T("x", "ffn_up_shexp.weight", M, "E SZ"), T("x", "ffn_down_shexp.weight", M, "SZ E"),
+    {0}};
+
 /* ---- rows */
+
+#define DS2 .arch = "deepseek2", .keys = ds2_keys, .head = ds2_head, .layer = ds2_layer, .per_layer = ds2_per_layer
 
 #define DENSE .keys = dense_keys, .head = dense_head, .layer = dense_layer, .rng = UINT64_C(0x9E3779B97F4A7C15) + 1
 #define LLAMA DENSE, .arch = "llama"
@@ -441,6 +475,11 @@ const tiny_row tiny_rows[] = {
     {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
+    /* as V3, and as V2 without a rank of queries, as V2-Lite has none; lite: without groups, too */
+    {"deepseek3", DS2, .vocab = "deepseek-v3", .rng = 23, .sizes = "L=3 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1"},
+    {"deepseek2", DS2, .vocab = "deepseek-llm", .rng = 29, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2"},
+    {"deepseek2-lite", DS2, .vocab = "deepseek-llm", .rng = 37,
+     .sizes = "L=2 E=64 H=2 K=48 O=32 R=16 A=64 F=96 Y=6 Z=32 I=1 J=1 S=2"},
     /* as Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (a head size that is not E/H), Mistral 7B v0.1
      * (a window in all layers), Ministral 3, Mixtral (experts) and SmolLM2 are; and with biases, q, k and v below each other */
     {"llama2", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=2 D=32 F=96 u=1"},

@@ -8,7 +8,7 @@
 
 static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3",
                                     "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe", "minimax-m2", "granite",
-                                    "granite-nope", "granitemoe"};
+                                    "granite-nope", "granitemoe", "deepseek3", "deepseek2", "deepseek2-lite"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -115,6 +115,17 @@ static void test_refused_numbers(void **st)
     pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));
     models_refused(&mm, "minimax-m2.", minimax, sizeof minimax / sizeof *minimax);
     models_refused(&gr, "granitemoe.", granite, sizeof granite / sizeof *granite);
+    static const bad_value latent[] = {
+        {"attention.kv_lora_rank", 4, 72, "are not multiples of 16"}, {"attention.kv_lora_rank", 4, 1024, "expected 16 to"},
+        {"attention.kv_lora_rank", 4, 576, "rows of more than 576"}, {"attention.q_lora_rank", 4, 32, "blk.0.attn_q_a.weight"},
+        {"attention.key_length_mla", 4, 16, "are not multiples of 16"}, {"attention.key_length_mla", 4, 8, "are not multiples of 16"},
+        {"attention.value_length_mla", 4, 0, "are not multiples of 16"}, {"rope.dimension_count", 4, 15, "are not multiples of 16"},
+        {"attention.head_count", 4, 2, "blk.0.attn_q_b.weight"}, {"expert_gating_func", 4, 3, "expert_gating_func is 3"},
+        {"expert_group_count", 4, 3, "8 experts in 3 groups"}, {"expert_group_used_count", 4, 1, "cannot be 3"},
+        {"expert_group_used_count", 4, 5, "cannot be 3"}, {"expert_group_count", 4, 65, "expected 0 to 64"},
+        {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"}, {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"}};
+    pi__config d3 = config(arch_of("deepseek3"));
+    models_refused(&d3, "deepseek2.", latent, sizeof latent / sizeof *latent);
     models_refused(&c, "llama.", llama, sizeof llama / sizeof *llama);
     models_refused(&moe, "llama.", experts, sizeof experts / sizeof *experts);
     models_refused(&g, "gemma2.", gemma2, sizeof gemma2 / sizeof *gemma2);
@@ -136,6 +147,11 @@ static void test_refused_tensors(void **st)
                                       "blk.2.attn_q_norm.weight"};
     static const char *const minimax[] = {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight", "blk.2.exp_probs_b.bias"};
     static const char *const granite[] = {"output_norm.weight", "blk.1.ffn_down_shexp.weight", "blk.0.ffn_gate_inp.weight"};
+    static const char *const latent[] = {"blk.0.attn_q_a.weight", "blk.0.attn_q_a_norm.weight", "blk.1.attn_q_b.weight",
+                                         "blk.2.attn_kv_a_mqa.weight", "blk.0.attn_kv_a_norm.weight", "blk.1.attn_v_b.weight",
+                                         "blk.2.attn_k_b.weight", "blk.1.exp_probs_b.bias", "blk.2.ffn_down_shexp.weight"};
+    pi__config d3 = config(arch_of("deepseek3"));
+    model_needs(&d3, latent, sizeof latent / sizeof *latent);
     pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));
     model_needs(&mm, minimax, sizeof minimax / sizeof *minimax);
     model_needs(&gr, granite, sizeof granite / sizeof *granite);

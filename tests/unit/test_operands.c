@@ -15,7 +15,8 @@ static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 4}, {PI__OP_norm, 3}, {PI__OP_layer_norm, 5}, {PI__OP_gelu, 2}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1},
     {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2},
     {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
-    {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 10}, {PI__OP_gather_rows, 3}, {PI__OP_add_rows, 3},
+    {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 10}, {PI__OP_head_linear, 3},
+    {PI__OP_gather_rows, 3}, {PI__OP_add_rows, 3},
     {PI__OP_centroid_head, 3 + 7},
     {PI__OP_gdn, 10}, {PI__OP_state_save, 1}, {PI__OP_state_load, 1}, {PI__OP_mla_qkv, 5}, {PI__OP_compress, 6},
     {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4},
@@ -53,6 +54,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
                                  .up = target, .down = target, .gate_bias = target, .up_bias = target, .down_bias = target,
                                  .bias = target, .table = target, .y = target, .n_rows = 1};
         break;
+    case PI__OP_head_linear: r->args.head_linear = (pi__head_linear) {.w = target, .n_rows = 1, .x = target, .y = target}; break;
     case PI__OP_gather_rows: r->args.gather_rows = (pi__gather_rows) {target, 1, target, 1, target}; break;
     case PI__OP_softcap: r->args.softcap = (pi__softcap) {target, 1, 1, 1}; break;
     case PI__OP_centroid_head:

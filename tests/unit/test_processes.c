@@ -204,6 +204,7 @@ static void test_bits(void **st)
     same_bits(&(tiny_spec) {.arch = "gemma4"}, 4, PI__SPEC_NONE);
     same_bits(&(tiny_spec) {.arch = "qwen35moe"}, 3, PI__SPEC_MTP);
     same_bits(&(tiny_spec) {.arch = "deepseek4"}, 2, PI__SPEC_NONE);
+    same_bits(&(tiny_spec) {.arch = "deepseek3"}, 2, PI__SPEC_NONE);
 }
 
 /* What came of opening an engine, and of one request. */

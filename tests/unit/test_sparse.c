@@ -1,4 +1,4 @@
-/* The ops of DeepSeek V4 on the CPU against plain arithmetic in double precision, and the same bits in every
+/* The ops of latent attention, and of DeepSeek V4, on the CPU against plain arithmetic in double precision, and the same bits in every
  * chunking, with any threads and blocks; for each instruction set that is there. What was never written is NaN. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +14,12 @@
 #include "base/alloc.h"
 
 enum { LEN = 300, D = 48, H = 20, ROT = 16, WINDOW = 24, TOP = 7, J = 32, I = 17, BLOCKS = 64 };
+enum { RANK = D - ROT /* of rows whose first values are the value */ };
 static const float EPS = 1e-6f;
 
 typedef struct config {
     int isa, n_threads, block, chunk;
-    int32_t type, ratio; /* of the cache; 4 or 128 */
+    int32_t type, ratio; /* of the cache; 4 or 128, 0: rows of all tokens, as DeepSeek V2 and V3 have them */
 } config;
 
 /* The projections' outputs of a layer, and its small tensors. */
@@ -70,7 +71,7 @@ static pi__kv_layer layer_of(fixture *w, int32_t group, int32_t type, int32_t n,
 static void start(fixture *w, const config *c)
 {
     const pi__limits lim = {.max_tokens = LEN, .max_ctx = LEN, .max_row = D, .indexer_head = I, .indexer_dim = J, .indexer_ratio = 4};
-    const int32_t r = c->ratio, width = r == 4 ? 2 * D : D;
+    const int32_t r = c->ratio ? c->ratio : 128, width = r == 4 ? 2 * D : D;
     memset(w, 0, sizeof *w);
     w->c = *c;
     w->cpu.isa = c->isa;
@@ -97,6 +98,17 @@ static void stop(fixture *w)
     pi__pool_destroy(w->cpu.pool);
 }
 
+/* Queries as they are, rows under their norm but for what is rotated, which is no value. */
+static void step_latent(fixture *w, const pi__batch *b, float *q_now, const float *row_now, const float *rope)
+{
+    const pi__mla_qkv prep = {.rows = &w->rows, .q = q_now, .ldq = H * D, .n_head = H, .dim = D, .q_scale = 1 / sqrtf(D),
+                              .row = row_now, .ldr = D, .norm = norm, .n_norm = RANK, .eps = EPS, .rope = rope, .n_rot = ROT};
+    const pi__sparse att = {.rows = &w->rows, .q = q_now, .ldq = H * D, .n_head = H, .dim = D, .dim_v = RANK,
+                            .window = INT32_MAX, .out = q_now, .ldo = H * D};
+    pi__cpu_mla_qkv(&w->cpu.be, b, &prep);
+    pi__cpu_sparse(&w->cpu.be, b, &att);
+}
+
 /* Tokens pos to pos + n as one step of sequence 1 (0 has none). */
 static void step(fixture *w, int32_t pos, int32_t n)
 {
@@ -118,9 +130,14 @@ static void step(fixture *w, int32_t pos, int32_t n)
                          .kv = {{w->c.block, BLOCKS, table[0], slot[0]}, {128, BLOCKS, table[1], slot[1]}}};
     memcpy(qs, q[pos], (size_t) n * sizeof *q), memcpy(iqs, iq[pos], (size_t) n * sizeof *iq);
     pi__cpu_rope(be, &b, &(pi__rope) {.freq = freq, .n_freq = ROT / 2, .mscale = 1.0f, .table = rope});
+    if (!w->c.ratio) {
+        step_latent(w, &b, qs[0], row[pos], rope);
+        memcpy(w->out[pos], qs, (size_t) n * sizeof *qs);
+        return;
+    }
     pi__mla_qkv prep = {.rows = &w->rows, .q = qs[0], .ldq = H * D, .n_head = H, .dim = D, .q_norm = true,
                         .q_scale = 1 / sqrtf(D), .row = row[pos],
-                       .ldr = D, .norm = norm, .eps = EPS, .rope = rope, .n_rot = ROT};
+                       .ldr = D, .norm = norm, .n_norm = D, .eps = EPS, .rope = rope, .n_rot = ROT};
     pi__cpu_mla_qkv(be, &b, &prep);
     pi__compress comp_of = {.recent = &w->recent, .entries = &w->entries, .x = comp[pos], .ldx = 4 * D,
                             .ratio = w->c.ratio, .dim = D, .overlap = w->c.ratio == 4, .ape = ape,
@@ -139,7 +156,7 @@ static void step(fixture *w, int32_t pos, int32_t n)
         pi__cpu_indexer(be, &b, &index);
     }
     const pi__sparse att = {.rows = &w->rows, .entries = &w->entries, .q = qs[0], .ldq = H * D, .n_head = H, .dim = D,
-                            .window = WINDOW,
+                            .dim_v = D, .window = WINDOW,
                             .pick = w->c.ratio == 4 ? w->pick[pos] : NULL, .n_top = TOP, .sinks = sinks, .rope = rope,
                             .n_rot = ROT, .out = qs[0], .ldo = H * D};
     pi__cpu_sparse(be, &b, &att);
@@ -256,6 +273,31 @@ static void check_token(const fixture *w, int t, double tolerance)
     }
 }
 
+static void check_latent(const fixture *w, int t, double tolerance)
+{
+    static double key[LEN][D];
+    double x[D], out[D];
+    for (int i = 0; i <= t; i++) {
+        double y[D];
+        for (int d = 0; d < D; d++) y[d] = key[i][d] = row[i][d];
+        ref_norm(y, norm, RANK, key[i]);
+        ref_rotate(key[i], D, i, 1);
+    }
+    for (int h = 0; h < H; h++) {
+        double all = 0, p;
+        ref_head(q[t] + h * D, NULL, false, D, t, x);
+        memset(out, 0, sizeof out);
+        for (int i = 0; i <= t; i++) {
+            all += p = exp(dot(x, key[i], D) / sqrt(D));
+            for (int d = 0; d < RANK; d++) out[d] += p * key[i][d];
+        }
+        for (int d = 0; d < RANK; d++)
+            if (!(fabs(w->out[t][h * D + d] - out[d] / all) <= tolerance))
+                fail_msg("isa %d, type %d, token %d, head %d, dim %d: %g, not %g", w->c.isa, w->c.type, t, h, d, w->out[t][h * D + d],
+                         out[d] / all);
+    }
+}
+
 static void each_isa(void (*fn)(int isa))
 {
     for (int i = PI__ISA_GENERIC; i <= PI__ISA_AVX512; i++)
@@ -280,6 +322,16 @@ static void reference(int isa)
 }
 static void test_reference(void **state) { (void) state; each_isa(reference); }
 
+static void latent(int isa)
+{
+    static fixture w;
+    for (int f16 = 0; f16 < (emulated() ? 1 : 2); f16++) {
+        run(&w, &(config) {isa, 2, 16, 64, f16 ? PI__F16 : PI__F32, 0});
+        for (int t = 0; t < LEN; t += emulated() ? 61 : t < 40 ? 1 : 13) check_latent(&w, t, f16 ? 0.01 : 2e-5);
+    }
+}
+static void test_latent(void **state) { (void) state; each_isa(latent); }
+
 static void cuts(int isa)
 {
     static const struct { int threads, block, chunk; } way[] = {{1, 16, LEN}, {3, 64, 7}, {2, 32, 1}, {1, 64, 129}};
@@ -287,11 +339,11 @@ static void cuts(int isa)
     static const int32_t types[] = {PI__CACHE_TYPES(TYPE)};
 #undef TYPE
     static fixture want, got;
-    for (int i = 0; i < 2 * PI__N_KV_TYPES; i += emulated() ? 7 : 1) {
-        const int32_t type = types[i / 2], ratio = i % 2 ? 128 : 4;
+    for (int i = 0; i < 3 * PI__N_KV_TYPES; i += emulated() ? 7 : 1) {
+        const int32_t type = types[i / 3], ratio = i % 3 == 2 ? 0 : i % 3 ? 128 : 4;
         run(&want, &(config) {isa, 2, 16, 50, type, ratio});
         for (int k = 0; k < (emulated() ? 2 : 4); k++) {
-            if (way[k].chunk == 1 && i > 3) continue; /* the slowest one */
+            if (way[k].chunk == 1 && i > 5) continue; /* the slowest one */
             run(&got, &(config) {isa, way[k].threads, way[k].block, way[k].chunk, type, ratio});
             assert_memory_equal(got.out, want.out, sizeof got.out);
             assert_memory_equal(got.pick, want.pick, sizeof got.pick);
@@ -393,8 +445,8 @@ static void test_sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_cuts), cmocka_unit_test(test_ties),
-                                       cmocka_unit_test(test_streams), cmocka_unit_test(test_sizes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_latent), cmocka_unit_test(test_cuts),
+                                       cmocka_unit_test(test_ties), cmocka_unit_test(test_streams), cmocka_unit_test(test_sizes)};
     make_inputs();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

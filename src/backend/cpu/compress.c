@@ -37,8 +37,10 @@ static void mla_qkv_token(const mla_qkv_job *j, int32_t t)
     }
     if (!a->row || j->b->kv[j->rows->group].slot[t] < 0) return;
     float x[PI__MAX_HEAD_DIM] = {0};
-    prep = (pi__head_prep) {.head_dim = a->dim, .norm = true, .w = a->norm, .eps = a->eps, .scale = 1.0f};
-    j->cpu->attn->prep(&prep, a->row + t * a->ldr, x);
+    const float *row = a->row + t * a->ldr;
+    prep = (pi__head_prep) {.head_dim = a->n_norm, .norm = true, .w = a->norm, .eps = a->eps, .scale = 1.0f};
+    j->cpu->attn->prep(&prep, row, x);
+    memcpy(x + a->n_norm, row + a->n_norm, (size_t) (a->dim - a->n_norm) * sizeof *x);
     pi__rotate_tail(x, a->dim, rope, a->n_rot, 1.0f);
     put_row(j->cpu, j->rows, &j->b->kv[j->rows->group], j->b->kv[j->rows->group].slot[t], x);
 }

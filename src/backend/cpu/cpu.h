@@ -66,6 +66,9 @@ size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st);
 size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
+/* head_linear.c: matrices of heads. */
+size_t pi__cpu_head_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
+
 /* sparse.c, indexer.c, compress.c, hyper.c: DeepSeek V4. */
 const pi__cpu_sparse_kernels *pi__cpu_sparse_kernels_of(int isa);
 size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);

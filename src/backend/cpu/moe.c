@@ -132,6 +132,26 @@ static float own_gate(const pi__moe *a, float x)
     return a->gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
+/* What the n_group_used best groups have of p; the rest is taken out of the choice. */
+static void keep_groups(const pi__moe *a, float *p)
+{
+    const int32_t each = a->n_expert / a->n_group;
+    float best[PI__MAX_EXPERT_GROUPS];
+    int32_t id[PI__MAX_EXPERT_GROUPS];
+    bool in[PI__MAX_EXPERT_GROUPS] = {false};
+    for (int32_t g = 0; g < a->n_group; g++) {
+        int32_t two[2] = {0};
+        const int32_t n = each > 1 && a->gating != PI__GATE_SOFTMAX ? 2 : 1;
+        pi__cpu_best_of(p + g * each, each, n, two);
+        best[g] = p[g * each + two[0]];
+        if (n > 1) best[g] += p[g * each + two[1]];
+    }
+    pi__cpu_best_of(best, a->n_group, a->n_group_used, id);
+    for (int32_t i = 0; i < a->n_group_used; i++) in[id[i]] = true;
+    for (int32_t e = 0; e < a->n_expert; e++)
+        if (!in[e / each]) p[e] = -INFINITY;
+}
+
 /* Experts of a row, and their weights before they are divided by the sum. token: its own, with a table. */
 static float choose_own(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
@@ -140,6 +160,7 @@ static float choose_own(const pi__moe *a, const float *logits, int32_t token, in
         memcpy(id, a->table + (size_t) token * (size_t) a->n_used, (size_t) a->n_used * sizeof *id);
     } else {
         for (int32_t e = 0; e < a->n_expert; e++) p[e] = own_gate(a, logits[e]) + (a->bias ? a->bias[e] : 0);
+        if (a->n_group) keep_groups(a, p);
         pi__cpu_best_of(p, a->n_expert, a->n_used, id);
     }
     for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = own_gate(a, logits[id[i]]);
@@ -148,12 +169,18 @@ static float choose_own(const pi__moe *a, const float *logits, int32_t token, in
 
 static float choose_softmax(const pi__moe *a, const float *logits, int32_t *id, float *weight)
 {
-    float biased[PI__MAX_EXPERTS];
+    float biased[PI__MAX_EXPERTS], kept[PI__MAX_EXPERTS];
+    const float *choice = logits;
     if (a->bias) {
         for (int32_t e = 0; e < a->n_expert; e++) biased[e] = logits[e] + a->bias[e];
-        logits = biased;
+        choice = logits = biased;
     }
-    pi__cpu_best_of(logits, a->n_expert, a->n_used, id);
+    if (a->n_group) {
+        memcpy(kept, logits, (size_t) a->n_expert * sizeof *kept);
+        keep_groups(a, kept);
+        choice = kept;
+    }
+    pi__cpu_best_of(choice, a->n_expert, a->n_used, id);
     const float max = logits[id[0]];
     float all = 0, sum = 0;
     for (int32_t e = 0; e < a->n_expert; e++) all += expf(logits[e] - max);
@@ -170,6 +197,7 @@ static void route_row(const moe_job *m, int32_t r)
     float sum = a->gating == PI__GATE_SOFTMAX ? choose_softmax(a, logits, id, weight)
                                               : choose_own(a, logits, m->token ? m->token[r] : 0, id, weight);
     if (sum < LEAST_SUM) sum = LEAST_SUM;
+    if (a->undivided) sum = 1;
     for (int32_t i = 0; i < a->n_used; i++) weight[i] = weight[i] / sum * a->weights_scale;
 }
 

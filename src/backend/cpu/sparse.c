@@ -72,12 +72,12 @@ static void finish(const sparse_job *j, const sparse_work *w, int32_t t, int32_t
 {
     const pi__sparse *a = j->a;
     for (int32_t h = 0; h < n_head; h++) {
-        const float m = w->sum.m[h], sink = a->sinks[h0 + h], most = sink > m ? sink : m;
+        const float m = w->sum.m[h], sink = a->sinks ? a->sinks[h0 + h] : -INFINITY, most = sink > m ? sink : m;
         const float f = expf(m - most), scale = f / (w->sum.l[h] * f + expf(sink - most));
         const float *restrict acc = w->sum.acc + (size_t) h * (size_t) a->dim;
         float *restrict out = a->out + t * a->ldo + (size_t) (h0 + h) * (size_t) a->dim;
-        for (int32_t d = 0; d < a->dim; d++) out[d] = acc[d] * scale;
-        pi__rotate_tail(out, a->dim, a->rope + (size_t) t * (size_t) a->n_rot, a->n_rot, -1.0f);
+        for (int32_t d = 0; d < a->dim_v; d++) out[d] = acc[d] * scale;
+        if (a->n_rot) pi__rotate_tail(out, a->dim, a->rope + (size_t) t * (size_t) a->n_rot, a->n_rot, -1.0f);
     }
 }
 
@@ -96,7 +96,7 @@ static void do_item(const sparse_job *j, int32_t item, sparse_work *w)
         const float *row[PI__SPARSE_SPLIT];
         const int32_t n = l.n - i < PI__SPARSE_SPLIT ? l.n - i : PI__SPARSE_SPLIT;
         for (int32_t k = 0; k < n; k++) row[k] = row_at(j, &l, i + k, w->wide + k * pi__row_width(a->dim));
-        j->cpu->sparse->split(w->qt, n_head, a->dim, row, n, w->s, &w->sum);
+        j->cpu->sparse->split(w->qt, n_head, a->dim, a->dim_v, row, n, w->s, &w->sum);
     }
     finish(j, w, t, h0, n_head);
 }

@@ -47,11 +47,11 @@ static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
     vf_store(sum->l, l);
 }
 
-/* acc[h] = f[h] acc[h] + sum of s[k][h] * row k, for R heads from h on. */
-PI__INLINE void add_rows(int R, int32_t h, int32_t dim, const float *const *row, int32_t n, const float *s, const float *f,
+/* acc[h] = f[h] acc[h] + sum of s[k][h] * row k, for R heads from h on, and dim_v values of dim. */
+PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const float *const *row, int32_t n, const float *s, const float *f,
                          pi__sparse_sum *sum)
 {
-    for (int32_t d = 0; d < dim; d += 16) {
+    for (int32_t d = 0; d < dim_v; d += 16) {
         vf acc[8];
         PI__UNROLL for (int r = 0; r < R; r++)
             acc[r] = sum->any ? vf_mul(vf_load(sum->acc + (h + r) * dim + d), vf_set1(f[h + r])) : vf_zero();
@@ -63,16 +63,16 @@ PI__INLINE void add_rows(int R, int32_t h, int32_t dim, const float *const *row,
     }
 }
 
-static void add_split(const float *qt, int32_t n_head, int32_t dim, const float *const *row, int32_t n, float *s,
-                     pi__sparse_sum *sum)
+static void add_split(const float *qt, int32_t n_head, int32_t dim, int32_t dim_v, const float *const *row, int32_t n, float *s,
+                      pi__sparse_sum *sum)
 {
     float f[LANES] = {0};
     int32_t k = 0, h = 0;
     for (; k + PI__SPARSE_K <= n; k += PI__SPARSE_K) multiply_to(PI__SPARSE_K, qt, dim, row + k, s + k * LANES);
     for (; k < n; k++) multiply_to(1, qt, dim, row + k, s + k * LANES);
     soften(s, n, sum, f);
-    for (; h + PI__SPARSE_R <= n_head; h += PI__SPARSE_R) add_rows(PI__SPARSE_R, h, dim, row, n, s, f, sum);
-    for (; h < n_head; h++) add_rows(1, h, dim, row, n, s, f, sum);
+    for (; h + PI__SPARSE_R <= n_head; h += PI__SPARSE_R) add_rows(PI__SPARSE_R, h, dim, dim_v, row, n, s, f, sum);
+    for (; h < n_head; h++) add_rows(1, h, dim, dim_v, row, n, s, f, sum);
     sum->any = true;
 }
 

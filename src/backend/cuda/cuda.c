@@ -4,7 +4,7 @@
  * alloc; scratch holds the step's batch and what ops need between kernels:
  *
  *     [batch: integers][row numbers][counter of tails][frequencies][picks][prepared input][the same as floats][experts]
- *     [clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
+ *     [heads' matrices][clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
  *
  * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
  * more, and finish() returns it. */
@@ -185,6 +185,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     const int32_t few = lim->max_expert ? PI__K_TAIL_ROWS : 0; /* what tails prepare beside the others: integers take most */
     s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
+    s.heads = pi__cuda_take(&at, pi__cuda_head_linear_bytes(lim));
     s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));
     s.gdn = pi__cuda_take(&at, pi__cuda_gdn_scratch(lim));
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);

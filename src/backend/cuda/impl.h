@@ -86,7 +86,7 @@ enum { PI__CUDA_COUNTERS = 3 /* of blocks that have arrived: a tail's, and two o
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, clusters, gdn, indexer, key_blocks, taken, counts,
+    size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, heads, clusters, gdn, indexer, key_blocks, taken, counts,
         kv_splits, blas;
     size_t total; /* bytes */
 } cuda_scratch;
@@ -330,6 +330,7 @@ typedef struct cuda_moe {
     pi__k_routes r;
     float *h;   /* [pairs, 2F], then [pairs, E] */
     void *mid;  /* what down reads */
+    pi__k_expert_choice choice; /* of r, where its experts are chosen apart */
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
@@ -341,7 +342,10 @@ size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);
 
-/* ops_mla.c: the ops of DeepSeek V4, and the scratch of indexer */
+/* ops_head_linear.c */
+size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
+
+/* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
 

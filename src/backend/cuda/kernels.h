@@ -192,7 +192,7 @@ int pi__k_gdn_is_one(const pi__k_gdn *a);
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 
-/* ---- of DeepSeek V4. The structs have the op's own (ops.h), whose caches are not read but those beside it */
+/* ---- of latent attention, and DeepSeek V4. The structs have the op's own (ops.h), whose caches are not read but those beside it */
 
 /* A layer that keeps rows (pi__kv_layer with a ratio). Row r is of tokens r * ratio.. of a sequence. */
 typedef struct pi__k_rows {
@@ -296,6 +296,35 @@ typedef struct pi__k_sum {
     const float *gate;     /* [n_rows] */
     int64_t ldg;
 } pi__k_sum;
+
+/* ---- launch_expert_choice.cu: the choice that pi__moe of ops.h has with groups, or without division by the sum. A table of
+ * experts by row for pi__k_route, which then gives no weights that are read */
+typedef struct pi__k_expert_choice {
+    pi__k_routes r;       /* of it what pi__k_route reads, without table */
+    int32_t n_group, n_group_used; /* as of pi__moe */
+    int32_t undivided;
+    int32_t *table;       /* [n_rows, n_used] experts of each row, by rank */
+    int32_t *token;       /* [n_rows] 0, 1, 2 .. */
+    float *weight;        /* [n_rows, n_used] as of pi__k_routes, or gates times weights_scale */
+} pi__k_expert_choice;
+int pi__k_expert_choice_run(void *stream, const pi__k_expert_choice *a);
+
+/* ---- launch_head_linear.cu: what is around the products of op head_linear, which are those of experts: column h * n_rows + r is
+ * row r's of head h */
+typedef struct pi__k_head_rows {
+    int32_t n_rows, n_head;
+    const float *x;       /* as in pi__head_linear */
+    int64_t ldx, x_step;
+    int64_t n_in, n_out;  /* columns and rows of a matrix */
+    int32_t n_tail;
+    float *y;
+    int64_t ldy, y_step;
+    float *column;        /* head_rows: [n_head * n_rows, n_in] of x, written; put_heads: [n_head * n_rows, n_out], read */
+    pi__k_tile *tile[3];  /* head_rows: as of pi__k_routes, written */
+    int32_t *n_tile;      /* [3] */
+} pi__k_head_rows;
+int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a);
+int pi__k_put_heads(void *stream, const pi__k_head_rows *a);
 
 /* ---- launch_linear.cu: matrices, packed as pack.h says */
 typedef struct pi__k_matrix {

@@ -6,7 +6,7 @@
 template <int KIND, int W> static int run_units(void *stream, const pi__k_sparse *a, int32_t splits, int32_t at_once)
 {
     using S = shape<KIND, W, true>;
-    const unsigned pairs = (unsigned) (a->a.dim / 2 + 31) / 32 * 32, blocks = (unsigned) (a->a.n_head + S::HEADS - 1) / S::HEADS;
+    const unsigned pairs = (unsigned) (a->a.dim_v / 2 + 31) / 32 * 32, blocks = (unsigned) (a->a.n_head + S::HEADS - 1) / S::HEADS;
     int code = 0;
     for (int32_t t = 0; t < a->n_tokens && !code; t += at_once) {
         const unsigned n = (unsigned) min(at_once, a->n_tokens - t);
@@ -35,6 +35,7 @@ template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a)
 /* Warps for rows of as many values. */
 template <int KIND> static int run_for(void *stream, const pi__k_sparse *a)
 {
+    if (a->a.dim > 8 * WIDTH) return run<KIND, 9>(stream, a);
     return a->a.dim > 2 * WIDTH ? run<KIND, 8>(stream, a) : run<KIND, 2>(stream, a);
 }
 
@@ -46,7 +47,7 @@ int pi__k_sparse_run(void *stream, const pi__k_sparse *a)
     PI__CACHE_TYPES(ROW)
 #undef ROW
     if (a->n_tokens < 1) return 0;
-    if (a->a.dim > 8 * WIDTH || a->a.dim % 2) return 1;
+    if (a->a.dim > 9 * WIDTH || a->a.dim_v > 8 * WIDTH || a->a.dim % 2) return 1;
     if (type == PI__F16 && other == PI__F16) return run_for<COPIED>(stream, a);
     return split ? run_for<TWO>(stream, a) : run_for<ONE>(stream, a);
 }

@@ -1,6 +1,7 @@
 /* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread; memory is of the backend's scratch:
  *
- *     [ids][weights][columns][rows][three lists of tiles][their lengths][marks][first columns][prepared activations][results]
+ *     [ids][weights][columns][rows][three lists of tiles][their lengths][marks][first columns][what was chosen elsewhere]
+ *     [prepared activations][results]
  */
 #include "backend/cuda/impl.h"
 
@@ -11,6 +12,7 @@ typedef struct moe_layout {
     size_t id, weight, column, row; /* [pairs] each */
     size_t tile[3], n_tile;         /* lists of tiles; [3] */
     size_t marks, first;            /* [pi__k_marks] each */
+    size_t table, own_weight, token; /* [pairs], [pairs], [rows] of pi__k_expert_choice */
     size_t mid;                     /* [pairs, F] prepared */
     size_t out;                     /* [pairs, 2F], then [pairs, E] */
     size_t end;
@@ -30,6 +32,9 @@ static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_
     p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
     p.marks = pi__cuda_take(&at, pi__k_marks(n_rows, n_expert) * sizeof(uint32_t));
     p.first = pi__cuda_take(&at, pi__k_marks(n_rows, n_expert) * sizeof(int32_t));
+    p.table = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
+    p.own_weight = pi__cuda_take(&at, (size_t) pairs * sizeof(float));
+    p.token = pi__cuda_take(&at, (size_t) n_rows * sizeof(int32_t));
     /* The largest form of all: 6 bytes a value, where floats take 4 and integers 2.5. */
     p.mid = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
     p.out = pi__cuda_take(&at, (size_t) (pairs * wide) * sizeof(float));
@@ -128,7 +133,7 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to)
 {
     const moe_layout p = layout(c->at.experts, a->n_rows, a->n_expert, a->n_used, a->gate->n_in, a->down->n_in);
-    if (p.end > c->at.clusters) {
+    if (p.end > c->at.heads) {
         c->no_room = true;
         return false;
     }
@@ -144,6 +149,11 @@ bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe
         .marks = (uint32_t *) (void *) (c->scratch + p.marks), .first = (int32_t *) (void *) (c->scratch + p.first),
     };
     for (int i = 0; i < 3; i++) to->r.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
+    to->choice = (pi__k_expert_choice) {
+        .r = to->r, .n_group = a->n_group, .n_group_used = a->n_group_used, .undivided = a->undivided,
+        .table = (int32_t *) (void *) (c->scratch + p.table), .token = (int32_t *) (void *) (c->scratch + p.token),
+        .weight = (float *) (void *) (c->scratch + p.own_weight),
+    };
     return true;
 }
 
@@ -154,17 +164,32 @@ pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
                         .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
 }
 
+/* The choice that no tail makes, and then the routes of what was chosen: weights are the choice's. */
+static void choose(pi__cuda *c, cuda_moe *at)
+{
+    pi__cuda_flush(c);
+    PI__QUEUE(c, pi__k_expert_choice_run(pi__rt_stream(c->rt), &at->choice));
+    at->r.table = at->choice.table;
+    at->r.token = at->choice.token;
+    at->r.gating = PI__GATE_SIGMOID;
+    at->r.bias = NULL;
+    PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at->r));
+    at->r.weight = at->choice.weight;
+}
+
 void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     cuda_moe at;
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
     const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
-    const pi__k_sum sum = pi__cuda_sum_of(a, &at);
-    if (!pi__cuda_add_routes(c, &at.r, &reads, NULL)) {
+    if (a->n_group || a->undivided) {
+        choose(c, &at);
+    } else if (!pi__cuda_add_routes(c, &at.r, &reads, NULL)) {
         pi__cuda_flush(c);
         PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at.r));
     }
+    const pi__k_sum sum = pi__cuda_sum_of(a, &at);
     pi__cuda_gate_up_down(c, a, &at);
     if (a->shard || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
 }

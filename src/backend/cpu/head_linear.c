@@ -1,0 +1,90 @@
+/* Matrices of heads on the CPU (op head_linear): each multiplies its own part of the rows.
+ *
+ * An item is a head and up to ROWS rows; one thread rounds their activations and multiplies them by all tiles of the head's
+ * matrix, which are unpacked once for all of these rows. Memory: cpu->scratch, a region for each thread. Invariant: a result is
+ * the kernels' own sum over n_in (linear.h), whatever rows are beside it. */
+#include <string.h>
+
+#include "backend/cpu/linear.h"
+#include "base/alloc.h"
+
+enum { ROWS = 64 };
+
+typedef struct head_job {
+    pi__cpu *cpu;
+    const pi__head_linear *a;
+    pi__lin_shape shape;
+    uint32_t want;     /* bit of the matrices' enum pi__lin_kind */
+    bool floats;       /* they are of a float format */
+    int32_t n_parts;   /* that the rows are cut into */
+    char *work;        /* of thread 0: a tile, then activations */
+    size_t tile, each; /* bytes of a tile; from thread to thread */
+} head_job;
+
+static void take_scratch(head_job *j, pi__arena *ar, int64_t n_in)
+{
+    const int64_t n_blk = (n_in + 31) / 32;
+    j->tile = pi__lin_tile_bytes(n_blk);
+    j->each = j->tile + ROWS * pi__lin_row_stride(j->cpu->lin->digits, n_blk, true);
+    j->work = pi__arena_take(ar, (size_t) pi__pool_size(j->cpu->pool) * j->each);
+}
+
+size_t pi__cpu_head_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
+{
+    head_job j = {.cpu = (pi__cpu *) cpu};
+    pi__arena ar = {0};
+    if (!lim->n_head_mat) return 0;
+    take_scratch(&j, &ar, lim->head_in);
+    return ar.used;
+}
+
+/* Rows first.. of head h. */
+static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, char *work)
+{
+    const pi__head_linear *a = j->a;
+    const pi__weight *w = a->w;
+    const int64_t n_blk = j->shape.n_blk;
+    const int32_t digits = j->cpu->lin->digits;
+    const int32_t most = j->cpu->lin->max_cols, n_group = (n + most - 1) / most;
+    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = a->x + h * a->x_step, .ldx = a->ldx};
+    const size_t stride = pi__lin_row_stride(digits, n_blk, j->floats);
+    float *y = a->y + h * a->y_step;
+    pi__lin_x x[ROWS];
+    int32_t start[ROWS + 1] = {0};
+    for (int32_t g = 0; g < n_group; g++) {
+        start[g + 1] = (int32_t) ((int64_t) n * (g + 1) / n_group);
+        pi__lin_group(work + j->tile + (size_t) start[g] * stride, digits, n_blk, start[g + 1] - start[g], j->floats, &x[g]);
+        j->cpu->lin->input(&in, w->n_in, first + start[g], start[g + 1] - start[g], 0, n_blk, &x[g], 0, j->want);
+    }
+    for (int64_t t = 0; t < j->shape.n_tile; t++) {
+        pi__lin_tile tile = pi__lin_tile_of(j->cpu->lin, w, &j->shape, h, t, (uint8_t *) work);
+        for (int32_t g = 0; g < n_group; g++)
+            pi__lin_tile_mul(&tile, &x[g], y + (first + start[g]) * a->ldy + 16 * t, a->ldy, n_group == 1);
+    }
+    for (int32_t r = first; r < first + n && a->n_tail; r++)
+        memcpy(y + r * a->ldy + w->n_out, in.x + r * a->ldx + w->n_in, (size_t) a->n_tail * sizeof *y);
+}
+
+static void head_main(void *arg, int32_t ith, int32_t nth)
+{
+    const head_job *j = arg;
+    const int64_t n = j->a->n_rows;
+    (void) nth;
+    for (int32_t i; (i = pi__pool_next(j->cpu->pool, (int32_t) j->a->w->n_mat * j->n_parts)) >= 0;) {
+        const int32_t part = i % j->n_parts, first = (int32_t) (n * part / j->n_parts);
+        do_item(j, i / j->n_parts, first, (int32_t) (n * (part + 1) / j->n_parts) - first, j->work + (size_t) ith * j->each);
+    }
+}
+
+void pi__cpu_head_linear(pi__backend *be, const pi__batch *b, const pi__head_linear *a)
+{
+    head_job j = {.cpu = (pi__cpu *) be, .a = a, .n_parts = (a->n_rows + ROWS - 1) / ROWS};
+    const int kind = pi__lin_format_of(a->w->type).kind;
+    pi__arena ar = {.base = j.cpu->scratch, .size = j.cpu->scratch_size};
+    (void) b;
+    if (a->n_rows < 1 || !pi__lin_shape_of(a->w, &j.shape)) return;
+    j.want = 1u << kind;
+    j.floats = kind >= PI__LK_F32;
+    take_scratch(&j, &ar, a->w->n_in);
+    pi__pool_run(j.cpu->pool, head_main, &j);
+}

@@ -1,0 +1,17 @@
+/* Launches of kernels/head_linear_kernels.cuh: grid (see kernels.h). */
+#include "backend/cuda/launch.cuh"
+#include "head_linear_kernels.cuh"
+
+static dim3 grid_of(const pi__k_head_rows *a) { return dim3((unsigned) a->n_rows, (unsigned) a->n_head); }
+
+int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, head_rows, grid_of(a), dim3(HEAD_THREADS), 0, *a);
+}
+
+int pi__k_put_heads(void *stream, const pi__k_head_rows *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, put_heads, grid_of(a), dim3(HEAD_THREADS), 0, *a);
+}

@@ -1,0 +1,65 @@
+/* Heads' own matrices (pi__head_linear) on the device: they are multiplied as experts are, each with all rows
+ * (kernels/head_linear_kernels.cuh), so many rows at a time that scratch stays small.
+ *
+ * Memory: of the backend's scratch, [three lists of tiles][their lengths][prepared input][columns: input, then results]. The step
+ * thread. */
+#include "backend/cuda/impl.h"
+#include "formats/formats.h"
+
+enum { ROWS = 128 /* at a time */ };
+
+/* Layout of the op's scratch, in bytes from its start. */
+typedef struct head_layout {
+    size_t tile[3], n_tile; /* lists of tiles; [3] */
+    size_t prepared;        /* [columns, n_in] */
+    size_t column;          /* [columns, the larger of n_in and n_out] */
+    size_t end;
+} head_layout;
+
+static head_layout layout(size_t at, int32_t n_rows, int32_t n_head, int64_t n_in, int64_t n_out)
+{
+    const int32_t columns = n_rows * n_head;
+    head_layout p;
+    for (int i = 0; i < 3; i++)
+        p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_head, n_head, i) * sizeof(pi__k_tile));
+    p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
+    p.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, columns, (n_in + 31) / 32 * 32)); /* the largest form */
+    p.column = pi__cuda_take(&at, (size_t) columns * (size_t) (n_in > n_out ? n_in : n_out) * sizeof(float));
+    p.end = at;
+    return p;
+}
+
+size_t pi__cuda_head_linear_bytes(const pi__limits *lim)
+{
+    if (!lim->n_head_mat) return 0;
+    return layout(0, lim->max_tokens < ROWS ? lim->max_tokens : ROWS, lim->n_head_mat, lim->head_in, lim->head_out).end;
+}
+
+/* Rows from first on. */
+static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows)
+{
+    const int32_t n_head = (int32_t) a->w->n_mat;
+    const int64_t n_in = a->w->n_in, n_out = a->w->n_out;
+    const head_layout p = layout(c->at.heads, n_rows, n_head, n_in, n_out);
+    void *stream = pi__rt_stream(c->rt), *prepared = c->scratch + p.prepared;
+    float *column = (float *) (void *) (c->scratch + p.column);
+    pi__k_head_rows k = {.n_rows = n_rows, .n_head = n_head, .x = a->x + first * a->ldx, .ldx = a->ldx, .x_step = a->x_step,
+                         .n_in = n_in, .n_out = n_out, .n_tail = a->n_tail, .y = a->y + first * a->ldy, .ldy = a->ldy,
+                         .y_step = a->y_step, .column = column, .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile)};
+    pi__k_routes r = {.n_rows = n_rows, .n_expert = n_head, .n_used = n_head, .n_tile = k.n_tile};
+    for (int i = 0; i < 3; i++) r.tile[i] = k.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
+    const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = column, .ldy = n_out, .n_sm = c->info.n_sm};
+    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = column, .ldx = n_in};
+    const int form = pi__cuda_form(c->ways, e.w.type, n_in);
+    PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, n_rows * n_head, n_in, prepared));
+    PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));
+    PI__QUEUE(c, pi__k_put_heads(stream, &k));
+}
+
+void pi__cuda_head_linear(pi__backend *be, const pi__batch *b, const pi__head_linear *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    (void) b;
+    for (int32_t i = 0; i < a->n_rows; i += ROWS) multiply(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS);
+}

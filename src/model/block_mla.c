@@ -1,0 +1,125 @@
+/* Latent attention, the MLA of DeepSeek V2 (arXiv 2405.04434): what is cached of a token is one row for all heads.
+ *
+ *     row     [norm of the latent: rank | rotated part of the key: n_rot]
+ *     key     of head h:  K[h] latent | rotated part         value of head h:  V[h] latent
+ *
+ * K and V are never multiplied with cached rows. A query's own part goes through K[h]^T instead (k_b), and is then as long as the
+ * row, so that its score is the product of both; and the latents, weighed by the softmax, go through V[h] (v_b) once a head:
+ *
+ *     q . K c = (K^T q) . c             sum p_i V c_i = V sum p_i c_i
+ *
+ * So attention is multi-query (op sparse, to all rows), with one head of keys whose first rank values are the values. */
+#include <math.h>
+
+#include "model/blocks.h"
+
+enum { MOST_ROW = 576 /* values of a row: as long as all of these models have it, and the kernels of a device take */ };
+
+static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Values of a row in the cache; of a row's queries, before k_b; of the scratch that is read by no other. */
+static int32_t row_width(const pi__mla *a) { return a->rank + a->n_rot; }
+static int64_t q_width(const pi__mla *a) { return (int64_t) a->n_head * (a->n_key + a->n_rot); }
+static int64_t low_width(const pi__mla *a) { return a->rank_q + row_width(a); }
+
+int64_t pi__mla_width(const pi__mla *a) { return (int64_t) a->n_head * row_width(a); }
+
+void pi__mla_read(pi__model *m, pi__mla *a)
+{
+    const char *arch = m->arch->name;
+    a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
+    a->rank = pi__hp_u32(m, "attention.kv_lora_rank", 16, MOST_ROW);
+    a->rank_q = pi__hp_u32_or(m, "attention.q_lora_rank", 0, 0, PI__MAX_EMBD);
+    a->n_rot = pi__hp_u32(m, "rope.dimension_count", 2, PI__MAX_HEAD_DIM);
+    const int32_t own = pi__hp_u32_or(m, "attention.key_length", 0, 0, PI__MAX_HEAD_DIM); /* of rows, in files that have the others */
+    const int32_t own_value = pi__hp_u32_or(m, "attention.value_length", 0, 0, PI__MAX_HEAD_DIM);
+    const int32_t key = pi__hp_u32_or(m, "attention.key_length_mla", (uint32_t) own, 0, PI__MAX_HEAD_DIM);
+    a->n_value = pi__hp_u32_or(m, "attention.value_length_mla", (uint32_t) own_value, 0, PI__MAX_HEAD_DIM);
+    a->n_key = key - a->n_rot;
+    a->eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
+    a->q_scale = 1.0f / sqrtf((float) key);
+    if (a->n_key < 16 || a->n_key % 16 || a->n_value < 16 || a->n_value % 16 || a->rank % 16 || a->n_rot % 16)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention: key_length_mla %d with rope.dimension_count %d, value_length_mla "
+                         "%d and kv_lora_rank %d: parts that are not multiples of 16 are not supported", arch, key, a->n_rot,
+                         a->n_value, a->rank);
+    if (row_width(a) > MOST_ROW)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.kv_lora_rank %d with rope.dimension_count %d: rows of more than "
+                         "%d values are not supported", arch, a->rank, a->n_rot, MOST_ROW);
+    if (q_width(a) > PI__MAX_EMBD || pi__mla_width(a) > PI__MAX_EMBD || (int64_t) a->n_head * a->n_value > PI__MAX_EMBD)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d", arch, a->n_head,
+                         row_width(a), PI__MAX_EMBD);
+}
+
+static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
+{
+    const int64_t E = m->n_embd, Q = a->rank_q;
+    if (!Q) {
+        pi__want_weight(m, &a->q, E, q_width(a), "attn_q.weight", layer);
+        return;
+    }
+    pi__want_weight(m, &a->q_a, E, Q, "attn_q_a.weight", layer);
+    pi__want_vec(m, &a->q_norm, Q, "attn_q_a_norm.weight", layer);
+    pi__want_weight(m, &a->q_b, Q, q_width(a), "attn_q_b.weight", layer);
+}
+
+void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
+{
+    static const pi__row_group full = {.name = "full"};
+    const int64_t H = a->n_head, results = H * a->n_value;
+    a->rows = pi__want_rows(m, m, layer, &full, 1, row_width(a), false);
+    want_queries(m, a, layer);
+    pi__want_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
+    pi__want_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
+    pi__want_head_linear(m, &a->k_b, a->n_key, a->rank, H, "attn_k_b.weight", layer);
+    pi__want_head_linear(m, &a->v_b, a->rank, a->n_value, H, "attn_v_b.weight", layer);
+    pi__want_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
+    w->max_qkv = widest(w->max_qkv, pi__mla_width(a));
+    w->max_att = widest(w->max_att, widest(q_width(a), results));
+    w->max_ff = widest(w->max_ff, low_width(a));
+    if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;
+    if (row_width(a) > m->lim.max_row) m->lim.max_row = row_width(a);
+}
+
+/* att = queries; ff = what they are made of, and behind it the row. [n, H*(n_key + n_rot)], [n, Q | rank + n_rot] */
+static void queries_and_row(pi__model *m, const pi__mla *a, const pi__stream *s)
+{
+    const int64_t ld = low_width(a), Q = a->rank_q, HD = q_width(a);
+    const pi__lin first = Q ? (pi__lin) {&a->q_a, s->ff, ld} : (pi__lin) {&a->q, s->att, HD};
+    const pi__linear both = {.in = pi__normed(m, s->x, a->norm, a->eps), .n_rows = s->n, .n_lin = 2,
+                             .lin = {first, {&a->kv, s->ff + Q, ld}}};
+    pi__op_linear(m->be, NULL, &both);
+    if (!Q) return;
+    const pi__lin_in low = {.kind = PI__IN_RMSNORM, .x = s->ff, .ldx = ld, .w = a->q_norm, .eps = a->eps};
+    pi__matmul(m, &low, s->n, &a->q_b, s->att, HD);
+}
+
+void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
+{
+    const int64_t wide = pi__mla_width(a);
+    queries_and_row(m, a, s);
+    const pi__head_linear through = {.w = &a->k_b, .n_rows = s->n, .x = s->att, .ldx = q_width(a), .x_step = a->n_key + a->n_rot,
+                                     .n_tail = a->n_rot, .y = s->qkv, .ldy = wide, .y_step = row_width(a)};
+    pi__op_head_linear(m->be, NULL, &through);
+    const pi__mla_qkv prep = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
+                              .q_scale = a->q_scale, .row = s->ff + a->rank_q, .ldr = low_width(a), .norm = a->kv_norm,
+                              .n_norm = a->rank, .eps = a->eps, .rope = a->rot->table, .n_rot = a->n_rot};
+    pi__op_mla_qkv(m->be, s->b, &prep);
+}
+
+void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s)
+{
+    const int64_t wide = pi__mla_width(a);
+    const pi__sparse att = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
+                            .dim_v = a->rank, .window = INT32_MAX, .out = s->qkv, .ldo = wide};
+    pi__op_sparse(m->be, s->b, &att);
+    const pi__head_linear values = {.w = &a->v_b, .n_rows = s->n, .x = s->qkv, .ldx = wide, .x_step = row_width(a), .y = s->att,
+                                    .ldy = (int64_t) a->n_head * a->n_value, .y_step = a->n_value};
+    pi__op_head_linear(m->be, NULL, &values);
+}
+
+void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s)
+{
+    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) a->n_head * a->n_value};
+    pi__matmul(m, &in, s->n, &a->wo, s->y, m->n_embd);
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
+}

@@ -1,0 +1,87 @@
+/* DeepSeek V2, V2-Lite, V3 and R1, Kimi K2, GLM 4.7 Flash (GGUF architecture "deepseek2"): a dense transformer with latent
+ * attention (block_mla.c), whose first layers have a feed-forward, the others experts with shared ones beside them.
+ *
+ * Gates are a softmax (V2), or sigmoids with a correction that is added for the choice alone (V3 and later). Experts are chosen
+ * from the best of their groups, where there are such. Weights are used as they are (V2), or divided by their sum, and multiplied
+ * by a factor. A YaRN-stretched rotation leaves cosines and sines as they are where the file says how much sharper attention
+ * becomes instead: rope.scaling.yarn_log_multiplier is 0.1 mscale_all_dim of the configuration, whose mscale is the same number in
+ * all of these models. The draft heads ("nextn") that files may have behind the last layer are left out. After "DeepSeek-V2"
+ * (arXiv 2405.04434), "DeepSeek-V3" (arXiv 2412.19437) and the models' configurations. */
+#include <math.h>
+#include <string.h>
+
+#include "model/dense.h"
+
+enum { SOFTMAX = 1, SIGMOID = 2 /* expert_gating_func */ };
+
+static void read_groups(pi__model *m, pi__experts *e)
+{
+    e->n_group = pi__hp_u32_or(m, "expert_group_count", 0, 0, PI__MAX_EXPERT_GROUPS);
+    e->n_group_used = pi__hp_u32_or(m, "expert_group_used_count", (uint32_t) e->n_group, 0, PI__MAX_EXPERT_GROUPS);
+    if (e->n_group <= 1 || e->n_group_used == e->n_group) { /* all are open */
+        e->n_group = e->n_group_used = 0;
+        return;
+    }
+    if (e->n_expert % e->n_group || e->n_group_used < 1 || e->n_group_used > e->n_group ||
+        e->n_expert / e->n_group * e->n_group_used < e->n_used)
+        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek2: of %d experts in %d groups (expert_group_count), those of %d "
+                         "(expert_group_used_count) cannot be %d (expert_used_count)", e->n_expert, e->n_group, e->n_group_used,
+                         e->n_used);
+}
+
+static void read_routing(pi__model *m, pi__dense *d)
+{
+    pi__experts *e = &d->experts;
+    pi__experts_read(m, e, true);
+    const int32_t func = pi__hp_u32_or(m, "expert_gating_func", SOFTMAX, 0, 99); /* older files do not say: V2 */
+    const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
+    if (func > SIGMOID)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata deepseek2.expert_gating_func is %d, expected 1 (softmax) or 2 (sigmoid)", func);
+    if (scale > 0) e->weights_scale = scale;
+    e->gating = func == SIGMOID ? PI__GATE_SIGMOID : PI__GATE_SOFTMAX;
+    e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
+    e->undivided = !pi__hp_u32_or(m, "expert_weights_norm", 0, 0, 1);
+    d->n_ff_shared = e->n_ff * pi__hp_u32_or(m, "expert_shared_count", 0, 0, 64);
+    d->n_lead = pi__hp_u32_or(m, "leading_dense_block_count", 0, 0, (uint32_t) m->n_layer);
+    read_groups(m, e);
+}
+
+static bool is_stretched(pi__model *m)
+{
+    pi__str type = {0};
+    if (pi__model_ok(m)) pi__gguf_get_str(m->g, "deepseek2.rope.scaling.type", &type, &m->error);
+    return type.n == 4 && !memcmp(type.p, "yarn", 4);
+}
+
+/* Sharper attention of long contexts: in the scale of queries instead of cosines and sines. */
+static void read_scaling(pi__model *m, pi__dense *d)
+{
+    const float all = pi__hp_f32_or(m, "rope.scaling.yarn_log_multiplier", 0), s = pi__hp_f32_or(m, "rope.scaling.factor", 1);
+    pi__rotation_declare(m, &d->rot, d->mla.n_rot, "rope.freq_base", 1e4f, true);
+    if (!(all > 0) || !(s > 1) || !is_stretched(m)) return;
+    const float f = 1 + all * logf(s);
+    d->rot.mscale = pi__hp_f32_or(m, "rope.scaling.attn_factor", 1);
+    d->mla.q_scale *= f * f;
+}
+
+static void declare(pi__model *m)
+{
+    pi__dense *d = pi__dense_read_latent(m);
+    read_routing(m, d);
+    read_scaling(m, d);
+    d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
+    pi__dense_declare(m, d);
+}
+
+static const char *size_name(const pi__model *m)
+{
+    switch (m->n_trunk) {
+    case 27: return "16B";
+    case 47: return "30B-A3B";
+    case 60: return "236B";
+    case 61: return m->lim.max_expert == 384 ? "1T-A32B" : "671B";
+    default: return NULL;
+    }
+}
+
+const pi__arch pi__arch_deepseek2 = {.name = "deepseek2", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
