@@ -51,6 +51,6 @@ void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
 void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
 #define PI__DENSE_ARCH                                                                                                  \
     .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,        \
-    .logits = pi__dense_logits, .hidden = pi__dense_hidden, .captures = true
+    .logits = pi__dense_logits, .hidden = pi__dense_hidden, .captures = true, .adapters = true
 
 #endif
