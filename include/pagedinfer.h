@@ -693,19 +693,41 @@ PI_API int pi_quantize_describe(size_t i, pi_quantize_info *out);
 /* What one op of the device took by itself, in all layers of a model. */
 typedef struct pi_op_time {
     uint32_t size;      /* of this struct */
-    const char *what;   /* "decode": a token of each sequence; "prompt"; "save", "load": a snapshot of one sequence */
+    const char *what;   /* "decode": a token of each sequence; "prompt"; "save", "load": a snapshot of one sequence; "read",
+                         * "integers", "floats": a rate */
     uint32_t n_seqs;    /* sequences at once */
     uint32_t n_tokens;  /* of each */
     double ns;          /* the median of some rounds */
     uint64_t bytes;     /* of memory that it has to read or write */
     double bandwidth;   /* bytes a second that the same threads read from memory */
+    double products;    /* multiply-adds a second, of "integers" and "floats"; else 0 */
 } pi_op_time;
 /* true: enough measured. */
 typedef bool (*pi_op_time_fn)(void *ud, const pi_op_time *t);
-/* Measures an op ("gdn": the delta rule of recurrent layers) with the options' threads and instruction set, without a
+/* Measures an op ("gdn": the delta rule of recurrent layers; "rates": what the processor can do at best, bytes read from memory
+ * and products of matrices in its caches, which has no shape and takes 128 MiB) with the options' threads and instruction set, without a
  * model; fn gets each time on the calling thread. shape: "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", NULL or "": those of
  * Qwen 3.5 9B. Takes some seconds and 16 sequences' states of memory. PI_EINVAL, PI_EUNSUPPORTED, PI_ENOMEM. */
 PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err);
+
+/* What one kind of op took in an engine's steps, or of what the step thread does between them: "(batch)", "(between ops)",
+ * "(tokens)" (sampling, text, events) and "(schedule)". */
+typedef struct pi_op_share {
+    uint32_t size;      /* of this struct */
+    uint32_t decode;    /* 1: in steps in which all tokens are generated ones; 0: in those with tokens of prompts */
+    const char *op;     /* "linear q4_K 1024 x 6144": name and shape; valid during the call */
+    uint64_t n_steps;   /* steps of that kind */
+    uint64_t n_calls;   /* in all of them, as are all that follow */
+    double ns;          /* time that passed; with one thread the time that it ran */
+    uint64_t bytes;     /* matrices, keys and values, states and activations, each once a call */
+    uint64_t integers;  /* multiply-adds with matrices of quantised formats, one a weight and token */
+    uint64_t floats;    /* all others */
+} pi_op_share;
+/* true: enough heard. */
+typedef bool (*pi_op_share_fn)(void *ud, const pi_op_share *s);
+/* Tells what ops took since the engine was opened, or since the last call, which starts anew. For engines with option
+ * profile-ops on the CPU; fn must not call into the engine. From any thread. PI_EINVAL: without that option. */
+PI_API int pi_engine_profile(pi_engine *e, pi_op_share_fn fn, void *ud, pi_error *err);
 
 /* Checks a device: every kernel of the build on real and on odd shapes against references on the host, replay of captured
  * work, copies, two devices where there are two; and how fast it is beside what is published. Of the options, device (one)

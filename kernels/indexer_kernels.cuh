@@ -8,8 +8,9 @@
  *     registers      K, 16 bytes a lane and load, straight from the cache: lane 4 g + t has values 8 t .. 8 t + 7 of 32 of
  *                    entry g. Which column of the instruction they are is the same for Q, so nothing is moved
  *
- * A head's query is multiplied by a power of two, so that hi + lo has all 22 bits, and the head's weight divided by it. A
- * score is a sum of one order whichever block makes it: batch-invariant.
+ * A head's query is multiplied by a power of two, so that hi + lo has all 22 bits, and the head's weight divided by it. For
+ * keys of rotated types it is then rotated: keys are left as they are stored. A score is a sum of one order whichever block
+ * makes it: batch-invariant.
  *
  * pick_some, pick_rest. The n-th largest is found bit by bit, from the highest: how many are at least this? Then whatever
  * is above it is taken, and of those that equal it the first. Values are in registers, 16 a thread; of a token with more
@@ -20,6 +21,7 @@
 
 #include "ptx.cuh"
 #include "row_cache.cuh"
+#include "row_turn.cuh"
 #include "warp.cuh"
 
 enum {
@@ -46,8 +48,8 @@ PI_FN uint32_t halves(float a, float b, uint32_t *rest)
     return x | (uint32_t) y << 16;
 }
 
-/* `heads` heads of the token's queries, from first on, to q, and their weights to w: a warp a head. */
-PI_FN void load_queries(const pi__indexer &a, int32_t token, int32_t first, int heads, int32_t n_block, uint32_t *q,
+/* `heads` heads of the token's queries, from first on, to q, rotated if so, and their weights to w: a warp a head. */
+PI_FN void load_queries(const pi__indexer &a, int32_t token, int32_t first, int heads, int32_t n_block, bool turn, uint32_t *q,
                         float *w)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -60,9 +62,12 @@ PI_FN void load_queries(const pi__indexer &a, int32_t token, int32_t first, int 
         e = e == 255 ? 135 : max(e, 20u);
         const float up = __uint_as_float((262 - e) << 23), down = __uint_as_float((e - 8) << 23);
         if (lane == 0) w[h] = there ? a.w[token * a.ldw + first + h] * a.scale * down : 0.0f;
-        for (int32_t i = 2 * lane; i < 32 * n_block; i += 64) {
+        for (int32_t i = 2 * lane; i - 2 * lane < 32 * n_block; i += 64) {
             const bool in = there && i < a.dim; /* dim is even */
-            uint32_t low, high = halves(in ? clean(x[i] * up) : 0.0f, in ? clean(x[i + 1] * up) : 0.0f, &low);
+            float2 f = {in ? clean(x[i] * up) : 0.0f, in ? clean(x[i + 1] * up) : 0.0f};
+            if (turn) f = turn2(f, lane);
+            if (i >= 32 * n_block) break;
+            uint32_t low, high = halves(f.x, f.y, &low);
             /* value i of its block: lane i / 8, step i % 8 / 4, word i % 4 / 2; heads 8 to 15 of a tile: words 1 and 3 */
             const int at = h % 8 * 4 + i % 32 / 8, word = i % 4 / 2 * 2 + h % 16 / 8;
             q[word_of(h / 16, n_block, i / 32, 0, i % 8 / 4, at) * 4 + (uint32_t) word] = high;
@@ -142,7 +147,7 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
     score += (int64_t) blockIdx.y * room;
     for (int32_t h0 = 0; h0 < k.a.n_head; h0 += 16 * TILES) {
         __syncthreads(); /* all are done with the heads before */
-        load_queries(k.a, token, h0, 16 * TILES, n_block, (uint32_t *) q, w);
+        load_queries(k.a, token, h0, 16 * TILES, n_block, is_rotated(k.entries.cache.type_k), (uint32_t *) q, w);
         __syncthreads();
         for (int32_t e = from + warp * 8 * N; e < to; e += SCORE_WARPS * 8 * N) {
             cache_row row[N];

@@ -26,12 +26,16 @@
  *
  * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
  * Q as one f16, logits of a small model were five times as far from those of floats. Rows of F32 caches are two as well
- * (TWO). Columns and rows that are not there are zeros. */
+ * (TWO). Columns and rows that are not there are zeros.
+ *
+ * Where all rows are of rotated types, they are left so: Q is rotated when it is loaded, and each split's sum is rotated back
+ * before it is folded, or left in scratch. Where some are, these are rotated back as they come to shared memory. */
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
 
 #include "ptx.cuh"
 #include "row_cache.cuh"
+#include "row_turn.cuh"
 #include "warp.cuh"
 
 enum {
@@ -96,6 +100,12 @@ PI_FN list list_of(const pi__k_sparse &k, int32_t token)
     if (k.a.pick) l.pick = k.a.pick + (size_t) token * (size_t) k.a.n_top;
     l.n += l.pick ? min(seen, k.a.n_top) : seen;
     return l;
+}
+
+/* true: all rows stay as rotated types store them. */
+PI_FN bool stays_turned(const pi__k_sparse &k)
+{
+    return is_rotated(k.rows.cache.type_k) && (!k.entries.cache.base || is_rotated(k.entries.cache.type_k));
 }
 
 /* Rows of a split of a list of n. */
@@ -169,6 +179,7 @@ template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const floa
 template <class S> PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t i, int32_t end)
 {
     constexpr int CHUNKS = S::W * WIDTH / 8;
+    constexpr uint32_t LANES = CHUNKS < 32 ? (1u << CHUNKS % 32) - 1 : PI_FULL; /* those with a chunk */
     const cache_row *address = (const cache_row *) (shared + S::address);
     const int lane = ptx_thread() % 32;
 #pragma unroll 1 /* more of it spills registers */
@@ -184,7 +195,9 @@ template <class S> PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window,
                 ptx_cp_async16(ptx_shared(to), there ? row.codes + 16 * c : k.rows.cache.base, there ? 16 : 0);
             } else {
                 float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-                if (there) cache_get8(at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k, row, c, f);
+                const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k; /* of all lanes */
+                if (there) cache_get8(type, row, c, f);
+                if (is_rotated(type) && !stays_turned(k)) turn8_back(f, lane, LANES);
                 put8<S::KIND == TWO>(to, to + S::PLANE, f);
             }
         }
@@ -196,17 +209,25 @@ template <class S> PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window,
 template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
+    const bool turn = S::KIND != COPIED && stays_turned(k);
 #pragma unroll
-    for (int m = 0; m < S::M; m++) {
+    for (int i = 0; i < 2 * S::M; i++) { /* words i % 2 and i % 2 + 2 of A */
+        float f[8][2];
+        const int32_t h = head + 8 * i + lane / 4;
 #pragma unroll
-        for (int i = 0; i < 16; i++) { /* word i % 4 of A, step i / 4 */
-            const int32_t h = head + 16 * m + lane / 4 + i % 2 * 8, col = col0 + i / 2 * 8 + lane % 4 * 2;
+        for (int n = 0; n < 8; n++) {
+            const int32_t col = col0 + n * 8 + lane % 4 * 2;
             const bool there = h < k.a.n_head && col < k.a.dim;
-            const float2 f = there ? *(const float2 *) (k.a.q + token * k.a.ldq + (int64_t) h * k.a.dim + col) : float2{0, 0};
-            const float x = clean(f.x), y = clean(f.y);
+            const float2 x = there ? *(const float2 *) (k.a.q + token * k.a.ldq + (int64_t) h * k.a.dim + col) : float2{0, 0};
+            f[n][0] = x.x, f[n][1] = x.y;
+        }
+        if (turn) turn_columns(f, false);
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const float x = clean(f[n][0]), y = clean(f[n][1]);
             const uint32_t high = ptx_half2(x, y);
-            t.q[0][m][i / 4][i % 4] = high;
-            t.q[1][m][i / 4][i % 4] = ptx_half2(x - ptx_floats(high).x, y - ptx_floats(high).y);
+            t.q[0][i / 2][n / 2][n % 2 * 2 + i % 2] = high;
+            t.q[1][i / 2][n / 2][n % 2 * 2 + i % 2] = ptx_half2(x - ptx_floats(high).x, y - ptx_floats(high).y);
         }
     }
 }
@@ -352,6 +373,22 @@ template <int M> PI_FN void clear(float (&x)[M][8][4])
     for (int i = 0; i < 32 * M; i++) x[i / 32][i / 4 % 8][i % 4] = 0;
 }
 
+/* A split's sum turned back, where rows stayed as they are stored. */
+template <class S> PI_FN void turn_sum(const pi__k_sparse &k, S &t)
+{
+    const bool turn = S::KIND != COPIED && stays_turned(k);
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2;
+        float f[8][2];
+#pragma unroll
+        for (int j = 0; j < 16; j++) f[j / 2][j % 2] = t.acc[m][j / 2][2 * r + j % 2];
+        if (turn) turn_columns(f, true);
+#pragma unroll
+        for (int j = 0; j < 16; j++) t.acc[m][j / 2][2 * r + j % 2] = f[j / 2][j % 2];
+    }
+}
+
 /* Folds a split's sum into those so far: run m, l [M][2][16] and o. */
 template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 {
@@ -391,6 +428,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
         ptx_cp_async_wait<S::STAGES - 2>();
         __syncthreads(); /* tile i is there, and P of the one before */
         if (i > begin) weigh<S>(mine(i - 1), ptx_shared(p), state + 2 * S::HEADS, t);
+        if (i > begin && (i >= last || !(i * TILE & (split - 1)))) turn_sum<S>(k, t); /* of UNITS the only one */
         if (!S::UNITS && i > begin && (i >= last || !(i * TILE & (split - 1))))
             fold_split<S>(state, (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32, t);
         if (i >= last) break;
@@ -436,7 +474,7 @@ PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t t
 
 /* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
  * list has at most n_splits. */
-template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, 1)
+template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, UNITS ? 2 : 1)
 sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
     ptx_take_turn();

@@ -389,6 +389,8 @@ static int open_engine(bench *b)
         if (pi_options_set(o, b->key[i].key, b->key[i].value[b->key[i].at], &err)) code = cli_pi_error(b->c, &err);
     }
     if (!code) code = set_defaults(b, o);
+    if (!code && b->ops.on && pi_options_set(o, "profile-ops", "true", &err)) code = cli_pi_error(b->c, &err);
+    if (!code) code = bench_ops_begin(b, o);
     b->plan = (pi_plan) {.size = sizeof b->plan};
     if (!code && b->shared.on && pi_engine_plan(o, &b->plan, &err)) code = cli_pi_error(b->c, &err);
     if (!code) code = cli_open(b->c, o, &b->e);
@@ -441,6 +443,7 @@ static int run_test(bench *b, size_t i)
         progress(b, i, "warmup run", 0);
         code = bench_measure(b, &warm, &ns, &steady);
     }
+    if (!code) code = bench_ops_restart(b);
     b->n_sample = 0;
     for (int64_t rep = 0; !code && rep < cli_int(b->c, "repetitions"); rep++) {
         progress(b, i, "run", (size_t) rep + 1);
@@ -451,7 +454,8 @@ static int run_test(bench *b, size_t i)
     bench_print_test(b, cli_str(b->c, "output"), stdout, t);
     bench_print_test(b, cli_str(b->c, "output-err"), stderr, t);
     b->any_output = true;
-    return cli_flush(b->c);
+    code = bench_ops_print(b);
+    return code ? code : cli_flush(b->c);
 }
 
 static int run_all(bench *b)
@@ -484,6 +488,12 @@ int cmd_bench(const cli *c)
     bench b = {.c = c};
     if (*cli_str(c, "op")) return bench_op(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    const char *format = cli_str(c, "output");
+    b.ops.on = cli_bool(c, "ops");
+    b.ops.json = !strcmp(format, "jsonl");
+    if (b.ops.on && !b.ops.json && strcmp(format, "md")) return cli_usage_error(c, "--ops: the output is md or jsonl");
+    if (b.ops.on && (cli_bool(c, "shared-prefix") || *cli_str(c, "spec")))
+        return cli_usage_error(c, "--ops goes without --shared-prefix and --spec");
     int code = list_keys(&b);
     if (!code) code = list_tests(&b);
     if (!code) code = cli_catch_signals();

@@ -17,6 +17,12 @@ typedef struct bench_test {
     int32_t n_prompt, n_gen, n_depth;
 } bench_test;
 
+/* What the machine does at best, a second. */
+typedef struct bench_rates {
+    double read;             /* bytes */
+    double integers, floats; /* products */
+} bench_rates;
+
 typedef struct bench {
     const cli *c;
     sweep_key *key;    /* [n_key] "model" first; the last one changes fastest */
@@ -34,6 +40,10 @@ typedef struct bench {
         char *text;        /* of --spec-text */
         size_t len;
     } spec;
+    struct {
+        bool on, json;     /* --ops; as JSON lines */
+        bench_rates rates; /* measured before the first engine is opened */
+    } ops;
     pi_engine *e;      /* of the current combination */
     pi_info info;      /* of e */
     pi_plan plan;      /* of e, for --shared-prefix */
@@ -65,6 +75,10 @@ int bench_submit(bench *b, const int32_t *ids, size_t n, int32_t max_tokens, boo
 void bench_drop(pi_request *r);
 /* --op: a table of one op's times. */
 int bench_op(const cli *c);
+/* --ops, nothing without: measures the rates for an engine's options; forgets what steps took; prints it, and forgets it. */
+int bench_ops_begin(bench *b, const pi_options *o);
+int bench_ops_restart(bench *b);
+int bench_ops_print(bench *b);
 
 /* The git commit of this build, "unknown" without one, and how many came before it (cmake/PagedInferCommit.cmake). */
 extern const char build_commit[];

@@ -237,8 +237,10 @@ int bench_batched(bench *b)
     for (size_t i = 0; !code && i < b->n_test; i++) {
         for (size_t k = 0; !code && k < b->n_n_par; k++) {
             if (b->test[i].n_depth) return cli_usage_error(b->c, "-npl goes without --n-depth");
-            code = run_batch(b, &b->test[i], b->n_par[k], &m);
+            code = bench_ops_restart(b);
+            if (!code) code = run_batch(b, &b->test[i], b->n_par[k], &m);
             if (!code) print_batch(b, &b->test[i], b->n_par[k], &m, jsonl);
+            if (!code) code = bench_ops_print(b);
             if (!code) code = cli_flush(b->c);
         }
     }

@@ -171,6 +171,9 @@
       " the text of -f; with -p 0 the whole text is the prompt, else parts of it.")                                    \
     X("spec-text", STRING, "", "", "-f --file", "", "bench", false,                                                    \
       "Text file for --spec.")                                                                                         \
+    X("ops", BOOL, "false", "", "--ops", "", "bench", false,                                                           \
+      "Of each test on the CPU, a table of where its steps' time went: each op's time, bytes and products, and the share"    \
+      " of what memory and arithmetic allow. With -t 1 times are the thread's own.")                                   \
     X("op", STRING, "", "", "--op", "", "bench", false,                                                                \
       "Measure one op of the device by itself, without a model: gdn, the delta rule of recurrent layers.")             \
     X("op-shape", STRING, "", "", "--op-shape", "", "bench", false,                                                    \

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/bench_rates.h"
 #include "api/config.h"
 #include "backend/cpu/pool.h"
 #include "base/alloc.h"
@@ -226,7 +227,8 @@ static int snapshots(op_bench *b, bool load, pi_error *err)
 int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err)
 {
     if (!o || !op || !fn) return pi__fail(err, PI_EINVAL, "pi_bench_op: options, an op and a function are needed");
-    if (strcmp(op, "gdn")) return pi__fail(err, PI_EINVAL, "op \"%.40s\" cannot be measured by itself; there is: gdn", op);
+    if (!strcmp(op, "rates")) return pi__bench_rates(o, fn, ud, err);
+    if (strcmp(op, "gdn")) return pi__fail(err, PI_EINVAL, "op \"%.40s\" cannot be measured by itself; there are: gdn, rates", op);
     op_bench b = {.fn = fn, .ud = ud};
     b.cpu = pi__cpu_params_of(o);
     int rc = pi__cpu_create(&b.be, &b.cpu, &(pi__log) {0}, err);

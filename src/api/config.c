@@ -44,6 +44,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16) | range,
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
         .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
+        .act8 = pi__opt_is(s, PI__OPT_ACTIVATION_BITS, "8"),
         .matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* words as PI__MATMUL_* */
         .fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* words as PI__FP4_* */
         .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
@@ -204,6 +205,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .n_override_kv = over->n,
         .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
         .trace_ops = pi__opt_bool(s, PI__OPT_TRACE_OPS),
+        .profile_ops = pi__opt_bool(s, PI__OPT_PROFILE_OPS),
         .rope = rope_of(s),
         .mlock = pi__opt_bool(s, PI__OPT_MLOCK) || pi__opt_is(s, PI__OPT_LOAD_MODE, "mlock") ||
                  pi__opt_is(s, PI__OPT_LOAD_MODE, "mmap+mlock"),

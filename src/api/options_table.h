@@ -68,6 +68,8 @@
       "Look at every value that is loaded and refuse a model with NaN or infinity in it; loading takes longer.")       \
     X(TRACE_OPS, "trace-ops", BOOL, "false", "", "--trace-ops", "", "model", false,                                    \
       "A line of the log (level debug, -v) for each op of a step: operands, shapes, hashes of values on the CPU.")     \
+    X(PROFILE_OPS, "profile-ops", BOOL, "false", "", "--profile-ops", "", "model", false,                              \
+      "Keep the time, bytes and products of each op on the CPU, for pi_engine_profile; bench --ops prints them.")      \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Where the model runs: cpu, or auto for the best device this build has. Several of a kind: see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \
@@ -210,6 +212,9 @@
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
     X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|neon|generic", "--cpu-isa", "", "cpu", false,                \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
+    X(ACTIVATION_BITS, "activation-bits", ENUM, "15", "8|15", "--activation-bits", "", "cpu", false,                   \
+      "On the CPU, what activations are rounded to where quantised matrices are multiplied. 15: results as good as in" \
+      " float. 8, as is usual: half of the products, faster prompts; docs/BENCHMARKS.md has speed and error.")          \
     X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
       "template", false,                                                                                               \
       "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \

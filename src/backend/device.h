@@ -186,6 +186,7 @@ struct pi__backend {
     const pi__device_fns *dev; /* memory, copies, steps */
     const pi__op_fns *ops;     /* what it computes */
     const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
+    struct pi__profile *profile; /* of times op by op (profile.h), or NULL */
     size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
     bool exports;    /* other processes can map memory of arenas (arena_share) */
     bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
@@ -200,6 +201,9 @@ struct pi__backend {
 
 /* A line of the op's operands to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
 void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
+/* An op is about to be called; it was called: to be->profile. */
+void pi__profile_before(const pi__backend *be);
+void pi__profile_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
 /* In checked builds: each operand lies in one buffer, and rows do not overlap. */
 #ifdef PI_CHECKED
 void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
@@ -212,7 +216,9 @@ void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
     static inline void pi__op_##name(pi__backend *be, const pi__batch *b, const type *a)                                \
     {                                                                                                                   \
         PI__CHECK_OP(PI__OP_##name, b, a);                                                                              \
+        if (be->profile) pi__profile_before(be);                                                                        \
         be->ops->name(be, b, a);                                                                                        \
+        if (be->profile) pi__profile_op(be, PI__OP_##name, b, a);                                                       \
         if (be->trace) pi__trace_op(be, PI__OP_##name, b, a);                                                           \
     }
 PI__OPS(PI__OP_CALL)
@@ -258,6 +264,7 @@ typedef struct pi__cpu_params {
     uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
     int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
     const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
+    bool act8;         /* activations that quantised matrices are multiplied with in 8 bits, not 15 */
     int matmul;        /* CUDA: how matrices of packed formats are multiplied, PI__MATMUL_*; the CPU's way is exact */
     int fp4;           /* CUDA: how FP4 matrices are multiplied, where the device has instructions for it, PI__FP4_* */
     bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */

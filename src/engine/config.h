@@ -38,6 +38,7 @@ typedef struct pi__config {
     size_t n_override_kv;      /* how many */
     bool check_tensors;        /* weights that are no numbers are refused */
     bool trace_ops;            /* a line of the log for each op */
+    bool profile_ops;          /* times of each op are kept, for pi_engine_profile */
     pi__rope_config rope;      /* over the model's */
     int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
     int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */

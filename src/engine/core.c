@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/profile.h"
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -471,6 +472,7 @@ static void *step_thread(void *arg)
         pthread_mutex_unlock(&e->lock);
         if (plan->n_seqs) run_step(e, plan);
         idle = plan->n_tokens == 0;
+        if (idle) pi__profile_idle(e->setup.be->profile);
         update_stats(e);
     }
 }
@@ -767,6 +769,7 @@ int pi__core_info(const pi__core *e, pi_info *out)
 }
 
 const pi__stats *pi__core_counters(const pi__core *e) { return &e->stats; }
+struct pi__profile *pi__core_profile(const pi__core *e) { return e->setup.be->profile; }
 
 int pi__core_stats(const pi__core *e, pi_stats *out)
 {

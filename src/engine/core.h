@@ -33,6 +33,8 @@ int pi__core_info(const pi__core *e, pi_info *out);
 int pi__core_stats(const pi__core *e, pi_stats *out);
 /* The counters themselves, also those that pi_stats has not. */
 const pi__stats *pi__core_counters(const pi__core *e);
+/* Times of ops, or NULL. */
+struct pi__profile *pi__core_profile(const pi__core *e);
 int pi__core_drain(pi__core *e, int timeout_ms);
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err);
 /* Adapters: as pi_lora_load and its kin. */

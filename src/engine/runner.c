@@ -18,6 +18,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/profile.h"
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -440,6 +441,7 @@ static bool run_graph(pi__runner *r)
     }
     const bool asks = r->batch.b.top.request != NULL;
     const int kind = r->plan->ahead ? PI__STEP_FED : is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY;
+    pi__profile_step(be->profile, n == r->batch.b.n_tokens);
     const pi__batch *b = be->dev->begin(be, &r->batch.b, kind);
     if (!b) return asks;
     m->lora = b->lora.n_runs ? &b->lora : NULL;
@@ -474,6 +476,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     const pi__rows *rows = r->config.rows;
     double t0 = cost_ms(r), drafting; /* t0: less what drafters take */
     r->plan = plan;
+    pi__profile_end(r->config.be->profile, PI__PART_SCHEDULE);
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     const bool found = run_graph(r);
@@ -501,6 +504,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, cost_ms(r) - t0, plan->n_prefill > 0, err);
     r->config.stats->draft_total_ns = r->config.drafting->ns;
     if (!rc) drop_drafts(plan);
+    pi__profile_end(r->config.be->profile, PI__PART_TOKENS);
     return rc;
 }
 

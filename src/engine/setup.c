@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "backend/profile.h"
 #include "backend/split.h"
 #include "backend/tensor.h"
 #include "base/error.h"
@@ -255,12 +256,22 @@ pi__model *pi__setup_beside(const pi__setup *s)
     return s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
 }
 
+/* Of a device that is behind the host nothing is known when an op returns. */
+static int start_profile(pi__setup *s, pi_error *err)
+{
+    if (s->be->discrete || s->be->n_ranks > 1)
+        return pi__fail(err, PI_EUNSUPPORTED, "profile-ops measures the CPU alone: give --device cpu");
+    s->be->profile = pi__profile_new(s->be);
+    return s->be->profile ? PI_OK : pi__fail_mem(err, "the profile of ops");
+}
+
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
 {
     pi__model *m[] = {s->m, pi__setup_beside(s)};
     uint64_t all = 0;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
+    if (!rc && s->cfg.profile_ops) rc = start_profile(s, err);
     for (int i = 0; i < 2 && m[i]; i++) {
         m[i]->want_digest = s->cfg.prefix_dir != NULL; /* a drafter's caches may be in the model's */
         m[i]->check_tensors = s->cfg.check_tensors;
@@ -288,6 +299,7 @@ pi__block_hash pi__setup_fingerprint(const pi__setup *s)
                      s->cfg.block_size, s->m->n_kv,
                      (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
     pi__block_hash hash = pi__hash(text, (size_t) n);
+    if (p->act8) hash = pi__hash_chain(hash, "a8", 2); /* the CPU's products, and so all bits behind the first layer's */
     if (s->cfg.sparsity > 0) hash = pi__hash_chain(hash, &s->cfg.sparsity, sizeof s->cfg.sparsity);
     for (size_t i = 0; i < s->cfg.n_override_kv; i++)
         hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
@@ -316,6 +328,7 @@ void pi__setup_free(pi__setup *s)
     pi__memory_free(&s->beside_mem);
     pi__memory_free(&s->mem);
     pi__setup_undeclare(s);
+    if (s->be) pi__profile_free(s->be->profile);
     if (s->be) s->be->dev->destroy(s->be);
     pi__placement_free(s->placement);
     pi__gguf_close(s->draft_g);

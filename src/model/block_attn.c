@@ -41,6 +41,14 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
 {
     const int64_t E = m->n_embd, Q = q_width(a), KV = kv_width(a);
     const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
+    if (a->flags & PI__ATTN_WIDE_NORM) { /* each of several devices has all of what is normed */
+        pi__want_weight_rows(m, &a->wq, E, Q, a->order, "attn_q.weight", layer);
+        pi__want_weight_rows(m, &a->wk, E, KV, a->order, "attn_k.weight", layer);
+        pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
+        pi__want_vec_rows(m, &a->q_norm, Q, a->order, "attn_q_norm.weight", layer);
+        pi__want_vec_rows(m, &a->k_norm, KV, a->order, "attn_k_norm.weight", layer);
+        return;
+    }
     if (KV && pi__has_tensor(m, "attn_qkv.weight", layer)) {
         pi__want_heads(m, &a->wqkv, E, n_head_kv, all, a->order, "attn_qkv.weight", layer);
         return;
@@ -80,6 +88,15 @@ void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
     pi__attn_project_of(m, a, &in, s);
 }
 
+/* Queries and keys, which lie in att, normed to where they belong. q, k: in rows ld apart. */
+static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, float *q, float *k, int64_t ld)
+{
+    const int64_t Q = q_width(a), KV = kv_width(a);
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = q, .ldo = ld, .x = s->att, .w = a->q_norm, .eps = a->eps, .n_rows = s->n, .n = Q});
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = k, .ldo = ld, .x = s->att + s->n * Q, .w = a->k_norm, .eps = a->eps,
+                                          .n_rows = s->n, .n = KV});
+}
+
 void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t D = a->head_dim, ld = pi__attn_width(a), Q = q_width(a), KV = kv_width(a);
@@ -88,14 +105,18 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
     pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
                       .lin = {{&a->wq, q, ld}, {&a->wk, k, ld}, {&a->wv, v, ld}}};
     if (a->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &a->wqkv;
+    const bool wide = a->flags & PI__ATTN_WIDE_NORM;
+    if (wide) all.lin[0] = (pi__lin) {&a->wq, s->att, Q}, all.lin[1] = (pi__lin) {&a->wk, s->att + s->n * Q, KV};
     pi__multiply(m, &all);
+    if (wide) norm_wide(m, a, s, q, k, ld);
     if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* before the keys' norm and rotation */
 
     const bool turned = a->rot && a->rot->n_freq;
     const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = q, .ldq = ld,
                           .q_stride = a->flags & PI__ATTN_GATED ? 2 * D : 0, .k = KV ? k : NULL, .ldk = ld, .v = v, .ldv = ld,
                           .n_head = a->n_head, .q_bias = bias ? bias : a->q_bias, .k_bias = bias ? bias + Q : a->k_bias,
-                          .v_bias = bias ? bias + Q + KV : a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
+                          .v_bias = bias ? bias + Q + KV : a->v_bias, .q_norm = wide ? NULL : a->q_norm,
+                          .k_norm = wide ? NULL : a->k_norm,
                           .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps, .rope = turned ? a->rot->table : NULL,
                           .q_rope = turned ? a->rot->q_table : NULL, .n_rot = turned ? 2 * a->rot->n_freq : 0,
                           .pair_stride = turned ? a->rot->n_rot / 2 : 0, .q_scale = a->q_scale};

@@ -44,6 +44,15 @@ void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows
     s->att = was;
 }
 
+void pi__stream_result_rows(pi__model *m, pi__stream *s, int64_t n, float *rows)
+{
+    pi__gather_logits_rows(m, s->b, s->x, m->n_embd, rows);
+    pi__gather_logits_rows(m, s->b, s->att, n, s->qkv);
+    s->x = rows;
+    s->att = s->qkv;
+    s->n = s->b->n_rows;
+}
+
 void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens)
 {
     m->captured.x = pi__arena_take(a, n_tokens * (size_t) m->captured.n * (size_t) m->n_embd * sizeof(float));
@@ -258,6 +267,8 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     if (tied) pi__want_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     else pi__want_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     pi__want_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
+    if (h->logit_scale != 0)
+        pi__want_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
     m->head = h;
 }
 
@@ -276,7 +287,7 @@ const pi__weight *pi__head_output(const pi__head *h) { return h->output.n_out ? 
 
 void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
 {
-    const pi__lin_in in = pi__normed(m, x, h->output_norm, h->eps);
+    const pi__lin_in in = pi__normed(m, x, h->logits_norm ? h->logits_norm : h->output_norm, h->eps);
     pi__matmul(m, &in, n, pi__head_output(h), out, m->n_vocab);
     if (h->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});
 }

@@ -41,6 +41,8 @@ void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, in
 /* After the last cache is written only the logits rows go on: the stream becomes those, with rows for x, and their
  * queries, ld apart, in what was att. */
 void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows);
+/* The same behind a mixer whose results in att have n values: the stream and those go on as the logits rows, with rows for x. */
+void pi__stream_result_rows(pi__model *m, pi__stream *s, int64_t n, float *rows);
 
 /* The rows that a drafter wants are captured: room for them; the stream x before a layer [T, E], if it is one of those. */
 void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens);
@@ -93,6 +95,7 @@ enum {
     PI__ATTN_BLOCK = 128,    /* a token sees those of its step behind it, too */
     PI__ATTN_OUT_BIAS = 256, /* its result has a bias; not with post_norm */
     PI__ATTN_SINKS = 512,    /* it has sinks */
+    PI__ATTN_WIDE_NORM = 1024, /* RMSNorm on all heads of queries together, and on those of keys; without gates */
 };
 
 typedef struct pi__attn {
@@ -113,7 +116,7 @@ typedef struct pi__attn {
     pi__weight wqkv;         /* [(H+2K)*D, E], rows q, k, v */
     float *q_bias, *k_bias, *v_bias; /* [H*D], [K*D], [K*D], or NULL; or */
     float *qkv_bias;         /* [(H+2K)*D] */
-    float *q_norm, *k_norm;  /* [D] */
+    float *q_norm, *k_norm;  /* [D], or of PI__ATTN_WIDE_NORM [H*D], [K*D] */
     float *sinks;            /* [H] as in pi__attention, or NULL */
     pi__weight wo;           /* [E, H*D] */
     float *out_bias;         /* [E], or NULL */
@@ -188,10 +191,12 @@ typedef struct pi__head {
     float embd_scale;        /* of embeddings */
     float eps;               /* of output_norm */
     float softcap;           /* of logits; 0: none */
+    float logit_scale;       /* of logits before that; 0: none */
     /* tensors */
     pi__weight tok_embd;     /* [V, E] */
     pi__weight output;       /* [V, E]; n_out 0: tied */
     float *output_norm;      /* [E] */
+    float *logits_norm;      /* [E] the same times logit_scale, or NULL */
 } pi__head;
 /* Reads the vocabulary's size, too. tied: output.weight may be absent. */
 void pi__head_declare(pi__model *m, pi__head *h, bool tied);

@@ -65,6 +65,18 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     if (d->post_norms) pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
 }
 
+/* The draft head, which architectures without one need not refuse: what asks for it finds that they cannot draft. */
+static void want_head(pi__model *m, pi__dense *d)
+{
+    if (!m->arch->draft) return;
+    if (d->n_next != 1)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has %s draft head (%s.nextn_predict_layers is %d)",
+                         d->n_next ? "more than one" : "no", m->arch->name, d->n_next);
+    if (!pi__model_ok(m)) return;
+    want_layer(m, d, m->n_layer - 1);
+    pi__nextn_declare(m, &d->next, m->n_layer - 1);
+}
+
 void pi__dense_declare(pi__model *m, pi__dense *d)
 {
     const pi__attn *a = &d->attn;
@@ -79,6 +91,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     pi__head_declare(m, &d->head, true);
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
+    if (m->with_head) want_head(m, d);
     d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
     pi__refuse_unwanted(m, ".bias");
     pi__refuse_unwanted(m, "_shexp.weight");
@@ -97,6 +110,7 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__work_layout(m, &d->work, a, (size_t) lim->max_tokens);
     d->shared = pi__arena_take(a, d->n_ff_shared ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
     pi__capture_layout(m, a, (size_t) lim->max_tokens);
+    if (m->with_head) pi__nextn_layout(m, &d->next, lim, a);
     pi__rotation_layout(&d->rot, a, (size_t) lim->max_tokens);
     pi__rotation_layout(&d->rot_local, a, (size_t) lim->max_tokens);
 }
@@ -133,7 +147,8 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
-    const bool all = m->both_ways || pi__last_captured(m) >= n_layer; /* all rows are read, by a drafter or by each other */
+    /* All rows are read, by a drafter or by each other. */
+    const bool all = m->both_ways || m->with_head || pi__last_captured(m) >= n_layer;
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
@@ -151,6 +166,23 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     if (!all) return;
     pi__capture(m, b, n_layer, s.x);
     pi__gather_logits_rows(m, b, s.x, m->n_embd, d->work.rows);
+}
+
+void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
+{
+    pi__dense *d = m->arch_data;
+    const pi__dense_layer *l = &d->layers[m->n_layer - 1];
+    pi__stream s = pi__stream_of(&d->work, b);
+    pi__nextn_input(m, &d->next, &d->head, b, d->work.x, chained, s.y);
+    s.x = d->next.x;
+    pi__rotation_forward(m, &d->rot, b);
+    pi__attn_project(m, &l->attn, &s);
+    if (!logits) return;
+    pi__attn_attend(m, &l->attn, &s, 1);
+    pi__stream_result_rows(m, &s, (int64_t) l->attn.n_head * l->attn.head_dim, d->next.pair); /* [R, E] */
+    pi__attn_output(m, &l->attn, &s);
+    feed_forward(m, d, l, &s);
+    pi__nextn_logits(m, &d->next, &d->head, s.x, s.n, logits);
 }
 
 void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out)

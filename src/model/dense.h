@@ -4,7 +4,7 @@
 #ifndef PI__DENSE_H
 #define PI__DENSE_H
 
-#include "model/blocks.h"
+#include "model/nextn.h"
 
 typedef struct pi__dense_layer {
     pi__attn attn;           /* its window, rotation and flags may be a layer's own */
@@ -20,7 +20,7 @@ typedef struct pi__dense {
     int32_t n_ff;            /* F; of experts, too, where they have none of their own */
     int32_t n_lead;          /* layers without experts before those with them */
     int32_t n_ff_shared;     /* F of the shared expert; 0: there is none */
-    int32_t n_next;          /* last layers of the file, which are a draft head's and left out */
+    int32_t n_next;          /* last layers of the file, which are draft heads': left out, but for one that is wanted (pi__dense_draft) */
     int32_t window;          /* attention.sliding_window; 0: absent */
     int32_t n_rot;           /* rope.dimension_count, or D */
     int act;                 /* of the feed-forward */
@@ -36,6 +36,7 @@ typedef struct pi__dense {
     pi__dense_layer *layers; /* [n_layer]; attn is copied by pi__dense_declare, but for window, ahead and rot */
     pi__work work;           /* scratch */
     float *shared;           /* scratch: [T, E] output of the shared expert */
+    pi__nextn next;          /* of the draft head, whose block is the layer behind the last one, if the model is with it */
 } pi__dense;
 
 /* Reads what all of them have. def_head_dim: where the file does not say; 0: E / H. Layers see everything. */
@@ -49,6 +50,7 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a);
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer);
 void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
 void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
+void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logits); /* of those whose files may have a draft head */
 #define PI__DENSE_ARCH                                                                                                  \
     .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,        \
     .logits = pi__dense_logits, .hidden = pi__dense_hidden, .captures = true, .adapters = true

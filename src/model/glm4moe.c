@@ -3,8 +3,8 @@
  *
  * Gates of experts are sigmoids of their own; a correction bias is added for the choice alone, and those that are used are
  * divided by their sum. Half of each head is rotated; queries, keys and values have biases, and norms on heads in the larger
- * sizes. The norm of the feed-forward is called post_attention_norm. The draft head ("nextn") that files may have behind the
- * last layer is left out. After "GLM-4.5" (arXiv 2508.06471) and the models' configurations. */
+ * sizes. The norm of the feed-forward is called post_attention_norm. Files may have a draft head ("nextn", see nextn.h)
+ * behind the last layer, whose block is like the others. After "GLM-4.5" (arXiv 2508.06471) and the models' configurations. */
 #include "model/dense.h"
 
 enum { SIGMOID = 2 /* expert_gating_func */ };
@@ -38,4 +38,5 @@ static void declare(pi__model *m)
 
 static const char *size_name(const pi__model *m) { return m->n_trunk == 46 ? "106B-A12B" : m->n_trunk == 92 ? "355B-A32B" : NULL; }
 
-const pi__arch pi__arch_glm4moe = {.name = "glm4moe", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
+const pi__arch pi__arch_glm4moe = {.name = "glm4moe", .declare = declare, .size_name = size_name, PI__DENSE_ARCH,
+                                    .draft = pi__dense_draft, .draft_has_cache = true};

@@ -230,7 +230,8 @@ extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama, pi__arch_mistral3;
 extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
 extern const pi__arch pi__arch_bert, pi__arch_nomic_bert;
-extern const pi__arch pi__arch_gpt_oss, pi__arch_glm4moe;
+extern const pi__arch pi__arch_gpt_oss, pi__arch_glm4moe, pi__arch_minimax_m2;
+extern const pi__arch pi__arch_granite, pi__arch_granitemoe;
 extern const pi__arch pi__arch_qwen35;
 extern const pi__arch pi__arch_qwen35moe, pi__arch_qwen3next;
 

@@ -19,7 +19,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/blocks.h"
+#include "model/nextn.h"
 
 typedef struct layer {
     bool delta;                     /* a delta net; else attention */
@@ -43,11 +43,7 @@ typedef struct layer {
 /* The draft head, beside the layer of its own. */
 typedef struct draft_head {
     layer block;                /* attention */
-    pi__weight proj;            /* [E, 2E]: embedding, hidden */
-    float *embd_norm, *hidden_norm; /* [E] of the two */
-    float *out_norm;            /* [E]; NULL: the trunk's */
-    pi__weight tok_embd;        /* [V, E]; n_out 0: the trunk's */
-    pi__weight output;          /* [V, E]; n_out 0: the trunk's */
+    pi__nextn next;             /* what is around it */
 } draft_head;
 
 typedef struct qwen35 {
@@ -70,10 +66,6 @@ typedef struct qwen35 {
     draft_head *draft;          /* NULL: none */
     pi__work work;              /* scratch; qkv: [T, C + v*d + 2v] of a delta net, too; routes: [T, N + 1] router, shared gate */
     float *shared;              /* scratch: [T, E] output of the shared expert */
-    /* scratch of the draft head, which runs while x and rows are still needed */
-    float *pair;                /* [T, 2E] norms of embedding and hidden state */
-    float *dx;                  /* [T, E] residual stream */
-    float *drows;               /* [R, E] output of its rows, normed: the hidden states of drafts after drafts */
 } qwen35;
 
 /* ---------------------------------------------------------------------------------------------------- hyperparameters */
@@ -288,19 +280,6 @@ static void want_layer(pi__model *m, qwen35 *p, layer *l, int32_t i)
     else pi__want_vec_or_not(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
 }
 
-static void want_draft(pi__model *m, qwen35 *p, draft_head *h)
-{
-    const int32_t i = p->n_trunk;
-    const int64_t E = m->n_embd, V = m->n_vocab;
-    want_layer(m, p, &h->block, i);
-    pi__want_weight(m, &h->proj, 2 * E, E, "nextn.eh_proj.weight", i);
-    pi__want_vec(m, &h->embd_norm, E, "nextn.enorm.weight", i);
-    pi__want_vec(m, &h->hidden_norm, E, "nextn.hnorm.weight", i);
-    pi__want_vec_or_not(m, &h->out_norm, E, "nextn.shared_head_norm.weight", i);
-    pi__want_weight_or_not(m, &h->tok_embd, E, V, "nextn.embed_tokens.weight", i);
-    pi__want_weight_or_not(m, &h->output, E, V, "nextn.shared_head_head.weight", i);
-}
-
 static void declare(pi__model *m)
 {
     qwen35 *p = m->arch_data;
@@ -312,7 +291,9 @@ static void declare(pi__model *m)
     pi__head_declare(m, &p->head, true);
     if (p->next) order_heads(m, p);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, &p->layers[i], i);
-    if (p->draft && pi__model_ok(m)) want_draft(m, p, p->draft);
+    if (!p->draft || !pi__model_ok(m)) return;
+    want_layer(m, p, &p->draft->block, p->n_trunk);
+    pi__nextn_declare(m, &p->draft->next, p->n_trunk);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- graph */
@@ -331,10 +312,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->shared = pi__arena_take(a, T * (p->moe ? E : 0) * f);
     pi__rotation_layout(&p->rot, a, T);
     pi__capture_layout(m, a, T);
-    if (!p->draft) return;
-    p->pair = pi__arena_take(a, T * 2 * E * f);
-    p->dx = pi__arena_take(a, T * E * f);
-    p->drows = pi__arena_take(a, (size_t) lim->max_rows * E * f);
+    if (p->draft) pi__nextn_layout(m, &p->draft->next, lim, a);
 }
 
 /* att = delta rule of the normed residual; moves the states on. [T, v*d] */
@@ -406,16 +384,6 @@ static void mix(pi__model *m, const qwen35 *p, const layer *l, const pi__stream 
     pi__attn_attend(m, &l->attn, s, 0);
 }
 
-/* The logits rows of a mixer's input and output go on, in rows and where its inputs were. */
-static void only_logits_rows(pi__model *m, const qwen35 *p, const layer *l, pi__stream *s, float *rows)
-{
-    pi__gather_logits_rows(m, s->b, s->x, m->n_embd, rows);
-    pi__gather_logits_rows(m, s->b, s->att, mixer_width(p, l), s->qkv);
-    s->x = rows;
-    s->att = s->qkv;
-    s->n = s->b->n_rows;
-}
-
 static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     qwen35 *p = m->arch_data;
@@ -429,7 +397,7 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
         pi__capture(m, b, i, s.x);
         mix(m, p, l, &s);
         if (last && !b->n_rows) return;
-        if (last) only_logits_rows(m, p, l, &s, p->work.rows);
+        if (last) pi__stream_result_rows(m, &s, mixer_width(p, l), p->work.rows);
         after_mixer(m, p, l, &s);
     }
     if (!all) return;
@@ -449,39 +417,21 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_hidden(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
-/* out = norm(x) of n rows, ldo apart. */
-static void norm(pi__model *m, const qwen35 *p, const float *x, const float *w, int32_t n, float *out, int64_t ldo)
-{
-    pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = ldo, .x = x, .w = w, .eps = p->eps, .n_rows = n, .n = m->n_embd});
-}
-
-/* The draft head: one attention layer over the norms of token and hidden state, side by side. Position 0 has no hidden
- * state before it, so keys begin at 1. */
+/* The draft head: one attention layer. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     qwen35 *p = m->arch_data;
     const draft_head *h = p->draft;
-    const int32_t E = m->n_embd, n = b->n_tokens;
     pi__stream s = pi__stream_of(&p->work, b);
-    s.x = p->dx;
-    pi__op_embed(m->be, b, &(pi__embed) {.w = h->tok_embd.n_out ? &h->tok_embd : &p->head.tok_embd, .scale = 1.0f, .out = s.y});
-    norm(m, p, s.y, h->embd_norm, n, p->pair, 2 * E);
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = E,
-                                                        .x = chained ? p->drows : p->work.x, .out = chained ? s.y : p->dx});
-    if (!chained) norm(m, p, p->dx, p->head.output_norm, n, s.y, E);
-    norm(m, p, s.y, h->hidden_norm, n, p->pair + E, 2 * E);
-    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = 2 * E};
-    pi__matmul(m, &in, n, &h->proj, p->dx, E);
-
+    pi__nextn_input(m, &h->next, &p->head, b, p->work.x, chained, s.y);
+    s.x = h->next.x;
     pi__rotation_forward(m, &p->rot, b);
     pi__attn_project(m, &h->block.attn, &s);
     if (!logits) return;
     pi__attn_attend(m, &h->block.attn, &s, 1);
-    only_logits_rows(m, p, &h->block, &s, p->pair); /* [R, E]: what it held is done with */
+    pi__stream_result_rows(m, &s, mixer_width(p, &h->block), h->next.pair); /* [R, E] */
     after_mixer(m, p, &h->block, &s);
-    norm(m, p, s.x, h->out_norm ? h->out_norm : p->head.output_norm, s.n, p->drows, E);
-    const pi__lin_in out = {.kind = PI__IN_PLAIN, .x = p->drows, .ldx = E};
-    pi__matmul(m, &out, s.n, h->output.n_out ? &h->output : pi__head_output(&p->head), logits, m->n_vocab);
+    pi__nextn_logits(m, &h->next, &p->head, s.x, s.n, logits);
 }
 
 static const char *size_name(const pi__model *m)

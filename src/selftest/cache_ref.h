@@ -41,6 +41,7 @@ inline int code_value(int32_t type, int code)
 /* Bit b of code i of a group: which bit of its codes. */
 inline int code_bit(int32_t type, int i, int b) { return type == PI__TQ4_0 ? i % 16 * 8 + i / 16 * 4 + b : 3 * i + b; }
 
+/* The values as they are stored: rotated. */
 inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
 {
     for (int32_t at = 0; at < n; at += 32, p += pi__kv_row_size(type, 32)) {
@@ -55,7 +56,6 @@ inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
             x[at + i] = pi__f16_to_f32(d) * (float) code_value(type, code);
         }
     }
-    turn_ref(x, n, true);
 }
 
 /* The nearest codes where the largest value has the last one: nothing that kernels have to do as well. */
@@ -82,6 +82,14 @@ inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
             }
         }
     }
+}
+
+/* What one of 32 values may be off by, as each is made of all rotated ones: a part of their length. */
+inline double rotated_step(int32_t type, const double *x)
+{
+    double squares = 0;
+    for (int i = 0; i < 32; i++) squares += x[i] * x[i];
+    return std::sqrt(squares * (type == PI__TQ4_0 ? 0.02 : 0.06));
 }
 
 /* A cache in device memory: blocks of one layer with another layer's bytes of the block behind it, full of NaN. */
@@ -132,13 +140,16 @@ struct paged {
             else bytes[i] = (uint8_t) *p;
         }
     }
-    std::vector<float> read(bool v, int32_t slot, int32_t head) const
+    /* stored: of rotated types what lies there, which is rotated. */
+    std::vector<float> read(bool v, int32_t slot, int32_t head, bool stored = false) const
     {
-        std::vector<uint8_t> bytes(row_bytes(v ? c.type_v : c.type_k, c.head_dim));
+        const int32_t type = v ? c.type_v : c.type_k;
+        std::vector<uint8_t> bytes(row_bytes(type, c.head_dim));
         std::vector<float> row((size_t) c.head_dim);
         move(v, slot, head, bytes.data(), false);
-        if (pi__kv_rotated(v ? c.type_v : c.type_k)) from_rotated(v ? c.type_v : c.type_k, bytes.data(), row.data(), c.head_dim);
-        else pi__dequantize_row(v ? c.type_v : c.type_k, bytes.data(), row.data(), c.head_dim);
+        if (!pi__kv_rotated(type)) pi__dequantize_row(type, bytes.data(), row.data(), c.head_dim);
+        else from_rotated(type, bytes.data(), row.data(), c.head_dim);
+        if (pi__kv_rotated(type) && !stored) turn_ref(row.data(), c.head_dim, true);
         return row;
     }
     void write(bool v, int32_t slot, int32_t head, const float *row)

@@ -47,7 +47,11 @@ struct rows {
         slot.reset(new buffer<int32_t>(s));
         return {memory.c, ratio, slot->get(), table.get(), each};
     }
-    std::vector<float> read(int32_t seq, int32_t row) const { return memory.read(false, slot_of(seq, row * ratio) / ratio, 0); }
+    std::vector<float> read(int32_t seq, int32_t row, bool stored = false) const
+    {
+        return memory.read(false, slot_of(seq, row * ratio) / ratio, 0, stored);
+    }
+    bool rotated() const { return pi__kv_rotated(memory.c.type_k); }
     void write(int32_t seq, int32_t row, const float *x) { memory.write(false, slot_of(seq, row * ratio) / ratio, 0, x); }
     void fill(random &r, int32_t n, int32_t n_rows)
     {
@@ -92,14 +96,17 @@ std::vector<double> normed(const float *x, int32_t n, const float *w, double eps
     return y;
 }
 
-/* A stored row is what it should be, but for the format's rounding; behind its n values are zeros. */
+/* A stored row is what it should be, but for the format's rounding; behind its n values are zeros (but for that rounding). */
 void check_row(int32_t type, const std::vector<float> &got, const std::vector<double> &want, double tolerance)
 {
     double most = 0;
     for (double v : want) most = std::fmax(most, std::fabs(v));
+    std::vector<double> padded(want);
+    padded.resize(got.size());
     for (size_t i = 0; i < got.size(); i++) {
-        const double w = i < want.size() ? want[i] : 0;
+        const double w = padded[i];
         double off = type == PI__Q8_0 ? most / 120 : type == PI__Q4_0 ? most / 7 : 0;
+        if (pi__kv_rotated(type)) off = rotated_step(type, &padded[i / 32 * 32]);
         if (type == PI__F16) off = std::fabs(w) * 0x1p-11;
         if (!within(std::fabs(got[i] - w), off + tolerance * (1 + std::fabs(w))))
             fail_check("row value %zu: %g, expected %g", i, (double) got[i], w);
@@ -176,7 +183,8 @@ void test_hyper()
 void test_mla_qkv()
 {
     random r(2);
-    const struct { int32_t type, dim, n_head; } cases[] = {{PI__F32, 48, 5}, {PI__F16, 512, 2}, {PI__Q8_0, 64, 3}, {PI__Q4_0, 96, 1}};
+    const struct { int32_t type, dim, n_head; } cases[] = {{PI__F32, 48, 5}, {PI__F16, 512, 2}, {PI__Q8_0, 64, 3}, {PI__Q4_0, 96, 1},
+                                                            {PI__TQ4_0, 96, 2}, {PI__TQ3_0, 48, 1}};
     for (const auto &c : cases) {
         const int32_t T = 3, ROT = 16, H = c.n_head, D = c.dim, ld = H * D + 4;
         const std::vector<int32_t> pos = {5, 40, -1}, seq = {0, 1, 1};
@@ -239,7 +247,8 @@ std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a,
 void test_compress()
 {
     random r(3);
-    const struct { int32_t type, ratio, dim, n; } cases[] = {{PI__F32, 4, 48, 39}, {PI__F16, 4, 512, 13}, {PI__F16, 128, 32, 260}};
+    const struct { int32_t type, ratio, dim, n; } cases[] = {{PI__F32, 4, 48, 39}, {PI__F16, 4, 512, 13}, {PI__F16, 128, 32, 260},
+                                                             {PI__TQ4_0, 4, 48, 13}, {PI__TQ3_0, 4, 64, 13}};
     for (const auto &c : cases) {
         const bool overlap = c.ratio == 4;
         const int32_t W = overlap ? 2 * c.dim : c.dim;
@@ -340,6 +349,8 @@ void test_indexer()
     run_indexer({PI__F16, 32, 17, 7, {300, 299, -1, 27, 30, 2, 31}, true});
     run_indexer({PI__F32, 48, 70, 5, {90, 300}, true});
     run_indexer({PI__Q8_0, 288, 16, 9, {100, 77}, false});
+    run_indexer({PI__TQ4_0, 32, 17, 7, {300, 299, -1, 27, 30, 2, 31}, true});
+    run_indexer({PI__TQ3_0, 272, 16, 9, {100, 77}, false});
     run_indexer({PI__F16, 32, 2, 600, {4 * 16384 + 2002, 4 * 16384 - 1, 2399}, false}); /* in two parts */
 }
 
@@ -350,13 +361,24 @@ struct sparse_case {
     std::vector<int32_t> pos;
 };
 
+/* A row as tensor cores get it: rounded to f16, if not exact; stored: as rotated types store it. */
+std::vector<float> as_read(std::vector<float> row, bool exact, bool stored)
+{
+    for (float &f : row) f = exact ? f : pi__f16_to_f32(pi__f32_to_f16(f));
+    if (stored) turn_ref(row.data(), (int32_t) row.size(), true);
+    return row;
+}
+
 void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
                          const float *sinks, const float *rope, const float *out)
 {
     const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos - c.window + 1), seen = c.ratio ? (pos + 1) / c.ratio : 0;
     std::vector<std::vector<float>> list;
-    for (int32_t p = std::max(first, 0); p <= pos; p++) list.push_back(window.read(t % 2, p));
-    for (int32_t e = 0; e < (c.n_top ? std::min(seen, c.n_top) : seen); e++) list.push_back(entries.read(t % 2, c.n_top ? pick[e] : e));
+    const bool exact = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
+    const bool turned = window.rotated() && (!c.ratio || entries.rotated());
+    auto add = [&](const rows &in, int32_t row) { list.push_back(as_read(in.read(t % 2, row, turned), exact, turned)); };
+    for (int32_t p = std::max(first, 0); p <= pos; p++) add(window, p);
+    for (int32_t e = 0; e < (c.n_top ? std::min(seen, c.n_top) : seen); e++) add(entries, c.n_top ? pick[e] : e);
     for (int32_t h = 0; h < c.n_head; h++) {
         std::vector<double> s, o((size_t) c.dim);
         double top = sinks[h], all = 0;
@@ -373,7 +395,7 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
         }
         for (double &v : o) v /= all + std::exp(sinks[h] - top);
         rotate(o, c.dim, rope, 16, -1);
-        const double off = c.type_entries == PI__Q8_0 ? 1e-3 : 1e-5; /* values are rounded to f16 */
+        const double off = window.rotated() != entries.rotated() && !exact ? 1e-4 : 1e-5; /* floats before they are rounded */
         for (int32_t d = 0; d < c.dim; d++) check_near(out[h * c.dim + d], o[(size_t) d], off, "result", (size_t) d);
     }
 }
@@ -441,6 +463,11 @@ void test_sparse()
     run_sparse({PI__F16, PI__F16, 512, 33, 16, 4, 150, 0, {700, 15}});
     run_sparse({PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}});
     run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
+    run_sparse({PI__TQ3_0, PI__TQ4_0, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}}); /* rows stay as they are stored */
+    run_sparse({PI__TQ4_0, PI__TQ3_0, 144, 17, 8, 4, 150, 0, {700, 15}});
+    run_sparse({PI__TQ4_0, PI__TQ4_0, 272, 3, 140, 0, 0, 0, {150}});
+    run_sparse({PI__TQ4_0, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0}}); /* they are rotated back */
+    run_sparse({PI__F16, PI__TQ3_0, 144, 17, 8, 4, 0, 0, {130}});
     run_sparse({PI__F16, PI__F16, 48, 3, 2000, 4, 0, 0, {2200, 190}}); /* a list of more than 2,048 rows: splits of 256 */
 }
 

@@ -194,14 +194,6 @@ std::vector<double> prepared(const float *x, const float *bias, const float *w, 
     return y;
 }
 
-/* What one of 32 values may be off by, as each is made of all rotated ones: a part of their length. */
-double rotated_step(int32_t type, const double *x)
-{
-    double squares = 0;
-    for (int i = 0; i < 32; i++) squares += x[i] * x[i];
-    return std::sqrt(squares * (type == PI__TQ4_0 ? 0.02 : 0.06));
-}
-
 /* The cache's row differs from want by no more than the format's rounding. */
 void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
 {

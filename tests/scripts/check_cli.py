@@ -144,7 +144,7 @@ def one_op():
         faults.append(f'bench --op gdn: other rows: {times}')
     if any(not r['ns'] > 0 or not r['bytes'] > 0 for r in rows): faults.append(f'bench --op gdn: {rows}')
     expect(0, *op, out='| decode |        16 |')
-    expect(64, 'bench', '--op', 'warp', err='there is: gdn')
+    expect(64, 'bench', '--op', 'warp', err='there are: gdn, rates')
     expect(64, 'bench', '--op', 'gdn', '--op-shape', '1,2', err='HEAD_SIZE')
     expect(64, *op, '-o', 'csv', err='md or jsonl')
     expect(69, 'bench', '--op', 'gdn', '--op-shape', '2,4,33,1', err='not supported')
@@ -243,6 +243,25 @@ def tokens(model, vocab, folder):
         faults.append('tokenize --no-parse-special takes control tokens')
 
 
+def profile(model):
+    """bench --ops: each op of a step with its time; counts are those of the work that was asked for."""
+    ops = ['bench', '-m', model, '-npp', '8', '-ntg', '6', '-t', '1', '--ops']
+    linear = {}
+    for n in (1, 3):
+        rows = [json.loads(l) for l in expect(0, *ops, '-npl', str(n), '-o', 'jsonl').splitlines()]
+        if not all(rows[0].get(k, 0) > 0 for k in ('read', 'integers', 'floats')): faults.append(f'bench --ops: rates {rows[0]}')
+        of = [r for r in rows if 'op' in r and r['decode'] and r['steps'] == 6]
+        names = {r['op'].split(' ')[0] for r in of}
+        if not {'linear', 'attention', 'qkv', 'embed', '(tokens)'} <= names: faults.append(f'bench --ops: {names}')
+        if any(r['ns'] <= 0 or r['bytes'] < 0 for r in of if r['op'].startswith('linear')): faults.append(f'bench --ops: {of}')
+        linear[n] = {r['op']: (r['calls'], r['integers'] + r['floats']) for r in of if r['op'].startswith('linear')}
+    for op, (calls, products) in linear[1].items():
+        if linear[3].get(op) != (calls, 3 * products): faults.append(f'bench --ops: {op}: {linear}')
+    expect(0, *ops, '-npl', '1', out='| of bound |')
+    expect(64, *ops, '-npl', '1', '-o', 'csv', err='md or jsonl')
+    expect(64, 'bench', '-m', model, '--ops', '--shared-prefix', err='goes without')
+
+
 def bench_lists(model):
     """llama-bench's lists, ranges and 0/1 forms, and the names of what it reports."""
     base = ['bench', '-m', model, '-p', '4', '-n', '2', '-r', '1', '-t', '1', '-o', 'jsonl']
@@ -260,6 +279,7 @@ def bench_lists(model):
     expect(64, *base, '-embd', '0,1', err='not built yet')
     expect(64, *base, '-mmp', '2', err='not 0 or 1')
     expect(64, *base, '-mmp', '1', '-lm', 'read', err='--load-mode')
+    profile(model)
     expect(0, 'bench', '-m', model, '-npp', '4', '-ntg', '2', '-npl', '1,2', '-t', '1', '--output-format', 'jsonl', out='"pl": 2')
 
 

@@ -4,7 +4,7 @@
     check_weights.py      PAGEDINFER_CHAT_MODEL: SmolLM2, which is rewritten with F32 matrices
 
 Memory is the proportional set size of /proc/PID/smaps_rollup, where shared pages count by their users. With PAGEDINFER_LONG
-set, owner and servers are killed and started again 20 times. Then the same with a small model on an emulated CUDA device, where the
+set, owner and servers are killed and started again 100 times. Then the same with a small model on an emulated CUDA device, where the
 build has one: owner and engines are processes, some are killed, and answers are those of an engine that loads by itself; 100 times
 with PAGEDINFER_LONG. Standard library only. Exit 77: no model, no server in the build, and no emulator."""
 import json, os, signal, subprocess, sys, tempfile, time, urllib.request
@@ -61,7 +61,7 @@ def end(process, how=signal.SIGTERM):
 
 def again_and_again(model, socket, want):
     faults = []
-    for i in range(20):
+    for i in range(100):
         owner = start('weights', '-m', model, '--socket', socket)
         line_with(owner, '--weights-from')
         a, url, _ = serve(model, '--weights-from', socket)

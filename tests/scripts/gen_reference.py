@@ -33,9 +33,13 @@ NEXT = {'post_attention_norm': 'post_attention_layernorm', 'ssm_in': 'linear_att
         'ssm_out': 'linear_attn.out_proj', 'ffn_gate_inp_shexp': 'mlp.shared_expert_gate', 'ffn_gate_shexp': 'mlp.shared_expert.gate_proj',
         'ffn_up_shexp': 'mlp.shared_expert.up_proj', 'ffn_down_shexp': 'mlp.shared_expert.down_proj',
         'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'}
+MINIMAX = {'exp_probs_b': 'mlp.e_score_correction'}
+GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sparse_moe.experts.down_proj',
+           'ffn_down_shexp': 'shared_mlp.output_linear'}
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
+HEADS = ('glm4moe', 'qwen3next') # whose draft heads are computed, too
 # NAME: (class, what the configuration has beside what every model has)
 MODELS = {
     'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
@@ -73,6 +77,11 @@ MODELS = {
         'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
         'routed_scaling_factor': k('expert_weights_scale'), 'norm_topk_prob': True, 'use_qk_norm': True, 'attention_bias': True,
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
+    'minimax-m2': ('MiniMaxM2', lambda k: {
+        'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+        'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
+    'granite': ('Granite', lambda k: granite(k)), 'granite-nope': ('Granite', lambda k: granite(k, attention_bias=True)),
+    'granitemoe': ('GraniteMoeShared', lambda k: granite(k, num_local_experts=k('expert_count'), num_experts_per_tok=k('expert_used_count'), shared_intermediate_size=k('expert_shared_feed_forward_length'))),
     'qwen3next': ('Qwen3Next', lambda k: qwen3next(k)), 'qwen3next-whole': ('Qwen3Next', lambda k: qwen3next(k)),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
 }
@@ -89,6 +98,11 @@ def qwen3next(k):
                                 'partial_rotary_factor': k('rope.dimension_count') / k('attention.key_length')}}
 
 
+def granite(k, **more):
+    return {'embedding_multiplier': k('embedding_scale'), 'residual_multiplier': k('residual_scale'), 'logits_scaling': k('logit_scale'),
+            'attention_multiplier': k('attention.scale'), **more}
+
+
 def longrope(step):
     """The factors of both kinds are the same: transformers chooses by each request, an engine once."""
     factors = [1 + step * i for i in range(12)]
@@ -101,8 +115,8 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Weights under the names of transformers, as they were before they were converted."""
-    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else PHI if arch == 'phi3' else OSS if arch == 'gpt-oss' else GLM if arch == 'glm4moe' else
-                        NEXT if arch == 'qwen3next' else {})}, {}
+    own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE}
+    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
         stem, kind = (t.name + '.weight' if t.name.endswith('ssm_a') else t.name).rsplit('.', 1)
@@ -113,7 +127,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
         of = {stem: w}
         if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch in ('llama', 'mistral3') and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3', 'granite', 'granitemoe') and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
             if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
@@ -126,7 +140,11 @@ def together(out):
     for name in list(out):
         if name.endswith('ffn_gate_exps.weight'):
             up = out.pop(name.replace('gate_exps', 'up_exps'))
-            out[name.replace('ffn_gate_exps.weight', 'mlp.experts.gate_up_proj')] = torch.cat([out.pop(name), up], 1)
+            block = 'block_sparse_moe' if name.replace('ffn_gate_exps', 'block_sparse_moe.router') in out else 'mlp'
+            out[name.replace('ffn_gate_exps.weight', f'{block}.experts.gate_up_proj')] = torch.cat([out.pop(name), up], 1)
+        elif name.endswith('ffn_gate_shexp.weight'):
+            up = out.pop(name.replace('gate_shexp', 'up_shexp'))
+            out[name.replace('ffn_gate_shexp', 'shared_mlp.input_linear')] = torch.cat([out.pop(name), up], 0)
         elif name.endswith('.experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
         elif name.endswith('e_score_correction.bias'): out[name.replace('.bias', '_bias')] = out.pop(name)
     return out
@@ -186,7 +204,8 @@ def load(name, path, **changes):
     config.update(changes)
     config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
     model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
-    if getattr(model.config, 'attention_bias', False) and arch == 'llama':
+    if not has('rope.scaling.finetuned', True): model.model.rotary_emb.inv_freq.zero_()
+    if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):
         for n, p in model.named_parameters():
             if n.endswith('o_proj.bias'): weights[n] = torch.zeros_like(p)
     model.load_state_dict(weights, strict=True)
@@ -239,7 +258,9 @@ def mutations(model):
         yield 'window', {'sliding_window': 4096}, None
         yield 'the last of the window', {'sliding_window': c.sliding_window - 1}, None
     if any(n.endswith('q_proj.bias') for n, _ in model.named_parameters()):
-        for x in 'qkv': yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
+        turned = not hasattr(model.model, 'rotary_emb') or bool(model.model.rotary_emb.inv_freq.any())
+        for x in 'qkv' if turned else 'qv': # without rotation that of k adds the same to all scores
+            yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
     if any('q_norm' in n for n, _ in model.named_parameters()):
         for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
     if (c.rope_parameters or {}).get('rope_type') == 'llama3':
@@ -268,8 +289,59 @@ def mutations(model):
         yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
         yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
         yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
+    if 'MiniMax' in type(model).__name__:
+        def each_head(m):
+            for n, norm in m.named_modules():
+                if n.endswith(('q_norm', 'k_norm')): norm.forward = lambda x, norm=norm: norm.weight * torch.nn.functional.rms_norm(
+                    x.unflatten(-1, (-1, c.head_dim)), (c.head_dim,), eps=norm.variance_epsilon).flatten(-2)
+        yield 'norms of all heads together', {}, each_head
+        yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
+        yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
+    if 'Granite' in type(model).__name__:
+        for part in ('embedding_multiplier', 'residual_multiplier', 'logits_scaling', 'attention_multiplier'): yield part, {part: 1.0}, None
+        yield 'eps', {'rms_norm_eps': 1e-6}, None
+        if 'Shared' in type(model).__name__: yield 'shared expert', {}, zero('shared_mlp.output_linear.weight')
     for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
         if getattr(c, cap, None): yield cap, {cap: None}, None
+
+
+def draft_head(model, path, ids):
+    """Logits [n - 1, V] of the file's draft head behind each token from the second on: a decoder layer of the model's own kind over
+    [norm(embedding), norm(hidden state before it)]. Such heads are in no class of transformers."""
+    reader = gguf.GGUFReader(path)
+    arch = reader.fields['general.architecture'].contents()
+    field, last = lambda key: reader.fields[f'{arch}.{key}'].contents(), reader.fields[f'{arch}.block_count'].contents() - 1
+    with_head = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), 'none')
+    prefix = f'model.layers.{last}.'
+    own = {k[len(prefix):]: v for k, v in with_head.items() if k.startswith(prefix)}
+    plain = {t.name: torch.tensor(numpy.array(t.data, dtype=numpy.float32)) for t in reader.tensors if '.nextn.' in t.name}
+    part = lambda what: plain[f'blk.{last}.nextn.{what}.weight']
+    config = type(model.config)(**{**model.config.to_dict(), 'num_hidden_layers': last + 1,
+                                   **({'layer_types': [*model.config.layer_types, 'full_attention']} if arch == 'qwen3next' else {})})
+    config._attn_implementation = 'eager'
+    block = type(model.model.layers[-1])(config, last).float().eval()
+    block.load_state_dict({k: v for k, v in own.items() if not k.startswith('nextn.')}, strict=True)
+    norm = lambda x, w: torch.nn.functional.rms_norm(x, x.shape[-1:], w, config.rms_norm_eps)
+    with torch.no_grad():
+        t, n = torch.tensor([ids]), len(ids)
+        hidden, embedded = model.model(t, use_cache=False).last_hidden_state, model.model.embed_tokens(t)
+        both = torch.cat([norm(embedded[:, 1:], part('enorm')), norm(hidden[:, :-1], part('hnorm'))], -1)
+        x, pos = both @ part('eh_proj').T, torch.arange(1, n)[None]
+        mask = torch.full((n - 1, n - 1), float('-inf')).triu(1)[None, None]
+        x = block(x, attention_mask=mask, position_ids=pos, position_embeddings=model.model.rotary_emb(x, pos))
+        return model.lm_head(norm(x[0] if isinstance(x, tuple) else x, part('shared_head_norm')))[0].numpy()
+
+
+def drafts_of(name, path, model):
+    """Of a text, the head's logits at some positions, and the token that it drafts behind START, START + STEP, ..."""
+    start, step, rng = 20, 7, numpy.random.default_rng(29)
+    while True:
+        ids = [int(x) for x in rng.integers(0, model.config.vocab_size, 61)]
+        rows = draft_head(model, path, ids)
+        best = numpy.sort(rows)[:, :-3:-1]
+        if (best[:, 0] - best[:, 1])[start - 1::step].min() >= GAP: break
+    return {'ids': ids, 'start': start, 'step': step, 'drafts': [[int(rows[p - 1].argmax())] for p in range(start, len(ids), step)],
+            'logits': {str(p): [float(f'{x:.7g}') for x in rows[p - 1]] for p in (1, 2, 33, 60)}}
 
 
 def golden(name, path):
@@ -288,7 +360,8 @@ def golden(name, path):
         moved = abs(logits_of(other, cases[-1]['ids']) - logits_of(model, cases[-1]['ids']))[CASES[-1][3]].max()
         print(f'{name}: without {what} logits move by {moved:.4f}')
         if moved < CLEAR: sys.exit(f'{name}: {what} would not be missed')
-    return {'transformers': transformers.__version__, 'model': type(model).__name__, 'cases': cases}
+    drafts = {'drafts': drafts_of(name, path, model)} if name in HEADS else {}
+    return {'transformers': transformers.__version__, 'model': type(model).__name__, 'cases': cases, **drafts}
 
 
 def main():

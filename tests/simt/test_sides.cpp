@@ -105,22 +105,29 @@ static void test_layers(void **)
 
 /* Layers whose keys and values have types of their own, on both sides. A code that rounding makes another is worth more than
  * what else differs. */
-static void test_cache_types(void **)
+static void cache_types_of(const char *arch, const char *rules, const char *layers, double tolerance)
 {
-    const settings types = {{"cache-type", "L0:q8_0,*.k:tq4_0,*.v:tq3_0"}};
-    const std::string model = model_file("gemma3", PI__Q8_0);
-    settings way = types;
-    pi_engine *e = open_engine(model, "cpu", types);
+    settings way = {{"cache-type", rules}};
+    const std::string model = model_file(arch, PI__Q8_0);
+    pi_engine *e = open_engine(model, "cpu", way);
     const std::vector<answer> want = ask(e, prompts, true);
     pi_engine_close(e);
-    way.push_back({"gpu-layers", "2"});
+    way.push_back({"gpu-layers", layers});
     e = open_engine(model, "emu", way);
-    assert_true(is_split(e));
+    assert_true(is_split(e) == !!strcmp(layers, "all"));
     const std::vector<answer> got = ask(e, prompts, true);
-    compare("types", want, got, 0.1);
-    compare("types", got, ask(e, prompts, false), 0);
+    compare(rules, want, got, tolerance);
+    compare(rules, got, ask(e, prompts, false), 0);
     pi_engine_close(e);
     unlink(model.c_str());
+}
+
+static void test_cache_types(void **)
+{
+    cache_types_of("gemma3", "L0:q8_0,*.k:tq4_0,*.v:tq3_0", "2", 0.1);
+    cache_types_of("deepseek4", "*:tq4_0", "2", 2e-3);
+    cache_types_of("deepseek4", "full:tq3_0,*:f16", "3", 2e-3);
+    cache_types_of("deepseek4", "full:tq4_0,*:tq3_0", "all", 0.3);
 }
 
 static void test_bits(void **)

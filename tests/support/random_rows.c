@@ -52,6 +52,7 @@ static const tiny_tensor dense_layer[] = {
     T("!f", "attn_q.weight", M, "E HD"), T("b!f", "attn_q.bias", B, "HD"), T("!f", "attn_k.weight", M, "E GD"),
     T("b!f", "attn_k.bias", B, "GD"), T("!f", "attn_v.weight", M, "E GD"), T("b!f", "attn_v.bias", B, "GD"),
     T("n", "attn_q_norm.weight", F32, "D"), T("n", "attn_k_norm.weight", F32, "D"),
+    T("w", "attn_q_norm.weight", F32, "HD"), T("w", "attn_k_norm.weight", F32, "GD"), T("w", "exp_probs_b.bias", B, "X"),
     T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
     T("!h", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
     T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
@@ -60,7 +61,9 @@ static const tiny_tensor dense_layer[] = {
     T("p", "post_ffw_norm.weight", F32, "E"), T("h", "post_attention_norm.weight", F32, "E"), T("o", "attn_output.bias", B, "E"),
     T("o", "attn_sinks.weight", B, "H"), T("o", "ffn_gate_inp.bias", B, "X"), {"o", "ffn_gate_exps.bias", F32, "F X", oss_bias},
     {"o", "ffn_up_exps.bias", F32, "F X", oss_bias}, {"o", "ffn_down_exps.bias", F32, "E X", oss_bias},
-    T("s", "exp_probs_b.bias", B, "X"), T("s", "ffn_gate_shexp.weight", M, "E F"), T("s", "ffn_up_shexp.weight", M, "E F"),
+    T("s", "exp_probs_b.bias", B, "X"), T("Z!Y", "ffn_gate_shexp.weight", M, "E Z"),
+    T("Z!Y", "ffn_up_shexp.weight", M, "E Z"), T("Z!Y", "ffn_down_shexp.weight", M, "Z E"),
+    T("s", "ffn_gate_shexp.weight", M, "E F"), T("s", "ffn_up_shexp.weight", M, "E F"),
     T("s", "ffn_down_shexp.weight", M, "F E"), T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
     T("z", "nextn.hnorm.weight", F32, "E"), T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
 
@@ -83,6 +86,15 @@ static const tiny_key glm4moe_keys[] = {
     NUM("", "expert_shared_count", "1"), NUM("", "leading_dense_block_count", "1"), NUM("", "expert_gating_func", "2"),
     {"", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL}, REAL("expert_weights_scale", 1.5f),
     NUM("N", "nextn_predict_layers", "N"), {0}};
+static const tiny_key minimax_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 5e6f), NUM("", "rope.dimension_count", "R"),
+    NUM("", "expert_feed_forward_length", "F"), NUM("", "expert_gating_func", "2"), {0}};
+/* Multipliers as Granite has them, but none that would make its layers small beside its embeddings; v: no rotation. Z: F of the
+ * shared expert. */
+static const tiny_key granite_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-3f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "D"),
+    REAL("attention.scale", 0.3f), REAL("embedding_scale", 3), REAL("residual_scale", 0.6f), REAL("logit_scale", 1.5f),
+    {"v", "rope.scaling.finetuned", U8, "0", 0, NULL}, NUM("Z", "expert_shared_feed_forward_length", "Z"), {0}};
 static const tiny_key phi3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
     NUM("l", "rope.scaling.original_context_length", "O"),
@@ -457,6 +469,14 @@ const tiny_row tiny_rows[] = {
     /* as GLM 4.6: a layer without experts, and a draft head behind the last one */
     {"glm4moe", DENSE, .more_keys = glm4moe_keys, .per_layer = glm_per_layer, .vocab = "glm4",
      .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 Y=8 Z=64 R=16 N=1 k=1 b=1 n=1 h=1 u=1"},
+    {"minimax-m2", DENSE, .more_keys = minimax_keys, .vocab = "minimax-m2",
+     .sizes = "L=3 E=96 H=6 G=2 D=32 F=64 X=8 R=16 k=1 w=1 u=1"},
+    /* as Granite 3 and 4 are; without rotation, and with biases, as configurations may have them; with experts and a shared one */
+    {"granite", DENSE, .more_keys = granite_keys, .vocab = "refact", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96"},
+    {"granite-nope", DENSE, .arch = "granite", .more_keys = granite_keys, .vocab = "refact",
+     .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 v=1 u=1 b=1"},
+    {"granitemoe", DENSE, .more_keys = granite_keys, .vocab = "refact",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=64 X=5 Z=96"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;

@@ -8,6 +8,7 @@
  *     u output matrix of its own   k head size in the metadata   b biases of q, k, v   n norms of q and k
  *     j rows of a classifier head, behind a dense layer of q rows, y with biases (of any architecture, zeros unless asked for)
  *     a dense heads behind pooling
+ *     w norms of all heads of q and of k, and the routing of MiniMax
  *     h another name of a norm   o what else gpt-oss has: sinks, more biases   s what GLM has beside experts   z a draft head
  *     f q, k and v are one matrix   X experts, two a token   p norms behind attention and feed-forward   r rope_freqs.weight, of R numbers
  *

@@ -141,10 +141,14 @@ static float *random_rows(int64_t n)
     return x;
 }
 
+/* Each instruction set that is there, with activations of either width. */
 static void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
 {
     for (int isa = PI__ISA_GENERIC; isa <= PI__ISA_AVX512; isa++)
-        if (pi__isa_there(isa)) fn(pi__cpu_linear_kernels_of(isa));
+        for (int bits = 8; bits <= 15 && pi__isa_there(isa); bits += 7) fn(pi__cpu_linear_kernels_of(isa, bits));
 }
+
+/* Largest magnitude of a rounded activation's code. */
+static inline float code_max(const pi__cpu *cpu) { return cpu->lin->digits == 2 ? PI__LIN_CODE_MAX : PI__LIN_BYTE_MAX; }
 
 #endif

@@ -53,6 +53,31 @@ static void test_all(void **state)
     assert_int_equal(one.n, 1);
 }
 
+static bool on_rate(void *ud, const pi_op_time *t)
+{
+    static const char *const order[] = {"read", "integers", "floats"};
+    seen *s = ud;
+    assert_true(s->n < 3);
+    assert_string_equal(t->what, order[s->n]);
+    if (s->n) assert_true(t->products > 0);
+    else assert_true(t->bandwidth > 0);
+    return ++s->n == s->most;
+}
+
+static void test_rates(void **state)
+{
+    (void) state;
+    seen all = {0}, one = {.most = 1};
+    pi_error err;
+    pi_options *o = pi_options_new();
+    assert_int_equal(pi_options_set(o, "threads", "2", &err), PI_OK);
+    assert_int_equal(pi_bench_op(o, "rates", NULL, on_rate, &all, &err), PI_OK);
+    assert_int_equal(all.n, 3);
+    assert_int_equal(pi_bench_op(o, "rates", NULL, on_rate, &one, &err), PI_OK);
+    assert_int_equal(one.n, 1);
+    pi_options_free(o);
+}
+
 static void test_refused(void **state)
 {
     (void) state;
@@ -65,16 +90,24 @@ static void test_refused(void **state)
     assert_int_equal(s.n, 0);
 }
 
-/* Every allocation fails in turn. */
-static void test_no_memory(void **state)
+static int measure_rates(seen *s)
 {
-    (void) state;
+    pi_error err = {0};
+    pi_options *o = pi_options_new();
+    int rc = o ? pi_bench_op(o, "rates", NULL, on_rate, s, &err) : PI_ENOMEM;
+    pi_options_free(o);
+    return rc;
+}
+
+/* Every allocation fails in turn. */
+static void no_memory(bool rates)
+{
     counting_alloc a;
     int rc = PI_ENOMEM;
     for (long i = 0; rc; i++) {
         seen s = {0};
         counting_use(&a, i);
-        rc = measure("gdn", "1,1,32,1", &s);
+        rc = rates ? measure_rates(&s) : measure("gdn", "1,1,32,1", &s);
         assert_int_equal(a.live, 0);
         assert_true(rc == PI_OK || rc == PI_ENOMEM);
         assert_true(i < 100);
@@ -82,10 +115,17 @@ static void test_no_memory(void **state)
     assert_int_equal(pi_set_allocator(NULL), PI_OK);
 }
 
+static void test_no_memory(void **state)
+{
+    (void) state;
+    no_memory(false);
+    no_memory(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all), cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_all), cmocka_unit_test(test_rates), cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,9 @@ static pi__config config(void)
 static void test_same_bits(void **st)
 {
     (void) st;
-    static const int32_t types[] = {PI__F16, PI__F32, PI__Q4_0};
+    static const int32_t types[] = {PI__F16, PI__F32, PI__Q4_0, PI__TQ4_0, PI__TQ3_0};
     static job want[N_JOBS], got[N_JOBS];
-    for (int k = 0; k < (getenv("PI_TEST_EMULATED") ? 1 : 3); k++) {
+    for (int k = 0; k < (getenv("PI_TEST_EMULATED") ? 1 : 5); k++) {
         pi__config c = config();
         c.type_k = types[k];
         jobs_fill(want);

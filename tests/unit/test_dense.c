@@ -7,7 +7,8 @@
 #include "random_model.h"
 
 static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3",
-                                    "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe"};
+                                    "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe", "minimax-m2", "granite",
+                                    "granite-nope", "granitemoe"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -103,6 +104,17 @@ static void test_refused_numbers(void **st)
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     models_refused(&gpt, "gpt-oss.", oss, sizeof oss / sizeof *oss);
     models_refused(&chat, "glm4moe.", glm, sizeof glm / sizeof *glm);
+    static const bad_value minimax[] = {
+        {"expert_gating_func", 4, 1, "expert_gating_func is not 2"}, {"expert_count", 4, 0, "expert_count is 0"},
+        {"expert_feed_forward_length", 4, 32, "blk.0.ffn_gate_exps.weight"},
+        {"attention.head_count", 4, 4, "blk.0.attn_q.weight"}};
+    static const bad_value granite[] = {
+        {"residual_scale", 4, 0, "residual_scale is 0"}, {"logit_scale", 4, 0xbf800000, "logit_scale is -1"},
+        {"embedding_scale", 4, 0x7f800000, "finite"}, {"embedding_scale", 4, 0x7e967699, "embedding_scale is 1e+38"},
+        {"expert_shared_feed_forward_length", 4, 64, "blk.0.ffn_gate_shexp.weight"}};
+    pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));
+    models_refused(&mm, "minimax-m2.", minimax, sizeof minimax / sizeof *minimax);
+    models_refused(&gr, "granitemoe.", granite, sizeof granite / sizeof *granite);
     models_refused(&c, "llama.", llama, sizeof llama / sizeof *llama);
     models_refused(&moe, "llama.", experts, sizeof experts / sizeof *experts);
     models_refused(&g, "gemma2.", gemma2, sizeof gemma2 / sizeof *gemma2);
@@ -122,6 +134,11 @@ static void test_refused_tensors(void **st)
         "blk.0.ffn_gate_inp.bias", "blk.1.ffn_gate_exps.bias", "blk.2.ffn_up_exps.bias", "blk.3.ffn_down_exps.bias"};
     static const char *const glm[] = {"blk.1.exp_probs_b.bias", "blk.2.ffn_up_shexp.weight", "blk.0.ffn_down.weight",
                                       "blk.2.attn_q_norm.weight"};
+    static const char *const minimax[] = {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight", "blk.2.exp_probs_b.bias"};
+    static const char *const granite[] = {"output_norm.weight", "blk.1.ffn_down_shexp.weight", "blk.0.ffn_gate_inp.weight"};
+    pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));
+    model_needs(&mm, minimax, sizeof minimax / sizeof *minimax);
+    model_needs(&gr, granite, sizeof granite / sizeof *granite);
     pi__config c[4] = {config(arch_of("llama3")), config(arch_of("qwen2")), config(arch_of("qwen3")), config(arch_of("gemma2"))};
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     model_needs(&gpt, oss, sizeof oss / sizeof *oss);

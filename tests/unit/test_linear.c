@@ -8,13 +8,13 @@ static void backend_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t
     cpu_start(cpu, k, threads, &(pi__limits) {.max_tokens = max_rows, .max_n_in = max_n_in});
 }
 
-/* The operand that kernels may read instead of x: 15-bit codes times a scale, in blocks of 32. */
-static void round_row(const float *x, int64_t n, double *q)
+/* The operand that kernels may read instead of x: codes up to `most` times a scale, in blocks of 32. */
+static void round_row(const float *x, int64_t n, float most, double *q)
 {
     for (int64_t b = 0; b < n; b += 32) {
         float amax = 0;
         for (int i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[b + i]));
-        float d = amax / PI__LIN_CODE_MAX, id = amax > 0 ? PI__LIN_CODE_MAX / amax : 0;
+        float d = amax / most, id = amax > 0 ? most / amax : 0;
         for (int i = 0; i < 32; i++) q[b + i] = (double) d * rint((double) (x[b + i] * id));
     }
 }
@@ -26,7 +26,7 @@ static void check_results(const fixture *f, const float *x, const float *y, int6
     for (int32_t r = 0; r < n_rows; r++) {
         const float *xr = x + r * n;
         if (floats) for (int64_t k = 0; k < n; k++) q[k] = xr[k];
-        else round_row(xr, n, q);
+        else round_row(xr, n, code_max(&f->cpu), q);
         for (int64_t o = 0; o < f->w.n_out; o++) {
             const float *w = f->ref + o * n;
             double exact = 0, same = 0, size = 0, bound = 0;

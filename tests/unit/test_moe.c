@@ -93,14 +93,14 @@ static double act_of(int act, double v)
     return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
 }
 
-/* Row o of a stack's matrix e times x, and in *size what rounding x to 15 bits may move. */
+/* Row o of a stack's matrix e times x, and in *size what rounding x may move: half of a code's step. */
 static double dot(const fixture *f, const float *scale, int32_t e, int64_t o, const double *x, double most, double *size)
 {
     const float *w = f->ref + ((int64_t) e * f->w.n_out + o) * f->w.n_in;
-    double sum = 0, abs = 0;
+    double sum = 0, abs = 0, half = most / (1.968 * code_max(&f->cpu));
     for (int64_t k = 0; k < f->w.n_in; k++) {
         sum += w[k] * x[k];
-        abs += fabs(w[k]) * (most / 32000 + 4e-6 * fabs(x[k]));
+        abs += fabs(w[k]) * (half + 4e-6 * fabs(x[k]));
     }
     *size = abs * fabs(scale[e]);
     return sum * scale[e];
@@ -131,7 +131,7 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
         mid[i] = act_of(t->a.act, g) * u;
         off[i] = 1.2 * sg * (fabs(u) + su) + (fabs(g) + sg) * su;
     }
-    const double most = largest(mid, F);
+    const double most = largest(mid, F) + largest(off, F);
     for (int64_t o = 0; o < E; o++) {
         double size, v = dot(&t->down, t->scale[2], e, o, mid, most, &size);
         for (int64_t i = 0; i < F; i++) size += fabs(t->down.ref[((int64_t) e * E + o) * F + i] * t->scale[2][e]) * off[i];
@@ -269,7 +269,7 @@ static void test_least_sum(void **state)
     (void) state;
     static const int types[3] = {PI__F32, PI__F32, PI__F32};
     moe_fixture t;
-    fixture_start(&t, pi__lin_kernels_generic(), 1, types, 3, 2, 20000, 1, 1, true);
+    fixture_start(&t, pi__lin_kernels_generic(15), 1, types, 3, 2, 20000, 1, 1, true);
     for (int32_t e = 0; e < t.a.n_expert; e++) t.logits[e] = 1;
     t.a.n_rows = 1;
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
@@ -283,7 +283,7 @@ static void test_not_finite(void **state)
     (void) state;
     static const int types[3] = {PI__Q8_0, PI__Q8_0, PI__Q8_0};
     moe_fixture t;
-    fixture_start(&t, pi__lin_kernels_generic(), 2, types, 32, 32, 4, 2, 3, false);
+    fixture_start(&t, pi__lin_kernels_generic(15), 2, types, 32, 32, 4, 2, 3, false);
     t.a.n_rows = 3;
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     float good[32];

@@ -4,8 +4,9 @@
 #include "model_jobs.h"
 
 static const char *const archs[] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "llama3", "llama-bias", "mixtral",
-                                    "qwen2", "mistral3", "qwen3", "qwen3moe", "phi3", "phi3-long", "gpt-oss", "glm4moe", "gemma2"};
-enum { DEEPSEEK4 = 4, N_MODELS = sizeof archs / sizeof *archs };
+                                    "qwen2", "mistral3", "qwen3", "qwen3moe", "phi3", "phi3-long", "gpt-oss", "glm4moe", "gemma2",
+                                    "minimax-m2", "granitemoe"};
+enum { DEEPSEEK4 = 4, GLM4MOE = 15, N_MODELS = sizeof archs / sizeof *archs };
 
 static char path[N_MODELS][256], head_path[256];
 
@@ -66,6 +67,22 @@ static void test_split(void **st)
     }
 }
 
+/* Drafts of the head behind the last layer. */
+static void test_own_head(void **st)
+{
+    (void) st;
+    for (int i = 0; i < 3; i++) {
+        if (left_out(i)) continue;
+        pi__config c = config(GLM4MOE);
+        c.spec = PI__SPEC_MTP;
+        c.n_draft = 3;
+        c.device = i == 0 ? "cpu,cpu" : "far";
+        c.tensor = i == 0;
+        if (i) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = i};
+        check(&c, GLM4MOE, "drafts of its own head", i);
+    }
+}
+
 /* Drafts of a head in a file of its own. */
 static void test_drafts(void **st)
 {
@@ -103,6 +120,6 @@ static int teardown(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensor), cmocka_unit_test(test_split),
-                                       cmocka_unit_test(test_drafts)};
+                                       cmocka_unit_test(test_drafts), cmocka_unit_test(test_own_head)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

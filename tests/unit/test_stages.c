@@ -15,9 +15,9 @@ typedef struct model {
 static const model models[] = {
     {"gemma3", "L=4", 4}, {"gemma4", NULL, 6}, {"qwen35", NULL, 5}, {"qwen35moe", NULL, 5}, {"deepseek4", NULL, 4}, {"llama3", "L=4", 4},
     {"llama-bias", "L=4", 4}, {"mixtral", "L=4", 4}, {"qwen2", "L=4", 4}, {"qwen3", "L=4", 4}, {"qwen3moe", "L=4", 4}, {"phi3", "L=4", 4},
-    {"gemma2", NULL, 4},
+    {"gemma2", NULL, 4}, {"glm4moe", NULL, 4},
 };
-enum { GEMMA4 = 1, QWEN35 = 2, DEEPSEEK4 = 4, N_MODELS = sizeof models / sizeof *models };
+enum { GEMMA4 = 1, QWEN35 = 2, DEEPSEEK4 = 4, GLM4MOE = 13, N_MODELS = sizeof models / sizeof *models };
 
 static char path[256], head_path[256];
 static job want[N_JOBS], got[N_JOBS];
@@ -101,6 +101,12 @@ static void test_drafts(void **st)
     c.spec = PI__SPEC_MTP;
     c.n_draft = 3;
     check(&c, QWEN35, "drafts of a head", 3);
+    begin(GLM4MOE);
+    c = config("far,far");
+    c.spec = PI__SPEC_MTP;
+    c.n_draft = 3;
+    check(&c, GLM4MOE, "drafts of a head", 3);
+    begin(QWEN35);
     c = config("cpu,cpu,cpu");
     c.spec = PI__SPEC_LAYER_EXIT;
     c.n_draft = 2, c.draft_layers = 2;

@@ -19,7 +19,7 @@ typedef struct centroid_job {
 /* Row r alone as a group. */
 static void row_at(const centroid_job *j, int32_t r, pi__lin_x *x)
 {
-    pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->n_blk, 1, j->floats, x);
+    pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->cpu->lin->digits, j->n_blk, 1, j->floats, x);
 }
 
 static void round_rows(const centroid_job *j, int32_t ith, int32_t nth)
@@ -77,7 +77,7 @@ void pi__cpu_centroid_head(pi__backend *be, const pi__batch *b, const pi__centro
     centroid_job j = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_blk = (a->head->n_in + 31) / 32};
     if (a->n_rows <= 0 || !pi__lin_shape_of(a->head, &j.s)) return;
     j.floats = pi__lin_format_of(a->head->type).kind >= PI__LK_F32;
-    j.stride = pi__lin_row_stride(j.n_blk, j.floats);
+    j.stride = pi__lin_row_stride(cpu->lin->digits, j.n_blk, j.floats);
     j.tiles = cpu->scratch + (size_t) a->n_rows * j.stride;
     const int32_t n_mat = (int32_t) a->head->n_mat;
     pi__cpu_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});

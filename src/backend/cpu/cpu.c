@@ -206,7 +206,7 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     cpu->be.dev = &cpu_device;
     cpu->be.ops = &cpu_fns;
     cpu->isa = isa;
-    cpu->lin = pi__cpu_linear_kernels_of(isa);
+    cpu->lin = pi__cpu_linear_kernels_of(isa, p->act8 ? 8 : 15);
     cpu->attn = pi__cpu_attn_kernels_of(isa);
     cpu->gdn = pi__cpu_gdn_kernels_of(isa);
     cpu->sparse = pi__cpu_sparse_kernels_of(isa);

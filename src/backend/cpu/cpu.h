@@ -45,7 +45,7 @@ bool pi__isa_there(int isa);
 int pi__isa_choose(const char *name, int *out, pi_error *err);
 
 /* linear.c: matrices. Scratch is laid out by the op from the start of cpu->scratch. */
-const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa);
+const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits); /* of activations */
 size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w);
 void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
 size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);

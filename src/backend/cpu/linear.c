@@ -11,20 +11,20 @@
 #include "backend/cpu/simd.h"
 #include "base/alloc.h"
 
-enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, OWN_BLOCKS = 128 };
+enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, FEW_GROUPS = 4, OWN_BLOCKS = 128 };
 
 static size_t up64(size_t n) { return (n + 63) & ~(size_t) 63; }
 
-const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa)
+const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits)
 {
     switch (isa) {
 #if defined(PI__SIMD_X86)
-    case PI__ISA_AVX512: return pi__lin_kernels_avx512();
-    case PI__ISA_AVX2: return pi__lin_kernels_avx2();
+    case PI__ISA_AVX512: return pi__lin_kernels_avx512(bits);
+    case PI__ISA_AVX2: return pi__lin_kernels_avx2(bits);
 #elif defined(PI__SIMD_ARM)
-    case PI__ISA_NEON: return pi__lin_kernels_neon();
+    case PI__ISA_NEON: return pi__lin_kernels_neon(bits);
 #endif
-    default: return pi__lin_kernels_generic();
+    default: return pi__lin_kernels_generic(bits);
     }
 }
 
@@ -109,10 +109,10 @@ void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int6
 
 /* ---- scratch: groups of all rows, then for each thread its own groups and a canonical tile */
 
-size_t pi__lin_group(char *base, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x)
+size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x)
 {
     const size_t n = (size_t) n_blk * (size_t) cols, one = up64(4 * n), two = up64(8 * n);
-    const size_t q = up64(64 * n), f = floats ? 128 * n : 0;
+    const size_t q = up64(32 * (size_t) digits * n), f = floats ? 128 * n : 0;
     if (x) {
         x->cols = cols;
         x->q = (int8_t *) base;
@@ -127,18 +127,22 @@ size_t pi__lin_group(char *base, int64_t n_blk, int32_t cols, bool floats, pi__l
 }
 
 /* With every array padded by itself, enough for any cut into groups. */
-size_t pi__lin_row_stride(int64_t n_blk, bool floats) { return pi__lin_group(NULL, n_blk, 1, floats, NULL); }
+size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats)
+{
+    return pi__lin_group(NULL, digits, n_blk, 1, floats, NULL);
+}
 
 size_t pi__lin_tile_bytes(int64_t n_blk) { return up64((size_t) n_blk * 768); }
 
-static size_t own_bytes(void) { return pi__lin_row_stride(OWN_BLOCKS, true) + 7 * 64 * PI__LIN_COLS; }
+static size_t own_bytes(int32_t digits) { return pi__lin_row_stride(digits, OWN_BLOCKS, true) + 7 * 64 * PI__LIN_COLS; }
 
 size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     const int64_t n_blk = (lim->max_n_in + 31) / 32;
     const int64_t n_rows = lim->max_tokens > lim->max_rows ? lim->max_tokens : lim->max_rows;
-    const size_t each = own_bytes() + pi__lin_tile_bytes(n_blk); /* thread */
-    return (size_t) n_rows * pi__lin_row_stride(n_blk, true) + (size_t) pi__pool_size(cpu->pool) * each;
+    const int32_t digits = cpu->lin->digits;
+    const size_t each = own_bytes(digits) + pi__lin_tile_bytes(n_blk); /* thread */
+    return (size_t) n_rows * pi__lin_row_stride(digits, n_blk, true) + (size_t) pi__pool_size(cpu->pool) * each;
 }
 
 /* ---- linear */
@@ -150,6 +154,7 @@ typedef struct lin_job {
     const pi__lin *lin;
     int32_t n_lin;
     int32_t n_rows;
+    int32_t digits;              /* of activations */
     int64_t n_in;                /* of all matrices */
     int64_t n_blk;               /* blocks of 32 columns */
     int32_t n_group;             /* groups the rows are cut into, widths differ by at most one */
@@ -176,7 +181,8 @@ static int32_t group_start(const lin_job *job, int32_t g)
 static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
 {
     const int32_t start = group_start(job, g), cols = group_start(job, g + 1) - start;
-    pi__lin_group(base + (size_t) start * pi__lin_row_stride(job->n_blk, job->floats), job->n_blk, cols, job->floats, x);
+    pi__lin_group(base + (size_t) start * pi__lin_row_stride(job->digits, job->n_blk, job->floats), job->digits, job->n_blk, cols,
+                  job->floats, x);
 }
 
 /* The rows' prologue, split over nth threads: by rows, or by columns where there are fewer rows. */
@@ -202,7 +208,7 @@ pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *
     const int32_t kind = pi__lin_format_of(w->type).kind;
     return (pi__lin_tile) {
         .k = k, .type = w->type, .kind = kind, .row = s->row, .buf = buf,
-        .w = {(const uint8_t *) w->data + (size_t) mat * s->mat + (size_t) tile * s->tile, w->n_in},
+        .w = {.data = (const uint8_t *) w->data + (size_t) mat * s->mat + (size_t) tile * s->tile, .n_in = w->n_in},
         .lanes = (int32_t) (w->n_out - 16 * tile < 16 ? w->n_out - 16 * tile : 16),
         .scale = w->scale ? w->scale[mat] : 1.0f,
         .unpacked = kind >= PI__LK_F32,
@@ -223,17 +229,22 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
         t->w.data = t->buf;
         t->unpacked = true;
     }
+    t->w.next = t->next;
+    t->w.next_step = t->next_step;
     t->k->mul[t->kind][x->cols](&t->w, x, &out);
 }
 
-/* One tile times groups g0..g1. */
-static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1)
+/* One tile times groups g0..g1. more: the next tile follows. */
+static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1, bool more)
 {
     const pi__lin *lin = &job->lin[l];
-    pi__lin_tile t = pi__lin_tile_of(job->cpu->lin, lin->w, &job->m[l].s, 0, tile, buf);
+    const pi__lin_shape *s = &job->m[l].s;
+    pi__lin_tile t = pi__lin_tile_of(job->cpu->lin, lin->w, s, 0, tile, buf);
     for (int32_t g = g0; g < g1; g++) {
         pi__lin_x x;
         group_at(job, base, g, &x);
+        t.next = more && g == g0 ? (const uint8_t *) lin->w->data + (size_t) (tile + 1) * s->tile : NULL;
+        t.next_step = up64(s->tile / (size_t) s->n_blk);
         pi__lin_tile_mul(&t, &x, lin->y + group_start(job, g) * lin->ldy + 16 * tile, lin->ldy, g1 - g0 == 1);
     }
 }
@@ -246,14 +257,14 @@ static void run_item(const lin_job *job, char *base, uint8_t *buf, int32_t item)
     int32_t g0 = span * job->span, g1 = g0 + job->span < job->n_group ? g0 + job->span : job->n_group;
     int64_t t0 = i * job->m[l].step, t1 = t0 + job->m[l].step;
     if (t1 > job->m[l].s.n_tile) t1 = job->m[l].s.n_tile;
-    for (int64_t t = t0; t < t1; t++) run_tile(job, base, buf, l, t, g0, g1);
+    for (int64_t t = t0; t < t1; t++) run_tile(job, base, buf, l, t, g0, g1, t + 1 < t1);
 }
 
 static void lin_main(void *arg, int32_t ith, int32_t nth)
 {
     const lin_job *job = arg;
     const int32_t n = job->n_items * ((job->n_group + job->span - 1) / job->span);
-    char *base = job->own ? job->own_groups + (size_t) ith * own_bytes() : job->groups;
+    char *base = job->own ? job->own_groups + (size_t) ith * own_bytes(job->digits) : job->groups;
     uint8_t *buf = (uint8_t *) job->tiles + (size_t) ith * pi__lin_tile_bytes(job->n_blk);
     if (job->own) {
         make_groups(job, base, 0, 1);
@@ -267,13 +278,13 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
 /* How the work is cut: spans of groups that stay in the second-level cache, and items small enough to balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
-    size_t group = pi__lin_group(NULL, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
+    size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
     job->span = (int32_t) (GROUP_BYTES / group) + 1;
     if (job->span > job->n_group) job->span = job->n_group;
     job->n_items = 0;
     for (int32_t l = 0; l < job->n_lin; l++) {
         const pi__lin_shape *s = &job->m[l].s;
-        int64_t step = job->n_group > 1 ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile / (4 * nth) + 1;
+        int64_t step = job->n_group > FEW_GROUPS ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile / (4 * nth) + 1;
         job->m[l].step = step < most ? step : most;
         job->m[l].n_items = (int32_t) ((s->n_tile + job->m[l].step - 1) / job->m[l].step);
         job->n_items += job->m[l].n_items;
@@ -284,6 +295,7 @@ static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi
 {
     const int32_t nth = pi__pool_size(cpu->pool), max_cols = cpu->lin->max_cols;
     lin_job job = {.cpu = cpu, .in = in, .lin = lin, .n_lin = n_lin, .n_rows = n_rows, .n_in = lin[0].w->n_in};
+    job.digits = cpu->lin->digits;
     job.n_blk = (job.n_in + 31) / 32;
     job.n_group = (n_rows + max_cols - 1) / max_cols;
     for (int32_t l = 0; l < n_lin; l++) {
@@ -295,8 +307,8 @@ static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi
     job.own = job.n_group == 1 && n_rows * job.n_blk <= (glu ? OWN_BLOCKS / 4 : OWN_BLOCKS);
     job.groups = cpu->scratch;
     job.own_groups = cpu->scratch;
-    const size_t rows = (size_t) n_rows * pi__lin_row_stride(job.n_blk, job.floats);
-    job.tiles = cpu->scratch + (job.own ? (size_t) nth * own_bytes() : rows);
+    const size_t rows = (size_t) n_rows * pi__lin_row_stride(job.digits, job.n_blk, job.floats);
+    job.tiles = cpu->scratch + (job.own ? (size_t) nth * own_bytes(job.digits) : rows);
     plan_items(&job, nth);
     pi__pool_run(cpu->pool, lin_main, &job);
 }
@@ -341,7 +353,7 @@ static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s,
     } else { /* a record at a time, in a buffer on the stack */
         uint8_t buf[8 * 768];
         for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
-            cpu->lin->unpack[w->type](&(pi__lin_w) {tile, 32 * f.rec_blocks}, buf);
+            cpu->lin->unpack[w->type](&(pi__lin_w) {.data = tile, .n_in = 32 * f.rec_blocks}, buf);
             read_canonical(f.kind, buf, cpu->lin->code_bias, lane, f.rec_blocks, out + 32 * b);
         }
     }

@@ -24,10 +24,11 @@
  * Float formats: tile [n_in][16 rows]. IQ and ternary formats keep the file's rows; they are decoded to
  * integer codes on the way into the kernels. Rows past n_out are zeros. Matrices of a stack follow each other.
  *
- * ACTIVATIONS are rounded to 15 bits in blocks of 32 with a float scale, once for all matrices that read them. A code
- * is two digits of 8 bits, 128 * high + low, and a dot is two dots of bytes: the result is as good as with float
- * activations (8 bits alone move the logits of a small model by tenths), at a fraction of their cost. Rows of a batch
- * form groups of up to max_cols columns: [block][column][32 high, 32 low].
+ * ACTIVATIONS are rounded to 15 or 8 bits (option activation-bits) in blocks of 32 with a float scale, once for all
+ * matrices that read them. A code of 15 bits is two digits of 8, 128 * high + low, and a dot is two dots of bytes: the
+ * result is as good as with float activations. One of 8 bits is a digit, and a dot one of bytes: half of the products, and
+ * logits of a small model that move by tenths. Rows of a batch form groups of up to max_cols columns:
+ * [block][column][32 high, 32 low], or [32].
  *
  * ORDER. acc = fma(float(dot of 32 integers) * weight scale, activation scale, acc), block after block: the same for
  * every number of columns, threads and tiles. That is the whole reason for one code path. */
@@ -38,7 +39,8 @@
 #include "backend/cpu/inline.h"
 #include "formats/formats.h"
 
-#define PI__LIN_CODE_MAX 16256.0f /* largest magnitude of a code: 127 * 128 */
+#define PI__LIN_CODE_MAX 16256.0f /* largest magnitude of a code of two digits: 127 * 128 */
+#define PI__LIN_BYTE_MAX 127.0f   /* of one digit */
 enum { PI__LIN_COLS = 16, PI__LIN_DIRECT = 4 }; /* widest group; widest group that is multiplied while unpacking */
 
 enum pi__lin_kind { /* what a block of 16 rows x 32 columns is multiplied with */
@@ -97,6 +99,8 @@ static inline size_t pi__lin_record(const pi__lin_format *f)
 typedef struct pi__lin_w {
     const uint8_t *data; /* first record or block */
     int64_t n_in;        /* columns */
+    const uint8_t *next; /* canonical tiles: memory that is read next, so many bytes a block, and is fetched meanwhile; NULL: */
+    size_t next_step;    /* nothing. A multiple of 64 */
 } pi__lin_w;
 
 /* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Kinds OFF*: codes
@@ -109,7 +113,7 @@ static inline size_t pi__lin_block_size(int kind)
 /* A group of activation rows. Each array is [n_blk][cols][...]; of the sums those are there that a kind in use reads. */
 typedef struct pi__lin_x {
     int32_t cols;  /* columns (rows of the batch) in the group */
-    int8_t *q;     /* [64] high digits of 32 codes, then low ones */
+    int8_t *q;     /* [32 * digits] high digits of 32 codes, then low ones; or the codes */
     float *d;      /* scale */
     int32_t *n7;   /* -128 * sum of codes */
     float *ds;     /* d * sum of codes */
@@ -136,6 +140,7 @@ typedef void (*pi__lin_input_fn)(const pi__lin_in *in, int64_t n_in, int32_t row
 struct pi__cpu_linear_kernels {
     const char *name;                                         /* of the instruction set */
     int32_t max_cols;                                         /* widest group, at most PI__LIN_COLS */
+    int32_t digits;                                           /* of an activation: 2 (15 bits) or 1 (8 bits) */
     int32_t code_bias;                                        /* of canonical codes of kinds OFF*: 128 or 0 */
     pi__lin_input_fn input;                                   /* prologue and rounding */
     pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks, or NULL */
@@ -153,26 +158,29 @@ typedef struct pi__lin_tile {
     size_t row;                      /* bytes of a row in the file */
     float scale;                     /* factor of the result */
     uint8_t *buf;                    /* pi__lin_tile_bytes, for the unpacked tile */
+    const uint8_t *next;             /* as of pi__lin_w, for the next product; NULL */
+    size_t next_step;
     bool unpacked;                   /* w is what k->mul reads */
 } pi__lin_tile;
 
 /* linear.c, for the ops that multiply: */
 
-/* Bytes of a group of `cols` rows of n_blk blocks; x (or NULL) gets its arrays from base. */
-size_t pi__lin_group(char *base, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x);
+/* Bytes of a group of `cols` rows of n_blk blocks of codes of so many digits; x (or NULL) gets its arrays from base. */
+size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x);
 /* Bytes to keep for each row, however rows are cut into groups: group from row r on is at r times this. */
-size_t pi__lin_row_stride(int64_t n_blk, bool floats);
+size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats);
 size_t pi__lin_tile_bytes(int64_t n_blk);
 pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
                              int64_t tile, uint8_t *buf);
 /* y = tile times the group's rows. only: the tile is not used again, and need not be unpacked in memory. */
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
 
-/* Not there for this machine's architecture: NULL. That the CPU has the instructions is for the caller to know. */
-const pi__cpu_linear_kernels *pi__lin_kernels_avx512(void);
-const pi__cpu_linear_kernels *pi__lin_kernels_avx2(void);
-const pi__cpu_linear_kernels *pi__lin_kernels_neon(void);
-const pi__cpu_linear_kernels *pi__lin_kernels_generic(void);
+/* For activations of so many bits, 8 or 15. Not there for this machine's architecture: NULL. That the CPU has the
+ * instructions is for the caller to know. */
+const pi__cpu_linear_kernels *pi__lin_kernels_avx512(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_avx2(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_neon(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_generic(int bits);
 
 /* linear_pack.c: file rows row0..row0 + lanes of one matrix into a tile (zeros elsewhere). */
 void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,

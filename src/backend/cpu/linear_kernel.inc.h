@@ -318,24 +318,31 @@ INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
     return vi_dot_small(t, u->w[q0 + 3], x + 12);
 }
 
+/* Dots of the block's halves, each with a start of its own, with codes of so many digits at q. Their chains are short: with
+ * long ones the processor sees too few independent sums ahead (a fifth slower). */
+INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi start0, vi start1, vi t[2])
+{
+    const int8_t *low = q + 32 * (digits - 1);
+    t[0] = dot4(start0, offset, u, 0, low);
+    t[1] = dot4(start1, offset, u, 4, low + 16);
+    if (digits == 1) return;
+    t[0] = vi_add(vi_shl(dot4(vi_set(0), offset, u, 0, q), 7), t[0]);
+    t[1] = vi_add(vi_shl(dot4(vi_set(0), offset, u, 4, q + 16), 7), t[1]);
+}
+
 /* Column c of `cols`, block b. */
-INLINE vf column(int kind, int offset, int cols, const blk *u, const pi__lin_x *x, int64_t b, int c, vf acc)
+INLINE vf column(int digits, int kind, int offset, int cols, const blk *u, const pi__lin_x *x, int64_t b, int c, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
-    const int8_t *q = x->q + 64 * i;
+    const int8_t *q = x->q + 32 * digits * i;
     vf v;
+    vi t[2];
     if (n_scales(kind) == 1) {
-        /* Four short chains: with two long ones the processor sees too few independent sums ahead (a fifth slower). */
-        vi high = vi_add(dot4(vi_set(0), offset, u, 0, q), dot4(vi_set(0), offset, u, 4, q + 16));
-        vi low = dot4(dot_start(kind, offset, x->n7 + i), offset, u, 0, q + 32);
-        low = vi_add(low, dot4(vi_set(0), offset, u, 4, q + 48));
-        v = vf_mul(vf_from_vi(vi_add(vi_shl(high, 7), low)), u->s[0]);
+        dot_halves(digits, offset, u, q, dot_start(kind, offset, x->n7 + i), vi_set(0), t);
+        v = vf_mul(vf_from_vi(vi_add(t[0], t[1])), u->s[0]);
     } else {
-        vi high0 = dot4(vi_set(0), offset, u, 0, q), high1 = dot4(vi_set(0), offset, u, 4, q + 16);
-        vi low0 = dot4(dot_start(kind, offset, x->n7h + h), offset, u, 0, q + 32);
-        vi low1 = dot4(dot_start(kind, offset, x->n7h + h + cols), offset, u, 4, q + 48);
-        vi t0 = vi_add(vi_shl(high0, 7), low0), t1 = vi_add(vi_shl(high1, 7), low1);
-        v = vf_fma(vf_from_vi(t1), u->s[1], vf_mul(vf_from_vi(t0), u->s[0]));
+        dot_halves(digits, offset, u, q, dot_start(kind, offset, x->n7h + h), dot_start(kind, offset, x->n7h + h + cols), t);
+        v = vf_fma(vf_from_vi(t[1]), u->s[1], vf_mul(vf_from_vi(t[0]), u->s[0]));
     }
     acc = vf_fma(v, vf_dup(x->d + i), acc);
     if (kind == PI__LK_MIN32) acc = vf_fma(u->m[0], vf_dup(x->ds + i), acc);
@@ -357,8 +364,16 @@ INLINE void put_column(const pi__lin_y *y, int c, vf acc)
 #define ZERO(c) if (c < cols) acc[c] = vf_zero();
 #define PUT(c) if (c < cols) put_column(y, c, acc[c]);
 
+/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
+ * a little with each block. */
+INLINE void fetch_next(const pi__lin_w *w, int64_t b)
+{
+    const uint8_t *p = w->next + (size_t) b * w->next_step;
+    for (size_t i = 0; i < w->next_step; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
 /* A canonical tile times cols columns. */
-INLINE void mul_tile(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const size_t size = pi__lin_block_size(kind);
     const int offset = has_min(kind) ? 0 : 7;
@@ -368,7 +383,8 @@ INLINE void mul_tile(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x,
     REP16(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b++, p += size) {
         get_canonical(kind, p, &u);
-#define COLUMN(c) if (c < cols) acc[c] = column(kind, offset, cols, &u, x, b, c, acc[c]);
+        if (w->next) fetch_next(w, b);
+#define COLUMN(c) if (c < cols) acc[c] = column(digits, kind, offset, cols, &u, x, b, c, acc[c]);
         REP16(COLUMN)
 #undef COLUMN
     }
@@ -377,7 +393,7 @@ INLINE void mul_tile(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x,
 
 /* A packed tile times cols columns, unpacked in registers. Nothing is prefetched: it gets in the way of the processor's
  * own prefetching, which reads at the memory's pace (measured on Zen 4). */
-INLINE void mul_direct(int type, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const pi__lin_format f = pi__lin_format_of(type);
     const uint8_t *p = w->data;
@@ -391,7 +407,7 @@ INLINE void mul_direct(int type, int cols, const pi__lin_w *w, const pi__lin_x *
         for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes) {
             unpack(type, p, &r, j, &u);
             if (f.offset == 7) to_canonical(7, &u);
-#define COLUMN(c) if (c < cols) acc[c] = column(f.kind, f.offset, cols, &u, x, b + j, c, acc[c]);
+#define COLUMN(c) if (c < cols) acc[c] = column(digits, f.kind, f.offset, cols, &u, x, b + j, c, acc[c]);
             REP16(COLUMN)
 #undef COLUMN
         }
@@ -424,7 +440,7 @@ INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x
     REP16(PUT)
 }
 
-/* ---- what matrices read: prologue, then rounding to two digits */
+/* ---- what matrices read: prologue, then rounding to codes */
 
 /* e^x, relative error below 2e-7; x is cut to [-87, 88]. */
 INLINE vf vf_exp(vf x)
@@ -496,27 +512,39 @@ enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
 /* A code is 128 * high + low, high in -127..127, low in -64..63. */
 INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
 
+/* 32 codes to p, as so many digits of each, and the sum of each half. */
+INLINE void put_codes(int digits, int8_t *p, vi c0, vi c1, int32_t sum[2])
+{
+    int32_t low[2];
+    if (digits == 1) {
+        vi_store_codes(p, c0, c1, sum);
+        return;
+    }
+    const vi h0 = high_digit(c0), h1 = high_digit(c1);
+    vi_store_codes(p, h0, h1, sum);
+    vi_store_codes(p + 32, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
+    sum[0] = 128 * sum[0] + low[0];
+    sum[1] = 128 * sum[1] + low[1];
+}
+
 /* 32 values to codes, and the sums that the kinds in `want` read. Magnitudes are compared as integers, so that a NaN is
  * the largest and comes out in the scale; the codes of a block that is not finite are zeros (and 0 * infinity is a NaN in
  * every result). */
-INLINE void round_block(const vf v[2], const pi__lin_x *x, int64_t b, int32_t col, uint32_t want)
+INLINE void round_block(int digits, const vf v[2], const pi__lin_x *x, int64_t b, int32_t col, uint32_t want)
 {
     const int64_t i = b * x->cols + col, h = 2 * b * x->cols + col;
+    const float most = digits == 2 ? PI__LIN_CODE_MAX : PI__LIN_BYTE_MAX;
     union { int32_t i; float f; } amax;
     amax.i = vi_hmax(vi_max(vi_and(vi_bits(v[0]), 0x7fffffff), vi_and(vi_bits(v[1]), 0x7fffffff)));
-    const float d = amax.f / PI__LIN_CODE_MAX;
+    const float d = amax.f / most;
     vi c0 = vi_set(0), c1 = vi_set(0);
     if (amax.f > 1e-30f && amax.f < INFINITY) {
-        const vf id = vf_set(PI__LIN_CODE_MAX / amax.f);
+        const vf id = vf_set(most / amax.f);
         c0 = vi_round(vf_mul(v[0], id));
         c1 = vi_round(vf_mul(v[1], id));
     }
-    const vi h0 = high_digit(c0), h1 = high_digit(c1);
-    int32_t sum[2], low[2];
-    vi_store_codes(x->q + 64 * i, h0, h1, sum);
-    vi_store_codes(x->q + 64 * i + 32, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
-    sum[0] = 128 * sum[0] + low[0];
-    sum[1] = 128 * sum[1] + low[1];
+    int32_t sum[2];
+    put_codes(digits, x->q + 32 * digits * i, c0, c1, sum);
     x->d[i] = d;
     if (want & 1 << PI__LK_OFF32) x->n7[i] = -128 * (sum[0] + sum[1]);
     if (want & 1 << PI__LK_MIN32) x->ds[i] = d * (float) (sum[0] + sum[1]);
@@ -530,8 +558,8 @@ INLINE void round_block(const vf v[2], const pi__lin_x *x, int64_t b, int32_t co
     }
 }
 
-INLINE void input_block(int kind, const pi__lin_in *in, int64_t n_in, int32_t row, float inv, int64_t b, const pi__lin_x *x,
-                        int32_t col, uint32_t want)
+INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in, int32_t row, float inv, int64_t b,
+                        const pi__lin_x *x, int32_t col, uint32_t want)
 {
     vf v[2], g[2];
     get_block(in->x + row * in->ldx, n_in, b, v);
@@ -557,11 +585,11 @@ INLINE void input_block(int kind, const pi__lin_in *in, int64_t n_in, int32_t ro
         vf_store(x->f + 32 * (b * x->cols + col), v[0]);
         vf_store(x->f + 32 * (b * x->cols + col) + 16, v[1]);
     }
-    if (want & ~(uint32_t) WANT_FLOATS) round_block(v, x, b, col, want);
+    if (want & ~(uint32_t) WANT_FLOATS) round_block(digits, v, x, b, col, want);
 }
 
 /* A few blocks of all rows, then the next ones: the rows' results share cache lines. */
-INLINE void input(int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
+INLINE void input(int digits, int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                   const pi__lin_x *x, int32_t col, uint32_t want)
 {
     float inv[PI__LIN_COLS];
@@ -569,36 +597,43 @@ INLINE void input(int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int
         inv[i] = kind == PI__IN_RMSNORM ? rms_factor(in->x + (row + i) * in->ldx, n_in, in->eps) : 1.0f;
     for (; b0 < b1; b0 += 4)
         for (int32_t i = 0; i < n; i++)
-            for (int64_t b = b0; b < b1 && b < b0 + 4; b++) input_block(kind, in, n_in, row + i, inv[i], b, x, col + i, want);
+            for (int64_t b = b0; b < b1 && b < b0 + 4; b++)
+                input_block(digits, kind, in, n_in, row + i, inv[i], b, x, col + i, want);
 }
 
-static void input_any(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1, const pi__lin_x *x,
-                      int32_t col, uint32_t want)
+INLINE void input_any(int digits, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
+                      const pi__lin_x *x, int32_t col, uint32_t want)
 {
     switch (in->kind) {
-    case PI__IN_RMSNORM: input(PI__IN_RMSNORM, in, n_in, row, n, b0, b1, x, col, want); break;
-    case PI__IN_GEGLU: input(PI__IN_GEGLU, in, n_in, row, n, b0, b1, x, col, want); break;
-    case PI__IN_SWIGLU: input(PI__IN_SWIGLU, in, n_in, row, n, b0, b1, x, col, want); break;
-    case PI__IN_SWIGLU_OAI: input(PI__IN_SWIGLU_OAI, in, n_in, row, n, b0, b1, x, col, want); break;
-    default: input(PI__IN_PLAIN, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_RMSNORM: input(digits, PI__IN_RMSNORM, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_GEGLU: input(digits, PI__IN_GEGLU, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_SWIGLU: input(digits, PI__IN_SWIGLU, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_SWIGLU_OAI: input(digits, PI__IN_SWIGLU_OAI, in, n_in, row, n, b0, b1, x, col, want); break;
+    default: input(digits, PI__IN_PLAIN, in, n_in, row, n, b0, b1, x, col, want); break;
     }
 }
 
-/* ---- instances and the table */
+#define INPUT_ARGS const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1, const pi__lin_x *x, \
+                   int32_t col, uint32_t want
+static void input_a8(INPUT_ARGS) { input_any(1, in, n_in, row, n, b0, b1, x, col, want); }
+static void input_a15(INPUT_ARGS) { input_any(2, in, n_in, row, n, b0, b1, x, col, want); }
 
-#define KINDS(X, ...) \
-    X(OFF32, tile, __VA_ARGS__) X(MIN32, tile, __VA_ARGS__) X(OFF16, tile, __VA_ARGS__) X(MIN16, tile, __VA_ARGS__) \
-    X(F32, float, __VA_ARGS__) X(F16, float, __VA_ARGS__) X(BF16, float, __VA_ARGS__)
+/* ---- instances and a table a width of activations */
+
+enum { DIGITS_a8 = 1, DIGITS_a15 = 2 };
+#define CODE_KINDS(X, ...) X(OFF32, __VA_ARGS__) X(MIN32, __VA_ARGS__) X(OFF16, __VA_ARGS__) X(MIN16, __VA_ARGS__)
+#define FLOAT_KINDS(X, ...) X(F32, __VA_ARGS__) X(F16, __VA_ARGS__) X(BF16, __VA_ARGS__)
 
 #define ARGS const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y
 #define DEF_UNPACK(T, ...) static void unpack_##T(const pi__lin_w *w, uint8_t *dst) { unpack_tile(PI__##T, w, dst); }
 PI__CODE_FORMATS(DEF_UNPACK)
 
 #if PI__ISA_DIRECT > 0
-#define DIRECT_1(T, ...) static void direct_##T##_1(ARGS) { mul_direct(PI__##T, 1, w, x, y); }
-#define DIRECT_2(T, ...) static void direct_##T##_2(ARGS) { mul_direct(PI__##T, 2, w, x, y); }
-#define DIRECT_3(T, ...) static void direct_##T##_3(ARGS) { mul_direct(PI__##T, 3, w, x, y); }
-#define DIRECT_4(T, ...) static void direct_##T##_4(ARGS) { mul_direct(PI__##T, 4, w, x, y); }
+#define DEF_DIRECT(T, A, n) static void direct_##T##_##A##_##n(ARGS) { mul_direct(DIGITS_##A, PI__##T, n, w, x, y); }
+#define DIRECT_1(T, ...) DEF_DIRECT(T, a8, 1) DEF_DIRECT(T, a15, 1)
+#define DIRECT_2(T, ...) DEF_DIRECT(T, a8, 2) DEF_DIRECT(T, a15, 2)
+#define DIRECT_3(T, ...) DEF_DIRECT(T, a8, 3) DEF_DIRECT(T, a15, 3)
+#define DIRECT_4(T, ...) DEF_DIRECT(T, a8, 4) DEF_DIRECT(T, a15, 4)
 PI__CODE_FORMATS(DIRECT_1)
 #if PI__ISA_DIRECT == 4
 PI__CODE_FORMATS(DIRECT_2)
@@ -607,36 +642,47 @@ PI__CODE_FORMATS(DIRECT_4)
 #endif
 #endif
 
-#define DEF_MUL(K, how, n) static void mul_##K##_##n(ARGS) { mul_##how(PI__LK_##K, n, w, x, y); }
-#define DEF_COLS(n) KINDS(DEF_MUL, n)
+#define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_float(PI__LK_##K, n, w, x, y); }
+#define DEF_FLOATS(A, n) FLOAT_KINDS(DEF_FLOAT, n)
+#define DEF_TILE(K, A, n) static void mul_##K##_##A##_##n(ARGS) { mul_tile(DIGITS_##A, PI__LK_##K, n, w, x, y); }
+#define DEF_TILES(A, n) CODE_KINDS(DEF_TILE, A, n)
 #if PI__ISA_COLS == 16
-#define COLS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
+#define COLS(X, A) X(A, 1) X(A, 2) X(A, 3) X(A, 4) X(A, 5) X(A, 6) X(A, 7) X(A, 8) X(A, 9) X(A, 10) X(A, 11) X(A, 12) \
+                   X(A, 13) X(A, 14) X(A, 15) X(A, 16)
 #elif PI__ISA_COLS == 8
-#define COLS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define COLS(X, A) X(A, 1) X(A, 2) X(A, 3) X(A, 4) X(A, 5) X(A, 6) X(A, 7) X(A, 8)
 #else
-#define COLS(X) X(1) X(2) X(3) X(4)
+#define COLS(X, A) X(A, 1) X(A, 2) X(A, 3) X(A, 4)
 #endif
-COLS(DEF_COLS)
+COLS(DEF_FLOATS, any)
+COLS(DEF_TILES, a8)
+COLS(DEF_TILES, a15)
 
 #define ROW_UNPACK(T, ...) [PI__##T] = unpack_##T,
 #if PI__ISA_DIRECT == 4
-#define ROW_DIRECT(T, ...) [PI__##T] = {NULL, direct_##T##_1, direct_##T##_2, direct_##T##_3, direct_##T##_4},
+#define ROW_DIRECT(T, A) [PI__##T] = {NULL, direct_##T##_##A##_1, direct_##T##_##A##_2, direct_##T##_##A##_3, direct_##T##_##A##_4},
 #elif PI__ISA_DIRECT == 1
-#define ROW_DIRECT(T, ...) [PI__##T] = {NULL, direct_##T##_1},
+#define ROW_DIRECT(T, A) [PI__##T] = {NULL, direct_##T##_##A##_1},
+#else
+#define ROW_DIRECT(T, A) [PI__##T] = {NULL},
 #endif
-#define ROW_MUL(K, how, n) [PI__LK_##K][n] = mul_##K##_##n,
-#define ROW_COLS(n) KINDS(ROW_MUL, n)
+#define DIRECT_a8(T, ...) ROW_DIRECT(T, a8)
+#define DIRECT_a15(T, ...) ROW_DIRECT(T, a15)
+#define ROW_FLOAT(K, n) [PI__LK_##K][n] = mul_##K##_##n,
+#define ROW_TILE(K, A, n) [PI__LK_##K][n] = mul_##K##_##A##_##n,
+#define ROW_COLS(A, n) FLOAT_KINDS(ROW_FLOAT, n) CODE_KINDS(ROW_TILE, A, n)
 
-static const pi__cpu_linear_kernels kernels = {
-    .name = PI__ISA_NAME,
-    .max_cols = PI__ISA_COLS,
-    .code_bias = PI__ISA_BIAS,
-    .input = input_any,
-    .unpack = {PI__CODE_FORMATS(ROW_UNPACK)},
-#if PI__ISA_DIRECT > 0
-    .direct = {PI__CODE_FORMATS(ROW_DIRECT)},
-#endif
-    .mul = {COLS(ROW_COLS)},
-};
+#define TABLE(A)                                \
+    {                                           \
+        .name = PI__ISA_NAME,                   \
+        .max_cols = PI__ISA_COLS,               \
+        .digits = DIGITS_##A,                   \
+        .code_bias = PI__ISA_BIAS,              \
+        .input = input_##A,                     \
+        .unpack = {PI__CODE_FORMATS(ROW_UNPACK)}, \
+        .direct = {PI__CODE_FORMATS(DIRECT_##A)}, \
+        .mul = {COLS(ROW_COLS, A)},             \
+    }
+static const pi__cpu_linear_kernels kernels[2] = {TABLE(a8), TABLE(a15)};
 
-const pi__cpu_linear_kernels *PI__ISA_FUNC(void) { return &kernels; }
+const pi__cpu_linear_kernels *PI__ISA_FUNC(int bits) { return &kernels[bits == 15]; }

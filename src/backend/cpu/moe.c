@@ -26,6 +26,7 @@ typedef struct acts {
     size_t stride; /* bytes */
     int64_t n_in;  /* values */
     int64_t n_blk; /* blocks of 32 */
+    int32_t digits; /* of a code */
     uint32_t want; /* bit per enum pi__lin_kind that a matrix has */
     bool floats;   /* some matrix is of a float format */
 } acts;
@@ -69,23 +70,24 @@ typedef struct moe_job {
 
 /* ---- memory */
 
-static acts acts_take(pi__arena *a, size_t n, int64_t n_in, uint32_t want, size_t at_least)
+static acts acts_take(pi__arena *a, int32_t digits, size_t n, int64_t n_in, uint32_t want, size_t at_least)
 {
-    acts t = {.n_in = n_in, .n_blk = (n_in + 31) / 32, .want = want, .floats = want >> PI__LK_F32};
-    t.stride = pi__lin_row_stride(t.n_blk, t.floats);
+    acts t = {.n_in = n_in, .n_blk = (n_in + 31) / 32, .digits = digits, .want = want, .floats = want >> PI__LK_F32};
+    t.stride = pi__lin_row_stride(digits, t.n_blk, t.floats);
     t.base = pi__arena_take(a, n * (t.stride > at_least ? t.stride : at_least));
     return t;
 }
 
-static void layout(moe_job *m, pi__arena *a, int32_t n_expert, int32_t nth)
+static void layout(moe_job *m, pi__arena *a, int32_t n_expert)
 {
+    const int32_t nth = pi__pool_size(m->cpu->pool), digits = m->cpu->lin->digits;
     const size_t n = (size_t) m->n_pair, most = (size_t) (m->row.n_in > m->mid.n_in ? m->row.n_in : m->mid.n_in);
     const size_t n_out = (size_t) m->row.n_in * sizeof(float);
     m->tile_size = pi__lin_tile_bytes((int64_t) (most + 31) / 32);
     m->tiles = pi__arena_take(a, (size_t) nth * m->tile_size);
-    m->row = acts_take(a, (size_t) m->n_rows, m->row.n_in, m->row.want, 0);
-    m->col = acts_take(a, n, m->row.n_in, m->row.want, n_out);
-    m->mid = acts_take(a, n, m->mid.n_in, m->mid.want, 0);
+    m->row = acts_take(a, digits, (size_t) m->n_rows, m->row.n_in, m->row.want, 0);
+    m->col = acts_take(a, digits, n, m->row.n_in, m->row.want, n_out);
+    m->mid = acts_take(a, digits, n, m->mid.n_in, m->mid.want, 0);
     m->out = (float *) (void *) m->col.base;
     m->h = pi__arena_take(a, n * 2 * (size_t) m->mid.n_in * sizeof(float));
     m->id = pi__arena_take(a, n * sizeof(int32_t));
@@ -99,12 +101,12 @@ static void layout(moe_job *m, pi__arena *a, int32_t n_expert, int32_t nth)
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     if (!lim->max_expert) return 0;
-    moe_job m = {.n_rows = lim->max_tokens, .n_pair = lim->max_tokens * lim->max_used};
+    moe_job m = {.cpu = (pi__cpu *) cpu, .n_rows = lim->max_tokens, .n_pair = lim->max_tokens * lim->max_used};
     m.row.n_in = lim->max_in_exp;
     m.mid.n_in = (lim->max_ff_exp + 1) / 2;
     m.row.want = m.mid.want = UINT32_MAX; /* every array */
     pi__arena a = {0};
-    layout(&m, &a, lim->max_expert, pi__pool_size(cpu->pool));
+    layout(&m, &a, lim->max_expert);
     return a.used;
 }
 
@@ -206,7 +208,7 @@ static int32_t n_groups(const moe_job *m, int32_t n) { return (n + m->cpu->lin->
 
 static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
 {
-    pi__lin_group(t->base + (size_t) start * t->stride, t->n_blk, cols, t->floats, x);
+    pi__lin_group(t->base + (size_t) start * t->stride, t->digits, t->n_blk, cols, t->floats, x);
 }
 
 /* The group of t that column j is in. Returns its first column. */
@@ -242,14 +244,16 @@ static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
-/* Blocks b0..b1 of a row become column c of a group: what the kinds in `want` read of them. */
-static void copy_column(const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0, int64_t b1, uint32_t want)
+/* Blocks b0..b1 of a row of t become column c of a group: what t's matrices read of them. */
+static void copy_column(const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0, int64_t b1)
 {
+    const size_t q = 32 * (size_t) t->digits;
+    const uint32_t want = t->want;
     for (int64_t b = b0; b < b1; b++) {
         const int64_t i = b * to->cols + c, h = 2 * b * to->cols + c;
         if (want >> PI__LK_F32) memcpy(to->f + 32 * i, from->f + 32 * b, 32 * sizeof *to->f);
         if (!(want & ((1u << PI__LK_F32) - 1))) continue;
-        memcpy(to->q + 64 * i, from->q + 64 * b, 64);
+        memcpy(to->q + (size_t) i * q, from->q + (size_t) b * q, q);
         to->d[i] = from->d[b];
         if (want & 1u << PI__LK_OFF32) to->n7[i] = from->n7[b];
         if (want & 1u << PI__LK_MIN32) to->ds[i] = from->ds[b];
@@ -272,7 +276,7 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
         const int32_t start = group_of(m, &m->col, j, &to);
         if (to.cols == 1) continue; /* read where it is */
         group_at(&m->row, m->pair[j] / m->a->n_used, 1, &from);
-        copy_column(&from, &to, j - start, s.b0, s.b1, m->row.want);
+        copy_column(&m->row, &from, &to, j - start, s.b0, s.b1);
     }
 }
 
@@ -415,7 +419,7 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||
         !pass_add(&m.last, &m.mid, a->down)) return;
     pi__arena arena = {.base = cpu->scratch, .size = cpu->scratch_size};
-    layout(&m, &arena, a->n_expert, pi__pool_size(cpu->pool));
+    layout(&m, &arena, a->n_expert);
     m.first.x = &m.col;
     m.first.row = &m.row;
     const int64_t own = a->shard ? m.mid.n_in / a->shard->n * a->shard->i : 0; /* first column of each half */

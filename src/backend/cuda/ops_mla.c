@@ -11,7 +11,7 @@ static int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
 {
     (void) be;
-    if (pi__kv_index(type) < 0 || pi__kv_rotated(type) || n < 16 || n > MAX_ROW || n % 16 || n_rows < 1) return 0;
+    if (pi__kv_index(type) < 0 || n < 16 || n > MAX_ROW || n % 16 || n_rows < 1) return 0;
     return ((size_t) n_rows * pi__kv_row_size(type, width_of(n)) + 63) & ~(size_t) 63;
 }
 

@@ -1,0 +1,76 @@
+/* Groups of 32 values turned to what rotated types store of them, and back (formats/cache_rotation.h), where a lane has several
+ * values of a group: the same sums in the same order as cache_turn of cache.cuh, hence the same bits. */
+#ifndef PI_ROW_TURN_CUH
+#define PI_ROW_TURN_CUH
+
+#include "cache.cuh"
+
+/* What value `i` of a group is multiplied by: 1 / sqrt(32), with its sign. */
+PI_FN float turn_by(int i) { return PI__ROTATION_SIGNS >> i & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE; }
+
+/* A stage between lanes: value i of a group and value i ^ o, which lane ^ by has. */
+PI_FN float turn_across(float f, bool high, int by, uint32_t lanes)
+{
+    const float other = __shfl_xor_sync(lanes, f, by);
+    return high ? other - f : f + other;
+}
+
+/* A stage within a lane. */
+PI_FN void turn_pair(float &low, float &high)
+{
+    const float f = low;
+    low = f + high;
+    high = f - high;
+}
+
+/* Values 8 l .. 8 l + 7 of a group, of four neighbouring lanes l each, from what is stored. lanes: those that call. */
+PI_FN void turn8_back(float (&f)[8], int lane, uint32_t lanes)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) f[i] = turn_across(f[i], lane & 2, 2, lanes);
+#pragma unroll
+    for (int i = 0; i < 8; i++) f[i] = turn_across(f[i], lane & 1, 1, lanes);
+#pragma unroll
+    for (int o = 4; o; o /= 2)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (!(i & o)) turn_pair(f[i], f[i | o]);
+#pragma unroll
+    for (int i = 0; i < 8; i++) f[i] *= turn_by(lane % 4 * 8 + i);
+}
+
+/* Values 2 l and 2 l + 1 of a group, of 16 neighbouring lanes l each, to what is stored. Of all lanes. */
+PI_FN float2 turn2(float2 f, int lane)
+{
+    f.x *= turn_by(lane % 16 * 2);
+    f.y *= turn_by(lane % 16 * 2 + 1);
+    for (int o = 8; o; o /= 2) {
+        f.x = turn_across(f.x, lane & o, o, PI_FULL);
+        f.y = turn_across(f.y, lane & o, o, PI_FULL);
+    }
+    turn_pair(f.x, f.y);
+    return f;
+}
+
+/* Columns 8 n + 2 (lane % 4) + p of 64, as an accumulator of mma has them: f[n][p]. */
+PI_FN void turn_columns(float (&f)[8][2], bool back)
+{
+    const int lane = ptx_thread() % 32;
+#pragma unroll
+    for (int i = 0; i < 16; i++) f[i / 2][i % 2] *= back ? 1.0f : turn_by(i / 2 % 4 * 8 + lane % 4 * 2 + i % 2);
+#pragma unroll
+    for (int o = 2; o; o /= 2)
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            if (!(i / 2 & o)) turn_pair(f[i / 2][i % 2], f[i / 2 | o][i % 2]);
+#pragma unroll
+    for (int o = 2; o; o /= 2)
+#pragma unroll
+        for (int i = 0; i < 16; i++) f[i / 2][i % 2] = turn_across(f[i / 2][i % 2], lane & o, o, PI_FULL);
+#pragma unroll
+    for (int n = 0; n < 8; n++) turn_pair(f[n][0], f[n][1]);
+#pragma unroll
+    for (int i = 0; i < 16; i++) f[i / 2][i % 2] *= back ? turn_by(i / 2 % 4 * 8 + lane % 4 * 2 + i % 2) : 1.0f;
+}
+
+#endif
