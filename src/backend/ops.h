@@ -102,6 +102,7 @@ typedef struct pi__lora_pair {
     int32_t rank;  /* 0: it leaves the matrix alone */
     int32_t type;  /* of both: PI__F32, PI__F16 or PI__BF16 */
     float factor;
+    int32_t zero;
 } pi__lora_pair;
 
 enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512 };

@@ -1,6 +1,7 @@
 /* The adapters of an engine (see loras.h). */
 #include "engine/loras.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
