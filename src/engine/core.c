@@ -818,7 +818,7 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     int rc = pi__adapter_read(&a, e->setup.m, path, err);
     if (rc) return rc;
     pthread_mutex_lock(&e->lock);
-    const bool there = pi__loras_find(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
+    const bool there = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
     pi__lora_entry *n = there || !up ? NULL : pi__loras_offer(&e->loras, name, path, a, scale);
     if (n) n->n_users++; /* this call's */
     e->lora_work |= n != NULL;

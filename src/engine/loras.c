@@ -24,6 +24,13 @@ pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path
     return n;
 }
 
+bool pi__loras_taken(const pi__loras *l, const char *name)
+{
+    for (const pi__lora_entry *e = l->first; e; e = e->next)
+        if (!e->gone && !strcmp(e->name, name)) return true;
+    return false;
+}
+
 pi__lora_entry *pi__loras_find(const pi__loras *l, const char *name)
 {
     for (pi__lora_entry *e = l->first; e; e = e->next)

@@ -43,6 +43,8 @@ typedef struct pi__lora_uses {
 
 /* A new entry, offered to the step thread; takes the adapter. NULL: out of memory, and the adapter is freed. */
 pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale);
+/* true: one of that name is offered or there. */
+bool pi__loras_taken(const pi__loras *l, const char *name);
 /* NULL: there is none of that name. */
 pi__lora_entry *pi__loras_find(const pi__loras *l, const char *name);
 /* Number i of those that can be found; NULL past the last. */

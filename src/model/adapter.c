@@ -80,11 +80,13 @@ static int32_t target_of(const pi__model *m, const char *name, size_t n)
 static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_error *err)
 {
     const char *why = "the model has no such matrix: it was made for another model";
-    if (!n) why = "an adapter has tensors NAME.lora_a and NAME.lora_b alone";
-    else if (strstr(t->cname, "_exps.")) why = "experts' matrices cannot have one here; train it without them";
+    int code = PI_EINVAL;
+    if (!n) why = "an adapter has tensors NAME.lora_a and NAME.lora_b alone", code = PI_EFORMAT;
+    else if (strstr(t->cname, "_exps."))
+        why = "experts' matrices cannot have one here; train it without them", code = PI_EUNSUPPORTED;
     else if (!strncmp(t->cname, "token_embd", 10) || !strncmp(t->cname, "output.", 7))
-        why = "embedding and output cannot have one here; train it without them";
-    return pi__fail(err, n && strncmp(why, "the", 3) ? PI_EUNSUPPORTED : PI_EINVAL, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
+        why = "embedding and output cannot have one here; train it without them", code = PI_EUNSUPPORTED;
+    return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
 /* Which targets the tensors are of. */
