@@ -15,8 +15,8 @@
 
 #include "cache/block_pool.h"
 #include "engine/batch.h"
-#include "engine/job.h"
 #include "model/adapter.h"
+#include "sampler/params.h"
 
 typedef struct pi__lora_entry {
     struct pi__lora_entry *next;

@@ -13,7 +13,8 @@ static char model[256], plain[256], merged[256], file[5][256];
 
 /* a, b: of all matrices; c: of some, in F16; d: as a, under another name; e: of rank 37, in BF16. */
 static const adapter_spec specs[5] = {
-    {.seed = 1, .rank = 8, .alpha = 16}, {.seed = 2, .rank = 4, .alpha = 4}, {.seed = 3, .rank = 16, .alpha = 16, .type = PI__F16, .only = "attn_"},
+    {.seed = 1, .rank = 8, .alpha = 16}, {.seed = 2, .rank = 4, .alpha = 4},
+    {.seed = 3, .rank = 16, .alpha = 16, .type = PI__F16, .only = "attn_"},
     {.seed = 1, .rank = 8, .alpha = 16}, {.seed = 5, .rank = 37, .alpha = 0, .type = PI__BF16}};
 static const char *const names[5] = {"a", "b", "c", "d", "e"};
 
@@ -221,7 +222,8 @@ static uint32_t found(pi__core *e, const pi__lora_ask *ask, size_t n)
 
 static void test_prefixes(void **st)
 {
-    static const pi__lora_ask a = {"a", 1}, b = {"b", 1}, half = {"a", 0.5f}, none = {"a", 0}, same = {"d", 1}, two[2] = {{"a", 1}, {"b", 1}};
+    static const pi__lora_ask a = {"a", 1}, b = {"b", 1}, half = {"a", 0.5f}, none = {"a", 0}, same = {"d", 1};
+    static const pi__lora_ask two[2] = {{"a", 1}, {"b", 1}};
     static const pi__lora_ask owt[2] = {{"b", 1}, {"a", 1}};
     (void) st;
     write_model("llama3");

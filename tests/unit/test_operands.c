@@ -13,7 +13,8 @@
 /* The number of pointers in each op's struct that the op reads. */
 static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 4}, {PI__OP_norm, 3}, {PI__OP_layer_norm, 5}, {PI__OP_gelu, 2}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1},
-    {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2}, {PI__OP_lora, 2 + 1 + 2 + 1},
+    {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2},
+    {PI__OP_lora, 2 + 1 + 2 + 1},
     {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
     {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 10}, {PI__OP_gather_rows, 3}, {PI__OP_add_rows, 3},
     {PI__OP_centroid_head, 3 + 7},

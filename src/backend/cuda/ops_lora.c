@@ -33,7 +33,8 @@ static int32_t bring(pi__cuda *c, const pi__lora_rows *rows, int32_t r0, int32_t
         const pi__lora_run *run = &rows->run[r];
         for (int32_t i = 0; i < run->n; i += PI__K_LORA_ROWS) {
             const int32_t left = run->n - i;
-            some[n++] = (pi__k_lora_group) {run->pair, run->scale, run->first - first + i, left < PI__K_LORA_ROWS ? left : PI__K_LORA_ROWS, 0};
+            const int32_t of = left < PI__K_LORA_ROWS ? left : PI__K_LORA_ROWS;
+            some[n++] = (pi__k_lora_group) {run->pair, run->scale, run->first - first + i, of, 0};
             if (n < UPLOAD) continue;
             pi__cuda_upload(&c->be, to + all, some, sizeof some);
             all += n, n = 0;
