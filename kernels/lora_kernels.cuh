@@ -12,6 +12,7 @@
 #define PI_LORA_KERNELS_CUH
 
 #include "backend/cuda/kernels_lora.h"
+#include "formats/formats.h"
 #include "input.cuh"
 #include "ptx.cuh"
 
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
             for (int j = 0; j < PI__K_LORA_ROWS; j++) {
                 const int32_t r = r0 + warp + k * LORA_WARPS;
                 const float all = warp_sum(sum[k][j]);
-                if (!lane && r < p.rank && j < g.n) a.t[(int64_t) (g.first + j) * a.ldt + a.lin[blockIdx.y].at + r] = all;
+                if (!lane && r < p.rank && j < g.n) a.t[(int64_t) (g.first - a.first + j) * a.ldt + a.lin[blockIdx.y].at + r] = all;
             }
     }
 }
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
     const int64_t o = (int64_t) blockIdx.y * LORA_THREADS + threadIdx.x;
     for (int i = (int) threadIdx.x; i < p.rank * PI__K_LORA_ROWS; i += LORA_THREADS) {
         const int j = i % PI__K_LORA_ROWS;
-        t[i] = j < g.n ? a.t[(int64_t) (g.first + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
+        t[i] = j < g.n ? a.t[(int64_t) (g.first - a.first + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
     }
     __syncthreads();
     if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;

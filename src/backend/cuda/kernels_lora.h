@@ -33,6 +33,7 @@ typedef struct pi__k_lora {
     const int32_t *row;        /* of x and y */
     float *t;                  /* [entries, ldt] A x of all matrices */
     int32_t ldt;
+    int32_t first;             /* the entry that t begins with */
     int32_t max_rank;
     int64_t max_out;
 } pi__k_lora;
