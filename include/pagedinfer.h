@@ -306,6 +306,35 @@ typedef void (*pi_cache_event_fn)(void *ud, const pi_cache_event *ev);
 /* fn is told of every change from now on. Once, and before the first request is submitted: PI_EBUSY after it. PI_ENOMEM. */
 PI_API int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud, pi_error *err);
 
+/* ADAPTERS (LoRA). An engine may have many of them beside the model, and each request its own (option "lora"): requests with
+ * and without adapters are in the same step, and what one computes depends on nobody else's. A prefix is found again by
+ * requests with the same adapters at the same scales alone. Files are GGUFs of llama.cpp's convert_lora_to_gguf.
+ *
+ * Adapters are for matrices of the layers that all tokens are multiplied by: attention's, feed-forward's, delta nets', routers.
+ * Those of experts, of embedding and output are refused, and so are all where a model is divided among devices (split-mode,
+ * gpu-layers). Memory beside the plan: about that of the file. */
+typedef struct pi_lora {
+    uint32_t size;       /* sizeof(pi_lora) */
+    char name[128];      /* as it was loaded */
+    char path[512];      /* the same, cut */
+    float scale;         /* of requests without option "lora"; 0: they do not have it */
+    uint32_t rank;       /* the largest of its matrices */
+    uint32_t n_matrices; /* of the model that it changes */
+    uint64_t bytes;      /* of device memory */
+    uint32_t n_running;  /* requests with it that have not ended */
+} pi_lora;
+/* Loads an adapter under a name (not empty, at most 127 bytes, without "," and ":"), while requests run or not; returns when
+ * requests can have it. scale: as above. Any thread. PI_EBUSY: there is one of that name; PI_EINVAL: it was made for another
+ * model (err says what does not fit), or no such name; PI_ENOENT, PI_EIO, PI_EFORMAT (damaged, or no adapter),
+ * PI_EUNSUPPORTED, PI_ENOMEM, PI_ECLOSED. */
+PI_API int pi_lora_load(pi_engine *e, const char *name, const char *path, float scale, pi_error *err);
+/* Nobody finds it any more. Requests that have it go on with it; with the last of them its memory is given back. PI_ENOENT. */
+PI_API int pi_lora_unload(pi_engine *e, const char *name, pi_error *err);
+/* Changes the scale that requests without option "lora" have from now on. PI_ENOENT. */
+PI_API int pi_lora_scale(pi_engine *e, const char *name, float scale, pi_error *err);
+/* Adapter number i, from 0, in the order in which they were loaded; PI_ENOENT past the last. */
+PI_API int pi_lora_describe(pi_engine *e, size_t i, pi_lora *out);
+
 /* Weights that several processes of a machine share: loads and packs them as pi_engine_open with these options would, and
  * passes them on through a Unix socket that appears at this path, to engines with option weights-from, until closed. Those
  * map the same memory, read-only: one of them more opens at once and takes no second copy. They must have the same model

@@ -234,6 +234,8 @@
       "File with a key a line; read again on SIGHUP.")                                                                 \
     X("cache-salt-by-key", BOOL, "false", "", "--cache-salt-by-key", "", "serve", false,                               \
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
+    X("lora-updates", BOOL, "false", "", "--lora-updates", "", "serve", false,                                         \
+      "Clients may load and unload adapters (POST /v1/load_lora_adapter): files of this machine, which they name.")    \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
     X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
@@ -403,8 +405,6 @@
     LATER("--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"          \
           " --embd-gemma-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec"                       \
           " --fim-qwen-14b-spec --fim-qwen-30b-default", "", "", "download the GGUF by hand and give it with -m")      \
-    LATER("--lora --lora-scaled --lora-init-without-apply",                                                            \
-          "", "", "merge the adapter into the model (llama-export-lora)")                                              \
     LATER("--control-vector --control-vector-scaled --control-vector-layer-range", "", "", "there is no replacement")  \
     LATER("-rpc --rpc", "", "", "devices are those of this machine; --list-devices shows them")                        \
     LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \

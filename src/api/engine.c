@@ -11,6 +11,7 @@
 #include "api/chat.h"
 #include "api/config.h"
 #include "api/events.h"
+#include "api/lora.h"
 #include "api/objects.h"
 #include "api/rank.h"
 #include "api/request.h"
@@ -118,6 +119,7 @@ int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
     if (!rc) rc = pi__core_open(&e->core, &c, err);
     if (!rc) rc = pi__engine_open_chat(e, o, err);
     if (!rc) rc = pi__engine_open_rank(e, err);
+    if (!rc) rc = pi__engine_open_lora(e, o, err);
     if (rc) {
         free_parts(e);
         pi__opt_clear(&e->defaults);

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "api/gen_params.h"
+#include "api/lora.h"
 #include "api/breakers.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -176,6 +177,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     if (!rc) rc = logit_biases(s, n_vocab, &p->sampling, err);
     if (!rc) rc = check_some_allowed(v, &p->sampling, p->ignore_eos || p->min_tokens > 0, err);
     if (!rc) rc = stop_tokens(s, n_vocab, p, err);
+    if (!rc) rc = pi__lora_asked(pi__opt_str(s, PI__OPT_LORA), p, err);
     if (!rc) rc = grammar_of(r, p, err);
     if (rc) pi__gen_params_free(p);
     return rc;
@@ -185,8 +187,10 @@ void pi__gen_params_free(pi__gen_params *p)
 {
     pi__free((void *) p->sampling.bias);
     pi__free((void *) p->stop_ids);
+    pi__free((void *) p->lora);
     pi__grammar_release(p->grammar);
     p->sampling.bias = NULL;
     p->stop_ids = NULL;
+    p->lora = NULL;
     p->grammar = NULL;
 }

@@ -32,6 +32,15 @@
       " as much disk as memory, and nobody removes old ones.")                                                         \
     X(OVERRIDE_KV, "override-kv", LIST, "", "", "--override-kv", "", "model", false,                                   \
       "KEY=TYPE:VALUE sets metadata of the model, TYPE int, float, bool or str; may be given several times.")          \
+    X(LORA_FILE, "lora-file", LIST, "", "", "--lora", "", "model", false,                                              \
+      "Adapter (LoRA, a GGUF) that requests have unless they choose others: FILE,... or FILE:SCALE,...; its name is the" \
+      " file's without .gguf.")                                                                                        \
+    X(LORA_SCALED, "lora-scaled", LIST, "", "", "--lora-scaled", "", "model", false,                                   \
+      "The same: FILE:SCALE,... ; may be given several times.")                                                        \
+    X(LORA_MODULES, "lora-modules", LIST, "", "", "--lora-modules", "", "model", false,                                \
+      "NAME=FILE loads an adapter that requests have which name it; may be given several times.")                      \
+    X(LORA_NO_APPLY, "lora-init-without-apply", BOOL, "false", "", "--lora-init-without-apply", "", "model", false,    \
+      "The adapters of --lora and --lora-scaled, too, are only for requests that name them.")                          \
     X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
       "Base of the rotary embedding's frequencies; 0: the model's.")                                                   \
     X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling",                         \
@@ -265,6 +274,9 @@
       "How vectors are normalised: -1 not, 0 the largest value is 32760, 1 the sum, 2 the length, P the P-norm is 1.") \
     X(DIMENSIONS, "dimensions", INT, "0", "0..1048576", "--dimensions", "", "generation", false,                       \
       "Vectors have their first so many values, for models trained for that; 0: all.")                                 \
+    X(LORA, "lora", STRING, "", "", "", "", "generation", false,                                                       \
+      "Adapters of the request, NAME or NAME:SCALE with commas between; none: none; empty: those that the engine gives"  \
+      " to all.")                                                                                                      \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \

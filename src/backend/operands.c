@@ -63,6 +63,22 @@ static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
     }
 }
 
+/* What adapters have is in device memory, of one device. */
+static void lora(const pi__lora *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    o->rows_at = (int32_t) ((const char *) &a->of.n_rows - (const char *) a);
+    o->placement = a->of.lin[0].w->placement;
+    READ(of.in.x, a->of.n_rows, a->of.in.ldx, a->of.lin[0].w->n_in);
+    if (pi__in_gated(a->of.in.kind)) READ(of.in.x2, a->of.n_rows, a->of.in.ldx2, a->of.lin[0].w->n_in);
+    VECTOR(of.in.w);
+    for (int32_t i = 0; i < a->of.n_lin; i++) {
+        WEIGHT(of.lin[i].w);
+        UPDATE(of.lin[i].y, a->of.n_rows, a->of.lin[i].ldy, a->of.lin[i].w->n_out);
+    }
+    HOST(rows, 0);
+}
+
 static void add_norm(const pi__add_norm *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;

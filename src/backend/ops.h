@@ -46,6 +46,7 @@ typedef struct pi__weight {
     bool whole;         /* never sharded: each of several devices has all of it */
     int32_t n_head;     /* rows are of so many heads of keys and values, or of their queries: what only qkv, gather_rows
                          * and attention read; 0: results are for all */
+    int32_t target;     /* of adapters: its number among the matrices that can have one, from 1 on; 0: it cannot */
 } pi__weight;
 
 /* How a cache group looks to the ops of one step. Host memory, valid until the step's finish(). */
@@ -93,6 +94,36 @@ typedef struct pi__runs {
 /* Runs that there can be: those of a sequence that are query blocks are neighbours. */
 static inline int32_t pi__most_runs(int32_t n_seqs, int32_t n_tokens) { return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK; }
 
+/* What an adapter (LoRA) has for one matrix of the model, which becomes W + scale * factor * B A. In device memory. */
+typedef struct pi__lora_pair {
+    const void *a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16 */
+    const void *b; /* [rank, ldb] columns of B: n_out values, and zeros */
+    int64_t lda, ldb;
+    int32_t rank;  /* 0: it leaves the matrix alone */
+    int32_t type;  /* of both: PI__F32, PI__F16 or PI__BF16 */
+    float factor;
+    int32_t zero;
+} pi__lora_pair;
+
+enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512 };
+
+/* Rows that have an adapter, at one scale. */
+typedef struct pi__lora_run {
+    const pi__lora_pair *pair; /* by pi__weight.target, in device memory */
+    const int32_t *rank;       /* the same ranks for the host */
+    float scale;
+    int32_t level;             /* it is the rows' adapter number `level`, from 0 on */
+    int32_t first, n;          /* rows of pi__lora_rows.row */
+} pi__lora_run;
+
+/* Which rows of a step have adapters: runs by level, so that within a level a row is in one run at most, and what several
+ * adapters give a row is added in the order of levels. Host memory, valid until the step's finish(). */
+typedef struct pi__lora_rows {
+    const pi__lora_run *run; /* [n_runs] */
+    const int32_t *row;      /* [n] tokens of the batch, run by run, ascending in each */
+    int32_t n_runs, n;       /* 0: no row has one */
+} pi__lora_rows;
+
 /* The tokens of one step: those of a sequence are adjacent and in order of position. */
 typedef struct pi__batch {
     int32_t n_tokens;         /* tokens in all */
@@ -120,6 +151,7 @@ typedef struct pi__batch {
     pi__step_top top;         /* what its logits rows are asked for */
     pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; those of state groups are not used */
     pi__runs runs;            /* of a step with sparse prefill; the logits rows' batch has none */
+    pi__lora_rows lora;       /* adapters of its rows; those of the logits rows' batch are of the same runs */
 } pi__batch;
 
 /* A snapshot of a sequence's recurrent state, taken while the step passes pos. */
@@ -200,6 +232,12 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
     for (int32_t i = 0; i < n_lin; i++) a.lin[i] = lin[i];
     return a;
 }
+
+/* y += scale * factor * B (A in) for the rows that have an adapter, of matrices whose own product y is already. */
+typedef struct pi__lora {
+    pi__linear of;             /* of the op that made y; matrices with a target that some run has a pair for */
+    const pi__lora_rows *rows; /* of n_rows rows */
+} pi__lora;
 
 /* out[i] = row token[i] of w (batch.embd_row[i], where that is), times scale. */
 typedef struct pi__embed {
@@ -626,6 +664,7 @@ typedef struct pi__state_copy {
     PI__OPS_ROWS(OP)                                                                                                    \
     OP(embed, pi__embed)                                                                                                \
     OP(linear, pi__linear)                                                                                              \
+    OP(lora, pi__lora)                                                                                                  \
     OP(block_conv, pi__block_conv)                                                                                      \
     OP(rope, pi__rope)                                                                                                  \
     OP(qkv, pi__qkv)                                                                                                    \

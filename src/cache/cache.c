@@ -120,6 +120,14 @@ void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
     c->seq[s].is_private = true;
 }
 
+void pi__cache_start_variant(pi__cache *c, int32_t s, pi__block_hash variant)
+{
+    int32_t words[sizeof variant / sizeof(int32_t)];
+    if (!(variant.lo | variant.hi)) return;
+    memcpy(words, &variant, sizeof words);
+    c->seq[s].root = pi__block_hash_extend(c->seq[s].root, words, sizeof words / sizeof *words); /* and the tenant is the same */
+}
+
 /* Chained hashes of all whole hash blocks of tokens[0..n). What is computed by sparse attention is not the same as what is
  * not: the hash says which. */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)

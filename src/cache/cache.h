@@ -97,6 +97,9 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
 /* Row s, just started, has sparse prefill. */
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
+/* Row s, just started and given its root, shares only with rows of the same variant: another model, in effect, has computed
+ * what it holds. Zeros: none. */
+void pi__cache_start_variant(pi__cache *c, int32_t s, pi__block_hash variant);
 /* true: row s has something in group g. */
 static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].without >> g & 1); }
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */

@@ -1,6 +1,7 @@
 /* Building a batch (see batch.h). */
 #include "engine/batch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -34,6 +35,10 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
     const size_t R = (size_t) pi__most_runs(s->max_seqs, s->max_tokens);
     if (s->runs) bb->run_start = take(a, R + 1), bb->run_seq = take(a, R), bb->run_block = take(a, R);
     if (!s->rows) return;
+    const size_t A = S * PI__MAX_LORA;
+    bb->lora = pi__arena_take(a, A * sizeof *bb->lora);
+    bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run), bb->row_lora_run = pi__arena_take(a, A * sizeof *bb->lora_run);
+    bb->lora_row = take(a, T * PI__MAX_LORA), bb->row_lora_row = take(a, T * PI__MAX_LORA);
     bb->row_token = take(a, T), bb->row_pos = take(a, T), bb->row_seq = take(a, T);
     bb->row_start = take(a, S + 1);
 }
@@ -69,7 +74,7 @@ void pi__batch_destroy(pi__batch_builder *bb)
 
 void pi__batch_clear(pi__batch_builder *bb)
 {
-    bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = 0;
+    bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = bb->n_lora = 0;
     bb->b.runs = (pi__runs) {.start = bb->run_start, .seq = bb->run_seq, .block = bb->run_block};
 }
 
@@ -158,9 +163,44 @@ bool pi__batch_is_even(const pi__batch *b, int32_t most, int32_t most_rows)
     return true;
 }
 
+void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank, float scale)
+{
+    pi__assert(bb->lora && bb->n_lora < bb->max_seqs * PI__MAX_LORA);
+    bb->lora[bb->n_lora++] = (pi__lora_note) {pair, rank, scale, level, q};
+}
+
+/* By level, then those of one adapter at one scale side by side, then by sequence. */
+static int order_of(const void *pa, const void *pb)
+{
+    const pi__lora_note *a = pa, *b = pb;
+    if (a->level != b->level) return a->level - b->level;
+    if (a->pair != b->pair) return (uintptr_t) a->pair < (uintptr_t) b->pair ? -1 : 1;
+    if (a->scale != b->scale) return a->scale < b->scale ? -1 : 1;
+    return a->seq - b->seq;
+}
+
+/* The runs of a batch whose sequences begin at start, in the memory at run and row. */
+static pi__lora_rows lora_rows(const pi__batch_builder *bb, const int32_t *start, pi__lora_run *run, int32_t *row)
+{
+    pi__lora_rows r = {.run = run, .row = row};
+    for (int32_t i = 0; i < bb->n_lora; i++) {
+        const pi__lora_note *n = &bb->lora[i], *before = i ? n - 1 : NULL;
+        if (!before || n->level != before->level || n->pair != before->pair || n->scale != before->scale)
+            run[r.n_runs++] = (pi__lora_run) {n->pair, n->rank, n->scale, n->level, r.n, 0};
+        for (int32_t t = start[n->seq]; t < start[n->seq + 1]; t++) row[r.n++] = t;
+        run[r.n_runs - 1].n = r.n - run[r.n_runs - 1].first;
+    }
+    return r;
+}
+
 void pi__batch_end(pi__batch_builder *bb)
 {
     pi__batch *b = &bb->b;
+    b->lora = (pi__lora_rows) {0};
+    if (bb->n_lora) {
+        qsort(bb->lora, (size_t) bb->n_lora, sizeof *bb->lora, order_of);
+        b->lora = lora_rows(bb, bb->seq_start, bb->lora_run, bb->lora_row);
+    }
     if (!b->runs.n_blocks) b->runs = (pi__runs) {0};
     if (!b->logits_batch) return;
     bb->rows = *b; /* shares everything else with the whole batch */
@@ -180,4 +220,5 @@ void pi__batch_end(pi__batch_builder *bb)
         while (r < b->n_rows && bb->row_seq[r] < q) r++;
         bb->row_start[q] = r;
     }
+    if (bb->n_lora) bb->rows.lora = lora_rows(bb, bb->row_start, bb->row_lora_run, bb->row_lora_row);
 }

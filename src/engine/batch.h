@@ -20,6 +20,14 @@ typedef struct pi__batch_shape {
     bool runs;                    /* with runs (sparse prefill) */
 } pi__batch_shape;
 
+/* An adapter of a sequence. */
+typedef struct pi__lora_note {
+    const pi__lora_pair *pair; /* as in pi__lora_run, as are */
+    const int32_t *rank;
+    float scale;
+    int32_t level, seq;
+} pi__lora_note;
+
 typedef struct pi__batch_builder {
     pi__batch b;              /* what it yields; its pointers are those below */
     pi__batch rows;           /* b.logits_batch: the tokens of b.logits_indices as a batch of their own */
@@ -31,6 +39,10 @@ typedef struct pi__batch_builder {
     int32_t *row_token, *row_pos, *row_seq;      /* [max_tokens] of rows */
     int32_t *row_start;                          /* [max_seqs + 1] of rows */
     int32_t *run_start, *run_seq, *run_block;    /* [most runs + 1], NULL: there are none */
+    struct pi__lora_note *lora;                  /* [max_seqs * PI__MAX_LORA] adapters of sequences, as they were added */
+    pi__lora_run *lora_run, *row_lora_run;       /* [the same] of the batch, and of rows */
+    int32_t *lora_row, *row_lora_row;            /* [max_tokens * PI__MAX_LORA] the same */
+    int32_t n_lora;                              /* in lora */
     int32_t max_tokens, max_seqs; /* what the arrays have room for */
     void *memory;             /* of all arrays */
 } pi__batch_builder;
@@ -50,6 +62,8 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
                       int32_t n_sure);
 /* Token t, an index of the batch, gets a logits row; ascending. */
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
+/* The tokens of sequence q, the last one or one before, have this adapter, which is its adapter number `level`. */
+void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank, float scale);
 /* Of each sequence there are as many tokens, `most` at most, and as many logits rows, `most_rows` of all at most: a step that
  * drafters can have captured (PI__STEP_MODEL and others). */
 bool pi__batch_is_even(const pi__batch *b, int32_t most, int32_t most_rows);

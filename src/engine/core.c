@@ -64,6 +64,8 @@ struct pi__core {
     bool poke;                 /* a cancel or clear is to be looked at */
     uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is not done */
     const char *clear_salt;    /* of that one: whose prefixes, NULL: all */
+    pi__loras loras;           /* adapters */
+    bool lora_work;            /* one is to be placed or freed */
     bool thread_started;       /* thread is to be joined */
     pthread_t thread;          /* runs steps */
     atomic_int state;          /* PI_STATE_* */
@@ -145,6 +147,16 @@ static int admissible(const pi__core *e, size_t n, pi_error *err)
     return PI_OK;
 }
 
+/* The adapters of all n, from now to their ends; the lock is held. */
+static int use_adapters(pi__core *e, const pi__job *j, pi__seq **s, size_t n, pi_error *err)
+{
+    int rc = PI_OK;
+    size_t made = 0;
+    for (; made < n && !rc; made += !rc) rc = pi__loras_use(&e->loras, &j[made].params, &s[made]->lora, err);
+    for (size_t i = 0; i < made && rc; i++) pi__loras_release(&s[i]->lora);
+    return rc;
+}
+
 /* All n go to the inbox; the lock is held. */
 static void enqueue(pi__core *e, pi__seq **s, size_t n)
 {
@@ -206,6 +218,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
             out[i]->keeps = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache && !out[i]->whole;
         pthread_mutex_lock(&e->lock);
         rc = admissible(e, n, err);
+        if (!rc) rc = use_adapters(e, j, out, n, err);
         if (!rc) enqueue(e, out, n);
         pthread_mutex_unlock(&e->lock);
     }
@@ -281,6 +294,9 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
     };
     e->stats.n_finished++; /* who hears of the end finds it in the counters */
     update_stats(e);
+    pthread_mutex_lock(&e->lock);
+    e->lora_work |= pi__loras_release(&s->lora);
+    pthread_mutex_unlock(&e->lock);
     s->call.on_done(s->call.ud, &end);
     pi__seq_release(s);
     pthread_mutex_lock(&e->lock);
@@ -335,7 +351,7 @@ enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 static void wait_for_work(pi__core *e)
 {
     bool trimmed = e->setup.cfg.kv_commit, busy = pi__tiering_busy(&e->tiering, e->sched.waiting.n);
-    while (!e->inbox_head && !e->poke && !e->closing) {
+    while (!e->inbox_head && !e->poke && !e->closing && !e->lora_work) {
         if (trimmed && !e->sched.waiting.n && !busy) {
             pthread_cond_wait(&e->wake, &e->lock);
             continue;
@@ -401,7 +417,7 @@ static bool is_quiet(pi__core *e)
 {
     const double now = pi__now_ms();
     pthread_mutex_lock(&e->lock);
-    bool quiet = !e->inbox_head && !e->poke && !e->closing && e->clear_asked == e->clear_done;
+    bool quiet = !e->inbox_head && !e->lora_work && !e->poke && !e->closing && e->clear_asked == e->clear_done;
     pthread_mutex_unlock(&e->lock);
     for (const pi__seq *s = e->sched.running.head; s && quiet; s = s->next) quiet = !is_due(s, now);
     for (const pi__seq *s = e->sched.waiting.head; s && quiet; s = s->next) quiet = !is_due(s, now);
@@ -433,13 +449,15 @@ static void *step_thread(void *arg)
         if (idle) wait_for_work(e);
         take_inbox(e);
         e->poke = false;
-        bool closing = e->closing, clear = e->clear_asked > e->clear_done;
+        bool closing = e->closing, clear = e->clear_asked > e->clear_done, lora_work = e->lora_work;
+        e->lora_work = false;
         if (clear) {
             clear_prefixes(e);
             e->clear_done = e->clear_asked;
             pthread_cond_broadcast(&e->changed);
         }
         pthread_mutex_unlock(&e->lock);
+        if (lora_work) pi__loras_serve(&e->loras, e->setup.be, &e->lock, &e->changed);
 
         bool failed = e->state == PI_STATE_FAILED;
         int code = closing || failed ? PI_ECLOSED : PI_OK;
@@ -677,6 +695,7 @@ static void core_free(pi__core *e)
     pi__sched_destroy(&e->sched);
     pi__cache_destroy(&e->cache);
     pi__cache_destroy(&e->draft_cache);
+    pi__loras_destroy(&e->loras, e->setup.be);
     pi__setup_free(&e->setup);
     pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);
@@ -791,6 +810,66 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     int rc = e->n_live ? PI_ETIMEDOUT : PI_OK;
     pthread_mutex_unlock(&e->lock);
     return rc;
+}
+
+int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err)
+{
+    pi__adapter *a;
+    int rc = pi__adapter_read(&a, e->setup.m, path, err);
+    if (rc) return rc;
+    pthread_mutex_lock(&e->lock);
+    const bool there = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
+    pi__lora_entry *n = there || !up ? NULL : pi__loras_offer(&e->loras, name, path, a, scale);
+    if (n) n->n_users++; /* this call's */
+    e->lora_work |= n != NULL;
+    if (n) pthread_cond_signal(&e->wake);
+    while (n && !n->there && !n->gone) pthread_cond_wait(&e->changed, &e->lock);
+    if (n && n->code) rc = pi__fail(err, n->code, "%s", n->err.msg);
+    if (n) n->n_users--;
+    e->lora_work |= n && n->gone;
+    pthread_mutex_unlock(&e->lock);
+    if (n) return rc;
+    if (there || !up) pi__adapter_free(a, NULL);
+    if (!up) return pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
+    return there ? pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name", name)
+                 : pi__fail_mem(err, "an adapter");
+}
+
+/* Finds an adapter, and changes it. */
+static int change_adapter(pi__core *e, const char *name, bool unload, float scale, pi_error *err)
+{
+    pthread_mutex_lock(&e->lock);
+    pi__lora_entry *n = pi__loras_find(&e->loras, name);
+    if (n && unload) n->gone = e->lora_work = true;
+    else if (n) n->scale = scale;
+    if (n) pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    return n ? PI_OK : pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name);
+}
+
+int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err) { return change_adapter(e, name, true, 0, err); }
+int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err)
+{
+    return change_adapter(e, name, false, scale, err);
+}
+
+int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
+{
+    pthread_mutex_lock(&e->lock);
+    const pi__lora_entry *n = pi__loras_at(&e->loras, i);
+    pi_lora l = {.size = out->size < sizeof l ? out->size : (uint32_t) sizeof l};
+    if (n) {
+        snprintf(l.name, sizeof l.name, "%s", n->name);
+        snprintf(l.path, sizeof l.path, "%s", n->path);
+        l.scale = n->scale;
+        l.rank = (uint32_t) n->adapter->max_rank;
+        l.n_matrices = (uint32_t) n->adapter->n_pairs;
+        l.bytes = n->adapter->size;
+        l.n_running = (uint32_t) n->n_users;
+        memcpy(out, &l, l.size);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return n ? PI_OK : PI_ENOENT;
 }
 
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)

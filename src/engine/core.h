@@ -37,6 +37,11 @@ const pi__stats *pi__core_counters(const pi__core *e);
 struct pi__profile *pi__core_profile(const pi__core *e);
 int pi__core_drain(pi__core *e, int timeout_ms);
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err);
+/* Adapters: as pi_lora_load and its kin. */
+int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err);
+int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err);
+int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err);
+int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out);
 void pi__core_cache_clear(pi__core *e, const char *salt); /* NULL: of all tenants */
 
 /* What an answer of this engine has to be, compiled; released with pi__grammar_release, before the engine is closed. */

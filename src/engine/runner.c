@@ -77,6 +77,7 @@ static void build_batch(pi__runner *r)
         bb->save_start[q] = sn->n_saving;
         pi__snapshots_plan(sn, s, s->n_computed + sure);
         r->hidden |= s->params.hidden;
+        pi__loras_add(bb, q, &s->lora);
         for (int32_t i = 0; i < s->n_new; i++)
             if (wants_row(s, s->n_computed + i)) pi__batch_add_row(bb, first + i);
     }
@@ -373,12 +374,13 @@ static int fetch_rows(pi__runner *r, int32_t first, int32_t n, bool found, pi_er
     return be->dev->finish(be, err);
 }
 
-/* A decode step: all sequences decode, each with as many drafts, so that it can be captured and replayed. */
+/* A decode step: all sequences decode, each with as many drafts, so that it can be captured and replayed. Which rows have
+ * adapters is no shape that comes again: such a step is queued op by op. */
 static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
+    if (!each || r->hidden || b->lora.n_runs || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
         return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
@@ -442,7 +444,9 @@ static bool run_graph(pi__runner *r)
     pi__profile_step(be->profile, n == r->batch.b.n_tokens);
     const pi__batch *b = be->dev->begin(be, &r->batch.b, kind);
     if (!b) return asks;
+    m->lora = b->lora.n_runs ? &b->lora : NULL;
     m->arch->forward(m, b, m->n_trunk);
+    m->lora = NULL;
     compute_rows(r, 0, at_hand(rows, b->n_rows));
     return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));
 }

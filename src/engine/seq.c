@@ -41,6 +41,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     s->params.salt = NULL;
     s->params.thought_message = NULL;
     s->params.grammar = NULL;
+    s->params.lora = NULL;
     s->tokens = pi__calloc((size_t) max_total + 1, sizeof *s->tokens);
     int32_t *stop = pi__calloc(j->params.n_stop_ids, sizeof *stop);
     s->params.stop_ids = stop;

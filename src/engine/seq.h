@@ -10,6 +10,7 @@
 
 #include "cache/cache.h"
 #include "engine/job.h"
+#include "engine/loras.h"
 #include "engine/thoughts.h"
 #include "grammar/grammar.h"
 #include "sampler/sampler.h"
@@ -87,6 +88,7 @@ struct pi__seq {
     pi__seq_saves save;        /* where snapshots are */
     pi__seq_fetch fetch;       /* from the tiers */
     pi__gen_params params;     /* arrays in it are owned */
+    pi__lora_uses lora;        /* its adapters, from submit to its end */
     bool whole;                /* its prompt is computed in one step */
     bool keeps;                /* its blocks may be reused by others (of its sample group, if any), and others' by it */
     pi__sample_group *sample_group; /* or NULL */

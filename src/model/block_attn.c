@@ -107,7 +107,7 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
     if (a->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &a->wqkv;
     const bool wide = a->flags & PI__ATTN_WIDE_NORM;
     if (wide) all.lin[0] = (pi__lin) {&a->wq, s->att, Q}, all.lin[1] = (pi__lin) {&a->wk, s->att + s->n * Q, KV};
-    pi__op_linear(m->be, NULL, &all);
+    pi__multiply(m, &all);
     if (wide) norm_wide(m, a, s, q, k, ld);
     if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* before the keys' norm and rotation */
 
@@ -128,7 +128,7 @@ void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, cons
     const int64_t ld = 2 * kv_width(a);
     float *k = s->qkv, *v = a->wv.n_out ? k + kv_width(a) : k; /* [n, K*D | K*D] */
     const pi__linear both = {.in = *in, .n_rows = s->n, .n_lin = a->wv.n_out ? 2 : 1, .lin = {{&a->wk, k, ld}, {&a->wv, v, ld}}};
-    pi__op_linear(m->be, NULL, &both);
+    pi__multiply(m, &both);
     const bool turned = a->rot && a->rot->n_freq;
     const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .k = k, .ldk = ld, .v = v, .ldv = ld, .k_bias = a->k_bias,
                           .v_bias = a->v_bias, .k_norm = a->k_norm, .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps,

@@ -28,6 +28,7 @@ pi__stream pi__stream_of(const pi__work *w, const pi__batch *b)
 void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out)
 {
     pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->logits_indices, .n_rows = b->n_rows, .x = x, .n = n, .out = out});
+    if (m->lora) m->lora = &b->logits_batch->lora;
 }
 
 void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows)
@@ -74,9 +75,28 @@ void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x
                                                         .y = c->x + k * E, .ldy = c->n * E});
 }
 
+/* Some run has a pair for the matrix. */
+static bool has_adapter(const pi__lora_rows *rows, const pi__weight *w)
+{
+    for (int32_t i = 0; i < rows->n_runs && w->target; i++)
+        if (rows->run[i].rank[w->target]) return true;
+    return false;
+}
+
+void pi__multiply(pi__model *m, const pi__linear *a)
+{
+    pi__op_linear(m->be, NULL, a);
+    if (!m->lora) return;
+    pi__lora lora = {.of = *a, .rows = m->lora};
+    lora.of.n_lin = 0;
+    for (int32_t i = 0; i < a->n_lin; i++)
+        if (has_adapter(m->lora, a->lin[i].w)) lora.of.lin[lora.of.n_lin++] = a->lin[i];
+    if (lora.of.n_lin) pi__op_lora(m->be, NULL, &lora);
+}
+
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld)
 {
-    pi__op_linear(m->be, NULL, &(pi__linear) {.in = *in, .n_rows = n, .n_lin = 1, .lin = {{w, y, ld}}});
+    pi__multiply(m, &(pi__linear) {.in = *in, .n_rows = n, .n_lin = 1, .lin = {{w, y, ld}}});
 }
 
 pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps)
@@ -168,7 +188,7 @@ void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32
 {
     const int64_t F = l->n_ff;
     const pi__linear both = {.in = *in, .n_rows = n, .n_lin = l->fused ? 1 : 2, .lin = {{&l->gate, ff, 2 * F}, {&l->up, ff + F, 2 * F}}};
-    pi__op_linear(m->be, NULL, &both);
+    pi__multiply(m, &both);
 }
 
 void pi__mlp_down(pi__model *m, const pi__mlp *l, const float *ff, int32_t n, float *y)

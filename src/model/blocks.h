@@ -50,6 +50,8 @@ void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x
 /* The last layer whose input is captured, -1: none. */
 int32_t pi__last_captured(const pi__model *m);
 
+/* Op linear, and what the rows' adapters add to it. */
+void pi__multiply(pi__model *m, const pi__linear *a);
 /* y = W in. [n, n_out], ld apart */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
 /* The input of matrices under an RMSNorm. */

@@ -232,6 +232,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
     add_want(m, (pi__want) {.tensor = t, .weight = w, .row = row, .size = w->size, .placement = w->placement});
+    pi__adapter_target(m, w, full, row);
 }
 
 /* Options of a wanted matrix. */

@@ -10,7 +10,7 @@
 #ifndef PI__DECLARE_H
 #define PI__DECLARE_H
 
-#include "model/model.h"
+#include "model/adapter.h"
 
 enum { PI__OF_FILE = -1 };
 

@@ -148,7 +148,7 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
     const int64_t X = l->experts.n_expert, F = l->mlp.n_ff;
     const pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = F ? 3 : 1,
                             .lin = {{&l->router, d->work.routes, X}, {&l->mlp.gate, s->ff, 2 * F}, {&l->mlp.up, s->ff + F, 2 * F}}};
-    pi__op_linear(m->be, NULL, &all);
+    pi__multiply(m, &all);
     pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, X, NULL, s->y);
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
 }

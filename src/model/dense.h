@@ -57,6 +57,6 @@ void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
 void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logits); /* of those whose files may have a draft head */
 #define PI__DENSE_ARCH                                                                                                  \
     .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,        \
-    .logits = pi__dense_logits, .hidden = pi__dense_hidden, .captures = true
+    .logits = pi__dense_logits, .hidden = pi__dense_hidden, .captures = true, .adapters = true
 
 #endif

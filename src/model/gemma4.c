@@ -479,7 +479,7 @@ static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
     const pi__lin_in in = pi__normed(m, s.x, p->head.output_norm, p->eps);
     const pi__linear out = {.in = in, .n_rows = n, .n_lin = p->n_cluster ? 1 : 2,
                             .lin = {{&p->post, p->hidden, W}, {&p->head.tok_embd, logits, m->n_vocab}}};
-    pi__op_linear(m->be, NULL, &out);
+    pi__multiply(m, &out);
     if (!p->n_cluster) return;
     const pi__centroid_head head = {.n_rows = n, .in = in, .centroids = &p->centroids, .head = &p->clusters, .order = p->order,
                                     .n_pick = p->n_pick, .scores = p->scores, .pick = p->pick, .some = p->some,
@@ -501,7 +501,7 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_gemma4 = {
     .name = "gemma4", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .captures = true, .size_name = size_name,
+    .logits = logits, .hidden = hidden_states, .captures = true, .adapters = true, .size_name = size_name,
 };
 
 const pi__arch pi__arch_gemma4_assistant = {

@@ -379,6 +379,7 @@ void pi__model_free(pi__model *m)
     pi__extent_drop(m->scratch, m->scratch_size);
     if (m->scratch) m->be->dev->free(m->be, m->scratch, m->scratch_size);
     pi__free(m->want);
+    pi__free(m->lora_target);
     pi__free(m->kv);
     pi__free(m->state);
     pi__model_free_owned(m);

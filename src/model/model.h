@@ -77,9 +77,17 @@ typedef struct pi__arch {
     void (*candidates)(pi__model *m, const pi__batch *b);
     bool captures;    /* its forward captures what such drafters read (pi__capture) */
     bool both_ways;   /* see pi__model */
+    bool adapters;    /* its forward multiplies by pi__multiply what lies in its layers, on rows that the model knows (lora) */
     /* "270M", from the shape; NULL: count parameters. */
     const char *(*size_name)(const pi__model *m);
 } pi__arch;
+
+/* A matrix that adapters can change (adapter.h). */
+typedef struct pi__lora_target {
+    char name[64];            /* of its tensor */
+    int64_t n_in, n_out;      /* columns, rows */
+    const int32_t *row;       /* [n_out] the file's row of each of them; NULL: as in the file */
+} pi__lora_target;
 
 enum { PI__MAX_CAPTURE = 16, PI__MAX_SELECT = 64 };
 
@@ -155,6 +163,10 @@ struct pi__model {
     pi__state_layer *state;    /* [n_state] in the order inside a slot; the engine sets the memory */
     int32_t n_state;           /* layers that keep a recurrent state */
     size_t cap_state;          /* entries allocated */
+    pi__lora_target *lora_target; /* [n_lora_target] number 1 is the first */
+    int32_t n_lora_target;     /* matrices that adapters can change */
+    size_t cap_lora_target;    /* entries allocated */
+    const pi__lora_rows *lora; /* of the rows that pi__multiply is called for; NULL: none has an adapter */
     pi__want *want;            /* tensors in the order of the file's layers */
     size_t n_want, cap_want;   /* entries */
     pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */

@@ -324,7 +324,7 @@ static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__
     pi__linear all = {.in = pi__normed(m, s->x, l->norm, p->eps), .n_rows = s->n};
     for (int i = 0; i < 4; i++)
         if (lin[i].w->n_out) all.lin[all.n_lin++] = lin[i];
-    pi__op_linear(m->be, NULL, &all);
+    pi__multiply(m, &all);
     const pi__gdn a = {.st = &m->state[l->state], .qkv = qkv, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta,
                        .ld_ab = ld, .conv = l->conv, .dt_bias = l->dt_bias, .a = l->a, .norm = l->head_norm, .eps = p->eps,
                        .out = s->att, .ldo = VD, .grouped = p->next};
@@ -336,7 +336,7 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
 {
     const int64_t E = m->n_embd, N = l->experts.n_expert, F = l->mlp.n_ff, ld = N + 1;
     float *logits = p->work.routes, *gate = logits + N; /* [n, N | 1] */
-    if (m->be->dev->experts_layer) { /* all of this */
+    if (m->be->dev->experts_layer && !m->lora) { /* all of this, to the same bits */
         pi__op_experts_layer(m->be, NULL, &(pi__experts_layer) {
             .moe = pi__experts_args(m, &l->experts, in, s->n, NULL, ld, s->y), .router = &l->router,
             .beside = &l->shared_gate, .gate = &l->mlp.gate, .up = &l->mlp.up, .down = &l->mlp.down, .logits = logits,
@@ -346,7 +346,7 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
     const pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = 4,
                             .lin = {{&l->router, logits, ld}, {&l->shared_gate, gate, ld}, {&l->mlp.gate, s->ff, 2 * F},
                                     {&l->mlp.up, s->ff + F, 2 * F}}};
-    pi__op_linear(m->be, NULL, &all);
+    pi__multiply(m, &all);
     pi__experts_forward(m, &l->experts, in, s->n, logits, ld, NULL, s->y);
     pi__mlp_down(m, &l->mlp, s->ff, s->n, p->shared);
     pi__op_add_gated(m->be, NULL, &(pi__add_gated) {.y = s->y, .x = p->shared, .gate = gate, .ldg = ld, .n_rows = s->n, .n = E});
@@ -452,7 +452,7 @@ static const char *size_name(const pi__model *m)
 
 #define QWEN35                                                                                                          \
     .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward, .logits = logits,                    \
-    .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true, .size_name = size_name
+    .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true, .adapters = true, .size_name = size_name
 
 const pi__arch pi__arch_qwen35 = {.name = "qwen35", QWEN35};
 const pi__arch pi__arch_qwen35moe = {.name = "qwen35moe", QWEN35};

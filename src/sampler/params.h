@@ -53,6 +53,12 @@ enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED };
 
 struct pi__grammar;
 
+/* An adapter that a request asks for. */
+typedef struct pi__lora_ask {
+    char name[128];
+    float scale;
+} pi__lora_ask;
+
 typedef struct pi__gen_params {
     pi__sampling sampling;
     int32_t max_tokens;     /* tokens to generate; -1: to the context's end */
@@ -75,6 +81,9 @@ typedef struct pi__gen_params {
     size_t n_stop_ids;      /* entries in stop_ids */
     struct pi__grammar *grammar; /* what the answer has to be, or NULL; a reference of the request */
     bool calls;                  /* it is the one of tool calls */
+    bool lora_given;        /* it says which adapters it has: these alone, or else the engine's defaults */
+    const pi__lora_ask *lora; /* [n_lora] read at submit; owned by the request */
+    size_t n_lora;          /* how many */
 } pi__gen_params;
 
 #endif

@@ -121,7 +121,7 @@ def usage(model):
         faults.append('the nearest flag is one of another subcommand')
     expect(64, 'bench', '--n-pormpt', '1', err='--n-prompt')
     expect(64, 'run', '-gnl', '1', err='is -ngl')
-    expect(64, 'run', '--lora', 'x', err='--lora is not built yet')
+    expect(64, 'run', '--rpc', 'x', err='--rpc is not built yet')
     expect(64, 'run', '--completion-bash', err='no meaning here')
     expect(64, 'run', '-m', err='needs a value')
     expect(64, 'run', '-m', model, '-p', 'x', '--top-p', '2', err='0..1')
@@ -343,9 +343,9 @@ def environment(model):
            err='generated 4 tokens')
     expect(0, *base, '-n', '5', env={'LLAMA_ARG_MODEL': model, 'LLAMA_ARG_N_PREDICT': '3'}, err='generated 5 tokens')
     expect(78, *base, '-m', model, env={'LLAMA_ARG_N_PREDICT': 'x'}, err='LLAMA_ARG_N_PREDICT')
-    expect(78, *base, '-m', model, env={'LLAMA_ARG_LORA': 'x'}, err='LLAMA_ARG_LORA sets what is not built yet')
-    expect(0, *base, '-m', model, '-n', '1', env={'LLAMA_ARG_LORA': '', 'LLAMA_ARG_NO_MMAP': '1'})
-    expect(0, 'quantize', '--help', env={'LLAMA_ARG_LORA': 'x'})
+    expect(78, *base, '-m', model, env={'LLAMA_ARG_RPC': 'x'}, err='LLAMA_ARG_RPC sets what is not built yet')
+    expect(0, *base, '-m', model, '-n', '1', env={'LLAMA_ARG_RPC': '', 'LLAMA_ARG_NO_MMAP': '1'})
+    expect(0, 'quantize', '--help', env={'LLAMA_ARG_RPC': 'x'})
 
 
 def log_lines(model, folder):

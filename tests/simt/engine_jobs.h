@@ -73,6 +73,7 @@ static int open_engine_on(pi_engine **e, const char *devices, const char *batch,
 struct job {
     std::vector<int32_t> prompt;
     const char *max_tokens;
+    const char *lora = nullptr; /* its adapters */
 };
 
 /* The logits of each position, as they came. */
@@ -90,6 +91,7 @@ static pi_request *submit(pi_engine *e, const job &j, rows *out, int *code, pi_e
     pi_request_set_user(r, code);
     pi_request_on_logits(r, take_logits, out);
     *code = pi_request_set(r, "max-tokens", j.max_tokens, err);
+    if (!*code && j.lora) *code = pi_request_set(r, "lora", j.lora, err);
     if (!*code) *code = pi_request_prompt_tokens(r, j.prompt.data(), j.prompt.size(), err);
     if (!*code) *code = pi_request_submit(r, err);
     return r;

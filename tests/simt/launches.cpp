@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_lora.h"
 #include "backend/device.h"
 #include "formats/formats.h"
 #include "simt.h"
@@ -41,6 +42,17 @@ const int64_t N_IN = 4096, N_OUT = 12288;
 char memory[1]; /* what pointers that may not be NULL point to */
 float *const some = reinterpret_cast<float *>(memory);
 int32_t *const ints = reinterpret_cast<int32_t *>(memory);
+
+void adapters()
+{
+    pi__k_lora_group group = {nullptr, 1, 0, PI__K_LORA_ROWS, 0};
+    pi__k_lora a = {};
+    a.in.x = some, a.in.ldx = N_IN, a.n_in = N_IN;
+    a.lin[0] = {N_OUT, N_OUT, some, 1, 0};
+    a.n_lin = a.n_groups = 1;
+    a.group = &group, a.row = ints, a.t = some, a.ldt = a.max_rank = PI__MAX_LORA_RANK, a.max_out = N_OUT;
+    CHECK(pi__k_lora_run(nullptr, &a));
+}
 
 void rows_of_floats(int32_t n)
 {
@@ -281,6 +293,7 @@ void products(int32_t n, int32_t type)
 int main()
 {
     simt::options.list = note;
+    adapters();
     for (int32_t k : {1, 256}) top(k);
     clusters();
     for (int32_t n : row_counts) {

@@ -3,6 +3,7 @@
 
 #include "api/objects.h"
 #include "backend/split.h"
+#include "adapter_file.h"
 #include "counting_alloc.h"
 #include "draft_logits.h"
 #include "engine/core.h"
@@ -44,6 +45,14 @@ int simt_typed_write(const char *path, const char *arch, int32_t type, const cha
 {
     pi_error err;
     return tiny_write(path, &(tiny_spec) {.arch = arch, .type = type, .sizes = sizes}, &err);
+}
+
+/* An adapter for the model's matrices whose names have `only`. */
+int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only);
+int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only)
+{
+    pi_error err;
+    return adapter_write(path, model, &(adapter_spec) {.seed = seed, .rank = rank, .type = type, .alpha = 16, .size = 4, .only = only}, &err);
 }
 
 int simt_open(const char *path, long fail_at, long *count, long *left);

@@ -94,6 +94,18 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
 }
 
 void pi__core_cache_clear(pi__core *e, const char *salt) { (void) e, (void) salt; }
+int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err)
+{
+    (void) e, (void) name, (void) path, (void) scale;
+    return pi__fail(err, PI_EUNSUPPORTED, "no adapters here");
+}
+int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err) { return pi__core_lora_load(e, name, NULL, 0, err); }
+int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err) { return pi__core_lora_load(e, name, NULL, scale, err); }
+int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
+{
+    (void) e, (void) i, (void) out;
+    return PI_ENOENT;
+}
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)
 {
     (void) e, (void) fn, (void) ud, (void) err;

@@ -14,6 +14,7 @@
 static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 4}, {PI__OP_norm, 3}, {PI__OP_layer_norm, 5}, {PI__OP_gelu, 2}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1},
     {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2},
+    {PI__OP_lora, 2 + 1 + 2 + 1},
     {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
     {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 10}, {PI__OP_head_linear, 3},
     {PI__OP_gather_rows, 3}, {PI__OP_add_rows, 3},
@@ -34,6 +35,9 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_embed: r->args.embed = (pi__embed) {target, 1, target}; break;
     case PI__OP_linear:
         r->args.linear = (pi__linear) {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}};
+        break;
+    case PI__OP_lora:
+        r->args.lora = (pi__lora) {{{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}}, target};
         break;
     case PI__OP_add_norm: r->args.add_norm = (pi__add_norm) {target, target, target, target, 0, 1, 1, 1}; break;
     case PI__OP_norm: r->args.norm = (pi__norm) {target, 1, target, target, 0, 1, 1}; break;

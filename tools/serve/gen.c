@@ -114,6 +114,7 @@ static int read_body(gen *g, pi_error *err)
         return PI_EINVAL;
     }
     int rc = params_read(&g->p, root, err);
+    if (!rc) rc = gen_adapters(g, err);
     return rc ? rc : g->w->read(g, err);
 }
 
@@ -665,4 +666,4 @@ json_t *gen_timings(const choice *ch)
                      r.decode_ms > 0 ? n / r.decode_ms * 1e3 : 0);
 }
 
-const char *gen_model(const gen *g) { return g->s->alias; }
+const char *gen_model(const gen *g) { return g->adapter ? g->adapter : g->s->alias; }

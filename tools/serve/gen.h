@@ -103,6 +103,7 @@ struct gen {
     gen *prev, *next;        /* in s->gens */
     uv_work_t work;
     char *salt;              /* of the cache, or NULL; owned */
+    const char *adapter;     /* that the client names as model, or NULL; in p.root */
     pi_request **r;          /* one a prompt */
     size_t n_r;
     choice *choices;         /* n of each prompt */
@@ -127,6 +128,9 @@ gen *gen_event(const pi_event *ev);
 void gen_pump(gen *g);
 /* Cancels all that run. */
 void gen_cancel_all(server *s, const char *why);
+
+/* The adapters that the request asks for, as an option of its requests. On the pool. */
+int gen_adapters(gen *g, pi_error *err);
 
 /* ---- for wires */
 /* An event of a stream; takes root over, NULL: out of memory. false: that, and g->err is set. */

@@ -40,10 +40,22 @@ void handle_models(server *s, exchange *ex)
             return;
         }
         json_decref(one);
+        pi_lora l;
+        if (server_adapter(s, ex->req.target.p + sizeof prefix - 1, n, &l)) {
+            json_t *all = adapter_models(s, s->alias), *v, *found = NULL;
+            size_t i;
+            json_array_foreach(all, i, v)
+                if (!strcmp(json_string_value(json_object_get(v, "id")), l.name)) found = json_incref(v);
+            json_decref(all);
+            answer_json(ex, 200, found);
+            return;
+        }
         answer_error(ex, 404, "model", "model_not_found", "there is no such model; /v1/models lists what there is");
         return;
     }
-    answer_json(ex, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", one));
+    json_t *all = adapter_models(s, s->alias);
+    json_array_insert_new(all, 0, one);
+    answer_json(ex, 200, json_pack("{s:s, s:o}", "object", "list", "data", all));
 }
 
 static const char *default_of(const void *c, const char *key) { return cli_str(c, key); }

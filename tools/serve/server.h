@@ -59,6 +59,10 @@ bool server_hangs(server *s, const char **why);
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);
 /* Bytes of text that a token adds behind those held in h, and how many characters begin in them, added to *chars. */
 size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars);
+/* The adapter of this name. Any thread. */
+bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out);
+/* Adapters as entries of a list of models. */
+json_t *adapter_models(const server *s, const char *parent);
 /* Status that an error of the library means to a client. */
 int status_of(int pi_code);
 
@@ -77,6 +81,10 @@ void handle_tokenize(server *s, exchange *ex);
 void handle_detokenize(server *s, exchange *ex);
 void handle_count_tokens(server *s, exchange *ex);
 void handle_apply_template(server *s, exchange *ex);
+void handle_adapters(server *s, exchange *ex);
+void handle_adapter_scales(server *s, exchange *ex);
+void handle_adapter_load(server *s, exchange *ex);
+void handle_adapter_unload(server *s, exchange *ex);
 void route_request(void *ud, exchange *ex);
 int route_head(void *ud, const http_request *req, const char **why);
 

@@ -1,22 +1,10 @@
-/* /tokenize, /detokenize, /apply-template: text to ids and back. The work is done on libuv's pool, since a body may be
- * a megabyte; the loop answers. */
+/* /tokenize, /detokenize, /apply-template: text to ids and back. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/chat.h"
 #include "serve/convert.h"
-#include "serve/params.h"
-#include "serve/server.h"
-
-typedef struct job {
-    uv_work_t work;
-    server *s;
-    exchange *ex;
-    params p;
-    json_t *answer;                               /* or err */
-    pi_error err;
-    int (*run)(struct job *j, json_t **answer);   /* on the pool */
-} job;
+#include "serve/job.h"
 
 /* ------------------------------------------------------------------------------------------------------ the work */
 
@@ -123,50 +111,7 @@ static int run_count(job *j, json_t **out)
     return rc ? rc : count < 0 ? (int) count : PI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------ around it */
-
-static void on_work(uv_work_t *w)
-{
-    job *j = w->data;
-    const buf *b = &j->ex->req.body;
-    json_error_t je;
-    json_t *root = text_parse(b->p, b->n, &je);
-    int rc = root ? params_read(&j->p, root, &j->err) : text_failed() ? PI_ENOMEM : PI_EINVAL;
-    if (rc == PI_EINVAL && !root) snprintf(j->err.msg, sizeof j->err.msg, "the body is not JSON: %.150s (line %d)", je.text, je.line);
-    if (!rc) rc = j->run(j, &j->answer);
-    if (text_failed() || (!rc && !j->answer)) rc = params_no_memory(&j->err);
-    j->err.code = rc;
-    if (rc && !*j->err.msg) snprintf(j->err.msg, sizeof j->err.msg, "%s", pi_strerror(rc));
-}
-
-static void after_work(uv_work_t *w, int status)
-{
-    job *j = w->data;
-    if (status < 0 || (!j->answer && !j->err.code)) params_no_memory(&j->err);
-    if (!j->err.code) {
-        answer_json(j->ex, 200, j->answer);
-    } else {
-        json_decref(j->answer);
-        answer_error(j->ex, status_of(j->err.code), j->p.bad_field, NULL, "%s", j->err.msg);
-    }
-    j->s->n_jobs--;
-    params_free(&j->p);
-    free(j);
-}
-
-static void start(server *s, exchange *ex, int (*run)(job *, json_t **))
-{
-    job *j = calloc(1, sizeof *j);
-    if (!j) {
-        answer_error(ex, 503, NULL, NULL, "out of memory");
-        return;
-    }
-    *j = (job) {.s = s, .ex = ex, .run = run, .work.data = j};
-    s->n_jobs++;
-    uv_queue_work(&s->loop, &j->work, on_work, after_work);
-}
-
-void handle_tokenize(server *s, exchange *ex) { start(s, ex, run_tokenize); }
-void handle_detokenize(server *s, exchange *ex) { start(s, ex, run_detokenize); }
-void handle_count_tokens(server *s, exchange *ex) { start(s, ex, run_count); }
-void handle_apply_template(server *s, exchange *ex) { start(s, ex, run_template); }
+void handle_tokenize(server *s, exchange *ex) { job_start(s, ex, run_tokenize); }
+void handle_detokenize(server *s, exchange *ex) { job_start(s, ex, run_detokenize); }
+void handle_count_tokens(server *s, exchange *ex) { job_start(s, ex, run_count); }
+void handle_apply_template(server *s, exchange *ex) { job_start(s, ex, run_template); }

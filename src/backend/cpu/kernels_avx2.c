@@ -18,3 +18,6 @@
 #define PI__SPARSE_R 4
 #define PI__KERNELS pi__cpu_sparse_avx2
 #include "backend/cpu/sparse_kernels.h"
+
+#define PI__KERNELS pi__cpu_lora_avx2
+#include "backend/cpu/lora_kernels.h"

@@ -18,3 +18,6 @@
 #define PI__SPARSE_R 2
 #define PI__KERNELS pi__cpu_sparse_generic
 #include "backend/cpu/sparse_kernels.h"
+
+#define PI__KERNELS pi__cpu_lora_generic
+#include "backend/cpu/lora_kernels.h"

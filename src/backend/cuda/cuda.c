@@ -196,6 +196,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.taken = pi__cuda_take(&at, (size_t) query_blocks * (size_t) lim->sparse_heads * ((size_t) lim->key_blocks + 31) / 32 * 4);
     s.counts = pi__cuda_take(&at, 2 * sizeof(unsigned long long));
     s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
+    s.lora = pi__cuda_take(&at, pi__cuda_lora_bytes(lim));
     s.total = at;
     return s;
 }

@@ -114,7 +114,8 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     c->held.id = PI__N_OPS;
     c->held.sums = false;
     c->held.n_adds = 0;
-    if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
+    const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
+    if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
     const bool few = !next || (next->n_rows > 0 && next->n_rows <= PI__K_TAIL_ROWS);
     const bool one = few && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);

@@ -87,7 +87,7 @@ enum { PI__CUDA_COUNTERS = 3 /* of blocks that have arrived: a tail's, and two o
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
     size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, heads, clusters, gdn, indexer, key_blocks, taken, counts,
-        kv_splits, blas;
+        kv_splits, lora, blas;
     size_t total; /* bytes */
 } cuda_scratch;
 
@@ -151,6 +151,7 @@ typedef struct pi__cuda {
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
+    const pi__lora_run *lora; /* the step's runs that are at scratch + at.lora, or NULL */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     int32_t n_threads;      /* that pack weights, 0: one a core */
@@ -348,6 +349,9 @@ size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
+
+/* ops_lora.c */
+size_t pi__cuda_lora_bytes(const pi__limits *lim);
 
 /* ops_centroid_head.c */
 size_t pi__cuda_centroid_bytes(const pi__limits *lim);

@@ -204,6 +204,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     h->logits_indices = d->logits_indices = NULL;
     h->n_rows = 0;
     h->runs = (pi__runs) {0};
+    h->lora = w->lora;
     h->logits_batch = NULL;
     for (int32_t g = 0; g < w->n_groups; g++) h->kv[g].slot = d->slot[g] = NULL;
     c->batch[0].host.logits_batch = h;
@@ -421,6 +422,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     memset(c->batch, 0, sizeof c->batch);
     open_image(c, image_ints(&size, b->n_groups));
     c->n_segments = 0;
+    c->lora = NULL;
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = captures ? s.keys : 0;

@@ -1,0 +1,101 @@
+/* Adapters (LoRA): y += scale * factor * B (A in), for the rows that have one.
+ *
+ * A block has a group, up to four rows of one adapter, so that A and B are read once for them. Both kernels are bound by
+ * memory; A's rows lie one behind the other, and so do B's columns:
+ *
+ *     lora_shrink   block (group, matrix):            t[row][r] = A[r] . in[row]; a warp has every eighth r
+ *     lora_expand   block (group, columns, matrix):   y[row][o] += scale * factor * sum over r of B[o][r] t[row][r]
+ *
+ * A row's sums are in an order that depends on n_in and the rank alone: of A by lane, column mod 32, then by a warp's
+ * exchange; of B in order. */
+#ifndef PI_LORA_KERNELS_CUH
+#define PI_LORA_KERNELS_CUH
+
+#include "backend/cuda/kernels_lora.h"
+#include "formats/formats.h"
+#include "input.cuh"
+#include "ptx.cuh"
+
+enum { LORA_THREADS = 256, LORA_WARPS = LORA_THREADS / 32, LORA_TILE = 1024 /* columns at once */, LORA_RANKS = 2 /* of a warp */ };
+
+/* Value i of A or B. */
+PI_FN float lora_value(int32_t type, const void *p, int64_t i)
+{
+    if (type == PI__F32) return ((const float *) p)[i];
+    const uint16_t h = ((const uint16_t *) p)[i];
+    return type == PI__F16 ? half_to_float(h) : bf16_to_float(h);
+}
+
+/* Columns first.. of the group's rows, with their prologue, zeros behind the last and for rows that are not there. */
+PI_FN void lora_tile(const input_row (&row)[PI__K_LORA_ROWS], int32_t n, int64_t first, int64_t n_in, float *tile)
+{
+    for (int i = (int) threadIdx.x; i < LORA_TILE; i += LORA_THREADS)
+        for (int j = 0; j < PI__K_LORA_ROWS; j++)
+            tile[j * LORA_TILE + i] = j < n && first + i < n_in ? row[j].at(first + i) : 0.0f;
+}
+
+__global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lora a)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    float *tile = (float *) raw, *scratch = tile + PI__K_LORA_ROWS * LORA_TILE;
+    const pi__k_lora_group g = a.group[blockIdx.x];
+    const pi__lora_pair p = g.pair[a.lin[blockIdx.y].target];
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    if (!p.rank) return;
+    input_row row[PI__K_LORA_ROWS];
+    for (int j = 0; j < PI__K_LORA_ROWS; j++) { /* those that are not there are the last one again */
+        row[j] = open_row(a.in, a.row[g.first + (j < g.n ? j : g.n - 1)], a.n_in, true, scratch);
+        __syncthreads();
+    }
+    for (int32_t r0 = 0; r0 < p.rank; r0 += LORA_WARPS * LORA_RANKS) {
+        float sum[LORA_RANKS][PI__K_LORA_ROWS] = {};
+        for (int64_t first = 0; first < a.n_in; first += LORA_TILE) {
+            __syncthreads();
+            lora_tile(row, g.n, first, a.n_in, tile);
+            __syncthreads();
+            for (int k = 0; k < LORA_RANKS; k++) {
+                const int32_t r = r0 + warp + k * LORA_WARPS;
+                if (r >= p.rank) continue;
+                for (int i = lane; i < LORA_TILE && first + i < a.n_in; i += 32) {
+                    const float w = lora_value(p.type, p.a, r * p.lda + first + i);
+                    for (int j = 0; j < PI__K_LORA_ROWS; j++) sum[k][j] = fmaf(w, tile[j * LORA_TILE + i], sum[k][j]);
+                }
+            }
+        }
+        for (int k = 0; k < LORA_RANKS; k++)
+            for (int j = 0; j < PI__K_LORA_ROWS; j++) {
+                const int32_t r = r0 + warp + k * LORA_WARPS;
+                const float all = warp_sum(sum[k][j]);
+                if (!lane && r < p.rank && j < g.n) a.t[(int64_t) (g.first - a.first + j) * a.ldt + a.lin[blockIdx.y].at + r] = all;
+            }
+    }
+}
+
+__global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lora a)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    float *t = (float *) raw; /* [rank][PI__K_LORA_ROWS] */
+    const pi__k_lora_group g = a.group[blockIdx.x];
+    const int32_t target = a.lin[blockIdx.z].target, at = a.lin[blockIdx.z].at;
+    const pi__lora_pair p = g.pair[target];
+    const int64_t o = (int64_t) blockIdx.y * LORA_THREADS + threadIdx.x;
+    for (int i = (int) threadIdx.x; i < p.rank * PI__K_LORA_ROWS; i += LORA_THREADS) {
+        const int j = i % PI__K_LORA_ROWS;
+        t[i] = j < g.n ? a.t[(int64_t) (g.first - a.first + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
+    }
+    __syncthreads();
+    if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;
+    float sum[PI__K_LORA_ROWS] = {};
+    for (int32_t r = 0; r < p.rank; r++) {
+        const float w = lora_value(p.type, p.b, r * p.ldb + o);
+        for (int j = 0; j < PI__K_LORA_ROWS; j++) sum[j] = fmaf(w, t[r * PI__K_LORA_ROWS + j], sum[j]);
+    }
+    for (int j = 0; j < g.n; j++) {
+        float *y = a.lin[blockIdx.z].y + a.row[g.first + j] * a.lin[blockIdx.z].ldy + o;
+        *y = fmaf(g.scale * p.factor, sum[j], *y);
+    }
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* Launches of adapters' kernels (kernels/lora_kernels.cuh), as functions; as those of kernels.h. */
+#ifndef PI__CUDA_KERNELS_LORA_H
+#define PI__CUDA_KERNELS_LORA_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PI__K_LORA_ROWS = 4 /* of a group */ };
+
+/* Up to PI__K_LORA_ROWS rows of one adapter at one scale. */
+typedef struct pi__k_lora_group {
+    const pi__lora_pair *pair; /* by target */
+    float scale;
+    int32_t first, n;          /* entries of pi__k_lora.row */
+    int32_t unused;
+} pi__k_lora_group;
+
+typedef struct pi__k_lora {
+    pi__k_input in;
+    int64_t n_in;
+    struct {
+        int64_t n_out, ldy;
+        float *y;
+        int32_t target;
+        int32_t at;            /* its first value of an entry's t */
+    } lin[PI__MAX_LIN];
+    int32_t n_lin;
+    int32_t n_groups;          /* rows of different groups are different ones */
+    const pi__k_lora_group *group;
+    const int32_t *row;        /* of x and y */
+    float *t;                  /* [entries, ldt] A x of all matrices */
+    int32_t ldt;
+    int32_t first;             /* the entry that t begins with */
+    int32_t max_rank;
+    int64_t max_out;
+} pi__k_lora;
+
+/* t = A in; then y += scale * factor * B t. */
+int pi__k_lora_run(void *stream, const pi__k_lora *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,15 @@
+/* Launches of kernels/lora_kernels.cuh: grids, shared memory (see kernels_lora.h). */
+#include "backend/cuda/launch.cuh"
+#include "lora_kernels.cuh"
+
+int pi__k_lora_run(void *stream, const pi__k_lora *a)
+{
+    if (a->n_groups < 1 || a->n_lin < 1) return 0;
+    const dim3 shrink((unsigned) a->n_groups, (unsigned) a->n_lin);
+    const dim3 expand((unsigned) a->n_groups, (unsigned) ((a->max_out + LORA_THREADS - 1) / LORA_THREADS), (unsigned) a->n_lin);
+    const size_t tile = (PI__K_LORA_ROWS * LORA_TILE + LORA_WARPS) * sizeof(float);
+    const int code = pi_launch_dependent(stream, lora_shrink, shrink, dim3(LORA_THREADS), tile, *a);
+    if (code) return code;
+    return pi_launch_dependent(stream, lora_expand, expand, dim3(LORA_THREADS),
+                               (size_t) a->max_rank * PI__K_LORA_ROWS * sizeof(float), *a);
+}

@@ -1,0 +1,41 @@
+/* Adapters (LoRA, Hu et al., arXiv 2106.09685): for some matrices W of a model two thin ones each, by which W becomes
+ * W + scale * alpha / rank * B A. Files are those of llama.cpp's convert_lora_to_gguf: general.type "adapter", adapter.type
+ * "lora", adapter.lora.alpha, and tensors NAME.lora_a [n_in, rank], NAME.lora_b [rank, n_out] of the model's tensor NAME.
+ *
+ * Which matrices can have one is noted while a model is declared (pi__lora_target): those of its layers that op linear
+ * multiplies. An adapter is read into one image, which is what lies on the device:
+ *
+ *     pi__lora_pair of each target | A, B of the first target that has any | of the next | ...
+ *
+ * F32, F16 and BF16 stay what they are, all else becomes F32; A keeps its rows, B is transposed and has its rows in the
+ * order of the model's. Its id is a hash of the image: what an adapter does, whatever its file is called.
+ *
+ * Memory: the image on the host until it is placed, then on the device. Reading: any thread, the model is only looked at.
+ * Placing and freeing: the step thread, as the device is used. */
+#ifndef PI__ADAPTER_H
+#define PI__ADAPTER_H
+
+#include "model/model.h"
+
+typedef struct pi__adapter {
+    pi__hash128 id;        /* of what it does */
+    int32_t n_targets;     /* of the model */
+    int32_t *rank;         /* [n_targets + 1] by target; 0: none */
+    int32_t max_rank;      /* the largest */
+    int32_t n_pairs;       /* matrices that it changes */
+    size_t size;           /* bytes of the image */
+    char *image;           /* on the host, addresses as offsets; NULL once it is placed */
+    pi__lora_pair *device; /* the image there; NULL before */
+} pi__adapter;
+
+/* PI_ENOENT, PI_EIO, PI_EFORMAT (no adapter, or damaged), PI_EINVAL (of another model), PI_EUNSUPPORTED, PI_ENOMEM. */
+int pi__adapter_read(pi__adapter **out, const pi__model *m, const char *path, pi_error *err);
+/* Moves the image to the device. PI_ENOMEM, PI_EDEVICE: it is still to be freed. */
+int pi__adapter_place(pi__adapter *a, pi__backend *be, pi_error *err);
+void pi__adapter_free(pi__adapter *a, pi__backend *be);
+
+/* While a model is declared: w is a matrix of a layer called full, whose rows are those of the file in this order (NULL: as
+ * there). */
+void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row);
+
+#endif

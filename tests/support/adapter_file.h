@@ -1,0 +1,160 @@
+/* Random adapters (LoRA) for a model's file, written as llama.cpp's converter does, and the same model with an adapter merged
+ * into its matrices, which are F32 then. */
+#ifndef ADAPTER_FILE_H
+#define ADAPTER_FILE_H
+
+#include "random_model.h"
+
+typedef struct adapter_spec {
+    uint32_t seed;    /* of its numbers */
+    int32_t rank;     /* of all matrices */
+    int32_t type;     /* enum pi__type of A and B */
+    float alpha;      /* scale is alpha / rank; 0: 1 */
+    float size;       /* of its values, times those that keep the norm of a row; 0: 1 */
+    const char *only; /* matrices whose name has this; NULL: all that can have one */
+    const char *arch; /* what the file says it is for; NULL: the model's */
+    const char *more; /* a tensor of this name, of any shape, too; NULL: none */
+} adapter_spec;
+
+/* Layers before those that draft. */
+static inline int adapter_layers(const pi__gguf *g)
+{
+    char key[80];
+    pi__str arch = {0};
+    uint32_t all = 0, drafts = 0;
+    pi__gguf_get_str(g, "general.architecture", &arch, NULL);
+    snprintf(key, sizeof key, "%.*s.block_count", (int) arch.n, arch.p);
+    pi__gguf_get_u32(g, key, &all, 0, NULL);
+    snprintf(key, sizeof key, "%.*s.nextn_predict_layers", (int) arch.n, arch.p);
+    pi__gguf_get_u32(g, key, &drafts, 0, NULL);
+    return (int) (all - drafts);
+}
+
+/* true: the tensor is a matrix of a layer that an adapter can change. */
+static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const adapter_spec *s)
+{
+    int layer = 0;
+    const char *const never[] = {"_exps.", "conv1d", "_norm", "blk.N"};
+    if (strncmp(t->cname, "blk.", 4) || t->ne[1] < 2 || t->ne[2] != 1 || !strstr(t->cname, ".weight")) return false;
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (strstr(t->cname, never[i])) return false;
+    if (sscanf(t->cname, "blk.%d.", &layer) != 1 || layer >= adapter_layers(g)) return false;
+    return !s->only || strstr(t->cname, s->only);
+}
+
+/* Element i of A (which 0) or B (1) of tensor number k, as it is stored. */
+static inline float adapter_value(const adapter_spec *s, size_t k, int which, int64_t i, int64_t n)
+{
+    uint64_t rng = (uint64_t) s->seed * UINT64_C(0x9E3779B97F4A7C15) + k * 2 + (uint64_t) which + ((uint64_t) i << 20);
+    for (int r = 0; r < 3; r++) tiny_random(&rng);
+    const float v = (tiny_random(&rng) / 2147483648.0f - 0.5f) * (s->size ? s->size : 1) * (which ? 0.1f : 2.0f / (float) n);
+    return s->type == PI__F16 ? pi__f16_to_f32(pi__f32_to_f16(v)) : s->type == PI__BF16 ? pi__bf16_to_f32(pi__f32_to_bf16(v)) : v;
+}
+
+static inline void adapter_text(pi__gguf_writer *w, const char *key, const char *s)
+{
+    const pi__str text = {s, strlen(s)};
+    pi__gguf_put(w, key, PI__GGUF_STR, &text);
+}
+
+static inline int adapter_rows(pi__gguf_writer *w, const adapter_spec *s, size_t k, int which, int64_t n, int64_t rows, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int64_t i = 0; i < n * rows && !rc; i++) {
+        const float v = adapter_value(s, k, which, i, n);
+        const uint16_t h = s->type == PI__F16 ? pi__f32_to_f16(v) : pi__f32_to_bf16(v);
+        rc = s->type == PI__F32 ? pi__gguf_writer_data(w, &v, sizeof v, err) : pi__gguf_writer_data(w, &h, sizeof h, err);
+    }
+    return rc;
+}
+
+static inline int adapter_write(const char *path, const char *model, const adapter_spec *s, pi_error *err)
+{
+    pi__gguf *g;
+    pi__gguf_writer *w;
+    pi__str arch;
+    char name[160];
+    int rc = pi__gguf_open(&g, model, PI__LOAD_READ, err);
+    if (!rc) rc = pi__gguf_get_str(g, "general.architecture", &arch, err);
+    if (!rc) rc = pi__gguf_writer_open(&w, path, 0, err);
+    if (rc) return rc;
+    adapter_text(w, "general.type", "adapter");
+    if (s->arch) adapter_text(w, "general.architecture", s->arch);
+    else pi__gguf_put(w, "general.architecture", PI__GGUF_STR, &arch);
+    adapter_text(w, "adapter.type", "lora");
+    pi__gguf_put(w, "adapter.lora.alpha", PI__GGUF_F32, &s->alpha);
+    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(g, i);
+        if (!adapter_fits(g, t, s)) continue;
+        snprintf(name, sizeof name, "%s.lora_a", t->cname);
+        pi__gguf_put_tensor(w, name, s->type, 2, (int64_t[2]) {t->ne[0], s->rank});
+        snprintf(name, sizeof name, "%s.lora_b", t->cname);
+        pi__gguf_put_tensor(w, name, s->type, 2, (int64_t[2]) {s->rank, t->ne[1]});
+    }
+    if (s->more) pi__gguf_put_tensor(w, s->more, s->type, 2, (int64_t[2]) {8, 8});
+    rc = pi__gguf_writer_begin(w, err);
+    for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(g, i);
+        if (!adapter_fits(g, t, s)) continue;
+        rc = adapter_rows(w, s, i, 0, t->ne[0], s->rank, err);
+        if (!rc) rc = adapter_rows(w, s, i, 1, s->rank, t->ne[1], err);
+    }
+    if (s->more && !rc) rc = adapter_rows(w, s, 0, 0, 8, 8, err);
+    const int end = pi__gguf_writer_close(w, !rc, err);
+    pi__gguf_close(g);
+    return rc ? rc : end;
+}
+
+/* Row o of tensor number k, with scale times the adapter's B A. */
+static inline void adapter_merge_row(const adapter_spec *s, float scale, const pi__tensor *t, size_t k, int64_t o, float *row)
+{
+    const float all = scale * (s->alpha != 0 ? s->alpha / (float) s->rank : 1);
+    for (int64_t c = 0; c < t->ne[0]; c++) {
+        double sum = 0;
+        for (int64_t r = 0; r < s->rank; r++)
+            sum += (double) adapter_value(s, k, 1, o * s->rank + r, s->rank) * (double) adapter_value(s, k, 0, r * t->ne[0] + c, t->ne[0]);
+        row[c] += (float) (all * sum);
+    }
+}
+
+/* true: it is written in F32. */
+static inline bool adapter_widens(const pi__tensor *t) { return t->ne[1] > 1 && pi__type_info_of(t->type)->readable; }
+
+/* The model with its matrices in F32, to which the adapter is added; s NULL: none. */
+static inline int adapter_merge(const char *path, const char *model, const adapter_spec *s, float scale, pi_error *err)
+{
+    pi__gguf *g;
+    pi__gguf_writer *w;
+    int rc = pi__gguf_open(&g, model, PI__LOAD_READ, err);
+    if (!rc) rc = pi__gguf_writer_open(&w, path, 0, err);
+    if (rc) return rc;
+    for (size_t i = 0; i < pi__gguf_n_kv(g); i++) pi__gguf_put_kv(w, pi__gguf_kv_at(g, i));
+    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(g, i);
+        pi__gguf_put_tensor(w, t->cname, adapter_widens(t) ? PI__F32 : t->type, t->n_dims, t->ne);
+    }
+    rc = pi__gguf_writer_begin(w, err);
+    for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(g, i);
+        const size_t size = pi__row_size(pi__type_info_of(t->type), t->ne[0]);
+        const char *data = pi__gguf_tensor_data(g, t);
+        const int64_t rows = t->ne[1] * t->ne[2] * t->ne[3];
+        if (!adapter_widens(t)) {
+            rc = pi__gguf_writer_data(w, data, size * (size_t) rows, err);
+            continue;
+        }
+        float *row = malloc((size_t) t->ne[0] * sizeof *row);
+        if (!row) rc = PI_ENOMEM;
+        for (int64_t o = 0; o < rows && !rc; o++) {
+            pi__dequantize_row(t->type, data + (size_t) o * size, row, t->ne[0]);
+            if (s && adapter_fits(g, t, s)) adapter_merge_row(s, scale, t, i, o, row);
+            rc = pi__gguf_writer_data(w, row, (size_t) t->ne[0] * sizeof *row, err);
+        }
+        free(row);
+    }
+    const int end = pi__gguf_writer_close(w, !rc, err);
+    pi__gguf_close(g);
+    return rc ? rc : end;
+}
+
+#endif

@@ -1,0 +1,518 @@
+/* Adapters (LoRA): what a request with one gets is what the model with the adapter merged into its matrices gives; who shares
+ * a step, with which adapters, changes no bit; prefixes of different adapters never meet; loading and unloading while
+ * requests run; files that are refused, and why. */
+#include <math.h>
+#include <pthread.h>
+
+#include "adapter_file.h"
+#include "counting_alloc.h"
+#include "model/adapter.h"
+#include "model_jobs.h"
+
+static char model[256], plain[256], merged[256], file[5][256];
+
+/* a, b: of all matrices; c: of some, in F16; d: as a, under another name; e: of rank 37, in BF16. */
+static const adapter_spec specs[5] = {
+    {.seed = 1, .rank = 8, .alpha = 16}, {.seed = 2, .rank = 4, .alpha = 4},
+    {.seed = 3, .rank = 16, .alpha = 16, .type = PI__F16, .only = "attn_"},
+    {.seed = 1, .rank = 8, .alpha = 16}, {.seed = 5, .rank = 37, .alpha = 0, .type = PI__BF16}};
+static const char *const names[5] = {"a", "b", "c", "d", "e"};
+
+static pi__config config(const char *path)
+{
+    return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
+                         .snapshot_interval = 32, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
+                         .cpu = {.n_threads = 2, .poll = 1}};
+}
+
+static void write_model(const char *arch)
+{
+    pi_error err = {0};
+    tiny_path(model, "lora-model"), tiny_path(plain, "lora-plain"), tiny_path(merged, "lora-merged");
+    if (tiny_write(model, &(tiny_spec) {.arch = arch}, &err)) fail_msg("%s: %s", arch, err.msg);
+}
+
+static void write_adapters(const char *of)
+{
+    pi_error err = {0};
+    for (int i = 0; i < 5; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "lora-%s", names[i]);
+        tiny_path(file[i], what);
+        if (adapter_write(file[i], of, &specs[i], &err)) fail_msg("adapter: %s", err.msg);
+    }
+}
+
+static void load(pi__core *e, const char *name, const char *path)
+{
+    pi_error err = {0};
+    if (pi__core_lora_load(e, name, path, 0, &err)) fail_msg("load: %s", err.msg);
+}
+
+static void load_all(pi__core *e)
+{
+    for (int i = 0; i < 5; i++) load(e, names[i], file[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------------ merged weights */
+
+typedef struct row_log { float *row[64]; size_t n; int count; } row_log;
+
+static void on_row(void *ud, uint32_t pos, const float *row, size_t n)
+{
+    row_log *l = ud;
+    (void) pos;
+    assert_true(l->count < 64);
+    l->row[l->count] = malloc(n * sizeof *row);
+    memcpy(l->row[l->count++], row, n * sizeof *row);
+    l->n = n;
+}
+
+static void logits_of(const char *path, const char *adapter, float scale, row_log *out)
+{
+    static job j[N_JOBS];
+    pi__config c = config(path);
+    pi_error err = {0};
+    c.type_k = c.type_v = PI__F32;
+    pi__core *e = job_core(&c);
+    const pi__lora_ask ask = {.name = "it", .scale = scale};
+    if (adapter) load(e, "it", adapter);
+    jobs_fill(j);
+    j[2].thinks = false;
+    j[2].lora = &ask, j[2].n_lora = adapter != NULL;
+    pi__job p = job_ready(e, &j[2], PI__LOGITS_ALL, NULL);
+    p.on_logits = on_row, p.logits_ud = out;
+    if (pi__core_submit(e, &p, 1, &j[2].seq, &err)) fail_msg("submit: %s", err.msg);
+    job_await(&j[2], PI_OK);
+    pi__core_close(e);
+}
+
+static double difference(const row_log *a, const row_log *b)
+{
+    double most = 0;
+    assert_int_equal(a->count, b->count);
+    for (int r = 0; r < a->count; r++)
+        for (size_t i = 0; i < a->n; i++) most = fmax(most, fabs((double) a->row[r][i] - (double) b->row[r][i]));
+    return most;
+}
+
+static void drop(row_log *l)
+{
+    for (int i = 0; i < l->count; i++) free(l->row[i]);
+    *l = (row_log) {0};
+}
+
+static const char *const archs[] = {"gemma3", "gemma2", "llama3", "llama-bias", "mixtral", "qwen2", "qwen3", "qwen3moe", "phi3", "gpt-oss",
+                                    "glm4moe", "minimax-m2", "granite", "granitemoe", "qwen35", "qwen35moe", "qwen3next", "gemma4"};
+
+static void test_merged(void **st)
+{
+    (void) st;
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        static row_log want, got, base;
+        pi_error err = {0};
+        const adapter_spec s = {.seed = 7, .rank = 8, .alpha = 32, .size = 4};
+        write_model(archs[i]);
+        tiny_path(file[0], "lora-a");
+        int rc = adapter_merge(plain, model, NULL, 0, &err);
+        if (!rc) rc = adapter_merge(merged, model, &s, 0.5f, &err);
+        if (!rc) rc = adapter_write(file[0], plain, &s, &err);
+        if (rc) fail_msg("%s: %s", archs[i], err.msg);
+        logits_of(merged, NULL, 0, &want);
+        logits_of(plain, file[0], 0.5f, &got);
+        logits_of(plain, NULL, 0, &base);
+        const double off = difference(&got, &want), does = difference(&base, &want);
+        if (getenv("PI_TEST_VERBOSE")) print_message("%s: %.2g of %.2g\n", archs[i], off, does);
+        if (off > 1e-4 || does < 0.05) fail_msg("%s: %g from merged weights, which differ by %g from the model's", archs[i], off, does);
+        drop(&want), drop(&got), drop(&base);
+        unlink(model), unlink(plain), unlink(merged), unlink(file[0]);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- mixed batches */
+
+static const pi__lora_ask asks[N_JOBS][3] = {
+    {{"a", 1}, {"b", 0.5f}, {"c", -1}}, {{"b", 1}}, {{"a", 1}}, {{"a", 0.25f}}, {{"e", 1}, {"a", 1}}};
+static const size_t n_asks[N_JOBS] = {3, 1, 1, 1, 2};
+
+/* Jobs 0.. have no adapter, by mask. */
+static void fill(job *j, unsigned base)
+{
+    jobs_fill(j);
+    for (int i = 0; i < N_JOBS; i++)
+        if (!(base >> i & 1)) j[i].lora = asks[i], j[i].n_lora = n_asks[i];
+}
+
+static uint32_t run(const pi__config *c, bool together, bool adapters, job *j)
+{
+    uint32_t preempted = 0;
+    pi__core *e = job_core(c);
+    if (adapters) load_all(e);
+    for (int round = 0; round <= c->prefix_cache; round++) {
+        if (together) jobs_submit(e, j, PI__LOGITS_ALL, NULL);
+        for (int i = 0; i < N_JOBS; i++) {
+            if (!together) job_submit(e, &j[i], PI__LOGITS_ALL, NULL);
+            job_await(&j[i], PI_OK);
+            preempted += j[i].n_preempted;
+        }
+    }
+    pi__core_close(e);
+    return preempted;
+}
+
+static void company(const char *arch)
+{
+    static job want[N_JOBS], got[N_JOBS], base[N_JOBS];
+    write_model(arch);
+    write_adapters(model);
+    pi__config c = config(model);
+    fill(want, 0), fill(base, 31);
+    run(&c, false, true, want);
+    run(&c, false, false, base);
+    for (int i = 0; i < N_JOBS; i++) assert_true(want[i].rows != base[i].rows);
+    for (unsigned mask = 0; mask < 32; mask = mask * 2 + 5) { /* some with, some without, in steps of other sizes */
+        c = config(model);
+        c.max_batch_tokens = mask % 3 ? 13 : 300;
+        c.block_size = mask % 2 ? 32 : 16;
+        c.cpu.n_threads = 1 + (int32_t) mask % 3;
+        fill(got, mask);
+        run(&c, true, true, got);
+        for (int i = 0; i < N_JOBS; i++) {
+            const job *of = mask >> i & 1 ? &base[i] : &want[i];
+            if (got[i].rows != of->rows) fail_msg("%s: logits of job %d differ in the company of %x", arch, i, mask);
+            assert_memory_equal(got[i].tokens, of->tokens, sizeof of->tokens);
+        }
+    }
+    c = config(model);
+    c.prefix_cache = true;
+    fill(got, 0);
+    for (int i = 0; i < N_JOBS; i++) got[i].logits_from = want[i].logits_from = want[i].n_prompt - 1;
+    run(&c, false, true, want);
+    run(&c, true, true, got);
+    jobs_check(got, want, arch, 2);
+    assert_true(got[N_JOBS - 1].n_cached >= 200);
+    c = config(model);
+    c.kv_tokens = 400;
+    if (!run(&c, true, true, got) && strcmp(arch, "gemma3")) fail_msg("%s: nobody was preempted", arch);
+    jobs_check(got, want, arch, 3);
+    unlink(model);
+    for (int i = 0; i < 5; i++) unlink(file[i]);
+}
+
+static void test_company(void **st)
+{
+    static const char *const of[] = {"gemma3", "llama3", "qwen35", "mixtral"};
+    (void) st;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (!getenv("PI_TEST_EMULATED") || i == 1) company(of[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- prefixes */
+
+/* Tokens that a request with these adapters finds. */
+static uint32_t found(pi__core *e, const pi__lora_ask *ask, size_t n)
+{
+    static job j[N_JOBS];
+    jobs_fill(j);
+    j[4].lora = ask, j[4].n_lora = n;
+    job_submit(e, &j[4], PI__LOGITS_NONE, NULL);
+    job_await(&j[4], PI_OK);
+    return j[4].n_cached;
+}
+
+static void test_prefixes(void **st)
+{
+    static const pi__lora_ask a = {"a", 1}, b = {"b", 1}, half = {"a", 0.5f}, none = {"a", 0}, same = {"d", 1};
+    static const pi__lora_ask two[2] = {{"a", 1}, {"b", 1}};
+    static const pi__lora_ask owt[2] = {{"b", 1}, {"a", 1}};
+    (void) st;
+    write_model("llama3");
+    write_adapters(model);
+    pi__config c = config(model);
+    c.prefix_cache = true;
+    pi__core *e = job_core(&c);
+    pi_error err = {0};
+    load_all(e);
+    assert_int_equal(found(e, NULL, 0), 0);
+    assert_int_equal(found(e, &a, 1), 0);
+    assert_int_equal(found(e, &b, 1), 0);
+    assert_int_equal(found(e, &half, 1), 0);
+    assert_int_equal(found(e, two, 2), 0);
+    assert_true(found(e, NULL, 0) >= 200);
+    assert_true(found(e, &none, 1) >= 200);
+    assert_true(found(e, &a, 1) >= 200);
+    assert_true(found(e, &same, 1) >= 200); /* the same numbers under another name */
+    assert_true(found(e, &half, 1) >= 200);
+    assert_true(found(e, owt, 2) >= 200);
+    assert_int_equal(pi__core_lora_unload(e, "a", &err), PI_OK);
+    load(e, "a", file[1]); /* another under the name: it finds b's, and not what a computed */
+    pi__lora_ask quarter = {"a", 0.25f};
+    assert_int_equal(found(e, &half, 1), 0);
+    assert_true(found(e, &a, 1) >= 200);
+    assert_int_equal(found(e, &quarter, 1), 0);
+    assert_int_equal(pi__core_lora_unload(e, "a", &err), PI_OK);
+    load(e, "a", file[0]);
+    assert_true(found(e, &half, 1) >= 200);
+    pi__core_close(e);
+    unlink(model);
+    for (int i = 0; i < 5; i++) unlink(file[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------ loading under load */
+
+typedef struct shift { pi__core *e; atomic_int stop, loads; } shift;
+
+static void *load_and_unload(void *ud)
+{
+    shift *s = ud;
+    for (int i = 0; !atomic_load(&s->stop); i++) {
+        pi_error err = {0};
+        const int rc = pi__core_lora_load(s->e, "moving", file[i % 2 ? 0 : 3], 0, &err);
+        if (rc && rc != PI_EBUSY) fail_msg("load: %s", err.msg); /* the other thread's */
+        atomic_fetch_add(&s->loads, !rc);
+        pi_lora l = {.size = sizeof l};
+        for (size_t k = 0; !pi__core_lora_at(s->e, k, &l); k++) assert_true(l.n_matrices > 0);
+        if (!rc) assert_int_equal(pi__core_lora_unload(s->e, "moving", &err), PI_OK);
+    }
+    return NULL;
+}
+
+static void test_under_load(void **st)
+{
+    enum { ROUNDS = 60 };
+    static const pi__lora_ask moving = {"moving", 1}, a = {"a", 1};
+    static job want[N_JOBS], base[N_JOBS], got[N_JOBS];
+    (void) st;
+    write_model("llama3");
+    write_adapters(model);
+    pi__config c = config(model);
+    jobs_fill(want), jobs_fill(base);
+    for (int i = 0; i < N_JOBS; i++) want[i].lora = &a, want[i].n_lora = 1;
+    run(&c, false, true, want);
+    run(&c, false, false, base);
+    shift s = {.e = job_core(&c)};
+    pthread_t t[2];
+    int with = 0;
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&t[i], NULL, load_and_unload, &s), 0);
+    for (int round = 0; round < ROUNDS || (!with && round < 100 * ROUNDS); round++) {
+        const int i = round % N_JOBS;
+        pi_error err = {0};
+        bool there = false;
+        jobs_fill(got);
+        got[i].lora = &moving, got[i].n_lora = 1;
+        pi__job p = job_ready(s.e, &got[i], PI__LOGITS_ALL, NULL);
+        const int rc = pi__core_submit(s.e, &p, 1, &got[i].seq, &err);
+        there = !rc;
+        if (rc && rc != PI_ENOENT) fail_msg("submit: %s", err.msg);
+        job_submit(s.e, &got[(i + 1) % N_JOBS], PI__LOGITS_ALL, NULL);
+        job_await(&got[(i + 1) % N_JOBS], PI_OK);
+        assert_true(got[(i + 1) % N_JOBS].rows == base[(i + 1) % N_JOBS].rows);
+        if (!there) continue;
+        job_await(&got[i], PI_OK);
+        assert_true(got[i].rows == want[i].rows);
+        with++;
+    }
+    atomic_store(&s.stop, 1);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+    assert_true(s.loads > 2 && with > 0);
+    pi__core_close(s.e);
+    unlink(model);
+    for (int i = 0; i < 5; i++) unlink(file[i]);
+}
+
+/* An adapter that is unloaded while a request has it stays until that ends. */
+static void test_unload_in_use(void **st)
+{
+    static const pi__lora_ask a = {"a", 1};
+    static job j[N_JOBS];
+    (void) st;
+    write_model("llama3");
+    write_adapters(model);
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    pi_error err = {0};
+    load_all(e);
+    jobs_fill(j);
+    for (int i = 0; i < N_JOBS; i++) j[i].lora = &a, j[i].n_lora = 1;
+    jobs_submit(e, j, PI__LOGITS_ALL, NULL);
+    assert_int_equal(pi__core_lora_unload(e, "a", &err), PI_OK);
+    assert_int_equal(pi__core_lora_unload(e, "a", &err), PI_ENOENT);
+    load(e, "a", file[1]); /* while they run */
+    for (int i = 0; i < N_JOBS; i++) job_await(&j[i], PI_OK);
+    static job want[N_JOBS];
+    static const pi__lora_ask d = {"d", 1};
+    jobs_fill(want);
+    for (int i = 0; i < N_JOBS; i++) {
+        want[i].lora = &d, want[i].n_lora = 1;
+        job_submit(e, &want[i], PI__LOGITS_ALL, NULL);
+        job_await(&want[i], PI_OK);
+        assert_true(j[i].rows == want[i].rows);
+    }
+    pi_lora l = {.size = sizeof l};
+    int n = 0;
+    while (!pi__core_lora_at(e, (size_t) n, &l)) assert_int_equal(l.n_running, 0), n++;
+    assert_int_equal(n, 5);
+    pi__core_close(e);
+    unlink(model);
+    for (int i = 0; i < 5; i++) unlink(file[i]);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- files */
+
+static void refused(pi__core *e, const char *path, int code, const char *why)
+{
+    pi_error err = {0};
+    const int rc = pi__core_lora_load(e, "bad", path, 0, &err);
+    if (!rc) fail_msg("loaded, where \"%s\" was expected", why);
+    if (!strstr(err.msg, why) || (code && rc != code)) fail_msg("not \"%s\" (%d) but: %s (%d)", why, code, err.msg, rc);
+}
+
+static void write_bytes(const char *path, const char *p, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void refused_spec(pi__core *e, const char *path, const adapter_spec *s, int code, const char *why)
+{
+    pi_error err = {0};
+    if (adapter_write(path, model, s, &err)) fail_msg("%s", err.msg);
+    refused(e, path, code, why);
+}
+
+static void test_refused(void **st)
+{
+    (void) st;
+    char bad[256];
+    write_model("mixtral");
+    tiny_path(bad, "lora-bad");
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    adapter_spec s = {.seed = 1, .rank = 4, .alpha = 4};
+    refused(e, "/nonexistent/a.gguf", PI_ENOENT, "/nonexistent/a.gguf");
+    refused(e, model, PI_EFORMAT, "this file is no adapter");
+    s.arch = "qwen3";
+    refused_spec(e, bad, &s, PI_EINVAL, "made for another model");
+    s.arch = NULL, s.alpha = INFINITY;
+    refused_spec(e, bad, &s, PI_EFORMAT, "adapter.lora.alpha");
+    s.alpha = 4, s.more = "blk.0.ffn_gate_exps.weight.lora_a";
+    refused_spec(e, bad, &s, PI_EUNSUPPORTED, "experts");
+    s.more = "token_embd.weight.lora_a";
+    refused_spec(e, bad, &s, PI_EUNSUPPORTED, "embedding");
+    s.more = "blk.99.attn_q.weight.lora_a";
+    refused_spec(e, bad, &s, PI_EINVAL, "no such matrix");
+    s.more = "blk.0.attn_q.weight";
+    refused_spec(e, bad, &s, PI_EFORMAT, "NAME.lora_a");
+    s.more = NULL, s.only = "nothing";
+    refused_spec(e, bad, &s, PI_EFORMAT, "changes no matrix");
+    s.only = "blk.1.attn_k.weight", s.rank = PI__MAX_LORA_RANK + 1;
+    refused_spec(e, bad, &s, PI_EUNSUPPORTED, "rank 513");
+    s.rank = 4, s.size = NAN;
+    refused_spec(e, bad, &s, PI_EFORMAT, "no finite number");
+    pi_error err = {0};
+    char narrow[256];
+    tiny_path(narrow, "lora-narrow");
+    assert_int_equal(tiny_write(narrow, &(tiny_spec) {.arch = "mixtral", .sizes = "E=32"}, &err), PI_OK);
+    s.size = 0;
+    assert_int_equal(adapter_write(bad, narrow, &s, &err), PI_OK);
+    refused(e, bad, PI_EINVAL, "columns");
+    assert_int_equal(adapter_write(bad, model, &s, &err), PI_OK);
+    model_file f = model_read(bad);
+    model_find(f, ".lora_b")[6] = 'c';
+    write_bytes(bad, f.p, f.n);
+    refused(e, bad, 0, "lora_c");
+    free(f.p);
+    assert_int_equal(pi__core_lora_load(e, "good", (adapter_write(bad, model, &s, &err), bad), 0, &err), PI_OK);
+    assert_int_equal(pi__core_lora_load(e, "good", bad, 0, &err), PI_EBUSY);
+    pi__core_close(e);
+    unlink(model), unlink(bad), unlink(narrow);
+}
+
+/* Every beginning of a file, and files with bytes changed: refused or loaded, and never more than that. */
+static void test_damaged(void **st)
+{
+    (void) st;
+    char bad[256];
+    pi_error err = {0};
+    uint64_t rng = 5;
+    write_model("llama3");
+    tiny_path(bad, "lora-bad");
+    const adapter_spec s = {.seed = 1, .rank = 2, .alpha = 4, .only = "blk.1.attn_"};
+    assert_int_equal(adapter_write(bad, model, &s, &err), PI_OK);
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    model_file f = model_read(bad);
+    for (size_t n = 0; n < f.n; n += n < 900 ? 1 : 61) {
+        write_bytes(bad, f.p, n);
+        if (!pi__core_lora_load(e, "bad", bad, 0, &err)) fail_msg("the first %zu bytes of %zu were loaded", n, f.n);
+        assert_true(err.msg[0]);
+    }
+    int loaded = 0;
+    for (int round = 0; round < 2000; round++) {
+        char old[4];
+        size_t at[4];
+        for (int k = 0; k < 4; k++) {
+            at[k] = tiny_random(&rng) % (round % 2 ? f.n : 900);
+            old[k] = f.p[at[k]];
+            f.p[at[k]] = (char) (round % 3 ? f.p[at[k]] ^ (1 << tiny_random(&rng) % 8) : (int) tiny_random(&rng));
+        }
+        write_bytes(bad, f.p, f.n);
+        if (!pi__core_lora_load(e, "bad", bad, 0, &err)) loaded++, assert_int_equal(pi__core_lora_unload(e, "bad", &err), PI_OK);
+        for (int k = 4; k-- > 0;) f.p[at[k]] = old[k];
+    }
+    assert_true(loaded > 0 && loaded < 2000);
+    write_bytes(bad, f.p, f.n);
+    assert_int_equal(pi__core_lora_load(e, "bad", bad, 0, &err), PI_OK);
+    free(f.p);
+    pi__core_close(e);
+    unlink(model), unlink(bad);
+}
+
+/* Reading with each allocation failing in turn. */
+static void test_out_of_memory(void **st)
+{
+    (void) st;
+    static counting_alloc a;
+    pi_error err = {0};
+    pi__model m = {0};
+    pi__arch arch = {.name = "llama"};
+    pi__backend *be;
+    write_model("llama3");
+    write_adapters(model);
+    const pi__log log = {0};
+    assert_int_equal(pi__cpu_create(&be, &(pi__cpu_params) {.n_threads = 1, .poll = 1}, &log, &err), PI_OK);
+    pi__lora_target target = {.name = "blk.1.attn_q.weight", .n_in = 128, .n_out = 128};
+    m.arch = &arch, m.be = be, m.lora_target = &target, m.n_lora_target = 1, m.lim.max_n_in = 128;
+    char some[256];
+    tiny_path(some, "lora-some");
+    assert_int_equal(adapter_write(some, model, &(adapter_spec) {.seed = 1, .rank = 2, .only = "blk.1.attn_q.weight"}, &err), PI_OK);
+    for (long i = 0;; i++) {
+        pi__adapter *ad = NULL;
+        counting_use(&a, i);
+        int rc = pi__adapter_read(&ad, &m, some, &err);
+        if (!rc) rc = pi__adapter_place(ad, be, &err);
+        pi__adapter_free(ad, be);
+        pi_set_allocator(NULL);
+        assert_int_equal(a.live, 0);
+        if (a.count <= i) {
+            if (rc) fail_msg("%s", err.msg);
+            assert_true(i > 4);
+            break;
+        }
+        assert_int_equal(rc, PI_ENOMEM);
+    }
+    be->dev->destroy(be);
+    unlink(model), unlink(some);
+    for (int i = 0; i < 5; i++) unlink(file[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
