@@ -87,7 +87,7 @@ static void queries_and_row(pi__model *m, const pi__mla *a, const pi__stream *s)
     const pi__lin first = Q ? (pi__lin) {&a->q_a, s->ff, ld} : (pi__lin) {&a->q, s->att, HD};
     const pi__linear both = {.in = pi__normed(m, s->x, a->norm, a->eps), .n_rows = s->n, .n_lin = 2,
                              .lin = {first, {&a->kv, s->ff + Q, ld}}};
-    pi__op_linear(m->be, NULL, &both);
+    pi__multiply(m, &both);
     if (!Q) return;
     const pi__lin_in low = {.kind = PI__IN_RMSNORM, .x = s->ff, .ldx = ld, .w = a->q_norm, .eps = a->eps};
     pi__matmul(m, &low, s->n, &a->q_b, s->att, HD);
