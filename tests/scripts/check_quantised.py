@@ -6,7 +6,8 @@
 
 An F32 file is quantised by `quantize`, and `eval` compares both on tests/golden/text.txt. The F32 files are SmolLM2's
 (PAGEDINFER_CHAT_MODEL, rewritten; left out where there is none), and for each row in ROWS (of
-tests/support/random_rows.c, wide enough for K-quants) the mean of SEEDS random models. PEER has what llama-quantize and
+tests/support/random_rows.c, wide enough for K-quants; those of LATER with PAGEDINFER_LONG, or where they are named) the
+mean of SEEDS random models. PEER has what llama-quantize and
 llama-perplexity make of the same files (llama.cpp as in llama-cpp-python 0.3.36, CPU). SmolLM2 and the sum over all rows
 must not be worse; a single row, whose models have few directions in which an error counts, by NOISE at most.
 Standard library only. Exit 77: no tool_tiny_model."""
@@ -15,13 +16,25 @@ import os, re, subprocess, sys, tempfile
 from eval_runs import BIN
 
 ROWS = {name: 'E=256 H=4 G=2 D=64 F=256' + more for name, more in
-        (('llama3', ' R=32'), ('qwen2', ''), ('qwen3', ''), ('gemma2', ''))}
+        (('llama3', ' R=32'), ('qwen2', ''), ('qwen3', ''), ('gemma2', ''), ('qwen3moe', ''), ('gpt-oss', ''),
+         ('glm4moe', ' F=96 Z=256 R=32 N=0 L=3'), ('phi3', ' R=32'), ('mistral3', ''), ('minimax-m2', ' R=32'), ('granite', ''),
+         ('granitemoe', ' Z=256'), ('qwen3next', ''))}
+LATER = list(ROWS)[4:]
 SEEDS, NOISE = range(1, 7), 1.05
 PEER = {
     'llama3': {'Q4_K_M': 0.005077, 'Q8_0': 0.000047},
     'qwen2': {'Q4_K_M': 0.001691, 'Q8_0': 0.000025},
     'qwen3': {'Q4_K_M': 0.004226, 'Q8_0': 0.000058},
     'gemma2': {'Q4_K_M': 0.004158, 'Q8_0': 0.000062},
+    'qwen3moe': {'Q4_K_M': 0.005779, 'Q8_0': 0.000611},
+    'gpt-oss': {'Q4_K_M': 0.012000, 'Q8_0': 0.002140},
+    'glm4moe': {'Q4_K_M': 0.001067, 'Q8_0': 0.000057},
+    'phi3': {'Q4_K_M': 0.005250, 'Q8_0': 0.000046},
+    'mistral3': {'Q4_K_M': 0.005206, 'Q8_0': 0.000046},
+    'minimax-m2': {'Q4_K_M': 0.003570, 'Q8_0': 0.000252},
+    'granite': {'Q4_K_M': 0.000832, 'Q8_0': 0.000015},
+    'granitemoe': {'Q4_K_M': 0.000887, 'Q8_0': 0.000054},
+    'qwen3next': {'Q4_K_M': 0.084029, 'Q8_0': 0.007120},
     'SmolLM2': {'Q4_K_M': 0.048372, 'Q8_0': 0.003337},
 }
 MODEL = os.environ.get('PAGEDINFER_CHAT_MODEL', '')
@@ -79,7 +92,7 @@ def compare(got):
 def main():
     args = sys.argv[1:]
     peer = args[1] if args[:1] == ['--peer'] else None
-    names = (args[2:] if peer else args) or [*ROWS, 'SmolLM2']
+    names = (args[2:] if peer else args) or [n for n in (*ROWS, 'SmolLM2') if n not in LATER or os.environ.get('PAGEDINFER_LONG')]
     if not os.path.exists(TOOL):
         print(f'no {TOOL}')
         return 77
