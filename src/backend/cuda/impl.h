@@ -86,8 +86,8 @@ enum { PI__CUDA_COUNTERS = 3 /* of blocks that have arrived: a tail's, and two o
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, heads, clusters, gdn, indexer, key_blocks, taken, counts,
-        kv_splits, blas;
+    size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, heads, clusters, gdn, indexer, key_blocks,
+        taken, counts, kv_splits, blas;
     size_t total; /* bytes */
 } cuda_scratch;
 
