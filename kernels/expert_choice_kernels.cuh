@@ -27,6 +27,7 @@ PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t
 PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, int32_t first, int32_t end, int32_t each, uint64_t open, uint64_t than)
 {
     uint64_t best = 0;
+#pragma unroll 1 /* more of it spills registers */
     for (int32_t i = first + (int32_t) threadIdx.x % 32; i < end; i += 32) {
         const uint64_t k = rank_key(choice_of(r, logits, i), i);
         if ((open >> (i / each) & 1) && k < than && k > best) best = k;
@@ -74,15 +75,15 @@ __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_
     int32_t *id = a.table + (size_t) row * (size_t) n_used;
     float *weight = a.weight + (size_t) row * (size_t) n_used, most = 0, all = 1, sum = 0;
     uint64_t than = ~UINT64_C(0);
+#pragma unroll 1
     for (int32_t k = 0; k < n_used; k++) {
         than = warp_best(best_open(a.r, logits, 0, n, each, open, than));
         if (lane == 0) id[k] = index_of(than);
-        if (k || !soft) continue;
-        most = soft_logit(a.r, logits, index_of(than));
     }
     if (lane == 0) a.token[row] = row;
     __syncwarp();
     if (soft) {
+        most = soft_logit(a.r, logits, id[0]);
         all = 0;
         for (int32_t i = lane; i < n; i += 32) all += expf(soft_logit(a.r, logits, i) - most);
         all = warp_sum(all);

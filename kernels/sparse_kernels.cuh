@@ -1,6 +1,6 @@
 /* Latent attention (DeepSeek V2 to V4) on tensor cores: each token to the rows of a window and to entries, where a row is key and
- * value at once, for all heads (op sparse, which ops.h defines). Where only the first values of rows are the value, warps whose
- * columns are behind them add up nothing.
+ * value at once, for all heads (op sparse, which ops.h defines). Where only the first values of long rows are the value, the warp
+ * whose columns are behind them adds up nothing.
  *
  * A token's rows are a list: those of the window by position, then its entries. A block takes a token and 32 of its heads,
  * or 16; each of its warps has 64 columns of the queries of all of these, of rows and of results, so that a row in shared
@@ -423,7 +423,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     float *part = (float *) (shared + S::part), *state = (float *) (shared + S::state);
     uint16_t *p = (uint16_t *) (shared + S::p);
     wanted<S::EACH> w = {};
-    const bool weighs = ptx_thread() / 32 * WIDTH < k.a.dim_v;
+    const bool weighs = S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v;
     auto mine = [&](int32_t i) { return ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH); };
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, end);
 #pragma unroll 1
@@ -477,7 +477,7 @@ PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t t
 
 /* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
  * list has at most n_splits. */
-template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, UNITS ? 2 : 1)
+template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || KIND == COPIED) ? 2 : 1)
 sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
 {
     ptx_take_turn();

@@ -24,6 +24,22 @@ static int64_t low_width(const pi__mla *a) { return a->rank_q + row_width(a); }
 
 int64_t pi__mla_width(const pi__mla *a) { return (int64_t) a->n_head * row_width(a); }
 
+/* Older files have keys and values of each head below each other in one matrix. */
+static void read_order(pi__model *m, pi__mla *a)
+{
+    const int32_t each = a->n_key + a->n_value;
+    if (!pi__model_ok(m) || pi__has_tensor(m, "attn_k_b.weight", 0) || !pi__has_tensor(m, "attn_kv_b.weight", 0)) return;
+    int32_t *k = pi__model_calloc(m, (size_t) (a->n_head * a->n_key), sizeof *k, "the order of rows");
+    int32_t *v = pi__model_calloc(m, (size_t) (a->n_head * a->n_value), sizeof *v, "the order of rows");
+    if (!k || !v) return;
+    for (int32_t h = 0; h < a->n_head; h++) {
+        for (int32_t i = 0; i < a->n_key; i++) k[h * a->n_key + i] = h * each + i;
+        for (int32_t i = 0; i < a->n_value; i++) v[h * a->n_value + i] = h * each + a->n_key + i;
+    }
+    a->k_row = k;
+    a->v_row = v;
+}
+
 void pi__mla_read(pi__model *m, pi__mla *a)
 {
     const char *arch = m->arch->name;
@@ -48,6 +64,19 @@ void pi__mla_read(pi__model *m, pi__mla *a)
     if (q_width(a) > PI__MAX_EMBD || pi__mla_width(a) > PI__MAX_EMBD || (int64_t) a->n_head * a->n_value > PI__MAX_EMBD)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d", arch, a->n_head,
                          row_width(a), PI__MAX_EMBD);
+    read_order(m, a);
+}
+
+static void want_heads(pi__model *m, pi__mla *a, int32_t layer)
+{
+    const int64_t H = a->n_head, both = H * (a->n_key + a->n_value);
+    if (!a->k_row) {
+        pi__want_head_linear(m, &a->k_b, a->n_key, a->rank, H, "attn_k_b.weight", layer);
+        pi__want_head_linear(m, &a->v_b, a->rank, a->n_value, H, "attn_v_b.weight", layer);
+        return;
+    }
+    pi__want_head_rows(m, &a->k_b, a->n_key, a->rank, H, a->k_row, true, both, "attn_kv_b.weight", layer);
+    pi__want_head_rows(m, &a->v_b, a->rank, a->n_value, H, a->v_row, false, both, "attn_kv_b.weight", layer);
 }
 
 static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
@@ -70,8 +99,7 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     want_queries(m, a, layer);
     pi__want_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
     pi__want_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
-    pi__want_head_linear(m, &a->k_b, a->n_key, a->rank, H, "attn_k_b.weight", layer);
-    pi__want_head_linear(m, &a->v_b, a->rank, a->n_value, H, "attn_v_b.weight", layer);
+    want_heads(m, a, layer);
     pi__want_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
     w->max_qkv = widest(w->max_qkv, pi__mla_width(a));
     w->max_att = widest(w->max_att, widest(q_width(a), results));

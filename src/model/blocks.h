@@ -162,7 +162,8 @@ typedef struct pi__mla {
     float *q_norm;           /* [Q] */
     pi__weight kv;           /* [rank + n_rot, E] */
     float *kv_norm;          /* [rank] */
-    pi__weight k_b, v_b;     /* H of [rank, n_key]: of a query what it is for the row; H of [n_value, rank] */
+    pi__weight k_b, v_b;     /* H of [rank, n_key]: of a query what it is for the row; H of [n_value, rank]; or */
+    const int32_t *k_row, *v_row; /* [H*n_key], [H*n_value] rows of attn_kv_b, which older files have instead; NULL: newer ones */
     pi__weight wo;           /* [E, H*n_value] */
     int32_t rows;            /* index into the model's kv */
 } pi__mla;

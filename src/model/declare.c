@@ -215,12 +215,19 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
     add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .placement = w->placement});
 }
 
-/* shape: columns, rows, matrices, and what the rows are. row: see pi__want. */
-static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, const int32_t *row,
-                         const char *full)
+/* Options of a wanted matrix. */
+typedef struct ask {
+    bool optional;      /* it may be absent */
+    bool unscaled;      /* NAME.scale is something else */
+    const int32_t *row; /* see pi__want */
+    bool turned;        /* likewise */
+} ask;
+
+/* shape: columns, rows, matrices, what the rows are, and their type, where it is not the file's. */
+static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, ask how, const char *full)
 {
     *w = shape;
-    w->type = t->type;
+    w->type = shape.type ? shape.type : t->type;
     w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : pi__usual_place(m->be);
     const pi__backend *be = pi__backend_at(m->be, w->placement);
     w->size = be->dev->weight_size(be, w);
@@ -231,16 +238,10 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     }
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
-    add_want(m, (pi__want) {.tensor = t, .weight = w, .row = row, .size = w->size, .placement = w->placement});
-    pi__adapter_target(m, w, full, row);
+    add_want(m, (pi__want) {.tensor = t, .weight = w, .row = how.row, .turned = how.turned, .size = w->size,
+                            .placement = w->placement});
+    pi__adapter_target(m, w, full, how.row);
 }
-
-/* Options of a wanted matrix. */
-typedef struct ask {
-    bool optional;      /* it may be absent */
-    bool unscaled;      /* NAME.scale is something else */
-    const int32_t *row; /* see pi__want */
-} ask;
 
 static void want_matrices(pi__model *m, pi__weight *w, pi__weight shape, ask how, const char *name, int layer)
 {
@@ -249,7 +250,7 @@ static void want_matrices(pi__model *m, pi__weight *w, pi__weight shape, ask how
     if (how.optional && !pi__has_tensor(m, name, layer)) return;
     const pi__tensor *t = need(m, name, layer, full);
     if (!t || !shaped(m, t, full, shape.n_in, shape.n_out, shape.n_mat)) return;
-    add_matrices(m, w, t, shape, how.row, full);
+    add_matrices(m, w, t, shape, how, full);
     if (!how.unscaled) want_scale(m, w, full);
 }
 
@@ -302,6 +303,21 @@ void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_o
     need_heads(m, n_in, n_out, n_mat);
 }
 
+void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row, bool turned,
+                        int64_t n_rows, const char *name, int layer)
+{
+    pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};
+    char full[96];
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, turned ? n_out : n_in, n_rows, 1)) return;
+    if (turned) shape.type = t->type == PI__F32 || t->type == PI__BF16 ? t->type : PI__F16;
+    if (turned && !pi__type_info_of(t->type)->readable)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s is %s, which is not supported there", full, pi__type_info_of(t->type)->name);
+    add_matrices(m, w, t, shape, (ask) {.row = row, .turned = turned}, full);
+    need_heads(m, n_in, n_out, n_mat);
+}
+
 void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = 1, .fused_rows = {n_ff, n_ff}};
@@ -330,7 +346,7 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
     memset(w, 0, sizeof *w);
     const pi__tensor *t = need(m, name, layer, full);
     if (!t || !shaped(m, t, full, n_in, n_out * n_mat, 1)) return;
-    add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true}, row, full);
+    add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true}, (ask) {.row = row}, full);
 }
 
 void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer)

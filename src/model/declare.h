@@ -64,6 +64,10 @@ void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv
                     const char *name, int layer);
 /* The same for n_mat stacked matrices of which each of several devices has all: those of heads. */
 void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
+/* The same out of a matrix [n_rows, columns] that has what they are made of below each other: row says its row of each of theirs,
+ * or turned, of each of their columns; these are then F32, BF16 or F16, whatever it is. row stays until the model is loaded. */
+void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row, bool turned,
+                        int64_t n_rows, const char *name, int layer);
 /* The same for n_mat stacked matrices, with one factor or n_mat of them. */
 void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
 /* Gate and up of a feed-forward, one below the other: [2 n_ff, n_in]. */

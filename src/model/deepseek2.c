@@ -33,7 +33,8 @@ static void read_routing(pi__model *m, pi__dense *d)
 {
     pi__experts *e = &d->experts;
     pi__experts_read(m, e, true);
-    const int32_t func = pi__hp_u32_or(m, "expert_gating_func", SOFTMAX, 0, 99); /* older files do not say: V2 */
+    const bool corrected = pi__has_tensor(m, "exp_probs_b.bias", m->n_layer - 1); /* where older files do not say: V3 */
+    const int32_t func = pi__hp_u32_or(m, "expert_gating_func", corrected ? SIGMOID : SOFTMAX, 0, 99);
     const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
     if (func > SIGMOID)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata deepseek2.expert_gating_func is %d, expected 1 (softmax) or 2 (sigmoid)", func);
@@ -44,6 +45,8 @@ static void read_routing(pi__model *m, pi__dense *d)
     d->n_ff_shared = e->n_ff * pi__hp_u32_or(m, "expert_shared_count", 0, 0, 64);
     d->n_lead = pi__hp_u32_or(m, "leading_dense_block_count", 0, 0, (uint32_t) m->n_layer);
     read_groups(m, e);
+    if (pi__hp_f32_or(m, "attention.temperature_scale", 0) != 0)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata deepseek2.attention.temperature_scale is not supported");
 }
 
 static bool is_stretched(pi__model *m)

@@ -296,8 +296,45 @@ static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, in
     return *rc ? NULL : st[1].p;
 }
 
+/* A matrix whose columns are rows of the file's: floats of those, then its rows, in st[1]. NULL with *rc set. */
+static const char *turned_matrix(pi__model *m, const pi__want *want, int64_t mat, size_t row, stage st[2], int *rc, pi_error *err)
+{
+    const pi__weight *w = want->weight;
+    const pi__tensor *t = want->tensor;
+    const int64_t n_in = w->n_in, n_out = w->n_out;
+    const size_t floats = (size_t) (n_in * n_out + n_in) * sizeof(float), there = pi__row_size(pi__type_info_of(t->type), n_out);
+    if (!pi__grow(&st[1].p, &st[1].cap, floats + (size_t) n_out * row, 1)) *rc = pi__fail_mem(err, "reading a tensor");
+    float *column = (float *) (void *) st[1].p, *one = column + n_in * n_out;
+    for (int64_t i = 0; i < n_in && !*rc; i++) {
+        const char *src = piece(m, t, (uint64_t) want->row[mat * n_in + i] * there, there, &st[0], rc, err);
+        if (src) pi__dequantize_row(t->type, src, column + i * n_out, n_out);
+    }
+    for (int64_t r = 0; r < n_out && !*rc; r++) {
+        for (int64_t i = 0; i < n_in; i++) one[i] = column[i * n_out + r];
+        pi__quantize_row(w->type, one, st[1].p + floats + (size_t) r * row, n_in, NULL);
+    }
+    return *rc ? NULL : st[1].p + floats;
+}
+
+static int load_turned(pi__model *m, const pi__want *want, stage st[2], pi_error *err)
+{
+    const pi__weight *w = want->weight;
+    pi__backend *be = pi__backend_at(m->be, w->placement);
+    const size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
+    int rc = PI_OK;
+    for (int64_t mat = 0; mat < w->n_mat && !rc; mat++) {
+        const char *src = turned_matrix(m, want, mat, row, st, &rc, err);
+        if (!src) return rc;
+        be->dev->weight_load(be, w, mat, 0, w->n_out, src);
+        rc = pi__progress_add(m->progress, (uint64_t) w->n_out * row, err);
+    }
+    pi__gguf_drop(m->g, want->tensor, 0, want->tensor->size);
+    return rc;
+}
+
 static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error *err)
 {
+    if (want->turned) return load_turned(m, want, st, err);
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->placement);
     size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);

@@ -30,6 +30,7 @@ typedef struct pi__want {
     int32_t below;            /* each below this; 0: not numbers like that */
     const int32_t *row;       /* of weight and vec: file row (value) of each of theirs, known before they are loaded; NULL: as
                                * in the file */
+    bool turned;              /* of weight: those rows are a matrix's columns */
     size_t size;              /* bytes on the device */
     int32_t placement;        /* PI__AT_*: in which region */
     bool own;                 /* it has pages of its own there, */

@@ -90,7 +90,7 @@ static int add_want(const pi__model *m, const pi__want *w, pi__hash128 *h, pi_er
                            w->placement, w->own, w->at, (double) w->factor, !!w->scale, !!w->vec, !!w->host, !!w->numbers,
                            x ? x->layout : -1, x ? x->type : -1, x ? (long long) x->n_in : -1);
     *h = pi__hash_chain(*h, text, (size_t) n);
-    const int64_t n_row = x ? x->n_out * x->n_mat : t->ne[0] * t->ne[1];
+    const int64_t n_row = x ? (w->turned ? x->n_in : x->n_out) * x->n_mat : t->ne[0] * t->ne[1];
     if (w->row) *h = pi__hash_chain(*h, w->row, (size_t) n_row * sizeof *w->row);
     return sample(m, t, h, err);
 }

@@ -194,8 +194,8 @@ void test_mla_qkv()
         in_all_modes([&] {
             rows kv(c.type, D, 16, 1, 63);
             buffer<float> q(q0);
-            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), c.n_norm, 1e-6f, rope.get(), ROT},
-                               kv.at(pos, seq), T};
+            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), c.n_norm, 1e-6f,
+                                rope.get(), ROT}, kv.at(pos, seq), T};
             must_run(pi__k_mla_qkv_run(stream(), &k));
             for (size_t t = 0; t < (size_t) T; t++) {
                 for (int32_t h = 0; h < H; h++) {
@@ -376,7 +376,8 @@ std::vector<float> as_read(std::vector<float> row, bool exact, bool stored)
 void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
                          const float *sinks, const float *rope, const float *out)
 {
-    const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos < c.window ? 0 : pos - c.window + 1), seen = c.ratio ? (pos + 1) / c.ratio : 0;
+    const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos < c.window ? 0 : pos - c.window + 1);
+    const int32_t seen = c.ratio ? (pos + 1) / c.ratio : 0;
     std::vector<std::vector<float>> list;
     const bool exact = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
     const bool turned = window.rotated() && (!c.ratio || entries.rotated());

@@ -727,8 +727,8 @@ void test_refused()
 }
 
 const entry checks[] = {
-    {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds}, {"choice", test_choice}, {"heads", test_heads},
-    {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
+    {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
+    {"choice", test_choice}, {"heads", test_heads}, {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"same_input", test_same_input},
     {"not_numbers", test_not_numbers},

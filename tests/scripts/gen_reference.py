@@ -34,7 +34,8 @@ NEXT = {'post_attention_norm': 'post_attention_layernorm', 'ssm_in': 'linear_att
         'ffn_up_shexp': 'mlp.shared_expert.up_proj', 'ffn_down_shexp': 'mlp.shared_expert.down_proj',
         'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'}
 MLA = {**{k: v for k, v in GLM.items() if k != 'post_attention_norm'}, 'attn_q_a': 'self_attn.q_a_proj', 'attn_q_a_norm': 'self_attn.q_a_layernorm',
-       'attn_q_b': 'self_attn.q_b_proj', 'attn_kv_a_mqa': 'self_attn.kv_a_proj_with_mqa', 'attn_kv_a_norm': 'self_attn.kv_a_layernorm'}
+       'attn_q_b': 'self_attn.q_b_proj', 'attn_kv_a_mqa': 'self_attn.kv_a_proj_with_mqa', 'attn_kv_a_norm': 'self_attn.kv_a_layernorm',
+       'attn_kv_b': 'self_attn.kv_b_proj'}
 MINIMAX = {'exp_probs_b': 'mlp.e_score_correction'}
 GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sparse_moe.experts.down_proj',
            'ffn_down_shexp': 'shared_mlp.output_linear'}
@@ -81,6 +82,7 @@ MODELS = {
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
     'deepseek3': ('DeepseekV3', lambda k: latent(k, 1.0, q_lora_rank=k('attention.q_lora_rank'), norm_topk_prob=True)),
     'deepseek2': ('DeepseekV2', lambda k: latent(k, 0.707, q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
+    'deepseek2-old': ('DeepseekV2', lambda k: latent(k, 0.707, '', q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
     'minimax-m2': ('MiniMaxM2', lambda k: {
         'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
@@ -91,10 +93,10 @@ MODELS = {
 }
 
 
-def latent(k, mscale, **more):
+def latent(k, mscale, mla='_mla', **more):
     return {'num_key_value_heads': k('attention.head_count'), 'head_dim': k('rope.dimension_count'), 'kv_lora_rank': k('attention.kv_lora_rank'),
-            'qk_rope_head_dim': k('rope.dimension_count'), 'qk_nope_head_dim': k('attention.key_length_mla') - k('rope.dimension_count'),
-            'v_head_dim': k('attention.value_length_mla'), 'n_routed_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+            'qk_rope_head_dim': k('rope.dimension_count'), 'qk_nope_head_dim': k('attention.key_length' + mla) - k('rope.dimension_count'),
+            'v_head_dim': k('attention.value_length' + mla), 'n_routed_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
             'n_group': k('expert_group_count'), 'topk_group': k('expert_group_used_count'), 'moe_intermediate_size': k('expert_feed_forward_length'),
             'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
             'routed_scaling_factor': k('expert_weights_scale'),

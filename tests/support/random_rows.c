@@ -402,14 +402,16 @@ static const tiny_tensor ds4_mtp_tail[] = {
 
 /* ---- deepseek2: latent attention, a layer without experts before those with them. As V2 and V3 are: q rank of queries (q 0: these
  * have a matrix of their own), K and O a head's key without rotation and its value, R rotated values, A rank of keys and values,
- * Y experts of Z in I groups, of which J are used; S shared experts. v: as V3, sigmoid gates. x: of a layer, it has experts. */
+ * Y experts of Z in I groups, of which J are used; S shared experts. v: as V3, sigmoid gates. x: of a layer, it has experts. o: as
+ * older files are, which have what makes keys and values of the latents in one matrix, and no lengths of rows. */
 
 static void ds2_per_layer(int64_t *v, int32_t i) { v['x'] = i > 0, v['y'] = i > 0 && v['v']; }
 static const tiny_key ds2_keys[] = {
     TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
     NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "1"),
-    NUM("", "attention.key_length", "A+R"), NUM("", "attention.value_length", "A"), NUM("", "attention.key_length_mla", "K+R"),
-    NUM("", "attention.value_length_mla", "O"), NUM("", "attention.kv_lora_rank", "A"), NUM("q", "attention.q_lora_rank", "q"),
+    NUM("!o", "attention.key_length", "A+R"), NUM("!o", "attention.value_length", "A"), NUM("!o", "attention.key_length_mla", "K+R"),
+    NUM("!o", "attention.value_length_mla", "O"), NUM("o", "attention.key_length", "K+R"), NUM("o", "attention.value_length", "O"),
+    NUM("", "attention.kv_lora_rank", "A"), NUM("q", "attention.q_lora_rank", "q"),
     NUM("", "rope.dimension_count", "R"), REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
     NUM("", "expert_count", "Y"), NUM("", "expert_used_count", "3"), NUM("", "expert_group_count", "I"),
     NUM("", "expert_group_used_count", "J"), NUM("", "expert_feed_forward_length", "Z"), NUM("", "expert_shared_count", "S"),
@@ -424,8 +426,9 @@ static const tiny_tensor ds2_head[] = {
 static const tiny_tensor ds2_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("!q", "attn_q.weight", M, "E HK+HR"), T("q", "attn_q_a.weight", M, "E q"),
     T("q", "attn_q_a_norm.weight", F32, "q"), T("q", "attn_q_b.weight", M, "q HK+HR"),
-    T("", "attn_kv_a_mqa.weight", M, "E A+R"), T("", "attn_kv_a_norm.weight", F32, "A"), T("", "attn_k_b.weight", M, "K A H"),
-    T("", "attn_v_b.weight", M, "A O H"), T("", "attn_output.weight", M, "HO E"), T("", "ffn_norm.weight", F32, "E"),
+    T("", "attn_kv_a_mqa.weight", M, "E A+R"), T("", "attn_kv_a_norm.weight", F32, "A"), T("!o", "attn_k_b.weight", M, "K A H"),
+    T("!o", "attn_v_b.weight", M, "A O H"), T("o", "attn_kv_b.weight", M, "A HK+HO"), T("", "attn_output.weight", M, "HO E"),
+    T("", "ffn_norm.weight", F32, "E"),
     T("!x", "ffn_gate.weight", M, "E F"), T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"),
     T("x", "ffn_gate_inp.weight", F32, "E Y"), T("y", "exp_probs_b.bias", B, "Y"), T("x", "ffn_gate_exps.weight", M, "E Z Y"),
     T("x", "ffn_up_exps.weight", M, "E Z Y"), T("x", "ffn_down_exps.weight", M, "Z E Y"),
@@ -478,6 +481,7 @@ const tiny_row tiny_rows[] = {
     /* as V3, and as V2 without a rank of queries, as V2-Lite has none; lite: without groups, too */
     {"deepseek3", DS2, .vocab = "deepseek-v3", .rng = 23, .sizes = "L=3 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1"},
     {"deepseek2", DS2, .vocab = "deepseek-llm", .rng = 29, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2"},
+    {"deepseek2-old", DS2, .vocab = "deepseek-llm", .rng = 31, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2 o=1"},
     {"deepseek2-lite", DS2, .vocab = "deepseek-llm", .rng = 37,
      .sizes = "L=2 E=64 H=2 K=48 O=32 R=16 A=64 F=96 Y=6 Z=32 I=1 J=1 S=2"},
     /* as Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (a head size that is not E/H), Mistral 7B v0.1

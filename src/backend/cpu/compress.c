@@ -36,7 +36,7 @@ static void mla_qkv_token(const mla_qkv_job *j, int32_t t)
         pi__rotate_tail(q, a->dim, rope, a->n_rot, 1.0f);
     }
     if (!a->row || j->b->kv[j->rows->group].slot[t] < 0) return;
-    float x[PI__MAX_HEAD_DIM] = {0};
+    float x[PI__SPARSE_MAX_ROW] = {0};
     const float *row = a->row + t * a->ldr;
     prep = (pi__head_prep) {.head_dim = a->n_norm, .norm = true, .w = a->norm, .eps = a->eps, .scale = 1.0f};
     j->cpu->attn->prep(&prep, row, x);

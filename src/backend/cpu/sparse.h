@@ -15,6 +15,7 @@
 enum {
     PI__SPARSE_HEADS = 16,  /* query heads at once */
     PI__SPARSE_SPLIT = 32,  /* rows at once */
+    PI__SPARSE_MAX_ROW = 576, /* values of a row, at most: block_mla.c and deepseek4.c refuse more */
     PI__SPARSE_SLOTS = 128, /* tokens of a window that becomes an entry, at most; with overlap half of it */
 };
 
