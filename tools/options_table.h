@@ -158,6 +158,10 @@
     X("n-depth", LIST, "0", "", "-d --n-depth", "", "bench", true, "Tokens in the cache before a test.")               \
     X("n-parallel", LIST, "", "", "-npl --n-parallel", "", "bench", true,                                              \
       "Concurrency: so many requests at once.")                                                                        \
+    X("prompt-shared", BOOL, "false", "", "-pps --prompt-shared", "", "bench", false,                                  \
+      "-npl: the requests have one prompt, which is computed once.")                                                   \
+    X("gen-separate", BOOL, "false", "", "-tgs --gen-separate", "", "bench", false,                                    \
+      "-npl: the requests generate one after the other, when all prompts are in the cache.")                           \
     X("shared-prefix", BOOL, "false", "", "--shared-prefix", "", "bench", true,                                        \
       "Requests whose prompts start the same, with and without the prefix cache: computed tokens and cache memory.")   \
     X("tenants", INT, "32", "1..4096", "--tenants", "", "bench", false,                                                \
@@ -420,7 +424,6 @@
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
-    LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "there is no page to serve; see --cors")      \

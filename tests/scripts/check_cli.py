@@ -280,6 +280,12 @@ def bench_lists(model):
     expect(64, *base, '-mmp', '2', err='not 0 or 1')
     expect(64, *base, '-mmp', '1', '-lm', 'read', err='--load-mode')
     profile(model)
+    several = ['bench', '-m', model, '-npp', '100', '-ntg', '6', '-npl', '3', '-t', '1', '-o', 'jsonl']
+    for flags, n_kv, cached in (([], 318, 0), (['-pps'], 118, 192), (['-tgs'], 318, 0), (['-pps', '-tgs'], 118, 192)):
+        row = json.loads(expect(0, *several, *flags))
+        if (row['n_kv'], row['cached_tokens']) != (n_kv, cached) or row['t_pp'] <= 0: faults.append(f'bench {flags}: {row}')
+        if (row['is_pp_shared'], row['is_tg_separate']) != ('-pps' in flags, '-tgs' in flags): faults.append(f'bench {flags}: {row}')
+    expect(64, 'bench', '-m', model, '-pps', err='give that, too')
     expect(0, 'bench', '-m', model, '-npp', '4', '-ntg', '2', '-npl', '1,2', '-t', '1', '--output-format', 'jsonl', out='"pl": 2')
 
 
