@@ -27,6 +27,8 @@
       "Log lines begin with the letter of their level: E, W, I or D.")                                                 \
     X("log-timestamps", BOOL, "false", "", "--log-timestamps", "LLAMA_LOG_TIMESTAMPS", "general", false,               \
       "Log lines begin with the time since the start: minutes.seconds.milliseconds.microseconds.")                     \
+    X("log-jsonl", BOOL, "false", "", "--log-jsonl", "LLAMA_ARG_LOG_JSONL", "general", false,                          \
+      "Log lines are JSON objects: type \"log\", time (microseconds since the start), level, msg.")                    \
     X("list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                                       \
       "Devices that this build can use, then exit.")                                                                   \
     X("hf-repo", STRING, "", "", "-hf -hfr --hf-repo", "", "download", true,                                           \
@@ -418,7 +420,6 @@
     NEVER("--server-base", "", "", "the model is run by this program; any client talks to a server")                   \
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
     LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
-    LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
     LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
     LATER("--infill --spm-infill", "", "", "give the prompt with the tokens of the model around prefix and suffix")    \

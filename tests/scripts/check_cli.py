@@ -9,6 +9,7 @@ import math
 import os
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -364,6 +365,11 @@ def log_lines(model, folder):
         lines = call(*base, *flags).stderr.decode().split('\n')
         if pattern and not any(re.match(pattern, l) for l in lines): faults.append(f'{flags}: no line of {pattern}: {lines}')
         if not pattern and any(lines): faults.append(f'{flags}: {lines}')
+    odd = os.path.join(folder.encode(), b'"odd\\\xff".gguf')
+    shutil.copy(model, odd)
+    rows = [json.loads(l) for l in call(*base[:2], odd, *base[3:], '--log-jsonl', '--log-prefix', '-lv', '4').stderr.decode().splitlines()]
+    if not any(r['msg'].startswith('request 1: ') and r['level'] == 'info' for r in rows): faults.append(f'--log-jsonl: {rows}')
+    if any(r['type'] != 'log' or not 0 <= r['time'] < 1e9 for r in rows): faults.append(f'--log-jsonl: {rows}')
     bad = ['run', '-m', model, '-p', 'the', '-n', '1', '--ignore-eos', '--log-level', 'debug', '--trace-ops']
     if '\033[2m' not in call(*bad, '--log-colors', 'on').stderr.decode(): faults.append('--log-colors on: no colours')
     for off in ([], ['--log-colors', 'off'], ['--log-colors', 'auto']):
