@@ -203,8 +203,12 @@ static int list_spec(bench *b)
     return code;
 }
 
+/* -npl with prompts that are found in the cache. */
+static bool keeps_prompts(const cli *c) { return cli_bool(c, "prompt-shared") || cli_bool(c, "gen-separate"); }
+
 static int list_tests(bench *b)
 {
+    if (keeps_prompts(b->c) && !*cli_str(b->c, "n-parallel")) return cli_usage_error(b->c, "-pps and -tgs are of -npl: give that, too");
     if (cli_bool(b->c, "shared-prefix")) return list_shared(b);
     if (*cli_str(b->c, "spec")) return list_spec(b);
     int32_t *prompt = NULL, *gen = NULL, *depth = NULL;
@@ -374,7 +378,7 @@ static int set_defaults(const bench *b, pi_options *o)
         code = set_default(b, o, "kv-cache-tokens", par * ((longest + 63) / 64 * 64 + 64));
     if (!code) code = set_default(b, o, "parallel", par);
     if (!code && b->shared.on) code = set_default(b, o, "ubatch-size", shared_step(b));
-    if (!code) code = set_default(b, o, "prefix-cache", depth > 0 || b->shared.on);
+    if (!code) code = set_default(b, o, "prefix-cache", depth > 0 || b->shared.on || keeps_prompts(b->c));
     if (!code && b->spec.on && pi_options_set(o, "spec-type", cli_str(b->c, "spec"), &err)) code = cli_pi_error(b->c, &err);
     return code;
 }

@@ -164,22 +164,44 @@ int bench_measure(bench *b, const bench_test *t, double *ns, double *steady)
 typedef struct batch {
     double pp_s, tg_s; /* prefill, until the last request had its first token; decode, from there to the end */
     size_t n_tg;       /* tokens of all requests in tg_s */
+    uint64_t n_cached; /* of their prompts, which pp_s is without */
 } batch;
 
-/* n_par requests at once. */
-static int run_batch(bench *b, const bench_test *t, int32_t n_par, batch *out)
+/* What they compute: prompts of n tokens, all of them one behind the other, or one that all have; each max_tokens. */
+typedef struct crowd {
+    int32_t *ids;
+    size_t n, stride;   /* tokens of a prompt; from one to the next, 0: they are the same */
+    int32_t n_par;
+    int32_t max_tokens;
+    bool cache;         /* prompts are kept, or found */
+} crowd;
+
+static int32_t *prompt_of(const crowd *w, int32_t i) { return w->ids + (size_t) i * w->stride; }
+
+static int make_crowd(bench *b, const bench_test *t, int32_t n_par, crowd *w)
 {
-    size_t n = (size_t) (t->n_prompt ? t->n_prompt : 1), waiting = (size_t) n_par, live = (size_t) n_par, total = 0;
+    const bool shared = cli_bool(b->c, "prompt-shared");
+    const size_t n = (size_t) (t->n_prompt ? t->n_prompt : 1), n_prompts = shared ? 1 : (size_t) n_par;
+    *w = (crowd) {.n = n, .stride = shared ? 0 : n, .n_par = n_par, .max_tokens = t->n_gen ? t->n_gen + 1 : 0, .cache = shared};
+    w->ids = malloc(n_prompts * n * sizeof *w->ids);
+    if (!w->ids) return cli_error(b->c, CLI_OS, "out of memory");
+    for (size_t i = 0; i < n_prompts * n; i++) w->ids[i] = i % n == 0 && b->bos >= 0 ? b->bos : bench_token(b);
+    return CLI_OK;
+}
+
+/* All requests at once. */
+static int run_crowd(bench *b, const crowd *w, batch *out)
+{
+    const int32_t n_par = w->n_par;
+    size_t waiting = (size_t) n_par, live = (size_t) n_par, total = 0;
     timing *m = calloc((size_t) n_par, sizeof *m);
     pi_request **r = calloc((size_t) n_par, sizeof *r);
     int code = m && r ? CLI_OK : cli_error(b->c, CLI_OS, "out of memory");
     double start = bench_now(), first = start, end = start;
     size_t at_first = 0;
-    for (int32_t i = 0; !code && i < n_par; i++) {
-        int32_t *ids = make_prompt(b, 0, n);
-        code = ids ? bench_submit(b, ids, n, t->n_gen ? t->n_gen + 1 : 0, false, NULL, &m[i], &r[i]) : CLI_OS;
-        free(ids);
-    }
+    uint64_t n_cached = 0;
+    for (int32_t i = 0; !code && i < n_par; i++)
+        code = bench_submit(b, prompt_of(w, i), w->n, w->max_tokens, w->cache, NULL, &m[i], &r[i]);
     while (!code && live) {
         timing *which = NULL;
         code = wait_event(b, &which);
@@ -193,19 +215,48 @@ static int run_batch(bench *b, const bench_test *t, int32_t n_par, batch *out)
     for (int32_t i = 0; i < n_par && m && r; i++) {
         if (!code) code = check_result(b, r[i], &m[i]);
         total += m[i].n_tokens;
+        n_cached += m[i].res.cached_tokens;
         if (r[i] && m[i].done) pi_request_free(r[i]);
         else bench_drop(r[i]);
     }
     free(m);
     free(r);
-    if (!t->n_gen) first = end;
-    *out = (batch) {(first - start) * 1e-9, (end - first) * 1e-9, total > at_first ? total - at_first : 0};
+    if (!w->max_tokens) first = end;
+    *out = (batch) {(first - start) * 1e-9, (end - first) * 1e-9, total > at_first ? total - at_first : 0, n_cached};
+    return code;
+}
+
+/* All prompts at once, into the cache; then each answer by itself. */
+static int run_apart(bench *b, const crowd *w, batch *out)
+{
+    crowd prompts = *w;
+    prompts.max_tokens = 0;
+    prompts.cache = true;
+    int code = run_crowd(b, &prompts, out);
+    for (int32_t i = 0; !code && i < w->n_par && w->max_tokens; i++) {
+        timing m;
+        code = run_request(b, prompt_of(w, i), w->n, w->max_tokens, true, &m);
+        out->tg_s += (m.last - m.first) * 1e-9;
+        out->n_tg += m.n_tokens ? m.n_tokens - 1 : 0;
+    }
+    return code;
+}
+
+/* n_par requests. */
+static int run_batch(bench *b, const bench_test *t, int32_t n_par, batch *out)
+{
+    crowd w;
+    int code = make_crowd(b, t, n_par, &w);
+    if (code) return code;
+    code = cli_bool(b->c, "gen-separate") ? run_apart(b, &w, out) : run_crowd(b, &w, out);
+    free(w.ids);
     return code;
 }
 
 static void print_batch(const bench *b, const bench_test *t, int32_t n_par, const batch *m, bool jsonl)
 {
-    int64_t pp = (int64_t) t->n_prompt * n_par, tg = (int64_t) t->n_gen * n_par;
+    const bool shared = cli_bool(b->c, "prompt-shared"), apart = cli_bool(b->c, "gen-separate");
+    int64_t pp = (int64_t) t->n_prompt * (shared ? 1 : n_par), tg = (int64_t) t->n_gen * n_par;
     double s_pp = m->pp_s > 0 ? (double) pp / m->pp_s : 0, s_tg = m->tg_s > 0 ? (double) m->n_tg / m->tg_s : 0;
     double all = m->pp_s + m->tg_s, speed = (double) (pp + tg) / all;
     if (!jsonl) {
@@ -213,9 +264,10 @@ static void print_batch(const bench *b, const bench_test *t, int32_t n_par, cons
                n_par, (long long) (pp + tg), m->pp_s, s_pp, m->tg_s, s_tg, all, speed);
         return;
     }
-    printf("{\"n_threads\": %u, \"pp\": %d, \"tg\": %d, \"pl\": %d, \"n_kv\": %lld, \"t_pp\": %f, \"speed_pp\": %f, "
-           "\"t_tg\": %f, \"speed_tg\": %f, \"t\": %f, \"speed\": %f}\n", b->info.n_threads, t->n_prompt, t->n_gen,
-           n_par, (long long) (pp + tg), m->pp_s, s_pp, m->tg_s, s_tg, all, speed);
+    printf("{\"n_threads\": %u, \"is_pp_shared\": %d, \"is_tg_separate\": %d, \"pp\": %d, \"tg\": %d, \"pl\": %d, "
+           "\"n_kv\": %lld, \"cached_tokens\": %llu, \"t_pp\": %f, \"speed_pp\": %f, \"t_tg\": %f, \"speed_tg\": %f, "
+           "\"t\": %f, \"speed\": %f}\n", b->info.n_threads, shared, apart, t->n_prompt, t->n_gen, n_par,
+           (long long) (pp + tg), (unsigned long long) m->n_cached, m->pp_s, s_pp, m->tg_s, s_tg, all, speed);
 }
 
 int bench_batched(bench *b)

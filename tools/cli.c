@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,23 @@ static double now(void)
     return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
 }
 
+/* A line as llama.cpp's tools have it, but where the log goes. What is no UTF-8, a file's name for one, loses those bytes. */
+static void log_json(const cli *c, int level, const char *msg)
+{
+    static const char *const kind[] = {"info", "error", "warn", "info", "debug"};
+    char *copy = strdup(msg), *text = NULL;
+    json_t *v = copy ? json_string(copy) : NULL;
+    for (char *p = copy; copy && !v && *p; p++)
+        if ((unsigned char) *p >= 0x80) *p = '?';
+    if (copy && !v) v = json_string(copy);
+    if (v) text = json_dumps(v, JSON_ENCODE_ANY);
+    fprintf(c->log, "{\"type\":\"log\",\"time\":%llu,\"level\":\"%s\",\"msg\":%s}\n",
+            (unsigned long long) ((now() - c->log_start) * 1e6), kind[level], text ? text : "\"\"");
+    free(text);
+    free(copy);
+    json_decref(v);
+}
+
 /* "0.01.234.567 W text": minutes, seconds, milliseconds, microseconds since the start, and the level's letter, where they
  * are asked for. One call of stdio a line, since several threads log. */
 static void log_line(void *ud, int level, const char *msg)
@@ -107,7 +125,8 @@ static void log_line(void *ud, int level, const char *msg)
     const char *on = c->log_colors ? color[level] : "";
     flockfile(c->log);
     if (c->log == stderr) cli_new_line();
-    fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
+    if (c->log_jsonl) log_json(c, level, msg);
+    else fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
     funlockfile(c->log);
 }
 
@@ -590,6 +609,7 @@ static int open_log(cli *c)
     c->log_start = now();
     c->log_prefix = cli_bool(c, "log-prefix");
     c->log_times = cli_bool(c, "log-timestamps");
+    c->log_jsonl = cli_bool(c, "log-jsonl");
     const char *colors = cli_str(c, "log-colors");
     bool plain = !isatty(STDERR_FILENO) || *cli_str(c, "log-file") || getenv("NO_COLOR");
     if (!options_bool(colors, &c->log_colors)) c->log_colors = !plain;

@@ -143,6 +143,7 @@ struct cli {
     FILE *log;              /* where log lines go */
     int log_level;          /* PI_LOG_* */
     bool log_prefix, log_times, log_colors; /* lines begin with their level, with the time; are coloured by level */
+    bool log_jsonl;   /* they are JSON instead */
     double log_start;       /* seconds of the monotonic clock from which that time counts */
 };
 struct cli_value {

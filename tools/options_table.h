@@ -27,6 +27,8 @@
       "Log lines begin with the letter of their level: E, W, I or D.")                                                 \
     X("log-timestamps", BOOL, "false", "", "--log-timestamps", "LLAMA_LOG_TIMESTAMPS", "general", false,               \
       "Log lines begin with the time since the start: minutes.seconds.milliseconds.microseconds.")                     \
+    X("log-jsonl", BOOL, "false", "", "--log-jsonl", "LLAMA_ARG_LOG_JSONL", "general", false,                          \
+      "Log lines are JSON objects: type \"log\", time (microseconds since the start), level, msg.")                    \
     X("list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                                       \
       "Devices that this build can use, then exit.")                                                                   \
     X("hf-repo", STRING, "", "", "-hf -hfr --hf-repo", "", "download", true,                                           \
@@ -158,6 +160,10 @@
     X("n-depth", LIST, "0", "", "-d --n-depth", "", "bench", true, "Tokens in the cache before a test.")               \
     X("n-parallel", LIST, "", "", "-npl --n-parallel", "", "bench", true,                                              \
       "Concurrency: so many requests at once.")                                                                        \
+    X("prompt-shared", BOOL, "false", "", "-pps --prompt-shared", "", "bench", false,                                  \
+      "-npl: the requests have one prompt, which is computed once.")                                                   \
+    X("gen-separate", BOOL, "false", "", "-tgs --gen-separate", "", "bench", false,                                    \
+      "-npl: the requests generate one after the other, when all prompts are in the cache.")                           \
     X("shared-prefix", BOOL, "false", "", "--shared-prefix", "", "bench", true,                                        \
       "Requests whose prompts start the same, with and without the prefix cache: computed tokens and cache memory.")   \
     X("tenants", INT, "32", "1..4096", "--tenants", "", "bench", false,                                                \
@@ -416,13 +422,11 @@
     NEVER("--server-base", "", "", "the model is run by this program; any client talks to a server")                   \
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
     LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
-    LATER("--log-jsonl --no-log-jsonl", "", "", "--log-prefix and --log-timestamps make lines that can be parsed")     \
     LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
     LATER("--infill", "", "", "a server answers POST /infill")                                                         \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
-    LATER("-pps -tgs", "", "", "--shared-prefix measures prompts that begin the same")                                 \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors") \

@@ -14,7 +14,8 @@
  * other rows than the step's tokens, such as those whose logits are wanted, a step is not cut any more: the matrix of the output
  * is read once for all of them. A step of few tokens goes through the stages one after the other, on the step thread.
  *
- * Steps are not captured, none begins before the last one is finished, and blocks are not copied to the host beside steps.
+ * Steps are not captured: what is copied to a stage in a step depends on what ran before it, and where runs end on how much
+ * was noted, while a captured graph segment is the same each time. None begins before the last one is finished.
  *
  * Memory: this object and what reserve allocates; regions are of the devices. Threads: as device.h says; the stages' own in
  * stages_run.c. */

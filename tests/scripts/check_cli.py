@@ -9,6 +9,7 @@ import math
 import os
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -280,6 +281,12 @@ def bench_lists(model):
     expect(64, *base, '-mmp', '2', err='not 0 or 1')
     expect(64, *base, '-mmp', '1', '-lm', 'read', err='--load-mode')
     profile(model)
+    several = ['bench', '-m', model, '-npp', '100', '-ntg', '6', '-npl', '3', '-t', '1', '-o', 'jsonl']
+    for flags, n_kv, cached in (([], 318, 0), (['-pps'], 118, 192), (['-tgs'], 318, 0), (['-pps', '-tgs'], 118, 192)):
+        row = json.loads(expect(0, *several, *flags))
+        if (row['n_kv'], row['cached_tokens']) != (n_kv, cached) or row['t_pp'] <= 0: faults.append(f'bench {flags}: {row}')
+        if (row['is_pp_shared'], row['is_tg_separate']) != ('-pps' in flags, '-tgs' in flags): faults.append(f'bench {flags}: {row}')
+    expect(64, 'bench', '-m', model, '-pps', err='give that, too')
     expect(0, 'bench', '-m', model, '-npp', '4', '-ntg', '2', '-npl', '1,2', '-t', '1', '--output-format', 'jsonl', out='"pl": 2')
 
 
@@ -358,6 +365,11 @@ def log_lines(model, folder):
         lines = call(*base, *flags).stderr.decode().split('\n')
         if pattern and not any(re.match(pattern, l) for l in lines): faults.append(f'{flags}: no line of {pattern}: {lines}')
         if not pattern and any(lines): faults.append(f'{flags}: {lines}')
+    odd = os.path.join(folder.encode(), b'"odd\\\xff".gguf')
+    shutil.copy(model, odd)
+    rows = [json.loads(l) for l in call(*base[:2], odd, *base[3:], '--log-jsonl', '--log-prefix', '-lv', '4').stderr.decode().splitlines()]
+    if not any(r['msg'].startswith('request 1: ') and r['level'] == 'info' for r in rows): faults.append(f'--log-jsonl: {rows}')
+    if any(r['type'] != 'log' or not 0 <= r['time'] < 1e9 for r in rows): faults.append(f'--log-jsonl: {rows}')
     bad = ['run', '-m', model, '-p', 'the', '-n', '1', '--ignore-eos', '--log-level', 'debug', '--trace-ops']
     if '\033[2m' not in call(*bad, '--log-colors', 'on').stderr.decode(): faults.append('--log-colors on: no colours')
     for off in ([], ['--log-colors', 'off'], ['--log-colors', 'auto']):
