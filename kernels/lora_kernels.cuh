@@ -89,10 +89,11 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
     if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;
     float sum[PI__K_LORA_ROWS] = {};
     for (int32_t r = 0; r < p.rank; r++) {
-        const float w = lora_value(p.type, p.b, r * p.ldb + o);
+        const float w = lora_value(p.type, p.b, (o / PI__LORA_TILE * p.rank + r) * PI__LORA_TILE + o % PI__LORA_TILE);
         for (int j = 0; j < PI__K_LORA_ROWS; j++) sum[j] = fmaf(w, t[r * PI__K_LORA_ROWS + j], sum[j]);
     }
-    for (int j = 0; j < g.n; j++) {
+    for (int j = 0; j < PI__K_LORA_ROWS; j++) {
+        if (j >= g.n) continue;
         float *y = a.lin[blockIdx.z].y + a.row[g.first + j] * a.lin[blockIdx.z].ldy + o;
         *y = fmaf(g.scale * p.factor, sum[j], *y);
     }

@@ -97,7 +97,7 @@ static inline int32_t pi__most_runs(int32_t n_seqs, int32_t n_tokens) { return 2
 /* What an adapter (LoRA) has for one matrix of the model, which becomes W + scale * factor * B A. In device memory. */
 typedef struct pi__lora_pair {
     const void *a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16 */
-    const void *b; /* [rank, ldb] columns of B: n_out values, and zeros */
+    const void *b; /* [ldb / PI__LORA_TILE][rank][PI__LORA_TILE] columns of B, n_out rows and zeros */
     int64_t lda, ldb;
     int32_t rank;  /* 0: it leaves the matrix alone */
     int32_t type;  /* of both: PI__F32, PI__F16 or PI__BF16 */
@@ -105,7 +105,7 @@ typedef struct pi__lora_pair {
     int32_t zero;
 } pi__lora_pair;
 
-enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512 };
+enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512, PI__LORA_TILE = 64 /* rows of B side by side */ };
 
 /* Rows that have an adapter, at one scale. */
 typedef struct pi__lora_run {

@@ -9,7 +9,7 @@
 #include "formats/formats.h"
 #include "model/declare.h"
 
-enum { LANES = 16, ALIGN = 64 };
+enum { LANES = 16, ALIGN = 64, TILE = PI__LORA_TILE };
 
 /* ------------------------------------------------------------------------------------------------------------- targets */
 
@@ -131,6 +131,7 @@ static int check_pair(const reader *r, int32_t i, pi_error *err)
 }
 
 static int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+static int64_t in_tiles(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
 static size_t value_size(int32_t type) { return type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
 static size_t aligned(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
@@ -155,7 +156,7 @@ static int lay_out(reader *r, pi_error *err)
         to->max_rank = to->rank[i + 1] > to->max_rank ? to->rank[i + 1] : to->max_rank;
         to->n_pairs++;
         to->size += 2 * ALIGN + (size_t) to->rank[i + 1] * sizeof(float) * (size_t) (padded(r->m->lora_target[i].n_in) +
-                                                                                    padded(r->m->lora_target[i].n_out));
+                                                                                    in_tiles(r->m->lora_target[i].n_out));
     }
     if (to->rank && !to->n_pairs) return pi__fail(err, PI_EFORMAT, "adapter %s changes no matrix of the model", r->path);
     to->image = to->rank ? pi__map(to->size) : NULL;
@@ -181,14 +182,14 @@ static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *e
     return PI_OK;
 }
 
-/* A as it is, B by columns; addresses are offsets in the image. */
+/* A as it is, B by columns in tiles of rows; addresses are offsets in the image. */
 static int pack_pair(const reader *r, int32_t i, size_t *at, pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
     const bool half = a->type == b->type && (a->type == PI__F16 || a->type == PI__BF16);
     pi__lora_pair *p = &pairs_of(r)[i + 1];
-    *p = (pi__lora_pair) {.lda = padded(t->n_in), .ldb = padded(t->n_out), .rank = r->to->rank[i + 1],
+    *p = (pi__lora_pair) {.lda = padded(t->n_in), .ldb = in_tiles(t->n_out), .rank = r->to->rank[i + 1],
                           .type = half ? a->type : PI__F32};
     p->factor = r->alpha != 0 ? r->alpha / (float) p->rank : 1.0f;
     p->a = (const void *) (uintptr_t) *at;
@@ -202,7 +203,7 @@ static int pack_pair(const reader *r, int32_t i, size_t *at, pi_error *err)
     }
     for (int64_t o = 0; o < t->n_out && !rc; o++) {
         rc = read_row(r, b, t->row ? t->row[o] : o, err);
-        for (int64_t k = 0; k < p->rank && !rc; k++) put_value(p->type, columns, (size_t) (k * p->ldb + o), r->row[k]);
+        for (int64_t k = 0; k < p->rank && !rc; k++) put_value(p->type, columns, (size_t) ((o / TILE * p->rank + k) * TILE + o % TILE), r->row[k]);
     }
     return rc;
 }

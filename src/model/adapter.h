@@ -7,8 +7,8 @@
  *
  *     pi__lora_pair of each target | A, B of the first target that has any | of the next | ...
  *
- * F32, F16 and BF16 stay what they are, all else becomes F32; A keeps its rows, B is transposed and has its rows in the
- * order of the model's. Its id is a hash of the image: what an adapter does, whatever its file is called.
+ * F32, F16 and BF16 stay what they are, all else becomes F32; A keeps its rows, B has them in the order of the model's, as
+ * columns of PI__LORA_TILE. Its id is a hash of the image: what an adapter does, whatever its file is called.
  *
  * Memory: the image on the host until it is placed, then on the device. Reading: any thread, the model is only looked at.
  * Placing and freeing: the step thread, as the device is used. */

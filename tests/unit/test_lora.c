@@ -192,6 +192,17 @@ static void company(const char *arch)
     run(&c, true, true, got);
     jobs_check(got, want, arch, 2);
     assert_true(got[N_JOBS - 1].n_cached >= 200);
+    static const int drafters[] = {PI__SPEC_NGRAM, PI__SPEC_MTP};
+    for (int d = 0; d <= !strcmp(arch, "qwen35"); d++) { /* which drafts there are, depends on the adapter; answers do not */
+        c = config(model);
+        c.spec = drafters[d];
+        c.n_draft = 3, c.ngram_n = 1, c.ngram_m = 3;
+        run(&c, true, true, got);
+        jobs_check(got, want, arch, 4 + d);
+        uint32_t n_drafted = 0;
+        for (int i = 0; i < N_JOBS; i++) n_drafted += got[i].n_drafted;
+        assert_true(n_drafted > 0);
+    }
     c = config(model);
     c.kv_tokens = 400;
     if (!run(&c, true, true, got) && strcmp(arch, "gemma3")) fail_msg("%s: nobody was preempted", arch);

@@ -88,12 +88,13 @@ static void run_columns(const lora_job *j, int32_t l, int64_t c)
     for (int32_t k = j->run0; k < j->run1; k++) {
         const pi__lora_run *run = &j->a->rows->run[k];
         const pi__lora_pair *p = pair_of(j, run, l);
-        const char *b = (const char *) p->b + (size_t) c * (p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
+        const char *b = (const char *) p->b + (size_t) (c * p->rank) * (p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
+        float *y[PIECE];
         int32_t first;
-        const int32_t end = part_of(j, run, &first) + first;
-        for (int32_t i = first; i < end && p->rank; i++)
-            j->cpu->lora->add(p->type, b, p->ldb, p->rank, j->t + (i - j->first) * j->ldt + j->at[l], run->scale * p->factor,
-                              lin->y + j->a->rows->row[i] * lin->ldy + c, n);
+        const int32_t m = part_of(j, run, &first);
+        if (!p->rank) continue;
+        for (int32_t i = 0; i < m; i++) y[i] = lin->y + j->a->rows->row[first + i] * lin->ldy + c;
+        j->cpu->lora->add(p->type, b, p->rank, j->t + (first - j->first) * j->ldt + j->at[l], j->ldt, m, run->scale * p->factor, y, n);
     }
 }
 

@@ -18,7 +18,7 @@ PI__INLINE vf lora_load(int32_t type, const void *p, int64_t i)
     return type == PI__F16 ? vf_load_f16((const uint16_t *) p + i) : vf_load_bf16((const uint16_t *) p + i);
 }
 
-enum { LORA_ROWS = 4, LORA_VECS = 4 }; /* rows of a dot at once; vectors of y */
+enum { LORA_ROWS = 4, LORA_VECS = 4 }; /* rows of a dot at once; vectors of y, of all rows */
 
 PI__INLINE void lora_dots(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int rows, float *t, int64_t ldt)
 {
@@ -42,7 +42,8 @@ PI__INLINE void lora_dot(int32_t type, const void *a, int64_t n, const float *x,
 {
     int32_t r = 0;
     for (; r + LORA_ROWS <= n_rows; r += LORA_ROWS) lora_dots(type, a, n, x + r * ldx, ldx, LORA_ROWS, t + r * ldt, ldt);
-    for (; r < n_rows; r++) lora_dots(type, a, n, x + r * ldx, ldx, 1, t + r * ldt, ldt);
+    for (; r + 2 <= n_rows; r += 2) lora_dots(type, a, n, x + r * ldx, ldx, 2, t + r * ldt, ldt);
+    if (r < n_rows) lora_dots(type, a, n, x + r * ldx, ldx, 1, t + r * ldt, ldt);
 }
 
 static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t, int64_t ldt)
@@ -52,42 +53,61 @@ static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x,
     else lora_dot(PI__BF16, a, n, x, ldx, n_rows, t, ldt);
 }
 
-/* vecs vectors of y, of which the last has `last` values. b: column 0's. */
-PI__INLINE void lora_columns(int32_t type, const char *b, size_t ldb, int32_t rank, const float *t, float scale, float *y,
-                             int vecs, int last)
+/* y += what is added, for 16 values, or the first n of them. */
+PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
 {
-    vf sum[LORA_VECS];
-    for (int v = 0; v < vecs; v++) sum[v] = vf_zero();
-    for (int32_t r = 0; r < rank; r++)
-        for (int v = 0; v < vecs; v++) sum[v] = vf_fma(lora_load(type, b + (size_t) r * ldb, 16 * v), vf_set1(t[r]), sum[v]);
-    for (int v = 0; v < vecs; v++) {
-        float of[16];
-        const int n = v == vecs - 1 ? last : 16;
-        if (n == 16) {
-            vf_store(y + 16 * v, vf_fma(sum[v], vf_set1(scale), vf_load(y + 16 * v)));
-            continue;
-        }
-        vf_store(of, vf_fma(sum[v], vf_set1(scale), vf_load_tail(y + 16 * v, n, 0)));
-        memcpy(y + 16 * v, of, (size_t) n * sizeof *of);
+    float of[16];
+    if (n >= 16) {
+        vf_store(y, vf_fma(sum, vf_set1(scale), vf_load(y)));
+        return;
     }
+    vf_store(of, vf_fma(sum, vf_set1(scale), vf_load_tail(y, (int) n, 0)));
+    memcpy(y, of, (size_t) n * sizeof *of);
 }
 
-PI__INLINE void lora_add(int32_t type, const void *b, int64_t ldb, int32_t rank, const float *t, float scale, float *y, int64_t n)
+/* 16 * vecs values of these rows of y, or the first n. b: of column 0, which the others follow at PI__LORA_TILE values. */
+PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, float scale, float *const *y,
+                             int64_t at, int64_t n, int rows, int vecs)
+{
+    const size_t step = PI__LORA_TILE * (type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
+    vf sum[LORA_VECS];
+    for (int v = 0; v < rows * vecs; v++) sum[v] = vf_zero();
+    for (int32_t r = 0; r < rank; r++, b += step)
+        for (int v = 0; v < vecs; v++) {
+            const vf w = lora_load(type, b, 16 * v);
+            for (int i = 0; i < rows; i++) sum[i * vecs + v] = vf_fma(w, vf_set1(t[i * ldt + r]), sum[i * vecs + v]);
+        }
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs && 16 * v < n; v++) lora_put(y[i] + at + 16 * v, sum[i * vecs + v], scale, n - 16 * v);
+}
+
+/* A tile: its values are read once from memory, whatever the rows. */
+PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
+                          float *const *y, int64_t at, int64_t n)
 {
     const size_t size = type == PI__F32 ? sizeof(float) : sizeof(uint16_t);
-    const char *p = b;
-    int64_t i = 0;
-    for (; i + 16 * LORA_VECS <= n; i += 16 * LORA_VECS)
-        lora_columns(type, p + (size_t) i * size, (size_t) ldb * size, rank, t, scale, y + i, LORA_VECS, 16);
-    for (; i < n; i += 16)
-        lora_columns(type, p + (size_t) i * size, (size_t) ldb * size, rank, t, scale, y + i, 1, n - i < 16 ? (int) (n - i) : 16);
+    int32_t r = 0;
+    for (; r + 2 <= n_rows; r += 2)
+        for (int64_t i = 0; i < n; i += 32)
+            lora_columns(type, b + (size_t) i * size, rank, t + r * ldt, ldt, scale, y + r, at + i, n - i, 2, 2);
+    if (r < n_rows) lora_columns(type, b, rank, t + r * ldt, ldt, scale, y + r, at, n, 1, 4);
 }
 
-static void lora_add_any(int32_t type, const void *b, int64_t ldb, int32_t rank, const float *t, float scale, float *y, int64_t n)
+PI__INLINE void lora_add(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
+                         float *const *y, int64_t n)
 {
-    if (type == PI__F32) lora_add(PI__F32, b, ldb, rank, t, scale, y, n);
-    else if (type == PI__F16) lora_add(PI__F16, b, ldb, rank, t, scale, y, n);
-    else lora_add(PI__BF16, b, ldb, rank, t, scale, y, n);
+    const size_t size = type == PI__F32 ? sizeof(float) : sizeof(uint16_t);
+    for (int64_t i = 0; i < n; i += PI__LORA_TILE)
+        lora_tile(type, (const char *) b + (size_t) (i * rank) * size, rank, t, ldt, n_rows, scale, y, i,
+                  n - i < PI__LORA_TILE ? n - i : PI__LORA_TILE);
+}
+
+static void lora_add_any(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
+                         float *const *y, int64_t n)
+{
+    if (type == PI__F32) lora_add(PI__F32, b, rank, t, ldt, n_rows, scale, y, n);
+    else if (type == PI__F16) lora_add(PI__F16, b, rank, t, ldt, n_rows, scale, y, n);
+    else lora_add(PI__BF16, b, rank, t, ldt, n_rows, scale, y, n);
 }
 
 const pi__cpu_lora_kernels PI__KERNELS = {lora_dot_any, lora_add_any};
