@@ -250,6 +250,9 @@ static void test_pretokenizers(void **state)
         {"exaone-moe", "one two 12\n\n", "[one two][ ][1][2][\n\n]"},
         {"youtu", "HTTPServer caf\xC3\xA9 \xE4\xBD\xA0\xE3\x80\x82 12", "[HTTPServer][ caf\xC3\xA9][ ][\xE4\xBD\xA0]"
                   "[\xE3\x80\x82][ ][1][2]"},
+        {"kimi-k2", "camelCase HTTPServer's 1234", "[camel][Case][ HTTPServer's][ ][123][4]"},
+        {"kimi-k2", "caf\xC3\xA9\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82x \xE3\x81\xAE .\n\n", /* letters end where Han begins */
+         "[caf\xC3\xA9][\xE4\xBD\xA0\xE5\xA5\xBD][\xE3\x80\x82x][ \xE3\x81\xAE][ .\n\n]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__pretok *p;
@@ -270,7 +273,8 @@ static void test_pretokenizers_cover(void **state)
     (void) state;
     static const char *const names[] = {"default", "gpt-2", "starcoder", "falcon", "llama3", "qwen2", "qwen35",
         "laguna", "deepseek-llm", "deepseek-coder", "deepseek-v3", "gpt-4o", "tekken", "jais-2", "bailingmoe",
-        "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking", "spark2_5", "chameleon", "exaone-moe", "youtu"};
+        "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking", "spark2_5", "chameleon", "exaone-moe", "youtu",
+        "kimi-k2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         seed s;
         seed_gpt2(&s);
