@@ -82,6 +82,18 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define LOWERS "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 #define TRUE_CASED "[^\\r\\n" L N "]?[" UPPERS "]*[" LOWERS "]+(?:" ABBREV ")?" \
     "|[^\\r\\n" L N "]?[" UPPERS "]+[" LOWERS "]*(?:" ABBREV ")?"
+/* Characters of the script Han, by number, as PCRE2 takes those for it, too, that are also used with it. They are words of their own,
+ * and in no other. */
+#define HAN_LETTERS \
+    "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}" \
+    "\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}" \
+    "\\x{16fe2}-\\x{16fe3}\\x{16ff0}-\\x{16ff6}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b81e}" \
+    "\\x{2b820}-\\x{2cead}\\x{2ceb0}-\\x{2ebe0}\\x{2ebf0}-\\x{2ee5d}\\x{2f800}-\\x{2fa1d}" \
+    "\\x{30000}-\\x{3134a}\\x{31350}-\\x{33479}"
+#define NOT_HAN(letters) "(?:(?![" HAN_LETTERS "])[" letters "])"
+#define KIMI_K2 "[" HAN_LETTERS "]+|[^\\r\\n" L N "]?" NOT_HAN(UPPERS) "*" NOT_HAN(LOWERS) "+(?:" ABBREV ")?" \
+    "|[^\\r\\n" L N "]?" NOT_HAN(UPPERS) "+" NOT_HAN(LOWERS) "*(?:" ABBREV ")?" \
+    "|" DIGITS3 "|" OTHER "[\\r\\n]*|" NEWLINES "|" SPACES
 #define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|" \
     "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}" \
     "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
@@ -113,7 +125,8 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 enum set {
     SET_DEFAULT, SET_GPT2, SET_DIGIT_GPT2, SET_FALCON, SET_LLAMA3, SET_QWEN2, SET_QWEN35, SET_DEEPSEEK_LLM,
     SET_DEEPSEEK_CODER, SET_DEEPSEEK3, SET_GPT4O, SET_TEKKEN, SET_JAIS2, SET_BAILING, SET_SEED, SET_UFAKZEKA,
-    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2, SET_SPARK, SET_CHAMELEON, SET_EXAONE_MOE, SET_YOUTU
+    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2, SET_SPARK, SET_CHAMELEON, SET_EXAONE_MOE, SET_YOUTU,
+    SET_KIMI_K2
 };
 
 static const char *const sets[][MAX_STAGES] = {
@@ -143,6 +156,7 @@ static const char *const sets[][MAX_STAGES] = {
                        "[" P "!-/:-@\\[-`{-~]", GPT2},
     [SET_EXAONE_MOE] = {EXAONE_MOE},
     [SET_YOUTU] = {YOUTU_ASIA, YOUTU},
+    [SET_KIMI_K2] = {KIMI_K2},
 };
 
 #define MERGES_LAST {.ignore_merges = true}
@@ -226,6 +240,7 @@ static const struct pre {
     {"chameleon", SET_CHAMELEON, {.add_bos = true}},
     {"exaone-moe", SET_EXAONE_MOE, {0}},
     {"youtu", SET_YOUTU, MERGES_LAST},
+    {"kimi-k2", SET_KIMI_K2, {0}},
 };
 
 /* ---------------------------------------------------------------------------------------------------------- compile */

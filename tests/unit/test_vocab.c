@@ -249,6 +249,10 @@ static void test_pretokenizers(void **state)
         {"exaone-moe", "one two 12\n\n", "[one two][ ][1][2][\n\n]"},
         {"youtu", "HTTPServer caf\xC3\xA9 \xE4\xBD\xA0\xE3\x80\x82 12", "[HTTPServer][ caf\xC3\xA9][ ][\xE4\xBD\xA0]"
                   "[\xE3\x80\x82][ ][1][2]"},
+        {"kimi-k2", "HTTPServer caf\xC3\xA9's \xE4\xBD\xA0\xE5\xA5\xBD" "a  \xE4\xB8\xAD" "1234\xE3\x80\x82\n\n x\xEA\xB0\x80\xE3\x81\x82",
+         "[HTTPServer][ caf\xC3\xA9's][ ][\xE4\xBD\xA0\xE5\xA5\xBD][a][ ][ ][\xE4\xB8\xAD][123][4][\xE3\x80\x82\n\n]"
+         "[ x\xEA\xB0\x80\xE3\x81\x82]"},
+        {"kimi-k2", "I'LL don't", "[I'LL][ don't]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__pretok *p;
@@ -269,7 +273,7 @@ static void test_pretokenizers_cover(void **state)
     (void) state;
     static const char *const names[] = {"default", "gpt-2", "starcoder", "falcon", "llama3", "qwen2", "qwen35",
         "laguna", "deepseek-llm", "deepseek-coder", "deepseek-v3", "gpt-4o", "tekken", "jais-2", "bailingmoe",
-        "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking", "spark2_5", "chameleon", "exaone-moe", "youtu"};
+        "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking", "spark2_5", "chameleon", "exaone-moe", "youtu", "kimi-k2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         seed s;
         seed_gpt2(&s);
