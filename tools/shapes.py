@@ -200,6 +200,43 @@ def gpt_oss(layers, x, weights=MXFP4):
                 attention={"window": (h, g, d, 128), "global": (h, g, d, 0)})
 
 
+def deepseek2(e, f, h, q, x, used, y, shared, groups, scale, lead, layers, vocab, v3, weights):
+    """Of all sizes: keys of 128 values and 64 rotated ones, values of 128, rows of 512 and 64. q: rank of queries, 0: none; groups: of
+    experts, and those that are used; lead: first layers without experts."""
+    nope, rot, v, rank = 128, 64, 128, 512
+
+    def keys(kinds):
+        k = {"embedding_length": e, "feed_forward_length": f, "attention.head_count": h, "attention.head_count_kv": 1,
+             "attention.key_length": rank + rot, "attention.value_length": rank, "attention.key_length_mla": nope + rot,
+             "attention.value_length_mla": v, "attention.kv_lora_rank": rank, "rope.dimension_count": rot, "rope.freq_base": 1e4,
+             "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0, "rope.scaling.original_context_length": 4096,
+             "rope.scaling.yarn_log_multiplier": 0.1 if v3 else 0.0707, "expert_count": x, "expert_used_count": used,
+             "expert_feed_forward_length": y, "expert_shared_count": shared, "expert_weights_scale": scale,
+             "expert_weights_norm": v3, "expert_gating_func": 2 if v3 else 1, "leading_dense_block_count": min(lead, len(kinds))}
+        more = {"expert_group_count": groups[0], "expert_group_used_count": groups[1]} if groups else {}
+        return {**k, **more, **({"attention.q_lora_rank": q} if q else {})}
+
+    def layer(kind):
+        wide = h * (nope + rot)
+        out = [("attn_norm.weight", F32, [e]), ("ffn_norm.weight", F32, [e])]
+        out += [("attn_q_a.weight", weights, [e, q]), ("attn_q_a_norm.weight", F32, [q]),
+                ("attn_q_b.weight", weights, [q, wide])] if q else [("attn_q.weight", weights, [e, wide])]
+        out += [("attn_kv_a_mqa.weight", weights, [e, rank + rot]), ("attn_kv_a_norm.weight", F32, [rank]),
+                ("attn_k_b.weight", weights, [nope, rank, h]), ("attn_v_b.weight", weights, [rank, v, h]),
+                ("attn_output.weight", weights, [h * v, e])]
+        if kind == "dense":
+            return out + [("ffn_gate.weight", weights, [e, f]), ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e])]
+        out += [("ffn_gate_inp.weight", F32, [e, x])] + ([("exp_probs_b.bias", F32, [x])] if v3 else [])
+        for name, n_in, n_out in (("ffn_gate", e, y), ("ffn_up", e, y), ("ffn_down", y, e)):
+            both = [shared * n_in, n_out] if name == "ffn_down" else [n_in, shared * n_out]
+            out += [(f"{name}_exps.weight", weights, [n_in, n_out, x]), (f"{name}_shexp.weight", weights, both)]
+        return out
+
+    order = ["dense"] * lead + ["experts"] * (layers - lead)
+    return dict(arch="deepseek2", keys=keys, layer=layer, order=order, e=e, vocab=vocab, tied=False, used=used, experts=x, context=163840,
+                head=[("output_norm.weight", F32, [e])], layers=of_layers(order, layers), attention={}, state={})
+
+
 # ---- files
 
 def text(s):
@@ -284,6 +321,8 @@ SHAPES = {
     "gemma-4-26b-a4b": lambda w: gemma4(2816, 2112, 16, (8, 2), of_layers(WINDOWED, 30), w, 128, 704),
     "gpt-oss-20b": lambda w: gpt_oss(24, 32, w),
     "gpt-oss-120b": lambda w: gpt_oss(36, 128, w),
+    "deepseek-v2-lite": lambda w: deepseek2(2048, 10944, 16, 0, 64, 6, 1408, 2, None, 1.0, 1, 27, 102400, False, w),
+    "deepseek-v3": lambda w: deepseek2(7168, 18432, 128, 1536, 256, 8, 2048, 1, (8, 4), 2.5, 3, 61, 129280, True, w),
     "deepseek-v4-flash": lambda w: deepseek4(4096, 64, 512, 1024, 8, 1024, 256, 6, 2048, (64, 128, 512), {
         "window, by table": 2, "ratio 4, by table": 1, "ratio 128": 20, "ratio 4": 20}, w),
 }

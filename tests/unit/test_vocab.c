@@ -253,6 +253,7 @@ static void test_pretokenizers(void **state)
         {"kimi-k2", "camelCase HTTPServer's 1234", "[camel][Case][ HTTPServer's][ ][123][4]"},
         {"kimi-k2", "caf\xC3\xA9\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82x \xE3\x81\xAE .\n\n", /* letters end where Han begins */
          "[caf\xC3\xA9][\xE4\xBD\xA0\xE5\xA5\xBD][\xE3\x80\x82x][ \xE3\x81\xAE][ .\n\n]"},
+        {"kimi-k2", "I'LL don't", "[I'LL][ don't]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__pretok *p;
