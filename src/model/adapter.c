@@ -203,7 +203,8 @@ static int pack_pair(const reader *r, int32_t i, size_t *at, pi_error *err)
     }
     for (int64_t o = 0; o < t->n_out && !rc; o++) {
         rc = read_row(r, b, t->row ? t->row[o] : o, err);
-        for (int64_t k = 0; k < p->rank && !rc; k++) put_value(p->type, columns, (size_t) ((o / TILE * p->rank + k) * TILE + o % TILE), r->row[k]);
+        for (int64_t k = 0; k < p->rank && !rc; k++)
+            put_value(p->type, columns, (size_t) ((o / TILE * p->rank + k) * TILE + o % TILE), r->row[k]);
     }
     return rc;
 }

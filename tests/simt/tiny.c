@@ -52,7 +52,8 @@ int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32
 int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only)
 {
     pi_error err;
-    return adapter_write(path, model, &(adapter_spec) {.seed = seed, .rank = rank, .type = type, .alpha = 16, .size = 4, .only = only}, &err);
+    const adapter_spec s = {.seed = seed, .rank = rank, .type = type, .alpha = 16, .size = 4, .only = only};
+    return adapter_write(path, model, &s, &err);
 }
 
 int simt_open(const char *path, long fail_at, long *count, long *left);
