@@ -86,7 +86,7 @@ def by_servers(arch, model, folder):
             except OSError: return
     before, end, t = files(folder), time.time() + 120, threading.Thread(target=ask_all)
     t.start()
-    while files(folder) < before + 2 * N_PROMPT // 16 and time.time() < end: time.sleep(0.002)
+    while files(folder) < before + 6 * N_PROMPT // 16 and time.time() < end: time.sleep(0.002)
     a.end(signal.SIGKILL)
     t.join()
     b.ask(prompts_of(rng, 1)[0])
