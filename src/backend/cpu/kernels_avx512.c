@@ -1,5 +1,5 @@
-/* The kernels of attention, of the gated delta rule and of DeepSeek V4's attention for AVX-512 (see vec_avx512.h): what each
- * header asks for is how much of its work the registers hold. */
+/* The kernels of attention, of the gated delta rule, of DeepSeek V4's attention and of op topk for AVX-512 (see
+ * vec_avx512.h): what each header asks for is how much of its work the registers hold. */
 #include "backend/cpu/vec_avx512.h"
 
 #define PI__ROWS_MAX 12
@@ -18,3 +18,6 @@
 #define PI__SPARSE_R 8
 #define PI__KERNELS pi__cpu_sparse_avx512
 #include "backend/cpu/sparse_kernels.h"
+
+#define PI__KERNELS pi__cpu_top_avx512
+#include "backend/cpu/top_kernels.h"
