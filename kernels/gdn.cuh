@@ -37,7 +37,6 @@
 #ifndef PI_GDN_CUH
 #define PI_GDN_CUH
 
-#include "backend/device.h"
 #include "backend/cuda/kernels.h"
 #include "ptx.cuh"
 #include "warp.cuh"

@@ -2,7 +2,6 @@
 #ifndef PI_INPUT_CUH
 #define PI_INPUT_CUH
 
-#include "backend/device.h"
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 

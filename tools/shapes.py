@@ -176,6 +176,30 @@ def dense(arch, e, f, h, g, d, layers, vocab, tied, base, weights, x=0, y=0):
                 head=[("output_norm.weight", F32, [e])], layers={"attention": layers}, attention={"attention": (h, g, d, 0)}, state={})
 
 
+def gpt_oss(layers, x, weights=MXFP4):
+    """weights: of the experts, of which 4 are used; other matrices are Q8_0."""
+    e, h, g, d, y = 2880, 64, 8, 64, 2880
+
+    def keys(_):
+        return {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
+                "attention.value_length": d, "attention.sliding_window": 128, "feed_forward_length": y, "rope.freq_base": 1.5e5,
+                "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0, "rope.scaling.original_context_length": 4096,
+                "expert_count": x, "expert_used_count": 4, "expert_feed_forward_length": y}
+
+    def layer(_):
+        out = [("attn_norm.weight", F32, [e]), ("post_attention_norm.weight", F32, [e]), ("attn_sinks.weight", F32, [h])]
+        for name, n_in, n_out in (("attn_q", e, h * d), ("attn_k", e, g * d), ("attn_v", e, g * d), ("attn_output", h * d, e)):
+            out += [(f"{name}.weight", Q8_0, [n_in, n_out]), (f"{name}.bias", F32, [n_out])]
+        out += [("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_inp.bias", F32, [x])]
+        for name, n_in, n_out in (("ffn_gate", e, y), ("ffn_up", e, y), ("ffn_down", y, e)):
+            out += [(f"{name}_exps.weight", weights, [n_in, n_out, x]), (f"{name}_exps.bias", F32, [n_out, x])]
+        return out
+
+    return dict(arch="gpt-oss", keys=keys, layer=layer, order=["window", "global"], e=e, vocab=201088, tied=False, used=4, experts=x,
+                head=[("output_norm.weight", F32, [e])], layers=of_layers(["window", "global"], layers), state={},
+                attention={"window": (h, g, d, 128), "global": (h, g, d, 0)})
+
+
 # ---- files
 
 def text(s):
@@ -258,6 +282,8 @@ SHAPES = {
     "gemma-3-4b": lambda w: gemma3(2560, 10240, 8, 4, 256, 1024, of_layers(WINDOWED, 34), w),
     "gemma-4-31b": lambda w: gemma4(5376, 21504, 32, (16, 4), of_layers(WINDOWED, 60), w),
     "gemma-4-26b-a4b": lambda w: gemma4(2816, 2112, 16, (8, 2), of_layers(WINDOWED, 30), w, 128, 704),
+    "gpt-oss-20b": lambda w: gpt_oss(24, 32, w),
+    "gpt-oss-120b": lambda w: gpt_oss(36, 128, w),
     "deepseek-v4-flash": lambda w: deepseek4(4096, 64, 512, 1024, 8, 1024, 256, 6, 2048, (64, 128, 512), {
         "window, by table": 2, "ratio 4, by table": 1, "ratio 128": 20, "ratio 4": 20}, w),
 }

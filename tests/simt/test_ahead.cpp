@@ -119,7 +119,7 @@ static std::vector<ask> requests(size_t n, bool mixed, int32_t stop)
     std::vector<ask> a;
     static const char *const begin[] = {"once and on the morning", "the other hand and the other day", "the day"};
     for (size_t i = 0; i < n; i++) {
-        ask q = {begin[i % 3], {{"max-tokens", std::to_string(3 + i * 5 % 11)}}};
+        ask q = {begin[i % 3], {{"max-tokens", std::to_string(6 + i * 5 % 11)}}};
         if (i > 2) q.prompt += " of the " + std::to_string(i % 5) + std::string(i * 7 % 40, 'o');
         if (i % 4 == 1 && stop >= 0) q.how.push_back({"stop-token", std::to_string(stop)});
         if (i % 8 == 6) q.how.insert(q.how.end(), {{"logprobs", "3"}, {"ignore-eos", "false"}});
