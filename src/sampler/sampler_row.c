@@ -5,7 +5,7 @@
  * of its own: linear on average for any input, the result fixed because keys differ. No memory, no state. */
 #include "sampler/sampler_impl.h"
 
-enum { LANES = 16, BLOCK = 256 };
+enum { LANES = 16, BLOCK = PI__LOGITS_BLOCK };
 
 float pi__row_max(const float *x, int32_t n, bool *odd)
 {
@@ -75,10 +75,10 @@ void pi__row_allow(float *x, int32_t n, const uint64_t *allowed)
 
 double pi__row_exp_sum(const float *x, int32_t n, float max)
 {
-    double s[LANES] = {0}, sum = 0; /* of every 16th block: what adds up on a device need not wait for all before it */
+    double s[PI__LOGITS_RUNS] = {0}, sum = 0; /* of every 16th block: what adds up on a device need not wait for all before it */
     for (int32_t i = 0, b = 0; i < n; i += BLOCK, b++)
-        s[b % LANES] += block_exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, max);
-    for (int j = 0; j < LANES; j++) sum += s[j];
+        s[b % PI__LOGITS_RUNS] += block_exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, max);
+    for (int j = 0; j < PI__LOGITS_RUNS; j++) sum += s[j];
     return sum;
 }
 

@@ -65,7 +65,7 @@ static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
     const pi__cpu *cpu = (const pi__cpu *) be;
     size_t of[] = {pi__cpu_linear_scratch(cpu, lim), pi__cpu_attn_scratch(cpu, lim), pi__cpu_moe_scratch(cpu, lim),
                    pi__cpu_gdn_scratch(cpu, lim), pi__cpu_sparse_scratch(cpu, lim), pi__cpu_indexer_scratch(cpu, lim),
-                   pi__cpu_head_linear_scratch(cpu, lim), pi__cpu_lora_scratch(lim)};
+                   pi__cpu_head_linear_scratch(cpu, lim), pi__cpu_lora_scratch(lim), pi__cpu_topk_scratch(cpu, lim)};
     size_t most = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) most = of[i] > most ? of[i] : most;
     return most;
@@ -150,11 +150,12 @@ static const pi__device_fns cpu_device = {
     .begin = cpu_begin,
     .finish = cpu_finish,
     .join = cpu_join,
+    .topk_here = pi__cpu_topk_here,
     .moe_shards = true,
 };
 
 #define FN(name, type) .name = pi__cpu_##name,
-static const pi__op_fns cpu_fns = {PI__OPS_ALL(FN)};
+static const pi__op_fns cpu_fns = {PI__OPS_ALL(FN) .topk = pi__cpu_topk};
 #undef FN
 
 bool pi__cpu_tell(int32_t index, pi__device_info *out)
@@ -211,6 +212,7 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     cpu->gdn = pi__cpu_gdn_kernels_of(isa);
     cpu->sparse = pi__cpu_sparse_kernels_of(isa);
     cpu->lora = pi__cpu_lora_kernels_of(isa);
+    cpu->top = pi__cpu_top_kernels_of(isa);
     snprintf(cpu->desc, sizeof cpu->desc, "cpu (%s)", pi__isa_names[isa].desc);
     rc = make_pool(cpu, p, err);
     if (rc) {

@@ -14,6 +14,7 @@ typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */
 typedef struct pi__cpu_gdn_kernels pi__cpu_gdn_kernels;       /* gdn.h */
 typedef struct pi__cpu_sparse_kernels pi__cpu_sparse_kernels; /* sparse.h */
 typedef struct pi__cpu_lora_kernels pi__cpu_lora_kernels;     /* lora.h */
+typedef struct pi__cpu_top_kernels pi__cpu_top_kernels;       /* top.h */
 
 typedef struct pi__cpu {
     pi__backend be;                    /* first: the public face */
@@ -24,6 +25,7 @@ typedef struct pi__cpu {
     const pi__cpu_gdn_kernels *gdn;    /* the same for the delta rule */
     const pi__cpu_sparse_kernels *sparse; /* the same for attention to rows and entries */
     const pi__cpu_lora_kernels *lora;  /* the same for adapters */
+    const pi__cpu_top_kernels *top;    /* the same for the largest values of rows */
     char desc[64];                     /* describe() */
     pi__limits lim;                    /* of reserve() */
     char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
@@ -80,6 +82,12 @@ size_t pi__cpu_indexer_scratch(const pi__cpu *cpu, const pi__limits *lim);
 /* lora.c: adapters. */
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa);
 size_t pi__cpu_lora_scratch(const pi__limits *lim);
+
+/* topk.c: the largest values of rows of logits. */
+const pi__cpu_top_kernels *pi__cpu_top_kernels_of(int isa);
+size_t pi__cpu_topk_scratch(const pi__cpu *cpu, const pi__limits *lim);
+bool pi__cpu_topk_here(const pi__backend *be);
+void pi__cpu_topk(pi__backend *be, const pi__batch *b, const pi__topk *a);
 
 /* The ops: each in the file of its name, small ones on rows of floats in elementwise.c. Scratch is laid out by the op from
  * the start of cpu->scratch. */

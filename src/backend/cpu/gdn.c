@@ -1,11 +1,14 @@
 /* The gated delta rule on the CPU: slots, snapshots, and which thread computes what of a step (gdn.h has the formulas).
  *
  * Memory: the backend's scratch; slots and snapshots are the engine's. Threads: called by the step thread, which forks and
- * joins the pool inside. A step has three phases with a barrier between them:
+ * joins the pool inside. A step has three phases:
  *
  *     rows    sequence x key head      convolution and norm of keys and queries, their products with the chunk's keys
  *     heads   sequence x value head    values, the state, the output; u and G rows, snapshots of S0
  *     keep    sequence x key head      keys and raw inputs that the next step needs go to the slot
+ *
+ * A key head with its value heads needs nothing of others, so one thread does all three for it, and nobody waits. Where these
+ * are too few for the threads, each phase is cut by itself, with barriers between them.
  *
  * Invariant: until keep, the slot's keys and raw inputs are those of before the step; its base changes at the very end.
  * A chunk is folded into S0 as soon as it is full and all of it is verified, so after a step base is the last multiple
@@ -22,6 +25,7 @@ enum {
     C = PI__GDN_CHUNK,
     AHEAD = 4,                  /* tokens from the one that is computed to the one whose inputs are fetched */
     SMALL_WORK = 1 << 17,       /* multiply-adds below which one thread does all */
+    HEADS_A_THREAD = 4,         /* below so many key heads a thread, phases are cut by themselves */
 };
 
 /* Where things are in a slot, in bytes. */
@@ -353,23 +357,34 @@ static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* ----------------------------------------------------------------------------------------------------------- the step */
 
-static void gdn_run(void *arg, int32_t ith, int32_t nth)
+/* Items are key heads, with their value heads. */
+static void run_heads(void *arg, int32_t ith, int32_t nth)
+{
+    const gdn_job *j = arg;
+    const int32_t n_k = j->st->n_k, n_v = j->st->n_v, n = j->n_seqs * n_k;
+    for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) {
+        const gdn_seq *s = &j->seq[i / n_k];
+        const int32_t next = i + nth; /* likely this thread's */
+        do_rows(j, s, i % n_k);
+        if (next < n && n_k <= n_v) fetch_head(j, &j->seq[next / n_k], next % n_k);
+        for (int32_t head = i % n_k; head < n_v; head += n_k) do_head(j, s, head, &j->work[ith]);
+        keep(j, s, i % n_k);
+    }
+}
+
+static void run_phases(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;
     pi__pool *pool = j->cpu->pool;
     int32_t n_k = j->st->n_k, n_v = j->st->n_v, n_seqs = j->n_seqs;
     for (int32_t i = ith; i < n_seqs * n_k; i += nth) do_rows(j, &j->seq[i / n_k], i % n_k);
-    if (nth == 1) {
-        for (int32_t i = 0; i < n_seqs * n_v; i++) do_head(j, &j->seq[i / n_v], i % n_v, &j->work[0]);
-    } else {
-        pi__pool_barrier(pool);
-        for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) {
-            int32_t next = i + nth; /* likely this thread's */
-            if (next < n_seqs * n_v) fetch_head(j, &j->seq[next / n_v], next % n_v);
-            do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
-        }
-        pi__pool_barrier(pool);
+    pi__pool_barrier(pool);
+    for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) {
+        int32_t next = i + nth; /* likely this thread's */
+        if (next < n_seqs * n_v) fetch_head(j, &j->seq[next / n_v], next % n_v);
+        do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
     }
+    pi__pool_barrier(pool);
     for (int32_t i = ith; i < n_seqs * n_k; i += nth) keep(j, &j->seq[i / n_k], i % n_k);
 }
 
@@ -419,10 +434,12 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
     for (int32_t i = 0; i < b->n_seqs; i++) {
         if (b->seq_start[i + 1] > b->seq_start[i]) j.seq[j.n_seqs++] = plan_seq(&j, i);
     }
+    const bool heads = a->st->n_v <= a->st->n_k || j.n_seqs * a->st->n_k >= HEADS_A_THREAD * pi__pool_size(cpu->pool);
     if ((int64_t) b->n_tokens * a->st->n_v * a->st->dim * a->st->dim * 2 < SMALL_WORK) {
-        gdn_run(&j, 0, 1);
+        pi__pool_reset(cpu->pool);
+        run_heads(&j, 0, 1);
     } else {
-        pi__pool_run(cpu->pool, gdn_run, &j);
+        pi__pool_run(cpu->pool, heads ? run_heads : run_phases, &j);
     }
     for (int32_t i = 0; i < j.n_seqs; i++) {
         int32_t base = j.seq[i].verified / C * C;

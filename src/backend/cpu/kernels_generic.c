@@ -1,5 +1,5 @@
-/* The kernels of attention, of the gated delta rule and of DeepSeek V4's attention for any processor (see vec_generic.h): what each
- * header asks for is how much of its work the registers hold. */
+/* The kernels of attention, of the gated delta rule, of DeepSeek V4's attention and of op topk for any processor (see
+ * vec_generic.h): what each header asks for is how much of its work the registers hold. */
 #include "backend/cpu/vec_generic.h"
 
 #define PI__ROWS_MAX 4
@@ -21,3 +21,6 @@
 
 #define PI__KERNELS pi__cpu_lora_generic
 #include "backend/cpu/lora_kernels.h"
+
+#define PI__KERNELS pi__cpu_top_generic
+#include "backend/cpu/top_kernels.h"

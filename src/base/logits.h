@@ -1,0 +1,58 @@
+/* What the sampler and the backends that search rows of logits for it (op topk) agree on to the bit: keys of values, and the
+ * exponential of their sums. */
+#ifndef PI__LOGITS_H
+#define PI__LOGITS_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    PI__LOGITS_BLOCK = 256, /* values whose exponentials are added up as floats, by lane = index mod 16, lanes in order; */
+    PI__LOGITS_RUNS = 16,   /* of the blocks' sums every 16th is added up, as doubles, then these */
+};
+
+static inline uint32_t pi__f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
+static inline float pi__f32_from(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+
+/* Ascending integers in the order of ascending floats; -0 counts as 0. */
+static inline uint32_t pi__f32_order(float x)
+{
+    uint32_t u = pi__f32_bits(x + 0.0f);
+    return u ^ ((uint32_t) ((int32_t) u >> 31) | 0x80000000u);
+}
+
+static inline uint64_t pi__logit_key(float logit, int32_t id)
+{
+    return (uint64_t) ~pi__f32_order(logit) << 32 | (uint32_t) id;
+}
+
+static inline int32_t pi__key_id(uint64_t k) { return (int32_t) (uint32_t) k; }
+
+static inline float pi__key_logit(uint64_t k)
+{
+    uint32_t o = ~(uint32_t) (k >> 32);
+    return pi__f32_from(o & 0x80000000u ? o ^ 0x80000000u : ~o);
+}
+
+/* exp(x) for x <= 0 to 2 ulp, 0 below -87 and for NaN. Written out so that loops over it vectorise,
+ * and so that every machine and instruction set gives the same bits (libm's differs). */
+static inline float pi__exp_neg(float x)
+{
+    uint32_t keep = 0u - (uint32_t) ((int32_t) (pi__f32_bits(x) & 0x7FFFFFFFu) <= 0x42AE0000); /* x >= -87 */
+    float c = pi__f32_from(pi__f32_bits(x) & keep);
+    float r = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
+    float n = r - 12582912.0f;
+    float f = (c - n * 0.693359375f) + n * 2.12194440e-4f; /* |f| <= ln(2)/2 */
+    float y = 1.98412698e-4f;
+    y = y * f + 1.38888889e-3f;
+    y = y * f + 8.33333333e-3f;
+    y = y * f + 4.16666667e-2f;
+    y = y * f + 1.66666667e-1f;
+    y = y * f + 0.5f;
+    y = y * f + 1.0f;
+    y = y * f + 1.0f;
+    uint32_t scale = (pi__f32_bits(r) - 0x4B400000u + 127u) << 23;
+    return pi__f32_from(pi__f32_bits(y * pi__f32_from(scale)) & keep);
+}
+
+#endif
