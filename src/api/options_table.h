@@ -274,8 +274,8 @@
       "How vectors are normalised: -1 not, 0 the largest value is 32760, 1 the sum, 2 the length, P the P-norm is 1.") \
     X(DIMENSIONS, "dimensions", INT, "0", "0..1048576", "--dimensions", "", "generation", false,                       \
       "Vectors have their first so many values, for models trained for that; 0: all.")                                 \
-    X(LORA, "lora", STRING, "", "", "", "", "generation", false,                                                       \
-      "Adapters of the request, NAME or NAME:SCALE with commas between; none: none; empty: those that the engine gives"  \
+    X(LORA, "lora", STRING, "", "", "--lora-use", "", "generation", false,                                             \
+      "Adapters of the request, NAME or NAME:SCALE with commas between; none: none; empty: those that the engine gives" \
       " to all.")                                                                                                      \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \

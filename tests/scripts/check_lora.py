@@ -42,8 +42,12 @@ def tool(model, a, b):
     expect('two adapters in either order', run('--lora', f'{a},{b}')[1], run('--lora', b, '--lora', a)[1])
     expect('--lora-init-without-apply', run('--lora', a, '--lora-init-without-apply')[1], base[1])
     expect('--lora-modules', run('--lora-modules', 'x=' + a)[1], base[1])
+    expect('--lora-use', run('--lora-modules', 'x=' + a, '--lora-use', 'x:0.5')[1], half[1])
+    expect('--lora-use none', run('--lora', a, '--lora-use', 'none')[1], base[1])
     for flags, why in ((('--lora', '/nowhere.gguf'), '/nowhere.gguf'), (('--lora', model), 'no adapter'),
-                       (('--lora-modules', 'x'), 'NAME=FILE'), (('--lora', a, '--lora', a), 'loaded already')):
+                       (('--lora-modules', 'x'), 'NAME=FILE'),
+                       (('--lora', a, '--lora', a), 'loaded already'),
+                       (('--lora-use', 'y'), "no adapter 'y'")):
         r = run(*flags)
         if not r[0] or why not in r[2]: fault(f'{flags}: exit {r[0]}, {r[2][-200:]!r} does not say {why!r}')
 
