@@ -1,0 +1,175 @@
+/* Adapters' kernels against double precision: types, ranks, groups that are not full, matrices that an adapter leaves alone; to the
+ * bit in every mode, and in any company. */
+#include <deque>
+
+#include "backend/cuda/kernels_lora.h"
+#include "selftest/checks.h"
+#include "selftest/matrix_ref.h"
+
+namespace selftest {
+namespace {
+
+enum { ROWS = 11, N_LIN = 3 };
+
+/* A or B: what is stored, and as doubles. */
+struct values {
+    buffer<char> raw;
+    std::vector<double> of;
+
+    values(int32_t type, const std::vector<float> &v) : raw(v.size() * (type == PI__F32 ? 4 : 2)), of(v.size())
+    {
+        pi__quantize_row(type, v.data(), raw.get(), (int64_t) v.size(), nullptr);
+        std::vector<float> back(v.size());
+        pi__dequantize_row(type, raw.get(), back.data(), (int64_t) v.size());
+        of.assign(back.begin(), back.end());
+    }
+};
+
+/* An adapter of one matrix. */
+struct pair_of {
+    int64_t n_in, n_out, lda, ldb;
+    int32_t rank;
+    values a, b;
+    float factor;
+
+    pair_of(random &r, int32_t type, int64_t in, int64_t out, int32_t rank_)
+        : n_in(in), n_out(out), lda((in + 15) / 16 * 16), ldb((out + PI__LORA_TILE - 1) / PI__LORA_TILE * PI__LORA_TILE), rank(rank_),
+          a(type, padded(r, rank_, in, lda)), b(type, r.normals((size_t) (ldb * rank_))), factor(1.5f / (float) (rank_ + 1))
+    {
+    }
+    static std::vector<float> padded(random &r, int32_t rank, int64_t n, int64_t ld)
+    {
+        std::vector<float> v((size_t) (rank * ld));
+        for (int32_t i = 0; i < rank; i++)
+            for (int64_t c = 0; c < n; c++) v[(size_t) (i * ld + c)] = r.normal();
+        return v;
+    }
+    pi__lora_pair raw(int32_t type) const { return {a.raw.get(), b.raw.get(), lda, ldb, rank, type, factor, 0}; }
+    /* factor * (B A x)[o] */
+    double times(const double *x, int64_t o) const
+    {
+        double sum = 0;
+        for (int32_t k = 0; k < rank; k++) {
+            double t = 0;
+            for (int64_t c = 0; c < n_in; c++) t += a.of[(size_t) (k * lda + c)] * x[c];
+            sum += b.of[(size_t) ((o / PI__LORA_TILE * rank + k) * PI__LORA_TILE + o % PI__LORA_TILE)] * t;
+        }
+        return factor * sum;
+    }
+};
+
+struct fixture {
+    int64_t n_in, n_out[N_LIN];
+    std::deque<pair_of> pair[2];       /* of two adapters, by matrix */
+    buffer<pi__lora_pair> table[2];    /* by target, from 1 on */
+    std::vector<float> x0, w0, y0;
+    buffer<float> x, w, t;
+    buffer<int32_t> row;
+    buffer<pi__k_lora_group> group;
+    int64_t at[N_LIN], ldt = 0;
+    int32_t kind;
+
+    fixture(int32_t type, int64_t in, int32_t rank, bool norm)
+        : n_in(in), n_out{130, 1, 300}, table{buffer<pi__lora_pair>(N_LIN + 1), buffer<pi__lora_pair>(N_LIN + 1)},
+          x0(random(1).normals((size_t) (ROWS * in))), w0(random(2).normals((size_t) in)), y0(random(3).normals(ROWS * 512)), x(x0),
+          w(w0), t((size_t) (ROWS * N_LIN * 64)), row(std::vector<int32_t>{0, 2, 3, 5, 9, 1, 7, 10}), group(3),
+          kind(norm ? PI__IN_RMSNORM : PI__IN_PLAIN)
+    {
+        random r(4);
+        for (int l = 0, o = 0; l < N_LIN; l++) {
+            for (int k = 0; k < 2; k++) { /* the second one has nothing for the second matrix */
+                pair[k].emplace_back(r, type, in, n_out[l], k && l == 1 ? 0 : rank + 3 * k);
+                table[k][(size_t) l + 1] = pair[k].back().raw(type);
+            }
+            at[l] = o;
+            o += (int) n_out[l];
+            ldt += rank + 3;
+        }
+        group[0] = {table[0].get(), 1.0f, 0, 4, 0}; /* rows 0, 2, 3, 5 */
+        group[1] = {table[0].get(), 1.0f, 4, 1, 0}; /* row 9 */
+        group[2] = {table[1].get(), -0.5f, 5, 3, 0}; /* rows 1, 7, 10 */
+    }
+    /* first..first + n of the groups. */
+    std::vector<float> run(int32_t first, int32_t n)
+    {
+        buffer<float> out(y0);
+        pi__k_lora a = {};
+        a.in = {kind, x.get(), n_in, nullptr, 0, w.get(), 1e-6f, 0};
+        a.n_in = n_in, a.n_lin = N_LIN, a.n_groups = n, a.group = group.get() + first, a.row = row.get(), a.t = t.get();
+        a.ldt = (int32_t) ldt, a.first = group[(size_t) first].first, a.max_out = 300;
+        for (int l = 0; l < N_LIN; l++) {
+            a.lin[l].n_out = n_out[l], a.lin[l].ldy = 512, a.lin[l].y = out.get() + at[l], a.lin[l].target = l + 1;
+            a.lin[l].at = l * (int32_t) (ldt / N_LIN);
+            a.max_rank = std::max(a.max_rank, pair[1][(size_t) l].rank);
+        }
+        must_run(pi__k_lora_run(stream(), &a));
+        return std::vector<float>(out.get(), out.get() + out.size());
+    }
+    /* What row i of x is as the matrices' input. */
+    std::vector<double> input(int32_t i) const
+    {
+        std::vector<double> v((size_t) n_in);
+        double sum = 0;
+        for (size_t c = 0; c < v.size(); c++) v[c] = x0[(size_t) (i * n_in) + c], sum += v[c] * v[c];
+        if (kind == PI__IN_RMSNORM)
+            for (size_t c = 0; c < v.size(); c++) v[c] *= w0[c] / std::sqrt(sum / (double) n_in + 1e-6);
+        return v;
+    }
+    std::vector<double> want() const
+    {
+        std::vector<double> y1(y0.begin(), y0.end());
+        for (size_t g = 0; g < 3; g++)
+            for (int32_t e = group[g].first; e < group[g].first + group[g].n; e++) {
+                const std::vector<double> in = input(row[(size_t) e]);
+                for (int l = 0; l < N_LIN; l++)
+                    for (int64_t o = 0; o < n_out[l]; o++)
+                        y1[(size_t) (row[(size_t) e] * 512 + at[l] + o)] += group[g].scale * pair[g == 2][(size_t) l].times(in.data(), o);
+            }
+        return y1;
+    }
+};
+
+void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes)
+{
+    fixture f(type, n_in, rank, norm);
+    const std::vector<double> want = f.want();
+    std::vector<float> all;
+    const auto once = [&] {
+        const std::vector<float> got = f.run(0, 3);
+        if (all.empty()) all = got;
+        expect_bytes(all.data(), got.data(), got.size() * sizeof(float));
+    };
+    if (modes) in_all_modes(once);
+    else once();
+    for (size_t i = 0; i < want.size(); i++) {
+        const double size = std::sqrt((double) n_in * rank);
+        if (!(std::fabs(all[i] - want[i]) <= 1e-6 * size * (1 + std::fabs(want[i]))))
+            fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", pi__type_info_of(type)->name, (long long) n_in, rank, i,
+                       (double) all[i], want[i]);
+    }
+    const std::vector<float> last = f.run(2, 1); /* alone */
+    for (size_t e = 5; e < 8; e++) expect_bytes(&all[(size_t) f.row[e] * 512], &last[(size_t) f.row[e] * 512], 512 * sizeof(float));
+}
+
+void test_types()
+{
+    for (int32_t type : {PI__F32, PI__F16, PI__BF16}) check_shape(type, 70, 5, type == PI__F16, false);
+}
+
+/* Rows of several pieces, ranks of several turns of the warps. */
+void test_sizes()
+{
+    check_shape(PI__F32, 1, 1, false, false);
+    check_shape(PI__F16, 1056, 17, true, false);
+    if (!slow()) check_shape(PI__BF16, 2100, 40, false, false);
+}
+
+void test_modes() { check_shape(PI__F16, 200, 20, true, true); }
+
+const entry checks[] = {{"types", test_types}, {"sizes", test_sizes}, {"modes", test_modes}};
+
+} // namespace
+
+const family checks_of_lora = {"lora", "adapters", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest
