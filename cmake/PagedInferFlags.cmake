@@ -25,9 +25,9 @@ if(PAGEDINFER_FUZZ)
     if(PAGEDINFER_SANITIZE)
         message(FATAL_ERROR "PAGEDINFER_FUZZ brings its own sanitizers; leave PAGEDINFER_SANITIZE empty.")
     endif()
-    # No fuzzer reaches the CPU kernels, and clang takes a minute for each of them with UBSan.
+    # No fuzzer reaches the CPU kernels, and clang takes a minute for each of them with UBSan, or to optimise it.
     file(GLOB kernels ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.c)
-    set_source_files_properties(${kernels} PROPERTIES COMPILE_FLAGS -fno-sanitize=undefined)
+    set_source_files_properties(${kernels} PROPERTIES COMPILE_FLAGS "-O0 -fno-sanitize=undefined")
     set(PI_SANITIZE_TEXT "fuzzer,address,undefined")
     set(flags -fsanitize=fuzzer-no-link,address,undefined)
 elseif(PAGEDINFER_SANITIZE)
