@@ -1,10 +1,14 @@
-/* How often a test repeats what is the same on every processor: parsing, files, damage to them. */
+/* What a test leaves out where the processor is emulated: a cross build's tests, which run.sh runs whole natively. */
 #ifndef ROUNDS_H
 #define ROUNDS_H
 
+#include <stdbool.h>
 #include <stdlib.h>
 
-/* n, or a tenth of it where the processor is emulated: a cross build's tests, of which run.sh runs n natively. */
-static inline int rounds(int n) { return getenv("PI_TEST_EMULATED") ? (n + 9) / 10 : n; }
+/* Also said of tests under a sanitizer whose further rounds touch no other memory: PI_FEWER_ROUNDS in tests/CMakeLists.txt. */
+static inline bool emulated(void) { return getenv("PI_TEST_EMULATED") != NULL; }
+
+/* How often to repeat what is the same on every processor, parsing, files, damage to them: n, or a tenth of it. */
+static inline int rounds(int n) { return emulated() ? (n + 9) / 10 : n; }
 
 #endif

@@ -5,6 +5,7 @@
 #include "formats/cache_types.h"
 #include "model/cache_rules.h"
 #include "random_model.h"
+#include "rounds.h"
 
 static pi__cache_rules parsed(const char *text)
 {
@@ -132,7 +133,7 @@ static void test_same_bits(void **state)
     static const char *const rules[] = {"*:tq4_0", "*:tq3_0", "L0:f32,full.k:q8_0,*.k:tq4_0,*.v:tq3_0"};
     static job want[N_JOBS], got[N_JOBS];
     uint64_t last = 0;
-    for (int i = getenv("PI_TEST_EMULATED") ? 2 : 0; i < 3; i++) {
+    for (int i = emulated() ? 2 : 0; i < 3; i++) {
         pi__config c = config(rules[i]);
         jobs_fill(want);
         jobs_fill(got);

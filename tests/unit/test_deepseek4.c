@@ -4,6 +4,7 @@
 
 #include "open_oom.h"
 #include "random_model.h"
+#include "rounds.h"
 
 enum { N_LAYERS = 4, N_EXPERTS = 5, N_USED = 2 }; /* of the random model */
 static char model_path[256], head_path[256], ds4_path[256];
@@ -20,7 +21,7 @@ static void test_same_bits(void **st)
     (void) st;
     static const int32_t types[] = {PI__F16, PI__F32, PI__Q4_0, PI__TQ4_0, PI__TQ3_0};
     static job want[N_JOBS], got[N_JOBS];
-    for (int k = 0; k < (getenv("PI_TEST_EMULATED") ? 1 : 5); k++) {
+    for (int k = 0; k < (emulated() ? 1 : 5); k++) {
         pi__config c = config();
         c.type_k = types[k];
         jobs_fill(want);
@@ -58,6 +59,7 @@ static void test_prefix(void **st)
 static void test_disk(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static job want[N_JOBS], got[N_JOBS];
     char dir[300], command[320];
     snprintf(dir, sizeof dir, "%s.prefixes", model_path);
@@ -83,6 +85,7 @@ static void test_disk(void **st)
 static void test_preemption(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static job want[N_JOBS], got[N_JOBS];
     pi__config c = config();
     jobs_fill(want);
@@ -135,6 +138,7 @@ static void test_drafts(void **st)
 static void test_refused_heads(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static const struct { const char *find; const char *why; } list[] = {
         {"blk.4.nextn.eh_proj.weight", "no draft head"}, {"blk.4.nextn.hnorm.weight", "nextn.hnorm.weight is missing"},
         {"blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight is missing"},
@@ -195,6 +199,7 @@ static void test_plan(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     pi__config c = config();
     c.cpu.n_threads = 1;
     assert_true(open_out_of_memory(&c) > 20);
@@ -211,6 +216,7 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static const bad_value list[] = {
         {"attention.head_count_kv", 4, 2, "head_count_kv is 2"}, {"attention.key_length", 4, 40, "key_length 40"},
         {"attention.value_length", 4, 32, "value_length 32"}, {"attention.key_length", 4, 1024, "key_length is 1024"},
@@ -238,6 +244,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_arrays(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static const bad_value list[] = {
         {"attention.compress_ratios", 4, PI__GGUF_F32, "whole number for each of 4 layers"},
         {"attention.compress_ratios", 16, 8, "of layer 0 is 8"},
@@ -253,6 +260,7 @@ static void test_refused_arrays(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static const char *const needed[] = {
         "output_norm.weight", "output_hc_fn.weight", "output_hc_scale.weight", "blk.0.hc_attn_base.weight",
         "blk.1.hc_ffn_fn.weight", "blk.0.attn_sinks.weight", "blk.3.attn_kv_a_norm.weight",
@@ -267,6 +275,7 @@ static void test_refused_tensors(void **st)
 static void test_refused_experts(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     uint64_t rng = 0;
     for (int32_t bad = -1; bad <= N_EXPERTS; bad += N_EXPERTS + 1) {
         model_file f = model_read(model_path);

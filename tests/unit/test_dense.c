@@ -5,6 +5,7 @@
 
 #include "open_oom.h"
 #include "random_model.h"
+#include "rounds.h"
 
 static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3",
                                     "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe", "minimax-m2", "granite",
@@ -53,7 +54,7 @@ static void test_same_bits(void **st)
 {
     (void) st;
     for (int i = 0; i < N_ARCHS; i++) {
-        if (getenv("PI_TEST_EMULATED") && i % 6) continue;
+        if (emulated() && i % 6) continue;
         const uint32_t preempted = same_bits(i);
         assert_true(preempted > 0 || !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3")); /* where all layers forget there is room */
         jobs_all_rows(config(i));
@@ -64,6 +65,7 @@ static void test_same_bits(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     for (int i = 0; i < N_ARCHS; i++) {
         pi__config c = config(i);
         c.cpu.n_threads = 1;
@@ -81,6 +83,7 @@ static int arch_of(const char *name)
 static void test_refused_numbers(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static const bad_value llama[] = {
         {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 16"},
         {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count", 4, 4096, "key_length is 0"},
@@ -134,6 +137,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     static const char *const llama[] = {"blk.0.attn_norm.weight", "blk.2.attn_q.weight", "blk.1.attn_k.weight",
                                         "blk.1.attn_v.weight", "blk.0.attn_output.weight", "blk.2.ffn_norm.weight",
                                         "blk.0.ffn_up.weight", "blk.2.ffn_down.weight", "output_norm.weight"};
@@ -174,6 +178,7 @@ static void test_refused_tensors(void **st)
 static void test_refused_factors(void **st)
 {
     (void) st;
+    if (emulated()) skip(); /* the same on every processor */
     pi__config c = config(arch_of("llama3"));
     pi__gguf *g;
     pi_error err = {0};

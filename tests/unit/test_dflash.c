@@ -8,6 +8,7 @@
 #include "engine/config.h"
 #include "open_oom.h"
 #include "random_model.h"
+#include "rounds.h"
 
 static char model_path[256], draft_path[256];
 
@@ -125,7 +126,7 @@ static void test_same_tokens(void **st)
 {
     (void) st;
     static job want[N_JOBS];
-    for (int i = 0; i < N_PAIRS; i += getenv("PI_TEST_EMULATED") ? N_PAIRS : 1) { /* which is slow: the first alone */
+    for (int i = 0; i < N_PAIRS; i += emulated() ? N_PAIRS : 1) { /* which is slow: the first alone */
         write_pair(i);
         pi__config c = config();
         c.draft_model = NULL;

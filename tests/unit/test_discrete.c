@@ -5,11 +5,12 @@
 #include "discrete_device.h"
 #include "model_jobs.h"
 #include "random_model.h"
+#include "rounds.h"
 
 enum { PROMPTS = 6, LONG = 260 };
 
 /* Of n ways to do it; under an emulator, which is slow, the first ones. */
-static int trials(int n) { return getenv("PI_TEST_EMULATED") ? (n + 1) / 3 : n; }
+static int trials(int n) { return emulated() ? (n + 1) / 3 : n; }
 
 static char path[2][256]; /* gemma3: full and window groups; qwen35: a full and a recurrent one */
 

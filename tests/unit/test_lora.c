@@ -8,6 +8,7 @@
 #include "counting_alloc.h"
 #include "model/adapter.h"
 #include "model_jobs.h"
+#include "rounds.h"
 
 static char model[256], plain[256], merged[256], file[5][256];
 
@@ -110,7 +111,7 @@ static void test_merged(void **st)
 {
     (void) st;
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
-        if (getenv("PI_TEST_EMULATED") && i % 5) continue;
+        if (emulated() && i % 5) continue;
         static row_log want, got, base;
         pi_error err = {0};
         const adapter_spec s = {.seed = 7, .rank = 8, .alpha = 32, .size = 4};
@@ -217,7 +218,7 @@ static void test_company(void **st)
     static const char *const of[] = {"gemma3", "llama3", "qwen35", "mixtral"};
     (void) st;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        if (!getenv("PI_TEST_EMULATED") || i == 1) company(of[i]);
+        if (!emulated() || i == 1) company(of[i]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- prefixes */

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "rounds.h"
 #include "sampler/sampler_impl.h"
 
 /* ------------------------------------------------------------------------------------------------------- helpers */
@@ -126,7 +127,7 @@ static void check_same(const pi__cands *v, const ref *r)
 #define FOR_ROWS(...)                                                                                                  \
     do {                                                                                                               \
         static const int sizes[] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200, 257, 1000};                                  \
-        for (int trial = 0; trial < 400; trial++) {                                                                    \
+        for (int trial = 0; trial < rounds(400); trial++) {                                                                    \
             int n = sizes[rnd_int(12)];                                                                                \
             pi__sampler_scratch *w = make_scratch(n);                                                                  \
             float x[1000];                                                                                             \
@@ -167,7 +168,7 @@ static void test_argmax(void **state)
 {
     (void) state;
     float x[2000];
-    for (int trial = 0; trial < 500; trial++) {
+    for (int trial = 0; trial < rounds(500); trial++) {
         int n = 1 + rnd_int(2000), want = -1;
         fill(x, n, trial % 5);
         for (int i = 0; i < n; i++) {
@@ -205,7 +206,7 @@ static void test_select(void **state)
 {
     (void) state;
     uint64_t a[3000], b[3000];
-    for (int trial = 0; trial < 300; trial++) {
+    for (int trial = 0; trial < rounds(300); trial++) {
         size_t n = (size_t) rnd_int(3000), k = n ? (size_t) rnd_int((int) n + 1) : 0;
         for (size_t i = 0; i < n; i++) {
             float x = trial % 3 ? (float) rnd_int(50) : trial % 2 ? (float) i : -(float) i;
@@ -636,7 +637,7 @@ static void test_greedy(void **state)
     (void) state;
     float x[500], row[500];
     pi__sampler_scratch *w = make_scratch(500);
-    for (int trial = 0; trial < 100; trial++) {
+    for (int trial = 0; trial < rounds(100); trial++) {
         fill(x, 500, trial % 5);
         pi__sampling p = defaults();
         p.temp = trial % 2 ? 0 : -1;
@@ -756,7 +757,7 @@ static void test_penalties(void **state)
     enum { N = 60, HISTORY = 400 };
     static const int windows[] = {0, 1, 2, 7, 64, 1000, -1};
     pi__sampler_scratch *w = make_scratch(N);
-    for (int trial = 0; trial < 60; trial++) {
+    for (int trial = 0; trial < rounds(60); trial++) {
         int window = windows[trial % 7], all = HISTORY / (1 + trial % 3);
         pi__sampling p = defaults();
         p.repeat_last_n = window;
@@ -890,7 +891,7 @@ static void test_dry_random(void **state)
     static const int32_t b0[] = {0, -1}, b1[] = {1, 2, -1}, b2[] = {1, 2, 2, -1}, b3[] = {2, -1}, none[] = {-1};
     static const int32_t *const sets[][3] = {{b1, b2, none}, {b0, b1, b1}, {b3, b2, b0}, {b2, b2, b2}};
     int32_t h[300];
-    for (int trial = 0; trial < 3000; trial++) {
+    for (int trial = 0; trial < rounds(3000); trial++) {
         int n = rnd_int(trial % 10 ? 40 : 300), alphabet = 1 + rnd_int(5), max_history = 1 + rnd_int(300);
         for (int i = 0; i < n; i++) h[i] = rnd_int(alphabet) - (trial % 4 == 0 && rnd_int(40) == 0 ? 9 : 0);
         pi__sampling p = defaults();
@@ -934,7 +935,7 @@ static void test_logprobs(void **state)
     ref r = {0};
     pi_token_prob out[21];
     pi__sampler_scratch *w = make_scratch(N);
-    for (int trial = 0; trial < 50; trial++) {
+    for (int trial = 0; trial < rounds(50); trial++) {
         fill(x, N, trial % 5);
         if (trial % 7 == 0) x[5] = (float) NAN;
         ref_from(&r, x, N);
@@ -1030,6 +1031,7 @@ static void count_free(void *ud, void *p)
 static void test_out_of_memory(void **state)
 {
     (void) state;
+    if (emulated()) skip(); /* the same on every processor */
     const pi_allocator a = {.size = sizeof a, .malloc = count_malloc, .realloc = count_realloc, .free = count_free};
     static const int32_t b0[] = {1, 2, -1}, b1[] = {0, -1}, *breakers[] = {b0, b1};
     pi__logit_bias bias = {1, 1};

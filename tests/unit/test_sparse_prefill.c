@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "attention_fixture.h"
+#include "rounds.h"
 
 enum { B = PI__SPARSE_BLOCK };
 
@@ -201,7 +202,7 @@ static void reference_is_met(void **state)
         c.n_head = i % 3 ? 4 : 2;
         c.head_dim = i == 1 ? 80 : 32;
         if (i == 1) c.type_v = PI__F16;
-        const bool few = getenv("PI_TEST_EMULATED") != NULL;
+        const bool few = emulated();
         run_and_check(&c, few ? 1 : 2, few ? lens + 1 : lens);
         if (i == 2 && few) return;
     }
