@@ -145,8 +145,8 @@ def peer(maker, d):
     program, model = os.environ.get('PAGEDINFER_PEER', ''), os.environ.get('PAGEDINFER_MODEL', '')
     if os.path.isdir(program): program = os.path.join(program, 'llama-server')
     if not os.path.exists(program) or not os.path.exists(model): return 'no peer'
-    a = os.path.join(d, 'real.gguf')
-    subprocess.run([maker, a, model, '16', '3', '2', 'F16'], check=True)
+    a = os.path.join(d, 'real.gguf')  # of layers alone: the peer ends at an embedding that is the output, too
+    subprocess.run([maker, a, model, '16', '3', '2', 'F16', 'blk.'], check=True)
     p = subprocess.Popen([program, '-m', model, '--lora', a, '--port', '18471', '-c', '1024', '--no-webui', '--parallel', '1'],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
