@@ -42,6 +42,7 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->n > 1) rc = set_number(r, "n", p->n, err);
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
     if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
+    if (!rc && p->progress && g->w->progress) rc = pi_request_set(r, "prompt-progress", "true", err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
     if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
         rc = pi_request_set(r, "special", "true", err);
@@ -312,7 +313,7 @@ static void take_end(choice *ch, const pi_event *ev)
     gen *g = ch->g;
     metrics *m = &g->s->metrics;
     ch->done = true;
-    ch->finish = ev->finish_reason;
+    ch->finish = ch->over && ev->finish_reason == PI_FINISH_CANCEL ? PI_FINISH_LENGTH : ev->finish_reason;
     ch->res.size = sizeof ch->res;
     pi_request_sample(ev->request, ch->sample, &ch->res);
     ch->reason = ch->finish == PI_FINISH_LENGTH ? "length" : "stop";
@@ -327,7 +328,7 @@ static void take_end(choice *ch, const pi_event *ev)
         m->decode_seconds += ch->res.decode_ms / 1e3;
     }
     if (g->err.code || !g->ex->conn) return;
-    if (ev->finish_reason == PI_FINISH_CANCEL) {
+    if (ch->finish == PI_FINISH_CANCEL) {
         g->err.code = PI_ECLOSED;
         snprintf(g->err.msg, sizeof g->err.msg, "the answer was canceled: %s", g->abort_why ? g->abort_why : "");
     }
@@ -359,6 +360,17 @@ static bool take_vector(choice *ch, const pi_event *ev)
     return true;
 }
 
+/* t_max_predict_ms has passed since the first token: with its samples, since a request is canceled whole. */
+static void end_late(choice *ch)
+{
+    gen *g = ch->g;
+    if (g->p.most_ms <= 0 || !ch->has_line || ch->done || ch->over) return;
+    if ((double) (uv_hrtime() - g->first_at) / 1e6 <= (double) g->p.most_ms) return;
+    for (size_t i = 0; i < g->n_choices; i++)
+        if (g->choices[i].r == ch->r) g->choices[i].over = true;
+    pi_request_cancel(ch->r);
+}
+
 /* What a choice has that was not given out, about as it will be written. */
 static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
 
@@ -367,7 +379,9 @@ gen *gen_event(const pi_event *ev)
     choice *ch = (choice *) ev->user + ev->index;
     gen *g = ch->g;
     bool ok = true;
-    if (ev->kind == PI_EVENT_PROMPT) {
+    if (ev->kind == PI_EVENT_PROGRESS) {
+        ch->progress = (prompt_progress) {ev->n_prompt, ev->n_cached, ev->n_computed, ev->prompt_ms, true};
+    } else if (ev->kind == PI_EVENT_PROMPT) {
         ok = take_prompt(ch, ev);
     } else if (ev->kind == PI_EVENT_EMBEDDING) {
         ok = take_vector(ch, ev);
@@ -379,7 +393,9 @@ gen *gen_event(const pi_event *ev)
         if (ev->text_len) buf_put(&ch->text, ev->text, ev->text_len);
         ok &= !ch->text.failed;
         ch->text_in += ev->text_len;
+        ch->has_line |= ev->text_len && memchr(ev->text, '\n', ev->text_len);
         if (ev->kind == PI_EVENT_DONE) take_end(ch, ev);
+        end_late(ch);
     }
     if (!ok) {
         if (!g->err.code) params_no_memory(&g->err);
@@ -497,6 +513,8 @@ static void give(choice *ch, size_t k, size_t upto)
 
 static void pump_choice(choice *ch)
 {
+    if (ch->progress.fresh) ch->g->w->progress(ch->g, ch);
+    ch->progress.fresh = false;
     size_t upto, k = aligned(ch, &upto);
     if (ch->ended || (k == ch->ids_out && upto == ch->text_out && !ch->done)) return;
     give(ch, k, upto);
@@ -532,7 +550,7 @@ void gen_pump(gen *g)
     if (g->working || g->finished || !g->submitted || g->pumping) return;
     g->pumping = true;
     bool begun = g->n_done > 0;
-    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0;
+    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
     if (begun && g->p.stream && !g->streaming && !g->err.code) {
         g->streaming = true;
         g->status = 200;
@@ -643,6 +661,13 @@ usage gen_usage(const gen *g)
         u.cached += res.cached_tokens;
     }
     return u;
+}
+
+json_t *progress_json(const choice *ch)
+{
+    const prompt_progress *pp = &ch->progress;
+    return json_pack("{s:I, s:I, s:I, s:f}", "total", (json_int_t) pp->n, "cache", (json_int_t) pp->cached, "processed",
+                     (json_int_t) pp->computed, "time_ms", pp->ms);
 }
 
 json_t *gen_timings(const choice *ch)

@@ -444,6 +444,9 @@ static int read_switches(params *p, pi_error *err)
     if (!rc) rc = params_bool(p, o, "return_token_ids", &p->token_ids, err);
     if (!rc) rc = params_bool(p, o, "skip_special_tokens", &skip, err);
     if (!rc) rc = params_bool(p, o, "timings_per_token", &p->timings, err);
+    if (!rc) rc = params_bool(p, o, "return_progress", &p->progress, err);
+    if (!rc) rc = params_int(p, o, "t_max_predict_ms", -1, INT32_MAX, &p->most_ms, err);
+    p->progress &= p->stream;
     if (!rc) rc = params_int(p, o, "n_cmpl", 1, MAX_N, &n, err);
     if (!rc) rc = params_int(p, o, "n", 1, MAX_N, &n, err);
     if (!rc) rc = params_string(p, o, "cache_salt", &p->cache_salt, err);
