@@ -587,6 +587,17 @@ def progress(s):
             if not end(got[-1]) or texts and 'prompt_progress' in got[texts[0]]: fault(f'{path}: {got}')
         if any('prompt_progress' in e for e in events(ask(s, path, {**body, 'stream': True})[2])): fault(f'{path}: progress was not asked for')
     if 'prompt_progress' in ask(s, '/completion', {'prompt': base, 'n_predict': 3, 'return_progress': True})[2]: fault('progress without a stream')
+    busy = [connect(s) for _ in range(20)]  # of 80 samples 8 run at once
+    for c in busy: c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'n': 4, 'max_tokens': 3500, 'ignore_eos': True}))
+    time.sleep(.2)
+    waits = connect(s, 60)
+    waits.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 2, 'stream': True, 'sse_ping_interval': 1}))
+    got = b''
+    while b'\r\n:\n\n' not in got and b'[DONE]' not in got: got += waits.recv(4096)
+    for c in busy: c.close()
+    while b'[DONE]' not in got: got += waits.recv(4096)
+    if not got.split(b'\r\n\r\n', 1)[1].startswith(b'3\r\n:\n\n\r\n'): fault(f'no ping in a silent stream: {got}')
+    waits.close()
     line = next(i for i in range(300) if ask(s, '/detokenize', {'tokens': [i]})[2]['content'] == '\n')
     body = {'prompt': 'a', 'n_predict': 3000, 'ignore_eos': True, 'logit_bias': [[line, 100]], 't_max_predict_ms': 20}
     got = ask(s, '/completion', body)[2]

@@ -134,7 +134,7 @@ static int make_readers(gen *g, pi_error *err)
 static int reasoning_defaults(gen *g, pi_error *err)
 {
     const cli *c = g->s->c;
-    const char *said = cli_str(c, "reasoning"), *format = cli_str(c, "reasoning-format");
+    const char *said = cli_str(c, "reasoning"), *effort = cli_str(c, "reasoning-effort"), *format = cli_str(c, "reasoning-format");
     const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
     json_t **vars = &g->p.template_vars;
     if (!g->is_chat) return PI_OK;
@@ -143,6 +143,8 @@ static int reasoning_defaults(gen *g, pi_error *err)
     bool ok = true;
     if ((on || off) && !json_object_get(*vars, "enable_thinking"))
         ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
+    if (*effort && strcmp(effort, "default") != 0 && !json_object_get(*vars, "reasoning_effort"))
+        ok &= !json_object_set_new(*vars, "reasoning_effort", json_string(effort));
     if (!strcmp(format, "none")) ok &= !json_object_set_new(*vars, "parse_reasoning", json_false());
     g->hide_thoughts = !strcmp(format, "hidden");
     return rc || ok ? rc : params_no_memory(err);
@@ -545,18 +547,39 @@ static void finish(gen *g)
     gen_free(g);
 }
 
+static void begin_stream(gen *g)
+{
+    g->streaming = true;
+    g->status = 200;
+    stream_begin(g->ex, "text/event-stream");
+    g->w->begin(g);
+}
+
+void gen_ping_all(server *s)
+{
+    const uint64_t now = uv_now(&s->loop);
+    for (gen *g = s->gens, *next; g; g = next) {
+        next = g->next;
+        const int64_t each = g->p.ping_s == INT64_MIN ? s->ping_s : g->p.ping_s;
+        if (g->working || g->finished || !g->submitted || g->pumping || g->err.code || g->canceled) continue;
+        if (!g->p.stream || each < 1) continue;
+        if (!g->ex || !g->ex->conn || now - g->sent_at < (uint64_t) each * 1000) continue;
+        g->pumping = true;
+        if (!g->streaming) begin_stream(g);
+        if (!g->err.code) stream_put(g->ex, ":\n\n", 3);
+        g->sent_at = now;
+        g->pumping = false;
+        if (!g->ex->conn) gen_pump(g); /* the client went away meanwhile */
+    }
+}
+
 void gen_pump(gen *g)
 {
     if (g->working || g->finished || !g->submitted || g->pumping) return;
     g->pumping = true;
     bool begun = g->n_done > 0;
     for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
-    if (begun && g->p.stream && !g->streaming && !g->err.code) {
-        g->streaming = true;
-        g->status = 200;
-        stream_begin(g->ex, "text/event-stream");
-        g->w->begin(g);
-    }
+    if (begun && g->p.stream && !g->streaming && !g->err.code) begin_stream(g);
     for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) { /* after an error nothing more is to be had */
         if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
         pump_choice(&g->choices[i]);
@@ -583,6 +606,7 @@ static void after_work(uv_work_t *w, int status)
 {
     gen *g = w->data;
     g->working = false;
+    g->sent_at = uv_now(&g->s->loop);
     if (g->work_err.code) g->err = g->work_err;
     if (status < 0 && !g->err.code) params_no_memory(&g->err);
     if (!g->submitted) {
@@ -633,6 +657,7 @@ bool gen_send(gen *g, const char *event, json_t *root)
     const bool ok = whole && !b.failed;
     if (ok) stream_put(g->ex, b.p, b.n);
     else if (!g->err.code) params_no_memory(&g->err);
+    g->sent_at = uv_now(&g->s->loop);
     buf_free(&b);
     free(text);
     return ok;
