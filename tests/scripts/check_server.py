@@ -627,6 +627,7 @@ def tiny(model):
         s.quiet('after tools')
         s.end()
     infill(model)
+    efforts(model)
     keys(model)
     life(model)
     notified(model)
@@ -785,6 +786,21 @@ def growing(s):
     want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
     if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
     expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
+
+
+def efforts(model):
+    """What the server's options give the template, and what a request says instead."""
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write('{{ reasoning_effort }}|{{ enable_thinking }}|{{ messages[0].content }}')
+        f.flush()
+        s = Server(model, '-c', '4096', '--chat-template-file', f.name, '--reasoning-effort', 'low', '--reasoning', 'off')
+        chat = {'messages': [{'role': 'user', 'content': 'b'}]}
+        expect('--reasoning-effort', ask(s, '/apply-template', chat)[2]['prompt'], 'low|False|b')
+        own = {**chat, 'chat_template_kwargs': {'reasoning_effort': 'high', 'enable_thinking': True}}
+        expect('reasoning_effort', ask(s, '/apply-template', own)[2]['prompt'], 'high|True|b')
+        used = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 1})[2]['usage']['prompt_tokens']
+        expect('tokens counted as used', ask(s, '/v1/messages/count_tokens', {**chat, 'max_tokens': 1})[2]['input_tokens'], used)
+        s.end()
 
 
 def infill(model):

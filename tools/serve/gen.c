@@ -130,24 +130,30 @@ static int make_readers(gen *g, pi_error *err)
     return rc;
 }
 
-/* --reasoning, --reasoning-budget and --reasoning-format, where the client says nothing of it. */
-static int reasoning_defaults(gen *g, pi_error *err)
+int gen_template_defaults(const server *s, json_t **vars, pi_error *err)
 {
-    const cli *c = g->s->c;
-    const char *said = cli_str(c, "reasoning"), *effort = cli_str(c, "reasoning-effort"), *format = cli_str(c, "reasoning-format");
-    const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
-    json_t **vars = &g->p.template_vars;
-    if (!g->is_chat) return PI_OK;
-    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
-    int rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    const char *said = cli_str(s->c, "reasoning"), *effort = cli_str(s->c, "reasoning-effort");
+    const bool off = !strcmp(said, "off") || cli_int(s->c, "reasoning-budget") == 0, on = !strcmp(said, "on");
     bool ok = true;
+    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
     if ((on || off) && !json_object_get(*vars, "enable_thinking"))
         ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
     if (*effort && strcmp(effort, "default") != 0 && !json_object_get(*vars, "reasoning_effort"))
         ok &= !json_object_set_new(*vars, "reasoning_effort", json_string(effort));
-    if (!strcmp(format, "none")) ok &= !json_object_set_new(*vars, "parse_reasoning", json_false());
+    return ok ? PI_OK : params_no_memory(err);
+}
+
+/* What the template gets, and --reasoning-format, where the client says nothing of it. */
+static int reasoning_defaults(gen *g, pi_error *err)
+{
+    const char *format = cli_str(g->s->c, "reasoning-format");
+    json_t **vars = &g->p.template_vars;
+    if (!g->is_chat) return PI_OK;
+    int rc = gen_template_defaults(g->s, vars, err);
+    if (!rc) rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    if (!rc && !strcmp(format, "none") && json_object_set_new(*vars, "parse_reasoning", json_false())) rc = params_no_memory(err);
     g->hide_thoughts = !strcmp(format, "hidden");
-    return rc || ok ? rc : params_no_memory(err);
+    return rc;
 }
 
 static void on_work(uv_work_t *w)

@@ -143,6 +143,9 @@ void gen_ping_all(server *s);
 /* Cancels all that run. */
 void gen_cancel_all(server *s, const char *why);
 
+/* What the server's options (--reasoning, --reasoning-budget, --reasoning-effort) give the template, into *vars where the client
+ * says nothing of it. On the pool. */
+int gen_template_defaults(const server *s, json_t **vars, pi_error *err);
 /* The adapters that the request asks for, as an option of its requests. On the pool. */
 int gen_adapters(gen *g, pi_error *err);
 
