@@ -587,6 +587,17 @@ def progress(s):
             if not end(got[-1]) or texts and 'prompt_progress' in got[texts[0]]: fault(f'{path}: {got}')
         if any('prompt_progress' in e for e in events(ask(s, path, {**body, 'stream': True})[2])): fault(f'{path}: progress was not asked for')
     if 'prompt_progress' in ask(s, '/completion', {'prompt': base, 'n_predict': 3, 'return_progress': True})[2]: fault('progress without a stream')
+    busy = [connect(s) for _ in range(20)]  # of 80 samples 8 run at once
+    for c in busy: c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'n': 4, 'max_tokens': 3500, 'ignore_eos': True}))
+    time.sleep(.2)
+    waits = connect(s, 60)
+    waits.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 2, 'stream': True, 'sse_ping_interval': 1}))
+    got = b''
+    while b'\r\n:\n\n' not in got and b'[DONE]' not in got: got += waits.recv(4096)
+    for c in busy: c.close()
+    while b'[DONE]' not in got: got += waits.recv(4096)
+    if not got.split(b'\r\n\r\n', 1)[1].startswith(b'3\r\n:\n\n\r\n'): fault(f'no ping in a silent stream: {got}')
+    waits.close()
     line = next(i for i in range(300) if ask(s, '/detokenize', {'tokens': [i]})[2]['content'] == '\n')
     body = {'prompt': 'a', 'n_predict': 3000, 'ignore_eos': True, 'logit_bias': [[line, 100]], 't_max_predict_ms': 20}
     got = ask(s, '/completion', body)[2]
@@ -616,6 +627,7 @@ def tiny(model):
         s.quiet('after tools')
         s.end()
     infill(model)
+    efforts(model)
     keys(model)
     life(model)
     notified(model)
@@ -774,6 +786,21 @@ def growing(s):
     want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
     if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
     expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
+
+
+def efforts(model):
+    """What the server's options give the template, and what a request says instead."""
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write('{{ reasoning_effort }}|{{ enable_thinking }}|{{ messages[0].content }}')
+        f.flush()
+        s = Server(model, '-c', '4096', '--chat-template-file', f.name, '--reasoning-effort', 'low', '--reasoning', 'off')
+        chat = {'messages': [{'role': 'user', 'content': 'b'}]}
+        expect('--reasoning-effort', ask(s, '/apply-template', chat)[2]['prompt'], 'low|False|b')
+        own = {**chat, 'chat_template_kwargs': {'reasoning_effort': 'high', 'enable_thinking': True}}
+        expect('reasoning_effort', ask(s, '/apply-template', own)[2]['prompt'], 'high|True|b')
+        used = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 1})[2]['usage']['prompt_tokens']
+        expect('tokens counted as used', ask(s, '/v1/messages/count_tokens', {**chat, 'max_tokens': 1})[2]['input_tokens'], used)
+        s.end()
 
 
 def infill(model):

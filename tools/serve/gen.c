@@ -130,22 +130,30 @@ static int make_readers(gen *g, pi_error *err)
     return rc;
 }
 
-/* --reasoning, --reasoning-budget and --reasoning-format, where the client says nothing of it. */
-static int reasoning_defaults(gen *g, pi_error *err)
+int gen_template_defaults(const server *s, json_t **vars, pi_error *err)
 {
-    const cli *c = g->s->c;
-    const char *said = cli_str(c, "reasoning"), *format = cli_str(c, "reasoning-format");
-    const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
-    json_t **vars = &g->p.template_vars;
-    if (!g->is_chat) return PI_OK;
-    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
-    int rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    const char *said = cli_str(s->c, "reasoning"), *effort = cli_str(s->c, "reasoning-effort");
+    const bool off = !strcmp(said, "off") || cli_int(s->c, "reasoning-budget") == 0, on = !strcmp(said, "on");
     bool ok = true;
+    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
     if ((on || off) && !json_object_get(*vars, "enable_thinking"))
         ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
-    if (!strcmp(format, "none")) ok &= !json_object_set_new(*vars, "parse_reasoning", json_false());
+    if (*effort && strcmp(effort, "default") != 0 && !json_object_get(*vars, "reasoning_effort"))
+        ok &= !json_object_set_new(*vars, "reasoning_effort", json_string(effort));
+    return ok ? PI_OK : params_no_memory(err);
+}
+
+/* What the template gets, and --reasoning-format, where the client says nothing of it. */
+static int reasoning_defaults(gen *g, pi_error *err)
+{
+    const char *format = cli_str(g->s->c, "reasoning-format");
+    json_t **vars = &g->p.template_vars;
+    if (!g->is_chat) return PI_OK;
+    int rc = gen_template_defaults(g->s, vars, err);
+    if (!rc) rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    if (!rc && !strcmp(format, "none") && json_object_set_new(*vars, "parse_reasoning", json_false())) rc = params_no_memory(err);
     g->hide_thoughts = !strcmp(format, "hidden");
-    return rc || ok ? rc : params_no_memory(err);
+    return rc;
 }
 
 static void on_work(uv_work_t *w)
@@ -545,18 +553,39 @@ static void finish(gen *g)
     gen_free(g);
 }
 
+static void begin_stream(gen *g)
+{
+    g->streaming = true;
+    g->status = 200;
+    stream_begin(g->ex, "text/event-stream");
+    g->w->begin(g);
+}
+
+void gen_ping_all(server *s)
+{
+    const uint64_t now = uv_now(&s->loop);
+    for (gen *g = s->gens, *next; g; g = next) {
+        next = g->next;
+        const int64_t each = g->p.ping_s == INT64_MIN ? s->ping_s : g->p.ping_s;
+        if (g->working || g->finished || !g->submitted || g->pumping || g->err.code || g->canceled) continue;
+        if (!g->p.stream || each < 1) continue;
+        if (!g->ex || !g->ex->conn || now - g->sent_at < (uint64_t) each * 1000) continue;
+        g->pumping = true;
+        if (!g->streaming) begin_stream(g);
+        if (!g->err.code) stream_put(g->ex, ":\n\n", 3);
+        g->sent_at = now;
+        g->pumping = false;
+        if (!g->ex->conn) gen_pump(g); /* the client went away meanwhile */
+    }
+}
+
 void gen_pump(gen *g)
 {
     if (g->working || g->finished || !g->submitted || g->pumping) return;
     g->pumping = true;
     bool begun = g->n_done > 0;
     for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
-    if (begun && g->p.stream && !g->streaming && !g->err.code) {
-        g->streaming = true;
-        g->status = 200;
-        stream_begin(g->ex, "text/event-stream");
-        g->w->begin(g);
-    }
+    if (begun && g->p.stream && !g->streaming && !g->err.code) begin_stream(g);
     for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) { /* after an error nothing more is to be had */
         if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
         pump_choice(&g->choices[i]);
@@ -583,6 +612,7 @@ static void after_work(uv_work_t *w, int status)
 {
     gen *g = w->data;
     g->working = false;
+    g->sent_at = uv_now(&g->s->loop);
     if (g->work_err.code) g->err = g->work_err;
     if (status < 0 && !g->err.code) params_no_memory(&g->err);
     if (!g->submitted) {
@@ -633,6 +663,7 @@ bool gen_send(gen *g, const char *event, json_t *root)
     const bool ok = whole && !b.failed;
     if (ok) stream_put(g->ex, b.p, b.n);
     else if (!g->err.code) params_no_memory(&g->err);
+    g->sent_at = uv_now(&g->s->loop);
     buf_free(&b);
     free(text);
     return ok;

@@ -127,6 +127,7 @@ struct gen {
     pi_error err;            /* the error itself; code 0: none */
     pi_error work_err;       /* of the work on the pool */
     uint64_t n_sent;         /* for wires: events so far */
+    uint64_t sent_at;        /* of a stream: uv_now of the loop when it was submitted, or something was sent last */
     uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
     const char *abort_why;   /* why it was canceled; for the log */
 };
@@ -137,9 +138,14 @@ void gen_start(server *s, exchange *ex, const wire *w);
 gen *gen_event(const pi_event *ev);
 /* Gives out what is ready; the generation may be gone afterwards. */
 void gen_pump(gen *g);
+/* Streams that were silent for too long get a comment. */
+void gen_ping_all(server *s);
 /* Cancels all that run. */
 void gen_cancel_all(server *s, const char *why);
 
+/* What the server's options (--reasoning, --reasoning-budget, --reasoning-effort) give the template, into *vars where the client
+ * says nothing of it. On the pool. */
+int gen_template_defaults(const server *s, json_t **vars, pi_error *err);
 /* The adapters that the request asks for, as an option of its requests. On the pool. */
 int gen_adapters(gen *g, pi_error *err);
 
