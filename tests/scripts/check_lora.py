@@ -152,11 +152,14 @@ def peer(maker, d):
 
     class Peer: url = 'http://127.0.0.1:18471'
     try:
-        for _ in range(240):
+        for _ in range(1200): # it repacks the model's matrices first
             try:
                 if ask(Peer, '/health')[0] == 200: break
             except OSError: pass
+            if p.poll() is not None: break
             time.sleep(0.25)
+        else: fault('the peer does not answer')
+        if faults or p.poll() is not None: return fault('the peer does not run with the adapter')
         theirs = [first_tokens(Peer, scale) for scale in (0, 1)]
     finally:
         p.terminate()

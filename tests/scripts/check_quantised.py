@@ -18,8 +18,7 @@ from eval_runs import BIN
 ROWS = {name: 'E=256 H=4 G=2 D=64 F=256' + more for name, more in
         (('llama3', ' R=32'), ('qwen2', ''), ('qwen3', ''), ('gemma2', ''), ('qwen3moe', ''), ('gpt-oss', ''),
          ('glm4moe', ' F=96 Z=256 R=32 N=0 L=3'), ('phi3', ' R=32'), ('mistral3', ''), ('minimax-m2', ' R=32'), ('granite', ''),
-         ('granitemoe', ' Z=256'), ('qwen3next', ''), ('deepseek3', ' q=256 K=128 O=64 R=32 A=256 Z=256'),
-         ('deepseek2', ' K=128 O=64 R=32 A=256 Z=256'))}
+         ('granitemoe', ' Z=256'), ('qwen3next', ''))}
 LATER = list(ROWS)[4:]
 SEEDS, NOISE = range(1, 7), 1.05
 PEER = {
