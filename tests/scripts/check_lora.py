@@ -17,7 +17,7 @@ from check_server import Server, fault, faults, expect  # noqa: E402
 def ask(s, path, body=None, method=None):
     r = urllib.request.Request(s.url + path, method=method, data=None if body is None else json.dumps(body).encode())
     try:
-        with urllib.request.urlopen(r, timeout=60) as a: return a.status, json.load(a)
+        with urllib.request.urlopen(r, timeout=300) as a: return a.status, json.load(a)
     except urllib.error.HTTPError as e: return e.code, json.load(e)
 
 
@@ -146,8 +146,9 @@ def peer(maker, d):
     if os.path.isdir(program): program = os.path.join(program, 'llama-server')
     if not os.path.exists(program) or not os.path.exists(model): return 'no peer'
     a = os.path.join(d, 'real.gguf')  # of layers alone: the peer ends at an embedding that is the output, too
-    subprocess.run([maker, a, model, '16', '3', '2', 'F16', 'blk.'], check=True)
-    p = subprocess.Popen([program, '-m', model, '--lora', a, '--port', '18471', '-c', '1024', '--no-webui', '--parallel', '1'],
+    subprocess.run([maker, a, model, '16', '3', '5', 'F16', 'blk.'], check=True)
+    p = subprocess.Popen([program, '-m', model, '--lora', a, '--port', '18471', '-c', '1024', '--no-webui', '--parallel', '1',
+                          '-t', '1'],  # threads of its own would wait for each other on a busy machine
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     class Peer: url = 'http://127.0.0.1:18471'
