@@ -141,10 +141,16 @@ static float *random_rows(int64_t n)
     return x;
 }
 
-/* Each instruction set that is there, with activations of either width. */
+/* Each instruction set that is there, with activations of either width; or the one that PI_TEST_ISA names, which must be. */
 static void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
 {
-    for (int isa = PI__ISA_GENERIC; isa <= PI__ISA_AVX512; isa++)
+    const char *only = getenv("PI_TEST_ISA");
+    int isa = PI__ISA_GENERIC, last = PI__ISA_AVX512;
+    if (only) {
+        assert_int_equal(pi__isa_choose(only, &isa, NULL), PI_OK);
+        last = isa;
+    }
+    for (; isa <= last; isa++)
         for (int bits = 8; bits <= 15 && pi__isa_there(isa); bits += 7) fn(pi__cpu_linear_kernels_of(isa, bits));
 }
 

@@ -7,7 +7,7 @@
 #include "backend/device.h"
 #include "backend/cpu/pool.h"
 
-enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVX512 };
+enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_I8MM, PI__ISA_SVE256, PI__ISA_AVX2, PI__ISA_AVX512 };
 
 typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */
 typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */
