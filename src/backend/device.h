@@ -265,7 +265,7 @@ typedef struct pi__cpu_params {
     int strict, numa, prio; /* of pi__pool_config */
     uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
     int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
-    const char *isa;   /* "" or "auto", "avx512", "avx2", "sve256", "i8mm", "neon", "generic": at most this */
+    const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
     bool act8;         /* activations that quantised matrices are multiplied with in 8 bits, not 15 */
     int matmul;        /* CUDA: how matrices of packed formats are multiplied, PI__MATMUL_*; the CPU's way is exact */
     int fp4;           /* CUDA: how FP4 matrices are multiplied, where the device has instructions for it, PI__FP4_* */

@@ -3,6 +3,7 @@
  *     tool_linear_once ISA BITS TYPE N_IN N_OUT ROWS */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/cpu/linear.h"
 
@@ -31,8 +32,10 @@ static int multiply(pi__backend *be, int32_t type, int64_t n_in, int64_t n_out, 
     w.size = be->dev->weight_size(be, &w);
     w.data = w.size ? be->dev->alloc(be, w.size) : NULL;
     if (!x || !values || !y || !src || !w.data || be->dev->reserve(be, &lim, NULL) != PI_OK) return 1;
-    for (int64_t r = 0; r < n_out; r++)
-        if (!pi__quantize_row(type, values, src + (size_t) r * row, n_in, NULL)) return 1;
+    for (int64_t r = 0; r < n_out; r++) {
+        if (r) memcpy(src + (size_t) r * row, src, row);
+        else if (!pi__quantize_row(type, values, src, n_in, NULL)) return 1;
+    }
     be->dev->weight_load(be, &w, 0, 0, n_out, src);
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = n_in};
     const pi__lin lin = {&w, y, n_out};

@@ -18,5 +18,6 @@ extern const pi__cpu_lora_kernels pi__cpu_lora_generic;
 extern const pi__cpu_lora_kernels pi__cpu_lora_avx2;
 extern const pi__cpu_lora_kernels pi__cpu_lora_avx512;
 extern const pi__cpu_lora_kernels pi__cpu_lora_neon;
+extern const pi__cpu_lora_kernels pi__cpu_lora_sve256;
 
 #endif
