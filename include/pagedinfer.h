@@ -550,6 +550,9 @@ enum {
                             no such token or the request ended before. That end of the prompt is computed, not taken from
                             the cache */
     PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt, or its scores. Once, before PI_EVENT_DONE */
+    PI_EVENT_PROGRESS = 5, /* option "prompt-progress": the prompt is being computed. After each step with some of it, before
+                              any text of sample 0; steps that were not polled yet are one event. After a preemption it
+                              begins again */
 };
 
 typedef struct pi_token_prob {
@@ -578,6 +581,10 @@ struct pi_event {
     size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
     bool calls_bound;              /* in PI_EVENT_TEXT: the grammar of tool calls (pi_request_prompt_chat) held the last of
                                       the tokens, and holds what follows: see pi_chat_parser_bind */
+    uint32_t n_prompt;             /* in PI_EVENT_PROGRESS: tokens of the prompt, */
+    uint32_t n_cached;             /* those that the cache had, */
+    uint32_t n_computed;           /* those that are there now, the cached ones included; */
+    double prompt_ms;              /* and the time since it was started */
 };
 
 /* A pointer that its events carry. */

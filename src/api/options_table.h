@@ -263,6 +263,8 @@
     X(PROMPT_LOGPROBS, "prompt-logprobs", INT, "-1", "-1..64", "--prompt-logprobs", "", "generation", false,           \
       "Report the probability of each token of the prompt that has one before it, and of so many alternatives; with"   \
       " logits-from, of those behind that position. -1: none.")                                                        \
+    X(PROMPT_PROGRESS, "prompt-progress", BOOL, "false", "", "--prompt-progress", "", "generation", false,             \
+      "Tell after each step how much of the prompt is computed.")                                                      \
     X(LOGITS, "logits", ENUM, "none", "none|last|all|generated", "--logits", "", "generation", false,                  \
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \

@@ -309,14 +309,24 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     return rc;
 }
 
+/* Who wants to know how far the prompt is. before: the step, it was so far. */
+static void tell_progress(const pi__seq *s, int32_t before)
+{
+    if (!s->call.on_prefill || before >= s->n_prompt) return;
+    s->call.on_prefill(s->call.ud, (uint32_t) (s->n_computed < s->n_prompt ? s->n_computed : s->n_prompt), (uint32_t) s->n_cached,
+                       pi__now_ms() - s->t.start);
+}
+
 static void commit_step(pi__runner *r)
 {
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         pi__seq *s = r->plan->seq[q];
+        const int32_t before = s->n_computed;
         s->n_computed += r->batch.n_verified[q];
         s->spec.n_in_step = s->n_new - r->batch.n_verified[q];
         s->n_draft = 0;
         pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
+        tell_progress(s, before);
     }
 }
 

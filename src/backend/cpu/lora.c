@@ -68,17 +68,47 @@ static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, 
     return &run->pair[j->a->of.lin[l].w->target];
 }
 
+static size_t size_of(const pi__lora_pair *p) { return p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
+
+/* Pieces of matrices are too short, and too far apart, for the processor to see a stream in them. */
+static void fetch(const void *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) __builtin_prefetch((const char *) p + i, 0, 2);
+}
+
+/* Item i of a run: some rows of one matrix's A, r0 and on. */
+static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, int32_t i, int32_t *l, int32_t *r0)
+{
+    for (*l = 0; *l + 1 < j->a->of.n_lin && i >= (j->at[*l + 1] + DOTS - 1) / DOTS;) ++*l;
+    *r0 = DOTS * i - j->at[*l];
+    return pair_of(j, run, *l);
+}
+
+/* The rows of the item that a thread takes after this one, if all take one in turn. */
+static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
+{
+    int32_t l, r0;
+    if (i + nth >= (j->run1 - j->run0) * j->n_dots) return;
+    const pi__lora_pair *p = item_of(j, &j->a->rows->run[j->run0 + (i + nth) / j->n_dots], (i + nth) % j->n_dots, &l, &r0);
+    const int32_t n = p->rank - r0 < DOTS ? p->rank - r0 : DOTS;
+    if (n > 0) fetch((const char *) p->a + (size_t) r0 * (size_t) p->lda * size_of(p), (size_t) n * (size_t) p->lda * size_of(p));
+}
+
 /* Item i of a run: some rows of one matrix's A times its entries. */
 static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
 {
-    int32_t l = 0, first;
-    while (l + 1 < j->a->of.n_lin && i >= (j->at[l + 1] + DOTS - 1) / DOTS) l++;
-    const pi__lora_pair *p = pair_of(j, run, l);
-    const int32_t r0 = DOTS * i - j->at[l], n = part_of(j, run, &first);
-    const size_t row = (size_t) p->lda * (p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
+    int32_t l, r0, first;
+    const pi__lora_pair *p = item_of(j, run, i, &l, &r0);
+    const int32_t n = part_of(j, run, &first);
+    const size_t row = (size_t) p->lda * size_of(p);
     for (int32_t r = r0; r < r0 + DOTS && r < p->rank; r++)
         j->cpu->lora->dot(p->type, (const char *) p->a + (size_t) r * row, p->lda, j->x + (first - j->first) * j->ldx, j->ldx, n,
                           j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
+}
+
+static void fetch_columns(const pi__lora_pair *p, int64_t c, int64_t n)
+{
+    fetch((const char *) p->b + (size_t) (c * p->rank) * size_of(p), (size_t) (n * p->rank) * size_of(p));
 }
 
 /* Columns c.. of one matrix's y: what all runs give its rows, in their order. */
@@ -89,10 +119,11 @@ static void run_columns(const lora_job *j, int32_t l, int64_t c)
     for (int32_t k = j->run0; k < j->run1; k++) {
         const pi__lora_run *run = &j->a->rows->run[k];
         const pi__lora_pair *p = pair_of(j, run, l);
-        const char *b = (const char *) p->b + (size_t) (c * p->rank) * (p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
+        const char *b = (const char *) p->b + (size_t) (c * p->rank) * size_of(p);
         float *y[PIECE];
         int32_t first;
         const int32_t m = part_of(j, run, &first);
+        if (k + 1 < j->run1) fetch_columns(pair_of(j, run + 1, l), c, n);
         if (!p->rank) continue;
         for (int32_t i = 0; i < m; i++) y[i] = lin->y + j->a->rows->row[first + i] * lin->ldy + c;
         j->cpu->lora->add(p->type, b, p->rank, j->t + (first - j->first) * j->ldt + j->at[l], j->ldt, m, run->scale * p->factor, y, n);
@@ -107,8 +138,10 @@ static void first_half(const lora_job *j, int32_t ith, int32_t nth)
     pi__pool *pool = j->cpu->pool;
     make_inputs(j, ith, nth);
     pi__pool_barrier(pool);
-    for (int32_t i, n = (j->run1 - j->run0) * j->n_dots; (i = pi__pool_next(pool, n)) >= 0;)
+    for (int32_t i, n = (j->run1 - j->run0) * j->n_dots; (i = pi__pool_next(pool, n)) >= 0;) {
+        fetch_dots(j, i, nth);
         run_dots(j, &j->a->rows->run[j->run0 + i / j->n_dots], i % j->n_dots);
+    }
     pi__pool_barrier(pool);
     if (!ith) pi__pool_reset(pool);
     pi__pool_barrier(pool);
