@@ -8,6 +8,7 @@
 #define PI__ISA_COLS 4
 #define PI__ISA_DIRECT 1
 #define PI__ISA_BIAS 0 /* sdot takes signed codes */
+#define PI__ISA_SIGNED(digits) 1
 #define PI__ISA_FUNC pi__lin_kernels_neon
 #define OP PI__INLINE
 #define FOUR(t, f) ((t) {{f(0), f(1), f(2), f(3)}})
