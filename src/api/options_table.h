@@ -210,7 +210,7 @@
       "Priority of the threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.")                                      \
     X(POLL, "poll", INT, "50", "0..100", "--poll", "", "cpu", false,                                                   \
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
-    X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|avx512|avx2|sve256|i8mm|neon|generic", "--cpu-isa", "", "cpu", false,    \
+    X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|amx|avx512|avxvnni|avx2|sve256|i8mm|neon|generic", "--cpu-isa", "", "cpu", false, \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
     X(ACTIVATION_BITS, "activation-bits", ENUM, "15", "8|15", "--activation-bits", "", "cpu", false,                   \
       "On the CPU, what activations are rounded to where quantised matrices are multiplied. 15: results as good as in" \

@@ -19,7 +19,9 @@ const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits)
 {
     switch (isa) {
 #if defined(PI__SIMD_X86)
+    case PI__ISA_AMX: return pi__lin_kernels_amx(bits);
     case PI__ISA_AVX512: return pi__lin_kernels_avx512(bits);
+    case PI__ISA_AVXVNNI: return pi__lin_kernels_avxvnni(bits);
     case PI__ISA_AVX2: return pi__lin_kernels_avx2(bits);
 #elif defined(PI__SIMD_ARM)
     case PI__ISA_SVE256: return pi__lin_kernels_sve256(bits);
@@ -233,7 +235,8 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     }
     t->w.next = t->next;
     t->w.next_step = t->next_step;
-    t->k->mul[t->kind][x->cols](&t->w, x, &out);
+    const pi__lin_mul_fn many = t->k->many && x->cols >= PI__LIN_MANY ? t->k->many[t->kind] : NULL;
+    (many ? many : t->k->mul[t->kind][x->cols])(&t->w, x, &out);
 }
 
 /* One tile times groups g0..g1. more: the next tile follows. */

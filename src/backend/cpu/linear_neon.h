@@ -12,6 +12,7 @@
 #define PI__ISA_FLOAT_COLS 4
 #define PI__ISA_DIRECT 1
 #define PI__ISA_BIAS 0 /* sdot and smmla take signed codes */
+#define PI__ISA_SIGNED(digits) 1
 #define OP PI__INLINE
 #define FOUR(t, f) ((t) {{f(0), f(1), f(2), f(3)}})
 

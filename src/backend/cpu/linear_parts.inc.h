@@ -47,7 +47,7 @@ INLINE rf scaled(int kind, const ri t[2], rf s0, rf s1)
 }
 
 /* What block b adds to column c. */
-INLINE rf add_block(int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, int c, rf v, rf acc)
+INLINE rf add_part(int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, int c, rf v, rf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
     acc = rf_fma(v, rf_dup(x->d + i), acc);
@@ -92,8 +92,8 @@ INLINE void two_columns(int digits, int kind, int cols, const part *u, const pi_
     const ri t0[2] = {t[0][0], t[1][0]}, t1[2] = {t[0][1], t[1][1]};
     v[0] = scaled(kind, t0, rf_twice_low(u->s[0]), halves == 2 ? rf_twice_low(u->s[1]) : u->s[0]);
     v[1] = scaled(kind, t1, rf_twice_high(u->s[0]), halves == 2 ? rf_twice_high(u->s[1]) : u->s[0]);
-    acc[c] = add_block(kind, cols, u, x, b, c, rf_first(v[0], v[1]), acc[c]);
-    acc[c + 1] = add_block(kind, cols, u, x, b, c + 1, rf_second(v[0], v[1]), acc[c + 1]);
+    acc[c] = add_part(kind, cols, u, x, b, c, rf_first(v[0], v[1]), acc[c]);
+    acc[c + 1] = add_part(kind, cols, u, x, b, c + 1, rf_second(v[0], v[1]), acc[c + 1]);
 }
 
 /* Half h of the codes times 16 codes of a column that has no other beside it: its high and its low digits are the two. */
@@ -111,7 +111,7 @@ INLINE void one_column(int digits, int kind, int cols, const part *u, const pi__
     const int8_t *q = x->q + 32 * digits * (b * cols + c);
     ri t[2] = {dot_alone(digits, u, 0, q), dot_alone(digits, u, 1, q)};
     if (n_scales(kind) == 1) t[0] = ri_add(t[0], t[1]);
-    acc[c] = add_block(kind, cols, u, x, b, c, scaled(kind, t, u->s[0], u->s[n_scales(kind) - 1]), acc[c]);
+    acc[c] = add_part(kind, cols, u, x, b, c, scaled(kind, t, u->s[0], u->s[n_scales(kind) - 1]), acc[c]);
 }
 
 INLINE void part_block(int digits, int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, rf *acc)
@@ -138,7 +138,7 @@ INLINE void one_column(int digits, int kind, int cols, const part *u, const pi__
     }
     t[0] = ri_dot4(t[0], u->w, q);
     t[last] = ri_dot4(t[last], u->w + 4, q + 16);
-    acc[c] = add_block(kind, cols, u, x, b, c, scaled(kind, t, u->s[0], u->s[last]), acc[c]);
+    acc[c] = add_part(kind, cols, u, x, b, c, scaled(kind, t, u->s[0], u->s[last]), acc[c]);
 }
 
 INLINE void part_block(int digits, int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, rf *acc)
@@ -205,24 +205,26 @@ INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, in
     t[last] = vi_dot_rows(t[last], i, u.w + 4, q + 16);
 }
 
-/* Block b of a packed tile, block j of a record, times a column (PI__ISA_DIRECT is 1). */
-INLINE void direct_block(int digits, int type, int cols, const uint8_t *p, const sides *r, int j, const pi__lin_x *x, int64_t b,
-                         vf *acc)
+/* Block b of a packed tile, its planes at p, block j of the record with these scales, times a column (PI__ISA_DIRECT is 1). */
+INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
+                    const pi__lin_x *x, int64_t b, vf *acc)
 {
-    const pi__lin_format f = pi__lin_format_of(type);
     const int8_t *q = x->q + 32 * digits * b;
     vi t[2] = {vi_set(0), vi_set(0)};
+    vf v;
     blk u;
     dot_rows(digits, type, p, q, 0, t);
     dot_rows(digits, type, p, q, 1, t);
     dot_rows(digits, type, p, q, 2, t);
     dot_rows(digits, type, p, q, 3, t);
-    if (n_scales(f.kind) == 1) {
-        t[0] = vi_add(t[0], dot_start(f.kind, f.offset, x->n7 + b));
+    block_side(kind, side, j, &u);
+    if (n_scales(kind) == 1) {
+        t[0] = vi_add(t[0], dot_start(digits, kind, offset, x->n7 + b));
+        v = vf_mul(vf_from_vi(t[0]), u.s[0]);
     } else {
-        t[0] = vi_add(t[0], dot_start(f.kind, f.offset, x->n7h + 2 * b));
-        t[1] = vi_add(t[1], dot_start(f.kind, f.offset, x->n7h + 2 * b + 1));
+        t[0] = vi_add(t[0], dot_start(digits, kind, offset, x->n7h + 2 * b));
+        t[1] = vi_add(t[1], dot_start(digits, kind, offset, x->n7h + 2 * b + 1));
+        v = vf_fma(vf_from_vi(t[1]), u.s[1], vf_mul(vf_from_vi(t[0]), u.s[0]));
     }
-    block_side(f.kind, r, j, &u);
-    acc[0] = add_dots(f.kind, cols, &u, t, x, b, 0, acc[0]);
+    acc[0] = add_block(kind, cols, u.m, x, b, 0, v, acc[0]);
 }
