@@ -164,6 +164,7 @@ static int stages_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     stages *s = settled(be);
     int rc = PI_OK;
     for (int32_t i = 0; i < s->n && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
+    for (int32_t i = 0; i < s->n && !rc; i++) rc = pi__lora_local_init(&s->stage[i].lora, lim, err);
     if (rc) return rc;
     pi__free(s->arrays);
     s->max_tokens = lim->max_tokens, s->max_seqs = lim->max_seqs;
@@ -260,7 +261,10 @@ static void stages_destroy(pi__backend *be)
     stages *s = of(be);
     if (!s) return;
     pi__stages_stop(s);
-    for (int32_t i = 0; i < s->n; i++) s->be.at[i]->dev->destroy(s->be.at[i]);
+    for (int32_t i = 0; i < s->n; i++) {
+        s->be.at[i]->dev->destroy(s->be.at[i]);
+        pi__lora_local_destroy(&s->stage[i].lora);
+    }
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->moved);

@@ -7,11 +7,12 @@
 #include <stdatomic.h>
 
 #include "backend/device.h"
+#include "backend/lora_local.h"
 #include "backend/operands.h"
 
 enum {
     PI__MAX_STAGES = PI__N_PLACEMENTS,
-    MAX_REGIONS = 32,  /* of alloc at a time */
+    MAX_REGIONS = 64,  /* of alloc at a time, adapters among them */
     MAX_CALLS = 1024,  /* noted at a time */
     MAX_RANGES = 256,  /* of memory that not all have */
     MAX_SEGMENTS = 256, /* of a run */
@@ -76,6 +77,7 @@ typedef struct stage {
     int32_t i;                /* which one */
     pthread_t thread;         /* makes its calls in runs of several microbatches */
     bool started;             /* thread is to be joined */
+    pi__lora_local lora;      /* adapters as it has them */
 } stage;
 
 struct stages {

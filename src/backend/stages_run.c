@@ -48,6 +48,13 @@ static const void *operand_at(const stages *s, const call *c, const pi__operand 
     return at + first * each * o->ld * 4;
 }
 
+/* Where a stage has what an adapter's runs point to. */
+static const void *pairs_at(const void *ud, const void *p)
+{
+    const stage *k = ud;
+    return pi__stages_at(k->s, k->i, p);
+}
+
 /* Makes a call on its stage. own: the batch as its device has it, or NULL. */
 static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
 {
@@ -57,7 +64,9 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];
         const void *at = pi__operand_get(&c->op.args, p);
+        stage *k = &s->stage[c->stage];
         if (p->kind <= PI__VECTOR) pi__operand_set(&r.args, p, operand_at(s, c, p, at, g));
+        else if (p->kind == PI__ADAPTERS) pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pairs_at, k));
         else if (p->kind == PI__TOKENS && own && at == s->given->logits_indices) pi__operand_set(&r.args, p, own->logits_indices);
         else if (p->kind == PI__TOKENS && own && at == s->given->hidden_row) pi__operand_set(&r.args, p, own->hidden_row);
     }
@@ -143,7 +152,7 @@ int pi__stages_start(stages *s, pi_error *err)
     for (int32_t i = 0; i < s->n; i++) {
         stage *k = &s->stage[i];
         if (k->started) continue;
-        *k = (stage) {.s = s, .i = i};
+        k->s = s, k->i = i;
         if (pthread_create(&k->thread, NULL, stage_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
     }

@@ -343,12 +343,15 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
 {
     const pi__rows *rows = r->config.rows;
     pi__model *m = r->config.m;
+    pi__batch_drop_lora_rows(&r->batch); /* the device is done with those before */
     for (int32_t i = 0, end; i < n; i = end) {
         const bool hidden = is_hidden(r, first + i);
         for (end = i + 1; end < n && is_hidden(r, first + end) == hidden;) end++;
+        m->lora = pi__batch_lora_rows(&r->batch, first + i, end - i);
         if (hidden) m->arch->hidden(m, first + i, end - i, rows->hidden + (size_t) i * (size_t) m->n_embd);
         else m->arch->logits(m, first + i, end - i, rows->logits + (size_t) i * (size_t) m->n_vocab);
     }
+    m->lora = NULL;
 }
 
 /* What is asked of rows first..first+n of the batch. */

@@ -44,7 +44,12 @@ struct pair_of {
             for (int64_t c = 0; c < n; c++) v[(size_t) (i * ld + c)] = r.normal();
         return v;
     }
-    pi__lora_pair raw(int32_t type) const { return {a.raw.get(), b.raw.get(), lda, ldb, rank, type, factor, 0}; }
+    /* from: where the table is that it goes to, and addresses are counted from. */
+    pi__lora_pair raw(int32_t type, const pi__lora_pair *from) const
+    {
+        return {(uint64_t) ((uintptr_t) a.raw.get() - (uintptr_t) from), (uint64_t) ((uintptr_t) b.raw.get() - (uintptr_t) from), lda, ldb,
+                rank, type, factor, 0};
+    }
     /* factor * (B A x)[o] */
     double times(const double *x, int64_t o) const
     {
@@ -79,7 +84,7 @@ struct fixture {
         for (int l = 0, o = 0; l < N_LIN; l++) {
             for (int k = 0; k < 2; k++) { /* the second one has nothing for the second matrix */
                 pair[k].emplace_back(r, type, in, n_out[l], k && l == 1 ? 0 : rank + 3 * k);
-                table[k][(size_t) l + 1] = pair[k].back().raw(type);
+                table[k][(size_t) l + 1] = pair[k].back().raw(type, table[k].get());
             }
             at[l] = o;
             o += (int) n_out[l];
@@ -96,7 +101,7 @@ struct fixture {
         pi__k_lora a = {};
         a.in = {kind, x.get(), n_in, nullptr, 0, w.get(), 1e-6f, 0};
         a.n_in = n_in, a.n_lin = N_LIN, a.n_groups = n, a.group = group.get() + first, a.row = row.get(), a.t = t.get();
-        a.ldt = (int32_t) ldt, a.first = group[(size_t) first].first, a.max_out = 300;
+        a.ldt = (int32_t) ldt, a.first = group[(size_t) first].first, a.max_out = 300, a.scale = 1;
         for (int l = 0; l < N_LIN; l++) {
             a.lin[l].n_out = n_out[l], a.lin[l].ldy = 512, a.lin[l].y = out.get() + at[l], a.lin[l].target = l + 1;
             a.lin[l].at = l * (int32_t) (ldt / N_LIN);

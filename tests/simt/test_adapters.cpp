@@ -1,5 +1,5 @@
 /* Adapters (LoRA) on the emulated device: nearly what the CPU gives; the same bits in any company, with launches fused and not,
- * and beside them those of requests without; loaded and unloaded while requests run; no memory left. */
+ * and beside them those of requests without; on several devices; loaded and unloaded while requests run; no memory left. */
 #include "engine_jobs.h"
 
 extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
@@ -22,21 +22,26 @@ static void remove_files()
     unlink(model_path.c_str());
 }
 
-static pi_engine *open_on(const char *device, const char *matmul, const char *fp4, const char *fuse, bool adapters)
+typedef std::vector<std::pair<const char *, const char *>> settings;
+
+static pi_engine *open_with(const char *device, const settings &more, bool adapters)
 {
     pi_error err;
     pi_engine *e;
     pi_options *o = options_on(device, "64");
-    set(o, "matmul", matmul);
-    set(o, "fp4-mode", fp4);
-    set(o, "cuda-fuse", fuse);
     set(o, "cache-type-k", "f32");
     set(o, "cache-type-v", "f32");
+    for (const auto &s : more) set(o, s.first, s.second);
     if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
     pi_options_free(o);
     for (const char *name : {"a", "b", "c"})
         if (adapters && pi_lora_load(e, name, file(name).c_str(), 0, &err)) fail_msg("%s", err.msg);
     return e;
+}
+
+static pi_engine *open_on(const char *device, const char *matmul, const char *fp4, const char *fuse, bool adapters)
+{
+    return open_with(device, {{"matmul", matmul}, {"fp4-mode", fp4}, {"cuda-fuse", fuse}}, adapters);
 }
 
 static const std::vector<job> jobs = {{prompt(40, 1), "5"}, {prompt(17, 2), "4", "a"}, {prompt(5, 3), "5", "b:0.5"},
@@ -81,8 +86,28 @@ static void test_bits(void **)
     check("llama2", PI__Q4_0, "exact", "off", 2e-3);
     check("llama2", PI__NVFP4, "auto", "w4a4");
     if (getenv("PI_TEST_EMULATED")) return;
-    check("gemma3", PI__F16, "auto");
+    check("gemma3", PI__F16, "auto", "off", 2e-3);
+    check("mixtral", PI__Q8_0, "exact", "off", 2e-3);
     check("qwen35moe", PI__Q8_0, "auto");
+}
+
+/* Devices that share each layer, and stages, to the bit; the CPU beside a device, whoever shares the step. */
+static void test_divided(void **)
+{
+    static const settings ways[] = {{}, {{"split-mode", "layer"}}};
+    write_files("mixtral", PI__Q8_0);
+    pi_engine *one = open_with("emu", {}, true), *beside = open_with("emu", {{"cpu-moe", "true"}}, true);
+    const std::vector<rows> want = run_jobs(one, jobs), partly = run_jobs(beside, jobs);
+    for (const settings &s : ways) {
+        pi_engine *e = open_with("emu,emu", s, true);
+        same_rows(want, run_jobs(e, jobs));
+        pi_engine_close(e);
+    }
+    for (size_t i = 0; i < jobs.size(); i++) same_rows({partly[i]}, run_jobs(beside, {jobs[i]}));
+    const double off = difference(partly, want);
+    if (off > 0.05) fail_msg("%g from the device's logits with experts on the CPU", off);
+    for (pi_engine *e : {one, beside}) pi_engine_close(e);
+    remove_files();
 }
 
 /* Each job's adapter unloaded and loaded anew while it runs. */
@@ -111,6 +136,6 @@ static void test_loading(void **)
 int main()
 {
     name_model("adapters");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_loading)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_divided), cmocka_unit_test(test_loading)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

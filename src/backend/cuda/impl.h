@@ -151,7 +151,7 @@ typedef struct pi__cuda {
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
-    const pi__lora_run *lora; /* the step's runs that are at scratch + at.lora, or NULL */
+    uint64_t lora;          /* number of the list of runs that is at scratch + at.lora; 0: none */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     int32_t n_threads;      /* that pack weights, 0: one a core */
@@ -332,6 +332,7 @@ typedef struct cuda_moe {
     float *h;   /* [pairs, 2F], then [pairs, E] */
     void *mid;  /* what down reads */
     pi__k_expert_choice choice; /* of r, where its experts are chosen apart */
+    int32_t row0; /* the first of its rows among those that lists of adapters name */
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
@@ -352,6 +353,11 @@ size_t pi__cuda_indexer_bytes(const pi__limits *lim);
 
 /* ops_lora.c */
 size_t pi__cuda_lora_bytes(const pi__limits *lim);
+/* Of moe with adapters: rows that can be done at once. What they add to gate and up; what they read of down's input, and after
+ * down has written its results where that was, what they add to these. Nothing, without adapters. */
+int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a);
+void pi__cuda_lora_gate_up(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
+void pi__cuda_lora_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at, bool after);
 
 /* ops_centroid_head.c */
 size_t pi__cuda_centroid_bytes(const pi__limits *lim);

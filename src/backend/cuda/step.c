@@ -422,7 +422,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     memset(c->batch, 0, sizeof c->batch);
     open_image(c, image_ints(&size, b->n_groups));
     c->n_segments = 0;
-    c->lora = NULL;
+    c->lora = 0;
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = captures ? s.keys : 0;
