@@ -110,7 +110,7 @@ enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512, P
 /* Rows that have an adapter, at one scale. */
 typedef struct pi__lora_run {
     const pi__lora_pair *pair; /* by pi__weight.target, in device memory */
-    const int32_t *rank;       /* the same ranks for the host */
+    const int32_t *rank;       /* the same ranks for the host; rank[0]: number of the last target */
     float scale;
     int32_t level;             /* it is the rows' adapter number `level`, from 0 on */
     int32_t first, n;          /* rows of pi__lora_rows.row */

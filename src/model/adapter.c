@@ -147,6 +147,7 @@ static int lay_out(reader *r, pi_error *err)
     const int32_t n = r->m->n_lora_target;
     to->n_targets = n;
     to->rank = pi__calloc((size_t) n + 1, sizeof *to->rank);
+    if (to->rank) to->rank[0] = n;
     to->size = aligned((size_t) (n + 1) * sizeof(pi__lora_pair));
     for (int32_t i = 0; i < n && to->rank; i++) {
         if (!r->of[i].a && !r->of[i].b) continue;

@@ -20,7 +20,7 @@
 typedef struct pi__adapter {
     pi__hash128 id;        /* of what it does */
     int32_t n_targets;     /* of the model */
-    int32_t *rank;         /* [n_targets + 1] by target; 0: none */
+    int32_t *rank;         /* [n_targets + 1] by target; 0: none. The first is n_targets */
     int32_t max_rank;      /* the largest */
     int32_t n_pairs;       /* matrices that it changes */
     size_t size;           /* bytes of the image */
