@@ -191,8 +191,9 @@
     X(POLICY, "policy", ENUM, "fcfs", "fcfs|priority", "--policy --scheduling-policy", "", "scheduler", false,         \
       "Which request runs next: the oldest, or the one with the lowest priority number.")                              \
     X(ASYNC_SCHEDULING, "async-scheduling", BOOL, "true", "", "--async-scheduling", "", "scheduler", false,            \
-      "On GPUs, a decoding step whose tokens the GPU can choose itself (greedy, without grammars, penalties, biases or" \
-      " drafts) begins before those of the step before it have come to the host. Tokens are the same.")                \
+      "On GPUs, a decoding step whose tokens the GPU can choose itself (greedy, or by top-k, top-p, min-p and"         \
+      " temperature; without grammars, penalties, biases or drafts) begins before those of the step before it have"    \
+      " come to the host. Tokens are the same.")                                                                       \
     X(THREADS, "threads", INT, "0", "-1..1024", "-t --threads", "", "cpu", true,                                       \
       "CPU threads; 0 or -1: one for each core the process may use.")                                                  \
     X(THREADS_BATCH, "threads-batch", INT, "0", "-1..1024", "-tb --threads-batch", "", "cpu", false,                   \
