@@ -33,6 +33,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_shrink(PI_CONSTANT 
     PI_SMEM(raw);
     float *tile = (float *) raw, *scratch = tile + LORA_TILE;
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const pi__lora_pair p = g.pair[a.lin[blockIdx.z].target];
     const lora_pair_at at = lora_pair_of(a, g, (int) blockIdx.y);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_expand(PI_CONSTANT 
     float *t = (float *) raw; /* [rank] */
     const int l = (int) blockIdx.z % a.n_lin, first = a.lin[l].first;
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const pi__lora_pair p = g.pair[a.lin[l].target];
     const lora_pair_at at = lora_pair_of(a, g, (int) blockIdx.z / a.n_lin);
     const int64_t i = (int64_t) blockIdx.y * LORA_THREADS + threadIdx.x, o = first + i;

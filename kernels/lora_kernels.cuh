@@ -1,7 +1,8 @@
 /* Adapters (LoRA): y += scale * factor * B (A in), for the rows that have one.
  *
- * A block has a group, up to four rows of one adapter, so that A and B are read once for them. Both kernels are bound by
- * memory; A's rows lie one behind the other, and so do B's columns:
+ * A block has a group, up to four rows of one adapter, so that A and B are read once for them; a group without rows is there so
+ * that a captured step of another mix of adapters has as many. Both kernels are bound by memory; A's rows lie one behind the
+ * other, and so do B's columns:
  *
  *     lora_shrink   block (group, matrix):            t[row][r] = A[r] . in[row]; a warp has every eighth r
  *     lora_look_up  block (group):                    t[row][r] = A[token of row][r], of an embedding
@@ -44,6 +45,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
     PI_SMEM(raw);
     float *tile = (float *) raw, *scratch = tile + PI__K_LORA_ROWS * LORA_TILE;
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const pi__lora_pair p = g.pair[a.lin[blockIdx.y].target];
     const void *a_of = lora_at(g.pair, p.a);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
@@ -72,7 +74,8 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
             for (int j = 0; j < PI__K_LORA_ROWS; j++) {
                 const int32_t r = r0 + warp + k * LORA_WARPS;
                 const float all = warp_sum(sum[k][j]);
-                if (!lane && r < p.rank && j < g.n) a.t[(int64_t) (g.first - a.first + j) * a.ldt + a.lin[blockIdx.y].at + r] = all;
+                float *t = a.t + ((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + a.lin[blockIdx.y].at;
+                if (!lane && r < p.rank && j < g.n) t[r] = all;
             }
     }
 }
@@ -81,11 +84,12 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_look_up(PI_CONSTANT pi__k_l
 {
     ptx_take_turn();
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const pi__lora_pair p = g.pair[a.lin[0].target];
     for (int i = (int) threadIdx.x; i < g.n * p.rank; i += LORA_THREADS) {
         const int j = i / p.rank, r = i % p.rank;
         const int64_t token = a.token[a.row[g.first + j]];
-        a.t[(int64_t) (g.first - a.first + j) * a.ldt + r] = lora_value(p.type, lora_at(g.pair, p.a), token * p.rank + r);
+        a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + r] = lora_value(p.type, lora_at(g.pair, p.a), token * p.rank + r);
     }
 }
 
@@ -95,12 +99,13 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
     PI_SMEM(raw);
     float *t = (float *) raw; /* [rank][PI__K_LORA_ROWS] */
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const int32_t target = a.lin[blockIdx.z].target, at = a.lin[blockIdx.z].at;
     const pi__lora_pair p = g.pair[target];
     const int64_t o = (int64_t) blockIdx.y * LORA_THREADS + threadIdx.x;
     for (int i = (int) threadIdx.x; i < p.rank * PI__K_LORA_ROWS; i += LORA_THREADS) {
         const int j = i % PI__K_LORA_ROWS;
-        t[i] = j < g.n ? a.t[(int64_t) (g.first - a.first + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
+        t[i] = j < g.n ? a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
     }
     __syncthreads();
     if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;

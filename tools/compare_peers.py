@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = '0.3.36' # of llama-cpp-python
 PROGRAMS = ['llama-bench', 'llama-batched-bench', 'llama-perplexity', 'llama-quantize']
+PEER_FLAGS = {None: ['-DGGML_NATIVE=ON'],
+              'avx2': ['-DGGML_NATIVE=OFF', '-DGGML_AVX2=ON', '-DGGML_FMA=ON', '-DGGML_F16C=ON', '-DGGML_BMI2=ON', '-DGGML_AVX512=OFF']}
 OURS, PEER = 'pagedinfer', 'llama.cpp'
 commands = [] # each different command that was run, for the report
 
@@ -54,9 +56,10 @@ class Run:
 
 # ------------------------------------------------------------------------------------------------------------ the peer
 
-def build_peer(work):
-    """llama.cpp's programs for this processor, in work/build/bin."""
-    bin_dir = work / 'build' / 'bin'
+def build_peer(work, isa):
+    """llama.cpp's programs for this processor, in work/build/bin; or for processors with an instruction set of PEER_FLAGS."""
+    build = work / ('build' + (f'-{isa}' if isa else ''))
+    bin_dir = build / 'bin'
     if all((bin_dir / p).exists() for p in PROGRAMS): return bin_dir
     work.mkdir(parents=True, exist_ok=True)
     log = work / 'build.log'
@@ -79,9 +82,9 @@ def build_peer(work):
                                      and '..' not in Path(m.name).parts and not m.name.startswith('/')])
             next(Path(d).glob('*/vendor/llama.cpp')).rename(source)
     # Make: the time stamps of the archive are old, and Ninja would configure again and again.
-    step('configuring', 'cmake', '-S', source, '-B', work / 'build', '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release',
-         '-DGGML_NATIVE=ON', '-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', '-DLLAMA_BUILD_TESTS=OFF', '-DLLAMA_BUILD_UI=OFF')
-    step('building, minutes', 'cmake', '--build', work / 'build', '-j', str(os.cpu_count()), '--target', *PROGRAMS)
+    step('configuring', 'cmake', '-S', source, '-B', build, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release',
+         *PEER_FLAGS[isa], '-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', '-DLLAMA_BUILD_TESTS=OFF', '-DLLAMA_BUILD_UI=OFF')
+    step('building, minutes', 'cmake', '--build', build, '-j', str(os.cpu_count()), '--target', *PROGRAMS)
     return bin_dir
 
 
@@ -237,6 +240,8 @@ def arguments():
     p.add_argument('-m', '--model', required=True)
     p.add_argument('--peer', type=Path, help='folder with the programs of llama.cpp; none: they are built')
     p.add_argument('--work', type=Path, default=cache / 'peer', help='where they are built (%(default)s)')
+    p.add_argument('--cpu-isa', choices=['avx2'], help='both for processors that have this instruction set, and none after it; '
+                   'where --peer is given, it is to be built like that')
     p.add_argument('--bin', type=Path, default=ROOT / 'build' / 'pagedinfer', help='%(default)s')
     p.add_argument('--out', type=Path, help='folder for compare.md, compare.json, compare.svg')
     p.add_argument('--text', type=Path, default=ROOT / 'tests' / 'golden' / 'text.txt', help='for accuracy (%(default)s)')
@@ -262,12 +267,13 @@ def arguments():
 
 def main():
     o = arguments()
-    folder = o.peer or build_peer(o.work)
+    folder = o.peer or build_peer(o.work, o.cpu_isa)
+    isa = ['--cpu-isa', o.cpu_isa] if o.cpu_isa else []
     missing = [p for p in PROGRAMS if not (folder / p).is_file()]
     if missing: fail(f'{folder} lacks {", ".join(missing)}: give another --peer, or none to have it built')
     if os.getloadavg()[0] > 0.5: print(f'warning: this machine is busy (load {os.getloadavg()[0]:.1f}); the numbers will not be '
                                        'worth much', file=sys.stderr)
-    tools = {OURS: {'bench': [o.bin, 'bench'], 'batch': [o.bin, 'bench'], 'eval': [o.bin, 'eval']},
+    tools = {OURS: {'bench': [o.bin, 'bench', *isa], 'batch': [o.bin, 'bench', *isa], 'eval': [o.bin, 'eval', *isa]},
              PEER: {'bench': [folder / 'llama-bench'], 'batch': [folder / 'llama-batched-bench'],
                     'eval': folder / 'llama-perplexity', 'quantize': folder / 'llama-quantize'}}
     version = subprocess.run([o.bin, '--version'], capture_output=True, text=True).stdout.splitlines() or ['?']

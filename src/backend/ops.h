@@ -112,7 +112,7 @@ enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512, P
 /* Rows that have an adapter, at one scale. */
 typedef struct pi__lora_run {
     const pi__lora_pair *pair; /* by pi__weight.target, in device memory */
-    const int32_t *rank;       /* the same ranks for the host that made the run */
+    const int32_t *rank;       /* the same ranks for the host that made the run; rank[0]: number of the last target */
     float scale;
     int32_t level;             /* it is the rows' adapter number `level`, from 0 on */
     int32_t first, n;          /* rows of pi__lora_rows.row */
@@ -126,6 +126,7 @@ typedef struct pi__lora_rows {
     const int32_t *row;      /* [n] tokens of the batch, run by run, ascending in each */
     int32_t n_runs, n;       /* 0: no row has one */
     uint64_t no;             /* another one for each list of runs that a step has */
+    uint64_t ranks;          /* of a batch's: the same for those whose largest ranks are, matrix by matrix */
 } pi__lora_rows;
 
 /* The tokens of one step: those of a sequence are adjacent and in order of position. */

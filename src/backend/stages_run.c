@@ -6,7 +6,8 @@
  *     stage 0    (0, 0)  (1, 0)  (2, 0)
  *     stage 1            (0, 1)  (1, 1)  (2, 1)
  *
- * A task waits until its microbatch has the segment before behind it, and ends when its device has done it. After a failure
+ * A task waits until its microbatch has the segment before behind it, and ends when its device has done it. In a captured step
+ * it is one graph of its device, copies included (stages_graphs.c). After a failure
  * tasks do nothing, and are counted as before, so that nobody waits for ever.
  *
  * No memory. Threads: one a stage, which use the stage's device while a run of several microbatches goes on, when nobody else
@@ -86,7 +87,9 @@ static void make_task(stages *s, int32_t g, int32_t k)
     const pi__batch *own = NULL;
     pi_error err = {0};
     if (atomic_load(&s->failed)) return;
-    if (seg->in_step) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
+    if (s->own[seg->stage]) own = s->own[seg->stage];
+    if (s->captures) be->dev->graph_segment(be);
+    else if (seg->in_step && !own) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
     else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err); /* as begin does, it makes the device the thread's current one */
     for (int32_t i = 0; i < s->n_moves; i++)
         if (!s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);
@@ -94,6 +97,7 @@ static void make_task(stages *s, int32_t g, int32_t k)
     for (int32_t i = 0; i < s->n_moves; i++)
         if (s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);
     if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
+    if (s->captures) pi__stages_took_turn(s, seg->stage);
 }
 
 /* --------------------------------------------------------------------------------------------------------- the threads */

@@ -40,6 +40,17 @@ void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int
 
 void pi__adapter_tied(pi__model *m, pi__weight *embd) { embd->target = add_target(m, PI__LORA_TIED, embd, embedding, NULL); }
 
+bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
+{
+    for (int32_t i = 0; i < m->n_lora_target; i++) {
+        const pi__lora_target *t = &m->lora_target[i];
+        if (t->kind != PI__LORA_TIED && strcmp(t->name, output) != 0) continue;
+        for (int32_t r = 0; r < rows->n_runs; r++)
+            if (rows->run[r].rank[i + 1]) return true;
+    }
+    return false;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- reading */
 
 /* The tensors of a target in the file. */
@@ -186,6 +197,7 @@ static int lay_out(reader *r, pi_error *err)
     const int32_t n = r->m->n_lora_target;
     to->n_targets = n;
     to->rank = pi__calloc((size_t) n + 1, sizeof *to->rank);
+    if (to->rank) to->rank[0] = n;
     to->size = aligned((size_t) (n + 1) * sizeof(pi__lora_pair));
     for (int32_t i = 0; i < n && to->rank; i++) {
         if (!r->of[i].a && !r->of[i].b) continue;

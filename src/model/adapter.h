@@ -23,7 +23,7 @@
 typedef struct pi__adapter {
     pi__hash128 id;        /* of what it does */
     int32_t n_targets;     /* of the model */
-    int32_t *rank;         /* [n_targets + 1] by target; 0: none */
+    int32_t *rank;         /* [n_targets + 1] by target; 0: none. The first is n_targets */
     int32_t max_rank;      /* the largest */
     int32_t n_pairs;       /* matrices that it changes */
     size_t size;           /* bytes of the image */
@@ -36,6 +36,9 @@ int pi__adapter_read(pi__adapter **out, const pi__model *m, const char *path, pi
 /* Moves the image to the device. PI_ENOMEM, PI_EDEVICE: it is still to be freed. */
 int pi__adapter_place(pi__adapter *a, pi__backend *be, pi_error *err);
 void pi__adapter_free(pi__adapter *a, pi__backend *be);
+
+/* Some run's adapter has something for what gives logits. */
+bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows);
 
 /* While a model is declared: w is the tensor called full, whose rows are those of the file in this order (NULL: as there). */
 void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/device.h"
 #include "formats/formats.h"
@@ -103,6 +104,8 @@ void top(int32_t k)
     a.sum = 1;
     CHECK(pi__k_top_run(nullptr, &a));
     CHECK(pi__k_top_tokens(nullptr, a.out, ints, 1, ints));
+    const pi__k_draw d = {a.out, ints, nullptr, 1, k, a.out};
+    CHECK(pi__k_draw_run(nullptr, &d));
 }
 
 void clusters()

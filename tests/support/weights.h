@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/simd.h"
 
 static const int all_types[] = {
     PI__F32, PI__F16, PI__BF16, PI__Q8_0, PI__Q5_0, PI__Q4_K, PI__Q6_K, PI__Q4_0, PI__Q4_1, PI__Q5_1, PI__Q5_K,
@@ -141,11 +142,42 @@ static float *random_rows(int64_t n)
     return x;
 }
 
-/* Each instruction set that is there, with activations of either width. */
-static void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
+#ifdef PI__SIMD_X86
+const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni_evex(int bits); /* avxvnni_evex.c */
+extern const pi__lin_mul_fn pi__lin_amx_twin[2][PI__LK_N];            /* amx_twin.c */
+static inline const pi__cpu_linear_kernels *kernels_amx_twin(int bits)
 {
-    for (int isa = PI__ISA_GENERIC; isa <= PI__ISA_AVX512; isa++)
-        for (int bits = 8; bits <= 15 && pi__isa_there(isa); bits += 7) fn(pi__cpu_linear_kernels_of(isa, bits));
+    static pi__cpu_linear_kernels k[2];
+    k[bits == 15] = *pi__lin_kernels_avx512(bits);
+    k[bits == 15].many = pi__lin_amx_twin[bits == 15];
+    return &k[bits == 15];
+}
+#else
+static inline const pi__cpu_linear_kernels *kernels_amx_twin(int bits) { (void) bits; return NULL; }
+static inline const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni_evex(int bits) { (void) bits; return NULL; }
+#endif
+
+/* The kernels of an instruction set for activations of so many bits, or NULL. With AVX-512 alone, those of AVX-VNNI run by its
+ * form of the instruction, those of AMX by a plain C twin of the instructions. */
+static inline const pi__cpu_linear_kernels *kernels_here(int isa, int bits)
+{
+    if (pi__isa_there(isa)) return pi__cpu_linear_kernels_of(isa, bits);
+    if (!pi__isa_there(PI__ISA_AVX512)) return NULL;
+    return isa == PI__ISA_AVXVNNI ? pi__lin_kernels_avxvnni_evex(bits) : isa == PI__ISA_AMX ? kernels_amx_twin(bits) : NULL;
+}
+
+/* Each instruction set that is there, with activations of either width; or the one that PI_TEST_ISA names, which must be. */
+static inline void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
+{
+    const char *only = getenv("PI_TEST_ISA");
+    int isa = PI__ISA_GENERIC, end = PI__N_ISAS;
+    if (only) {
+        assert_int_equal(pi__isa_choose(only, &isa, NULL), PI_OK);
+        end = isa + 1;
+    }
+    for (; isa < end; isa++)
+        for (int bits = 8; bits <= 15; bits += 7)
+            if (kernels_here(isa, bits)) fn(kernels_here(isa, bits));
 }
 
 /* Largest magnitude of a rounded activation's code. */

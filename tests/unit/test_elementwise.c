@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/attention.h"
+#include "isas.h"
 
 enum { N_MAX = 300000 };
 
@@ -35,8 +36,8 @@ static void open_cpu(pi__cpu *cpu, int isa, int n_threads)
 
 /* Runs body with each instruction set, with one thread and with three. */
 #define EACH_CPU(...)                                                                                                  \
-    for (int isa = PI__ISA_GENERIC; isa <= PI__ISA_AVX512; isa++) {                                                    \
-        for (int n_threads = 1; pi__isa_there(isa) && n_threads <= 3; n_threads += 2) {                                \
+    for (int isa = PI__ISA_GENERIC; isa < PI__N_ISAS; isa++) {                                                    \
+        for (int n_threads = 1; own_kernels(isa) && n_threads <= 3; n_threads += 2) {                                \
             pi__cpu cpu;                                                                                               \
             open_cpu(&cpu, isa, n_threads);                                                                            \
             __VA_ARGS__                                                                                                \
@@ -240,6 +241,28 @@ static void test_softcap(void **state)
     }
 }
 
+static int asked;
+static bool granted(void) { return ++asked; }
+static bool refused(void) { return !++asked; }
+
+/* Tiles are used where processor, system and process agree, and only then is the system asked for them. */
+static void test_amx(void **state)
+{
+    (void) state;
+    const uint32_t cpu = 3u << 24;
+    const uint64_t os = 0x600e7;
+    assert_true(pi__amx_usable(cpu, os, granted));
+    assert_int_equal(asked, 1);
+    assert_false(pi__amx_usable(cpu, os, refused));
+    assert_int_equal(asked, 2);
+    assert_false(pi__amx_usable(1u << 24, os, granted)); /* tiles without products of bytes */
+    assert_false(pi__amx_usable(1u << 25, os, granted));
+    assert_false(pi__amx_usable(cpu, 0xe7, granted)); /* a system that does not know them */
+    assert_false(pi__amx_usable(cpu, 0x200e7, granted));
+    assert_false(pi__amx_usable(cpu, 0x400e7, granted));
+    assert_int_equal(asked, 2);
+}
+
 static void test_isa(void **state)
 {
     (void) state;
@@ -251,7 +274,7 @@ static void test_isa(void **state)
     assert_int_equal(isa, best);
     assert_int_equal(pi__isa_choose("auto", &isa, &err), PI_OK);
     assert_int_equal(isa, best);
-    for (int i = PI__ISA_GENERIC; i <= PI__ISA_AVX512; i++) {
+    for (int i = PI__ISA_GENERIC; i < PI__N_ISAS; i++) {
         assert_int_equal(pi__isa_choose(pi__isa_names[i].name, &isa, &err), pi__isa_there(i) ? PI_OK : PI_EUNSUPPORTED);
         if (pi__isa_there(i)) assert_int_equal(isa, i);
     }
@@ -263,7 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),  cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa), cmocka_unit_test(test_amx),  cmocka_unit_test(test_norm),
         cmocka_unit_test(test_add_gated),
         cmocka_unit_test(test_layer_norm_gelu),
     };

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -300,6 +301,24 @@ static void ranges_and_numbers(void **state)
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(pi__parse_numbers(none[i], v, 4), 0);
 }
 
+/* Each word of the table is the instruction set of that name. */
+static void instruction_sets(void **state)
+{
+    (void) state;
+    pi_options *o = pi_options_new();
+    pi_option_info info = {.size = sizeof info};
+    char words[128];
+    int n = 0;
+    for (size_t i = 0; !info.key || strcmp(info.key, "cpu-isa"); i++) assert_int_equal(pi_options_describe(i, &info), PI_OK);
+    snprintf(words, sizeof words, "%s", info.range);
+    for (char *word = strtok(words, "|"); word; word = strtok(NULL, "|"), n++) {
+        assert_int_equal(pi_options_set(o, "cpu-isa", word, NULL), PI_OK);
+        assert_string_equal(pi__cpu_params_of(o).isa, word);
+    }
+    assert_true(n > 1);
+    pi_options_free(o);
+}
+
 /* Options of llama.cpp that several of ours come from. */
 static void flags_become_one_config(void **state)
 {
@@ -411,7 +430,7 @@ int main(void)
         cmocka_unit_test(values_are_stored_typed),
         cmocka_unit_test(ranges_and_numbers),
         cmocka_unit_test(flags_become_one_config), cmocka_unit_test(lists_grow_and_clear),
-        cmocka_unit_test(scopes),
+        cmocka_unit_test(scopes), cmocka_unit_test(instruction_sets),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,11 @@
 #include "backend/device.h"
 #include "backend/cpu/pool.h"
 
-enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVX512 };
+/* Of one architecture, each has what those before it have. I8MM, AVX-VNNI and AMX have matrix kernels of their own; all others
+ * are those of NEON, AVX2 and AVX-512. */
+enum pi__isa {
+    PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_I8MM, PI__ISA_SVE256, PI__ISA_AVX2, PI__ISA_AVXVNNI, PI__ISA_AVX512, PI__ISA_AMX, PI__N_ISAS
+};
 
 typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */
 typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */
@@ -43,6 +47,9 @@ typedef struct pi__isa_name {
 extern const pi__isa_name pi__isa_names[]; /* by enum pi__isa */
 /* true: processor and system run what the files of an instruction set are compiled with. */
 bool pi__isa_there(int isa);
+/* x86: the tile registers of AMX and their products of bytes can be used, as far as the processor (edx of leaf 7), the system
+ * (XCR0) and permit say; that is asked last, where the others agree, and asks Linux to permit them to this process. */
+bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void));
 /* The instruction set for an isa option; the best one for NULL, "" and "auto". PI_EUNSUPPORTED: not there, or no name. */
 int pi__isa_choose(const char *name, int *out, pi_error *err);
 

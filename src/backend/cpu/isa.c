@@ -7,8 +7,12 @@
 
 #if defined(PI__SIMD_ARM)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #elif defined(PI__SIMD_X86)
 #include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Clang 14 has no name for it. */
 static bool has_f16c(void)
@@ -16,13 +20,45 @@ static bool has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+/* No compiler before GCC 12 has one for this. The registers are AVX2's, and so is the system's part in it. */
+static bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+#endif
+
+#if defined(PI__SIMD_X86)
+/* Linux saves the 8 KiB of tiles for processes only that ask once, for all of their threads. It refuses where a thread has a
+ * signal stack that is too small for them. */
+static bool permit_tiles(void)
+{
+#if defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
+#else
+    return false;
+#endif
+}
+
+/* After AVX-512 was found: the system tells of XCR0. */
+__attribute__((target("xsave"))) static bool has_amx(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && pi__amx_usable(d, _xgetbv(0), permit_tiles);
+}
 #endif
 
 const pi__isa_name pi__isa_names[] = {
     [PI__ISA_GENERIC] = {"generic", "generic"},
     [PI__ISA_NEON] = {"neon", "neon-dotprod"},
+    [PI__ISA_I8MM] = {"i8mm", "neon-i8mm"},
+    [PI__ISA_SVE256] = {"sve256", "sve256-i8mm"},
     [PI__ISA_AVX2] = {"avx2", "avx2"},
+    [PI__ISA_AVXVNNI] = {"avxvnni", "avx-vnni"},
     [PI__ISA_AVX512] = {"avx512", "avx512-vnni"},
+    [PI__ISA_AMX] = {"amx", "amx-int8"},
 };
 
 bool pi__isa_there(int isa)
@@ -33,25 +69,40 @@ bool pi__isa_there(int isa)
     case PI__ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
                has_f16c();
+    case PI__ISA_AVXVNNI: return pi__isa_there(PI__ISA_AVX2) && has_avx_vnni();
     case PI__ISA_AVX512:
         return pi__isa_there(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
                __builtin_cpu_supports("avx512bf16");
+    case PI__ISA_AMX: return pi__isa_there(PI__ISA_AVX512) && has_amx();
 #elif defined(PI__SIMD_ARM)
     case PI__ISA_NEON: {
         unsigned long want = 1ul << 20 /* HWCAP_ASIMDDP */ | 1ul << 10 /* HWCAP_ASIMDHP */ | 1ul << 9 /* HWCAP_FPHP */;
         return (getauxval(AT_HWCAP) & want) == want;
+    }
+    case PI__ISA_I8MM: return pi__isa_there(PI__ISA_NEON) && (getauxval(AT_HWCAP2) & 1ul << 13 /* HWCAP2_I8MM */);
+    case PI__ISA_SVE256: {
+        const int length = prctl(PR_SVE_GET_VL); /* bytes of a register of this thread, and so of those it starts; -1: no SVE */
+        return length >= 0 && (length & PR_SVE_VL_LEN_MASK) == 32 && pi__isa_there(PI__ISA_I8MM) &&
+               (getauxval(AT_HWCAP2) & 1ul << 9 /* HWCAP2_SVEI8MM */);
     }
 #endif
     default: return false;
     }
 }
 
+bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void))
+{
+    const uint32_t instructions = 1u << 24 /* tiles */ | 1u << 25 /* products of bytes */;
+    const uint64_t registers = 1u << 17 /* their configuration */ | 1u << 18 /* tiles */;
+    return (leaf7_edx & instructions) == instructions && (xcr0 & registers) == registers && permit();
+}
+
 int pi__isa_choose(const char *name, int *out, pi_error *err)
 {
     bool any = !name || !*name || !strcmp(name, "auto");
-    for (int isa = PI__ISA_AVX512; isa >= PI__ISA_GENERIC; isa--) {
+    for (int isa = PI__N_ISAS - 1; isa >= PI__ISA_GENERIC; isa--) {
         if (!any && strcmp(name, pi__isa_names[isa].name)) continue;
         if (pi__isa_there(isa)) {
             *out = isa;
@@ -59,5 +110,6 @@ int pi__isa_choose(const char *name, int *out, pi_error *err)
         }
         if (!any) return pi__fail(err, PI_EUNSUPPORTED, "this processor has no %s, or this build has no kernels for it", name);
     }
-    return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, avx512, avx2, neon or generic", name);
+    return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, amx, avx512, avxvnni, avx2, sve256, i8mm, neon or generic",
+                    name);
 }

@@ -28,7 +28,13 @@
  * matrices that read them. A code of 15 bits is two digits of 8, 128 * high + low, and a dot is two dots of bytes: the
  * result is as good as with float activations. One of 8 bits is a digit, and a dot one of bytes: half of the products, and
  * logits of a small model that move by tenths. Rows of a batch form groups of up to max_cols columns:
- * [block][column][32 high, 32 low], or [32].
+ * [block][column][32 high, 32 low], or [32]. Where an instruction set multiplies 16-bit numbers as fast as two digits (AVX2),
+ * the two bytes of a code are that number.
+ *
+ * LINES OF 8. Instructions that multiply 8 columns of 2 rows with 2 columns of the batch (kernels with line_cols 8) want the
+ * 8 beside each other. For them canonical tiles have lines of 8 columns, code j is row j / 8, column 8 * line + j % 8; two
+ * columns of a group lie by turns, 8 codes of one and 8 of the other; a last column alone lies as above. Packed tiles are
+ * the same for all.
  *
  * ORDER. acc = fma(float(dot of 32 integers) * weight scale, activation scale, acc), block after block: the same for
  * every number of columns, threads and tiles. That is the whole reason for one code path. */
@@ -41,7 +47,9 @@
 
 #define PI__LIN_CODE_MAX 16256.0f /* largest magnitude of a code of two digits: 127 * 128 */
 #define PI__LIN_BYTE_MAX 127.0f   /* of one digit */
-enum { PI__LIN_COLS = 16, PI__LIN_DIRECT = 4 }; /* widest group; widest group that is multiplied while unpacking */
+/* Widest group; widest one that is multiplied while unpacking; narrowest that is worth its way through AMX's tiles (an
+ * estimate: 16 dots a column and block there are, where tiles take as long as 6 columns, whatever their number). */
+enum { PI__LIN_COLS = 16, PI__LIN_DIRECT = 4, PI__LIN_MANY = 8 };
 
 enum pi__lin_kind { /* what a block of 16 rows x 32 columns is multiplied with */
     PI__LK_OFF32,   /* one scale */
@@ -113,7 +121,7 @@ static inline size_t pi__lin_block_size(int kind)
 /* A group of activation rows. Each array is [n_blk][cols][...]; of the sums those are there that a kind in use reads. */
 typedef struct pi__lin_x {
     int32_t cols;  /* columns (rows of the batch) in the group */
-    int8_t *q;     /* [32 * digits] high digits of 32 codes, then low ones; or the codes */
+    int8_t *q;     /* [32 * digits] high digits of 32 codes, then low ones; or the codes, in the kernels' own order */
     float *d;      /* scale */
     int32_t *n7;   /* -128 * sum of codes */
     float *ds;     /* d * sum of codes */
@@ -121,6 +129,15 @@ typedef struct pi__lin_x {
     float *dsh;    /* d * sum of each half's codes: [n_blk][2][cols] */
     float *f;      /* [32] the values themselves */
 } pi__lin_x;
+
+/* The codes of column c of a group of `cols` in block b: the first 8 are that far from q, the next ones `step` bytes on, and
+ * those of the next digit 4 steps. line_cols: of the kernels. */
+static inline int64_t pi__lin_codes_at(int32_t line_cols, int32_t digits, int32_t cols, int64_t b, int32_t c, int *step)
+{
+    const bool beside = line_cols == 8 && (c | 1) < cols;
+    *step = beside ? 16 : 8;
+    return 32 * digits * (b * cols + (beside ? c & ~1 : c)) + (beside ? 8 * (c & 1) : 0);
+}
 
 /* Where a tile's result goes. */
 typedef struct pi__lin_y {
@@ -140,12 +157,14 @@ typedef void (*pi__lin_input_fn)(const pi__lin_in *in, int64_t n_in, int32_t row
 struct pi__cpu_linear_kernels {
     const char *name;                                         /* of the instruction set */
     int32_t max_cols;                                         /* widest group, at most PI__LIN_COLS */
-    int32_t digits;                                           /* of an activation: 2 (15 bits) or 1 (8 bits) */
+    int32_t digits;                                           /* bytes of an activation: 2 (15 bits) or 1 (8 bits) */
     int32_t code_bias;                                        /* of canonical codes of kinds OFF*: 128 or 0 */
+    int32_t line_cols;                                        /* columns of a canonical line: 4, or 8 */
     pi__lin_input_fn input;                                   /* prologue and rounding */
     pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks, or NULL */
     pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns, or NULL */
     pi__lin_mul_fn mul[PI__LK_N][PI__LIN_COLS + 1];           /* canonical (or float) tile times cols columns */
+    const pi__lin_mul_fn *many;                               /* [PI__LK_N] the same for PI__LIN_MANY or more, or NULL; or NULL */
 };
 
 /* One tile of a matrix on its way through some groups of activations. */
@@ -177,17 +196,24 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
 
 /* For activations of so many bits, 8 or 15. Not there for this machine's architecture: NULL. That the CPU has the
  * instructions is for the caller to know. */
+const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits); /* those of AVX-512, and pi__lin_amx */
 const pi__cpu_linear_kernels *pi__lin_kernels_avx512(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avx2(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_sve256(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_i8mm(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_neon(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_generic(int bits);
+
+/* linear_amx.c: `many` of both widths of activations, 8 and 15 bits. */
+extern const pi__lin_mul_fn pi__lin_amx[2][PI__LK_N];
 
 /* linear_pack.c: file rows row0..row0 + lanes of one matrix into a tile (zeros elsewhere). */
 void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,
                        uint8_t *dst);
 
-/* linear_rows.c: `lanes` file rows of a type that is kept as in the file into canonical blocks. */
-void pi__lin_decode_rows(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, int32_t code_bias,
-                         uint8_t *dst);
+/* linear_rows.c: `lanes` file rows of a type that is kept as in the file into canonical blocks of these kernels. */
+void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size, int32_t lanes,
+                         int64_t n_in, uint8_t *dst);
 
 #endif

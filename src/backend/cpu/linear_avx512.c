@@ -8,6 +8,7 @@
 #define PI__ISA_COLS 16
 #define PI__ISA_DIRECT 4
 #define PI__ISA_BIAS 128 /* vpdpbusd takes unsigned codes */
+#define PI__ISA_SIGNED(digits) 0
 #define PI__ISA_FUNC pi__lin_kernels_avx512
 #define OP PI__INLINE
 
@@ -88,3 +89,8 @@ OP vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b where one is a NaN
 OP vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 
 #include "backend/cpu/linear_kernel.inc.h"
+
+/* For processors with AMX, too. */
+static const pi__cpu_linear_kernels amx[2] = {TABLE(a8, "amx", pi__lin_amx[0]), TABLE(a15, "amx", pi__lin_amx[1])};
+
+const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits) { return &amx[bits == 15]; }

@@ -8,6 +8,7 @@
 #define PI__ISA_COLS 4
 #define PI__ISA_DIRECT 0
 #define PI__ISA_BIAS 0 /* codes are signed bytes */
+#define PI__ISA_SIGNED(digits) 1
 #define PI__ISA_FUNC pi__lin_kernels_generic
 #define PI__ISA_PLAIN
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

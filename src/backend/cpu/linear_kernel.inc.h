@@ -2,8 +2,17 @@
  *
  * The including file defines vb (64 bytes), vi (16 int32), vf (16 float), the operations on them named vb_*, vi_*, vf_*,
  * PI__ISA_PLAIN where they are loops, PI__ISA_NAME, PI__ISA_COLS (widest group), PI__ISA_DIRECT (widest one multiplied
- * while unpacking), PI__ISA_BIAS (128: dots take unsigned codes and start from n7; 0: signed) and PI__ISA_FUNC, the name
- * of the function that returns the table. No memory, any thread.
+ * while unpacking), PI__ISA_BIAS (canonical codes: 128 unsigned, 0 signed), PI__ISA_SIGNED(digits) (dots take canonical codes
+ * as signed ones; else they are unsigned and start from n7) and PI__ISA_FUNC, the name of the function that returns the
+ * table. No memory, any thread.
+ *
+ * Where registers are shorter than vectors (PI__ISA_PART_ROWS, the float lanes of one) tiles are multiplied in parts of so many
+ * rows, by what linear_parts.inc.h asks for; with PI__ISA_FLOAT_COLS, the columns that float weights are multiplied with at once,
+ * and PI__ISA_LINE_COLS (linear.h), 8 where columns are multiplied two at once.
+ *
+ * Where registers are few (PI__ISA_LINES) a block is multiplied line after line, each for all columns, by vi_dot_line.
+ * PI__ISA_WIDE(digits), where it is defined, says that codes of so many digits are kept as 16-bit numbers instead: those of
+ * columns 0, 2, 1, 3 of each line, since of a line's bytes the even and the odd ones are easily made such numbers.
  *
  * Every loop over lines or columns is unrolled by macros with constants, so that blocks and sums live in registers. */
 #include <math.h>
@@ -22,6 +31,18 @@
 #define PI__ISA_DIRECT 1
 #endif
 
+#ifndef PI__ISA_FLOAT_COLS
+#define PI__ISA_FLOAT_COLS PI__ISA_COLS
+#endif
+#ifndef PI__ISA_LINE_COLS
+#define PI__ISA_LINE_COLS 4
+#endif
+#ifdef PI__ISA_WIDE
+#define WIDE(digits) PI__ISA_WIDE(digits)
+#else
+#define WIDE(digits) 0
+#endif
+
 #define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
 #define REP16(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
 
@@ -36,64 +57,27 @@ typedef struct sides {
     vf s[16], m[16];
 } sides;
 
-/* ---- planes to lines */
+/* ---- planes to lines: line q of a block */
 
-INLINE void lines8(const uint8_t *p, blk *u)
+INLINE vb line4(const uint8_t *p, int q)
 {
-#define LINE(q) u->w[q] = vb_load(p + 64 * q);
-    REP8(LINE)
-#undef LINE
+    vb v = vb_load(p + 64 * (q % 4));
+    return vb_and(q < 4 ? v : vb_shr(v, 4), vb_set(15));
 }
 
-INLINE void lines4(const uint8_t *p, blk *u)
+/* The bit plane at p as bit `to` of the codes. */
+INLINE vb line1(const uint8_t *p, int q, int to)
 {
-#define PAIR(i)                                             \
-    {                                                       \
-        vb v = vb_load(p + 64 * i);                         \
-        u->w[i] = vb_and(v, vb_set(15));                    \
-        u->w[i + 4] = vb_and(vb_shr(v, 4), vb_set(15));     \
-    }
-    PAIR(0) PAIR(1) PAIR(2) PAIR(3)
-#undef PAIR
+    vb v = vb_load(p);
+    return vb_and(q < to ? vb_shl(v, to - q) : vb_shr(v, q - to), vb_set((uint8_t) (1 << to)));
 }
 
-/* The bit plane at p becomes bit `to` of the codes. */
-INLINE void lines_bit(const uint8_t *p, int to, blk *u)
-{
-    vb v = vb_load(p), mask = vb_set((uint8_t) (1 << to));
-#define LINE(q) u->w[q] = vb_or(u->w[q], vb_and(q < to ? vb_shl(v, to - q) : vb_shr(v, q - to), mask));
-    REP8(LINE)
-#undef LINE
-}
-
-INLINE vb two_bits(const uint8_t *p, int q, int to)
+/* The plane of two bits at p as bits `to` and `to` + 1. */
+INLINE vb line2(const uint8_t *p, int q, int to)
 {
     vb v = vb_load(p + 64 * (q / 4));
     int from = 2 * (q % 4);
     return vb_and(from < to ? vb_shl(v, to - from) : vb_shr(v, from - to), vb_set((uint8_t) (3 << to)));
-}
-
-INLINE void lines2(const uint8_t *p, blk *u)
-{
-#define LINE(q) u->w[q] = two_bits(p, q, 0);
-    REP8(LINE)
-#undef LINE
-}
-
-INLINE void lines_two_bits(const uint8_t *p, int to, blk *u)
-{
-#define LINE(q) u->w[q] = vb_or(u->w[q], two_bits(p, q, to));
-    REP8(LINE)
-#undef LINE
-}
-
-/* Codes are indices: table holds their values, offset added. */
-INLINE void lines_lut(const uint8_t table[16], blk *u)
-{
-    vb t = vb_table(table);
-#define LINE(q) u->w[q] = vb_lut(t, u->w[q]);
-    REP8(LINE)
-#undef LINE
 }
 
 /* pi__iq4nl_values + 128 and pi__e2m1_values + 16 */
@@ -202,43 +186,50 @@ INLINE void unpack_side(int type, const uint8_t *p, sides *r)
     }
 }
 
-/* Codes with the format's offset. */
-INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
+/* Line q of a block's planes at p: codes with the format's offset. Of FP4 and IQ4 they are indices, and tables hold their
+ * values, offset added. */
+INLINE vb line(int type, const uint8_t *p, int q)
 {
     const pi__format_facts f = pi__format_facts_of(type);
+    vb v;
     switch (f.plane / 64) { /* bits */
-    case 8: lines8(p, u); break;
-    case 6:
-        lines4(p, u);
-        lines_two_bits(p + 256, 4, u);
-        break;
-    case 5:
-        lines4(p, u);
-        lines_bit(p + 256, 4, u);
-        break;
-    case 3:
-        lines2(p, u);
-        lines_bit(p + 128, 2, u);
-        break;
-    case 2: lines2(p, u); break;
-    default: lines4(p, u); break;
+    case 8: v = vb_load(p + 64 * q); break;
+    case 6: v = vb_or(line4(p, q), line2(p + 256, q, 4)); break;
+    case 5: v = vb_or(line4(p, q), line1(p + 256, q, 4)); break;
+    case 3: v = vb_or(line2(p, q, 0), line1(p + 128, q, 2)); break;
+    case 2: v = line2(p, q, 0); break;
+    default: v = line4(p, q); break;
     }
-    if (f.codes == PI__CODES_IQ4) lines_lut(iq4_codes, u);
-    if (f.codes == PI__CODES_FP4) lines_lut(e2m1_codes, u);
+    if (f.codes == PI__CODES_IQ4) return vb_lut(vb_table(iq4_codes), v);
+    if (f.codes == PI__CODES_FP4) return vb_lut(vb_table(e2m1_codes), v);
+    return v;
 }
 
 INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
 INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
 
-/* Block j of a record: its planes at p. */
-INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
+INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
 {
-    const int kind = pi__lin_format_of(type).kind, n = n_scales(kind);
-    unpack_codes(type, p, u);
+#define LINE(q) u->w[q] = line(type, p, q);
+    REP8(LINE)
+#undef LINE
+}
+
+/* Scales and minimums of block j of a record. */
+INLINE void block_side(int kind, const sides *r, int j, blk *u)
+{
+    const int n = n_scales(kind);
     u->s[0] = r->s[n * j];
     if (n == 2) u->s[1] = r->s[n * j + 1];
     if (has_min(kind)) u->m[0] = r->m[n * j];
     if (kind == PI__LK_MIN16) u->m[1] = r->m[n * j + 1];
+}
+
+/* Block j of a record: its planes at p. */
+INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
+{
+    unpack_codes(type, p, u);
+    block_side(pi__lin_format_of(type).kind, r, j, u);
 }
 
 /* Codes with an offset of 2^offset as canonical ones. */
@@ -256,23 +247,17 @@ INLINE void to_canonical(int offset, blk *u)
 INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
 {
     int n = n_scales(kind);
+#if PI__ISA_LINE_COLS == 8
+#define LINE(q) if (q % 2 == 0) vb_store_line8(dst + 64 * q, u->w[q], u->w[q + (q % 2 == 0)]);
+#else
 #define LINE(q) vb_store(dst + 64 * q, u->w[q]);
+#endif
     REP8(LINE)
 #undef LINE
     vf_store(dst + 512, u->s[0]);
     if (n == 2) vf_store(dst + 576, u->s[1]);
     if (has_min(kind)) vf_store(dst + 512 + 64 * n, u->m[0]);
     if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
-}
-
-INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
-{
-    int n = n_scales(kind);
-    lines8(p, u);
-    u->s[0] = vf_load(p + 512);
-    if (n == 2) u->s[1] = vf_load(p + 576);
-    if (has_min(kind)) u->m[0] = vf_load(p + 512 + 64 * n);
-    if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
 }
 
 INLINE void unpack_tile(int type, const pi__lin_w *w, uint8_t *dst)
@@ -297,11 +282,124 @@ INLINE void unpack_tile(int type, const pi__lin_w *w, uint8_t *dst)
 /* ---- multiplying */
 
 /* Start of an integer sum whose codes have an offset of 2^offset. n7: -128 * the sum of the activations. */
-INLINE vi dot_start(int kind, int offset, const int32_t *n7)
+INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
 {
-    if (has_min(kind) || (offset == 7 && PI__ISA_BIAS == 0)) return vi_set(0);
+    (void) digits;
+    if (has_min(kind) || (offset == 7 && PI__ISA_SIGNED(digits))) return vi_set(0);
     return offset == 7 ? vi_dup(n7) : vi_sar(vi_dup(n7), 7 - offset);
 }
+
+/* Block b's part of column c of `cols`: v is its sum times its scales. */
+INLINE vf add_block(int kind, int cols, const vf m[2], const pi__lin_x *x, int64_t b, int c, vf v, vf acc)
+{
+    const int64_t i = b * cols + c, h = 2 * b * cols + c;
+    acc = vf_fma(v, vf_dup(x->d + i), acc);
+    if (kind == PI__LK_MIN32) acc = vf_fma(m[0], vf_dup(x->ds + i), acc);
+    if (kind == PI__LK_MIN16) {
+        acc = vf_fma(m[0], vf_dup(x->dsh + h), acc);
+        acc = vf_fma(m[1], vf_dup(x->dsh + h + cols), acc);
+    }
+    return acc;
+}
+
+INLINE void put_column(const pi__lin_y *y, int c, vf acc)
+{
+    float *p = y->y + c * y->ld;
+    acc = vf_mul(acc, vf_set(y->scale));
+    if (y->lanes == 16) vf_store(p, acc);
+    else vf_store_n(p, acc, y->lanes);
+}
+
+#define ZERO(c) if (c < cols) acc[c] = vf_zero();
+#define PUT(c) if (c < cols) put_column(y, c, acc[c]);
+
+/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
+ * a little with each block. */
+INLINE void fetch_next(const pi__lin_w *w, int64_t b)
+{
+    const uint8_t *p = w->next + (size_t) b * w->next_step;
+    for (size_t i = 0; i < w->next_step; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
+#if defined(PI__ISA_PART_ROWS)
+
+#include "backend/cpu/linear_parts.inc.h"
+
+#elif defined(PI__ISA_LINES)
+
+/* 4 lines from q0 on times the digits at x, so many bytes from column to column. type < 0: p is a canonical block. */
+INLINE void dot_lines(int digits, int offset, int type, int cols, const uint8_t *p, int q0, const int8_t *x, vi *t)
+{
+#define DOT(c) if (c < cols) t[c] = vi_dot_line(digits, offset, t[c], w, x + step * q + 32 * digits * c);
+#define LINE(i)                                                               \
+    {                                                                         \
+        const int q = q0 + i;                                                 \
+        const vb w = type < 0 ? vb_load(p + 64 * q) : line(type, p, q);       \
+        REP16(DOT)                                                            \
+    }
+    const int step = WIDE(digits) ? 8 : 4;
+    LINE(0) LINE(1) LINE(2) LINE(3)
+#undef LINE
+#undef DOT
+}
+
+INLINE void dot_any(int digits, int offset, int type, int cols, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
+{
+    dot_lines(digits, offset, type, cols, p, q0, x, t);
+    if (q1 - q0 == 8) dot_lines(digits, offset, type, cols, p, q0 + 4, x, t);
+}
+
+/* t = dots of lines q0..q1 with all columns. High digits first, so that there is one sum a column. */
+INLINE void dots(int digits, int kind, int offset, int type, int cols, const uint8_t *p, int q0, int q1, const int8_t *x,
+                 const int32_t *n7, vi *t)
+{
+#define START(c) if (c < cols) t[c] = dot_start(digits, kind, offset, n7 + c);
+#define NOTHING(c) if (c < cols) t[c] = vi_set(0);
+#define NEXT(c) if (c < cols) t[c] = vi_add(vi_shl(t[c], 7), dot_start(digits, kind, offset, n7 + c));
+    if (digits == 1 || WIDE(digits)) {
+        REP16(START)
+        dot_any(digits, offset, type, cols, p, q0, q1, x, t);
+    } else {
+        REP16(NOTHING)
+        dot_any(digits, offset, type, cols, p, q0, q1, x, t);
+        REP16(NEXT)
+        dot_any(digits, offset, type, cols, p, q0, q1, x + 32, t);
+    }
+#undef START
+#undef NOTHING
+#undef NEXT
+}
+
+/* Block b of all columns: planes at p, block j of the record with these scales, or (type < 0) a canonical block. */
+INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
+                    const pi__lin_x *x, int64_t b, vf *acc)
+{
+    const int n = n_scales(kind);
+    const int8_t *q = x->q + 32 * digits * b * cols;
+    vf v[16], s[2], m[2] = {vf_zero(), vf_zero()};
+    vi t[16];
+#define SCALE(i, h) s[h] = side ? side->s[i] : vf_load(p + 512 + 64 * h);
+#define FIRST(c) if (c < cols) v[c] = vf_mul(vf_from_vi(t[c]), s[0]);
+#define SECOND(c) if (c < cols) v[c] = vf_fma(vf_from_vi(t[c]), s[1], v[c]);
+#define ADD(c) if (c < cols) acc[c] = add_block(kind, cols, m, x, b, c, v[c], acc[c]);
+    dots(digits, kind, offset, type, cols, p, 0, n == 1 ? 8 : 4, q, n == 1 ? x->n7 + b * cols : x->n7h + 2 * b * cols, t);
+    SCALE(n * j, 0)
+    REP16(FIRST)
+    if (n == 2) {
+        dots(digits, kind, offset, type, cols, p, 4, 8, q, x->n7h + (2 * b + 1) * cols, t);
+        SCALE(n * j + 1, 1)
+        REP16(SECOND)
+    }
+    if (has_min(kind)) m[0] = side ? side->m[n * j] : vf_load(p + 512 + 64 * n);
+    if (kind == PI__LK_MIN16) m[1] = side ? side->m[n * j + 1] : vf_load(p + 704);
+    REP16(ADD)
+#undef SCALE
+#undef FIRST
+#undef SECOND
+#undef ADD
+}
+
+#else
 
 /* Lines q0..q0+3 times 16 digits. Offset 7: canonical codes. */
 INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
@@ -338,39 +436,47 @@ INLINE vf column(int digits, int kind, int offset, int cols, const blk *u, const
     vf v;
     vi t[2];
     if (n_scales(kind) == 1) {
-        dot_halves(digits, offset, u, q, dot_start(kind, offset, x->n7 + i), vi_set(0), t);
+        dot_halves(digits, offset, u, q, dot_start(digits, kind, offset, x->n7 + i), vi_set(0), t);
         v = vf_mul(vf_from_vi(vi_add(t[0], t[1])), u->s[0]);
     } else {
-        dot_halves(digits, offset, u, q, dot_start(kind, offset, x->n7h + h), dot_start(kind, offset, x->n7h + h + cols), t);
+        dot_halves(digits, offset, u, q, dot_start(digits, kind, offset, x->n7h + h),
+                   dot_start(digits, kind, offset, x->n7h + h + cols), t);
         v = vf_fma(vf_from_vi(t[1]), u->s[1], vf_mul(vf_from_vi(t[0]), u->s[0]));
     }
-    acc = vf_fma(v, vf_dup(x->d + i), acc);
-    if (kind == PI__LK_MIN32) acc = vf_fma(u->m[0], vf_dup(x->ds + i), acc);
-    if (kind == PI__LK_MIN16) {
-        acc = vf_fma(u->m[0], vf_dup(x->dsh + h), acc);
-        acc = vf_fma(u->m[1], vf_dup(x->dsh + h + cols), acc);
+    return add_block(kind, cols, u->m, x, b, c, v, acc);
+}
+
+INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
+{
+    int n = n_scales(kind);
+#define LINE(q) u->w[q] = vb_load(p + 64 * q);
+    REP8(LINE)
+#undef LINE
+    u->s[0] = vf_load(p + 512);
+    if (n == 2) u->s[1] = vf_load(p + 576);
+    if (has_min(kind)) u->m[0] = vf_load(p + 512 + 64 * n);
+    if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
+}
+
+/* As above. */
+INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
+                    const pi__lin_x *x, int64_t b, vf *acc)
+{
+    blk u;
+    if (type < 0) {
+        get_canonical(kind, p, &u);
+    } else {
+        unpack(type, p, side, j, &u);
+        if (offset == 7) to_canonical(7, &u);
     }
-    return acc;
+#define COLUMN(c) if (c < cols) acc[c] = column(digits, kind, offset, cols, &u, x, b, c, acc[c]);
+    REP16(COLUMN)
+#undef COLUMN
 }
 
-INLINE void put_column(const pi__lin_y *y, int c, vf acc)
-{
-    float *p = y->y + c * y->ld;
-    acc = vf_mul(acc, vf_set(y->scale));
-    if (y->lanes == 16) vf_store(p, acc);
-    else vf_store_n(p, acc, y->lanes);
-}
+#endif
 
-#define ZERO(c) if (c < cols) acc[c] = vf_zero();
-#define PUT(c) if (c < cols) put_column(y, c, acc[c]);
-
-/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
- * a little with each block. */
-INLINE void fetch_next(const pi__lin_w *w, int64_t b)
-{
-    const uint8_t *p = w->next + (size_t) b * w->next_step;
-    for (size_t i = 0; i < w->next_step; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
+#ifndef PI__ISA_PART_ROWS
 
 /* A canonical tile times cols columns. */
 INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
@@ -379,17 +485,15 @@ INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const p
     const int offset = has_min(kind) ? 0 : 7;
     const uint8_t *p = w->data;
     vf acc[16];
-    blk u;
     REP16(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b++, p += size) {
-        get_canonical(kind, p, &u);
         if (w->next) fetch_next(w, b);
-#define COLUMN(c) if (c < cols) acc[c] = column(digits, kind, offset, cols, &u, x, b, c, acc[c]);
-        REP16(COLUMN)
-#undef COLUMN
+        columns(digits, kind, offset, -1, cols, p, NULL, 0, x, b, acc);
     }
     REP16(PUT)
 }
+
+#endif
 
 /* A packed tile times cols columns, unpacked in registers. Nothing is prefetched: it gets in the way of the processor's
  * own prefetching, which reads at the memory's pace (measured on Zen 4). */
@@ -399,18 +503,12 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
     const uint8_t *p = w->data;
     vf acc[16];
     sides r;
-    blk u;
     REP16(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b += f.rec_blocks) {
         unpack_side(type, p, &r);
         p += f.side_bytes;
-        for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes) {
-            unpack(type, p, &r, j, &u);
-            if (f.offset == 7) to_canonical(7, &u);
-#define COLUMN(c) if (c < cols) acc[c] = column(digits, f.kind, f.offset, cols, &u, x, b + j, c, acc[c]);
-            REP16(COLUMN)
-#undef COLUMN
-        }
+        for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes)
+            columns(digits, f.kind, f.offset, type, cols, p, &r, j, x, b + j, acc);
     }
     REP16(PUT)
 }
@@ -421,7 +519,8 @@ INLINE vf float_line(int kind, const uint8_t *p, int64_t k)
     return kind == PI__LK_F32 ? vf_load(p + 64 * k) : kind == PI__LK_F16 ? vf_half(p + 32 * k) : vf_bf16(p + 32 * k);
 }
 
-INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+/* The first cols columns of a group of so many. */
+INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const int64_t n_blk = (w->n_in + 31) / 32;
     const uint8_t *p = w->data;
@@ -430,7 +529,7 @@ INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x
     const size_t size = kind == PI__LK_F32 ? 2048 : 1024;
     for (int64_t b = 0; b < n_blk; b++, p += size) {
         const int64_t n = b + 1 < n_blk ? 32 : w->n_in - 32 * b;
-        const float *f = x->f + 32 * b * cols;
+        const float *f = x->f + 32 * b * group;
         for (int64_t k = 0; k < n; k++) {
             vf v = float_line(kind, p, k);
 #define FCOLUMN(c) if (c < cols) acc[c] = vf_fma(v, vf_dup(f + 32 * c + k), acc[c]);
@@ -438,6 +537,18 @@ INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x
         }
     }
     REP16(PUT)
+}
+
+/* All columns, PI__ISA_FLOAT_COLS at once. */
+INLINE void mul_floats(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+{
+    enum { MOST = PI__ISA_FLOAT_COLS };
+    mul_float(kind, cols, cols < MOST ? cols : MOST, w, x, y);
+    if (cols > MOST) {
+        const pi__lin_x more = {.f = x->f + 32 * MOST};
+        const pi__lin_y to = {.y = y->y + MOST * y->ld, .ld = y->ld, .lanes = y->lanes, .scale = y->scale};
+        mul_float(kind, cols, cols - MOST, w, &more, &to);
+    }
 }
 
 /* ---- what matrices read: prologue, then rounding to codes */
@@ -512,17 +623,36 @@ enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
 /* A code is 128 * high + low, high in -127..127, low in -64..63. */
 INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
 
-/* 32 codes to p, as so many digits of each, and the sum of each half. */
-INLINE void put_codes(int digits, int8_t *p, vi c0, vi c1, int32_t sum[2])
+/* 32 codes from p on, each 8 of them `step` bytes behind those before, and the sum of each half. */
+INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
+{
+#if PI__ISA_LINE_COLS == 8
+    if (step == 16) {
+        vi_store_codes_apart(p, a, b, sum);
+        return;
+    }
+#endif
+    (void) step;
+    vi_store_codes(p, a, b, sum);
+}
+
+/* 32 codes to p, as so many digits of each or whole, and the sum of each half. */
+INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum[2])
 {
     int32_t low[2];
+#ifdef PI__ISA_WIDE
+    if (WIDE(digits)) {
+        vi_store_wide(p, c0, c1, sum);
+        return;
+    }
+#endif
     if (digits == 1) {
-        vi_store_codes(p, c0, c1, sum);
+        store_codes(p, step, c0, c1, sum);
         return;
     }
     const vi h0 = high_digit(c0), h1 = high_digit(c1);
-    vi_store_codes(p, h0, h1, sum);
-    vi_store_codes(p + 32, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
+    store_codes(p, step, h0, h1, sum);
+    store_codes(p + 4 * step, step, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
     sum[0] = 128 * sum[0] + low[0];
     sum[1] = 128 * sum[1] + low[1];
 }
@@ -544,7 +674,9 @@ INLINE void round_block(int digits, const vf v[2], const pi__lin_x *x, int64_t b
         c1 = vi_round(vf_mul(v[1], id));
     }
     int32_t sum[2];
-    put_codes(digits, x->q + 32 * digits * i, c0, c1, sum);
+    int step;
+    const int64_t at = pi__lin_codes_at(PI__ISA_LINE_COLS, digits, x->cols, b, col, &step);
+    put_codes(digits, x->q + at, step, c0, c1, sum);
     x->d[i] = d;
     if (want & 1 << PI__LK_OFF32) x->n7[i] = -128 * (sum[0] + sum[1]);
     if (want & 1 << PI__LK_MIN32) x->ds[i] = d * (float) (sum[0] + sum[1]);
@@ -642,7 +774,7 @@ PI__CODE_FORMATS(DIRECT_4)
 #endif
 #endif
 
-#define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_float(PI__LK_##K, n, w, x, y); }
+#define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_floats(PI__LK_##K, n, w, x, y); }
 #define DEF_FLOATS(A, n) FLOAT_KINDS(DEF_FLOAT, n)
 #define DEF_TILE(K, A, n) static void mul_##K##_##A##_##n(ARGS) { mul_tile(DIGITS_##A, PI__LK_##K, n, w, x, y); }
 #define DEF_TILES(A, n) CODE_KINDS(DEF_TILE, A, n)
@@ -672,17 +804,19 @@ COLS(DEF_TILES, a15)
 #define ROW_TILE(K, A, n) [PI__LK_##K][n] = mul_##K##_##A##_##n,
 #define ROW_COLS(A, n) FLOAT_KINDS(ROW_FLOAT, n) CODE_KINDS(ROW_TILE, A, n)
 
-#define TABLE(A)                                \
+#define TABLE(A, isa, more)                     \
     {                                           \
-        .name = PI__ISA_NAME,                   \
+        .name = isa,                            \
         .max_cols = PI__ISA_COLS,               \
         .digits = DIGITS_##A,                   \
         .code_bias = PI__ISA_BIAS,              \
+        .line_cols = PI__ISA_LINE_COLS,         \
         .input = input_##A,                     \
         .unpack = {PI__CODE_FORMATS(ROW_UNPACK)}, \
         .direct = {PI__CODE_FORMATS(DIRECT_##A)}, \
         .mul = {COLS(ROW_COLS, A)},             \
+        .many = more,                           \
     }
-static const pi__cpu_linear_kernels kernels[2] = {TABLE(a8), TABLE(a15)};
+static const pi__cpu_linear_kernels kernels[2] = {TABLE(a8, PI__ISA_NAME, NULL), TABLE(a15, PI__ISA_NAME, NULL)};
 
 const pi__cpu_linear_kernels *PI__ISA_FUNC(int bits) { return &kernels[bits == 15]; }

@@ -30,10 +30,11 @@ typedef struct lora_job {
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
 {
 #if defined(PI__SIMD_X86)
-    if (isa == PI__ISA_AVX512) return &pi__cpu_lora_avx512;
-    if (isa == PI__ISA_AVX2) return &pi__cpu_lora_avx2;
+    if (isa >= PI__ISA_AVX512) return &pi__cpu_lora_avx512;
+    if (isa >= PI__ISA_AVX2) return &pi__cpu_lora_avx2;
 #elif defined(PI__SIMD_ARM)
-    if (isa == PI__ISA_NEON) return &pi__cpu_lora_neon;
+    if (isa == PI__ISA_SVE256) return &pi__cpu_lora_sve256;
+    if (isa != PI__ISA_GENERIC) return &pi__cpu_lora_neon;
 #endif
     (void) isa;
     return &pi__cpu_lora_generic;

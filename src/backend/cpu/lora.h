@@ -20,6 +20,7 @@ extern const pi__cpu_lora_kernels pi__cpu_lora_generic;
 extern const pi__cpu_lora_kernels pi__cpu_lora_avx2;
 extern const pi__cpu_lora_kernels pi__cpu_lora_avx512;
 extern const pi__cpu_lora_kernels pi__cpu_lora_neon;
+extern const pi__cpu_lora_kernels pi__cpu_lora_sve256;
 
 /* A matrix, or an expert's, and its results. */
 typedef struct pi__cpu_lora_lin {

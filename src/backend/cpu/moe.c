@@ -279,8 +279,18 @@ static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
+/* The codes of a block of a row, which lie side by side, as those of column c of a group. */
+static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, const pi__lin_x *to, int64_t b, int32_t c)
+{
+    int step;
+    int8_t *q = to->q + pi__lin_codes_at(line_cols, digits, to->cols, b, c, &step);
+    if (step == 8) memcpy(q, from, 32 * (size_t) digits);
+    else for (int k = 0; k < 4 * digits; k++) memcpy(q + step * k, from + 8 * k, 8);
+}
+
 /* Blocks b0..b1 of a row of t become column c of a group: what t's matrices read of them. */
-static void copy_column(const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0, int64_t b1)
+static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0,
+                        int64_t b1)
 {
     const size_t q = 32 * (size_t) t->digits;
     const uint32_t want = t->want;
@@ -288,7 +298,7 @@ static void copy_column(const acts *t, const pi__lin_x *from, const pi__lin_x *t
         const int64_t i = b * to->cols + c, h = 2 * b * to->cols + c;
         if (want >> PI__LK_F32) memcpy(to->f + 32 * i, from->f + 32 * b, 32 * sizeof *to->f);
         if (!(want & ((1u << PI__LK_F32) - 1))) continue;
-        memcpy(to->q + (size_t) i * q, from->q + (size_t) b * q, q);
+        copy_codes(line_cols, t->digits, from->q + (size_t) b * q, to, b, c);
         to->d[i] = from->d[b];
         if (want & 1u << PI__LK_OFF32) to->n7[i] = from->n7[b];
         if (want & 1u << PI__LK_MIN32) to->ds[i] = from->ds[b];
@@ -311,7 +321,7 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
         const int32_t start = group_of(m, &m->col, j, &to);
         if (to.cols == 1) continue; /* read where it is */
         group_at(&m->row, m->pair[j] / m->a->n_used, 1, &from);
-        copy_column(&m->row, &from, &to, j - start, s.b0, s.b1);
+        copy_column(m->cpu->lin->line_cols, &m->row, &from, &to, j - start, s.b0, s.b1);
     }
 }
 

@@ -10,7 +10,7 @@ extern "C" {
 
 enum { PI__K_LORA_ROWS = 4 /* of a group */ };
 
-/* Up to PI__K_LORA_ROWS rows of one adapter at one scale. */
+/* Up to PI__K_LORA_ROWS rows of one adapter at one scale; n 0: none, and no pair. */
 typedef struct pi__k_lora_group {
     const pi__lora_pair *pair; /* by target */
     float scale;
@@ -31,9 +31,8 @@ typedef struct pi__k_lora {
     int32_t n_groups;          /* rows of different groups are different ones */
     const pi__k_lora_group *group;
     const int32_t *row;        /* of x and y */
-    float *t;                  /* [entries, ldt] A x of all matrices */
+    float *t;                  /* [n_groups * PI__K_LORA_ROWS, ldt] A x of all matrices */
     int32_t ldt;
-    int32_t first;             /* the entry that t begins with */
     int32_t max_rank;
     int64_t max_out;
     const int32_t *token;      /* instead of in: by row, the row of A that is A in */

@@ -1,0 +1,122 @@
+/* Canonical tiles times many columns with AMX (Sapphire Rapids and later), for prompts: beside linear_avx512.c, whose kernels
+ * do everything else. A tile register is 16 rows of 64 bytes, and one instruction makes
+ *
+ *     sum[column][row] += digits[column][32] * codes[8 lines][row: 4 codes]
+ *
+ * of three of them. The 8 lines of a block are such an operand as they lie in a canonical tile, and so are the digits of a
+ * group's columns. Sums leave the tile registers after each block, since its scales are its own.
+ *
+ * Sums of integers are exact, and floats are added in the order that linear.h gives: the same bits as AVX-512's. Each call
+ * configures the tile registers and releases them: what is in them when threads change costs the system time. That the
+ * process may use them is pi__isa_there's to find out. */
+#include "backend/cpu/linear.h"
+
+#include <immintrin.h>
+
+#ifndef PI__AMX_TABLE
+#define PI__AMX_TABLE pi__lin_amx
+#endif
+
+/* Tile registers. */
+#define SUM_0 0
+#define SUM_1 1
+#define DIGITS_0 2
+#define DIGITS_1 3
+#define CODES 4
+
+typedef struct tile_config { /* as the instruction reads it */
+    uint8_t palette, start_row, zero[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+/* Sums of so many columns: of the codes, or of high and of low digits. */
+typedef struct sums {
+    _Alignas(64) int32_t digit[2][PI__LIN_COLS][16];
+} sums;
+
+PI__INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
+PI__INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
+
+/* Tiles for so many columns, and n columns of the matrix at a time: 32, or 16 where halves have scales. */
+PI__INLINE void configure(int cols, int n)
+{
+    volatile tile_config c = {.palette = 1}; /* compilers' headers say of the first 8 bytes only that they are read */
+    for (int i = SUM_0; i <= CODES; i++) {
+        c.rows[i] = (uint8_t) (i == CODES ? n / 4 : cols);
+        c.row_bytes[i] = (uint16_t) (i == DIGITS_0 || i == DIGITS_1 ? n : 64);
+    }
+    _tile_loadconfig((const void *) &c);
+}
+
+/* The lines at p times the digits at q, and at q + 32. */
+PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
+{
+    _tile_loadd(CODES, p, 64);
+    _tile_loadd(DIGITS_0, q, 32 * digits);
+    _tile_zero(SUM_0);
+    _tile_dpbsud(SUM_0, DIGITS_0, CODES);
+    _tile_stored(SUM_0, s->digit[0], 64);
+    if (digits == 1) return;
+    _tile_loadd(DIGITS_1, q + 32, 64);
+    _tile_zero(SUM_1);
+    _tile_dpbsud(SUM_1, DIGITS_1, CODES);
+    _tile_stored(SUM_1, s->digit[1], 64);
+}
+
+/* Column c's sum; n7: -128 * the sum of its activations. */
+PI__INLINE __m512 sum_of(int digits, int kind, const sums *s, int c, const int32_t *n7)
+{
+    __m512i t = _mm512_load_si512(s->digit[0][c]);
+    if (digits == 2) t = _mm512_add_epi32(_mm512_slli_epi32(t, 7), _mm512_load_si512(s->digit[1][c]));
+    if (!has_min(kind)) t = _mm512_add_epi32(t, _mm512_set1_epi32(n7[c]));
+    return _mm512_cvtepi32_ps(t);
+}
+
+PI__INLINE void mul_tile(int digits, int kind, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+{
+    const int cols = x->cols, n = n_scales(kind);
+    const uint8_t *p = w->data, *next = w->next;
+    __m512 acc[PI__LIN_COLS];
+    sums s[2];
+    for (int c = 0; c < cols; c++) acc[c] = _mm512_setzero_ps();
+    configure(cols, 32 / n);
+    for (int64_t b = 0; b < w->n_in / 32; b++, p += pi__lin_block_size(kind)) {
+        const int64_t at = b * cols;
+        const int8_t *q = x->q + 32 * digits * at;
+        __m512 scale[2], min[2];
+        for (int h = 0; h < n; h++) {
+            multiply(digits, p + 256 * h, q + 16 * h, &s[h]);
+            scale[h] = _mm512_loadu_ps(p + 512 + 64 * h);
+            if (has_min(kind)) min[h] = _mm512_loadu_ps(p + 512 + 64 * (n + h));
+        }
+        for (size_t i = 0; next && i < w->next_step; i += 64) _mm_prefetch((const char *) next + i, _MM_HINT_T1);
+        if (next) next += w->next_step;
+        for (int c = 0; c < cols; c++) {
+            const int32_t *n7 = n == 1 ? x->n7 + at : x->n7h + 2 * at;
+            __m512 v = _mm512_mul_ps(sum_of(digits, kind, &s[0], c, n7), scale[0]);
+            if (n == 2) v = _mm512_fmadd_ps(sum_of(digits, kind, &s[1], c, n7 + cols), scale[1], v);
+            acc[c] = _mm512_fmadd_ps(v, _mm512_set1_ps(x->d[at + c]), acc[c]);
+            if (kind == PI__LK_MIN32) acc[c] = _mm512_fmadd_ps(min[0], _mm512_set1_ps(x->ds[at + c]), acc[c]);
+            if (kind == PI__LK_MIN16) {
+                acc[c] = _mm512_fmadd_ps(min[0], _mm512_set1_ps(x->dsh[2 * at + c]), acc[c]);
+                acc[c] = _mm512_fmadd_ps(min[1], _mm512_set1_ps(x->dsh[2 * at + cols + c]), acc[c]);
+            }
+        }
+    }
+    _tile_release();
+    const __mmask16 lanes = (__mmask16) ((1u << y->lanes) - 1);
+    for (int c = 0; c < cols; c++)
+        _mm512_mask_storeu_ps(y->y + c * y->ld, lanes, _mm512_mul_ps(acc[c], _mm512_set1_ps(y->scale)));
+}
+
+#define KINDS(X) X(OFF32) X(MIN32) X(OFF16) X(MIN16)
+#define ARGS const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y
+#define DEF(K)                                                           \
+    static void mul_##K##_a8(ARGS) { mul_tile(1, PI__LK_##K, w, x, y); } \
+    static void mul_##K##_a15(ARGS) { mul_tile(2, PI__LK_##K, w, x, y); }
+KINDS(DEF)
+
+#define ROW_a8(K) [PI__LK_##K] = mul_##K##_a8,
+#define ROW_a15(K) [PI__LK_##K] = mul_##K##_a15,
+const pi__lin_mul_fn PI__AMX_TABLE[2][PI__LK_N] = {{KINDS(ROW_a8)}, {KINDS(ROW_a15)}};
