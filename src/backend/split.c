@@ -298,7 +298,8 @@ static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kin
 {
     split *s = of(be);
     pi__backend *dev = backend_at(s, PI__AT_DEVICE), *cpu = backend_at(s, PI__AT_CPU);
-    s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment;
+    /* Adapters would come with the batch, whose runs point to where the host has them: they come with ops. */
+    s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment && !b->lora.n_runs;
     if (kind == PI__STEP_DECODE) s->n_newer = 0; /* nobody reads any of it */
     s->own[PI__AT_DEVICE] = dev->dev->begin(dev, b, s->segmented ? PI__STEP_SEGMENTS : PI__STEP_ANY);
     s->own[PI__AT_CPU] = cpu->dev->begin(cpu, b, PI__STEP_ANY);

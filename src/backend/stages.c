@@ -188,7 +188,8 @@ static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int ki
     s->apart = false;
     memset(s->own, 0, sizeof s->own);
     pi__stages_cut(s, b, kind);
-    const bool captures = kind == PI__STEP_DECODE && s->n_micro == 1 && be->at[0]->dev->graph_segment;
+    /* Adapters would come with the batch, whose runs point to where the host has them: they come with ops. */
+    const bool captures = kind == PI__STEP_DECODE && s->n_micro == 1 && be->at[0]->dev->graph_segment && !b->lora.n_runs;
     return captures ? pi__stages_begin_decode(s, b) : b;
 }
 

@@ -89,6 +89,7 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     pi__tensor *t = (pi__tensor *) be;
     const rank *first = &t->rank[t->first];
     int32_t n = b->n_seqs;
+    if (b->lora.n_runs) kind = PI__STEP_ANY; /* adapters of captured steps come with the batch, as rank 0 has them */
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
