@@ -310,9 +310,8 @@ PI_API int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud
  * and without adapters are in the same step, and what one computes depends on nobody else's. A prefix is found again by
  * requests with the same adapters at the same scales alone. Files are GGUFs of llama.cpp's convert_lora_to_gguf.
  *
- * Adapters are for matrices of the layers that all tokens are multiplied by: attention's, feed-forward's, delta nets', routers.
- * Those of experts, of embedding and output are refused, and so are all where a model is divided among devices (split-mode,
- * gpu-layers). Memory beside the plan: about that of the file. */
+ * Adapters are for the matrices of layers (attention, feed-forward, delta nets, routers, experts), the embedding and the output.
+ * Memory beside the plan: about that of the file, on each device that has a part of the model. */
 typedef struct pi_lora {
     uint32_t size;       /* sizeof(pi_lora) */
     char name[128];      /* as it was loaded */
@@ -550,6 +549,9 @@ enum {
                             no such token or the request ended before. That end of the prompt is computed, not taken from
                             the cache */
     PI_EVENT_EMBEDDING = 4, /* option "pooling": the vectors of the prompt, or its scores. Once, before PI_EVENT_DONE */
+    PI_EVENT_PROGRESS = 5, /* option "prompt-progress": the prompt is being computed. After each step with some of it, before
+                              any text of sample 0; steps that were not polled yet are one event. After a preemption it
+                              begins again */
 };
 
 typedef struct pi_token_prob {
@@ -578,6 +580,10 @@ struct pi_event {
     size_t n_embeddings;           /* 1, or with pooling none the tokens of the prompt */
     bool calls_bound;              /* in PI_EVENT_TEXT: the grammar of tool calls (pi_request_prompt_chat) held the last of
                                       the tokens, and holds what follows: see pi_chat_parser_bind */
+    uint32_t n_prompt;             /* in PI_EVENT_PROGRESS: tokens of the prompt, */
+    uint32_t n_cached;             /* those that the cache had, */
+    uint32_t n_computed;           /* those that are there now, the cached ones included; */
+    double prompt_ms;              /* and the time since it was started */
 };
 
 /* A pointer that its events carry. */
@@ -595,7 +601,7 @@ PI_API void pi_event_release(pi_event *ev);
 
 /* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
  * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2 and V4,
- * Llama 3, Mistral, GLM, MiniMax, Seed, gpt-oss, and functions in tags in general).
+ * Llama 3, Mistral, GLM, MiniMax, Kimi K2, Seed, gpt-oss, and functions in tags in general).
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);

@@ -1,9 +1,11 @@
 /* Adapters (LoRA): y += scale * factor * B (A in), for the rows that have one.
  *
- * A block has a group, up to four rows of one adapter, so that A and B are read once for them. Both kernels are bound by
- * memory; A's rows lie one behind the other, and so do B's columns:
+ * A block has a group, up to four rows of one adapter, so that A and B are read once for them; a group without rows is there so
+ * that a captured step of another mix of adapters has as many. Both kernels are bound by memory; A's rows lie one behind the
+ * other, and so do B's columns:
  *
  *     lora_shrink   block (group, matrix):            t[row][r] = A[r] . in[row]; a warp has every eighth r
+ *     lora_look_up  block (group):                    t[row][r] = A[token of row][r], of an embedding
  *     lora_expand   block (group, columns, matrix):   y[row][o] += scale * factor * sum over r of B[o][r] t[row][r]
  *
  * A row's sums are in an order that depends on n_in and the rank alone: of A by lane, column mod 32, then by a warp's
@@ -17,6 +19,9 @@
 #include "ptx.cuh"
 
 enum { LORA_THREADS = 256, LORA_WARPS = LORA_THREADS / 32, LORA_TILE = 1024 /* columns at once */, LORA_RANKS = 2 /* of a warp */ };
+
+/* What an adapter has at an offset of its image. */
+PI_FN const void *lora_at(const pi__lora_pair *image, uint64_t offset) { return (const char *) image + offset; }
 
 /* Value i of A or B. */
 PI_FN float lora_value(int32_t type, const void *p, int64_t i)
@@ -40,7 +45,9 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
     PI_SMEM(raw);
     float *tile = (float *) raw, *scratch = tile + PI__K_LORA_ROWS * LORA_TILE;
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const pi__lora_pair p = g.pair[a.lin[blockIdx.y].target];
+    const void *a_of = lora_at(g.pair, p.a);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     if (!p.rank) return;
     input_row row[PI__K_LORA_ROWS];
@@ -58,7 +65,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
                 const int32_t r = r0 + warp + k * LORA_WARPS;
                 if (r >= p.rank) continue;
                 for (int i = lane; i < LORA_TILE && first + i < a.n_in; i += 32) {
-                    const float w = lora_value(p.type, p.a, r * p.lda + first + i);
+                    const float w = lora_value(p.type, a_of, r * p.lda + first + i);
                     for (int j = 0; j < PI__K_LORA_ROWS; j++) sum[k][j] = fmaf(w, tile[j * LORA_TILE + i], sum[k][j]);
                 }
             }
@@ -67,8 +74,22 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
             for (int j = 0; j < PI__K_LORA_ROWS; j++) {
                 const int32_t r = r0 + warp + k * LORA_WARPS;
                 const float all = warp_sum(sum[k][j]);
-                if (!lane && r < p.rank && j < g.n) a.t[(int64_t) (g.first - a.first + j) * a.ldt + a.lin[blockIdx.y].at + r] = all;
+                float *t = a.t + ((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + a.lin[blockIdx.y].at;
+                if (!lane && r < p.rank && j < g.n) t[r] = all;
             }
+    }
+}
+
+__global__ void __launch_bounds__(LORA_THREADS) lora_look_up(PI_CONSTANT pi__k_lora a)
+{
+    ptx_take_turn();
+    const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
+    const pi__lora_pair p = g.pair[a.lin[0].target];
+    for (int i = (int) threadIdx.x; i < g.n * p.rank; i += LORA_THREADS) {
+        const int j = i / p.rank, r = i % p.rank;
+        const int64_t token = a.token[a.row[g.first + j]];
+        a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + r] = lora_value(p.type, lora_at(g.pair, p.a), token * p.rank + r);
     }
 }
 
@@ -78,24 +99,25 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
     PI_SMEM(raw);
     float *t = (float *) raw; /* [rank][PI__K_LORA_ROWS] */
     const pi__k_lora_group g = a.group[blockIdx.x];
+    if (!g.n) return;
     const int32_t target = a.lin[blockIdx.z].target, at = a.lin[blockIdx.z].at;
     const pi__lora_pair p = g.pair[target];
     const int64_t o = (int64_t) blockIdx.y * LORA_THREADS + threadIdx.x;
     for (int i = (int) threadIdx.x; i < p.rank * PI__K_LORA_ROWS; i += LORA_THREADS) {
         const int j = i % PI__K_LORA_ROWS;
-        t[i] = j < g.n ? a.t[(int64_t) (g.first - a.first + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
+        t[i] = j < g.n ? a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
     }
     __syncthreads();
     if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;
     float sum[PI__K_LORA_ROWS] = {};
     for (int32_t r = 0; r < p.rank; r++) {
-        const float w = lora_value(p.type, p.b, (o / PI__LORA_TILE * p.rank + r) * PI__LORA_TILE + o % PI__LORA_TILE);
+        const float w = lora_value(p.type, lora_at(g.pair, p.b), (o / PI__LORA_TILE * p.rank + r) * PI__LORA_TILE + o % PI__LORA_TILE);
         for (int j = 0; j < PI__K_LORA_ROWS; j++) sum[j] = fmaf(w, t[r * PI__K_LORA_ROWS + j], sum[j]);
     }
     for (int j = 0; j < PI__K_LORA_ROWS; j++) {
         if (j >= g.n) continue;
         float *y = a.lin[blockIdx.z].y + a.row[g.first + j] * a.lin[blockIdx.z].ldy + o;
-        *y = fmaf(g.scale * p.factor, sum[j], *y);
+        *y = fmaf(g.scale * p.factor * a.scale, sum[j], *y);
     }
 }
 

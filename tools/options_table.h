@@ -100,7 +100,7 @@
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
       "--reasoning-format --skip-chat-parsing=none --no-skip-chat-parsing=auto", "LLAMA_ARG_THINK", "template", true,  \
       "What becomes of thoughts: none leaves them in the answer, hidden drops them, all others keep them apart.")      \
-    X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "chat", false,                                     \
+    X("reasoning-effort", STRING, "", "", "--reasoning-effort", "", "template", false,                                    \
       "What the template gets as reasoning_effort: low, medium, high or what it knows; empty or default: nothing.")    \
     X("ids", BOOL, "false", "", "--ids", "", "tokenize", true, "Print token ids alone, as a JSON array.")              \
     X("stdin", BOOL, "false", "", "--stdin", "", "tokenize", true, "Read the text from standard input.")               \
@@ -260,6 +260,9 @@
       "Seconds after which a connection is closed on which nothing moves.")                                            \
     X("send-buffer", INT, "1048576", "1024..1073741824", "--send-buffer", "", "serve", false,                          \
       "Bytes of an answer that may wait for a slow client before it is canceled.")                                     \
+    X("sse-ping-interval", INT, "30", "-1..86400", "--sse-ping-interval", "LLAMA_ARG_SSE_PING_INTERVAL", "serve", false,    \
+      "Seconds after which a stream that has nothing to say gets an empty comment, so that nobody between takes it for"     \
+      " dead; -1 or 0: never. A request's sse_ping_interval comes first.")                                             \
     X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
       "Seconds that running requests get to finish after SIGTERM.")                                                    \
     X("hang-timeout", FLOAT, "120", "0.01..86400", "--hang-timeout", "", "serve", false,                                    \
@@ -422,7 +425,6 @@
     NEVER("--server-base", "", "", "the model is run by this program; any client talks to a server")                   \
     NEVER("--completion-bash", "", "", "completions are installed beside the program")                                 \
     LATER("-o --output --output-file", "", "chat", "redirect the standard output, which holds the answers alone")      \
-    LATER("--reasoning-effort", "", "serve", "a request says it in chat_template_kwargs")                              \
     LATER("--log-prompts-dir", "", "", "--verbose-prompt shows a prompt")                                              \
     LATER("--infill", "", "", "a server answers POST /infill")                                                         \
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
@@ -434,6 +436,6 @@
           "the client runs the tools that an answer calls")                                                            \
     LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
           "serve", "a server has one model, which stays loaded")                                                       \
-    LATER("--sse-ping-interval --prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
+    LATER("--prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
     NEVER("-spf", "", "serve", "a system prompt is a message of the request")
 #endif

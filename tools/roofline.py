@@ -7,7 +7,7 @@
 BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
 and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
 What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
-results are kept in the file of --json, and those of other models stay. --before takes an earlier document (of another revision), to which
+results are kept in the file of --json, and of models that are neither counted nor there the document's own tables stay. --before takes an earlier document (of another revision), to which
 steps and kernels are compared; without it, what the document says of that stays.
 
 --check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
@@ -34,7 +34,8 @@ SAMPLE = 6  # blocks of the first dimension of a grid; of the others 2
 MODELS = {name: SHAPES[shape](weights) for name, shape, weights in (
     ("Qwen3.6-27B, NVFP4", "qwen3.6-27b", NVFP4), ("Qwen3.6-35B-A3B, NVFP4", "qwen3.6-35b-a3b", NVFP4),
     ("Gemma 4 31B, Q4_K", "gemma-4-31b", Q4_K), ("Gemma 4 26B-A4B, NVFP4", "gemma-4-26b-a4b", NVFP4),
-    ("DeepSeek V4 Flash, MXFP4 and Q8_0", "deepseek-v4-flash", MXFP4), ("Gemma 3 270M, Q8_0", "gemma-3-270m", Q8_0))}
+    ("DeepSeek V4 Flash, MXFP4 and Q8_0", "deepseek-v4-flash", MXFP4), ("DeepSeek V3, NVFP4", "deepseek-v3", NVFP4),
+    ("Gemma 3 270M, Q8_0", "gemma-3-270m", Q8_0))}
 
 # Steps: name, parts of (sequences, tokens each, tokens in the cache then), times how many. Positions are in the middle of a
 # chunk of delta-net layers. Of the four chunks of the longer prefill the first and the last are counted, twice each: what
@@ -190,14 +191,14 @@ def least(model, step):
         logits = seqs
         for kind, n_layers in model["layers"].items():
             for name, t, dims in model["layer"](kind):
-                if len(dims) == 3:
+                if len(dims) == 3 and "_exps" in name:
                     x = dims[2]
                     share = 1 - (1 - model["used"] / x) ** rows
                     size += times * n_layers * share * size_of(t, dims)
                     work += times * n_layers * 2 * rows * model["used"] * dims[0] * dims[1]
                 else:
                     size += times * n_layers * size_of(t, dims)
-                    work += times * n_layers * 2 * rows * math.prod(dims) if len(dims) == 2 else 0
+                    work += times * n_layers * 2 * rows * math.prod(dims) if len(dims) > 1 else 0
             if kind in model["state"]:
                 writes = 1 / 16 if each == 1 else 1
                 size += times * n_layers * seqs * 4 * model["state"][kind] * (1 + writes)
@@ -206,6 +207,11 @@ def least(model, step):
                 held, seen = latent_rows(model["latent"][kind], each, ctx)
                 size += times * n_layers * seqs * held
                 work += times * n_layers * rows * seen
+            if "mla" in model:
+                h, width, values = model["mla"]
+                seen = sum(ctx - each + i + 1 for i in range(each))
+                size += times * n_layers * seqs * 2 * width * (ctx + each)
+                work += times * n_layers * seqs * seen * 2 * h * (width + values)
             if kind in model["attention"]:
                 h, g, d, window = model["attention"][kind]
                 held = min(ctx, window + each) if window else ctx
@@ -379,18 +385,26 @@ def comparison(out, before, after):
     return [COMPARED + old.split(COMPARED, 1)[1].rstrip(), ""] if COMPARED in old else []
 
 
-def document(counts, kernels):
+def section(text, name):
+    """The lines of a model in a document."""
+    found = re.search(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", text, re.M | re.S)
+    return found[0].rstrip().split("\n") + [""] if found else []
+
+
+def document(counts, kernels, before):
     loops = loops_of_report(kernels)
     cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
                       f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
                       (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
     lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards)]
-    missing = [name for name in MODELS if name not in counts]
+    missing = [name for name in MODELS if name not in counts and not section(before, name)]
     if missing:
         lines += [f"Not counted: {', '.join(missing)}.", ""]
     for name in MODELS:
         if name in counts:
             lines += model_text(name, counts[name], loops)
+        else:
+            lines += section(before, name)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -451,7 +465,7 @@ def main():
         known[name] = count_model(a.build, MODELS[name], steps_of(name))
         if a.json:
             a.json.write_text(json.dumps(known))
-    text = document(known, a.kernels)
+    text = document(known, a.kernels, a.out.read_text() if a.out.exists() else "")
     a.out.write_text("\n".join([text, *comparison(a.out, a.before, text)]).rstrip() + "\n")
 
 

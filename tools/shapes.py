@@ -212,7 +212,7 @@ def deepseek2(e, f, h, q, x, used, y, shared, groups, scale, lead, layers, vocab
              "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0, "rope.scaling.original_context_length": 4096,
              "rope.scaling.yarn_log_multiplier": 0.1 if v3 else 0.0707, "expert_count": x, "expert_used_count": used,
              "expert_feed_forward_length": y, "expert_shared_count": shared, "expert_weights_scale": scale,
-             "expert_weights_norm": v3, "expert_gating_func": 2 if v3 else 1, "leading_dense_block_count": min(lead, len(kinds))}
+             "expert_weights_norm": v3, "expert_gating_func": 2 if v3 else 1, "leading_dense_block_count": kinds.count("dense")}
         more = {"expert_group_count": groups[0], "expert_group_used_count": groups[1]} if groups else {}
         return {**k, **more, **({"attention.q_lora_rank": q} if q else {})}
 
@@ -234,7 +234,7 @@ def deepseek2(e, f, h, q, x, used, y, shared, groups, scale, lead, layers, vocab
 
     order = ["dense"] * lead + ["experts"] * (layers - lead)
     return dict(arch="deepseek2", keys=keys, layer=layer, order=order, e=e, vocab=vocab, tied=False, used=used, experts=x, context=163840,
-                head=[("output_norm.weight", F32, [e])], layers=of_layers(order, layers), attention={}, state={})
+                head=[("output_norm.weight", F32, [e])], layers=of_layers(order, layers), attention={}, state={}, mla=(h, rank + rot, rank))
 
 
 # ---- files

@@ -30,7 +30,7 @@ static int check_device(const char *name, pi_error *err)
 
 pi__cpu_params pi__cpu_params_of(const pi_options *o)
 {
-    static const char *const isas[] = {"auto", "amx", "avx512", "avxvnni", "avx2", "neon", "generic"}; /* as the words in the table */
+    static const char *const isas[] = {"auto", "amx", "avx512", "avxvnni", "avx2", "sve256", "i8mm", "neon", "generic"}; /* the table's */
     const pi__opt_set *s = &o->set;
     const int64_t threads = pi__opt_int(s, PI__OPT_THREADS), batch = pi__opt_int(s, PI__OPT_THREADS_BATCH);
     uint64_t range = 0;

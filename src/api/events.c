@@ -2,10 +2,9 @@
  * objects.h).
  *
  * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end, and so is the
- * request's PROMPT node. A sample has
- * at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which bounds what waits by the
- * length of the answers. Threads: any; each function says whether the engine's lock is held. Invariant: a node in a
- * list holds a reference to its request. */
+ * request's PROMPT node. A sample has at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which
+ * bounds what waits by the length of the answers. A request has as many PROGRESS nodes. Threads: any; each function says
+ * whether the engine's lock is held. Invariant: a node in a list holds a reference to its request. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -156,6 +155,23 @@ bool pi__event_text(pi__sample *s, const pi__token_out *t, const char *text, siz
     return true;
 }
 
+void pi__event_progress(pi_request *r, uint32_t n_computed, uint32_t n_cached, double ms)
+{
+    pi__node *n = r->open_progress;
+    if (r->freed) return;
+    if (!n) {
+        n = pi__calloc(1, sizeof *n);
+        if (!n) return;
+        n->ev = (pi_event) {.size = sizeof n->ev, .kind = PI_EVENT_PROGRESS, .request = r, .text = "", .user = r->user,
+                            .n_prompt = (uint32_t) r->n_prompt};
+        r->open_progress = n;
+        enqueue(r, n);
+    }
+    n->ev.n_computed = n_computed;
+    n->ev.n_cached = n_cached;
+    n->ev.prompt_ms = ms;
+}
+
 void pi__event_prompt(pi_request *r)
 {
     if (r->freed) return;
@@ -193,14 +209,16 @@ void pi__events_drop(pi_request *r)
         node_release(n); /* the caller holds a reference: never the last */
     }
     for (uint32_t i = 0; i < r->n_samples; i++) pi__sample_at(r, i)->open_text = NULL;
+    r->open_progress = NULL;
     update_fd(e);
 }
 
 /* lock: nothing is added to n any more. */
-static void close_text(pi__node *n)
+static void close_node(pi__node *n)
 {
     pi__sample *s = pi__sample_at(n->ev.request, n->ev.index);
     if (s->open_text == n) s->open_text = NULL;
+    if (n->ev.request->open_progress == n) n->ev.request->open_progress = NULL;
 }
 
 /* --------------------------------------------------------------------------------------------------------- polling */
@@ -228,7 +246,7 @@ int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms)
         list_remove(&e->queue, node);
         list_append(&e->taken, node);
         node->state = PI__NODE_TAKEN;
-        close_text(node);
+        close_node(node);
         buf[n] = &node->ev;
     }
     /* One signal was given for an event, and a thread that took several left another one waiting: pass it on. */
@@ -261,7 +279,7 @@ static void dispatch(pi_engine *e, pi__node *n)
     pi_request *r = n->ev.request;
     list_remove(&e->push, n);
     n->state = PI__NODE_IDLE;
-    close_text(n);
+    close_node(n);
     r->in_event = true;
     pthread_mutex_unlock(&e->lock);
     r->on_event(r->event_ud, &n->ev);

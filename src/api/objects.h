@@ -115,6 +115,7 @@ struct pi_request {
     int32_t n_probs;          /* 1 + option logprobs, 0: none */
     int32_t logits;           /* PI__LOGITS_*: rows that on_logits gets */
     int32_t n_prompt_probs;   /* entries a token of the prompt: 1 + option prompt-logprobs, 0: none */
+    bool progress;            /* option prompt-progress */
     pi__node prompt_event;    /* with them, or with vectors; filled on the step thread, until it is queued */
     int32_t pooling;          /* enum pi__pooling: what its vectors are made of, 0: it has none */
     double *sums;             /* [n_embd] of pooling mean, and of rank where the classifier wants the mean */
@@ -128,6 +129,7 @@ struct pi_request {
     uint32_t n_live;          /* samples that are not over, while it runs */
     bool freed;               /* the owner let go: no more events */
     bool cancel;              /* asked for before the core knew it */
+    pi__node *open_progress;  /* queued PROGRESS node that follows the prompt, or NULL */
     pi_request *prev, *next;  /* in the engine's list of running ones */
     bool in_event, in_logits; /* a callback runs, on the dispatch or the step thread */
     pthread_cond_t changed;   /* state or in_* changed */

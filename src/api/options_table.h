@@ -191,8 +191,9 @@
     X(POLICY, "policy", ENUM, "fcfs", "fcfs|priority", "--policy --scheduling-policy", "", "scheduler", false,         \
       "Which request runs next: the oldest, or the one with the lowest priority number.")                              \
     X(ASYNC_SCHEDULING, "async-scheduling", BOOL, "true", "", "--async-scheduling", "", "scheduler", false,            \
-      "On GPUs, a decoding step whose tokens the GPU can choose itself (greedy, without grammars, penalties, biases or" \
-      " drafts) begins before those of the step before it have come to the host. Tokens are the same.")                \
+      "On GPUs, a decoding step whose tokens the GPU can choose itself (greedy, or by top-k, top-p, min-p and"         \
+      " temperature; without grammars, penalties, biases or drafts) begins before those of the step before it have"    \
+      " come to the host. Tokens are the same.")                                                                       \
     X(THREADS, "threads", INT, "0", "-1..1024", "-t --threads", "", "cpu", true,                                       \
       "CPU threads; 0 or -1: one for each core the process may use.")                                                  \
     X(THREADS_BATCH, "threads-batch", INT, "0", "-1..1024", "-tb --threads-batch", "", "cpu", false,                   \
@@ -210,7 +211,7 @@
       "Priority of the threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.")                                      \
     X(POLL, "poll", INT, "50", "0..100", "--poll", "", "cpu", false,                                                   \
       "How long idle threads spin before they sleep; 0: not at all.")                                                  \
-    X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|amx|avx512|avxvnni|avx2|neon|generic", "--cpu-isa", "", "cpu", false,    \
+    X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|amx|avx512|avxvnni|avx2|sve256|i8mm|neon|generic", "--cpu-isa", "", "cpu", false, \
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
     X(ACTIVATION_BITS, "activation-bits", ENUM, "15", "8|15", "--activation-bits", "", "cpu", false,                   \
       "On the CPU, what activations are rounded to where quantised matrices are multiplied. 15: results as good as in" \
@@ -263,6 +264,8 @@
     X(PROMPT_LOGPROBS, "prompt-logprobs", INT, "-1", "-1..64", "--prompt-logprobs", "", "generation", false,           \
       "Report the probability of each token of the prompt that has one before it, and of so many alternatives; with"   \
       " logits-from, of those behind that position. -1: none.")                                                        \
+    X(PROMPT_PROGRESS, "prompt-progress", BOOL, "false", "", "--prompt-progress", "", "generation", false,             \
+      "Tell after each step how much of the prompt is computed.")                                                      \
     X(LOGITS, "logits", ENUM, "none", "none|last|all|generated", "--logits", "", "generation", false,                  \
       "Which rows of logits the logits function gets.")                                                                \
     X(LOGITS_FROM, "logits-from", INT, "0", "0..2147483647", "--logits-from", "", "generation", false,                 \

@@ -174,6 +174,7 @@ static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
         return rc;
     }
     r->special = pi__opt_bool(&r->set, PI__OPT_SPECIAL);
+    r->progress = pi__opt_bool(&r->set, PI__OPT_PROMPT_PROGRESS);
     r->logits = p->logits;
     r->n_probs = p->n_logprobs < 0 ? 0 : p->n_logprobs + 1;
     return PI_OK;

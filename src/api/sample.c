@@ -77,6 +77,14 @@ static bool on_token(void *ud, const pi__token_out *t)
     return s->failed || s->out.hit;
 }
 
+static void on_prefill(void *ud, uint32_t n_computed, uint32_t n_cached, double ms)
+{
+    pi_request *r = ((pi__sample *) ud)->r;
+    pthread_mutex_lock(&r->e->lock);
+    pi__event_progress(r, n_computed, n_cached, ms);
+    pthread_mutex_unlock(&r->e->lock);
+}
+
 /* true: the caller's function gets the logits row at pos, of those that the core gives. */
 static bool is_asked_for(const pi_request *r, uint32_t pos)
 {
@@ -175,6 +183,7 @@ void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
     pi_request *r = s->r;
     *j = (pi__job) {.prompt = r->prompt, .n_prompt = r->n_prompt, .params = *p, .ud = s, .on_token = on_token,
                     .on_done = on_done};
+    if (r->progress && !s->index) j->on_prefill = on_prefill;
     j->params.sampling.seed += s->index;
     if (r->pooling) j->params.logits = p->logits;
     else if (s->index) j->params.logits = PI__LOGITS_NONE;

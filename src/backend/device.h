@@ -8,6 +8,7 @@
 #ifndef PI__DEVICE_H
 #define PI__DEVICE_H
 
+#include "backend/draw.h"
 #include "backend/ops.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -63,10 +64,10 @@ enum {
     PI__STEP_BLOCK,    /* of a drafter of blocks */
     PI__STEP_INJECT,   /* the same without logits rows, of 128 tokens at most: hidden_row are rows of what the target captured */
     PI__STEP_FED,      /* DECODE of one token a sequence: the best value that topk found in the last step, a DECODE or FED that
-                        * asked for one in each row. That of row hidden_row[t] is token t, 0 where there is none, whatever the
-                        * batch says. Only where dev->mark */
-    PI__STEP_SEGMENTS, /* DECODE where the CPU does some of it: what the device does is captured in segments, see
-                        * graph_segment. A device is given one of the two kinds only */
+                        * asked for one in each row, or the token drawn there. That of row hidden_row[t] is token t, 0 where there
+                        * is none, whatever the batch says. Only where dev->mark */
+    PI__STEP_SEGMENTS, /* DECODE where the CPU, or other stages, do some of it: what the device does is captured in segments,
+                        * see graph_segment. A device is given one of the two kinds only */
 };
 
 typedef struct pi__backend pi__backend;
@@ -150,11 +151,14 @@ typedef struct pi__device_fns {
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
     /* Both or NULL: of devices on which a step can begin before the last one is finished. mark ends a step whose topk found one
-     * value in each of n_rows rows, as many as it has or less: these results are copied to `found`, [n_rows, 3] of host_alloc, and
-     * behind that is mark i, 0 or 1. wait returns when the device has come to it, with what finish would tell of the step, whatever
-     * is queued behind. */
+     * value in each of n_rows rows, as many as it has or less, or that drew one: these results are copied to `found`, [n_rows, 3] of
+     * host_alloc, and behind that is mark i, 0 or 1. wait returns when the device has come to it, with what finish would tell of the
+     * step, whatever is queued behind. */
     void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
     int (*wait)(pi__backend *be, int i, pi_error *err);
+    /* Of such devices, or NULL: from what topk finds in the logits rows of the step that begins next, as its batch asks, the
+     * device draws a token each, as draw[row] says, and what was found stays there. draw is read by begin. */
+    void (*draw)(pi__backend *be, const pi__draw *draw);
     /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
 
@@ -162,9 +166,9 @@ typedef struct pi__device_fns {
 
     /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
-    /* What begin will make of a step of a kind that can be captured, the same on all devices: *n_seqs of the batch that it
-     * returns, padding included, or true: it replays, and returns NULL. NULL, as are the next three, where no steps are
-     * captured. */
+    /* What begin will make of a step of a kind that can be captured, the same on all devices: *n_seqs of the batch, padding
+     * included, or true: it replays, and returns NULL; of kind SEGMENTS, it has the graphs of all segments that such steps
+     * had. NULL, as are the next three, where no steps are captured. */
     bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
     /* In a step of kind SEGMENTS a graph segment begins, which end_capture or finish ends. What is called in the n-th
      * segment, copies to and from memory of host_alloc included, is the same in all steps with as many sequences and

@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+#include "formats/formats.h"
+
+const float *pi__lora_scale(const pi__weight *w) { return w->type == PI__NVFP4 ? NULL : w->scale; }
+
 static void add(pi__operands *o, const void *args, pi__operand op)
 {
     if (o->n < PI__MAX_OPERANDS && pi__operand_get(args, &op)) o->op[o->n++] = op;
@@ -23,6 +27,7 @@ static void add(pi__operands *o, const void *args, pi__operand op)
 #define STATE(f) ACT(PI__STATE, f, 0, 0, 0)
 #define TOKENS(f, n) ACT(PI__TOKENS, f, 1, 0, n)
 #define HOST(f, n) ACT(PI__HOST, f, 1, 0, n)
+#define ADAPTERS(f) ACT(PI__ADAPTERS, f, 0, 0, 0)
 
 /* The input of matrices. */
 #define INPUT(in, n_rows, n_in)                                                                                         \
@@ -63,7 +68,6 @@ static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
     }
 }
 
-/* What adapters have is in device memory, of one device. */
 static void lora(const pi__lora *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
@@ -76,7 +80,15 @@ static void lora(const pi__lora *a, const pi__batch *b, pi__operands *o)
         WEIGHT(of.lin[i].w);
         UPDATE(of.lin[i].y, a->of.n_rows, a->of.lin[i].ldy, a->of.lin[i].w->n_out);
     }
-    HOST(rows, 0);
+    ADAPTERS(rows);
+}
+
+static void lora_embed(const pi__lora_embed *a, const pi__batch *b, pi__operands *o)
+{
+    o->placement = a->w->placement;
+    WEIGHT(w);
+    UPDATE(out, b->n_tokens, a->w->n_in, a->w->n_in);
+    ADAPTERS(rows);
 }
 
 static void add_norm(const pi__add_norm *a, const pi__batch *b, pi__operands *o)
@@ -189,6 +201,7 @@ static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
     VECTOR(down_bias);
     VECTOR(bias);
     VECTOR(table);
+    ADAPTERS(lora.rows);
     WRITE(y, a->n_rows, a->ldy, a->down->n_out);
 }
 

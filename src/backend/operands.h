@@ -22,6 +22,7 @@ typedef enum pi__operand_kind {
     PI__STATE,   /* const pi__state_layer *: where that is */
     PI__TOKENS,  /* host memory: indices of tokens, which may be the batch's own (pi__batch.logits_indices) */
     PI__HOST,    /* host memory that stays */
+    PI__ADAPTERS, /* const pi__lora_rows *: where pairs are */
 } pi__operand_kind;
 
 /* One operand. Rows of activations are of 4-byte values. */
@@ -46,6 +47,10 @@ typedef struct pi__operands {
     int32_t n;      /* operands in use */
     pi__operand op[PI__MAX_OPERANDS];
 } pi__operands;
+
+/* The factors of an expert's results that go for what adapters add to these, too: the model's own. NVFP4's second-level scale is
+ * the format's, and NULL here. */
+const float *pi__lora_scale(const pi__weight *w);
 
 /* "add_gated" */
 const char *pi__op_name(pi__op_id id);

@@ -94,10 +94,12 @@ typedef struct pi__runs {
 /* Runs that there can be: those of a sequence that are query blocks are neighbours. */
 static inline int32_t pi__most_runs(int32_t n_seqs, int32_t n_tokens) { return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK; }
 
-/* What an adapter (LoRA) has for one matrix of the model, which becomes W + scale * factor * B A. In device memory. */
+/* What an adapter (LoRA) has for one matrix of the model, which becomes W + scale * factor * B A. In device memory, with what it
+ * is of: a and b are bytes from the adapter's first pair on, so that it is the same wherever that lies. Of stacked matrices
+ * there are as many of each, one behind the other. Of an embedding, A has a row of `rank` values for each token. */
 typedef struct pi__lora_pair {
-    const void *a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16 */
-    const void *b; /* [ldb / PI__LORA_TILE][rank][PI__LORA_TILE] columns of B, n_out rows and zeros */
+    uint64_t a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16; of an embedding [lda, rank] */
+    uint64_t b; /* [ldb / PI__LORA_TILE][rank][PI__LORA_TILE] columns of B, n_out rows and zeros */
     int64_t lda, ldb;
     int32_t rank;  /* 0: it leaves the matrix alone */
     int32_t type;  /* of both: PI__F32, PI__F16 or PI__BF16 */
@@ -110,10 +112,11 @@ enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512, P
 /* Rows that have an adapter, at one scale. */
 typedef struct pi__lora_run {
     const pi__lora_pair *pair; /* by pi__weight.target, in device memory */
-    const int32_t *rank;       /* the same ranks for the host */
+    const int32_t *rank;       /* the same ranks for the host that made the run; rank[0]: number of the last target */
     float scale;
     int32_t level;             /* it is the rows' adapter number `level`, from 0 on */
     int32_t first, n;          /* rows of pi__lora_rows.row */
+    int32_t expert;            /* of stacked matrices, which backends have runs of; else 0 */
 } pi__lora_run;
 
 /* Which rows of a step have adapters: runs by level, so that within a level a row is in one run at most, and what several
@@ -122,6 +125,8 @@ typedef struct pi__lora_rows {
     const pi__lora_run *run; /* [n_runs] */
     const int32_t *row;      /* [n] tokens of the batch, run by run, ascending in each */
     int32_t n_runs, n;       /* 0: no row has one */
+    uint64_t no;             /* another one for each list of runs that a step has */
+    uint64_t ranks;          /* of a batch's: the same for those whose largest ranks are, matrix by matrix */
 } pi__lora_rows;
 
 /* The tokens of one step: those of a sequence are adjacent and in order of position. */
@@ -236,8 +241,27 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
 /* y += scale * factor * B (A in) for the rows that have an adapter, of matrices whose own product y is already. */
 typedef struct pi__lora {
     pi__linear of;             /* of the op that made y; matrices with a target that some run has a pair for */
+    int32_t rank[PI__MAX_LIN]; /* the largest that a run has for each of them */
     const pi__lora_rows *rows; /* of n_rows rows */
 } pi__lora;
+
+/* out += scale * factor * (B A) of the tokens' rows, of an embedding that is there. */
+typedef struct pi__lora_embed {
+    const pi__weight *w;       /* [V, n] that out was looked up in */
+    int32_t target, rank;      /* of the pairs; the largest of a run */
+    const pi__lora_rows *rows; /* of the batch's tokens */
+    float scale;               /* as of op embed */
+    float *out;                /* [n_tokens, n] */
+} pi__lora_embed;
+
+/* Adapters of a layer's experts, that is, of what gate, up and down give. */
+enum { PI__LORA_GATE, PI__LORA_UP, PI__LORA_DOWN, PI__N_LORA_MOE };
+typedef struct pi__moe_lora {
+    const pi__lora_rows *rows;      /* of the op's rows; NULL: none has one */
+    int32_t target[PI__N_LORA_MOE]; /* of pairs; 0: the matrix has none */
+    int32_t rank[PI__N_LORA_MOE];   /* the largest of a run */
+    bool fused;                     /* gate's are of gate and up, one below the other */
+} pi__moe_lora;
 
 /* out[i] = row token[i] of w (batch.embd_row[i], where that is), times scale. */
 typedef struct pi__embed {
@@ -435,6 +459,7 @@ typedef struct pi__moe {
                              * they are not chosen; NULL: none, and no batch */
     float *y;               /* [n_rows, E] */
     int64_t ldy;            /* floats from row to row */
+    pi__moe_lora lora;      /* adapters */
     const struct pi__moe_shard *shard; /* NULL: these are the whole matrices */
 } pi__moe;
 
@@ -665,6 +690,7 @@ typedef struct pi__state_copy {
     OP(embed, pi__embed)                                                                                                \
     OP(linear, pi__linear)                                                                                              \
     OP(lora, pi__lora)                                                                                                  \
+    OP(lora_embed, pi__lora_embed)                                                                                      \
     OP(block_conv, pi__block_conv)                                                                                      \
     OP(rope, pi__rope)                                                                                                  \
     OP(qkv, pi__qkv)                                                                                                    \

@@ -33,11 +33,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/lora_local.h"
 #include "backend/operands.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_REGIONS = 8, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
+enum { MAX_REGIONS = 64 /* adapters among them */, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
 
 /* Memory that lies on both backends. */
 typedef struct region {
@@ -65,6 +66,7 @@ typedef struct split {
     bool in_segment;          /* a segment has begun */
     const pi__batch *batch;   /* the step's, as models have it: with the device's padding */
     const pi__batch *own[N_SIDES]; /* the same as each backend has it */
+    pi__lora_local lora;      /* adapters as the device has them */
     pi_error error;           /* the first one since the last finish() */
 } split;
 
@@ -287,7 +289,7 @@ static size_t split_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 
 static int split_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 {
-    int rc = PI_OK;
+    int rc = pi__lora_local_init(&of(be)->lora, lim, err);
     for (int32_t i = 0; i < N_SIDES && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
     return rc;
 }
@@ -345,6 +347,8 @@ static const pi__batch *own(const split *s, const pi__batch *b)
     return b == s->batch ? s->own[s->last] : s->own[s->last]->logits_batch;
 }
 
+static const void *on_device(const void *ud, const void *p) { return device_at((split *) (uintptr_t) ud, p); }
+
 /* The operands as that backend sees them, in a copy of the op's arguments. */
 static void move_operands(split *s, int32_t placement, const pi__operands *o, void *args)
 {
@@ -352,6 +356,8 @@ static void move_operands(split *s, int32_t placement, const pi__operands *o, vo
         const pi__operand *p = &o->op[i];
         const void *at_host = pi__operand_get(args, p);
         if (p->kind <= PI__VECTOR) pi__operand_set(args, p, at(s, placement, at_host));
+        else if (p->kind == PI__ADAPTERS && placement == PI__AT_DEVICE)
+            pi__operand_set(args, p, pi__lora_local_of(&s->lora, at_host, on_device, s));
         else if (p->kind == PI__TOKENS && at_host == s->batch->logits_indices)
             pi__operand_set(args, p, s->own[placement]->logits_indices);
         else if (p->kind == PI__TOKENS && at_host == s->batch->hidden_row)
@@ -427,6 +433,7 @@ static void split_destroy(pi__backend *be)
 {
     if (!be) return;
     for (int32_t i = 0; i < N_SIDES; i++) be->at[i]->dev->destroy(be->at[i]);
+    pi__lora_local_destroy(&of(be)->lora);
     pi__free(of(be));
 }
 

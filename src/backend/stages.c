@@ -14,8 +14,9 @@
  * other rows than the step's tokens, such as those whose logits are wanted, a step is not cut any more: the matrix of the output
  * is read once for all of them. A step of few tokens goes through the stages one after the other, on the step thread.
  *
- * Steps are not captured: what is copied to a stage in a step depends on what ran before it, and where runs end on how much
- * was noted, while a captured graph segment is the same each time. None begins before the last one is finished.
+ * Of decode steps each stage captures its segments as graphs, the copies to and from the host's memory included, and from the
+ * third step of a shape on only these are replayed, one behind the other (stages_graphs.c). No step begins before the last one is
+ * finished.
  *
  * Memory: this object and what reserve allocates; regions are of the devices. Threads: as device.h says; the stages' own in
  * stages_run.c. */
@@ -76,14 +77,21 @@ static void settle(stages *s)
 }
 
 /* Makes all calls that were noted. */
-static stages *settled(pi__backend *be)
+static void make_calls(stages *s)
 {
-    stages *s = of(be);
     for (int32_t i = 0; i < s->n_calls && !atomic_load(&s->failed);) {
         i = pi__stages_plan(s, i);
         pi__stages_run(s);
     }
     s->n_calls = 0;
+}
+
+/* The same, and what comes is not captured with them. */
+static stages *settled(pi__backend *be)
+{
+    stages *s = of(be);
+    make_calls(s);
+    pi__stages_end_segments(s);
     return s;
 }
 
@@ -164,6 +172,7 @@ static int stages_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     stages *s = settled(be);
     int rc = PI_OK;
     for (int32_t i = 0; i < s->n && !rc; i++) rc = be->at[i]->dev->reserve(be->at[i], lim, err);
+    for (int32_t i = 0; i < s->n && !rc; i++) rc = pi__lora_local_init(&s->stage[i].lora, lim, err);
     if (rc) return rc;
     pi__free(s->arrays);
     s->max_tokens = lim->max_tokens, s->max_seqs = lim->max_seqs;
@@ -177,8 +186,10 @@ static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int ki
     stages *s = settled(be);
     s->given = b;
     s->apart = false;
+    memset(s->own, 0, sizeof s->own);
     pi__stages_cut(s, b, kind);
-    return b;
+    const bool captures = kind == PI__STEP_DECODE && s->n_micro == 1 && be->at[0]->dev->graph_segment;
+    return captures ? pi__stages_begin_decode(s, b) : b;
 }
 
 static int stages_finish(pi__backend *be, pi_error *err)
@@ -215,8 +226,9 @@ static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, co
 static void note(stages *s, pi__op_id id, const pi__batch *b, const void *args)
 {
     pi__operands o;
-    if (s->n_calls == MAX_CALLS) settled(&s->be);
+    if (s->n_calls == MAX_CALLS) make_calls(s);
     pi__operands_of(id, b, args, &o);
+    if (o.uncaptured && s->captures) settled(&s->be);
     const int32_t before = s->last;
     if (o.placement >= 0 && o.placement < s->n) s->last = o.placement;
     s->apart = s->apart || !goes_by_tokens(s, id, b, args, &o);
@@ -260,7 +272,10 @@ static void stages_destroy(pi__backend *be)
     stages *s = of(be);
     if (!s) return;
     pi__stages_stop(s);
-    for (int32_t i = 0; i < s->n; i++) s->be.at[i]->dev->destroy(s->be.at[i]);
+    for (int32_t i = 0; i < s->n; i++) {
+        s->be.at[i]->dev->destroy(s->be.at[i]);
+        pi__lora_local_destroy(&s->stage[i].lora);
+    }
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
     pthread_cond_destroy(&s->moved);

@@ -1,5 +1,5 @@
 /* Inside of the backend that is a pipeline (stages.c): its object, shared with the plan of a run (stages_plan.c) and the run
- * itself (stages_run.c). */
+ * itself (stages_run.c), and with captured decode steps (stages_graphs.c). */
 #ifndef PI__STAGES_IMPL_H
 #define PI__STAGES_IMPL_H
 
@@ -7,16 +7,20 @@
 #include <stdatomic.h>
 
 #include "backend/device.h"
+#include "backend/lora_local.h"
 #include "backend/operands.h"
 
 enum {
     PI__MAX_STAGES = PI__N_PLACEMENTS,
-    MAX_REGIONS = 32,  /* of alloc at a time */
+    MAX_REGIONS = 64,  /* of alloc at a time, adapters among them */
     MAX_CALLS = 1024,  /* noted at a time */
     MAX_RANGES = 256,  /* of memory that not all have */
     MAX_SEGMENTS = 256, /* of a run */
     MAX_MOVES = 512,   /* of a run */
     MAX_MICRO = 2 * PI__MAX_STAGES, /* microbatches of a step */
+    MAX_CAPTURED = 16, /* shapes of steps that are replayed whole */
+    MAX_TURNS = 64,    /* segments of one */
+    MAX_LEFT = 48,     /* ranges that one leaves */
     IN_HOST = PI__MAX_STAGES, /* a bit of range.has */
 };
 
@@ -70,12 +74,25 @@ typedef struct micro {
     int32_t first;            /* its first token in the step */
 } micro;
 
+/* A decode step whose segments the stages have as graphs. */
+typedef struct captured {
+    int32_t n_seqs;           /* padding included; 0: this entry is free */
+    int32_t each, rows, top;  /* tokens of a sequence, its logits rows, and what is asked of these: the rest of its shape */
+    uint64_t used;            /* number of the last such step */
+    int32_t n_turns;          /* segments, */
+    uint8_t turn[MAX_TURNS];  /* and the stage of each, in the order in which they ran */
+    int32_t last;             /* what it leaves: stage of the last op, */
+    int32_t n_left;           /* and bytes that not all have */
+    range left[MAX_LEFT];
+} captured;
+
 typedef struct stages stages;
 typedef struct stage {
     stages *s;                /* whose it is */
     int32_t i;                /* which one */
     pthread_t thread;         /* makes its calls in runs of several microbatches */
     bool started;             /* thread is to be joined */
+    pi__lora_local lora;      /* adapters as it has them */
 } stage;
 
 struct stages {
@@ -93,6 +110,13 @@ struct stages {
     const pi__batch *given;   /* its batch, as models have it; NULL: none has begun */
     bool apart;               /* an op came that is of more than its tokens: no more are cut */
     int32_t last;             /* stage of the last op */
+    const pi__batch *own[PI__MAX_STAGES]; /* its batch as each stage has it, all with the same padding; NULL: each segment begins
+                               * a step of its own */
+    bool captures;            /* what is called belongs to graph segments */
+    bool whole;               /* all that was done since the step began is in these */
+    captured now;             /* it, so far */
+    captured captured[MAX_CAPTURED];
+    uint64_t n_replayed;      /* steps that could be, so far */
     micro micro[MAX_MICRO];
     int32_t n_micro;          /* 1: it is not cut */
     int32_t *arrays;          /* what batches of microbatches have of their own: seq, then a number a sequence each, */
@@ -137,6 +161,14 @@ void pi__stages_fetch(stages *s, char *lo, char *hi);
 /* Cuts a step into microbatches, if it is long enough. */
 void pi__stages_cut(stages *s, const pi__batch *b, int kind);
 size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs);
+
+/* stages_graphs.c */
+/* A decode step begins, of devices that capture: the batch that its ops are to be given, or NULL: it was replayed. */
+const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b);
+/* A segment of it ran on that stage. */
+void pi__stages_took_turn(stages *s, int32_t stage);
+/* What is called from now on belongs to no graph segment. All that was noted has been called. */
+void pi__stages_end_segments(stages *s);
 
 /* stages_run.c */
 /* Makes the calls of the run that was planned, and waits for them. */

@@ -58,6 +58,7 @@ static void bring_out(stages *s, range *r)
     pi__backend *be = s->be.at[r->writer];
     pi_error err = {0};
     if (has(r, IN_HOST)) return;
+    s->whole = false;
     pi__stages_copy(s, r->writer, r->lo, r->hi, true);
     if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
     r->has |= 1u << IN_HOST;
@@ -74,6 +75,7 @@ void pi__stages_level(stages *s)
     for (int32_t i = 0; i < s->n_ranges; i++) {
         range *r = &s->range[i];
         bring_out(s, r);
+        s->whole = false;
         for (int32_t k = 0; k < s->n; k++)
             if (!has(r, k)) pi__stages_copy(s, k, r->lo, r->hi, false);
     }
@@ -95,6 +97,7 @@ static void reads(stages *s, char *lo, char *hi)
         if (!overlaps(r, lo, hi) || has(r, to)) continue;
         if (r->segment < 0) {
             bring_out(s, r);
+            s->whole = false;
             pi__stages_copy(s, to, r->lo, r->hi, false);
         } else {
             if (!has(r, IN_HOST)) add_move(s, r, r->segment, true);
@@ -282,7 +285,7 @@ void pi__stages_cut(stages *s, const pi__batch *b, int kind)
 {
     int32_t n = b->n_tokens / s->least, from = 0, *at = s->arrays;
     s->n_micro = 1;
-    if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row) return;
+    if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row || b->lora.n_runs) return;
     if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs) return;
     if (n > 2 * s->n) n = 2 * s->n;
     int32_t made = 0;

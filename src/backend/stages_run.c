@@ -6,7 +6,8 @@
  *     stage 0    (0, 0)  (1, 0)  (2, 0)
  *     stage 1            (0, 1)  (1, 1)  (2, 1)
  *
- * A task waits until its microbatch has the segment before behind it, and ends when its device has done it. After a failure
+ * A task waits until its microbatch has the segment before behind it, and ends when its device has done it. In a captured step
+ * it is one graph of its device, copies included (stages_graphs.c). After a failure
  * tasks do nothing, and are counted as before, so that nobody waits for ever.
  *
  * No memory. Threads: one a stage, which use the stage's device while a run of several microbatches goes on, when nobody else
@@ -48,6 +49,13 @@ static const void *operand_at(const stages *s, const call *c, const pi__operand 
     return at + first * each * o->ld * 4;
 }
 
+/* Where a stage has what an adapter's runs point to. */
+static const void *pairs_at(const void *ud, const void *p)
+{
+    const stage *k = ud;
+    return pi__stages_at(k->s, k->i, p);
+}
+
 /* Makes a call on its stage. own: the batch as its device has it, or NULL. */
 static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
 {
@@ -57,7 +65,9 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];
         const void *at = pi__operand_get(&c->op.args, p);
+        stage *k = &s->stage[c->stage];
         if (p->kind <= PI__VECTOR) pi__operand_set(&r.args, p, operand_at(s, c, p, at, g));
+        else if (p->kind == PI__ADAPTERS) pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pairs_at, k));
         else if (p->kind == PI__TOKENS && own && at == s->given->logits_indices) pi__operand_set(&r.args, p, own->logits_indices);
         else if (p->kind == PI__TOKENS && own && at == s->given->hidden_row) pi__operand_set(&r.args, p, own->hidden_row);
     }
@@ -77,7 +87,9 @@ static void make_task(stages *s, int32_t g, int32_t k)
     const pi__batch *own = NULL;
     pi_error err = {0};
     if (atomic_load(&s->failed)) return;
-    if (seg->in_step) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
+    if (s->own[seg->stage]) own = s->own[seg->stage];
+    if (s->captures) be->dev->graph_segment(be);
+    else if (seg->in_step && !own) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
     else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err); /* as begin does, it makes the device the thread's current one */
     for (int32_t i = 0; i < s->n_moves; i++)
         if (!s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);
@@ -85,6 +97,7 @@ static void make_task(stages *s, int32_t g, int32_t k)
     for (int32_t i = 0; i < s->n_moves; i++)
         if (s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);
     if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
+    if (s->captures) pi__stages_took_turn(s, seg->stage);
 }
 
 /* --------------------------------------------------------------------------------------------------------- the threads */
@@ -143,7 +156,7 @@ int pi__stages_start(stages *s, pi_error *err)
     for (int32_t i = 0; i < s->n; i++) {
         stage *k = &s->stage[i];
         if (k->started) continue;
-        *k = (stage) {.s = s, .i = i};
+        k->s = s, k->i = i;
         if (pthread_create(&k->thread, NULL, stage_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
     }

@@ -617,6 +617,7 @@ static void free_rank_scratch(rank *k)
     if (k->stage) k->be->dev->free(k->be, k->stage, k->t->stage_floats * sizeof(float));
     pi__free(k->embd_row);
     pi__free(k->owner);
+    pi__lora_local_destroy(&k->lora);
     k->stage = NULL;
     k->embd_row = k->owner = NULL;
 }
@@ -643,6 +644,7 @@ static int join_ranks(pi__tensor *t, pi_error *err)
 static int reserve_rank(rank *k, const pi__limits *lim, pi_error *err)
 {
     int rc = k->be->dev->reserve(k->be, lim, err);
+    if (!rc) rc = pi__lora_local_init(&k->lora, lim, err);
     if (rc) return rc;
     k->stage = k->be->dev->alloc(k->be, k->t->stage_floats * sizeof(float));
     k->embd_row = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->embd_row);

@@ -6,6 +6,7 @@
 
 #include "backend/device.h"
 #include "backend/link.h"
+#include "backend/lora_local.h"
 #include "backend/operands.h"
 #include "backend/ranks.h"
 #include "backend/tensor_orders.h"
@@ -31,6 +32,7 @@ typedef struct rank {
     int32_t *embd_row;      /* [2 * max_tokens] their rows of this rank's embedding, of both */
     int32_t *owner;         /* [2 * max_tokens] which row of the stage their embeddings are */
     const pi__batch *b;     /* what the device's begin made of batch */
+    pi__lora_local lora;    /* adapters as it has them */
     bool met;               /* it has made the step's graph, and seen that all have */
     bool lost;              /* it has left: nothing more is done up to the end of the runs */
     bool failed;            /* for it, or its queue, failed by itself */

@@ -126,7 +126,9 @@ typedef struct local {
     int32_t n_w, n_kv;
 } local;
 
-static const void *localise(const rank *k, local *l, pi__operand_kind kind, const void *p)
+static const void *pairs_at(const void *ud, const void *p) { return at(ud, p); }
+
+static const void *localise(rank *k, local *l, pi__operand_kind kind, const void *p)
 {
     switch (kind) {
     case PI__WEIGHT: l->w[l->n_w] = whole_of(k, p); return &l->w[l->n_w++];
@@ -140,6 +142,7 @@ static const void *localise(const rank *k, local *l, pi__operand_kind kind, cons
         if (p == k->t->b.logits_indices) return k->b->logits_indices;
         return p == k->t->b.hidden_row ? k->b->hidden_row : p;
     case PI__HOST: return p;
+    case PI__ADAPTERS: return pi__lora_local_of(&k->lora, p, pairs_at, k);
     default: return at(k, p);
     }
 }
@@ -346,6 +349,7 @@ static void run_moe(rank *k, const call *c)
     a.up_bias = at(k, a.up_bias);
     a.down_bias = at(k, a.down_bias);
     a.table = at(k, a.table);
+    a.lora.rows = pi__lora_local_of(&k->lora, a.lora.rows, pairs_at, k);
     float *y = at(k, a.y);
     piece gate[MAX_FUSED], up[MAX_FUSED], down[MAX_FUSED];
     const pi__moe_shard part = {k->i, k->t->n, complete_h, k};

@@ -1,7 +1,8 @@
 /* A run's calls as bytes.
  *
  *     begin     what the step is, and its batch: every array of it, block tables without what is behind a sequence's end
- *     an op     its arguments as they are, then for each pointer in them that is to the host's memory what is there
+ *     an op     its arguments as they are, then for each pointer in them that is to the host's memory what is there; adapters of
+ *               the batch's rows, or of its logits rows, are with the batch
  *     download  nothing: only rank 0 does it, the others end their capture there
  *
  * Pointers to device memory stay as rank 0 has them: each rank looks up where it has the same (pi__tensor_at), as
@@ -20,7 +21,7 @@
 /* What a call is. */
 enum { OP, BEGIN, DOWNLOAD };
 /* What becomes of a pointer in an op's arguments. */
-enum { NOTHING, WEIGHT, CACHE, STATE, INLINE, KEPT, LOGITS_INDICES, HIDDEN_ROW, TOP_REQUEST };
+enum { NOTHING, WEIGHT, CACHE, STATE, INLINE, KEPT, LOGITS_INDICES, HIDDEN_ROW, TOP_REQUEST, LORA, BATCH_LORA, ROWS_LORA };
 /* The batch of an op. */
 enum { NO_BATCH, WHOLE, ROWS };
 
@@ -57,7 +58,8 @@ static size_t most_bytes(const pi__limits *lim)
     const size_t words = T * (8 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) + (T / MOST_BLOCK_SIZES + S) * 2;
     const size_t top = (size_t) PI__MAX_ROWS * sizeof(pi__topk_request) + PI__MAX_SKIP * sizeof(int32_t);
     const size_t runs = 3 * (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens);
-    return align8((words + runs) * sizeof(int32_t) + top + sizeof(begin) + 4096) + (size_t) MAX_CALLS * MOST_OF_CALL;
+    const size_t lora = sizeof(pi__lora_rows) + PI__MAX_LORA * (S * sizeof(pi__lora_run) + (T + 2) * sizeof(int32_t));
+    return align8((words + runs) * sizeof(int32_t) + top + sizeof(begin) + 3 * lora + 4096) + (size_t) MAX_CALLS * MOST_OF_CALL;
 }
 
 pi__wire *pi__wire_create(const pi__limits *lim)
@@ -139,6 +141,13 @@ static void put_group(writer *o, const pi__batch *b, const pi__kv_batch *kv)
         put_ints(o, kv->block_table + (size_t) q * (size_t) kv->table_stride, n_blocks_of(b, q, kv));
 }
 
+static void put_lora(writer *o, const pi__lora_rows *r)
+{
+    put(o, r, sizeof *r);
+    put(o, r->run, (size_t) r->n_runs * sizeof *r->run);
+    put(o, r->row, (size_t) r->n * sizeof *r->row);
+}
+
 static void put_batch(writer *o, const pi__batch *b)
 {
     const int32_t T = b->n_tokens, S = b->n_seqs;
@@ -152,10 +161,12 @@ static void put_batch(writer *o, const pi__batch *b)
     if (b->top.request) put_ints(o, b->top.skip, b->top.n_skip);
     for (int32_t g = 0; g < b->n_groups; g++) put_group(o, b, &b->kv[g]);
     if (b->runs.n) put_ints(o, b->runs.start, b->runs.n + 1), put_ints(o, b->runs.seq, b->runs.n), put_ints(o, b->runs.block, b->runs.n);
+    if (b->lora.n_runs) put_lora(o, &b->lora);
     if (!b->logits_batch) return;
     const pi__batch *r = b->logits_batch; /* it shares all else */
     put_ints(o, r->token, r->n_tokens), put_ints(o, r->pos, r->n_tokens), put_ints(o, r->seq, r->n_tokens);
     put_ints(o, r->seq_start, S + 1);
+    if (b->lora.n_runs) put_lora(o, &r->lora);
 }
 
 static void put_begin(writer *o)
@@ -185,6 +196,11 @@ static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool 
         else if (at == t->b.hidden_row) f.what = HIDDEN_ROW;
         else f.what = INLINE, f.n = *n = pi__operand_bytes(p);
         break;
+    case PI__ADAPTERS: {
+        const uint64_t no = ((const pi__lora_rows *) at)->no;
+        f.what = no && no == t->b.lora.no ? BATCH_LORA : no && no == t->logits_batch.lora.no ? ROWS_LORA : LORA;
+        break;
+    }
     default: /* PI__HOST */
         f.what = KEPT, f.n = (uintptr_t) at;
         if (first_rank) f.what = r->b && at == t->b.top.request ? TOP_REQUEST : NOTHING;
@@ -210,6 +226,7 @@ static void put_op(writer *o, const pi__op_record *r)
         const fix f = fix_of(o, r, &list.op[i], list.first_rank, &bytes, &n);
         put(o, &f, sizeof f);
         put(o, bytes, n);
+        if (f.what == LORA) put_lora(o, bytes);
     }
 }
 
@@ -253,6 +270,23 @@ static const int32_t *ints(reader *i, const int32_t *theirs, int32_t n)
     return theirs && n >= 0 ? take(i, (size_t) n * sizeof *theirs) : NULL;
 }
 
+/* NULL: these are no adapters. Which of them lie here, all_here() looks. */
+static const pi__lora_rows *read_lora(reader *i, int32_t max_tokens)
+{
+    pi__lora_rows *r = take(i, sizeof *r);
+    if (!r || r->n_runs < 0 || r->n < 0 || r->n_runs > INT16_MAX) return NULL;
+    pi__lora_run *run = take(i, (size_t) r->n_runs * sizeof *run);
+    int32_t *row = take(i, (size_t) r->n * sizeof *row);
+    for (int32_t k = 0, at = 0; k < r->n_runs && i->good; k++) {
+        run[k].rank = NULL; /* of rank 0 */
+        i->good = run[k].first == at && run[k].n >= 0 && run[k].n <= r->n - at && !run[k].expert;
+        at += run[k].n;
+    }
+    for (int32_t k = 0; k < r->n && i->good; k++) i->good = row[k] >= 0 && row[k] < max_tokens;
+    r->run = run, r->row = row;
+    return i->good ? r : NULL;
+}
+
 static bool read_group(pi__wire *w, reader *i, const pi__batch *b, pi__kv_batch *kv, size_t *table)
 {
     kv->slot = ints(i, kv->slot, b->n_tokens);
@@ -282,7 +316,7 @@ static bool grow_tables(pi__wire *w, const pi__batch *b)
     return true;
 }
 
-static bool read_batch(pi__wire *w, reader *i)
+static bool read_batch(pi__wire *w, reader *i, int32_t max_tokens)
 {
     pi__batch *b = &w->batch;
     const int32_t T = b->n_tokens, S = b->n_seqs;
@@ -304,11 +338,16 @@ static bool read_batch(pi__wire *w, reader *i)
         if (!read_group(w, i, b, &b->kv[g], &table)) return false;
     pi__runs *r = &b->runs;
     if (r->n) r->start = ints(i, r->start, r->n + 1), r->seq = ints(i, r->seq, r->n), r->block = ints(i, r->block, r->n);
+    if (b->lora.n_runs) {
+        const pi__lora_rows *lora = read_lora(i, max_tokens);
+        if (!lora) return false;
+        b->lora = *lora;
+    }
     return i->good;
 }
 
 /* The logits rows' batch shares all but its tokens with the whole. */
-static void read_rows(pi__wire *w, reader *i)
+static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
 {
     pi__batch *r = &w->rows;
     const int32_t n = w->batch.n_rows, S = w->batch.n_seqs;
@@ -321,6 +360,9 @@ static void read_rows(pi__wire *w, reader *i)
     r->logits_batch = NULL;
     r->runs = (pi__runs) {0};
     for (int32_t g = 0; g < r->n_groups; g++) r->kv[g].slot = NULL;
+    const pi__lora_rows *lora = r->lora.n_runs ? read_lora(i, max_tokens) : &r->lora;
+    i->good = i->good && lora;
+    if (lora) r->lora = *lora;
     w->batch.logits_batch = r;
 }
 
@@ -333,8 +375,8 @@ static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
     reader i = {w->held, rest, 0, true};
     memcpy(w->held, from->p + from->at, rest);
     w->batch = b->batch;
-    if (!read_batch(w, &i)) return false;
-    if (b->has_rows) read_rows(w, &i);
+    if (!read_batch(w, &i, t->max_tokens)) return false;
+    if (b->has_rows) read_rows(w, &i, t->max_tokens);
     else w->batch.logits_batch = NULL;
     from->at += i.at;
     t->kind = b->kind;
@@ -368,11 +410,22 @@ static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix 
     case LOGITS_INDICES: return t->b.logits_indices;
     case HIDDEN_ROW: return t->b.hidden_row;
     case TOP_REQUEST: return t->b.top.request;
+    case LORA: return read_lora(i, t->max_tokens);
+    case BATCH_LORA: return &t->b.lora;
+    case ROWS_LORA: return &t->logits_batch.lora;
     default: return NULL;
     }
 }
 
 static bool is_here(const pi__tensor *t, const void *p) { return pi__tensor_at(&t->rank[t->first], p) != NULL; }
+
+/* What an op's runs have. NULL: nothing was sent. */
+static bool adapters_here(const pi__tensor *t, const pi__lora_rows *rows)
+{
+    bool all = rows && rows->n_runs <= t->rank[t->first].lora.most;
+    for (int32_t i = 0; all && i < rows->n_runs; i++) all = is_here(t, rows->run[i].pair);
+    return all;
+}
 
 /* All that the op touches is memory of this rank, or will be. */
 static bool all_here(const pi__tensor *t, const pi__op_record *r)
@@ -385,6 +438,7 @@ static bool all_here(const pi__tensor *t, const pi__op_record *r)
         if (list.op[i].kind == PI__WEIGHT && !is_here(t, ((const pi__weight *) p)->data)) return false;
         if (list.op[i].kind == PI__CACHE && !is_here(t, ((const pi__kv_layer *) p)->base)) return false;
         if (list.op[i].kind == PI__STATE && !is_here(t, ((const pi__state_layer *) p)->base)) return false;
+        if (list.op[i].kind == PI__ADAPTERS && !adapters_here(t, p)) return false;
     }
     return true;
 }

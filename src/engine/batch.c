@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
                                    int32_t max_ctx, bool rows)
@@ -39,6 +40,10 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
     bb->lora = pi__arena_take(a, A * sizeof *bb->lora);
     bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run), bb->row_lora_run = pi__arena_take(a, A * sizeof *bb->lora_run);
     bb->lora_row = take(a, T * PI__MAX_LORA), bb->row_lora_row = take(a, T * PI__MAX_LORA);
+    const size_t P = (size_t) PI__MAX_ROWS * PI__MAX_LORA;
+    bb->piece = pi__arena_take(a, PI__MAX_ROWS * sizeof *bb->piece);
+    bb->piece_run = pi__arena_take(a, P * sizeof *bb->piece_run);
+    bb->piece_row = take(a, P);
     bb->row_token = take(a, T), bb->row_pos = take(a, T), bb->row_seq = take(a, T);
     bb->row_start = take(a, S + 1);
 }
@@ -75,6 +80,7 @@ void pi__batch_destroy(pi__batch_builder *bb)
 void pi__batch_clear(pi__batch_builder *bb)
 {
     bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = bb->n_lora = 0;
+    pi__batch_drop_lora_rows(bb);
     bb->b.runs = (pi__runs) {.start = bb->run_start, .seq = bb->run_seq, .block = bb->run_block};
 }
 
@@ -180,17 +186,62 @@ static int order_of(const void *pa, const void *pb)
 }
 
 /* The runs of a batch whose sequences begin at start, in the memory at run and row. */
-static pi__lora_rows lora_rows(const pi__batch_builder *bb, const int32_t *start, pi__lora_run *run, int32_t *row)
+static pi__lora_rows lora_rows(pi__batch_builder *bb, const int32_t *start, pi__lora_run *run, int32_t *row)
 {
-    pi__lora_rows r = {.run = run, .row = row};
+    pi__lora_rows r = {.run = run, .row = row, .no = ++bb->lora_no};
     for (int32_t i = 0; i < bb->n_lora; i++) {
         const pi__lora_note *n = &bb->lora[i], *before = i ? n - 1 : NULL;
         if (!before || n->level != before->level || n->pair != before->pair || n->scale != before->scale)
-            run[r.n_runs++] = (pi__lora_run) {n->pair, n->rank, n->scale, n->level, r.n, 0};
+            run[r.n_runs++] = (pi__lora_run) {n->pair, n->rank, n->scale, n->level, r.n, 0, 0};
         for (int32_t t = start[n->seq]; t < start[n->seq + 1]; t++) row[r.n++] = t;
         run[r.n_runs - 1].n = r.n - run[r.n_runs - 1].first;
     }
     return r;
+}
+
+/* Of the largest rank of each matrix. */
+static uint64_t hash_of_ranks(const pi__lora_rows *rows)
+{
+    enum { SOME = 64 };
+    const int32_t n_targets = rows->run[0].rank[0];
+    int32_t most[SOME];
+    uint64_t h = 0;
+    for (int32_t first = 1, n; first <= n_targets; first += n) {
+        n = n_targets - first + 1 < SOME ? n_targets - first + 1 : SOME;
+        memset(most, 0, sizeof most);
+        for (int32_t r = 0; r < rows->n_runs; r++)
+            for (int32_t i = 0; i < n; i++)
+                if (rows->run[r].rank[first + i] > most[i]) most[i] = rows->run[r].rank[first + i];
+        h = pi__hash64(most, (size_t) n * sizeof *most, h);
+    }
+    return h;
+}
+
+void pi__batch_drop_lora_rows(pi__batch_builder *bb) { bb->n_piece = bb->n_piece_run = bb->n_piece_row = 0; }
+
+const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, int32_t n)
+{
+    const pi__lora_rows *all = &bb->rows.lora;
+    if (!bb->b.lora.n_runs || !all->n) return NULL;
+    if (!first && n == bb->b.n_rows) return all;
+    pi__assert(n <= PI__MAX_ROWS && bb->n_piece < PI__MAX_ROWS);
+    pi__lora_rows *p = &bb->piece[bb->n_piece++];
+    pi__lora_run *run = bb->piece_run + bb->n_piece_run;
+    int32_t *row = bb->piece_row + bb->n_piece_row;
+    *p = (pi__lora_rows) {.run = run, .row = row, .no = ++bb->lora_no};
+    for (int32_t k = 0; k < all->n_runs; k++) {
+        const pi__lora_run *of = &all->run[k];
+        const int32_t before = p->n;
+        for (int32_t i = of->first; i < of->first + of->n; i++)
+            if (all->row[i] >= first && all->row[i] < first + n) row[p->n++] = all->row[i] - first;
+        if (p->n == before) continue;
+        run[p->n_runs] = *of;
+        run[p->n_runs].first = before, run[p->n_runs].n = p->n - before;
+        p->n_runs++;
+    }
+    bb->n_piece_run += p->n_runs, bb->n_piece_row += p->n;
+    pi__assert(bb->n_piece_row <= PI__MAX_ROWS * PI__MAX_LORA);
+    return p->n ? p : NULL;
 }
 
 void pi__batch_end(pi__batch_builder *bb)
@@ -200,6 +251,7 @@ void pi__batch_end(pi__batch_builder *bb)
     if (bb->n_lora) {
         qsort(bb->lora, (size_t) bb->n_lora, sizeof *bb->lora, order_of);
         b->lora = lora_rows(bb, bb->seq_start, bb->lora_run, bb->lora_row);
+        b->lora.ranks = hash_of_ranks(&b->lora);
     }
     if (!b->runs.n_blocks) b->runs = (pi__runs) {0};
     if (!b->logits_batch) return;

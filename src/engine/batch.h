@@ -43,6 +43,11 @@ typedef struct pi__batch_builder {
     pi__lora_run *lora_run, *row_lora_run;       /* [the same] of the batch, and of rows */
     int32_t *lora_row, *row_lora_row;            /* [max_tokens * PI__MAX_LORA] the same */
     int32_t n_lora;                              /* in lora */
+    pi__lora_rows *piece;                        /* [PI__MAX_ROWS] of some logits rows, as pi__batch_lora_rows made them, */
+    pi__lora_run *piece_run;                     /* and what they have: [PI__MAX_ROWS * PI__MAX_LORA] */
+    int32_t *piece_row;                          /* [the same] */
+    int32_t n_piece, n_piece_run, n_piece_row;   /* in use */
+    uint64_t lora_no;                            /* the last number that a list got */
     int32_t max_tokens, max_seqs; /* what the arrays have room for */
     void *memory;             /* of all arrays */
 } pi__batch_builder;
@@ -64,6 +69,10 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
 /* The tokens of sequence q, the last one or one before, have this adapter, which is its adapter number `level`. */
 void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank, float scale);
+/* The adapters of logits rows first..first + n, at most PI__MAX_ROWS, numbered from 0 on; NULL: none has one. It stays until
+ * pi__batch_drop_lora_rows, or clear. */
+const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, int32_t n);
+void pi__batch_drop_lora_rows(pi__batch_builder *bb);
 /* Of each sequence there are as many tokens, `most` at most, and as many logits rows, `most_rows` of all at most: a step that
  * drafters can have captured (PI__STEP_MODEL and others). */
 bool pi__batch_is_even(const pi__batch *b, int32_t most, int32_t most_rows);

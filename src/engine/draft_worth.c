@@ -9,13 +9,16 @@ enum {
     OLD_BASE = 192,            /* the same of steps without drafts, which the others are compared to */
     MOST_MEAN = 8,             /* samples that a mean is of, in effect */
     BUCKETS = 48,              /* probabilities, a quarter of a doubling each */
+    PROVEN = 16,               /* drafts that were looked at, of late */
+    TRIAL = 4,                 /* drafts of all sequences together in a step, of a drafter of which fewer were */
 };
 
 static const float cheap_row = 0.03f;   /* part of a step that a row is taken to cost before any was seen */
 static const float least_gain = 1.03f;  /* by which the rate has to be better than without drafts */
 static const float fade = 0.9f, fade_all = 0.99f; /* of what was tried, with each verification */
 static const float back = 0.98f, back_all = 0.998f; /* the same with each step in which nothing was */
-static const float may_lose = 4, may_keep = 32; /* a drafter: steps' time; what it saved and may lose again */
+static const float may_lose = 3, may_keep = 32; /* a drafter: steps' time; what it saved and may lose again */
+static const float may_owe = 4;           /* the same of prompts, before it has proven itself */
 static const float income = 0.012f;       /* part of the time of steps that it may lose in the end */
 
 /* ---- time */
@@ -150,6 +153,14 @@ static void forget_some(pi__worth *w, pi__seq *s)
     w->tries[s->spec.kind][level] *= back_all, w->hits[s->spec.kind][level] *= back_all;
 }
 
+/* So many drafts of it were looked at that what is known of it is not mostly assumed. */
+static bool proven(const pi__worth *w, int kind)
+{
+    float n = 0;
+    for (int32_t l = 0; l < PI__DRAFT_LEVELS; l++) n += w->tries[kind][l];
+    return n >= PROVEN;
+}
+
 /* ---- the choice */
 
 static int32_t bucket_of(float p)
@@ -210,6 +221,19 @@ static void make_alike(pi__seq *const *seq, int32_t n)
         if (seq[i]->spec.kind != PI__SPEC_NGRAM) seq[i]->n_wish = each < seq[i]->spec.n_offer ? each : seq[i]->spec.n_offer;
 }
 
+/* Drafters that are not proven are tried with a few drafts: one for each sequence of a full batch could cost steps. */
+static void only_try(const pi__worth *w, pi__seq *const *seq, int32_t n)
+{
+    int32_t left[PI__N_SPEC];
+    for (int k = 0; k < PI__N_SPEC; k++) left[k] = proven(w, k) ? INT32_MAX : TRIAL;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t *of = &left[seq[i]->spec.kind];
+        if (*of == INT32_MAX) continue;
+        if (seq[i]->n_wish > *of) seq[i]->n_wish = *of;
+        *of -= seq[i]->n_wish;
+    }
+}
+
 void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_seqs, bool alike)
 {
     const pi__worth_cell *base = &w->step[class_of(n_seqs)][cell_of(n_seqs)];
@@ -231,11 +255,12 @@ void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_se
         s->n_wish = take;
     }
     if (alike) make_alike(seq, n);
+    else only_try(w, seq, n);
 }
 
 bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_max)
 {
-    enum { ANSWER = 128 /* tokens, before one has ended */, PROVEN = 16 /* drafts that were looked at */ };
+    enum { ANSWER = 128 /* tokens, before one has ended */ };
     const int kind = s->spec.kind;
     const int32_t n_seqs = w->n_seqs > 1 ? w->n_seqs : 1;
     const float alone = step_ms(w, n_seqs, n_seqs), pass = pass_ms(w, kind, alone), p = chance(w, s);
@@ -247,8 +272,7 @@ bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_
         gain = tokens * alone / ms > gain ? tokens * alone / ms : gain;
     }
     if (gain < least_gain) return false;
-    const bool proven = w->tries[kind][s->spec.level] >= PROVEN;
-    if (!proven && w->owed[kind] >= may_lose * alone) return false;
+    if (!proven(w, kind) && w->owed[kind] >= may_owe * alone) return false;
     const float token = w->token_ms[kind] > 0 ? w->token_ms[kind] : pass / 8; /* many of them are computed together */
     const float left = (float) (s->max_total - s->n_tokens), answer = w->answer > 0 ? w->answer : ANSWER;
     return (float) n * token < (left < answer ? left : answer) * (1 - 1 / gain) * alone / (float) n_seqs;

@@ -33,6 +33,9 @@ typedef struct pi__job {
     bool (*on_token)(void *ud, const pi__token_out *t);
     /* On the step thread (or the closing one), exactly once for each submitted job, the last call with ud. */
     void (*on_done)(void *ud, const pi__job_end *end);
+    /* On the step thread, after each step with some of the prompt: tokens that are computed, and that were cached; ms since it
+     * was started; or NULL. */
+    void (*on_prefill)(void *ud, uint32_t n_computed, uint32_t n_cached, double ms);
     pi_logits_fn on_logits; /* see pi_request_on_logits; NULL with PI__LOGITS_NONE. With params.hidden: n_embd values */
     void *logits_ud;        /* its first argument */
 } pi__job;

@@ -24,6 +24,7 @@ typedef struct pi__rows {
     uint64_t *topk_result;     /* [max_rows, 2 + topk_k] topk result of each row: see op topk */
     int32_t topk_k;            /* values of a row there */
     pi__topk_request *request; /* [max_rows] of each row; k 0: none, the whole row is here */
+    pi__draw *draw;            /* [max_rows] of steps that stay in flight (dev->draw) */
     int32_t *ids;              /* [max_rows] argmax of each row, of pi__rows_pick */
     uint64_t *best[2];         /* [max_rows, 3] results of decode steps in flight (dev->mark) */
 } pi__rows;
@@ -59,8 +60,8 @@ void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum);
 /* What it found in row r, -1: nothing, or a token less probable than `least` (0: any is probable enough; else with sum). The
  * device was waited for. */
 int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r, float least);
-/* Ends a step whose rows, the first n, were asked for one value each, with mark i of the device, 0 or 1; and once that was waited
- * for, the best token of row r, -1: there is none. */
+/* Ends a step whose rows, the first n, were asked for one value each, or a token was drawn from each, with mark i of the device, 0 or
+ * 1; and once that was waited for, the best token of row r, or the one drawn, -1: there is none. */
 void pi__rows_mark(pi__rows *rows, int i, int32_t n);
 int32_t pi__rows_best(const pi__rows *rows, int i, int32_t r);
 /* Waits for the device, and for the argmax of the first n rows to come to ids, nothing skipped; -1 where there is none, or one

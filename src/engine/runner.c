@@ -1,8 +1,9 @@
 /* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
  *
- * Fed ahead: a sequence whose next token is the best value of its row (greedy, and nothing else has a say) need not be known
- * to the host before the step behind is queued, as the device puts the token in itself. So where all sequences of a step are
- * such, the step stays in flight, and the device never waits for what the host does between two steps:
+ * Fed ahead: a sequence whose next token the device finds (the best value of its row, or what it draws from the best ones, and
+ * nothing else has a say) need not be known to the host before the step behind is queued, as the device puts the token in
+ * itself. So where all sequences of a step are such, the step stays in flight, and the device never waits for what the host does
+ * between two steps:
  *
  *     host     | queue n | queue n+1 | wait for n: tokens, ends | queue n+2 | wait for n+1 ..
  *     device             | n                      | n+1                     | n+2 ..
@@ -23,6 +24,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "model/adapter.h"
 
 enum { MAX_FORCED = 256 }; /* tokens that a grammar may add to a sequence in a step, without logits */
 
@@ -309,14 +311,24 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     return rc;
 }
 
+/* Who wants to know how far the prompt is. before: the step, it was so far. */
+static void tell_progress(const pi__seq *s, int32_t before)
+{
+    if (!s->call.on_prefill || before >= s->n_prompt) return;
+    s->call.on_prefill(s->call.ud, (uint32_t) (s->n_computed < s->n_prompt ? s->n_computed : s->n_prompt), (uint32_t) s->n_cached,
+                       pi__now_ms() - s->t.start);
+}
+
 static void commit_step(pi__runner *r)
 {
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         pi__seq *s = r->plan->seq[q];
+        const int32_t before = s->n_computed;
         s->n_computed += r->batch.n_verified[q];
         s->spec.n_in_step = s->n_new - r->batch.n_verified[q];
         s->n_draft = 0;
         pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
+        tell_progress(s, before);
     }
 }
 
@@ -333,12 +345,15 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
 {
     const pi__rows *rows = r->config.rows;
     pi__model *m = r->config.m;
+    pi__batch_drop_lora_rows(&r->batch); /* the device is done with those before */
     for (int32_t i = 0, end; i < n; i = end) {
         const bool hidden = is_hidden(r, first + i);
         for (end = i + 1; end < n && is_hidden(r, first + end) == hidden;) end++;
+        m->lora = pi__batch_lora_rows(&r->batch, first + i, end - i);
         if (hidden) m->arch->hidden(m, first + i, end - i, rows->hidden + (size_t) i * (size_t) m->n_embd);
         else m->arch->logits(m, first + i, end - i, rows->logits + (size_t) i * (size_t) m->n_vocab);
     }
+    m->lora = NULL;
 }
 
 /* What is asked of rows first..first+n of the batch. */
@@ -374,17 +389,16 @@ static int fetch_rows(pi__runner *r, int32_t first, int32_t n, bool found, pi_er
     return be->dev->finish(be, err);
 }
 
-/* A decode step: all sequences decode, each with as many drafts, so that it can be captured and replayed. Which rows have
- * adapters is no shape that comes again: such a step is queued op by op. */
+/* A decode step: all sequences decode, each with as many drafts, so that it can be captured and replayed. */
 static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || b->lora.n_runs || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
-        return false;
+    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
-    return true;
+    /* Of logits rows that are computed piece by piece each piece has adapters of its own, which a captured step has not. */
+    return !b->lora.n_runs || b->n_rows <= r->config.rows->max_rows || !pi__adapters_of_logits(r->config.m, &b->lora);
 }
 
 /* Drafts that a grammar does not allow need no verifying. */
@@ -420,10 +434,44 @@ static void build_ahead(pi__runner *r)
         const pi__seq *s = r->plan->seq[q];
         pi__batch_add(bb, r->config.cache, s->row, &any, s->n_tokens, 1, 1);
         pi__batch_add_row(bb, q);
+        pi__loras_add(bb, q, &s->lora);
     }
     memset(bb->save_start, 0, ((size_t) bb->b.n_seqs + 1) * sizeof *bb->save_start);
     bb->b.hidden_row = r->plan->from;
     pi__batch_end(bb);
+}
+
+/* The device finds the next token of s, whatever the host does, but for who ends it. */
+static bool can_be_fed(const pi__runner *r, const pi__seq *s)
+{
+    pi__draw d;
+    const bool looks = s->matcher || s->thoughts || s->call.on_logits || s->probs || r->config.drafting->of[s->spec.kind];
+    if (looks || s->n_tokens >= s->max_total) return false;
+    return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d));
+}
+
+/* The step may stay in flight, if what is asked of its rows is found on the device. */
+static bool may_stay_in_flight(const pi__runner *r)
+{
+    const pi__step_plan *p = r->plan;
+    bool all = r->config.ahead && r->config.be->dev->mark && r->batch.b.top.request && p->n_tokens == p->n_seqs && is_decoding(r);
+    for (int32_t q = 0; q < p->n_seqs && all; q++) all = can_be_fed(r, p->seq[q]);
+    return all;
+}
+
+/* Tokens are drawn on the device, of which not all are the best of their rows. */
+static void draw_rows(const pi__runner *r)
+{
+    const pi__batch *b = &r->batch.b;
+    pi__backend *be = r->config.be;
+    for (int32_t i = 0; i < b->n_rows; i++) {
+        const int32_t t = b->logits_indices[i];
+        const pi__seq *s = r->plan->seq[b->seq[t]];
+        const bool can = pi__sampler_draw(s->sampler, (uint64_t) (b->pos[t] + 1 - s->n_tokens), &r->config.rows->draw[i]);
+        pi__assert(can);
+        (void) can;
+    }
+    be->dev->draw(be, r->config.rows->draw);
 }
 
 /* Queues the model's graph, the first logits rows, and where these are all, topk of them, unless the backend replays a
@@ -440,6 +488,8 @@ static bool run_graph(pi__runner *r)
         r->batch.b.top = pi__rows_of_step(rows, n);
     }
     const bool asks = r->batch.b.top.request != NULL;
+    r->stays = r->plan->ahead || may_stay_in_flight(r);
+    if (r->stays && r->batch.b.top.k > 1) draw_rows(r);
     const int kind = r->plan->ahead ? PI__STEP_FED : is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY;
     pi__profile_step(be->profile, n == r->batch.b.n_tokens);
     const pi__batch *b = be->dev->begin(be, &r->batch.b, kind);
@@ -449,22 +499,6 @@ static bool run_graph(pi__runner *r)
     m->lora = NULL;
     compute_rows(r, 0, at_hand(rows, b->n_rows));
     return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));
-}
-
-/* The next token of s is the best value of its row, whatever the host does, but for who ends it. */
-static bool can_be_fed(const pi__runner *r, const pi__seq *s)
-{
-    const bool looks = s->matcher || s->thoughts || s->call.on_logits || s->probs || r->config.drafting->of[s->spec.kind];
-    return !looks && s->n_tokens < s->max_total && pi__sampler_is_argmax(s->sampler);
-}
-
-/* The step, whose results were found on the device, may stay in flight. */
-static bool stays_in_flight(const pi__runner *r)
-{
-    const pi__step_plan *p = r->plan;
-    bool all = r->config.ahead && r->config.be->dev->mark && r->batch.b.top.k == 1 && is_decoding(r) && p->n_tokens == p->n_seqs;
-    for (int32_t q = 0; q < p->n_seqs && all; q++) all = can_be_fed(r, p->seq[q]);
-    return all;
 }
 
 /* What drafting measures steps with: on the CPU the thread's own time, since others who use the machine are no reason to draft
@@ -480,7 +514,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     const bool found = run_graph(r);
-    if (found && stays_in_flight(r)) {
+    if (found && r->stays) {
         r->flight = plan;
         pi__rows_mark(r->config.rows, r->turn, n_rows);
         return PI_OK;

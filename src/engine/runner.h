@@ -41,6 +41,7 @@ typedef struct pi__runner {
     pi__step_plan *next;       /* of the one behind it, or NULL */
     int turn;                  /* the first one's, of its results and its mark on the device: 0 or 1, and the other's the other */
     bool hidden;               /* some of its sequences want hidden states */
+    bool stays;                /* it may stay in flight */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
 } pi__runner;

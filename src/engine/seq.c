@@ -34,6 +34,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     if (!s) return pi__fail_mem(err, "the request");
     *s = (pi__seq){.row = -1, .n_tokens = (int32_t) j->n_prompt, .n_prompt = (int32_t) j->n_prompt, .max_total = max_total,
                    .params = j->params, .call = {.ud = j->ud, .on_token = j->on_token, .on_done = j->on_done,
+                            .on_prefill = j->on_prefill,
                    .on_logits = j->params.logits == PI__LOGITS_NONE ? NULL : j->on_logits, .logits_ud = j->logits_ud},
                    .n_rows_given = j->params.logits == PI__LOGITS_ALL ? j->params.logits_from : 0};
     atomic_init(&s->ref, 2);

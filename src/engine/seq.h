@@ -58,6 +58,7 @@ typedef struct pi__seq_calls {
     void *ud;
     bool (*on_token)(void *ud, const pi__token_out *t);
     void (*on_done)(void *ud, const pi__job_end *end);
+    void (*on_prefill)(void *ud, uint32_t n_computed, uint32_t n_cached, double ms); /* or NULL */
     pi_logits_fn on_logits;    /* or NULL */
     void *logits_ud;           /* its first argument */
 } pi__seq_calls;

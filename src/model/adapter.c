@@ -13,19 +13,42 @@ enum { LANES = 16, ALIGN = 64, TILE = PI__LORA_TILE };
 
 /* ------------------------------------------------------------------------------------------------------------- targets */
 
+static const char embedding[] = "token_embd.weight", output[] = "output.weight";
+
+/* The number of a new one, 0: there is none. */
+static int32_t add_target(pi__model *m, int kind, const pi__weight *w, const char *full, const int32_t *row)
+{
+    if (!m->arch->adapters || m->target || !pi__model_ok(m)) return 0;
+    if (!pi__grow(&m->lora_target, &m->cap_lora_target, (size_t) m->n_lora_target + 1, sizeof *m->lora_target)) {
+        pi__fail_mem(&m->error, "the matrices that adapters can change");
+        return 0;
+    }
+    pi__lora_target *t = &m->lora_target[m->n_lora_target++];
+    *t = (pi__lora_target) {.kind = kind, .n_in = w->n_in, .n_out = w->n_out, .n_mat = w->n_mat, .row = row};
+    snprintf(t->name, sizeof t->name, "%s", full);
+    return m->n_lora_target;
+}
+
 void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row)
 {
     int layer;
-    if (!m->arch->adapters || m->target || !pi__model_ok(m) || w->n_mat != 1 || w->routed) return;
-    if (sscanf(full, "blk.%9d.", &layer) != 1 || layer >= m->n_trunk) return;
-    if (!pi__grow(&m->lora_target, &m->cap_lora_target, (size_t) m->n_lora_target + 1, sizeof *m->lora_target)) {
-        pi__fail_mem(&m->error, "the matrices that adapters can change");
-        return;
+    const bool of_layer = sscanf(full, "blk.%9d.", &layer) == 1 && layer < m->n_trunk;
+    if (!strcmp(full, embedding)) m->lora_embd = add_target(m, PI__LORA_EMBEDDING, w, full, row);
+    else if ((of_layer && (w->n_mat == 1 || w->routed)) || !strcmp(full, output))
+        w->target = add_target(m, PI__LORA_MATRIX, w, full, row);
+}
+
+void pi__adapter_tied(pi__model *m, pi__weight *embd) { embd->target = add_target(m, PI__LORA_TIED, embd, embedding, NULL); }
+
+bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
+{
+    for (int32_t i = 0; i < m->n_lora_target; i++) {
+        const pi__lora_target *t = &m->lora_target[i];
+        if (t->kind != PI__LORA_TIED && strcmp(t->name, output) != 0) continue;
+        for (int32_t r = 0; r < rows->n_runs; r++)
+            if (rows->run[r].rank[i + 1]) return true;
     }
-    pi__lora_target *t = &m->lora_target[m->n_lora_target++];
-    *t = (pi__lora_target) {.n_in = w->n_in, .n_out = w->n_out, .row = row};
-    snprintf(t->name, sizeof t->name, "%s", full);
-    w->target = m->n_lora_target;
+    return false;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- reading */
@@ -69,12 +92,7 @@ static int read_head(reader *r, pi_error *err)
     return PI_OK;
 }
 
-static int32_t target_of(const pi__model *m, const char *name, size_t n)
-{
-    for (int32_t i = 0; i < m->n_lora_target; i++)
-        if (strlen(m->lora_target[i].name) == n && !memcmp(m->lora_target[i].name, name, n)) return i;
-    return -1;
-}
+static bool is_of(const pi__lora_target *t, const char *name, size_t n) { return strlen(t->name) == n && !memcmp(t->name, name, n); }
 
 /* A tensor that is of no target. */
 static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_error *err)
@@ -82,10 +100,8 @@ static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_erro
     const char *why = "the model has no such matrix: it was made for another model";
     int code = PI_EINVAL;
     if (!n) why = "an adapter has tensors NAME.lora_a and NAME.lora_b alone", code = PI_EFORMAT;
-    else if (strstr(t->cname, "_exps."))
-        why = "experts' matrices cannot have one here; train it without them", code = PI_EUNSUPPORTED;
-    else if (!strncmp(t->cname, "token_embd", 10) || !strncmp(t->cname, "output.", 7))
-        why = "embedding and output cannot have one here; train it without them", code = PI_EUNSUPPORTED;
+    else if (!strncmp(t->cname, output, sizeof output - 1))
+        why = "the model's output is its embedding, token_embd.weight: an adapter of these has that";
     return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
@@ -97,11 +113,33 @@ static int find_pairs(reader *r, pi_error *err)
         const size_t all = strlen(t->cname), tail = strlen(".lora_a");
         const bool a = all > tail && !strcmp(t->cname + all - tail, ".lora_a"), b = all > tail && !strcmp(t->cname + all - tail, ".lora_b");
         const size_t n = a || b ? all - tail : 0;
-        const int32_t target = n ? target_of(r->m, t->cname, n) : -1;
-        if (target < 0) return refuse_tensor(r, t, n, err);
-        if (a) r->of[target].a = t;
-        else r->of[target].b = t;
+        bool known = false;
+        for (int32_t k = 0; k < r->m->n_lora_target; k++) {
+            if (!n || !is_of(&r->m->lora_target[k], t->cname, n)) continue;
+            if (a) r->of[k].a = t;
+            else r->of[k].b = t;
+            known = true;
+        }
+        if (!known) return refuse_tensor(r, t, n, err);
     }
+    return PI_OK;
+}
+
+static int64_t rank_of(const reader *r, int32_t i) { return r->of[i].b->ne[0]; }
+
+/* Both have the shape that goes with the target's. */
+static int check_shape(const reader *r, int32_t i, pi_error *err)
+{
+    const pi__lora_target *t = &r->m->lora_target[i];
+    const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
+    const int64_t turned = t->kind != PI__LORA_MATRIX, n_in = turned ? b->ne[1] : a->ne[0], n_out = turned ? a->ne[1] : b->ne[1];
+    if (n_in != t->n_in || n_out != t->n_out || a->ne[2] != t->n_mat || b->ne[2] != t->n_mat || a->ne[3] != 1 || b->ne[3] != 1)
+        return pi__fail(err, PI_EINVAL, "adapter %s: %s is of %lld matrices of %lld columns and %lld rows, the model has %lld of %lld and "
+                        "%lld: it was made for another model", r->path, t->name, (long long) a->ne[2], (long long) n_in,
+                        (long long) n_out, (long long) t->n_mat, (long long) t->n_in, (long long) t->n_out);
+    if (a->ne[!turned] != b->ne[0])
+        return pi__fail(err, PI_EFORMAT, "adapter %s: %s: lora_a is of rank %lld, lora_b of %lld", r->path, t->name,
+                        (long long) a->ne[!turned], (long long) b->ne[0]);
     return PI_OK;
 }
 
@@ -110,16 +148,11 @@ static int check_pair(const reader *r, int32_t i, pi_error *err)
     const pi__lora_target *t = &r->m->lora_target[i];
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
     if (!a || !b) return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %s.lora_%c is missing", r->path, t->name, a ? 'b' : 'a');
-    if (a->ne[0] != t->n_in || b->ne[1] != t->n_out || a->ne[2] != 1 || a->ne[3] != 1 || b->ne[2] != 1 || b->ne[3] != 1)
-        return pi__fail(err, PI_EINVAL, "adapter %s: %s is of a matrix of %lld columns and %lld rows, the model's has %lld and "
-                        "%lld: it was made for another model", r->path, t->name, (long long) a->ne[0], (long long) b->ne[1],
-                        (long long) t->n_in, (long long) t->n_out);
-    if (a->ne[1] != b->ne[0])
-        return pi__fail(err, PI_EFORMAT, "adapter %s: %s: lora_a is of rank %lld, lora_b of %lld", r->path, t->name,
-                        (long long) a->ne[1], (long long) b->ne[0]);
-    if (a->ne[1] > PI__MAX_LORA_RANK)
+    const int rc = check_shape(r, i, err);
+    if (rc) return rc;
+    if (rank_of(r, i) > PI__MAX_LORA_RANK)
         return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: %s is of rank %lld; at most %d are supported", r->path, t->name,
-                        (long long) a->ne[1], PI__MAX_LORA_RANK);
+                        (long long) rank_of(r, i), PI__MAX_LORA_RANK);
     for (int k = 0; k < 2; k++) {
         const pi__tensor *of = k ? b : a;
         const pi__type_info *info = pi__type_info_of(of->type);
@@ -135,10 +168,27 @@ static int64_t in_tiles(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
 static size_t value_size(int32_t type) { return type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
 static size_t aligned(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Bytes of a matrix of rank lines. */
-static size_t lines(const pi__lora_pair *p, int64_t ld) { return aligned((size_t) p->rank * (size_t) ld * value_size(p->type)); }
+/* Bytes of n_mat matrices of rank lines. */
+static size_t lines(const pi__lora_pair *p, int64_t ld, int64_t n_mat)
+{
+    return aligned((size_t) p->rank * (size_t) ld * (size_t) n_mat * value_size(p->type));
+}
+
+/* The pair of target i, but for where it is. */
+static pi__lora_pair pair_of(const reader *r, int32_t i)
+{
+    const pi__lora_target *t = &r->m->lora_target[i];
+    const int32_t a = r->of[i].a->type, b = r->of[i].b->type;
+    const bool half = a == b && (a == PI__F16 || a == PI__BF16), embeds = t->kind == PI__LORA_EMBEDDING;
+    pi__lora_pair p = {.lda = padded(embeds ? t->n_out : t->n_in), .ldb = in_tiles(embeds ? t->n_in : t->n_out),
+                       .rank = (int32_t) rank_of(r, i), .type = half ? a : PI__F32};
+    p.factor = r->alpha != 0 ? r->alpha / (float) p.rank : 1.0f;
+    return p;
+}
 
 static pi__lora_pair *pairs_of(const reader *r) { return (pi__lora_pair *) (void *) r->to->image; }
+
+enum { BEHIND = TILE * sizeof(float) /* what kernels may read behind the last columns */ };
 
 /* Sizes of all that the file has, and the image. */
 static int lay_out(reader *r, pi_error *err)
@@ -147,17 +197,19 @@ static int lay_out(reader *r, pi_error *err)
     const int32_t n = r->m->n_lora_target;
     to->n_targets = n;
     to->rank = pi__calloc((size_t) n + 1, sizeof *to->rank);
+    if (to->rank) to->rank[0] = n;
     to->size = aligned((size_t) (n + 1) * sizeof(pi__lora_pair));
     for (int32_t i = 0; i < n && to->rank; i++) {
         if (!r->of[i].a && !r->of[i].b) continue;
         const int rc = check_pair(r, i, err);
         if (rc) return rc;
-        to->rank[i + 1] = (int32_t) r->of[i].a->ne[1];
-        to->max_rank = to->rank[i + 1] > to->max_rank ? to->rank[i + 1] : to->max_rank;
-        to->n_pairs++;
-        to->size += 2 * ALIGN + (size_t) to->rank[i + 1] * sizeof(float) * (size_t) (padded(r->m->lora_target[i].n_in) +
-                                                                                    in_tiles(r->m->lora_target[i].n_out));
+        const pi__lora_pair p = pair_of(r, i);
+        to->rank[i + 1] = p.rank;
+        to->max_rank = p.rank > to->max_rank ? p.rank : to->max_rank;
+        to->n_pairs += r->m->lora_target[i].kind != PI__LORA_TIED; /* which is the embedding again */
+        to->size += lines(&p, p.lda, r->m->lora_target[i].n_mat) + lines(&p, p.ldb, r->m->lora_target[i].n_mat);
     }
+    to->size += BEHIND;
     if (to->rank && !to->n_pairs) return pi__fail(err, PI_EFORMAT, "adapter %s changes no matrix of the model", r->path);
     to->image = to->rank ? pi__map(to->size) : NULL;
     r->row = pi__calloc((size_t) (r->m->lim.max_n_in > PI__MAX_LORA_RANK ? r->m->lim.max_n_in : PI__MAX_LORA_RANK), sizeof *r->row);
@@ -182,31 +234,71 @@ static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *e
     return PI_OK;
 }
 
-/* A as it is, B by columns in tiles of rows; addresses are offsets in the image. */
+/* Rows of t from `first` on, n, as rows that are ld apart. */
+static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int64_t k = 0; k < n && !rc; k++) {
+        rc = read_row(r, t, first + k, err);
+        for (int64_t c = 0; c < t->ne[0] && !rc; c++) put_value(type, to, (size_t) (k * ld + c), r->row[c]);
+    }
+    return rc;
+}
+
+/* The same as columns. */
+static int put_columns(const reader *r, const pi__tensor *t, int64_t n, int32_t type, int64_t ld, char *to, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int64_t c = 0; c < n && !rc; c++) {
+        rc = read_row(r, t, c, err);
+        for (int64_t k = 0; k < t->ne[0] && !rc; k++) put_value(type, to, (size_t) (k * ld + c), r->row[k]);
+    }
+    return rc;
+}
+
+/* The same in tiles of columns. row: as of a target. */
+static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, const int32_t *row, char *to,
+                     pi_error *err)
+{
+    const int64_t rank = t->ne[0];
+    int rc = PI_OK;
+    for (int64_t o = 0; o < n && !rc; o++) {
+        rc = read_row(r, t, first + (row ? row[o] : o), err);
+        for (int64_t k = 0; k < rank && !rc; k++) put_value(type, to, (size_t) ((o / TILE * rank + k) * TILE + o % TILE), r->row[k]);
+    }
+    return rc;
+}
+
+/* A as rows, B in tiles of columns, by matrix. */
+static int put_stack(const reader *r, int32_t i, const pi__lora_pair *p, pi_error *err)
+{
+    const pi__lora_target *t = &r->m->lora_target[i];
+    const size_t one = (size_t) p->rank * value_size(p->type);
+    int rc = PI_OK;
+    for (int64_t e = 0; e < t->n_mat && !rc; e++) {
+        char *a = r->to->image + p->a + (size_t) (e * p->lda) * one, *b = r->to->image + p->b + (size_t) (e * p->ldb) * one;
+        rc = put_rows(r, r->of[i].a, e * p->rank, p->rank, p->type, p->lda, a, err);
+        if (!rc) rc = put_tiles(r, r->of[i].b, e * t->n_out, t->n_out, p->type, t->row, b, err);
+    }
+    return rc;
+}
+
 static int pack_pair(const reader *r, int32_t i, size_t *at, pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
-    const bool half = a->type == b->type && (a->type == PI__F16 || a->type == PI__BF16);
     pi__lora_pair *p = &pairs_of(r)[i + 1];
-    *p = (pi__lora_pair) {.lda = padded(t->n_in), .ldb = in_tiles(t->n_out), .rank = r->to->rank[i + 1],
-                          .type = half ? a->type : PI__F32};
-    p->factor = r->alpha != 0 ? r->alpha / (float) p->rank : 1.0f;
-    p->a = (const void *) (uintptr_t) *at;
-    p->b = (const void *) (uintptr_t) (*at + lines(p, p->lda));
-    char *to = r->to->image + *at, *columns = to + lines(p, p->lda);
-    *at += lines(p, p->lda) + lines(p, p->ldb);
-    int rc = PI_OK;
-    for (int64_t k = 0; k < p->rank && !rc; k++) {
-        rc = read_row(r, a, k, err);
-        for (int64_t c = 0; c < t->n_in && !rc; c++) put_value(p->type, to, (size_t) (k * p->lda + c), r->row[c]);
-    }
-    for (int64_t o = 0; o < t->n_out && !rc; o++) {
-        rc = read_row(r, b, t->row ? t->row[o] : o, err);
-        for (int64_t k = 0; k < p->rank && !rc; k++)
-            put_value(p->type, columns, (size_t) ((o / TILE * p->rank + k) * TILE + o % TILE), r->row[k]);
-    }
-    return rc;
+    *p = pair_of(r, i);
+    p->a = *at;
+    p->b = p->a + lines(p, p->lda, t->n_mat);
+    *at = p->b + lines(p, p->ldb, t->n_mat);
+    char *rows = r->to->image + p->a, *columns = r->to->image + p->b;
+    if (t->kind == PI__LORA_MATRIX) return put_stack(r, i, p, err);
+    const bool embeds = t->kind == PI__LORA_EMBEDDING;
+    const int rc = embeds ? put_rows(r, a, 0, t->n_out, p->type, p->rank, rows, err)
+                          : put_columns(r, b, t->n_in, p->type, p->lda, rows, err);
+    return rc ? rc : embeds ? put_tiles(r, b, 0, t->n_in, p->type, NULL, columns, err)
+                            : put_tiles(r, a, 0, t->n_out, p->type, NULL, columns, err);
 }
 
 static int read_all(reader *r, pi_error *err)
@@ -226,13 +318,8 @@ static int read_all(reader *r, pi_error *err)
 /* The model has a way for them. */
 static int check_model(const pi__model *m, pi_error *err)
 {
-    const pi__backend *be = m->be;
-    if (!m->n_lora_target)
-        return pi__fail(err, PI_EUNSUPPORTED, "adapters of %s models are not supported", m->arch->name);
-    if (be->n_ranks > 1 || be->n_stages || be->at[PI__AT_CPU])
-        return pi__fail(err, PI_EUNSUPPORTED, "adapters are not supported where a model is divided among several devices, or a device "
-                        "and the CPU: use one device that holds all of it, or the CPU");
-    return PI_OK;
+    if (m->n_lora_target) return PI_OK;
+    return pi__fail(err, PI_EUNSUPPORTED, "adapters of %s models are not supported", m->arch->name);
 }
 
 int pi__adapter_read(pi__adapter **out, const pi__model *m, const char *path, pi_error *err)
@@ -258,12 +345,6 @@ int pi__adapter_place(pi__adapter *a, pi__backend *be, pi_error *err)
 {
     char *to = be->dev->alloc(be, a->size);
     if (!to) return pi__fail(err, PI_ENOMEM, "no memory for an adapter of %zu MiB on %s", a->size >> 20, be->dev->describe(be));
-    pi__lora_pair *p = (pi__lora_pair *) (void *) a->image;
-    for (int32_t i = 1; i <= a->n_targets; i++) {
-        if (!p[i].rank) continue;
-        p[i].a = to + (uintptr_t) p[i].a;
-        p[i].b = to + (uintptr_t) p[i].b;
-    }
     a->device = (pi__lora_pair *) (void *) to;
     be->dev->upload(be, to, a->image, a->size);
     const int rc = be->dev->finish(be, err);

@@ -75,23 +75,38 @@ void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x
                                                         .y = c->x + k * E, .ldy = c->n * E});
 }
 
-/* Some run has a pair for the matrix. */
-static bool has_adapter(const pi__lora_rows *rows, const pi__weight *w)
+/* The largest rank that a run of the rows at hand has for the target; 0: none has anything for it. */
+static int32_t lora_rank(const pi__model *m, int32_t target)
 {
-    for (int32_t i = 0; i < rows->n_runs && w->target; i++)
-        if (rows->run[i].rank[w->target]) return true;
-    return false;
+    int32_t most = 0;
+    for (int32_t i = 0; m->lora && i < m->lora->n_runs && target; i++)
+        most = m->lora->run[i].rank[target] > most ? m->lora->run[i].rank[target] : most;
+    return most;
+}
+
+/* Of a's matrices from number i on, those placed as that one; done: of those before. */
+static void add_adapters(pi__model *m, const pi__linear *a, int32_t i, bool *done)
+{
+    pi__lora lora = {.of = *a, .rows = m->lora};
+    lora.of.n_lin = 0;
+    for (int32_t k = i; k < a->n_lin; k++) {
+        const pi__weight *w = a->lin[k].w;
+        const int32_t rank = lora_rank(m, w->target);
+        if (done[k] || w->placement != a->lin[i].w->placement) continue;
+        done[k] = true;
+        if (!rank) continue;
+        lora.rank[lora.of.n_lin] = rank;
+        lora.of.lin[lora.of.n_lin++] = a->lin[k];
+    }
+    if (lora.of.n_lin) pi__op_lora(m->be, NULL, &lora);
 }
 
 void pi__multiply(pi__model *m, const pi__linear *a)
 {
+    bool done[PI__MAX_LIN] = {false};
     pi__op_linear(m->be, NULL, a);
-    if (!m->lora) return;
-    pi__lora lora = {.of = *a, .rows = m->lora};
-    lora.of.n_lin = 0;
-    for (int32_t i = 0; i < a->n_lin; i++)
-        if (has_adapter(m->lora, a->lin[i].w)) lora.of.lin[lora.of.n_lin++] = a->lin[i];
-    if (lora.of.n_lin) pi__op_lora(m->be, NULL, &lora);
+    for (int32_t i = 0; m->lora && i < a->n_lin; i++)
+        if (!done[i]) add_adapters(m, a, i, done);
 }
 
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld)
@@ -255,7 +270,13 @@ pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
                          const pi__batch *b, float *y)
 {
-    const pi__moe moe = pi__experts_args(m, e, in, n, logits, ldl, y);
+    const pi__weight *const w[PI__N_LORA_MOE] = {&e->gate, &e->up, &e->down};
+    pi__moe moe = pi__experts_args(m, e, in, n, logits, ldl, y);
+    moe.lora.fused = !moe.up;
+    for (int i = 0; i < PI__N_LORA_MOE; i++) {
+        moe.lora.rank[i] = lora_rank(m, w[i]->target);
+        if (moe.lora.rank[i]) moe.lora.target[i] = w[i]->target, moe.lora.rows = m->lora;
+    }
     pi__op_moe(m->be, e->table ? b : NULL, &moe);
 }
 
@@ -270,12 +291,17 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     pi__want_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     if (h->logit_scale != 0)
         pi__want_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
+    if (!h->output.n_out) pi__adapter_tied(m, &h->tok_embd);
     m->head = h;
 }
 
 void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *x)
 {
+    const int32_t rank = lora_rank(m, m->lora_embd);
     pi__op_embed(m->be, b, &(pi__embed) {.w = &h->tok_embd, .scale = h->embd_scale, .out = x});
+    if (rank)
+        pi__op_lora_embed(m->be, b, &(pi__lora_embed) {.w = &h->tok_embd, .target = m->lora_embd, .rank = rank, .rows = m->lora,
+                                                       .scale = h->embd_scale, .out = x});
 }
 
 void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)

@@ -68,11 +68,8 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     }
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
         if (strlen(archs[i]->name) == s.n && memcmp(archs[i]->name, s.p, s.n) == 0) return archs[i];
-    char known[200] = "";
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", archs[i]->name);
-    pi__fail(err, PI_EUNSUPPORTED, "architecture \"%.*s\" is not supported; this version runs %s",
-             (int) (s.n < 40 ? s.n : 40), s.p, known);
+    pi__fail(err, PI_EUNSUPPORTED, "architecture \"%.*s\" is not supported; docs/MODELS.md lists the %zu that this version runs",
+             (int) (s.n < 40 ? s.n : 40), s.p, sizeof archs / sizeof *archs);
     return NULL;
 }
 

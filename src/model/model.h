@@ -83,10 +83,14 @@ typedef struct pi__arch {
     const char *(*size_name)(const pi__model *m);
 } pi__arch;
 
-/* A matrix that adapters can change (adapter.h). */
+/* A matrix that adapters can change (adapter.h), and how it is used: as one, or a stack of them, that is multiplied with; as an
+ * embedding, of which a token has a row; or multiplied with where it is the embedding, too. */
+enum { PI__LORA_MATRIX, PI__LORA_EMBEDDING, PI__LORA_TIED };
 typedef struct pi__lora_target {
     char name[64];            /* of its tensor */
+    int kind;                 /* PI__LORA_* */
     int64_t n_in, n_out;      /* columns, rows */
+    int64_t n_mat;            /* matrices of a stack */
     const int32_t *row;       /* [n_out] the file's row of each of them; NULL: as in the file */
 } pi__lora_target;
 
@@ -167,6 +171,7 @@ struct pi__model {
     pi__lora_target *lora_target; /* [n_lora_target] number 1 is the first */
     int32_t n_lora_target;     /* matrices that adapters can change */
     size_t cap_lora_target;    /* entries allocated */
+    int32_t lora_embd;         /* number of the embedding; 0: it is none */
     const pi__lora_rows *lora; /* of the rows that pi__multiply is called for; NULL: none has an adapter */
     pi__want *want;            /* tensors in the order of the file's layers */
     size_t n_want, cap_want;   /* entries */

@@ -51,12 +51,15 @@ static uint64_t mix(uint64_t x)
 
 enum { DRAW_TOKEN = 0, DRAW_XTC = 1, DRAWS = 2 };
 
-/* Uniform in [0, 1): number `which` of the current position. */
-static double uniform(const pi__sampler *s, int which)
+/* Number `which` of the position after so many tokens: 53 bits. */
+static uint64_t random_bits(const pi__sampler *s, uint64_t n_seen, int which)
 {
-    uint64_t i = s->n_seen * DRAWS + (uint64_t) which + 1;
-    return (double) (mix(s->key + i * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
+    uint64_t i = n_seen * DRAWS + (uint64_t) which + 1;
+    return mix(s->key + i * 0x9E3779B97F4A7C15u) >> 11;
 }
+
+/* Uniform in [0, 1): number `which` of the current position. */
+static double uniform(const pi__sampler *s, int which) { return (double) random_bits(s, s->n_seen, which) * 0x1p-53; }
 
 static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi_error *err)
 {
@@ -318,6 +321,21 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
 bool pi__sampler_is_argmax(const pi__sampler *s)
 {
     return s->greedy && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
+}
+
+bool pi__sampler_draw(const pi__sampler *s, uint64_t ahead, pi__draw *out)
+{
+    const pi__sampling *p = &s->p;
+    const uint64_t u = random_bits(s, s->n_seen + ahead, DRAW_TOKEN);
+    const uint8_t *c = s->chain;
+    *out = (pi__draw) {(uint32_t) u, (uint32_t) (u >> 32), 1, -INFINITY, s->greedy ? 0 : 1};
+    if (pi__sampler_is_argmax(s)) return true;
+    if (s->greedy || s->has_feedback || p->n_bias || p->min_keep > 1 || p->dynatemp_range > 0) return false;
+    if (*c++ != PI__SMP_TOP_K || p->top_k > PI__MAX_TOP) return false;
+    if (*c == PI__SMP_TOP_P) out->top_p = p->top_p, c++;
+    if (*c == PI__SMP_MIN_P) out->log_min_p = logf(p->min_p), c++;
+    if (*c == PI__SMP_TEMPERATURE) out->temp = p->temp, c++;
+    return *c == PI__SMP_N;
 }
 
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out)

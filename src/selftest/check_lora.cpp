@@ -1,5 +1,5 @@
-/* Adapters' kernels against double precision: types, ranks, groups that are not full, matrices that an adapter leaves alone; to the
- * bit in every mode, and in any company. */
+/* Adapters' kernels against double precision: types, ranks, groups that are not full, or empty, matrices that an adapter leaves
+ * alone; to the bit in every mode, and in any company. */
 #include <deque>
 
 #include "backend/cuda/kernels_lora.h"
@@ -9,7 +9,7 @@
 namespace selftest {
 namespace {
 
-enum { ROWS = 11, N_LIN = 3 };
+enum { ROWS = 11, N_LIN = 3, GROUPS = 4 /* of the first adapter two, none, and of the second one */ };
 
 /* A or B: what is stored, and as doubles. */
 struct values {
@@ -44,7 +44,12 @@ struct pair_of {
             for (int64_t c = 0; c < n; c++) v[(size_t) (i * ld + c)] = r.normal();
         return v;
     }
-    pi__lora_pair raw(int32_t type) const { return {a.raw.get(), b.raw.get(), lda, ldb, rank, type, factor, 0}; }
+    /* from: where the table is that it goes to, and addresses are counted from. */
+    pi__lora_pair raw(int32_t type, const pi__lora_pair *from) const
+    {
+        return {(uint64_t) ((uintptr_t) a.raw.get() - (uintptr_t) from), (uint64_t) ((uintptr_t) b.raw.get() - (uintptr_t) from), lda, ldb,
+                rank, type, factor, 0};
+    }
     /* factor * (B A x)[o] */
     double times(const double *x, int64_t o) const
     {
@@ -72,14 +77,14 @@ struct fixture {
     fixture(int32_t type, int64_t in, int32_t rank, bool norm)
         : n_in(in), n_out{130, 1, 300}, table{buffer<pi__lora_pair>(N_LIN + 1), buffer<pi__lora_pair>(N_LIN + 1)},
           x0(random(1).normals((size_t) (ROWS * in))), w0(random(2).normals((size_t) in)), y0(random(3).normals(ROWS * 512)), x(x0),
-          w(w0), t((size_t) (ROWS * N_LIN * 64)), row(std::vector<int32_t>{0, 2, 3, 5, 9, 1, 7, 10}), group(3),
+          w(w0), t((size_t) (GROUPS * PI__K_LORA_ROWS * N_LIN * 64)), row(std::vector<int32_t>{0, 2, 3, 5, 9, 1, 7, 10}), group(GROUPS),
           kind(norm ? PI__IN_RMSNORM : PI__IN_PLAIN)
     {
         random r(4);
         for (int l = 0, o = 0; l < N_LIN; l++) {
             for (int k = 0; k < 2; k++) { /* the second one has nothing for the second matrix */
                 pair[k].emplace_back(r, type, in, n_out[l], k && l == 1 ? 0 : rank + 3 * k);
-                table[k][(size_t) l + 1] = pair[k].back().raw(type);
+                table[k][(size_t) l + 1] = pair[k].back().raw(type, table[k].get());
             }
             at[l] = o;
             o += (int) n_out[l];
@@ -87,7 +92,8 @@ struct fixture {
         }
         group[0] = {table[0].get(), 1.0f, 0, 4, 0}; /* rows 0, 2, 3, 5 */
         group[1] = {table[0].get(), 1.0f, 4, 1, 0}; /* row 9 */
-        group[2] = {table[1].get(), -0.5f, 5, 3, 0}; /* rows 1, 7, 10 */
+        group[2] = {nullptr, 0.0f, 0, 0, 0};
+        group[3] = {table[1].get(), -0.5f, 5, 3, 0}; /* rows 1, 7, 10 */
     }
     /* first..first + n of the groups. */
     std::vector<float> run(int32_t first, int32_t n)
@@ -96,7 +102,7 @@ struct fixture {
         pi__k_lora a = {};
         a.in = {kind, x.get(), n_in, nullptr, 0, w.get(), 1e-6f, 0};
         a.n_in = n_in, a.n_lin = N_LIN, a.n_groups = n, a.group = group.get() + first, a.row = row.get(), a.t = t.get();
-        a.ldt = (int32_t) ldt, a.first = group[(size_t) first].first, a.max_out = 300;
+        a.ldt = (int32_t) ldt, a.max_out = 300, a.scale = 1;
         for (int l = 0; l < N_LIN; l++) {
             a.lin[l].n_out = n_out[l], a.lin[l].ldy = 512, a.lin[l].y = out.get() + at[l], a.lin[l].target = l + 1;
             a.lin[l].at = l * (int32_t) (ldt / N_LIN);
@@ -118,12 +124,12 @@ struct fixture {
     std::vector<double> want() const
     {
         std::vector<double> y1(y0.begin(), y0.end());
-        for (size_t g = 0; g < 3; g++)
+        for (size_t g = 0; g < GROUPS; g++)
             for (int32_t e = group[g].first; e < group[g].first + group[g].n; e++) {
                 const std::vector<double> in = input(row[(size_t) e]);
                 for (int l = 0; l < N_LIN; l++)
                     for (int64_t o = 0; o < n_out[l]; o++)
-                        y1[(size_t) (row[(size_t) e] * 512 + at[l] + o)] += group[g].scale * pair[g == 2][(size_t) l].times(in.data(), o);
+                        y1[(size_t) (row[(size_t) e] * 512 + at[l] + o)] += group[g].scale * pair[g == 3][(size_t) l].times(in.data(), o);
             }
         return y1;
     }
@@ -135,7 +141,7 @@ void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes
     const std::vector<double> want = f.want();
     std::vector<float> all;
     const auto once = [&] {
-        const std::vector<float> got = f.run(0, 3);
+        const std::vector<float> got = f.run(0, GROUPS);
         if (all.empty()) all = got;
         expect_bytes(all.data(), got.data(), got.size() * sizeof(float));
     };
@@ -147,7 +153,7 @@ void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes
             fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", pi__type_info_of(type)->name, (long long) n_in, rank, i,
                        (double) all[i], want[i]);
     }
-    const std::vector<float> last = f.run(2, 1); /* alone */
+    const std::vector<float> last = f.run(3, 1); /* alone */
     for (size_t e = 5; e < 8; e++) expect_bytes(&all[(size_t) f.row[e] * 512], &last[(size_t) f.row[e] * 512], 512 * sizeof(float));
 }
 

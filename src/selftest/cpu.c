@@ -116,7 +116,7 @@ static int check_isa(pi__selftest *to, pi__backend *be, const char *isa, trial *
 
 int pi__selftest_cpu(pi__selftest *to, pi_error *err)
 {
-    static const char *const isas[] = {"generic", "neon", "avx2", "avxvnni", "avx512", "amx"};
+    static const char *const isas[] = {"generic", "neon", "i8mm", "sve256", "avx2", "avxvnni", "avx512", "amx"};
     pi__device_info info;
     trial *t = pi__calloc(1, sizeof *t);
     int rc = t ? PI_OK : pi__fail_mem(err, "the self-test");

@@ -13,7 +13,7 @@
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
 /* An id that no other call has: random letters, as many as Mistral's templates insist on, or as OpenAI's ids have. */
-static void make_id(const pi__answer *a, char out[44])
+static void make_id(const pi__answer *a, char out[PI__ANSWER_ID])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
     bool nine = a->form->kind == PI__FORM_MISTRAL;
@@ -32,9 +32,9 @@ static void make_id(const pi__answer *a, char out[44])
 }
 
 /* The model's own id, if it is a short word. */
-static bool take_id(char out[44], pi__str id)
+static bool take_id(char out[PI__ANSWER_ID], pi__str id)
 {
-    if (!id.n || id.n > 40) return false;
+    if (!id.n || id.n >= PI__ANSWER_ID) return false;
     for (size_t i = 0; i < id.n; i++)
         if (id.p[i] <= ' ' || id.p[i] == '"' || id.p[i] == '\\' || id.p[i] == 0x7F) return false;
     memcpy(out, id.p, id.n);

@@ -25,10 +25,11 @@ enum pi__answer_go {
     PI__LEAVE, /* the calls are over: what follows is text, from a->at on */
 };
 
-enum { PI__ANSWER_NAME = 256, PI__ANSWER_DEPTH = 64 }; /* bytes of a name or a key; lists and maps in each other */
+enum { PI__ANSWER_ID = 96 /* bytes */, PI__ANSWER_NAME = 256, PI__ANSWER_DEPTH = 64 }; /* bytes of a name or a key; lists and
+                                                                                        * maps in each other */
 
 typedef struct pi__call {
-    char id[44];
+    char id[PI__ANSWER_ID];
     const char *name;          /* in the zone */
     const pi__dict *function;  /* its description */
     pi__text args;             /* JSON, as far as it is known */

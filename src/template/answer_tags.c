@@ -14,10 +14,22 @@ enum { /* steps */
 
 static int picked(int i) { return i == -1 ? PI__WAIT : i < 0 ? PI__FAIL : PI__GO; }
 
+/* Without what the form has around it, as far as that is there. */
+static pi__str bare_name(const pi__chat_form *f, pi__str s)
+{
+    const size_t before = strlen(f->prefix);
+    size_t n;
+    if (s.n > before && !memcmp(s.p, f->prefix, before)) s = (pi__str) {s.p + before, s.n - before};
+    for (n = s.n; n && s.p[n - 1] >= '0' && s.p[n - 1] <= '9';) n--;
+    if (n && n < s.n && s.p[n - 1] == ':') s.n = n - 1;
+    return s;
+}
+
 static int begin(pi__answer *a, size_t n_name, size_t n_taken)
 {
-    pi__str name = pi__answer_trim((pi__str) {a->buf + a->at, n_name});
-    if (!pi__answer_begin_call(a, name, (pi__str) {NULL, 0})) return PI__FAIL;
+    const pi__str all = pi__answer_trim((pi__str) {a->buf + a->at, n_name}), none = {NULL, 0};
+    const bool more = a->form->prefix != NULL;
+    if (!pi__answer_begin_call(a, more ? bare_name(a->form, all) : all, more ? all : none)) return PI__FAIL;
     a->at += n_taken;
     a->step = HEAD;
     return PI__GO;

@@ -12,7 +12,8 @@
 #define SEP DEEP("tool" LOW "sep")
 
 static const pi__chat_form forms[] = {
-    {.name = "harmony", .kind = PI__FORM_HARMONY, .sign = {"<|channel|>", "<|message|>"}},
+    {.name = "harmony", .kind = PI__FORM_HARMONY, .sign = {"<|channel|>", "<|message|>"},
+     .open = "<|channel|>commentary to=functions."},
     {.name = "minimax-m3", .sign = {"]<]minimax[>["}},
     {.name = "apriel", .sign = {"<tool_calls>["}},
     {.name = "deepseek-v3.2", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {DSML, "function_calls>"},
@@ -28,6 +29,10 @@ static const pi__chat_form forms[] = {
      .call = CALL("begin") "function" SEP, .call_end = "\n```json\n", .call_close = "```" CALL("end")},
     {.name = "deepseek-v3.1", .kind = PI__FORM_TAGS, .body = PI__BODY_ARGUMENTS, .sign = {CALLS("begin")},
      .open = CALLS("begin"), .close = CALLS("end"), .call = CALL("begin"), .call_end = SEP, .call_close = CALL("end")},
+    {.name = "kimi-k2", .kind = PI__FORM_TAGS, .body = PI__BODY_ARGUMENTS, .sign = {"<|tool_calls_section_begin|>"},
+     .open = "<|tool_calls_section_begin|>", .close = "<|tool_calls_section_end|>",
+     .call = "<|tool_call_begin|>", .prefix = "functions.", .call_end = "<|tool_call_argument_begin|>",
+     .call_close = "<|tool_call_end|>"},
     {.name = "gemma4", .kind = PI__FORM_GEMMA, .sign = {"<|tool_call>"}, .open = "<|tool_call>",
      .close = "<tool_call|>"},
     {.name = "mistral", .kind = PI__FORM_MISTRAL, .sign = {"[TOOL_CALLS]"}, .open = "[TOOL_CALLS]"},

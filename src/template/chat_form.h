@@ -10,7 +10,7 @@ enum pi__form_kind {
     PI__FORM_GEMMA,   /* open call:NAME{key:VALUE,...} close, strings between <|"|> */
     PI__FORM_MISTRAL, /* open [{"name", "arguments"}, ...], or open NAME [ARGS] {...} */
     PI__FORM_LLAMA,   /* {"name", "parameters"} as the whole answer, or behind open */
-    PI__FORM_HARMONY, /* a message with a header; thoughts and content are, too */
+    PI__FORM_HARMONY, /* a message with a header, which usually begins with open; thoughts and content are, too */
 };
 enum pi__form_body { /* what a call of PI__FORM_TAGS usually is; all of them are read */
     PI__BODY_JSON,      /* {"name": ..., "arguments": {...}} between open and close */
@@ -26,6 +26,7 @@ typedef struct pi__chat_form {
     const char *open, *close; /* around calls; a call may also come without, where it has a tag of its own, */
     bool lone;                /* and usually does */
     const char *call;         /* in front of the name; NULL: the name is right behind open */
+    const char *prefix;       /* the name is behind this, and in front of ":" and the call's number; all of it is the call's id */
     const char *call_end;     /* behind it; NULL: it ends with white space or a tag */
     const char *call_close;
     const char *param, *key_end; /* around a key */

@@ -296,7 +296,9 @@ static void put_tags(writer *w, pi__str name)
 {
     const pi__chat_form *f = w->form;
     if (f->call && !f->lone) put_text(w, f->call);
+    if (f->prefix) put_text(w, f->prefix);
     put_literal(w, name.p, name.n);
+    if (f->prefix) put(w, "\":\" [0-9]{1,4} ");
     if (f->call_end) put_text(w, f->call_end);
     put(w, "\"\\n\"{0,2} ");
     if (f->body == PI__BODY_PARAMS) put_params(w);
@@ -435,6 +437,17 @@ static void put_mistral(writer *w, pi__str name)
     put_schema(w, w->root);
 }
 
+/* The rest of a header, and the arguments: what ends the message ends the answer. */
+static void put_harmony(writer *w, pi__str name)
+{
+    put_literal(w, name.p, name.n);
+    put(w, "( ");
+    put_text(w, " <|constrain|>json");
+    put(w, ")? ");
+    put_text(w, "<|message|>");
+    put_schema(w, w->root);
+}
+
 /* Rule t<i>: a call of function i, without the tags around it. */
 static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
 {
@@ -444,6 +457,7 @@ static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
     if (w->form->kind == PI__FORM_GEMMA) put_gemma(w, i, name);
     else if (w->form->kind == PI__FORM_MISTRAL) put_mistral(w, name);
     else if (w->form->kind == PI__FORM_LLAMA) put_json_call(w, name, "parameters");
+    else if (w->form->kind == PI__FORM_HARMONY) put_harmony(w, name);
     else if (w->form->body == PI__BODY_JSON) put_json_call(w, name, "arguments");
     else put_tags(w, name);
     put(w, "\n");
@@ -503,8 +517,15 @@ static void put_calls(writer *w, bool many)
 static void put_root(writer *w, bool required, bool many, int thoughts)
 {
     const pi__chat_form *f = w->form;
-    bool more = many && !w->lists && f->kind != PI__FORM_LLAMA;
+    bool more = many && !w->lists && f->kind != PI__FORM_LLAMA && f->kind != PI__FORM_HARMONY;
     put(w, "root ::= ");
+    if (required && f->kind == PI__FORM_HARMONY) {
+        put(w, "( ");
+        put_text(w, "<|channel|>analysis<|message|>");
+        put_until(w, "<|end|>");
+        put_text(w, "<|start|>assistant");
+        put(w, ")? ");
+    }
     if (thoughts >= 0) {
         put(w, "( ");
         put_text(w, pi__thought_tags_of[thoughts].open);
@@ -516,9 +537,9 @@ static void put_root(writer *w, bool required, bool many, int thoughts)
 }
 
 /* Thoughts that a required call may follow: the tags that the template knows; -1: none. */
-static int thoughts_of(const pi__chat *c)
+static int thoughts_of(const pi__chat *c, const pi__chat_form *f)
 {
-    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
+    for (int i = 0; f->kind != PI__FORM_HARMONY && i < PI__N_THOUGHT_TAGS; i++)
         if (pi__jinja_mentions(c->t, pi__thought_tags_of[i].open)) return i;
     return -1;
 }
@@ -545,7 +566,6 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
                          int open_thought, pi__call_form *out, pi_error *err)
 {
     const pi__chat_form *f = pi__chat_form_of(pi__jinja_text(c->t));
-    if (f && f->kind == PI__FORM_HARMONY) f = NULL; /* its calls are left to the parser */
     pi__text *grammar = &out->grammar, *trigger = &out->trigger;
     if (choice->kind == PI__CHOICE_NONE || tools->type != PI__V_LIST) return PI_OK;
     if (!f && !out->required) return PI_OK;
@@ -555,7 +575,7 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
     writer w = {.c = c, .form = f, .out = grammar, .zone = z};
     w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
     grammar->limit = trigger->limit = SIZE_MAX / 4;
-    put_root(&w, out->required, choice->parallel, out->required && open_thought < 0 ? thoughts_of(c) : -1);
+    put_root(&w, out->required, choice->parallel, out->required && open_thought < 0 ? thoughts_of(c, f) : -1);
     put_calls(&w, choice->parallel);
     put_tools(&w, tools, choice);
     pi__text_add(grammar, "", 1);

@@ -76,7 +76,7 @@ int main(int argc, char **argv)
         return 1;
     }
     pi_options *o = pi_options_new();
-    const char *const set[][2] = {{"model", argv[1]}, {"threads", argv[3]}, {"ctx-size", "256"}, {"parallel", "16"}, {"temp", "0"},
+    const char *const set[][2] = {{"model", argv[1]}, {"threads", argv[3]}, {"ctx-size", "2048"}, {"parallel", "16"}, {"temp", "0"},
                                   {"ignore-eos", "true"}, {"max-tokens", "48"}, {"cache", "false"}};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         if (pi_options_set(o, set[i][0], set[i][1], &err)) fail(set[i][0], &err);

@@ -145,18 +145,21 @@ def peer(maker, d):
     program, model = os.environ.get('PAGEDINFER_PEER', ''), os.environ.get('PAGEDINFER_MODEL', '')
     if os.path.isdir(program): program = os.path.join(program, 'llama-server')
     if not os.path.exists(program) or not os.path.exists(model): return 'no peer'
-    a = os.path.join(d, 'real.gguf')
-    subprocess.run([maker, a, model, '16', '3', '2', 'F16'], check=True)
+    a = os.path.join(d, 'real.gguf')  # of layers alone: the peer ends at an embedding that is the output, too
+    subprocess.run([maker, a, model, '16', '3', '2', 'F16', 'blk.'], check=True)
     p = subprocess.Popen([program, '-m', model, '--lora', a, '--port', '18471', '-c', '1024', '--no-webui', '--parallel', '1'],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     class Peer: url = 'http://127.0.0.1:18471'
     try:
-        for _ in range(240):
+        for _ in range(1200): # it repacks the model's matrices first
             try:
                 if ask(Peer, '/health')[0] == 200: break
             except OSError: pass
+            if p.poll() is not None: break
             time.sleep(0.25)
+        else: fault('the peer does not answer')
+        if faults or p.poll() is not None: return fault('the peer does not run with the adapter')
         theirs = [first_tokens(Peer, scale) for scale in (0, 1)]
     finally:
         p.terminate()

@@ -569,11 +569,49 @@ def soak(s):
     return sum(counts.values())
 
 
+def progress(s):
+    """How far a long prompt is, in each form; an answer that takes too long ends with a line."""
+    base = [5 + i % 30 for i in range(1500)]
+    for path, body, end in (('/completion', {'prompt': base, 'n_predict': 3}, lambda e: e.get('stop')),
+                            ('/v1/completions', {'prompt': base[::-1], 'max_tokens': 3}, lambda e: e['choices'][0]['finish_reason']),
+                            ('/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'ab ' * 800}], 'max_tokens': 3},
+                             lambda e: e['choices'][0]['finish_reason'])):
+        for cached in (False, True):
+            got = events(ask(s, path, {**body, 'stream': True, 'ignore_eos': True, 'return_progress': True})[2])
+            told = [e['prompt_progress'] for e in got if 'prompt_progress' in e]
+            done = [p['processed'] for p in told]
+            if not told or done != sorted(set(done)) or done[-1] != told[0]['total'] or (told[0]['cache'] > 1000) != cached or \
+                    any(p['cache'] > p['processed'] or p['time_ms'] < 0 for p in told) or not cached and told[0]['total'] < 1000:
+                fault(f'{path}, cached {cached}: progress {told}')
+            texts = [i for i, e in enumerate(got) if e.get('content') or e.get('choices', [{}])[0].get('text')]
+            if not end(got[-1]) or texts and 'prompt_progress' in got[texts[0]]: fault(f'{path}: {got}')
+        if any('prompt_progress' in e for e in events(ask(s, path, {**body, 'stream': True})[2])): fault(f'{path}: progress was not asked for')
+    if 'prompt_progress' in ask(s, '/completion', {'prompt': base, 'n_predict': 3, 'return_progress': True})[2]: fault('progress without a stream')
+    busy = [connect(s) for _ in range(20)]  # of 80 samples 8 run at once
+    for c in busy: c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'n': 4, 'max_tokens': 3500, 'ignore_eos': True}))
+    time.sleep(.2)
+    waits = connect(s, 60)
+    waits.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 2, 'stream': True, 'sse_ping_interval': 1}))
+    got = b''
+    while b'\r\n:\n\n' not in got and b'[DONE]' not in got: got += waits.recv(4096)
+    for c in busy: c.close()
+    while b'[DONE]' not in got: got += waits.recv(4096)
+    if not got.split(b'\r\n\r\n', 1)[1].startswith(b'3\r\n:\n\n\r\n'): fault(f'no ping in a silent stream: {got}')
+    waits.close()
+    line = next(i for i in range(300) if ask(s, '/detokenize', {'tokens': [i]})[2]['content'] == '\n')
+    body = {'prompt': 'a', 'n_predict': 3000, 'ignore_eos': True, 'logit_bias': [[line, 100]], 't_max_predict_ms': 20}
+    got = ask(s, '/completion', body)[2]
+    if not 0 < got['tokens_predicted'] < 3000 or got['stop_type'] != 'limit': fault(f't_max_predict_ms: {str(got)[:300]}')
+    got = ask(s, '/v1/completions', {**body, 'max_tokens': 3000, 'n': 2})[2]['choices']
+    expect('t_max_predict_ms with samples', [x['finish_reason'] for x in got], ['length'] * 2)
+    got = ask(s, '/completion', {**body, 'n_predict': 300, 'logit_bias': [[line, False]]})[2]
+    expect('t_max_predict_ms without a line', got['tokens_predicted'], 300)
+
 def tiny(model):
     common = ['-c', '4096', '--kv-cache-tokens', '65536', '--parallel', '8', '--chat-template', 'chatml', '--max-header', '4096']
     s = Server(model, *common, '--max-connections', '40', '--header-timeout', '1', '--timeout', '2', '--max-body', '200000',
                '--send-buffer', '40000')
-    for part in (http_forms, errors, forms, aligned, garbage, limits, cancel, slow_reader): part(s)
+    for part in (http_forms, errors, forms, progress, aligned, garbage, limits, cancel, slow_reader): part(s)
     s.quiet('at the end')
     s.end()
     with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
@@ -589,6 +627,7 @@ def tiny(model):
         s.quiet('after tools')
         s.end()
     infill(model)
+    efforts(model)
     keys(model)
     life(model)
     notified(model)
@@ -679,6 +718,13 @@ def with_tag(model, out):
     with open(out, 'wb') as f: f.write(b)
 
 
+def again(once, grew):
+    """What a busy machine gives out in one piece comes in several another time."""
+    for _ in range(40):
+        got = once()
+        if grew(got): break
+    return got
+
 def growing(s):
     """Under tool_choice auto a call that began grows in a stream, in every API. A bias makes the tag the first token, behind
     which the library's grammar lets nothing but a call through."""
@@ -713,7 +759,10 @@ def growing(s):
                 value = json.loads(f['arguments'])
                 if sorted(value) != ['city', 'days'] or not 12 <= len(value['city']) <= 40: fault(f'arguments: {f}')
             grown += min(pieces) > 3
-    if grown < 4: fault(f'calls that grew in a stream: {grown}')
+            grew = body
+    deltas = lambda: [e['choices'][0]['delta'] for e in events(ask(s, '/v1/chat/completions', {**grew, 'stream': True})[2])]
+    if not grown and sum('tool_calls' in d for d in again(deltas, lambda got: sum('tool_calls' in d for d in got) > 4)) <= 4:
+        fault('no call grew in a stream')
     cut = {**chat, 'seed': 1, 'max_tokens': 20}
     chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**cut, 'stream': True})[2])]
     text = ''.join(c['delta'].get('content') or '' for c in chunks)
@@ -721,19 +770,37 @@ def growing(s):
     expect('a call that was cut', (chunks[-1]['finish_reason'], text, whole['finish_reason'], whole['message'].get('tool_calls')),
            ('length', whole['message']['content'], 'length', None))
     r = {**common, 'seed': 1, 'input': 'Weather?', 'tools': [{'type': 'function', **tool}], 'max_output_tokens': 400, 'parallel_tool_calls': False}
-    got = events(ask(s, '/v1/responses', {**r, 'stream': True})[2])
+    got = again(lambda: events(ask(s, '/v1/responses', {**r, 'stream': True})[2]),
+                lambda got: sum(e['type'] == 'response.function_call_arguments.delta' for e in got) > 3)
     parts = [e['delta'] for e in got if e['type'] == 'response.function_call_arguments.delta']
     done = [e['arguments'] for e in got if e['type'] == 'response.function_call_arguments.done']
     if len(parts) < 4 or ''.join(parts) != ''.join(done): fault(f'/v1/responses, a growing call: {parts}, {done}')
     k = {**common, 'seed': 1, 'messages': messages, 'tools': [{'name': 'weather', 'input_schema': shape}], 'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': True}}
-    got = events(ask(s, '/v1/messages', {**k, 'stream': True})[2])
-    inputs = {}
-    for e in got:
-        if e['type'] == 'content_block_delta' and e['delta']['type'] == 'input_json_delta':
-            inputs.setdefault(e['index'], []).append(e['delta']['partial_json'])
+    def parts_of_inputs():
+        inputs = {}
+        for e in events(ask(s, '/v1/messages', {**k, 'stream': True})[2]):
+            if e['type'] == 'content_block_delta' and e['delta']['type'] == 'input_json_delta':
+                inputs.setdefault(e['index'], []).append(e['delta']['partial_json'])
+        return inputs
+    inputs = again(parts_of_inputs, lambda got: min(map(len, got.values())) > 3)
     want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
     if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
     expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
+
+
+def efforts(model):
+    """What the server's options give the template, and what a request says instead."""
+    with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
+        f.write('{{ reasoning_effort }}|{{ enable_thinking }}|{{ messages[0].content }}')
+        f.flush()
+        s = Server(model, '-c', '4096', '--chat-template-file', f.name, '--reasoning-effort', 'low', '--reasoning', 'off')
+        chat = {'messages': [{'role': 'user', 'content': 'b'}]}
+        expect('--reasoning-effort', ask(s, '/apply-template', chat)[2]['prompt'], 'low|False|b')
+        own = {**chat, 'chat_template_kwargs': {'reasoning_effort': 'high', 'enable_thinking': True}}
+        expect('reasoning_effort', ask(s, '/apply-template', own)[2]['prompt'], 'high|True|b')
+        used = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 1})[2]['usage']['prompt_tokens']
+        expect('tokens counted as used', ask(s, '/v1/messages/count_tokens', {**chat, 'max_tokens': 1})[2]['input_tokens'], used)
+        s.end()
 
 
 def infill(model):

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/device.h"
 #include "formats/formats.h"
@@ -52,6 +53,15 @@ void adapters()
     a.n_lin = a.n_groups = 1;
     a.group = &group, a.row = ints, a.t = some, a.ldt = a.max_rank = PI__MAX_LORA_RANK, a.max_out = N_OUT;
     CHECK(pi__k_lora_run(nullptr, &a));
+    a.token = ints;
+    CHECK(pi__k_lora_run(nullptr, &a));
+    pi__k_lora_experts e = {};
+    e.in = a.in, e.n_in = N_IN;
+    e.lin[0] = {N_OUT, N_OUT, some, 1, 0, 0, some};
+    e.n_lin = e.n_groups = e.n_rows = 1;
+    e.group = &group, e.row = e.id = e.column = ints, e.n_used = 2, e.t = some, e.ldt = e.max_rank = PI__MAX_LORA_RANK, e.max_out = N_OUT;
+    CHECK(pi__k_lora_experts_shrink(nullptr, &e));
+    CHECK(pi__k_lora_experts_expand(nullptr, &e));
 }
 
 void rows_of_floats(int32_t n)
@@ -94,6 +104,8 @@ void top(int32_t k)
     a.sum = 1;
     CHECK(pi__k_top_run(nullptr, &a));
     CHECK(pi__k_top_tokens(nullptr, a.out, ints, 1, ints));
+    const pi__k_draw d = {a.out, ints, nullptr, 1, k, a.out};
+    CHECK(pi__k_draw_run(nullptr, &d));
 }
 
 void clusters()

@@ -1,5 +1,6 @@
 /* Adapters (LoRA) on the emulated device: nearly what the CPU gives; the same bits in any company, with launches fused and not,
- * and beside them those of requests without; loaded and unloaded while requests run; no memory left. */
+ * and beside them those of requests without; captured and not, fed ahead and not; on several devices; loaded and unloaded while
+ * requests run; no memory left. */
 #include "engine_jobs.h"
 
 extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
@@ -22,21 +23,26 @@ static void remove_files()
     unlink(model_path.c_str());
 }
 
-static pi_engine *open_on(const char *device, const char *matmul, const char *fp4, const char *fuse, bool adapters)
+typedef std::vector<std::pair<const char *, const char *>> settings;
+
+static pi_engine *open_with(const char *device, const settings &more, bool adapters)
 {
     pi_error err;
     pi_engine *e;
     pi_options *o = options_on(device, "64");
-    set(o, "matmul", matmul);
-    set(o, "fp4-mode", fp4);
-    set(o, "cuda-fuse", fuse);
     set(o, "cache-type-k", "f32");
     set(o, "cache-type-v", "f32");
+    for (const auto &s : more) set(o, s.first, s.second);
     if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
     pi_options_free(o);
     for (const char *name : {"a", "b", "c"})
         if (adapters && pi_lora_load(e, name, file(name).c_str(), 0, &err)) fail_msg("%s", err.msg);
     return e;
+}
+
+static pi_engine *open_on(const char *device, const char *matmul, const char *fp4, const char *fuse, bool adapters)
+{
+    return open_with(device, {{"matmul", matmul}, {"fp4-mode", fp4}, {"cuda-fuse", fuse}}, adapters);
 }
 
 static const std::vector<job> jobs = {{prompt(40, 1), "5"}, {prompt(17, 2), "4", "a"}, {prompt(5, 3), "5", "b:0.5"},
@@ -62,6 +68,11 @@ static void check(const char *arch, int32_t type, const char *matmul, const char
     const std::vector<rows> want = run_jobs(fused, jobs);
     for (size_t i = 0; i < jobs.size(); i++) same_rows({want[i]}, run_jobs(jobs[i].lora ? fused : bare, {jobs[i]}));
     same_rows(want, run_jobs(apart, jobs));
+    pi_engine_close(apart);
+    cuda_graphs = "off";
+    apart = open_on("emu", matmul, fp4, "auto", true);
+    cuda_graphs = "auto";
+    same_rows(want, run_jobs(apart, jobs));
     std::vector<job> none = jobs;
     for (job &j : none) j.lora = nullptr;
     const double does = difference(run_jobs(bare, none), want);
@@ -81,8 +92,135 @@ static void test_bits(void **)
     check("llama2", PI__Q4_0, "exact", "off", 2e-3);
     check("llama2", PI__NVFP4, "auto", "w4a4");
     if (getenv("PI_TEST_EMULATED")) return;
-    check("gemma3", PI__F16, "auto");
+    check("gemma3", PI__F16, "auto", "off", 2e-3);
+    check("mixtral", PI__Q8_0, "exact", "off", 2e-3);
     check("qwen35moe", PI__Q8_0, "auto");
+}
+
+/* Devices that share each layer, and stages, to the bit; the CPU beside a device, whoever shares the step. */
+static void test_divided(void **)
+{
+    static const settings ways[] = {{}, {{"split-mode", "layer"}}};
+    write_files("mixtral", PI__Q8_0);
+    pi_engine *one = open_with("emu", {}, true), *beside = open_with("emu", {{"cpu-moe", "true"}}, true);
+    const std::vector<rows> want = run_jobs(one, jobs), partly = run_jobs(beside, jobs);
+    for (const settings &s : ways) {
+        pi_engine *e = open_with("emu,emu", s, true);
+        same_rows(want, run_jobs(e, jobs));
+        pi_engine_close(e);
+    }
+    for (size_t i = 0; i < jobs.size(); i++) same_rows({partly[i]}, run_jobs(beside, {jobs[i]}));
+    const double off = difference(partly, want);
+    if (off > 0.05) fail_msg("%g from the device's logits with experts on the CPU", off);
+    for (pi_engine *e : {one, beside}) pi_engine_close(e);
+    remove_files();
+}
+
+/* The tokens of greedy requests, each with its adapters, at whose logits nobody looks. */
+static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
+{
+    std::vector<std::vector<int32_t>> out(loras.size());
+    std::vector<pi_request *> r;
+    pi_error err;
+    for (size_t i = 0; i < loras.size(); i++) {
+        const std::vector<int32_t> p = prompt(5 + i, (int32_t) i);
+        r.push_back(pi_request_new(e));
+        pi_request_set_user(r[i], &out[i]);
+        int rc = pi_request_set(r[i], "max-tokens", max_tokens, &err);
+        if (!rc && loras[i]) rc = pi_request_set(r[i], "lora", loras[i], &err);
+        if (rc || pi_request_prompt_tokens(r[i], p.data(), p.size(), &err) || pi_request_submit(r[i], &err)) fail_msg("%s", err.msg);
+    }
+    pi_event *ev;
+    while (pi_poll(e, &ev, 1, -1) > 0) {
+        auto *to = static_cast<std::vector<int32_t> *>(ev->user);
+        assert_int_equal(ev->code, PI_OK);
+        to->insert(to->end(), ev->tokens, ev->tokens + ev->n_tokens);
+        pi_event_release(ev);
+    }
+    for (pi_request *q : r) pi_request_free(q);
+    return out;
+}
+
+/* An engine with the adapters, and with d, which is like a. */
+static pi_engine *open_with_four(const char *arch)
+{
+    pi_error err;
+    write_files(arch, PI__Q8_0);
+    assert_int_equal(simt_adapter_write(file("d").c_str(), model_path.c_str(), 4, 8, PI__BF16, nullptr), 0);
+    pi_engine *e = open_on("emu", "auto", "off", "auto", true);
+    if (pi_lora_load(e, "d", file("d").c_str(), 0, &err)) fail_msg("%s", err.msg);
+    unlink(file("d").c_str());
+    return e;
+}
+
+/* What so many tokens cost. */
+struct cost {
+    long launched, recorded, ahead;
+};
+
+static cost cost_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
+{
+    simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_ahead = 0;
+    tokens_of(e, loras, max_tokens);
+    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_ahead};
+}
+
+/* A decode step with adapters is a graph, which is that of other adapters, too, if these are alike; it launches nothing beside
+ * that but, as it is fed ahead, what puts in the tokens. */
+static void check_captured(pi_engine *e, const char *first, const std::vector<const char *> &others)
+{
+    for (int i = 0; i < 3; i++) cost_of(e, {first}, "12");
+    for (const char *other : others) {
+        const cost few = cost_of(e, {other}, "4"), more = cost_of(e, {other}, "12");
+        if (few.recorded || more.recorded) fail_msg("%s: %ld steps are captured anew", other, few.recorded + more.recorded);
+        if (more.launched - few.launched != 8) fail_msg("%s: %ld launches in 8 steps", other, more.launched - few.launched);
+        if (more.ahead - few.ahead != 8) fail_msg("%s: %ld of 8 steps are fed ahead", other, more.ahead - few.ahead);
+    }
+}
+
+static void test_captured(void **)
+{
+    simt::watch.idle = true; /* what kernels compute does not matter */
+    pi_engine *e = open_with_four("llama2");
+    check_captured(e, "a", {"a", "a:0.5", "d", "d:2"});
+    check_captured(e, "a,d", {"d:3,a:2"});
+    assert_true(cost_of(e, {"c"}, "12").recorded > 0); /* of another rank */
+    check_captured(e, "c", {"c:2"});
+    pi_engine_close(e);
+    assert_int_equal(simt::watch.live, 0);
+    simt::watch.idle = false;
+    remove_files();
+}
+
+/* Their tokens are those of each request alone, and of steps that wait for each other. */
+static void check_ahead(const char *arch)
+{
+    const std::vector<const char *> mixes[] = {{"a:30", "d:20", nullptr, "b:40"}, {"d:-30", "a:20", "a:15,d:30", nullptr}};
+    pi_engine *e = open_with_four(arch);
+    std::vector<std::vector<int32_t>> want[2];
+    simt::watch.n_ahead = 0;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 2; i++) {
+            const auto got = tokens_of(e, mixes[i], "7");
+            if (!round) want[i] = got;
+            assert_true(got == want[i]);
+        }
+    assert_true(simt::watch.n_ahead > 8);
+    const std::vector<std::vector<int32_t>> none = tokens_of(e, {nullptr, nullptr, nullptr, nullptr}, "7");
+    assert_true(none != want[0] && none != want[1] && none[3] == want[1][3]);
+    for (size_t k = 0; k < 4; k++) { /* the others have none: what one has then is the prompt's */
+        std::vector<const char *> one(4, nullptr);
+        one[k] = mixes[1][k];
+        assert_true(tokens_of(e, one, "7")[k] == want[1][k]);
+    }
+    pi_engine_close(e);
+    remove_files();
+}
+
+static void test_ahead(void **)
+{
+    check_ahead("llama2");
+    if (!getenv("PI_TEST_EMULATED")) check_ahead("mixtral");
 }
 
 /* Each job's adapter unloaded and loaded anew while it runs. */
@@ -111,6 +249,7 @@ static void test_loading(void **)
 int main()
 {
     name_model("adapters");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_loading)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_divided), cmocka_unit_test(test_captured),
+                                cmocka_unit_test(test_ahead), cmocka_unit_test(test_loading)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -163,6 +163,14 @@ static const bool lengthy = getenv("PAGEDINFER_LONG") != nullptr;
 static void test_one(void **) { assert_true(check("gemma3", {}, lengthy ? 3 : 2, 1, false) > (lengthy ? 10 : 1)); }
 static void test_many(void **) { assert_true(!lengthy || check("gemma3", {}, 16, 12, false) > 5); }
 
+/* Requests that sample by top-k, top-p, min-p and temperature, beside greedy ones. */
+static void test_sampled(void **)
+{
+    const size_t n = lengthy ? 12 : 5;
+    assert_true(check("gemma3", {}, n, n, true) > 5);
+    if (lengthy) check("qwen35", {{"top-k", "100"}, {"top-p", "0.9"}}, 6, 3, true);
+}
+
 /* Pools so small that requests are preempted; and requests that the host samples, or that have drafts. */
 static void test_preempted(void **)
 {
@@ -177,12 +185,14 @@ static void test_entries(void **) { assert_true(!lengthy || check("deepseek4", {
 
 /* In a run of decode steps each is queued, as one graph, before the host waits for the one before it, and the host never waits
  * for all, also where the steps' batches go round in memory that has room for a few; without, it waits in every step. */
-static void test_order(void **)
+static void check_order(const settings &how)
 {
     const std::string path = model_file("gemma3");
     std::vector<int32_t> want;
     for (const char *on : {"false", "true"}) {
-        pi_engine *e = open_engine(path.c_str(), {{"async-scheduling", on}, {"parallel", "2"}, {"ubatch-size", "8"}, {"ctx-size", "64"}});
+        settings all = {{"async-scheduling", on}, {"parallel", "2"}, {"ubatch-size", "8"}, {"ctx-size", "64"}};
+        all.insert(all.end(), how.begin(), how.end());
+        pi_engine *e = open_engine(path.c_str(), all);
         for (const char *tokens : {"2", "2", "3", "21"}) { /* in the last one the step's shape was seen twice */
             simt::watch.n_waits = simt::watch.n_ahead = simt::watch.n_replayed = 0;
             const answer a = run(e, {{"day", {{"max-tokens", tokens}, {"cache", "false"}}}}, 1)[0];
@@ -196,6 +206,12 @@ static void test_order(void **)
         pi_engine_close(e);
     }
     unlink(path.c_str());
+}
+
+static void test_order(void **)
+{
+    check_order({});
+    check_order({{"temp", "0.8"}, {"seed", "7"}});
 }
 
 /* Calls of the runtime failing: every request ends, with an error of the device or well, and nothing stays behind. */
@@ -227,7 +243,7 @@ static void test_failures(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_sampled),
                                 cmocka_unit_test(test_preempted), cmocka_unit_test(test_states), cmocka_unit_test(test_entries),
                                 cmocka_unit_test(test_order), cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);

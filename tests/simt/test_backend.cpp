@@ -297,6 +297,7 @@ static void test_done_without(void **)
         {"launch_moe_fp4", false, 0, all, "gate and up in FP4 with their activation are wrong as one launch", 0},
         {"launch_key_blocks", false, 0, all, "sparse prefill is wrong: prompts attend to all keys", 0},
         {"launch_top", false, 0, all & ~TOP, "rows of logits come to the host", 0},
+        {"launch_draw", false, 0, all & ~TOP, "rows of logits come to the host", 0},
         {nullptr, true, 0, all, "cuda-graphs is switched off", 0},
         {"launch_gemm", false, 0, all & ~EXPERTS, "Q8_0 matrices wrongly with many rows: 32 are taken at a time", 0},
         {nullptr, false, simt::SPOIL_MMA16, all & ~CACHE & ~DELTA,

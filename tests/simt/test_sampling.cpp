@@ -169,7 +169,7 @@ static void test_captured(void **)
 {
     const settings best = {{"temp", "0"}}, list = {{"top-k", "20"}}, sums = {{"top-k", "0"}, {"top-p", "0.5"}, {"min-p", "0"}};
     check_captured("emu", {{"async-scheduling", "false"}}, {best, list, sums});
-    check_captured("emu", {}, {best}, 1); /* the tokens of the last step, which the host does not know yet */
+    check_captured("emu", {}, {best, list}, 1); /* the tokens of the last step, which the host does not know yet */
     check_captured("emu", {{"gpu-layers", "2"}}, {best});
     check_captured("emu0,emu1", {{"split-mode", "tensor"}}, {list});
 }

@@ -30,19 +30,23 @@ static inline int adapter_layers(const pi__gguf *g)
     return (int) (all - drafts);
 }
 
-/* true: the tensor is a matrix of a layer that an adapter can change. */
+static inline bool adapter_embeds(const pi__tensor *t) { return !strcmp(t->cname, "token_embd.weight"); }
+
+/* true: an adapter can change the tensor: a matrix of a layer, or its experts', the embedding, the output. */
 static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const adapter_spec *s)
 {
     int layer = 0;
-    const char *const never[] = {"_exps.", "conv1d", "_norm", "blk.N"};
-    if (strncmp(t->cname, "blk.", 4) || t->ne[1] < 2 || t->ne[2] != 1 || !strstr(t->cname, ".weight")) return false;
+    const char *const never[] = {"conv1d", "_norm", "blk.N"};
+    if (adapter_embeds(t) || !strcmp(t->cname, "output.weight")) return !s->only || strstr(t->cname, s->only);
+    if (strncmp(t->cname, "blk.", 4) || t->ne[1] < 2 || !strstr(t->cname, ".weight")) return false;
+    if (t->ne[2] != 1 && !strstr(t->cname, "_exps.")) return false;
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(t->cname, never[i])) return false;
     if (sscanf(t->cname, "blk.%d.", &layer) != 1 || layer >= adapter_layers(g)) return false;
     return !s->only || strstr(t->cname, s->only);
 }
 
-/* Element i of A (which 0) or B (1) of tensor number k, as it is stored. */
+/* Element i of A (which 0) or B (1) of tensor number k, which has n columns, as it is stored. */
 static inline float adapter_value(const adapter_spec *s, size_t k, int which, int64_t i, int64_t n)
 {
     uint64_t rng = (uint64_t) s->seed * UINT64_C(0x9E3779B97F4A7C15) + k * 2 + (uint64_t) which + ((uint64_t) i << 20);
@@ -57,10 +61,12 @@ static inline void adapter_text(pi__gguf_writer *w, const char *key, const char 
     pi__gguf_put(w, key, PI__GGUF_STR, &text);
 }
 
-static inline int adapter_rows(pi__gguf_writer *w, const adapter_spec *s, size_t k, int which, int64_t n, int64_t rows, pi_error *err)
+/* All of A or B: so many values. */
+static inline int adapter_values(pi__gguf_writer *w, const adapter_spec *s, size_t k, int which, int64_t n, int64_t n_values,
+                                 pi_error *err)
 {
     int rc = PI_OK;
-    for (int64_t i = 0; i < n * rows && !rc; i++) {
+    for (int64_t i = 0; i < n_values && !rc; i++) {
         const float v = adapter_value(s, k, which, i, n);
         const uint16_t h = s->type == PI__F16 ? pi__f32_to_f16(v) : pi__f32_to_bf16(v);
         rc = s->type == PI__F32 ? pi__gguf_writer_data(w, &v, sizeof v, err) : pi__gguf_writer_data(w, &h, sizeof h, err);
@@ -86,33 +92,40 @@ static inline int adapter_write(const char *path, const char *model, const adapt
     for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
         const pi__tensor *t = pi__gguf_tensor_at(g, i);
         if (!adapter_fits(g, t, s)) continue;
+        const bool embeds = adapter_embeds(t);
+        const int n_dims = t->ne[2] > 1 ? 3 : 2;
         snprintf(name, sizeof name, "%s.lora_a", t->cname);
-        pi__gguf_put_tensor(w, name, s->type, 2, (int64_t[2]) {t->ne[0], s->rank});
+        pi__gguf_put_tensor(w, name, s->type, n_dims, (int64_t[3]) {embeds ? s->rank : t->ne[0], embeds ? t->ne[1] : s->rank, t->ne[2]});
         snprintf(name, sizeof name, "%s.lora_b", t->cname);
-        pi__gguf_put_tensor(w, name, s->type, 2, (int64_t[2]) {s->rank, t->ne[1]});
+        pi__gguf_put_tensor(w, name, s->type, n_dims, (int64_t[3]) {s->rank, embeds ? t->ne[0] : t->ne[1], t->ne[2]});
     }
     if (s->more) pi__gguf_put_tensor(w, s->more, s->type, 2, (int64_t[2]) {8, 8});
     rc = pi__gguf_writer_begin(w, err);
     for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++) {
         const pi__tensor *t = pi__gguf_tensor_at(g, i);
         if (!adapter_fits(g, t, s)) continue;
-        rc = adapter_rows(w, s, i, 0, t->ne[0], s->rank, err);
-        if (!rc) rc = adapter_rows(w, s, i, 1, s->rank, t->ne[1], err);
+        const int64_t a = adapter_embeds(t) ? t->ne[1] : t->ne[0] * t->ne[2], b = adapter_embeds(t) ? t->ne[0] : t->ne[1] * t->ne[2];
+        rc = adapter_values(w, s, i, 0, t->ne[0], a * s->rank, err);
+        if (!rc) rc = adapter_values(w, s, i, 1, t->ne[0], b * s->rank, err);
     }
-    if (s->more && !rc) rc = adapter_rows(w, s, 0, 0, 8, 8, err);
+    if (s->more && !rc) rc = adapter_values(w, s, 0, 0, 8, 64, err);
     const int end = pi__gguf_writer_close(w, !rc, err);
     pi__gguf_close(g);
     return rc ? rc : end;
 }
 
-/* Row o of tensor number k, with scale times the adapter's B A. */
+/* Row o of tensor number k, of all of its matrices, with scale times the adapter's B A. */
 static inline void adapter_merge_row(const adapter_spec *s, float scale, const pi__tensor *t, size_t k, int64_t o, float *row)
 {
     const float all = scale * (s->alpha != 0 ? s->alpha / (float) s->rank : 1);
-    for (int64_t c = 0; c < t->ne[0]; c++) {
+    const int64_t n = t->ne[0], rank = s->rank, mat = o / t->ne[1];
+    const bool embeds = adapter_embeds(t);
+    for (int64_t c = 0; c < n; c++) {
         double sum = 0;
-        for (int64_t r = 0; r < s->rank; r++)
-            sum += (double) adapter_value(s, k, 1, o * s->rank + r, s->rank) * (double) adapter_value(s, k, 0, r * t->ne[0] + c, t->ne[0]);
+        for (int64_t r = 0; r < rank; r++) {
+            const float a = adapter_value(s, k, 0, embeds ? o * rank + r : (mat * rank + r) * n + c, n);
+            sum += (double) a * (double) adapter_value(s, k, 1, (embeds ? c : o) * rank + r, n);
+        }
         row[c] += (float) (all * sum);
     }
 }

@@ -1,4 +1,4 @@
-/* Templates whose marks say which form calls of tools have, as short as can be; and the tags of DeepSeek R1 and V3.1. */
+/* Templates whose marks say which form calls of tools have, as short as can be; and the tags of DeepSeek R1 and V3.1, and of Kimi K2. */
 #ifndef TESTS_CHAT_FORMS_H
 #define TESTS_CHAT_FORMS_H
 
@@ -19,5 +19,10 @@
 #define SEP DEEP("sep")
 #define R1 "{{ messages[0].content }} {# " CALLS "```json #}"
 #define V31 "{{ messages[0].content }} {# " CALLS " #}"
+#define KIMI_CALLS "<|tool_calls_section_begin|>"
+#define KIMI_END "<|tool_call_end|>"
+#define KIMI_CALLS_END "<|tool_calls_section_end|>"
+#define KIMI_CALL(id) "<|tool_call_begin|>" id "<|tool_call_argument_begin|>"
+#define KIMI "{{ messages[0].content }} {# " KIMI_CALLS " #}"
 
 #endif

@@ -166,10 +166,16 @@ static inline const pi__cpu_linear_kernels *kernels_here(int isa, int bits)
     return isa == PI__ISA_AVXVNNI ? pi__lin_kernels_avxvnni_evex(bits) : isa == PI__ISA_AMX ? kernels_amx_twin(bits) : NULL;
 }
 
-/* Each instruction set that is there, with activations of either width. */
+/* Each instruction set that is there, with activations of either width; or the one that PI_TEST_ISA names, which must be. */
 static inline void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
 {
-    for (int isa = PI__ISA_GENERIC; isa < PI__N_ISAS; isa++)
+    const char *only = getenv("PI_TEST_ISA");
+    int isa = PI__ISA_GENERIC, end = PI__N_ISAS;
+    if (only) {
+        assert_int_equal(pi__isa_choose(only, &isa, NULL), PI_OK);
+        end = isa + 1;
+    }
+    for (; isa < end; isa++)
         for (int bits = 8; bits <= 15; bits += 7)
             if (kernels_here(isa, bits)) fn(kernels_here(isa, bits));
 }

@@ -444,6 +444,55 @@ static size_t prompt_probs(pi_engine *e, pi_request *r, pi_token_prob *out, size
     return n;
 }
 
+typedef struct progress {
+    uint32_t n, n_prompt, n_cached, last; /* events; what they say */
+    bool text;
+    atomic_bool done;
+} progress;
+
+static void note_progress(void *ud, const pi_event *ev)
+{
+    progress *p = ud;
+    if (ev->kind == PI_EVENT_PROGRESS) {
+        assert_true(!p->text && ev->index == 0 && ev->n_computed > p->last && ev->n_computed <= ev->n_prompt);
+        assert_true(ev->n_cached < ev->n_computed && ev->prompt_ms >= 0 && ev->text_len == 0 && ev->n_tokens == 0);
+        p->n++, p->n_prompt = ev->n_prompt, p->n_cached = ev->n_cached, p->last = ev->n_computed;
+    } else {
+        p->text |= ev->index == 0;
+        if (ev->kind == PI_EVENT_DONE && !ev->n_left) atomic_store(&p->done, true);
+    }
+}
+
+/* A step at most makes one event; steps that nobody looked at in time are one. */
+static void the_prompt_is_followed(void **state)
+{
+    (void) state;
+    static const char text[] = "and on and on the you in ing over and out and in the and on";
+    pi_engine *e = open_with(LIST("ubatch-size=5", "block-size=16"));
+    uint32_t n_prompt = 0;
+    for (int polled = 0; polled < 2; polled++) {
+        progress p = {0};
+        pi_request *r = request_of(e, text, LIST("max-tokens=3", "n=2", "ignore-eos=true", "prompt-progress=true"));
+        if (!polled) pi_request_on_event(r, note_progress, &p);
+        assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+        const pi_result res = result_of(r);
+        while (!polled && !atomic_load(&p.done)) usleep(100);
+        for (pi_event *ev; polled && !p.done && pi_poll(e, &ev, 1, 60000) == 1; pi_event_release(ev)) note_progress(&p, ev);
+        pi_request_free(r);
+        assert_true(p.n_prompt == res.prompt_tokens && p.last == p.n_prompt && p.n_cached == res.cached_tokens);
+        if (polled) assert_true(p.n == 1 && p.n_cached >= 16 && p.n_prompt == n_prompt);
+        else assert_true(p.n >= 1 && p.n <= p.n_prompt && p.n_cached == 0 && (n_prompt = p.n_prompt) > 20);
+    }
+    progress p = {0};
+    pi_request *r = request_of(e, text, LIST("max-tokens=3", "cache=false"));
+    pi_request_on_event(r, note_progress, &p);
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK);
+    while (!atomic_load(&p.done)) usleep(100);
+    pi_request_free(r);
+    assert_int_equal(p.n, 0); /* nobody asked */
+    pi_engine_close(e);
+}
+
 /* Against a reference from whole rows; to the bit the same alone, in chunks, in a batch, with a cache, in two samples. */
 static void the_prompt_is_scored(void **state)
 {
@@ -1010,6 +1059,7 @@ int main(void)
         cmocka_unit_test(stop_strings_and_tokens),
         cmocka_unit_test(logits_and_logprobs),
         cmocka_unit_test(the_prompt_is_scored),
+        cmocka_unit_test(the_prompt_is_followed),
         cmocka_unit_test(refusals_say_why),
         cmocka_unit_test(deadlines_and_cancels),
         cmocka_unit_test(steps_are_counted_by_duration),

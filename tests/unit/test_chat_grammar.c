@@ -20,6 +20,7 @@
 
 #define MISTRAL "{{ messages[0].content }} {# [TOOL_CALLS] [ARGS] #}"
 #define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}"
+#define TO "<|channel|>commentary to=functions."
 #define THINKS "{{ messages[0].content }} {# <tool_call> #}<think>"
 
 static const char tools[] =
@@ -157,12 +158,16 @@ static void test_required(void **state)
     good(R1, REQUIRED, CALLS CALL "function" SEP "get\n```json\n{\"city\":\"`x\"}\n```" CALL_END "\n" CALL "function" SEP
                        "now\n```json\n{}\n```" CALL_END CALLS_END);
     good(V31, REQUIRED, CALLS CALL "get" SEP "{\"city\":\"x\"}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END);
+    good(KIMI, REQUIRED, KIMI_CALLS KIMI_CALL("functions.get:0") "{\"city\":\"x\"}" KIMI_END KIMI_CALL("functions.now:1") "{}" KIMI_END
+                         KIMI_CALLS_END);
     good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a \"b\" <<|\"|>,pick:<|\"|>b<|\"|>,where:{x:true}}<tool_call|>");
     good(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,days:-2}<tool_call|><|tool_call>call:now{}<tool_call|>");
     good(MISTRAL, REQUIRED, "[TOOL_CALLS]get[ARGS]{\"city\":\"x\"}[TOOL_CALLS]now[ARGS]{}");
     good(LISTS, REQUIRED, "[TOOL_CALLS][{\"name\": \"get\", \"arguments\": {\"city\":\"x\"}}, {\"name\": \"now\", "
                           "\"arguments\": {}}]");
     good(LLAMA, REQUIRED, "{\"name\": \"get\", \"parameters\": {\"city\":\"x\"}}");
+    good(HARMONY, REQUIRED, TO "get <|constrain|>json<|message|>{\"city\":\"x\"}");
+    good(HARMONY, REQUIRED, "<|channel|>analysis<|message|>Hm, <|end.\n<|end|><|start|>assistant" TO "now<|message|>{}");
 }
 
 static void test_refused(void **state)
@@ -185,6 +190,11 @@ static void test_refused(void **state)
                         "</function>\n</tool_call>");
     bad(R1, REQUIRED, CALLS CALL "function" SEP "get\n```json\n{}\n```" CALL_END CALLS_END);
     bad(R1, REQUIRED, CALL "function" SEP "now\n```json\n{}\n```" CALL_END);
+    bad(KIMI, REQUIRED, KIMI_CALLS KIMI_CALL("functions.get") "{\"city\":\"x\"}" KIMI_END KIMI_CALLS_END);
+    bad(HARMONY, REQUIRED, "<|channel|>final<|message|>Hello");
+    bad(HARMONY, REQUIRED, TO "get<|message|>{}");
+    bad(HARMONY, one, TO "get<|message|>{\"city\":\"x\"}");
+    bad(KIMI, one, KIMI_CALLS KIMI_CALL("functions.get:0") "{\"city\":\"x\"}" KIMI_END KIMI_CALLS_END);
     bad(V31, single, CALLS CALL "now" SEP "{}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END);
     bad(GEMMA, REQUIRED, "<|tool_call>call:get{days:1}<tool_call|>");
     bad(GEMMA, REQUIRED, "<|tool_call>call:get{city:<|\"|>a<|\"|>,}<tool_call|>");
@@ -202,6 +212,8 @@ static void test_triggers(void **state)
         {FUNCTIONS, "{}", "[\"<function=\"]", "<function=", "now>{}</function>"},
         {GEMMA, "{\"tool_choice\": \"auto\"}", "[\"<|tool_call>\"]", "<|tool_call>", "call:now{}<tool_call|>"},
         {V31, NULL, "[\"" CALLS "\"]", CALLS, CALL "now" SEP "{}" CALL_END CALLS_END},
+        {KIMI, NULL, "[\"" KIMI_CALLS "\"]", KIMI_CALLS, KIMI_CALL("functions.now:0") "{}" KIMI_END KIMI_CALLS_END},
+        {HARMONY, NULL, "[\"" TO "\"]", TO, "now <|constrain|>json<|message|>{}"},
         {MISTRAL, NULL, "[\"[TOOL_CALLS]\"]", "[TOOL_CALLS]", "now[ARGS]{}"},
         {LLAMA, NULL, "[\"<|python_tag|>\"]", "<|python_tag|>", "{\"name\": \"now\", \"parameters\": {}}"},
         {THINKS, REQUIRED, "[\"</think>\"]", "Hm.</think>", "\n\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
@@ -227,7 +239,6 @@ static void test_none(void **state)
         int rc;
     } cases[] = {
         {HERMES, NULL, NULL, PI_OK}, {HERMES, tools, "{\"tool_choice\": \"none\"}", PI_OK}, {"{{ 1 }}", tools, NULL, PI_OK},
-        {HARMONY, tools, NULL, PI_OK}, {HARMONY, tools, REQUIRED, PI_EUNSUPPORTED},
         {"{{ 1 }}", tools, REQUIRED, PI_EUNSUPPORTED}, {HERMES, NULL, REQUIRED, PI_EINVAL}, {HERMES, "[", NULL, PI_EINVAL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -245,7 +256,7 @@ static void test_none(void **state)
 static void test_random(void **state)
 {
     (void) state;
-    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA, R1, V31};
+    static const char *const templates[] = {HERMES, QWEN, GLM, V4, GEMMA, MISTRAL, LISTS, LLAMA, R1, V31, KIMI, HARMONY};
     enum { N = sizeof templates / sizeof *templates };
     uint64_t rng = 7;
     for (size_t k = 0; k < N * 6; k++) {

@@ -313,6 +313,40 @@ static void test_deepseek_arguments(void **state)
     }
 }
 
+/* Kimi K2's ids have the functions' names. */
+static void test_kimi(void **state)
+{
+    (void) state;
+    static const char two[] = "I look." KIMI_CALLS KIMI_CALL("functions.get:0") "{\"city\": \"a:1\", \"days\": 3}" KIMI_END
+                              KIMI_CALL("functions.now:1") "{}" KIMI_END KIMI_CALLS_END;
+    expect(KIMI, two, "C:I look.|get({\"city\": \"a:1\", \"days\": 3})|now({})|");
+    expect(KIMI, KIMI_CALLS "\n" KIMI_CALL(" functions.now:12 ") "\n{}\n" KIMI_END "\n" KIMI_CALLS_END " end", "C: end|now({})|");
+    expect(KIMI, KIMI_CALLS KIMI_CALL("now") "{}" KIMI_END KIMI_CALL("now:3") "{}" KIMI_END KIMI_CALLS_END, "now({})|now({})|");
+    expect(KIMI, KIMI_CALL("functions.now:0") "{}" KIMI_END, "now({})|"); /* without the section */
+    static const char *const texts[] = {
+        KIMI_CALLS, KIMI_CALLS KIMI_CALL("functions.none:0") "{}" KIMI_END KIMI_CALLS_END, KIMI_CALLS KIMI_CALL("functions.:0") "{}",
+        KIMI_CALLS KIMI_CALL("functions.now:") "{}" KIMI_END, KIMI_CALLS KIMI_CALL("functions.now:0") "[]" KIMI_END, "<|tool_call",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "C:%s|", texts[i]);
+        expect(KIMI, texts[i], want);
+    }
+    pi__chat *c = chat_of(KIMI);
+    pi__answer *a;
+    pi_error err = {0};
+    pi_chat_call call = {.size = sizeof call};
+    assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+    assert_int_equal(pi__answer_feed(a, two, sizeof two - 1), PI_OK);
+    assert_int_equal(pi__answer_end(a), PI_OK);
+    assert_true(pi__answer_call(a, 0, &call));
+    assert_string_equal(call.id, "functions.get:0");
+    assert_true(pi__answer_call(a, 1, &call));
+    assert_string_equal(call.id, "functions.now:1");
+    pi__answer_free(a);
+    pi__chat_free(c);
+}
+
 /* ------------------------------------------------------------------------------------------------------ other forms */
 
 /* Messages with headers. */
@@ -530,7 +564,8 @@ int main(void)
         cmocka_unit_test(test_scan), cmocka_unit_test(test_thoughts), cmocka_unit_test(test_hermes),
         cmocka_unit_test(test_no_calls), cmocka_unit_test(test_qwen), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_deepseek_arguments), cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral),
-        cmocka_unit_test(test_llama), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_kimi), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_long), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);

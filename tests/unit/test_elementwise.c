@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/attention.h"
+#include "isas.h"
 
 enum { N_MAX = 300000 };
 
@@ -36,7 +37,7 @@ static void open_cpu(pi__cpu *cpu, int isa, int n_threads)
 /* Runs body with each instruction set, with one thread and with three. */
 #define EACH_CPU(...)                                                                                                  \
     for (int isa = PI__ISA_GENERIC; isa < PI__N_ISAS; isa++) {                                                    \
-        for (int n_threads = 1; pi__isa_there(isa) && n_threads <= 3; n_threads += 2) {                                \
+        for (int n_threads = 1; own_kernels(isa) && n_threads <= 3; n_threads += 2) {                                \
             pi__cpu cpu;                                                                                               \
             open_cpu(&cpu, isa, n_threads);                                                                            \
             __VA_ARGS__                                                                                                \

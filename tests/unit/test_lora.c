@@ -1,11 +1,12 @@
 /* Adapters (LoRA): what a request with one gets is what the model with the adapter merged into its matrices gives; who shares
- * a step, with which adapters, changes no bit; prefixes of different adapters never meet; loading and unloading while
- * requests run; files that are refused, and why. */
+ * a step, with which adapters, changes no bit, nor do several devices; prefixes of different adapters never meet; loading
+ * and unloading while requests run; files that are refused, and why. */
 #include <math.h>
 #include <pthread.h>
 
 #include "adapter_file.h"
 #include "counting_alloc.h"
+#include "discrete_device.h"
 #include "model/adapter.h"
 #include "model_jobs.h"
 #include "rounds.h"
@@ -221,6 +222,44 @@ static void test_company(void **st)
         if (!emulated() || i == 1) company(of[i]);
 }
 
+/* ------------------------------------------------------------------------------------------------------ divided models */
+
+/* A way of several: devices that share each layer, stages, a device and the CPU. */
+static void divide(pi__config *c, int how)
+{
+    c->device = how < 2 ? "cpu,cpu,cpu" : how < 4 ? "cpu,cpu" : how < 5 ? "far,far" : "far";
+    if (how == 1) c->device = "cpu,cpu";
+    c->tensor = how < 2;
+    c->layers = how >= 2 && how < 5;
+    if (how == 3) c->max_batch_tokens = 300; /* all prompts in a step */
+    if (how > 4) c->placement = (pi__placement_rules) {.limited = how == 5, .gpu_layers = 1, .n_cpu_moe = how == 6 ? 2 : 0};
+}
+
+static void test_divided(void **st)
+{
+    static const char *const of[] = {"mixtral", "llama3", "gpt-oss", "gemma4", "qwen35moe", "deepseek2"};
+    static job want[N_JOBS], got[N_JOBS];
+    (void) st;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (emulated() && i) continue;
+        write_model(of[i]);
+        write_adapters(model);
+        pi__config c = config(model);
+        fill(want, 2);
+        run(&c, false, true, want);
+        for (int how = 0; how < 7; how++) {
+            c = config(model);
+            c.cpu.n_threads = 1;
+            divide(&c, how);
+            fill(got, 2);
+            run(&c, how != 4, true, got);
+            jobs_check(got, want, of[i], how);
+        }
+        unlink(model);
+        for (int k = 0; k < 5; k++) unlink(file[k]);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------- prefixes */
 
 /* Tokens that a request with these adapters finds. */
@@ -396,6 +435,21 @@ static void refused_spec(pi__core *e, const char *path, const adapter_spec *s, i
     refused(e, path, code, why);
 }
 
+/* A model whose output is its embedding has no other. */
+static void test_tied(void **st)
+{
+    char bad[256];
+    (void) st;
+    write_model("gemma3");
+    tiny_path(bad, "lora-bad");
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    refused_spec(e, bad, &(adapter_spec) {.seed = 1, .rank = 4, .only = "attn_", .more = "output.weight.lora_a"}, PI_EINVAL,
+                 "output is its embedding");
+    pi__core_close(e);
+    unlink(model), unlink(bad);
+}
+
 static void test_refused(void **st)
 {
     (void) st;
@@ -411,10 +465,10 @@ static void test_refused(void **st)
     refused_spec(e, bad, &s, PI_EINVAL, "made for another model");
     s.arch = NULL, s.alpha = INFINITY;
     refused_spec(e, bad, &s, PI_EFORMAT, "adapter.lora.alpha");
-    s.alpha = 4, s.more = "blk.0.ffn_gate_exps.weight.lora_a";
-    refused_spec(e, bad, &s, PI_EUNSUPPORTED, "experts");
-    s.more = "token_embd.weight.lora_a";
-    refused_spec(e, bad, &s, PI_EUNSUPPORTED, "embedding");
+    s.alpha = 4, s.only = "attn_", s.more = "blk.0.ffn_gate_exps.weight.lora_a";
+    refused_spec(e, bad, &s, PI_EFORMAT, "blk.0.ffn_gate_exps.weight.lora_b is missing");
+    s.more = "token_embd.weight.lora_b";
+    refused_spec(e, bad, &s, PI_EFORMAT, "token_embd.weight.lora_a is missing");
     s.more = "blk.99.attn_q.weight.lora_a";
     refused_spec(e, bad, &s, PI_EINVAL, "no such matrix");
     s.more = "blk.0.attn_q.weight";
@@ -458,13 +512,13 @@ static void test_damaged(void **st)
     pi__config c = config(model);
     pi__core *e = job_core(&c);
     model_file f = model_read(bad);
-    for (size_t n = 0; n < f.n; n += n < 900 ? 1 : 61) {
+    for (size_t n = 0; n < f.n; n += n < 900 ? emulated() ? 7 : 1 : 61) {
         write_bytes(bad, f.p, n);
         if (!pi__core_lora_load(e, "bad", bad, 0, &err)) fail_msg("the first %zu bytes of %zu were loaded", n, f.n);
         assert_true(err.msg[0]);
     }
     int loaded = 0;
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < rounds(2000); round++) {
         char old[4];
         size_t at[4];
         for (int k = 0; k < 4; k++) {
@@ -476,7 +530,7 @@ static void test_damaged(void **st)
         if (!pi__core_lora_load(e, "bad", bad, 0, &err)) loaded++, assert_int_equal(pi__core_lora_unload(e, "bad", &err), PI_OK);
         for (int k = 4; k-- > 0;) f.p[at[k]] = old[k];
     }
-    assert_true(loaded > 0 && loaded < 2000);
+    assert_true(loaded > 0 && loaded < rounds(2000));
     write_bytes(bad, f.p, f.n);
     assert_int_equal(pi__core_lora_load(e, "bad", bad, 0, &err), PI_OK);
     free(f.p);
@@ -497,7 +551,7 @@ static void test_out_of_memory(void **st)
     write_adapters(model);
     const pi__log log = {0};
     assert_int_equal(pi__cpu_create(&be, &(pi__cpu_params) {.n_threads = 1, .poll = 1}, &log, &err), PI_OK);
-    pi__lora_target target = {.name = "blk.1.attn_q.weight", .n_in = 128, .n_out = 128};
+    pi__lora_target target = {.name = "blk.1.attn_q.weight", .n_in = 128, .n_out = 128, .n_mat = 1};
     m.arch = &arch, m.be = be, m.lora_target = &target, m.n_lora_target = 1, m.lim.max_n_in = 128;
     char some[256];
     tiny_path(some, "lora-some");
@@ -525,8 +579,9 @@ static void test_out_of_memory(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_tied),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,9 @@
 static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 4}, {PI__OP_norm, 3}, {PI__OP_layer_norm, 5}, {PI__OP_gelu, 2}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1},
     {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2},
-    {PI__OP_lora, 2 + 1 + 2 + 1},
+    {PI__OP_lora, 2 + 1 + 2 + 1}, {PI__OP_lora_embed, 3},
     {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
-    {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 10}, {PI__OP_head_linear, 3},
+    {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 11}, {PI__OP_head_linear, 3},
     {PI__OP_gather_rows, 3}, {PI__OP_add_rows, 3},
     {PI__OP_centroid_head, 3 + 7},
     {PI__OP_gdn, 10}, {PI__OP_state_save, 1}, {PI__OP_state_load, 1}, {PI__OP_mla_qkv, 5}, {PI__OP_compress, 6},
@@ -37,8 +37,9 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
         r->args.linear = (pi__linear) {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}};
         break;
     case PI__OP_lora:
-        r->args.lora = (pi__lora) {{{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}}, target};
+        r->args.lora = (pi__lora) {{{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}}, {1}, target};
         break;
+    case PI__OP_lora_embed: r->args.lora_embed = (pi__lora_embed) {.w = target, .rows = target, .out = target}; break;
     case PI__OP_add_norm: r->args.add_norm = (pi__add_norm) {target, target, target, target, 0, 1, 1, 1}; break;
     case PI__OP_norm: r->args.norm = (pi__norm) {target, 1, target, target, 0, 1, 1}; break;
     case PI__OP_add_rows: r->args.add_rows = (pi__add_rows) {target, target, target, 1, 1}; break;
@@ -56,7 +57,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_moe:
         r->args.moe = (pi__moe) {.in = {PI__IN_GEGLU, target, 1, target, 1, target, 0, 0}, .logits = target, .gate = target,
                                  .up = target, .down = target, .gate_bias = target, .up_bias = target, .down_bias = target,
-                                 .bias = target, .table = target, .y = target, .n_rows = 1};
+                                 .bias = target, .table = target, .y = target, .n_rows = 1, .lora = {.rows = target}};
         break;
     case PI__OP_head_linear: r->args.head_linear = (pi__head_linear) {.w = target, .n_rows = 1, .x = target, .y = target}; break;
     case PI__OP_gather_rows: r->args.gather_rows = (pi__gather_rows) {target, 1, target, 1, target}; break;

@@ -7,6 +7,7 @@
 #include "backend/tensor_orders.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "adapter_file.h"
 #include "random_model.h"
 
 enum { MOST = 4 };
@@ -207,6 +208,42 @@ static void test_bits(void **st)
     same_bits(&(tiny_spec) {.arch = "deepseek3"}, 2, PI__SPEC_NONE);
 }
 
+/* Requests with adapters, with all rows of logits, of which there are more than are computed at once. */
+static void run_adapted(const pi__config *c, const char *adapter, job *j)
+{
+    static const pi__lora_ask whole = {"a", 1}, half = {"a", 0.5f};
+    pi_error err = {0};
+    pi__core *e = job_core(c);
+    if (pi__core_lora_load(e, "a", adapter, 0, &err)) fail_msg("%s", err.msg);
+    jobs_fill(j);
+    for (int i = 0; i < N_JOBS; i++)
+        if (i != 1) j[i].lora = i % 2 ? &half : &whole, j[i].n_lora = 1;
+    jobs_submit(e, j, PI__LOGITS_ALL, NULL);
+    for (int i = 0; i < N_JOBS; i++) job_await(&j[i], PI_OK);
+    pi__core_close(e);
+}
+
+static void test_adapters(void **st)
+{
+    static job want[N_JOBS], got[N_JOBS];
+    char adapter[256];
+    pi_error err = {0};
+    (void) st;
+    write_model(&(tiny_spec) {.arch = "mixtral"});
+    tiny_path(adapter, "processes-adapter");
+    if (adapter_write(adapter, path, &(adapter_spec) {.seed = 3, .rank = 8, .alpha = 16}, &err)) fail_msg("%s", err.msg);
+    pi__config c = config(NULL);
+    run_adapted(&c, adapter, want);
+    for (int32_t n = 2; n < 4; n++) {
+        c = config(start(n, PATIENT_MS, 0, -1));
+        c.max_batch_tokens = n == 3 ? 300 : c.max_batch_tokens;
+        run_adapted(&c, adapter, got);
+        jobs_check(got, want, "adapters, processes", n);
+        stop(PI_OK);
+    }
+    unlink(path), unlink(adapter);
+}
+
 /* What came of opening an engine, and of one request. */
 static int attempt(pi__ranks *ranks, double *took)
 {
@@ -374,7 +411,8 @@ static void test_launchers(void **st)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_deaths), cmocka_unit_test(test_idle),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_adapters), cmocka_unit_test(test_deaths),
+                                       cmocka_unit_test(test_idle),
                                        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_launchers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Sampling from the head of a row (sampler_top.c): wherever it gives a token, it is the one that the whole row gives, with
- * the same log-probabilities to the bit, for any chain, history, bias and row; and it gives one where it should. */
+ * the same log-probabilities to the bit, for any chain, history, bias and row; and it gives one where it should. What a device is
+ * told to draw (pi__sampler_draw) is that token, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -117,6 +118,29 @@ static void check_logprobs(const float *row, int n, const pi__top *t, int32_t id
     }
 }
 
+/* What a device draws from the head of a row. */
+static int32_t drawn(const pi__draw *d, const pi__top *t, pi__sampler_scratch *w, float *scribble, int n)
+{
+    const double u = (double) ((uint64_t) d->high << 32 | d->low) * 0x1p-53;
+    pi__cands v = {.w = w, .row = scribble, .n_row = n, .list = true, .n = (size_t) t->n};
+    double run = 0;
+    int32_t last = -1;
+    if (!t->n || d->temp == 0) return pi__top_best(t);
+    memcpy(w->key, t->key, (size_t) t->n * sizeof *t->key);
+    if (d->top_p < 1) pi__stage_top_p(&v, d->top_p, 1);
+    pi__cands_keep_from(&v, fminf(pi__cands_max(&v) + d->log_min_p, pi__cands_max(&v)));
+    if (d->temp != 1) pi__stage_temperature(&v, d->temp);
+    const double sum = pi__list_weights(&v, pi__cands_max(&v));
+    for (size_t i = 0; i < v.n && !(run > u * sum); i++) {
+        const int32_t id = pi__key_id(w->key[i]);
+        run += (double) w->weight[id];
+        if (w->weight[id] > 0) last = id;
+    }
+    return last;
+}
+
+static int n_drawn; /* tokens that a device could draw */
+
 /* One request: some tokens, each from the head and from the row. Counts those that the head was asked for, and those it
  * gave. */
 static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
@@ -144,7 +168,13 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         if (masked) pi__row_allow(copy, n, allowed);
         const int32_t want = pi__sampler_sample(s, w, copy, skipped, n_forbid);
         const float value = s->feedback.value;
+        pi__draw d;
         assert_in_range(k, 0, PI__MAX_TOP);
+        if (!masked && !n_forbid && pi__sampler_draw(s, 0, &d)) {
+            const pi__top t = top_of(row, n, k, false, key);
+            if (!t.odd) assert_int_equal(drawn(&d, &t, w, scribble, n), want);
+            n_drawn += d.temp > 0;
+        }
         if (k) {
             const bool probs = rnd_int(3) == 0;
             const pi__top t = top_of(row, n, probs && k < 8 ? 8 : k, sum || probs, key);
@@ -171,6 +201,7 @@ static void test_same(void **state)
     for (int i = 0; i < (getenv("PI_TEST_EMULATED") ? 200 : 3000); i++)
         run_request(sizes[(size_t) i % (sizeof sizes / sizeof *sizes)], w, &asked, &given);
     assert_true(given > asked * 3 / 4);
+    assert_true(n_drawn > (getenv("PI_TEST_EMULATED") ? 20 : 300));
     pi__sampler_scratch_free(w);
 }
 

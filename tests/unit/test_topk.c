@@ -103,9 +103,9 @@ static void run_once(pi__backend *be, int n_rows, int n, bool of_step)
 static void test_same(void **state)
 {
     (void) state;
-    static const char *const isas[] = {"generic", "avx2", "avx512", "neon"};
+    static const char *const isas[] = {"generic", "avx2", "avx512", "neon", "sve256"};
     static const int sizes[] = {1, 15, 16, 255, 256, 257, 1000, 4096, 30011, MOST};
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
         for (int threads = 1; threads <= 3; threads += 2) {
             pi__backend *be;
             const pi__cpu_params p = {.n_threads = threads, .isa = isas[i]};

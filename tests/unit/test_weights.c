@@ -436,7 +436,7 @@ static void packed_layout(void **state)
 {
     (void) state;
     static const int32_t types[] = {PI__F32, PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_K, PI__Q6_K, PI__IQ4_XS, PI__NVFP4};
-    static const char *const isa[] = {"generic", "avx2", "avxvnni", "avx512", "amx", "neon"}; /* whose layout is the same */
+    static const char *const isa[] = {"generic", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm", "sve256"}; /* one layout */
     static const uint64_t known = 0x0b628f783cfdad2a;
     int wrong = 0;
     for (size_t k = 0; k < sizeof isa / sizeof *isa; k++) {

@@ -42,6 +42,7 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->n > 1) rc = set_number(r, "n", p->n, err);
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
     if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
+    if (!rc && p->progress && g->w->progress) rc = pi_request_set(r, "prompt-progress", "true", err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
     if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
         rc = pi_request_set(r, "special", "true", err);
@@ -129,22 +130,30 @@ static int make_readers(gen *g, pi_error *err)
     return rc;
 }
 
-/* --reasoning, --reasoning-budget and --reasoning-format, where the client says nothing of it. */
-static int reasoning_defaults(gen *g, pi_error *err)
+int gen_template_defaults(const server *s, json_t **vars, pi_error *err)
 {
-    const cli *c = g->s->c;
-    const char *said = cli_str(c, "reasoning"), *format = cli_str(c, "reasoning-format");
-    const bool off = !strcmp(said, "off") || cli_int(c, "reasoning-budget") == 0, on = !strcmp(said, "on");
-    json_t **vars = &g->p.template_vars;
-    if (!g->is_chat) return PI_OK;
-    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
-    int rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    const char *said = cli_str(s->c, "reasoning"), *effort = cli_str(s->c, "reasoning-effort");
+    const bool off = !strcmp(said, "off") || cli_int(s->c, "reasoning-budget") == 0, on = !strcmp(said, "on");
     bool ok = true;
+    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
     if ((on || off) && !json_object_get(*vars, "enable_thinking"))
         ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
-    if (!strcmp(format, "none")) ok &= !json_object_set_new(*vars, "parse_reasoning", json_false());
+    if (*effort && strcmp(effort, "default") != 0 && !json_object_get(*vars, "reasoning_effort"))
+        ok &= !json_object_set_new(*vars, "reasoning_effort", json_string(effort));
+    return ok ? PI_OK : params_no_memory(err);
+}
+
+/* What the template gets, and --reasoning-format, where the client says nothing of it. */
+static int reasoning_defaults(gen *g, pi_error *err)
+{
+    const char *format = cli_str(g->s->c, "reasoning-format");
+    json_t **vars = &g->p.template_vars;
+    if (!g->is_chat) return PI_OK;
+    int rc = gen_template_defaults(g->s, vars, err);
+    if (!rc) rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
+    if (!rc && !strcmp(format, "none") && json_object_set_new(*vars, "parse_reasoning", json_false())) rc = params_no_memory(err);
     g->hide_thoughts = !strcmp(format, "hidden");
-    return rc || ok ? rc : params_no_memory(err);
+    return rc;
 }
 
 static void on_work(uv_work_t *w)
@@ -312,7 +321,7 @@ static void take_end(choice *ch, const pi_event *ev)
     gen *g = ch->g;
     metrics *m = &g->s->metrics;
     ch->done = true;
-    ch->finish = ev->finish_reason;
+    ch->finish = ch->over && ev->finish_reason == PI_FINISH_CANCEL ? PI_FINISH_LENGTH : ev->finish_reason;
     ch->res.size = sizeof ch->res;
     pi_request_sample(ev->request, ch->sample, &ch->res);
     ch->reason = ch->finish == PI_FINISH_LENGTH ? "length" : "stop";
@@ -327,7 +336,7 @@ static void take_end(choice *ch, const pi_event *ev)
         m->decode_seconds += ch->res.decode_ms / 1e3;
     }
     if (g->err.code || !g->ex->conn) return;
-    if (ev->finish_reason == PI_FINISH_CANCEL) {
+    if (ch->finish == PI_FINISH_CANCEL) {
         g->err.code = PI_ECLOSED;
         snprintf(g->err.msg, sizeof g->err.msg, "the answer was canceled: %s", g->abort_why ? g->abort_why : "");
     }
@@ -359,6 +368,17 @@ static bool take_vector(choice *ch, const pi_event *ev)
     return true;
 }
 
+/* t_max_predict_ms has passed since the first token: with its samples, since a request is canceled whole. */
+static void end_late(choice *ch)
+{
+    gen *g = ch->g;
+    if (g->p.most_ms <= 0 || !ch->has_line || ch->done || ch->over) return;
+    if ((double) (uv_hrtime() - g->first_at) / 1e6 <= (double) g->p.most_ms) return;
+    for (size_t i = 0; i < g->n_choices; i++)
+        if (g->choices[i].r == ch->r) g->choices[i].over = true;
+    pi_request_cancel(ch->r);
+}
+
 /* What a choice has that was not given out, about as it will be written. */
 static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
 
@@ -367,7 +387,9 @@ gen *gen_event(const pi_event *ev)
     choice *ch = (choice *) ev->user + ev->index;
     gen *g = ch->g;
     bool ok = true;
-    if (ev->kind == PI_EVENT_PROMPT) {
+    if (ev->kind == PI_EVENT_PROGRESS) {
+        ch->progress = (prompt_progress) {ev->n_prompt, ev->n_cached, ev->n_computed, ev->prompt_ms, true};
+    } else if (ev->kind == PI_EVENT_PROMPT) {
         ok = take_prompt(ch, ev);
     } else if (ev->kind == PI_EVENT_EMBEDDING) {
         ok = take_vector(ch, ev);
@@ -379,7 +401,9 @@ gen *gen_event(const pi_event *ev)
         if (ev->text_len) buf_put(&ch->text, ev->text, ev->text_len);
         ok &= !ch->text.failed;
         ch->text_in += ev->text_len;
+        ch->has_line |= ev->text_len && memchr(ev->text, '\n', ev->text_len);
         if (ev->kind == PI_EVENT_DONE) take_end(ch, ev);
+        end_late(ch);
     }
     if (!ok) {
         if (!g->err.code) params_no_memory(&g->err);
@@ -497,6 +521,8 @@ static void give(choice *ch, size_t k, size_t upto)
 
 static void pump_choice(choice *ch)
 {
+    if (ch->progress.fresh) ch->g->w->progress(ch->g, ch);
+    ch->progress.fresh = false;
     size_t upto, k = aligned(ch, &upto);
     if (ch->ended || (k == ch->ids_out && upto == ch->text_out && !ch->done)) return;
     give(ch, k, upto);
@@ -527,18 +553,39 @@ static void finish(gen *g)
     gen_free(g);
 }
 
+static void begin_stream(gen *g)
+{
+    g->streaming = true;
+    g->status = 200;
+    stream_begin(g->ex, "text/event-stream");
+    g->w->begin(g);
+}
+
+void gen_ping_all(server *s)
+{
+    const uint64_t now = uv_now(&s->loop);
+    for (gen *g = s->gens, *next; g; g = next) {
+        next = g->next;
+        const int64_t each = g->p.ping_s == INT64_MIN ? s->ping_s : g->p.ping_s;
+        if (g->working || g->finished || !g->submitted || g->pumping || g->err.code || g->canceled) continue;
+        if (!g->p.stream || each < 1) continue;
+        if (!g->ex || !g->ex->conn || now - g->sent_at < (uint64_t) each * 1000) continue;
+        g->pumping = true;
+        if (!g->streaming) begin_stream(g);
+        if (!g->err.code) stream_put(g->ex, ":\n\n", 3);
+        g->sent_at = now;
+        g->pumping = false;
+        if (!g->ex->conn) gen_pump(g); /* the client went away meanwhile */
+    }
+}
+
 void gen_pump(gen *g)
 {
     if (g->working || g->finished || !g->submitted || g->pumping) return;
     g->pumping = true;
     bool begun = g->n_done > 0;
-    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0;
-    if (begun && g->p.stream && !g->streaming && !g->err.code) {
-        g->streaming = true;
-        g->status = 200;
-        stream_begin(g->ex, "text/event-stream");
-        g->w->begin(g);
-    }
+    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
+    if (begun && g->p.stream && !g->streaming && !g->err.code) begin_stream(g);
     for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) { /* after an error nothing more is to be had */
         if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
         pump_choice(&g->choices[i]);
@@ -565,6 +612,7 @@ static void after_work(uv_work_t *w, int status)
 {
     gen *g = w->data;
     g->working = false;
+    g->sent_at = uv_now(&g->s->loop);
     if (g->work_err.code) g->err = g->work_err;
     if (status < 0 && !g->err.code) params_no_memory(&g->err);
     if (!g->submitted) {
@@ -615,6 +663,7 @@ bool gen_send(gen *g, const char *event, json_t *root)
     const bool ok = whole && !b.failed;
     if (ok) stream_put(g->ex, b.p, b.n);
     else if (!g->err.code) params_no_memory(&g->err);
+    g->sent_at = uv_now(&g->s->loop);
     buf_free(&b);
     free(text);
     return ok;
@@ -643,6 +692,13 @@ usage gen_usage(const gen *g)
         u.cached += res.cached_tokens;
     }
     return u;
+}
+
+json_t *progress_json(const choice *ch)
+{
+    const prompt_progress *pp = &ch->progress;
+    return json_pack("{s:I, s:I, s:I, s:f}", "total", (json_int_t) pp->n, "cache", (json_int_t) pp->cached, "processed",
+                     (json_int_t) pp->computed, "time_ms", pp->ms);
 }
 
 json_t *gen_timings(const choice *ch)

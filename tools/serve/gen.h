@@ -36,6 +36,8 @@ typedef struct wire {
     void (*begin)(gen *g);
     void (*piece)(gen *g, choice *ch, const piece *pc);
     void (*finish)(gen *g);
+    /* How far ch's prompt is (ch->progress); NULL: nobody asks this API for it. */
+    void (*progress)(gen *g, const choice *ch);
     /* The whole answer. NULL: out of memory. */
     json_t *(*whole)(gen *g);
     /* The error that ends a stream, or is the answer; NULL: as OpenAI's. */
@@ -52,6 +54,12 @@ typedef struct prompt_probs { /* of a prompt that is echoed */
     pi_token_prob *probs;    /* row of each */
     size_t n, row;
 } prompt_probs;
+
+typedef struct prompt_progress { /* tokens of a prompt */
+    uint32_t n, cached, computed;
+    double ms;               /* since it was started */
+    bool fresh;              /* not written yet */
+} prompt_progress;
 
 struct choice {
     gen *g;
@@ -77,6 +85,9 @@ struct choice {
     size_t ids_carry;        /* of these, the first whose text the chat parser has not let out yet */
     utf8_hold utf8;          /* an unfinished character at the end of the tokens */
     size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far make */
+    prompt_progress progress; /* of the first choice of a prompt */
+    bool has_line;           /* a line of the answer is complete */
+    bool over;               /* it was canceled since it took too long */
     prompt_probs prompt;     /* of the first choice of a prompt */
     chat_reader *reader;     /* of a chat; NULL: text is content */
     buf content, reasoning;  /* of a whole answer */
@@ -116,6 +127,7 @@ struct gen {
     pi_error err;            /* the error itself; code 0: none */
     pi_error work_err;       /* of the work on the pool */
     uint64_t n_sent;         /* for wires: events so far */
+    uint64_t sent_at;        /* of a stream: uv_now of the loop when it was submitted, or something was sent last */
     uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
     const char *abort_why;   /* why it was canceled; for the log */
 };
@@ -126,9 +138,14 @@ void gen_start(server *s, exchange *ex, const wire *w);
 gen *gen_event(const pi_event *ev);
 /* Gives out what is ready; the generation may be gone afterwards. */
 void gen_pump(gen *g);
+/* Streams that were silent for too long get a comment. */
+void gen_ping_all(server *s);
 /* Cancels all that run. */
 void gen_cancel_all(server *s, const char *why);
 
+/* What the server's options (--reasoning, --reasoning-budget, --reasoning-effort) give the template, into *vars where the client
+ * says nothing of it. On the pool. */
+int gen_template_defaults(const server *s, json_t **vars, pi_error *err);
 /* The adapters that the request asks for, as an option of its requests. On the pool. */
 int gen_adapters(gen *g, pi_error *err);
 
@@ -136,6 +153,7 @@ int gen_adapters(gen *g, pi_error *err);
 /* An event of a stream; takes root over, NULL: out of memory. false: that, and g->err is set. */
 bool gen_send(gen *g, const char *event, json_t *root);
 json_t *ids_json(const int32_t *ids, size_t n);
+json_t *progress_json(const choice *ch);
 /* Sums over the requests. */
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
 usage gen_usage(const gen *g);

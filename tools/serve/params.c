@@ -444,6 +444,10 @@ static int read_switches(params *p, pi_error *err)
     if (!rc) rc = params_bool(p, o, "return_token_ids", &p->token_ids, err);
     if (!rc) rc = params_bool(p, o, "skip_special_tokens", &skip, err);
     if (!rc) rc = params_bool(p, o, "timings_per_token", &p->timings, err);
+    if (!rc) rc = params_bool(p, o, "return_progress", &p->progress, err);
+    if (!rc) rc = params_int(p, o, "sse_ping_interval", -1, 86400, &p->ping_s, err);
+    if (!rc) rc = params_int(p, o, "t_max_predict_ms", -1, INT32_MAX, &p->most_ms, err);
+    p->progress &= p->stream;
     if (!rc) rc = params_int(p, o, "n_cmpl", 1, MAX_N, &n, err);
     if (!rc) rc = params_int(p, o, "n", 1, MAX_N, &n, err);
     if (!rc) rc = params_string(p, o, "cache_salt", &p->cache_salt, err);
@@ -455,7 +459,7 @@ static int read_switches(params *p, pi_error *err)
 
 int params_read(params *p, json_t *root, pi_error *err)
 {
-    *p = (params) {.root = root, .n = 1, .logprobs = -1};
+    *p = (params) {.root = root, .n = 1, .logprobs = -1, .ping_s = INT64_MIN};
     if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
     int rc = read_switches(p, err);
     if (!rc) rc = read_max_tokens(p, err);

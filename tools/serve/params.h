@@ -41,6 +41,9 @@ typedef struct params {
     bool token_ids;           /* return_token_ids */
     bool special;             /* control tokens are text (skip_special_tokens false) */
     bool timings;             /* each chunk has times (timings_per_token) */
+    bool progress;            /* a stream tells how far the prompt is (return_progress) */
+    int64_t ping_s;           /* sse_ping_interval, INT64_MIN: the server's */
+    int64_t most_ms;          /* t_max_predict_ms: an answer ends at its first line that is complete after so long; 0: none */
     int n;                    /* answers to each prompt */
     int logprobs;             /* alternatives to each token; -1: no probabilities */
     int64_t max_tokens;       /* INT64_MIN: not said */

@@ -345,6 +345,7 @@ static void on_tick(uv_timer_t *t)
     server *s = &a->s;
     bool busy = s->n_gens || s->n_jobs, late = a->end_at && uv_now(&s->loop) >= a->end_at;
     if (s->e) look_at_steps(s);
+    gen_ping_all(s);
     if (s->kv && !s->kv_warned && kv_events_lost(s->kv)) {
         s->kv_warned = true;
         log_line(s, PI_LOG_WARN, "--kv-events: changes of the cache were lost; routers are told to forget what they know");
@@ -430,6 +431,7 @@ static void configure(app *a, const cli *c)
     s->alias = *cli_str(c, "alias") ? cli_str(c, "alias") : slash ? slash + 1 : path;
     s->created = (int64_t) time(NULL);
     s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
+    s->ping_s = cli_int(c, "sse-ping-interval");
     s->send_max = (size_t) cli_int(c, "send-buffer");
     s->anchor = -1;
     s->net.limits = (http_limits) {(size_t) cli_int(c, "max-header"), (size_t) cli_int(c, "max-body")};

@@ -41,6 +41,7 @@ typedef struct server {
     size_t n_gens;           /* in the list */
     size_t n_jobs;           /* other work on the pool */
     uint64_t n_ids;          /* requests so far, for their ids */
+    int64_t ping_s;          /* seconds after which a silent stream gets a comment; below 1: never */
     size_t send_max;         /* bytes of an answer that may wait for a slow client */
     uint64_t last_steps;     /* n_steps at the last look, and when it changed (uv_now) */
     uint64_t step_at;

@@ -4,6 +4,7 @@
 
 #include "serve/chat.h"
 #include "serve/convert.h"
+#include "serve/gen.h"
 #include "serve/job.h"
 
 /* ------------------------------------------------------------------------------------------------------ the work */
@@ -85,7 +86,8 @@ static int run_template(job *j, json_t **out)
     vars = json_is_object(vars) ? json_deep_copy(vars) : json_object();
     json_t *gen = json_object_get(p->root, "add_generation_prompt");
     if (gen) json_object_set(vars, "add_generation_prompt", gen);
-    int rc = chat_prepare(&c, m, json_is_array(tools) ? tools : NULL, vars, &j->err);
+    int rc = gen_template_defaults(j->s, &vars, &j->err);
+    if (!rc) rc = chat_prepare(&c, m, json_is_array(tools) ? tools : NULL, vars, &j->err);
     if (!rc) rc = chat_render(&c, j->s->e, &text, &n, &j->err);
     if (!rc) *out = json_pack("{s:o}", "prompt", text_json(text, n));
     free(text);
@@ -102,6 +104,7 @@ static int run_count(job *j, json_t **out)
     char *text = NULL;
     size_t n = 0;
     int rc = convert_anthropic(p, &j->err);
+    if (!rc) rc = gen_template_defaults(j->s, &p->template_vars, &j->err);
     if (!rc) rc = chat_prepare(&c, p->messages, p->tools, p->template_vars, &j->err);
     if (!rc) rc = chat_render(&c, j->s->e, &text, &n, &j->err);
     int64_t count = rc ? 0 : pi_tokenize(j->s->e, text, n, PI_TOK_BOS | PI_TOK_SPECIAL, NULL, 0);

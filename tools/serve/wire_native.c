@@ -101,6 +101,12 @@ static void native_piece(gen *g, choice *ch, const piece *pc)
     gen_send(g, NULL, pc->last ? chosen_fields(g, o) : o);
 }
 
+static void native_progress(gen *g, const choice *ch)
+{
+    gen_send(g, NULL, json_pack("{s:i, s:s, s:[], s:b, s:i, s:o}", "index", (int) ch->index, "content", "", "tokens", "stop", 0,
+                                "id_slot", (int) ch->index, "prompt_progress", progress_json(ch)));
+}
+
 static json_t *native_one(gen *g, choice *ch)
 {
     piece all = {.ids = ch->ids, .n_ids = ch->n_ids, .probs = ch->probs};
@@ -121,6 +127,8 @@ static json_t *native_whole(gen *g)
 }
 
 const wire wire_native = {.id_prefix = "cmpl-", .what = "completion", .read = read_native, .begin = native_begin,
-                          .piece = native_piece, .finish = native_finish, .whole = native_whole, .raw_prompt = true};
+                          .piece = native_piece, .finish = native_finish, .progress = native_progress,
+                          .whole = native_whole, .raw_prompt = true};
 const wire wire_infill = {.id_prefix = "cmpl-", .what = "infill", .read = infill_read, .begin = native_begin,
-                          .piece = native_piece, .finish = native_finish, .whole = native_whole, .raw_prompt = true};
+                          .piece = native_piece, .finish = native_finish, .progress = native_progress,
+                          .whole = native_whole, .raw_prompt = true};

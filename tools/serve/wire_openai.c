@@ -123,6 +123,16 @@ static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one
     gen_send(g, NULL, root);
 }
 
+/* A chunk with a choice that says nothing yet. */
+static void send_progress(gen *g, const char *object, const choice *ch, json_t *one)
+{
+    json_t *root = envelope(g, object), *list = json_array();
+    json_array_append_new(list, one);
+    json_object_set_new(root, "choices", list);
+    json_object_set_new(root, "prompt_progress", progress_json(ch));
+    gen_send(g, NULL, root);
+}
+
 static void send_end(gen *g, const char *object)
 {
     if (g->p.include_usage) send_chunk(g, object, NULL, NULL);
@@ -228,6 +238,12 @@ static void chat_piece(gen *g, choice *ch, const piece *pc)
     if (pc->last) chat_chunk(g, ch, json_object(), pc, !pc->n_deltas && pc->n_ids, ch->reason);
 }
 
+static void chat_progress(gen *g, const choice *ch)
+{
+    send_progress(g, "chat.completion.chunk", ch, json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta", "logprobs",
+                                                            "finish_reason"));
+}
+
 static void chat_finish(gen *g) { send_end(g, "chat.completion.chunk"); }
 
 static json_t *calls_json(const choice *ch)
@@ -272,7 +288,8 @@ static json_t *chat_whole(gen *g)
 }
 
 const wire wire_chat = {.id_prefix = "chatcmpl-", .what = "chat", .read = read_chat, .begin = chat_begin,
-                        .piece = chat_piece, .finish = chat_finish, .whole = chat_whole};
+                        .piece = chat_piece, .finish = chat_finish, .progress = chat_progress,
+                        .whole = chat_whole};
 
 /* ------------------------------------------------------------------------------------------------------ completions */
 
@@ -394,5 +411,12 @@ static json_t *text_whole(gen *g)
     return root;
 }
 
+static void text_progress(gen *g, const choice *ch)
+{
+    send_progress(g, "text_completion", ch, json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "", "logprobs",
+                                                      "finish_reason"));
+}
+
 const wire wire_completions = {.id_prefix = "cmpl-", .what = "completion", .read = read_completion, .begin = text_begin,
-                               .piece = text_piece, .finish = text_finish, .whole = text_whole, .raw_prompt = true};
+                               .piece = text_piece, .finish = text_finish, .progress = text_progress,
+                               .whole = text_whole, .raw_prompt = true};

@@ -124,5 +124,6 @@ extern const pi__cpu_attn_kernels pi__cpu_attn_generic;
 extern const pi__cpu_attn_kernels pi__cpu_attn_avx2;
 extern const pi__cpu_attn_kernels pi__cpu_attn_avx512;
 extern const pi__cpu_attn_kernels pi__cpu_attn_neon;
+extern const pi__cpu_attn_kernels pi__cpu_attn_sve256;
 
 #endif

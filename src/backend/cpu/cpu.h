@@ -7,9 +7,11 @@
 #include "backend/device.h"
 #include "backend/cpu/pool.h"
 
-/* Of one architecture, each has what those before it have. AVX-VNNI and AMX have matrix kernels of their own; all
- * others are those of AVX2 and AVX-512. */
-enum pi__isa { PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_AVX2, PI__ISA_AVXVNNI, PI__ISA_AVX512, PI__ISA_AMX, PI__N_ISAS };
+/* Of one architecture, each has what those before it have. I8MM, AVX-VNNI and AMX have matrix kernels of their own; all others
+ * are those of NEON, AVX2 and AVX-512. */
+enum pi__isa {
+    PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_I8MM, PI__ISA_SVE256, PI__ISA_AVX2, PI__ISA_AVXVNNI, PI__ISA_AVX512, PI__ISA_AMX, PI__N_ISAS
+};
 
 typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */
 typedef struct pi__cpu_attn_kernels pi__cpu_attn_kernels;     /* attention.h */

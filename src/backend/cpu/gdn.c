@@ -509,7 +509,8 @@ const pi__cpu_gdn_kernels *pi__cpu_gdn_kernels_of(int isa)
     if (isa >= PI__ISA_AVX512) return &pi__cpu_gdn_avx512;
     if (isa >= PI__ISA_AVX2) return &pi__cpu_gdn_avx2;
 #elif defined(PI__SIMD_ARM)
-    if (isa == PI__ISA_NEON) return &pi__cpu_gdn_neon;
+    if (isa == PI__ISA_SVE256) return &pi__cpu_gdn_sve256;
+    if (isa != PI__ISA_GENERIC) return &pi__cpu_gdn_neon;
 #endif
     (void) isa;
     return &pi__cpu_gdn_generic;

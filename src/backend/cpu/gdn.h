@@ -69,5 +69,6 @@ extern const pi__cpu_gdn_kernels pi__cpu_gdn_generic;
 extern const pi__cpu_gdn_kernels pi__cpu_gdn_avx2;
 extern const pi__cpu_gdn_kernels pi__cpu_gdn_avx512;
 extern const pi__cpu_gdn_kernels pi__cpu_gdn_neon;
+extern const pi__cpu_gdn_kernels pi__cpu_gdn_sve256;
 
 #endif

@@ -7,6 +7,7 @@
 
 #if defined(PI__SIMD_ARM)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #elif defined(PI__SIMD_X86)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -52,6 +53,8 @@ __attribute__((target("xsave"))) static bool has_amx(void)
 const pi__isa_name pi__isa_names[] = {
     [PI__ISA_GENERIC] = {"generic", "generic"},
     [PI__ISA_NEON] = {"neon", "neon-dotprod"},
+    [PI__ISA_I8MM] = {"i8mm", "neon-i8mm"},
+    [PI__ISA_SVE256] = {"sve256", "sve256-i8mm"},
     [PI__ISA_AVX2] = {"avx2", "avx2"},
     [PI__ISA_AVXVNNI] = {"avxvnni", "avx-vnni"},
     [PI__ISA_AVX512] = {"avx512", "avx512-vnni"},
@@ -78,6 +81,12 @@ bool pi__isa_there(int isa)
         unsigned long want = 1ul << 20 /* HWCAP_ASIMDDP */ | 1ul << 10 /* HWCAP_ASIMDHP */ | 1ul << 9 /* HWCAP_FPHP */;
         return (getauxval(AT_HWCAP) & want) == want;
     }
+    case PI__ISA_I8MM: return pi__isa_there(PI__ISA_NEON) && (getauxval(AT_HWCAP2) & 1ul << 13 /* HWCAP2_I8MM */);
+    case PI__ISA_SVE256: {
+        const int length = prctl(PR_SVE_GET_VL); /* bytes of a register of this thread, and so of those it starts; -1: no SVE */
+        return length >= 0 && (length & PR_SVE_VL_LEN_MASK) == 32 && pi__isa_there(PI__ISA_I8MM) &&
+               (getauxval(AT_HWCAP2) & 1ul << 9 /* HWCAP2_SVEI8MM */);
+    }
 #endif
     default: return false;
     }
@@ -101,5 +110,6 @@ int pi__isa_choose(const char *name, int *out, pi_error *err)
         }
         if (!any) return pi__fail(err, PI_EUNSUPPORTED, "this processor has no %s, or this build has no kernels for it", name);
     }
-    return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, amx, avx512, avxvnni, avx2, neon or generic", name);
+    return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, amx, avx512, avxvnni, avx2, sve256, i8mm, neon or generic",
+                    name);
 }

@@ -24,6 +24,8 @@ const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits)
     case PI__ISA_AVXVNNI: return pi__lin_kernels_avxvnni(bits);
     case PI__ISA_AVX2: return pi__lin_kernels_avx2(bits);
 #elif defined(PI__SIMD_ARM)
+    case PI__ISA_SVE256: return pi__lin_kernels_sve256(bits);
+    case PI__ISA_I8MM: return pi__lin_kernels_i8mm(bits);
     case PI__ISA_NEON: return pi__lin_kernels_neon(bits);
 #endif
     default: return pi__lin_kernels_generic(bits);
@@ -227,7 +229,7 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     }
     if (!t->unpacked) {
         if (t->k->unpack[t->type]) t->k->unpack[t->type](&t->w, t->buf);
-        else pi__lin_decode_rows(t->type, t->w.data, t->row, t->lanes, t->w.n_in, t->k->code_bias, t->buf);
+        else pi__lin_decode_rows(t->k, t->type, t->w.data, t->row, t->lanes, t->w.n_in, t->buf);
         t->w.data = t->buf;
         t->unpacked = true;
     }
@@ -325,14 +327,16 @@ void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 /* ---- embedding */
 
 /* Row `lane` of a canonical tile: exactly what the format's reader computes. */
-static void read_canonical(int kind, const uint8_t *p, int32_t code_bias, int32_t lane, int64_t n_blk, float *out)
+static void read_canonical(const pi__cpu_linear_kernels *kernels, int kind, const uint8_t *p, int32_t lane, int64_t n_blk,
+                           float *out)
 {
+    const int32_t line_cols = kernels->line_cols, code_bias = kernels->code_bias;
     const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1;
     const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
     for (int64_t b = 0; b < n_blk; b++, p += pi__lin_block_size(kind)) {
         for (int k = 0; k < 32; k++) {
             const int h = halves == 2 ? k / 16 : 0;
-            uint8_t c = p[64 * (k / 4) + 4 * lane + k % 4];
+            uint8_t c = p[line_cols * (k / line_cols * 16 + lane) + k % line_cols];
             float s, m = 0;
             memcpy(&s, p + 512 + 64 * h + 4 * lane, sizeof s);
             if (min) memcpy(&m, p + 512 + 64 * (halves + h) + 4 * lane, sizeof m);
@@ -357,7 +361,7 @@ static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s,
         uint8_t buf[8 * 768];
         for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
             cpu->lin->unpack[w->type](&(pi__lin_w) {.data = tile, .n_in = 32 * f.rec_blocks}, buf);
-            read_canonical(f.kind, buf, cpu->lin->code_bias, lane, f.rec_blocks, out + 32 * b);
+            read_canonical(cpu->lin, f.kind, buf, lane, f.rec_blocks, out + 32 * b);
         }
     }
 }

@@ -31,6 +31,11 @@
  * [block][column][32 high, 32 low], or [32]. Where an instruction set multiplies 16-bit numbers as fast as two digits (AVX2),
  * the two bytes of a code are that number.
  *
+ * LINES OF 8. Instructions that multiply 8 columns of 2 rows with 2 columns of the batch (kernels with line_cols 8) want the
+ * 8 beside each other. For them canonical tiles have lines of 8 columns, code j is row j / 8, column 8 * line + j % 8; two
+ * columns of a group lie by turns, 8 codes of one and 8 of the other; a last column alone lies as above. Packed tiles are
+ * the same for all.
+ *
  * ORDER. acc = fma(float(dot of 32 integers) * weight scale, activation scale, acc), block after block: the same for
  * every number of columns, threads and tiles. That is the whole reason for one code path. */
 #ifndef PI__LINEAR_H
@@ -125,6 +130,15 @@ typedef struct pi__lin_x {
     float *f;      /* [32] the values themselves */
 } pi__lin_x;
 
+/* The codes of column c of a group of `cols` in block b: the first 8 are that far from q, the next ones `step` bytes on, and
+ * those of the next digit 4 steps. line_cols: of the kernels. */
+static inline int64_t pi__lin_codes_at(int32_t line_cols, int32_t digits, int32_t cols, int64_t b, int32_t c, int *step)
+{
+    const bool beside = line_cols == 8 && (c | 1) < cols;
+    *step = beside ? 16 : 8;
+    return 32 * digits * (b * cols + (beside ? c & ~1 : c)) + (beside ? 8 * (c & 1) : 0);
+}
+
 /* Where a tile's result goes. */
 typedef struct pi__lin_y {
     float *y;      /* column 0, row 0 of the tile */
@@ -145,6 +159,7 @@ struct pi__cpu_linear_kernels {
     int32_t max_cols;                                         /* widest group, at most PI__LIN_COLS */
     int32_t digits;                                           /* bytes of an activation: 2 (15 bits) or 1 (8 bits) */
     int32_t code_bias;                                        /* of canonical codes of kinds OFF*: 128 or 0 */
+    int32_t line_cols;                                        /* columns of a canonical line: 4, or 8 */
     pi__lin_input_fn input;                                   /* prologue and rounding */
     pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks, or NULL */
     pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns, or NULL */
@@ -185,6 +200,8 @@ const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits); /* those of AVX-512
 const pi__cpu_linear_kernels *pi__lin_kernels_avx512(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avx2(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_sve256(int bits);
+const pi__cpu_linear_kernels *pi__lin_kernels_i8mm(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_neon(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_generic(int bits);
 
@@ -195,8 +212,8 @@ extern const pi__lin_mul_fn pi__lin_amx[2][PI__LK_N];
 void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,
                        uint8_t *dst);
 
-/* linear_rows.c: `lanes` file rows of a type that is kept as in the file into canonical blocks. */
-void pi__lin_decode_rows(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, int32_t code_bias,
-                         uint8_t *dst);
+/* linear_rows.c: `lanes` file rows of a type that is kept as in the file into canonical blocks of these kernels. */
+void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size, int32_t lanes,
+                         int64_t n_in, uint8_t *dst);
 
 #endif

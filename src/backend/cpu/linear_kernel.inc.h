@@ -6,6 +6,10 @@
  * as signed ones; else they are unsigned and start from n7) and PI__ISA_FUNC, the name of the function that returns the
  * table. No memory, any thread.
  *
+ * Where registers are shorter than vectors (PI__ISA_PART_ROWS, the float lanes of one) tiles are multiplied in parts of so many
+ * rows, by what linear_parts.inc.h asks for; with PI__ISA_FLOAT_COLS, the columns that float weights are multiplied with at once,
+ * and PI__ISA_LINE_COLS (linear.h), 8 where columns are multiplied two at once.
+ *
  * Where registers are few (PI__ISA_LINES) a block is multiplied line after line, each for all columns, by vi_dot_line.
  * PI__ISA_WIDE(digits), where it is defined, says that codes of so many digits are kept as 16-bit numbers instead: those of
  * columns 0, 2, 1, 3 of each line, since of a line's bytes the even and the odd ones are easily made such numbers.
@@ -27,6 +31,12 @@
 #define PI__ISA_DIRECT 1
 #endif
 
+#ifndef PI__ISA_FLOAT_COLS
+#define PI__ISA_FLOAT_COLS PI__ISA_COLS
+#endif
+#ifndef PI__ISA_LINE_COLS
+#define PI__ISA_LINE_COLS 4
+#endif
 #ifdef PI__ISA_WIDE
 #define WIDE(digits) PI__ISA_WIDE(digits)
 #else
@@ -198,17 +208,28 @@ INLINE vb line(int type, const uint8_t *p, int q)
 INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
 INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
 
-/* Block j of a record: its planes at p. */
-INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
+INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
 {
-    const int kind = pi__lin_format_of(type).kind, n = n_scales(kind);
 #define LINE(q) u->w[q] = line(type, p, q);
     REP8(LINE)
 #undef LINE
+}
+
+/* Scales and minimums of block j of a record. */
+INLINE void block_side(int kind, const sides *r, int j, blk *u)
+{
+    const int n = n_scales(kind);
     u->s[0] = r->s[n * j];
     if (n == 2) u->s[1] = r->s[n * j + 1];
     if (has_min(kind)) u->m[0] = r->m[n * j];
     if (kind == PI__LK_MIN16) u->m[1] = r->m[n * j + 1];
+}
+
+/* Block j of a record: its planes at p. */
+INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
+{
+    unpack_codes(type, p, u);
+    block_side(pi__lin_format_of(type).kind, r, j, u);
 }
 
 /* Codes with an offset of 2^offset as canonical ones. */
@@ -226,25 +247,17 @@ INLINE void to_canonical(int offset, blk *u)
 INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
 {
     int n = n_scales(kind);
+#if PI__ISA_LINE_COLS == 8
+#define LINE(q) if (q % 2 == 0) vb_store_line8(dst + 64 * q, u->w[q], u->w[q + (q % 2 == 0)]);
+#else
 #define LINE(q) vb_store(dst + 64 * q, u->w[q]);
+#endif
     REP8(LINE)
 #undef LINE
     vf_store(dst + 512, u->s[0]);
     if (n == 2) vf_store(dst + 576, u->s[1]);
     if (has_min(kind)) vf_store(dst + 512 + 64 * n, u->m[0]);
     if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
-}
-
-INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
-{
-    int n = n_scales(kind);
-#define LINE(q) u->w[q] = vb_load(p + 64 * q);
-    REP8(LINE)
-#undef LINE
-    u->s[0] = vf_load(p + 512);
-    if (n == 2) u->s[1] = vf_load(p + 576);
-    if (has_min(kind)) u->m[0] = vf_load(p + 512 + 64 * n);
-    if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
 }
 
 INLINE void unpack_tile(int type, const pi__lin_w *w, uint8_t *dst)
@@ -289,7 +302,30 @@ INLINE vf add_block(int kind, int cols, const vf m[2], const pi__lin_x *x, int64
     return acc;
 }
 
-#ifdef PI__ISA_LINES
+INLINE void put_column(const pi__lin_y *y, int c, vf acc)
+{
+    float *p = y->y + c * y->ld;
+    acc = vf_mul(acc, vf_set(y->scale));
+    if (y->lanes == 16) vf_store(p, acc);
+    else vf_store_n(p, acc, y->lanes);
+}
+
+#define ZERO(c) if (c < cols) acc[c] = vf_zero();
+#define PUT(c) if (c < cols) put_column(y, c, acc[c]);
+
+/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
+ * a little with each block. */
+INLINE void fetch_next(const pi__lin_w *w, int64_t b)
+{
+    const uint8_t *p = w->next + (size_t) b * w->next_step;
+    for (size_t i = 0; i < w->next_step; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
+#if defined(PI__ISA_PART_ROWS)
+
+#include "backend/cpu/linear_parts.inc.h"
+
+#elif defined(PI__ISA_LINES)
 
 /* 4 lines from q0 on times the digits at x, so many bytes from column to column. type < 0: p is a canonical block. */
 INLINE void dot_lines(int digits, int offset, int type, int cols, const uint8_t *p, int q0, const int8_t *x, vi *t)
@@ -410,6 +446,18 @@ INLINE vf column(int digits, int kind, int offset, int cols, const blk *u, const
     return add_block(kind, cols, u->m, x, b, c, v, acc);
 }
 
+INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
+{
+    int n = n_scales(kind);
+#define LINE(q) u->w[q] = vb_load(p + 64 * q);
+    REP8(LINE)
+#undef LINE
+    u->s[0] = vf_load(p + 512);
+    if (n == 2) u->s[1] = vf_load(p + 576);
+    if (has_min(kind)) u->m[0] = vf_load(p + 512 + 64 * n);
+    if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
+}
+
 /* As above. */
 INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
@@ -428,24 +476,7 @@ INLINE void columns(int digits, int kind, int offset, int type, int cols, const 
 
 #endif
 
-INLINE void put_column(const pi__lin_y *y, int c, vf acc)
-{
-    float *p = y->y + c * y->ld;
-    acc = vf_mul(acc, vf_set(y->scale));
-    if (y->lanes == 16) vf_store(p, acc);
-    else vf_store_n(p, acc, y->lanes);
-}
-
-#define ZERO(c) if (c < cols) acc[c] = vf_zero();
-#define PUT(c) if (c < cols) put_column(y, c, acc[c]);
-
-/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
- * a little with each block. */
-INLINE void fetch_next(const pi__lin_w *w, int64_t b)
-{
-    const uint8_t *p = w->next + (size_t) b * w->next_step;
-    for (size_t i = 0; i < w->next_step; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
+#ifndef PI__ISA_PART_ROWS
 
 /* A canonical tile times cols columns. */
 INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
@@ -461,6 +492,8 @@ INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const p
     }
     REP16(PUT)
 }
+
+#endif
 
 /* A packed tile times cols columns, unpacked in registers. Nothing is prefetched: it gets in the way of the processor's
  * own prefetching, which reads at the memory's pace (measured on Zen 4). */
@@ -486,7 +519,8 @@ INLINE vf float_line(int kind, const uint8_t *p, int64_t k)
     return kind == PI__LK_F32 ? vf_load(p + 64 * k) : kind == PI__LK_F16 ? vf_half(p + 32 * k) : vf_bf16(p + 32 * k);
 }
 
-INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+/* The first cols columns of a group of so many. */
+INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const int64_t n_blk = (w->n_in + 31) / 32;
     const uint8_t *p = w->data;
@@ -495,7 +529,7 @@ INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x
     const size_t size = kind == PI__LK_F32 ? 2048 : 1024;
     for (int64_t b = 0; b < n_blk; b++, p += size) {
         const int64_t n = b + 1 < n_blk ? 32 : w->n_in - 32 * b;
-        const float *f = x->f + 32 * b * cols;
+        const float *f = x->f + 32 * b * group;
         for (int64_t k = 0; k < n; k++) {
             vf v = float_line(kind, p, k);
 #define FCOLUMN(c) if (c < cols) acc[c] = vf_fma(v, vf_dup(f + 32 * c + k), acc[c]);
@@ -503,6 +537,18 @@ INLINE void mul_float(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x
         }
     }
     REP16(PUT)
+}
+
+/* All columns, PI__ISA_FLOAT_COLS at once. */
+INLINE void mul_floats(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+{
+    enum { MOST = PI__ISA_FLOAT_COLS };
+    mul_float(kind, cols, cols < MOST ? cols : MOST, w, x, y);
+    if (cols > MOST) {
+        const pi__lin_x more = {.f = x->f + 32 * MOST};
+        const pi__lin_y to = {.y = y->y + MOST * y->ld, .ld = y->ld, .lanes = y->lanes, .scale = y->scale};
+        mul_float(kind, cols, cols - MOST, w, &more, &to);
+    }
 }
 
 /* ---- what matrices read: prologue, then rounding to codes */
@@ -577,8 +623,21 @@ enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
 /* A code is 128 * high + low, high in -127..127, low in -64..63. */
 INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
 
+/* 32 codes from p on, each 8 of them `step` bytes behind those before, and the sum of each half. */
+INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
+{
+#if PI__ISA_LINE_COLS == 8
+    if (step == 16) {
+        vi_store_codes_apart(p, a, b, sum);
+        return;
+    }
+#endif
+    (void) step;
+    vi_store_codes(p, a, b, sum);
+}
+
 /* 32 codes to p, as so many digits of each or whole, and the sum of each half. */
-INLINE void put_codes(int digits, int8_t *p, vi c0, vi c1, int32_t sum[2])
+INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum[2])
 {
     int32_t low[2];
 #ifdef PI__ISA_WIDE
@@ -588,12 +647,12 @@ INLINE void put_codes(int digits, int8_t *p, vi c0, vi c1, int32_t sum[2])
     }
 #endif
     if (digits == 1) {
-        vi_store_codes(p, c0, c1, sum);
+        store_codes(p, step, c0, c1, sum);
         return;
     }
     const vi h0 = high_digit(c0), h1 = high_digit(c1);
-    vi_store_codes(p, h0, h1, sum);
-    vi_store_codes(p + 32, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
+    store_codes(p, step, h0, h1, sum);
+    store_codes(p + 4 * step, step, vi_sub(c0, vi_shl(h0, 7)), vi_sub(c1, vi_shl(h1, 7)), low);
     sum[0] = 128 * sum[0] + low[0];
     sum[1] = 128 * sum[1] + low[1];
 }
@@ -615,7 +674,9 @@ INLINE void round_block(int digits, const vf v[2], const pi__lin_x *x, int64_t b
         c1 = vi_round(vf_mul(v[1], id));
     }
     int32_t sum[2];
-    put_codes(digits, x->q + 32 * digits * i, c0, c1, sum);
+    int step;
+    const int64_t at = pi__lin_codes_at(PI__ISA_LINE_COLS, digits, x->cols, b, col, &step);
+    put_codes(digits, x->q + at, step, c0, c1, sum);
     x->d[i] = d;
     if (want & 1 << PI__LK_OFF32) x->n7[i] = -128 * (sum[0] + sum[1]);
     if (want & 1 << PI__LK_MIN32) x->ds[i] = d * (float) (sum[0] + sum[1]);
@@ -713,7 +774,7 @@ PI__CODE_FORMATS(DIRECT_4)
 #endif
 #endif
 
-#define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_float(PI__LK_##K, n, w, x, y); }
+#define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_floats(PI__LK_##K, n, w, x, y); }
 #define DEF_FLOATS(A, n) FLOAT_KINDS(DEF_FLOAT, n)
 #define DEF_TILE(K, A, n) static void mul_##K##_##A##_##n(ARGS) { mul_tile(DIGITS_##A, PI__LK_##K, n, w, x, y); }
 #define DEF_TILES(A, n) CODE_KINDS(DEF_TILE, A, n)
@@ -749,6 +810,7 @@ COLS(DEF_TILES, a15)
         .max_cols = PI__ISA_COLS,               \
         .digits = DIGITS_##A,                   \
         .code_bias = PI__ISA_BIAS,              \
+        .line_cols = PI__ISA_LINE_COLS,         \
         .input = input_##A,                     \
         .unpack = {PI__CODE_FORMATS(ROW_UNPACK)}, \
         .direct = {PI__CODE_FORMATS(DIRECT_##A)}, \

@@ -155,24 +155,31 @@ static void read_block(int32_t type, const uint8_t *p, row_block *r)
     }
 }
 
-void pi__lin_decode_rows(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, int32_t code_bias,
-                         uint8_t *dst)
+/* 8 codes of a row, columns 8 * q.. of a block of lines of 4 or of 8 columns. */
+static inline void put_word(uint8_t *block, int32_t line_cols, int q, int32_t lane, uint64_t v)
+{
+    if (line_cols == 8) {
+        memcpy(block + 128 * q + 8 * lane, &v, 8);
+        return;
+    }
+    const uint32_t low = (uint32_t) v, high = (uint32_t) (v >> 32);
+    memcpy(block + 128 * q + 4 * lane, &low, 4);
+    memcpy(block + 128 * q + 64 + 4 * lane, &high, 4);
+}
+
+void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size, int32_t lanes,
+                         int64_t n_in, uint8_t *dst)
 {
     const pi__type_info *t = pi__type_info_of(type);
     const size_t size = pi__lin_block_size(PI__LK_OFF16);
-    const uint64_t flip = code_bias ? 0x80 * ones : 0;
+    const uint64_t flip = k->code_bias ? 0x80 * ones : 0;
     row_block r;
     for (int64_t s = 0; s < n_in / 256; s++, dst += 8 * size) {
         if (lanes < 16) memset(dst, 0, 8 * size);
         for (int32_t lane = 0; lane < lanes; lane++) {
             read_block(type, src + (size_t) lane * row_size + (size_t) s * t->type_size, &r);
-            for (int k = 0; k < 32; k++) {
-                uint8_t *line = dst + (size_t) (k / 4) * size + 128 * (k % 4) + 4 * lane;
-                const uint64_t v = r.codes[k] ^ flip;
-                const uint32_t low = (uint32_t) v, high = (uint32_t) (v >> 32);
-                memcpy(line, &low, 4);
-                memcpy(line + 64, &high, 4);
-            }
+            for (int q = 0; q < 32; q++)
+                put_word(dst + (size_t) (q / 4) * size, k->line_cols, q % 4, lane, r.codes[q] ^ flip);
             for (int i = 0; i < 16; i++)
                 memcpy(dst + (size_t) (i / 2) * size + 512 + 64 * (i & 1) + 4 * lane, r.unit + i, sizeof *r.unit);
         }

@@ -1,22 +1,24 @@
-/* Adapters (LoRA) on the CPU: y += scale * B (A in) for the rows that have one (op lora).
+/* Adapters (LoRA) on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe by moe_lora.c).
  *
- * One pool job a call, in chunks of PIECE rows' entries. The threads make the rows' inputs in floats, meet, take rows of A times
+ * One pool job a call, in chunks of PIECE entries. The threads make the entries' inputs in floats, meet, take rows of A times
  * the entries of a run from a common counter, meet, and take columns of y, to which runs are added in their order:
  *
  *     in [entries, n_in] -> t = A in [entries, rank of each matrix] -> y += factor * B t
  *
- * An adapter's A and B are read once for all of its rows in a chunk. Memory: cpu->scratch, laid out here. Invariant: each sum
- * is one kernel's own (lora_kernels.h), so neither batch nor threads nor chunks can change it. */
+ * Of an embedding t is a row of A. An adapter's A and B are read once for all of its entries in a chunk. Memory: the scratch of
+ * the work, laid out here. Invariant: each sum is one kernel's own (lora_kernels.h), so neither batch nor threads nor chunks
+ * can change it. */
 #include "backend/cpu/lora.h"
 
 #include "backend/cpu/linear.h"
 #include "backend/cpu/simd.h"
+#include "formats/formats.h"
 
 enum { PIECE = 64 /* entries at once */, DOTS = 4 /* rows of A an item */, COLUMNS = 256 /* of y an item */ };
 
 typedef struct lora_job {
     pi__cpu *cpu;
-    const pi__lora *a;
+    const pi__cpu_lora_work *w;
     int64_t ldx, ldt;        /* floats from entry to entry */
     float *x, *t;            /* [PIECE, ldx], [PIECE, ldt] */
     int32_t at[PI__MAX_LIN]; /* of each matrix, where its values of t begin */
@@ -31,7 +33,8 @@ const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
     if (isa >= PI__ISA_AVX512) return &pi__cpu_lora_avx512;
     if (isa >= PI__ISA_AVX2) return &pi__cpu_lora_avx2;
 #elif defined(PI__SIMD_ARM)
-    if (isa == PI__ISA_NEON) return &pi__cpu_lora_neon;
+    if (isa == PI__ISA_SVE256) return &pi__cpu_lora_sve256;
+    if (isa != PI__ISA_GENERIC) return &pi__cpu_lora_neon;
 #endif
     (void) isa;
     return &pi__cpu_lora_generic;
@@ -39,9 +42,14 @@ const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
 
 static int64_t up32(int64_t n) { return (n + 31) / 32 * 32; }
 
+size_t pi__cpu_lora_bytes(int64_t n_in, int64_t n_rank)
+{
+    return PIECE * sizeof(float) * (size_t) (up32(n_in) + n_rank);
+}
+
 size_t pi__cpu_lora_scratch(const pi__limits *lim)
 {
-    return PIECE * sizeof(float) * (size_t) (up32(lim->max_n_in) + PI__MAX_LIN * PI__MAX_LORA_RANK);
+    return pi__cpu_lora_bytes(lim->max_n_in, (int64_t) PI__MAX_LIN * PI__MAX_LORA_RANK);
 }
 
 /* The entries of a run that are in the chunk. */
@@ -55,59 +63,138 @@ static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *firs
 /* Inputs of the chunk's entries, with the prologue. */
 static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
 {
-    const int64_t n_in = j->a->of.lin[0].w->n_in, n_blk = up32(n_in) / 32;
+    const int64_t n_in = j->w->n_in, n_blk = up32(n_in) / 32;
     for (int32_t i = j->n * ith / nth; i < j->n * (ith + 1) / nth; i++) {
         const pi__lin_x x = {.cols = 1, .f = j->x + i * j->ldx};
-        j->cpu->lin->input(&j->a->of.in, n_in, j->a->rows->row[j->first + i], 1, 0, n_blk, &x, 0, 1u << PI__LK_F32);
+        j->cpu->lin->input(&j->w->in, n_in, j->w->from[j->first + i], 1, 0, n_blk, &x, 0, 1u << PI__LK_F32);
     }
 }
 
-static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, int32_t l)
+static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, int32_t l) { return &run->pair[j->w->lin[l].target]; }
+static size_t value_size(const pi__lora_pair *p) { return p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
+/* A, or B, of the run's expert. */
+static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p)
 {
-    return &run->pair[j->a->of.lin[l].w->target];
+    return (const char *) run->pair + p->a + (size_t) run->expert * (size_t) (p->rank * p->lda) * value_size(p);
+}
+static const char *b_of(const pi__lora_run *run, const pi__lora_pair *p)
+{
+    return (const char *) run->pair + p->b + (size_t) run->expert * (size_t) (p->rank * p->ldb) * value_size(p);
+}
+
+/* Pieces of matrices are too short, and too far apart, for the processor to see a stream in them. */
+static void fetch(const void *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 64) __builtin_prefetch((const char *) p + i, 0, 2);
+}
+
+/* Item i of a run: some rows of one matrix's A, r0 and on. */
+static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, int32_t i, int32_t *l, int32_t *r0)
+{
+    for (*l = 0; *l + 1 < j->w->n_lin && i >= (j->at[*l + 1] + DOTS - 1) / DOTS;) ++*l;
+    *r0 = DOTS * i - j->at[*l];
+    return pair_of(j, run, *l);
+}
+
+/* The rows of the item that a thread takes after this one, if all take one in turn. */
+static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
+{
+    int32_t l, r0;
+    if (i + nth >= (j->run1 - j->run0) * j->n_dots) return;
+    const pi__lora_run *run = &j->w->run[j->run0 + (i + nth) / j->n_dots];
+    const pi__lora_pair *p = item_of(j, run, (i + nth) % j->n_dots, &l, &r0);
+    const int32_t n = p->rank - r0 < DOTS ? p->rank - r0 : DOTS;
+    const size_t row = (size_t) p->lda * value_size(p);
+    if (n > 0) fetch(a_of(run, p) + (size_t) r0 * row, (size_t) n * row);
 }
 
 /* Item i of a run: some rows of one matrix's A times its entries. */
 static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
 {
-    int32_t l = 0, first;
-    while (l + 1 < j->a->of.n_lin && i >= (j->at[l + 1] + DOTS - 1) / DOTS) l++;
-    const pi__lora_pair *p = pair_of(j, run, l);
-    const int32_t r0 = DOTS * i - j->at[l], n = part_of(j, run, &first);
-    const size_t row = (size_t) p->lda * (p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
+    int32_t l, r0, first;
+    const pi__lora_pair *p = item_of(j, run, i, &l, &r0);
+    const int32_t n = part_of(j, run, &first);
+    const size_t row = (size_t) p->lda * value_size(p);
     for (int32_t r = r0; r < r0 + DOTS && r < p->rank; r++)
-        j->cpu->lora->dot(p->type, (const char *) p->a + (size_t) r * row, p->lda, j->x + (first - j->first) * j->ldx, j->ldx, n,
+        j->cpu->lora->dot(p->type, a_of(run, p) + (size_t) r * row, p->lda, j->x + (first - j->first) * j->ldx, j->ldx, n,
                           j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
+}
+
+/* Of an embedding: A's rows of the tokens of some of the chunk's entries. */
+static void look_up(const lora_job *j, int32_t ith, int32_t nth)
+{
+    const pi__cpu_lora_work *w = j->w;
+    for (int32_t k = j->run0; k < j->run1; k++) {
+        const pi__lora_pair *p = pair_of(j, &w->run[k], 0);
+        int32_t first;
+        const int32_t n = part_of(j, &w->run[k], &first);
+        for (int32_t e = first + n * ith / nth; e < first + n * (ith + 1) / nth; e++) {
+            const size_t at = (size_t) w->token[w->from[e]] * (size_t) p->rank;
+            const float *f = (const float *) (const void *) a_of(&w->run[k], p) + at;
+            const uint16_t *h = (const uint16_t *) (const void *) a_of(&w->run[k], p) + at;
+            float *t = j->t + (e - j->first) * j->ldt;
+            for (int32_t r = 0; r < p->rank; r++)
+                t[r] = p->type == PI__F32 ? f[r] : p->type == PI__F16 ? pi__f16_to_f32(h[r]) : pi__bf16_to_f32(h[r]);
+        }
+    }
+}
+
+/* What is read next for columns c..c + n. */
+static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n)
+{
+    const pi__lora_pair *p = pair_of(j, run, l);
+    const int64_t at = j->w->lin[l].first + c;
+    fetch(b_of(run, p) + (size_t) (at * p->rank) * value_size(p), (size_t) (n * p->rank) * value_size(p));
+}
+
+/* Columns c..c + n of one matrix's y, in one or more of B's tiles: a run's entries, m from `first` on. */
+static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n, int32_t first, int32_t m)
+{
+    const pi__cpu_lora_lin *lin = &j->w->lin[l];
+    const pi__lora_pair *p = pair_of(j, run, l);
+    const float *t = j->t + (first - j->first) * j->ldt + j->at[l];
+    const float factor = run->scale * p->factor * j->w->scale * (lin->scale ? lin->scale[run->expert] : 1.0f);
+    while (n > 0) { /* up to a tile's end, and then whole ones */
+        const int64_t at = lin->first + c, in_tile = at % PI__LORA_TILE, rest = PI__LORA_TILE - in_tile;
+        const int64_t some = in_tile && rest < n ? rest : n;
+        const char *b = b_of(run, p) + (size_t) ((at - in_tile) * p->rank + in_tile) * value_size(p);
+        float *y[PIECE];
+        for (int32_t i = 0; i < m; i++) y[i] = lin->y + j->w->to[first + i] * lin->ldy + c;
+        j->cpu->lora->add(p->type, b, p->rank, t, j->ldt, m, factor, y, some);
+        c += some, n -= some;
+    }
 }
 
 /* Columns c.. of one matrix's y: what all runs give its rows, in their order. */
 static void run_columns(const lora_job *j, int32_t l, int64_t c)
 {
-    const pi__lin *lin = &j->a->of.lin[l];
-    const int64_t n = lin->w->n_out - c < COLUMNS ? lin->w->n_out - c : COLUMNS;
+    const pi__cpu_lora_lin *lin = &j->w->lin[l];
+    const int64_t n = lin->n_out - c < COLUMNS ? lin->n_out - c : COLUMNS;
     for (int32_t k = j->run0; k < j->run1; k++) {
-        const pi__lora_run *run = &j->a->rows->run[k];
-        const pi__lora_pair *p = pair_of(j, run, l);
-        const char *b = (const char *) p->b + (size_t) (c * p->rank) * (p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
-        float *y[PIECE];
         int32_t first;
-        const int32_t m = part_of(j, run, &first);
-        if (!p->rank) continue;
-        for (int32_t i = 0; i < m; i++) y[i] = lin->y + j->a->rows->row[first + i] * lin->ldy + c;
-        j->cpu->lora->add(p->type, b, p->rank, j->t + (first - j->first) * j->ldt + j->at[l], j->ldt, m, run->scale * p->factor, y, n);
+        const int32_t m = part_of(j, &j->w->run[k], &first);
+        if (k + 1 < j->run1) fetch_columns(j, &j->w->run[k + 1], l, c, n);
+        if (pair_of(j, &j->w->run[k], l)->rank) add_columns(j, &j->w->run[k], l, c, n, first, m);
     }
 }
 
-static int32_t column_items(const pi__lin *lin) { return (int32_t) ((lin->w->n_out + COLUMNS - 1) / COLUMNS); }
+static int32_t column_items(const pi__cpu_lora_lin *lin) { return (int32_t) ((lin->n_out + COLUMNS - 1) / COLUMNS); }
 
 /* The chunk's inputs and A; the counter is reset behind them. */
 static void first_half(const lora_job *j, int32_t ith, int32_t nth)
 {
     pi__pool *pool = j->cpu->pool;
+    if (j->w->token) {
+        look_up(j, ith, nth);
+        pi__pool_barrier(pool);
+        return;
+    }
     make_inputs(j, ith, nth);
     pi__pool_barrier(pool);
-    for (int32_t i, n = (j->run1 - j->run0) * j->n_dots; (i = pi__pool_next(pool, n)) >= 0;)
-        run_dots(j, &j->a->rows->run[j->run0 + i / j->n_dots], i % j->n_dots);
+    for (int32_t i, n = (j->run1 - j->run0) * j->n_dots; (i = pi__pool_next(pool, n)) >= 0;) {
+        fetch_dots(j, i, nth);
+        run_dots(j, &j->w->run[j->run0 + i / j->n_dots], i % j->n_dots);
+    }
     pi__pool_barrier(pool);
     if (!ith) pi__pool_reset(pool);
     pi__pool_barrier(pool);
@@ -117,11 +204,11 @@ static void lora_main(void *arg, int32_t ith, int32_t nth)
 {
     const lora_job *j = arg;
     int32_t n = 0;
-    for (int32_t l = 0; l < j->a->of.n_lin; l++) n += column_items(&j->a->of.lin[l]);
+    for (int32_t l = 0; l < j->w->n_lin; l++) n += column_items(&j->w->lin[l]);
     first_half(j, ith, nth);
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) {
         int32_t l = 0;
-        while (i >= column_items(&j->a->of.lin[l])) i -= column_items(&j->a->of.lin[l++]);
+        while (i >= column_items(&j->w->lin[l])) i -= column_items(&j->w->lin[l++]);
         run_columns(j, l, (int64_t) i * COLUMNS);
     }
 }
@@ -130,30 +217,55 @@ static void lora_main(void *arg, int32_t ith, int32_t nth)
 static void lay_out(lora_job *j)
 {
     j->ldt = 0;
-    for (int32_t l = 0; l < j->a->of.n_lin; l++) {
-        int32_t most = 0;
-        for (int32_t k = 0; k < j->a->rows->n_runs; k++) {
-            const int32_t rank = j->a->rows->run[k].rank[j->a->of.lin[l].w->target];
-            most = rank > most ? rank : most;
-        }
+    for (int32_t l = 0; l < j->w->n_lin; l++) {
         j->at[l] = (int32_t) j->ldt;
-        j->ldt += (most + DOTS - 1) / DOTS * DOTS;
+        j->ldt += (j->w->lin[l].rank + DOTS - 1) / DOTS * DOTS;
     }
     j->n_dots = (int32_t) j->ldt / DOTS;
 }
 
-void pi__cpu_lora(pi__backend *be, const pi__batch *b, const pi__lora *a)
+void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w)
 {
-    pi__cpu *cpu = (pi__cpu *) be;
-    (void) b;
-    lora_job j = {.cpu = cpu, .a = a, .ldx = up32(a->of.lin[0].w->n_in)};
+    lora_job j = {.cpu = cpu, .w = w, .ldx = up32(w->n_in)};
     lay_out(&j);
-    j.x = (float *) (void *) cpu->scratch;
+    j.x = (float *) (void *) w->scratch;
     j.t = j.x + PIECE * j.ldx;
-    for (; j.first < a->rows->n && j.ldt; j.first += j.n) {
-        j.n = a->rows->n - j.first < PIECE ? a->rows->n - j.first : PIECE;
-        while (a->rows->run[j.run0].first + a->rows->run[j.run0].n <= j.first) j.run0++;
-        for (j.run1 = j.run0; j.run1 < a->rows->n_runs && a->rows->run[j.run1].first < j.first + j.n;) j.run1++;
+    for (; j.first < w->n && j.ldt; j.first += j.n) {
+        j.n = w->n - j.first < PIECE ? w->n - j.first : PIECE;
+        while (w->run[j.run0].first + w->run[j.run0].n <= j.first) j.run0++;
+        for (j.run1 = j.run0; j.run1 < w->n_runs && w->run[j.run1].first < j.first + j.n;) j.run1++;
         pi__pool_run(cpu->pool, lora_main, &j);
     }
+}
+
+/* All runs of rows that are what they say of input and results. */
+static pi__cpu_lora_work work_of(const pi__cpu *cpu, const pi__lora_rows *rows)
+{
+    return (pi__cpu_lora_work) {.run = rows->run, .n_runs = rows->n_runs, .from = rows->row, .to = rows->row, .n = rows->n,
+                                .scale = 1.0f, .scratch = cpu->scratch};
+}
+
+void pi__cpu_lora(pi__backend *be, const pi__batch *b, const pi__lora *a)
+{
+    pi__cpu_lora_work w = work_of((pi__cpu *) be, a->rows);
+    (void) b;
+    w.in = a->of.in;
+    w.n_in = a->of.lin[0].w->n_in;
+    w.n_lin = a->of.n_lin;
+    for (int32_t l = 0; l < w.n_lin; l++) {
+        const pi__lin *lin = &a->of.lin[l];
+        w.lin[l] = (pi__cpu_lora_lin) {.target = lin->w->target, .rank = a->rank[l], .n_out = lin->w->n_out, .y = lin->y,
+                                       .ldy = lin->ldy};
+    }
+    pi__cpu_lora_add((pi__cpu *) be, &w);
+}
+
+void pi__cpu_lora_embed(pi__backend *be, const pi__batch *b, const pi__lora_embed *a)
+{
+    pi__cpu_lora_work w = work_of((pi__cpu *) be, a->rows);
+    w.token = b->token;
+    w.scale = a->scale;
+    w.n_lin = 1;
+    w.lin[0] = (pi__cpu_lora_lin) {.target = a->target, .rank = a->rank, .n_out = a->w->n_in, .y = a->out, .ldy = a->w->n_in};
+    pi__cpu_lora_add((pi__cpu *) be, &w);
 }

@@ -8,13 +8,16 @@
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *
  * One pool job a call: round the rows | gather them into the experts' groups | gate and up | biases, activation | down | add up
- * a row's results in the order of rank. Items are some tiles of one expert's matrix times its columns, so a single row
- * keeps many threads busy as well. Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels'
- * own sums (linear.h) and a row adds its own pairs alone, so it is batch-invariant. */
+ * a row's results in the order of rank. With adapters these are three jobs, and what is added (moe_lora.c) is behind gate and up,
+ * and behind down. Items are some tiles of one expert's matrix times its columns, so a single row keeps many threads busy as well.
+ * Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels' own sums (linear.h) and a row adds its own
+ * pairs alone, so it is batch-invariant. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/linear.h"
+#include "backend/cpu/lora.h"
+#include "backend/operands.h"
 #include "base/alloc.h"
 
 enum { ITEM_BYTES = 64 * 1024, FEW_LOGITS = 8192 };
@@ -66,6 +69,7 @@ typedef struct moe_job {
     int32_t *pair;    /* [n_pair] pair of a column */
     int32_t *start;   /* [n_expert + 1] first column of each expert */
     int32_t *active;  /* [n_expert] experts with columns, ascending */
+    pi__cpu_moe_lora lora; /* adapters; a NULL: no row has one */
 } moe_job;
 
 /* ---- memory */
@@ -96,12 +100,15 @@ static void layout(moe_job *m, pi__arena *a, int32_t n_expert)
     m->pair = pi__arena_take(a, n * sizeof(int32_t));
     m->start = pi__arena_take(a, ((size_t) n_expert + 1) * sizeof(int32_t));
     m->active = pi__arena_take(a, (size_t) n_expert * sizeof(int32_t));
+    if (m->lora.a) pi__cpu_moe_lora_layout(&m->lora, a, (int64_t) most);
 }
 
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
+    static const pi__moe_lora some = {.fused = false};
     if (!lim->max_expert) return 0;
     moe_job m = {.cpu = (pi__cpu *) cpu, .n_rows = lim->max_tokens, .n_pair = lim->max_tokens * lim->max_used};
+    m.lora = (pi__cpu_moe_lora) {.a = &some, .n_rows = lim->max_tokens, .n_used = lim->max_used};
     m.row.n_in = lim->max_in_exp;
     m.mid.n_in = (lim->max_ff_exp + 1) / 2;
     m.row.want = m.mid.want = UINT32_MAX; /* every array */
@@ -272,8 +279,18 @@ static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
+/* The codes of a block of a row, which lie side by side, as those of column c of a group. */
+static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, const pi__lin_x *to, int64_t b, int32_t c)
+{
+    int step;
+    int8_t *q = to->q + pi__lin_codes_at(line_cols, digits, to->cols, b, c, &step);
+    if (step == 8) memcpy(q, from, 32 * (size_t) digits);
+    else for (int k = 0; k < 4 * digits; k++) memcpy(q + step * k, from + 8 * k, 8);
+}
+
 /* Blocks b0..b1 of a row of t become column c of a group: what t's matrices read of them. */
-static void copy_column(const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0, int64_t b1)
+static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0,
+                        int64_t b1)
 {
     const size_t q = 32 * (size_t) t->digits;
     const uint32_t want = t->want;
@@ -281,7 +298,7 @@ static void copy_column(const acts *t, const pi__lin_x *from, const pi__lin_x *t
         const int64_t i = b * to->cols + c, h = 2 * b * to->cols + c;
         if (want >> PI__LK_F32) memcpy(to->f + 32 * i, from->f + 32 * b, 32 * sizeof *to->f);
         if (!(want & ((1u << PI__LK_F32) - 1))) continue;
-        memcpy(to->q + (size_t) i * q, from->q + (size_t) b * q, q);
+        copy_codes(line_cols, t->digits, from->q + (size_t) b * q, to, b, c);
         to->d[i] = from->d[b];
         if (want & 1u << PI__LK_OFF32) to->n7[i] = from->n7[b];
         if (want & 1u << PI__LK_MIN32) to->ds[i] = from->ds[b];
@@ -304,7 +321,7 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
         const int32_t start = group_of(m, &m->col, j, &to);
         if (to.cols == 1) continue; /* read where it is */
         group_at(&m->row, m->pair[j] / m->a->n_used, 1, &from);
-        copy_column(&m->row, &from, &to, j - start, s.b0, s.b1);
+        copy_column(m->cpu->lin->line_cols, &m->row, &from, &to, j - start, s.b0, s.b1);
     }
 }
 
@@ -403,7 +420,7 @@ static void add_up(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
-static void moe_main(void *arg, int32_t ith, int32_t nth)
+static void gate_up_main(void *arg, int32_t ith, int32_t nth)
 {
     const moe_job *m = arg;
     pi__pool *pool = m->cpu->pool;
@@ -414,18 +431,64 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
         pi__pool_barrier(pool);
     }
     run_pass(m, &m->first, ith);
+}
+
+static void down_main(void *arg, int32_t ith, int32_t nth)
+{
+    const moe_job *m = arg;
+    activate(m, ith, nth);
+    pi__pool_barrier(m->cpu->pool);
+    run_pass(m, &m->last, ith);
+}
+
+static void add_up_main(void *arg, int32_t ith, int32_t nth) { add_up(arg, ith, nth); }
+
+static void complete(const moe_job *m)
+{
+    const pi__moe_shard *part = m->a->shard;
+    if (part) part->complete(part, m->h, m->n_pair, m->mid.n_in);
+}
+
+static void moe_main(void *arg, int32_t ith, int32_t nth)
+{
+    const moe_job *m = arg;
+    pi__pool *pool = m->cpu->pool;
+    gate_up_main(arg, ith, nth);
     pi__pool_barrier(pool);
     if (!ith) {
-        const pi__moe_shard *part = m->a->shard;
-        if (part) part->complete(part, m->h, m->n_pair, m->mid.n_in);
+        complete(m);
         pi__pool_reset(pool);
     }
     if (m->a->shard) pi__pool_barrier(pool);
-    activate(m, ith, nth);
-    pi__pool_barrier(pool);
-    run_pass(m, &m->last, ith);
+    down_main(arg, ith, nth);
     pi__pool_barrier(pool);
     add_up(m, ith, nth);
+}
+
+/* A matrix's target, as the work of adapters has it. */
+static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_out, int64_t first, float *y, pi__cpu_lora_work *w)
+{
+    const pi__moe_lora *a = &m->a->lora;
+    if (!a->target[i]) return;
+    w->lin[w->n_lin++] = (pi__cpu_lora_lin) {a->target[i], a->rank[i], n_out, first, y, i == PI__LORA_DOWN ? n_out : 2 * m->mid.n_in,
+                                             pi__lora_scale(of)};
+}
+
+/* The same in three jobs, with what adapters add between them. Of a shard, to all of gate and up once they are gathered. */
+static void run_adapted(moe_job *m)
+{
+    const int64_t F = m->mid.n_in, E = m->last.ld;
+    pi__cpu_lora_work first = {.in = m->a->in, .n_in = m->row.n_in, .scale = 1.0f}, last = {.n_in = F, .scale = 1.0f};
+    last.in = (pi__lin_in) {.kind = m->a->act, .x = m->h, .ldx = 2 * F, .x2 = m->h + F, .ldx2 = 2 * F, .limit = m->a->limit};
+    add_target(m, PI__LORA_GATE, m->a->gate, m->a->lora.fused ? 2 * F : F, 0, m->h, &first);
+    add_target(m, PI__LORA_UP, m->a->up, F, 0, m->h + F, &first);
+    add_target(m, PI__LORA_DOWN, m->a->down, E, m->a->shard ? m->a->shard->i * E : 0, m->out, &last);
+    pi__pool_run(m->cpu->pool, gate_up_main, m);
+    complete(m);
+    pi__cpu_moe_lora_add(m->cpu, &m->lora, &first, true);
+    pi__pool_run(m->cpu->pool, down_main, m);
+    pi__cpu_moe_lora_add(m->cpu, &m->lora, &last, false);
+    pi__pool_run(m->cpu->pool, add_up_main, m);
 }
 
 /* false: a matrix that no kernel multiplies. */
@@ -447,7 +510,9 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||
         !pass_add(&m.last, &m.mid, a->down)) return;
     pi__arena arena = {.base = cpu->scratch, .size = cpu->scratch_size};
+    if (a->lora.rows) m.lora = (pi__cpu_moe_lora) {.a = &a->lora, .n_rows = a->n_rows, .n_used = a->n_used};
     layout(&m, &arena, a->n_expert);
+    m.lora.pair = m.pair, m.lora.id = m.id;
     m.first.x = &m.col;
     m.first.row = &m.row;
     const int64_t own = a->shard ? m.mid.n_in / a->shard->n * a->shard->i : 0; /* first column of each half */
@@ -463,5 +528,6 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     sort_pairs(&m);
     plan_items(&m, &m.first);
     plan_items(&m, &m.last);
-    pi__pool_run(cpu->pool, moe_main, &m);
+    if (a->lora.rows) run_adapted(&m);
+    else pi__pool_run(cpu->pool, moe_main, &m);
 }

@@ -44,6 +44,7 @@ extern const pi__cpu_sparse_kernels pi__cpu_sparse_generic;
 extern const pi__cpu_sparse_kernels pi__cpu_sparse_avx2;
 extern const pi__cpu_sparse_kernels pi__cpu_sparse_avx512;
 extern const pi__cpu_sparse_kernels pi__cpu_sparse_neon;
+extern const pi__cpu_sparse_kernels pi__cpu_sparse_sve256;
 
 /* Values of a row in the cache. */
 static inline int32_t pi__row_width(int32_t n) { return (n + 31) / 32 * 32; }

@@ -17,5 +17,6 @@ extern const pi__cpu_top_kernels pi__cpu_top_generic;
 extern const pi__cpu_top_kernels pi__cpu_top_avx2;
 extern const pi__cpu_top_kernels pi__cpu_top_avx512;
 extern const pi__cpu_top_kernels pi__cpu_top_neon;
+extern const pi__cpu_top_kernels pi__cpu_top_sve256;
 
 #endif

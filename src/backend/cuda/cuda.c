@@ -341,6 +341,7 @@ static const pi__device_fns cuda_device = {
     .experts_layer = true,
     .mark = pi__cuda_mark,
     .wait = pi__cuda_wait,
+    .draw = pi__cuda_draw,
     .topk_here = cuda_topk_here,
     .chains = true,
 };

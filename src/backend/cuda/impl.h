@@ -17,6 +17,7 @@ typedef struct cuda_batch {
         *save_start;
     const pi__save *save;
     const int32_t *request; /* [rows][3] of host.top, or NULL */
+    const int32_t *draw;    /* [rows] pi__draw, or NULL */
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
     const int32_t *run_start, *run_seq, *run_block; /* of pi__batch.runs */
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
@@ -31,7 +32,9 @@ typedef struct cuda_shape {
     int32_t n_seqs;         /* sequences */
     int32_t each, rows;     /* tokens of each, and logits rows */
     int32_t keys;           /* most that a token sees */
-    int32_t top;            /* values of a row that it finds, and whether sums are wanted (1); 0: it finds none */
+    int32_t top;            /* values of a row that it finds (4 times), whether sums are wanted (2), and a token drawn (1); 0: it
+                             * finds none */
+    uint64_t lora;          /* what of its adapters launches know (ops_lora.c); 0: it has none */
 } cuda_shape;
 
 /* Captured steps of one shape. */
@@ -39,7 +42,8 @@ typedef struct cuda_captured {
     cuda_shape shape;       /* n_seqs 0: this entry is free */
     uint64_t used;          /* number of the last such step */
     bool seen;              /* there was one before this */
-    int32_t n_graphs;       /* segments that are captured */
+    int32_t n_segments;     /* that such steps had, */
+    int32_t n_graphs;       /* and those that are captured */
     size_t bytes;           /* of the device that their graphs took */
     pi__rt_graph *segment[PI__CUDA_MAX_SEGMENTS]; /* in order; NULL: not captured. A step captured whole is the first */
 } cuda_captured;
@@ -81,6 +85,15 @@ typedef struct cuda_held {
     pi__k_add add[PI__K_TAIL_ADDS];
     int32_t n_rows;         /* of these */
 } cuda_held;
+
+/* A step's adapters on the device: its runs, cut into groups of a few rows (kernels_lora.h). */
+typedef struct cuda_adapters {
+    uint64_t no;            /* number of the list of runs that they are of; 0: they are not there */
+    bool in_step;           /* they came with the batch, of which each token has a logits row: they are those of both */
+    const void *group;      /* pi__k_lora_group, by level */
+    const int32_t *row;     /* of the runs */
+    int32_t n_levels, n_groups[PI__MAX_LORA]; /* of each level that there is, in order */
+} cuda_adapters;
 
 enum { PI__CUDA_COUNTERS = 3 /* of blocks that have arrived: a tail's, and two of attention */ };
 
@@ -151,8 +164,10 @@ typedef struct pi__cuda {
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
-    const pi__lora_run *lora; /* the step's runs that are at scratch + at.lora, or NULL */
+    cuda_adapters adapters; /* of the step */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
+    const pi__draw *draw;   /* how tokens are drawn in the step that begins next, or NULL: not */
+    bool draws;             /* they are in the last one that began */
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     int32_t n_threads;      /* that pack weights, 0: one a core */
     cuda_stage stage;       /* while weights are loaded */
@@ -316,9 +331,10 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 /* ops_top.c, and the scratch it needs. Before topk with a step's requests, and not captured: the n indices are at
  * scratch + at.picks. */
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
-/* Of a step of kind CHAINED or FED the first n tokens, out of what topk found in the last. */
-void pi__cuda_chain(pi__cuda *c, int32_t n);
-/* Queues a copy of n rows of that, of one value each. */
+/* Of a step of kind CHAINED or FED the first n tokens, out of what topk found in the last, or of what was drawn from that. */
+void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn);
+void pi__cuda_draw(pi__backend *be, const pi__draw *draw);
+/* Queues a copy of n rows of that in this step, of one value each. */
 void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
@@ -332,6 +348,7 @@ typedef struct cuda_moe {
     float *h;   /* [pairs, 2F], then [pairs, E] */
     void *mid;  /* what down reads */
     pi__k_expert_choice choice; /* of r, where its experts are chosen apart */
+    int32_t row0; /* the first of its rows among those that lists of adapters name */
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
@@ -352,6 +369,17 @@ size_t pi__cuda_indexer_bytes(const pi__limits *lim);
 
 /* ops_lora.c */
 size_t pi__cuda_lora_bytes(const pi__limits *lim);
+/* Of moe with adapters: rows that can be done at once. What they add to gate and up; what they read of down's input, and after
+ * down has written its results where that was, what they add to these. Nothing, without adapters. */
+int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a);
+void pi__cuda_lora_gate_up(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
+void pi__cuda_lora_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at, bool after);
+/* What launches know of a step's adapters, the same for steps that can be replayed for each other; 0: they are too many for that. */
+uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows);
+/* Integers of a captured step's image that these take, and those of any; and filling them, which lie at d on the device then. */
+size_t pi__cuda_lora_ints(const pi__lora_rows *rows);
+size_t pi__cuda_lora_most_ints(const pi__limits *lim);
+void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, const int32_t *d);
 
 /* ops_centroid_head.c */
 size_t pi__cuda_centroid_bytes(const pi__limits *lim);

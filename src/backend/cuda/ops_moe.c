@@ -113,21 +113,24 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
     float *h = at->h;
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
     const int form = pi__cuda_form(c->ways, down.w.type, n_ff);
-    const bool there = gate_up_to_mid(c, a, &at->r, at->mid);
+    const bool there = !a->lora.rows && gate_up_to_mid(c, a, &at->r, at->mid);
     if (!there) gate_up(c, a, &at->r, h);
     if (a->shard) {
         pi__cuda_forget(c);
         a->shard->complete(a->shard, h, pairs, n_ff);
     }
+    pi__cuda_lora_gate_up(c, a, at);
     if (a->gate_bias) PI__QUEUE(c, pi__k_add_biases(stream, &at->r, h, a->gate_bias, a->up_bias, n_ff));
+    pi__cuda_lora_down(c, a, at, false);
     const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff, .limit = a->limit};
     if (form == PI__FORM_W16) {
         if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, at->mid));
         PI__QUEUE(c, pi__k_w16_down(stream, &at->r, &down, at->mid));
-        return;
+    } else {
+        if (!there) PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
+        PI__QUEUE(c, pi__cuda_experts(stream, form, &at->r, &down, at->mid));
     }
-    if (!there) PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
-    PI__QUEUE(c, pi__cuda_experts(stream, form, &at->r, &down, at->mid));
+    pi__cuda_lora_down(c, a, at, true);
 }
 
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to)
@@ -137,6 +140,7 @@ bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe
         c->no_room = true;
         return false;
     }
+    to->row0 = 0;
     to->mid = c->scratch + p.mid;
     to->h = (float *) (void *) (c->scratch + p.out);
     to->r = (pi__k_routes) {
@@ -177,11 +181,12 @@ static void choose(pi__cuda *c, cuda_moe *at)
     at->r.weight = at->choice.weight;
 }
 
-void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+/* All rows of an op, or some of one, from row0 on. */
+static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t row0, bool all)
 {
-    pi__cuda *c = (pi__cuda *) be;
     cuda_moe at;
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
+    at.row0 = row0;
     const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
     if (a->n_group || a->undivided) {
         choose(c, &at);
@@ -191,5 +196,26 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     }
     const pi__k_sum sum = pi__cuda_sum_of(a, &at);
     pi__cuda_gate_up_down(c, a, &at);
-    if (a->shard || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
+    if (a->shard || !all || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
+}
+
+void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const int32_t most = pi__cuda_lora_moe_rows(c, a);
+    if (most >= a->n_rows || a->table) {
+        run_rows(c, b, a, 0, true);
+        return;
+    }
+    pi__cuda_flush(c);
+    for (int32_t r = 0; r < a->n_rows; r += most) {
+        pi__moe some = *a;
+        some.n_rows = a->n_rows - r < most ? a->n_rows - r : most;
+        some.in.x += r * a->in.ldx;
+        if (some.in.x2) some.in.x2 += r * a->in.ldx2;
+        some.logits += r * a->ldl;
+        some.y += r * a->ldy;
+        pi__cuda_forget(c);
+        run_rows(c, b, &some, r, false);
+    }
 }

@@ -1,20 +1,24 @@
 /* The largest values of rows of logits (op topk): what is asked goes to the device, what is found comes back in one copy.
  *
- * Memory: scratch + at.picks, [indices to skip][what each row asks][what is found][work]; what the rows of a step ask may be in
- * its batch. The step thread. Invariant: the
- * indices of c->skip are there. */
+ * From what is found in the rows of a step that stays in flight a token each may be drawn (dev->draw); then what was found stays,
+ * and only the tokens come back.
+ *
+ * Memory: scratch + at.picks, [indices to skip][what each row asks][what is found][tokens drawn][work]; what the rows of a step
+ * ask may be in its batch. The step thread. Invariant: the indices of c->skip are there. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_draw.h"
 
 #include <string.h>
 
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t) 255; }
 
 enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t), REQUEST_BYTES = (PI__MAX_ROWS * sizeof(pi__topk_request) + 255) / 256 * 256,
-       OUT_BYTES = PI__MAX_ROWS * (2 + PI__MAX_TOP) * sizeof(uint64_t) };
+       OUT_BYTES = PI__MAX_ROWS * (2 + PI__MAX_TOP) * sizeof(uint64_t),
+       DRAWN_BYTES = (PI__MAX_ROWS * 3 * sizeof(uint64_t) + 255) / 256 * 256 };
 
 size_t pi__cuda_top_bytes(const pi__limits *lim)
 {
-    return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
+    return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + DRAWN_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
 }
 
 static uint64_t *found_of(const pi__cuda *c)
@@ -22,15 +26,20 @@ static uint64_t *found_of(const pi__cuda *c)
     return (uint64_t *) (void *) (c->scratch + c->at.picks + SKIP_BYTES + REQUEST_BYTES);
 }
 
-void pi__cuda_chain(pi__cuda *c, int32_t n)
+static uint64_t *drawn_of(const pi__cuda *c) { return found_of(c) + OUT_BYTES / sizeof(uint64_t); }
+
+void pi__cuda_draw(pi__backend *be, const pi__draw *draw) { ((pi__cuda *) be)->draw = draw; }
+
+void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
 {
     const cuda_batch *d = &c->batch[0];
-    PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), found_of(c), d->hidden_row, n, (int32_t *) d->token));
+    const uint64_t *from = drawn ? drawn_of(c) : found_of(c);
+    PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), from, d->hidden_row, n, (int32_t *) d->token));
 }
 
 void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n)
 {
-    PI__QUEUE(c, pi__rt_download(c->rt, to, found_of(c), (size_t) n * 3 * sizeof *to));
+    PI__QUEUE(c, pi__rt_download(c->rt, to, c->draws ? drawn_of(c) : found_of(c), (size_t) n * 3 * sizeof *to));
 }
 
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
@@ -65,10 +74,16 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
     const pi__step_top *top = b && b->top.request == a->request ? &b->top : NULL;
     char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = (char *) found_of(c);
     pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
-                   .scratch = found + OUT_BYTES, .out = (uint64_t *) (void *) found};
+                   .scratch = found + OUT_BYTES + DRAWN_BYTES, .out = (uint64_t *) (void *) found};
     if (top) k.k = top->k, k.sum = top->sum, k.request = pi__cuda_batch_of(c, b)->request;
     else upload_requests(c, a, requested, &k);
     c->no_room |= a->n_rows > PI__MAX_ROWS || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW;
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
+    if (top && c->draws) {
+        const pi__draw *draw = (const pi__draw *) (const void *) pi__cuda_batch_of(c, b)->draw;
+        const pi__k_draw d = {k.out, k.request, draw, k.n_rows, k.k, drawn_of(c)};
+        PI__QUEUE(c, pi__k_draw_run(pi__rt_stream(c->rt), &d));
+        return;
+    }
     PI__QUEUE(c, pi__rt_download(c->rt, a->out, found, (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out));
 }

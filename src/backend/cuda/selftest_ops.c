@@ -1,15 +1,17 @@
 /* What a device is tried out on when it is opened, besides products (selftest.c): attention with and without KV splits, a
- * delta net in one piece and in several, routed experts, launches that do the work of several, the largest values of a row, a
- * graph that is replayed; and what selftest_fused.c has. Each is small, milliseconds all together; what is wrong is done without
- * from then on, and the log says so.
+ * delta net in one piece and in several, routed experts, launches that do the work of several, the largest values of a row
+ * and tokens drawn from them, a graph that is replayed; and what selftest_fused.c has. Each is small, milliseconds all together;
+ * what is wrong is done without from then on, and the log says so.
  *
  * Memory: one region of the device and one of the host, for the time of the call. The opening thread. Invariant: after an
  * error of the runtime, which ends the opening, nothing more is queued. */
 #include <math.h>
 #include <string.h>
 
+#include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/tryout.h"
 #include "base/error.h"
+#include "base/logits.h"
 #include "formats/formats.h"
 
 /* ---------------------------------------------------------------------------------------------------------- attention */
@@ -349,6 +351,36 @@ static void try_tails(tryout *t, cuda_without *without)
 
 enum { VOCAB = 5000, TOP = 20 };
 
+/* The token drawn from n keys, best first, by min-p and temperature. */
+static int32_t drawn(const uint64_t *key, int n, const pi__draw *d, double u)
+{
+    const float max = pi__key_logit(key[0]);
+    double all = 0, run = 0;
+    for (int i = 0; i < n && pi__key_logit(key[i]) >= max + d->log_min_p; i++)
+        all += (double) pi__exp_neg(pi__key_logit(key[i]) / d->temp - max / d->temp);
+    for (int i = 0; i < n; i++) {
+        run += (double) pi__exp_neg(pi__key_logit(key[i]) / d->temp - max / d->temp);
+        if (run > u * all) return pi__key_id(key[i]);
+    }
+    return -1;
+}
+
+/* Draws from what topk found: the token is known where no order of sums matters; and by top-p of so little it is the best. */
+static void try_draw(tryout *t, const pi__k_top *k, const uint64_t *keys, cuda_without *without)
+{
+    enum { DRAWS = 9 };
+    for (int i = 0; i < DRAWS; i++) {
+        const pi__draw d = {0, (uint32_t) i * (0x1FFFFFu / DRAWS), i % 3 == 2 ? 0.001f : 1, -0.002f * (float) (1 + i % 2), 0.002f};
+        const double u = (double) d.high * 0x1p-21;
+        const int32_t want = d.top_p < 1 ? pi__key_id(keys[0]) : drawn(keys, TOP, &d, u);
+        const pi__k_draw a = {k->out, k->request, put(t, &d, sizeof d), 1, TOP, take(t, 3 * sizeof(uint64_t))};
+        uint64_t got[3];
+        blank(t, a.out, got, sizeof got);
+        if (!t->code) keep(t, pi__k_draw_run(pi__rt_stream(t->rt), &a));
+        if (get(t, got, a.out, sizeof got)) without->topk |= (uint32_t) got[0] || (int32_t) (uint32_t) got[2] != want;
+    }
+}
+
 static void try_topk(tryout *t, cuda_without *without)
 {
     float *x = own(t, VOCAB * sizeof *x);
@@ -368,6 +400,7 @@ static void try_topk(tryout *t, cuda_without *without)
             without->topk |= (int32_t) (uint32_t) got[2 + i] != best;
             x[best] = -2;
         }
+        if (!without->topk) try_draw(t, &k, got + 2, without);
     }
     pi__free(x);
 }
@@ -415,7 +448,7 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
         {w->delta, "delta nets are wrong: models that have them cannot run there; update the driver, or give device cpu"},
         {w->tails, "launches that do the work of several ops are wrong: cuda-fuse is switched off, which is slower"},
         {w->experts, "routed experts are wrong: models that have them cannot run there; give cpu-moe, or device cpu"},
-        {w->topk, "the largest values of a row are wrong: rows of logits come to the host, which is slower"},
+        {w->topk, "the largest values of a row, or tokens drawn from them, are wrong: rows of logits come to the host, which is slower"},
         {records && !c->records, "captured work is wrong when it is replayed: cuda-graphs is switched off"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)

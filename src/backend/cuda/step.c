@@ -6,7 +6,8 @@
  *
  * CAPTURED STEPS. Decode steps, of one token a sequence or of one and as many drafts, and a drafter's steps come in few
  * shapes once they are padded: as many sequences as a power of two, as many keys as one less than a power of two; and what
- * samplers ask of the logits, one value a row or lists, belongs to the step, up to the copy of what was found. What the ops of such a
+ * samplers ask of the logits, one value a row or lists, belongs to the step, up to the copy of what was found; and of adapters
+ * how many groups of rows have one, rounded up, and which matrices, of which ranks. What the ops of such a
  * step queue is the same whenever the shape is, for all that differs they read from the image, which lies at the same
  * address. So the queue of a shape is captured as a graph when it is seen for the second time (the first run copies
  * frequencies, which a capture cannot hold), and from then on a step is one copy and one launch:
@@ -19,7 +20,8 @@
  * A device that shares a step with the CPU (backend/split.c) is told where the CPU comes in: it captures the graph
  * segments between (kind SEGMENTS), copies to and from the host included, each by itself. As the CPU has to do its own
  * in every step, all ops are called in every step, which does nothing while the segment that they belong to is
- * replayed.
+ * replayed. So is a device that has some of the layers (backend/stages.c), of whose steps whole ones are replayed, segment
+ * after segment, without a call.
  *
  * Of several devices that work as one (backend/tensor.c) each captures its own queue, all-gathers with the others
  * included. They are given the same steps, so that all have the same captures and replay them in the same steps. None
@@ -44,18 +46,18 @@
 #include "base/error.h"
 
 enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255,
-       REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t) };
+       REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t), DRAW_INTS = sizeof(pi__draw) / sizeof(int32_t) };
 
-/* Integers that a batch of these limits takes, of so many cache groups. */
+/* Integers that a batch of these limits takes, of so many cache groups, without adapters. */
 static size_t image_ints(const pi__limits *lim, int32_t n_groups)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
     if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1; /* three numbers a run */
-    return 15 * tokens + 6 * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
+    return 15 * tokens + (6 + DRAW_INTS) * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
 }
 
-size_t pi__cuda_image_ints(const pi__limits *lim) { return image_ints(lim, PI__MAX_GROUPS); }
+size_t pi__cuda_image_ints(const pi__limits *lim) { return image_ints(lim, PI__MAX_GROUPS) + pi__cuda_lora_most_ints(lim); }
 
 /* ------------------------------------------------------------------------------------------------------------- image */
 
@@ -166,9 +168,11 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     pi__batch *h = &d->host;
     int32_t n = b->n_seqs, saves = b->save && b->save_start ? b->save_start[n] : 0;
     const int32_t *save = (const int32_t *) b->save, *request = (const int32_t *) b->top.request;
+    const int32_t *draw = c->draws ? (const int32_t *) c->draw : NULL;
     *h = *b;
     put_tokens(c, d, b, more, each);
     d->request = put(c, &request, REQUEST_INTS * b->n_rows, REQUEST_INTS * more * rows, 0, 0);
+    d->draw = put(c, &draw, DRAW_INTS * b->n_rows, DRAW_INTS * more * rows, 0, 0);
     put_rows(c, d, b, more, each, rows);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
     d->n_verified = put(c, &h->n_verified, n, more, each, 0);
@@ -210,6 +214,14 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     c->batch[0].host.logits_batch = h;
 }
 
+/* Adapters, as pointers are in there at an even place. */
+static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
+{
+    const size_t n = pi__cuda_lora_ints(rows), odd = (c->n_ints - c->first_int) % 2;
+    int32_t *p = take(c, n + odd);
+    if (p) pi__cuda_lora_fill(c, rows, p + odd, on_device(c, p + odd));
+}
+
 /* --------------------------------------------------------------------------------------------------- captured steps */
 
 static int32_t most_keys(const pi__batch *b)
@@ -219,12 +231,19 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
+/* Of a step of the target, which may have adapters. */
+static bool has_adapters(const pi__batch *b, int kind)
+{
+    return b->lora.n_runs && (kind == PI__STEP_DECODE || kind == PI__STEP_FED || kind == PI__STEP_SEGMENTS);
+}
+
 /* The shape of a step that can be captured, padded as far as there is room. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
-    cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0};
-    if (b->top.request) s.top = 2 * b->top.k + b->top.sum;
+    cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0, 0};
+    if (b->top.request) s.top = 4 * b->top.k + 2 * b->top.sum + (c->draw != NULL);
     const int32_t most = most_keys(b);
+    if (has_adapters(b, kind)) s.lora = pi__cuda_lora_shape(&c->lim, &b->lora);
     if (kind == PI__STEP_CHAINED) s.kind = PI__STEP_DRAFT_NEXT;
     if (kind == PI__STEP_FED) s.kind = PI__STEP_DECODE;
     while (s.keys < most) s.keys = 2 * s.keys + 1;
@@ -241,7 +260,7 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
     for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
         const cuda_shape *has = &c->recorded[i].shape;
         const bool same = has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->rows == s.rows;
-        if (same && has->keys == s.keys && has->top == s.top) return &c->recorded[i];
+        if (same && has->keys == s.keys && has->top == s.top && has->lora == s.lora) return &c->recorded[i];
     }
     return NULL;
 }
@@ -315,6 +334,7 @@ static void begin_segment(pi__cuda *c)
 {
     cuda_captured *r = c->now;
     const int32_t i = c->n_segments++;
+    if (r && r->n_segments < c->n_segments) r->n_segments = c->n_segments;
     if (!r || i >= PI__CUDA_MAX_SEGMENTS || pi__cuda_failed(c)) return;
     if (r->segment[i]) {
         pi__cuda_keep(c, pi__rt_replay(c->rt, r->segment[i]));
@@ -365,7 +385,7 @@ bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_
     const cuda_shape s = shape_of(c, b, kind);
     const cuda_captured *r = find(c, s);
     *n_seqs = s.n_seqs;
-    return r && r->segment[0];
+    return r && r->n_graphs && r->n_graphs == r->n_segments;
 }
 
 void pi__cuda_graph_segment(pi__backend *be)
@@ -412,17 +432,20 @@ static void look_up(pi__cuda *c, cuda_shape s)
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__cuda *c = (pi__cuda *) be;
-    const bool captures = kind != PI__STEP_ANY && c->records;
-    cuda_shape s = {kind, b->n_seqs, 1, 0, most_keys(b), 0};
-    if (captures) s = shape_of(c, b, kind);
+    const cuda_shape as_it_is = {kind, b->n_seqs, 1, 0, most_keys(b), 0, 0};
+    cuda_shape s = kind != PI__STEP_ANY && c->records ? shape_of(c, b, kind) : as_it_is;
+    const bool captures = kind != PI__STEP_ANY && c->records && (s.lora || !has_adapters(b, kind));
+    if (!captures) s = as_it_is;
     const int32_t more = s.n_seqs - b->n_seqs;
+    const bool drawn = c->draws && kind == PI__STEP_FED;
+    c->draws = c->draw && b->top.request;
     pi__cuda_flush(c);
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .key_blocks = b->runs.n,
                              .max_ctx = s.keys < c->lim.max_ctx ? s.keys : c->lim.max_ctx};
     memset(c->batch, 0, sizeof c->batch);
-    open_image(c, image_ints(&size, b->n_groups));
+    open_image(c, image_ints(&size, b->n_groups) + (s.lora ? pi__cuda_lora_ints(&b->lora) + 1 : 0));
     c->n_segments = 0;
-    c->lora = NULL;
+    c->adapters = (cuda_adapters) {0};
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = captures ? s.keys : 0;
@@ -430,13 +453,15 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     if (kind == PI__STEP_FED) given.hidden_row = NULL;
     put_batch(c, &given, more, s.each, s.rows, s.keys);
     if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.rows, b->logits_batch->n_tokens == b->n_tokens);
+    if (s.lora) put_adapters(c, &b->lora);
     if (kind == PI__STEP_FED) { /* last, for all else has to lie as in a step of kind DECODE */
         const int32_t *row = b->hidden_row;
         c->batch[0].hidden_row = put(c, &row, b->n_tokens, 0, 0, 0);
     }
+    c->draw = NULL;
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
-    if (kind == PI__STEP_CHAINED || kind == PI__STEP_FED) pi__cuda_chain(c, b->n_tokens);
+    if (kind == PI__STEP_CHAINED || kind == PI__STEP_FED) pi__cuda_chain(c, b->n_tokens, drawn);
     if (b->top.request) pi__cuda_skip(c, b->top.skip, b->top.n_skip);
     if (captures) look_up(c, s);
     if (!captures || kind == PI__STEP_SEGMENTS) return &c->batch[0].host;

@@ -1,0 +1,26 @@
+/* The kernels of attention, of the gated delta rule, of DeepSeek V4's attention and of op topk for SVE with 256 bits (see
+ * vec_sve256.h): what each header asks for is how much of its work the registers hold. */
+#include "backend/cpu/vec_sve256.h"
+
+#define PI__ROWS_MAX 12
+#define PI__QK_TILES(R) ((R) <= 6 ? 2 : 1)
+#define PI__PV_VECS 1
+#define PI__KERNELS pi__cpu_attn_sve256
+#include "backend/cpu/attention_kernels.h"
+
+#define PI__GDN_ROWS 8
+#define PI__GDN_VECS 1
+#define PI__GDN_FOLD 8
+#define PI__KERNELS pi__cpu_gdn_sve256
+#include "backend/cpu/gdn_kernels.h"
+
+#define PI__SPARSE_K 4
+#define PI__SPARSE_R 4
+#define PI__KERNELS pi__cpu_sparse_sve256
+#include "backend/cpu/sparse_kernels.h"
+
+#define PI__KERNELS pi__cpu_lora_sve256
+#include "backend/cpu/lora_kernels.h"
+
+#define PI__KERNELS pi__cpu_top_sve256
+#include "backend/cpu/top_kernels.h"

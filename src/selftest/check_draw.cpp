@@ -1,0 +1,128 @@
+/* Tokens drawn on the device are the sampler's: rows of all kinds, with top-k, top-p, min-p and temperature of their own, now and
+ * for the token after the next one. */
+#include "selftest/checks.h"
+
+#include "backend/cuda/kernels_draw.h"
+
+extern "C" {
+#include "sampler/sampler.h"
+}
+
+namespace selftest {
+namespace {
+
+enum { KINDS = 9 };
+
+/* kind 0: bell shaped; 1: ties; 2: all the same; 3: one peak; 4: with NaN; 5: with infinities; 6: nothing; 7: so large that
+ * dividing overflows; 8: zeros of both signs */
+std::vector<float> row_of(random &r, int64_t n, int kind)
+{
+    std::vector<float> v = r.normals((size_t) n);
+    for (size_t i = 0; i < v.size(); i++) {
+        v[i] *= 3;
+        if (kind == 1) v[i] = std::floor(v[i]);
+        if (kind == 2) v[i] = -2.5f;
+        if (kind == 3 && i == v.size() / 3) v[i] = 30;
+        if (kind == 4 && i % 7 == 3) v[i] = NAN;
+        if (kind == 5 && i % 97 == 4) v[i] = i % 2 ? INFINITY : -INFINITY;
+        if (kind == 6) v[i] = i % 2 ? -INFINITY : NAN;
+        if (kind == 7) v[i] *= 1e36f;
+        if (kind == 8) v[i] = i % 3 ? -0.0f : 0.0f;
+    }
+    return v;
+}
+
+/* A request's sampler after some tokens, what it asks of a row, and the token that it gives. */
+struct request {
+    int32_t asks[3];
+    pi__draw draw;
+    int32_t want;
+
+    request(random &r, int i, int32_t n, int32_t most, std::vector<float> row)
+    {
+        static const uint8_t chain[] = {PI__SMP_PENALTIES, PI__SMP_DRY, PI__SMP_TOP_K, PI__SMP_TOP_P, PI__SMP_MIN_P,
+                                        PI__SMP_TEMPERATURE, PI__SMP_N};
+        pi_error err;
+        pi__sampler *s;
+        pi__sampler_scratch *w;
+        pi__sampling p = {};
+        bool sum;
+        p.seed = (uint64_t) i + 1;
+        p.temp = i % 6 == 5 ? 0 : i % 4 == 3 ? 1 : (float) (0.1 + 2 * r.uniform());
+        p.top_k = 1 + (int32_t) r.below((unsigned) most);
+        p.top_p = i % 3 ? (float) r.uniform() : 1;
+        p.min_p = i % 5 > 2 ? (float) (0.3 * r.uniform()) : 0;
+        p.typical_p = p.repeat_penalty = 1;
+        p.adaptive_target = -1;
+        std::memcpy(p.chain, chain, sizeof chain);
+        if (pi__sampler_create(&s, &p, n, 100, &err) || pi__sampler_scratch_create(&w, n, &err)) fail_check("%s", err.msg);
+        for (int k = 0; k < i; k++) pi__sampler_accept(s, k);
+        asks[0] = pi__sampler_top(s, 0, &sum), asks[1] = 0, asks[2] = sum;
+        const bool can = pi__sampler_draw(s, (uint64_t) (i % 2), &draw);
+        if (i % 2) pi__sampler_accept(s, 1);
+        want = pi__sampler_sample(s, w, row.data(), nullptr, 0);
+        pi__sampler_free(s);
+        pi__sampler_scratch_free(w);
+        expect_true(can && asks[0] > 0 && asks[0] <= most);
+    }
+};
+
+/* Rows of n values, of so many kinds; each asks for `most` values or less. */
+void run_rows(int32_t n, int n_rows, int32_t most)
+{
+    random r((uint64_t) n);
+    std::vector<float> all;
+    std::vector<int32_t> asks, want;
+    std::vector<pi__draw> draws;
+    int32_t k = 0;
+    for (int i = 0; i < n_rows; i++) {
+        const std::vector<float> row = row_of(r, n, i % KINDS);
+        const request q(r, i, n, most, row);
+        all.insert(all.end(), row.begin(), row.end());
+        asks.insert(asks.end(), q.asks, q.asks + 3);
+        draws.push_back(q.draw);
+        want.push_back(q.want);
+        k = q.asks[0] > k ? q.asks[0] : k;
+    }
+    asks[3] = 0; /* nothing is asked of the second row: it is padding */
+    want[1] = -1;
+    buffer<int32_t> request(asks);
+    buffer<pi__draw> draw(draws);
+    in_all_modes([&] {
+        buffer<float> x(all);
+        buffer<char> scratch(pi__k_top_scratch(n_rows, n));
+        buffer<uint64_t> found((size_t) (n_rows * (2 + k))), out((size_t) n_rows * 3);
+        pi__k_top a = {};
+        a.x = x.get(), a.n_rows = n_rows, a.k = k, a.n = n, a.skip = request.get(), a.request = request.get();
+        a.scratch = scratch.get(), a.out = found.get();
+        must_run(pi__k_top_run(stream(), &a));
+        const pi__k_draw d = {found.get(), request.get(), draw.get(), n_rows, k, out.get()};
+        must_run(pi__k_draw_run(stream(), &d));
+        for (size_t i = 0; i < (size_t) n_rows; i++) {
+            about("row %zu of %d values", i, (int) n);
+            expect_equal(out[3 * i], want[i] < 0);
+            if (want[i] >= 0) expect_equal(out[3 * i + 2], want[i]);
+        }
+    });
+}
+
+void test_kinds()
+{
+    run_rows(300, 2 * KINDS, 40);
+    if (!slow()) run_rows(777, 12 * KINDS, 64);
+}
+
+/* All that topk finds, and one value alone. */
+void test_most()
+{
+    run_rows(1000, slow() ? KINDS : 4 * KINDS, PI__K_TOP);
+    run_rows(500, 2 * KINDS, 1);
+}
+
+const entry checks[] = {{"kinds", test_kinds}, {"most", test_most}};
+
+} // namespace
+
+const family checks_of_draw = {"draw", "tokens drawn", checks, sizeof checks / sizeof *checks};
+
+} // namespace selftest

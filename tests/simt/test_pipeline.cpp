@@ -1,0 +1,211 @@
+/* Emulated devices as the stages of a pipeline (split-mode layer): the bits of one device, in whatever way steps are launched;
+ * a decode step whose shape was seen twice is a graph a stage and nothing else; and calls that fail end requests, not more. */
+#include "answers.h"
+
+#include <unistd.h>
+
+#include "runtime_emu.h"
+
+extern "C" {
+#include "formats/formats.h"
+int simt_small_write(const char *path, const char *arch, int32_t type);
+}
+
+typedef std::vector<std::pair<const char *, const char *>> settings;
+
+static const std::vector<std::string> prompts = {"the other hand and the other day in the morning you and", "you", "once and on"};
+
+static std::string model_file(const char *arch)
+{
+    char path[256];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/pagedinfer-pipeline-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
+    assert_int_equal(simt_small_write(path, arch, PI__Q8_0), 0);
+    return path;
+}
+
+static long n_ops; /* lines of the log that say that an op was called */
+static void count_line(void *, int, const char *line) { n_ops += strstr(line, "op linear:") != nullptr; }
+
+static int try_open(pi_engine **e, const std::string &model, const char *devices, const settings &more, pi_error *err)
+{
+    const settings all = {{"model", model.c_str()}, {"device", devices}, {"split-mode", strchr(devices, ',') ? "layer" : "none"},
+                          {"ctx-size", "256"}, {"parallel", "4"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
+                          {"logits", "generated"}, {"cache-ram", "0"}};
+    pi_options *o = pi_options_new();
+    for (const auto &s : all) set(o, s.first, s.second);
+    for (const auto &s : more) set(o, s.first, s.second);
+    pi_options_set_log(o, count_line, nullptr, PI_LOG_DEBUG);
+    const int rc = pi_engine_open(e, o, err);
+    pi_options_free(o);
+    return rc;
+}
+
+static pi_engine *open_engine(const std::string &model, const char *devices, const settings &more)
+{
+    pi_error err;
+    pi_engine *e = nullptr;
+    if (try_open(&e, model, devices, more, &err)) fail_msg("%s", err.msg);
+    return e;
+}
+
+/* The answers of requests at whose logits nobody looks: with a seed each, if one is given, else greedy. */
+static std::vector<std::string> texts(pi_engine *e, const char *seed, const char *max_tokens, size_t n = 3)
+{
+    std::vector<std::string> out(n);
+    std::vector<pi_request *> r;
+    pi_error err;
+    for (size_t i = 0; i < n; i++) {
+        settings how = {{"max-tokens", max_tokens}};
+        if (*seed) how.insert(how.end(), {{"seed", seed}, {"temp", "0.9"}, {"top-k", "30"}});
+        r.push_back(pi_request_new(e));
+        pi_request_set_user(r[i], &out[i]);
+        for (const auto &s : how)
+            if (pi_request_set(r[i], s.first, s.second, &err)) fail_msg("%s", err.msg);
+        if (pi_request_prompt_text(r[i], prompts[i].data(), prompts[i].size(), &err) || pi_request_submit(r[i], &err))
+            fail_msg("%s", err.msg);
+    }
+    pi_event *ev;
+    while (pi_poll(e, &ev, 1, -1) > 0) {
+        static_cast<std::string *>(ev->user)->append(ev->text, ev->text_len);
+        assert_int_equal(ev->code, PI_OK);
+        pi_event_release(ev);
+    }
+    for (pi_request *q : r) pi_request_free(q);
+    return out;
+}
+
+/* The same logits and texts as one device's, with graphs, with few of them, without, and in short steps. */
+static void check_bits(const char *arch, const char *devices, const settings &more)
+{
+    const std::string model = model_file(arch);
+    pi_engine *e = open_engine(model, "emu", more);
+    const std::vector<answer> want = ask(e, prompts, true);
+    const std::vector<std::string> greedy = texts(e, "", "9"), drawn = texts(e, "5", "9");
+    pi_engine_close(e);
+    for (const settings &way : {settings {}, settings {{"cuda-graphs", "off"}, {"ubatch-size", "5"}}, settings {{"parallel", "2"}}}) {
+        settings all = more;
+        all.insert(all.end(), way.begin(), way.end());
+        const bool few = way.size() == 1, off = way.size() == 2;
+        simt::watch.graph_bytes = few ? 96 << 10 : 0; /* so that shapes lose their graphs to others */
+        simt::watch.n_recorded = simt::watch.n_replayed = 0;
+        e = open_engine(model, devices, all);
+        compare(arch, want, ask(e, prompts, true), 0);
+        compare(arch, want, ask(e, prompts, false), 0);
+        assert_true(texts(e, "", "9") == greedy);
+        assert_true(texts(e, "5", "9") == drawn);
+        if (off) assert_int_equal(simt::watch.n_recorded + simt::watch.n_replayed, 0);
+        else assert_true(simt::watch.n_recorded > 0 && simt::watch.n_replayed > simt::watch.n_recorded);
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+    }
+    simt::watch.graph_bytes = 0;
+    unlink(model.c_str());
+}
+
+static void test_bits(void **)
+{
+    check_bits("gemma3", "emu,emu", {});
+    if (!getenv("PAGEDINFER_LONG")) return;
+    check_bits("gemma4", "emu,emu,emu", {});
+    check_bits("deepseek4", "emu,emu", {});
+    check_bits("qwen35moe", "emu,emu,emu,emu", {});
+}
+
+/* Recurrent states, and drafts of the model's own head, whose steps are the pipeline's, too. */
+static void test_drafts(void **) { check_bits("qwen35", "emu,emu", {{"spec-type", "mtp"}}); }
+
+/* ---- what a step costs */
+
+struct cost {
+    long launched, recorded, replayed, ops;
+};
+
+static cost cost_of(pi_engine *e, const char *seed, const char *max_tokens)
+{
+    n_ops = simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
+    texts(e, seed, max_tokens, 1);
+    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, n_ops};
+}
+
+/* Of 8 decode steps more: so many graphs a step, nothing else, and no op is called. */
+static void check_cost(const char *arch, const char *devices, long n_graphs, const char *seed)
+{
+    const std::string model = model_file(arch);
+    simt::watch.idle = !*seed; /* what kernels compute does not matter then */
+    pi_engine *e = open_engine(model, devices, {{"trace-ops", "true"}});
+    for (int i = 0; i < 2; i++) cost_of(e, seed, "12");
+    const cost few = cost_of(e, seed, "4"), more = cost_of(e, seed, "12");
+    if (more.recorded || more.launched != few.launched)
+        fail_msg("%s: %ld launches, %ld captures in 8 steps", arch, more.launched - few.launched, more.recorded);
+    if (more.replayed - few.replayed != 8 * n_graphs) fail_msg("%s: %ld graphs in 8 steps", arch, more.replayed - few.replayed);
+    if (!few.ops || more.ops != few.ops) fail_msg("%s: linear is called %ld times in 8 steps", arch, more.ops - few.ops);
+    pi_engine_close(e);
+    simt::watch.idle = false;
+    unlink(model.c_str());
+}
+
+static void test_cost(void **)
+{
+    for (const char *seed : {"", "3"}) check_cost("llama3", "emu,emu", 2, seed);
+    check_cost("llama3", "emu,emu,emu", 3, "");
+    check_cost("gemma3", "emu,emu", 3, ""); /* the embedding is the output matrix, and so with the last stage */
+    check_cost("gemma4", "emu,emu,emu", 5, ""); /* and its last layers read the keys of earlier ones */
+    check_cost("deepseek4", "emu,emu", 2, "");
+    check_cost("qwen35moe", "emu,emu", 2, "");
+}
+
+/* ---- failures */
+
+/* Opens, generates, closes: PI_OK, or PI_EDEVICE, of opening or of a request. */
+static int one_answer(const std::string &model)
+{
+    pi_error err = {};
+    pi_engine *e = nullptr;
+    int rc = try_open(&e, model, "emu,emu", {{"max-tokens", "6"}}, &err);
+    if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
+    pi_request *r = pi_request_new(e);
+    if (pi_request_prompt_text(r, "you and", 7, &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    pi_event *ev;
+    while (pi_poll(e, &ev, 1, -1) > 0) {
+        if (ev->code) rc = ev->code;
+        pi_event_release(ev);
+    }
+    assert_int_equal(pi_engine_state(e), rc ? PI_STATE_FAILED : PI_STATE_READY);
+    pi_request_free(r);
+    pi_engine_close(e);
+    return rc;
+}
+
+/* One call that fails when devices are opened need not matter: how much memory is free is asked to share out layers. */
+static void test_calls_fail(void **)
+{
+    long failed = 0;
+    const std::string model = model_file("gemma3");
+    simt::watch.idle = true;
+    for (int dead = 0; dead < 2; dead++) {
+        simt::watch.dead = dead == 1;
+        long n = 0;
+        for (bool reached = true; reached; n += dead ? 31 : 7) {
+            simt::watch.n_calls = 0;
+            simt::watch.fail_at = n;
+            const int rc = one_answer(model);
+            simt::watch.fail_at = -1;
+            reached = simt::watch.n_calls > n;
+            if (rc ? rc != PI_EDEVICE || !reached : dead && reached) fail_msg("call %ld: %d", n, rc);
+            failed += rc != PI_OK;
+            if (simt::watch.live) fail_msg("call %ld: %ld things of the devices are left", n, (long) simt::watch.live);
+        }
+        assert_true(n > 100);
+    }
+    assert_true(failed > 50);
+    simt::watch.dead = simt::watch.idle = false;
+    unlink(model.c_str());
+}
+
+int main()
+{
+    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_drafts), cmocka_unit_test(test_cost),
+                                cmocka_unit_test(test_calls_fail)};
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
