@@ -413,6 +413,19 @@ static void test_sizes(void **state)
     assert_int_equal(pi__cpu_weight_size(NULL, &w), 0); /* does not fit size_t */
 }
 
+#ifdef PI__SIMD_X86
+/* What AMX is tried out with before it is used: its twin passes, digits of the other width do not. */
+static void test_tryout(void **state)
+{
+    (void) state;
+    const pi__cpu_linear_kernels *few = pi__lin_kernels_avx512(8), *two = pi__lin_kernels_avx512(15);
+    if (!pi__isa_there(PI__ISA_AVX512) || few->max_cols < PI__LIN_MANY) skip(); /* or nothing would be compared */
+    assert_true(pi__lin_agrees(few, pi__lin_amx_twin[0]) && pi__lin_agrees(two, pi__lin_amx_twin[1]));
+    assert_false(pi__lin_agrees(few, pi__lin_amx_twin[1]));
+    assert_false(pi__lin_agrees(two, pi__lin_amx_twin[0]));
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +433,9 @@ int main(void)
         cmocka_unit_test(test_prologues),  cmocka_unit_test(test_many),  cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_exact),      cmocka_unit_test(test_forms), cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_shapes),     cmocka_unit_test(test_x86_bits),
+#ifdef PI__SIMD_X86
+        cmocka_unit_test(test_tryout),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

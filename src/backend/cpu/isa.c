@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/linear.h"
 #include "backend/cpu/simd.h"
 #include "base/error.h"
 
@@ -46,7 +47,8 @@ static bool permit_tiles(void)
 __attribute__((target("xsave"))) static bool has_amx(void)
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && pi__amx_usable(d, _xgetbv(0), permit_tiles);
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && pi__amx_usable(d, _xgetbv(0), permit_tiles) &&
+           pi__lin_agrees(pi__lin_kernels_avx512(8), pi__lin_amx[0]) && pi__lin_agrees(pi__lin_kernels_avx512(15), pi__lin_amx[1]);
 }
 #endif
 

@@ -207,6 +207,8 @@ const pi__cpu_linear_kernels *pi__lin_kernels_generic(int bits);
 
 /* linear_amx.c: `many` of both widths of activations, 8 and 15 bits. */
 extern const pi__lin_mul_fn pi__lin_amx[2][PI__LK_N];
+/* linear_tryout.c: these as `many` of k give the bits that k's own give, on a few random tiles. */
+bool pi__lin_agrees(const pi__cpu_linear_kernels *k, const pi__lin_mul_fn *many);
 
 /* linear_pack.c: file rows row0..row0 + lanes of one matrix into a tile (zeros elsewhere). */
 void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,
