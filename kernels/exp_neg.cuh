@@ -1,0 +1,26 @@
+/* exp(x) for x <= 0 as pi__exp_neg of the sampler has it (base/logits.h), to the bit: float operations that round one by one. */
+#ifndef PI_EXP_NEG_CUH
+#define PI_EXP_NEG_CUH
+
+#include "ptx.cuh"
+
+/* exp(x) for x <= 0, the sampler's pi__exp_neg. */
+PI_FN float exp_neg(float x)
+{
+    const uint32_t keep = (__float_as_uint(x) & 0x7fffffffu) <= 0x42ae0000u ? 0xffffffffu : 0; /* x >= -87 */
+    const float c = __uint_as_float(__float_as_uint(x) & keep);
+    const float r = c * 1.44269504f + 12582912.0f, n = r - 12582912.0f;
+    const float f = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+    float y = 1.98412698e-4f;
+    y = y * f + 1.38888889e-3f;
+    y = y * f + 8.33333333e-3f;
+    y = y * f + 4.16666667e-2f;
+    y = y * f + 1.66666667e-1f;
+    y = y * f + 0.5f;
+    y = y * f + 1.0f;
+    y = y * f + 1.0f;
+    const uint32_t scale = (__float_as_uint(r) - 0x4b400000u + 127u) << 23;
+    return __uint_as_float(__float_as_uint(y * __uint_as_float(scale)) & keep);
+}
+
+#endif
