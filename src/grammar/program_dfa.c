@@ -177,7 +177,9 @@ static uint16_t add_begin(pi__dfa *d, pi__builder *b)
         for (int c = 0; c < 256; c++) {
             const uint16_t to = d->row[row][c], plain = d->row[text[row]][c];
             if (!to) d->row[row][c] = row == home && c && strchr(" \n\r\t", c) ? home : plain;
-            else if (!is_end(to)) text[to] = plain, queue[n++] = to;
+            else if (is_end(to)) continue;
+            else if (is_end(plain)) d->row[row][c] = plain; /* a trigger within the tag is found first */
+            else text[to] = plain, queue[n++] = to;
         }
     }
     d->home[d->n_homes++] = home;
