@@ -86,4 +86,6 @@ static void twin_dpbsud(int c, int a, int b)
 #define PI__AMX_TABLE pi__lin_amx_twin
 extern const pi__lin_mul_fn PI__AMX_TABLE[2][PI__LK_N];
 #include "backend/cpu/linear_amx.c"
+#else
+typedef int pi_nothing_here; /* C has no empty files */
 #endif

@@ -6,4 +6,6 @@
 #include "backend/cpu/linear.h"
 const pi__cpu_linear_kernels *PI__ISA_FUNC(int bits);
 #include "backend/cpu/linear_avxvnni.c"
+#else
+typedef int pi_nothing_here; /* C has no empty files */
 #endif
