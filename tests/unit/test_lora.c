@@ -237,6 +237,7 @@ static void divide(pi__config *c, int how)
 
 static void test_divided(void **st)
 {
+    if (crossed()) skip(); /* the same on every processor */
     static const char *const of[] = {"mixtral", "llama3", "gpt-oss", "gemma4", "qwen35moe", "deepseek2"};
     static job want[N_JOBS], got[N_JOBS];
     (void) st;
@@ -275,6 +276,7 @@ static uint32_t found(pi__core *e, const pi__lora_ask *ask, size_t n)
 
 static void test_prefixes(void **st)
 {
+    if (crossed()) skip(); /* the same on every processor */
     static const pi__lora_ask a = {"a", 1}, b = {"b", 1}, half = {"a", 0.5f}, none = {"a", 0}, same = {"d", 1};
     static const pi__lora_ask two[2] = {{"a", 1}, {"b", 1}};
     static const pi__lora_ask owt[2] = {{"b", 1}, {"a", 1}};
@@ -332,6 +334,7 @@ static void *load_and_unload(void *ud)
 
 static void test_under_load(void **st)
 {
+    if (crossed()) skip(); /* the same on every processor */
     enum { ROUNDS = 60 };
     static const pi__lora_ask moving = {"moving", 1}, a = {"a", 1};
     static job want[N_JOBS], base[N_JOBS], got[N_JOBS];
@@ -376,6 +379,7 @@ static void test_under_load(void **st)
 /* An adapter that is unloaded while a request has it stays until that ends. */
 static void test_unload_in_use(void **st)
 {
+    if (crossed()) skip(); /* the same on every processor */
     static const pi__lora_ask a = {"a", 1};
     static job j[N_JOBS];
     (void) st;
@@ -453,6 +457,7 @@ static void test_tied(void **st)
 static void test_refused(void **st)
 {
     (void) st;
+    if (crossed()) skip(); /* the same on every processor */
     char bad[256];
     write_model("mixtral");
     tiny_path(bad, "lora-bad");
@@ -502,6 +507,7 @@ static void test_refused(void **st)
 static void test_damaged(void **st)
 {
     (void) st;
+    if (crossed()) skip(); /* the same on every processor */
     char bad[256];
     pi_error err = {0};
     uint64_t rng = 5;
@@ -542,6 +548,7 @@ static void test_damaged(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
+    if (crossed()) skip(); /* the same on every processor */
     static counting_alloc a;
     pi_error err = {0};
     pi__model m = {0};
