@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "backend/cpu/cpu.h"
 #include "backend/ranks.h"
 #include "base/error.h"
 #include "engine/ngrams.h"
@@ -28,9 +29,16 @@ static int check_device(const char *name, pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
 }
 
+/* The instruction set's own name; auto: none is asked for. */
+static const char *isa_of(const pi__opt_set *s)
+{
+    for (int i = 0; i < PI__N_ISAS; i++)
+        if (pi__opt_is(s, PI__OPT_CPU_ISA, pi__isa_names[i].name)) return pi__isa_names[i].name;
+    return "auto";
+}
+
 pi__cpu_params pi__cpu_params_of(const pi_options *o)
 {
-    static const char *const isas[] = {"auto", "amx", "avx512", "avxvnni", "avx2", "sve256", "i8mm", "neon", "generic"}; /* the table's */
     const pi__opt_set *s = &o->set;
     const int64_t threads = pi__opt_int(s, PI__OPT_THREADS), batch = pi__opt_int(s, PI__OPT_THREADS_BATCH);
     uint64_t range = 0;
@@ -43,7 +51,7 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .prio = (int) pi__opt_int(s, PI__OPT_PRIO),
         .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16) | range,
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
-        .isa = isas[pi__opt_int(s, PI__OPT_CPU_ISA)],
+        .isa = isa_of(s),
         .act8 = pi__opt_is(s, PI__OPT_ACTIVATION_BITS, "8"),
         .matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* words as PI__MATMUL_* */
         .fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* words as PI__FP4_* */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cpu/cpu.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/formats.h"
@@ -116,20 +117,19 @@ static int check_isa(pi__selftest *to, pi__backend *be, const char *isa, trial *
 
 int pi__selftest_cpu(pi__selftest *to, pi_error *err)
 {
-    static const char *const isas[] = {"generic", "neon", "i8mm", "sve256", "avx2", "avxvnni", "avx512", "amx"};
     pi__device_info info;
     trial *t = pi__calloc(1, sizeof *t);
     int rc = t ? PI_OK : pi__fail_mem(err, "the self-test");
     pi__cpu_tell(0, &info);
     pi__selftest_line(to, "pagedinfer %s self-test of cpu: %s", pi_version(), info.desc);
     pi__selftest_line(to, "checks: products of %d rows and of %d, by each instruction set of this processor", N_X, N_FEW);
-    for (size_t i = 0; i < sizeof isas / sizeof *isas && !rc; i++) {
+    for (int i = 0; i < PI__N_ISAS && !rc; i++) {
         pi__backend *be;
         pi__cpu_params p = to->cpu;
-        p.isa = isas[i];
-        if (!pi__selftest_wants(to, "cpu", isas[i])) continue;
+        p.isa = pi__isa_names[i].name;
+        if (!pi__selftest_wants(to, "cpu", p.isa)) continue;
         rc = pi__cpu_create(&be, &p, &(pi__log) {0}, err);
-        if (!rc) rc = check_isa(to, be, isas[i], t, err);
+        if (!rc) rc = check_isa(to, be, p.isa, t, err);
         if (rc == PI_EUNSUPPORTED) rc = PI_OK; /* not of this processor */
         if (be) be->dev->destroy(be);
     }
