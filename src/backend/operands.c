@@ -8,6 +8,13 @@
 
 #include "formats/formats.h"
 
+int32_t pi__lora_level_end(const pi__lora_rows *rows, int32_t r)
+{
+    const int32_t level = rows->run[r].level;
+    while (r < rows->n_runs && rows->run[r].level == level) r++;
+    return r;
+}
+
 const float *pi__lora_scale(const pi__weight *w) { return w->type == PI__NVFP4 ? NULL : w->scale; }
 
 static void add(pi__operands *o, const void *args, pi__operand op)

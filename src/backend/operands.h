@@ -51,6 +51,8 @@ typedef struct pi__operands {
 /* The factors of an expert's results that go for what adapters add to these, too: the model's own. NVFP4's second-level scale is
  * the format's, and NULL here. */
 const float *pi__lora_scale(const pi__weight *w);
+/* The first run behind those of r's level. */
+int32_t pi__lora_level_end(const pi__lora_rows *rows, int32_t r);
 
 /* "add_gated" */
 const char *pi__op_name(pi__op_id id);

@@ -8,6 +8,7 @@
  * A level of adapters is added behind the one before it, so a column's sums come in the order of levels. Memory: the scratch
  * of moe.c. The step thread. */
 #include "backend/cpu/lora.h"
+#include "backend/operands.h"
 #include "base/alloc.h"
 
 void pi__cpu_moe_lora_layout(pi__cpu_moe_lora *l, pi__arena *a, int64_t n_in)
@@ -51,7 +52,7 @@ void pi__cpu_moe_lora_add(pi__cpu *cpu, const pi__cpu_moe_lora *l, const pi__cpu
 {
     const pi__lora_rows *rows = l->a->rows;
     for (int32_t r = 0, end; work->n_lin && r < rows->n_runs; r = end) {
-        for (end = r + 1; end < rows->n_runs && rows->run[end].level == rows->run[r].level;) end++;
+        end = pi__lora_level_end(rows, r);
         add_level(cpu, l, r, end, work, by_row);
     }
 }

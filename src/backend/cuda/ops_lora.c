@@ -56,14 +56,6 @@ static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
     return (pi__k_lora_group) {run->pair, run->scale, run->first + at, left < PI__K_LORA_ROWS ? left : PI__K_LORA_ROWS, 0};
 }
 
-/* The first run behind those of r's level. */
-static int32_t level_end(const pi__lora_rows *rows, int32_t r)
-{
-    const int32_t level = rows->run[r].level;
-    while (r < rows->n_runs && rows->run[r].level == level) r++;
-    return r;
-}
-
 /* Groups of the runs r0..r1; rounded: as captured steps have them. */
 static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool rounded)
 {
@@ -79,7 +71,7 @@ static int32_t count_groups(const pi__lora_rows *rows, bool rounded, int32_t *n_
     int32_t n = 0;
     *n_levels = 0;
     for (int32_t r = 0, end; r < rows->n_runs; r = end) {
-        end = level_end(rows, r);
+        end = pi__lora_level_end(rows, r);
         n += n_groups[(*n_levels)++] = groups_in(rows, r, end, rounded);
     }
     return n;
@@ -126,7 +118,7 @@ void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, con
     *a = (cuda_adapters) {.no = rows->no, .in_step = true, .group = d};
     count_groups(rows, true, a->n_groups, &a->n_levels);
     for (int32_t r = 0, end, level = 0; r < rows->n_runs; r = end, level++) {
-        end = level_end(rows, r);
+        end = pi__lora_level_end(rows, r);
         to = put_groups(rows, r, end, a->n_groups[level], to);
     }
     a->row = d + (to - first);
@@ -209,18 +201,13 @@ void pi__cuda_lora_embed(pi__backend *be, const pi__batch *b, const pi__lora_emb
 
 /* ------------------------------------------------------------------------------------------------------------------ moe */
 
-static int32_t n_levels(const pi__lora_rows *rows)
-{
-    int32_t n = 0;
-    for (int32_t r = 0; r < rows->n_runs; n++) r = level_end(rows, r);
-    return n;
-}
-
 int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a)
 {
     const int32_t *rank = a->lora.rank;
+    int32_t n_groups[PI__MAX_LORA], n_levels;
     if (!a->lora.rows) return a->n_rows;
-    const int64_t first = rank[PI__LORA_GATE] + rank[PI__LORA_UP], last = (int64_t) n_levels(a->lora.rows) * rank[PI__LORA_DOWN];
+    count_groups(a->lora.rows, false, n_groups, &n_levels);
+    const int64_t first = rank[PI__LORA_GATE] + rank[PI__LORA_UP], last = (int64_t) n_levels * rank[PI__LORA_DOWN];
     const int64_t most = (int64_t) t_floats(&c->lim) / (a->n_used * (first > last ? first : last));
     return most < a->n_rows ? (int32_t) most : a->n_rows;
 }
