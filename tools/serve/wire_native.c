@@ -89,12 +89,17 @@ static bool wants_tokens(const gen *g)
     return g->p.stream || g->p.token_ids || json_is_true(json_object_get(g->p.root, "return_tokens"));
 }
 
-static void native_piece(gen *g, choice *ch, const piece *pc)
+/* What each event of a stream has. */
+static json_t *event_of(const choice *ch, const piece *pc)
 {
     const chat_delta *d = pc->n_deltas ? pc->delta : NULL;
-    json_t *o = json_pack("{s:i, s:o, s:o, s:b, s:i}", "index", (int) ch->index, "content",
-                          text_json(d ? d->text : "", d ? d->n : 0), "tokens", ids_json(pc->ids, pc->n_ids), "stop", 0,
-                          "id_slot", (int) ch->index);
+    return json_pack("{s:i, s:o, s:o, s:b, s:i}", "index", (int) ch->index, "content", text_json(d ? d->text : "", d ? d->n : 0),
+                     "tokens", ids_json(pc->ids, pc->n_ids), "stop", 0, "id_slot", (int) ch->index);
+}
+
+static void native_piece(gen *g, choice *ch, const piece *pc)
+{
+    json_t *o = event_of(ch, pc);
     if (pc->probs) json_object_set_new(o, "completion_probabilities", probs_json(g, ch, pc));
     if (pc->last) add_end(g, ch, o);
     else if (g->p.timings) json_object_set_new(o, "timings", gen_timings(ch));
@@ -103,8 +108,9 @@ static void native_piece(gen *g, choice *ch, const piece *pc)
 
 static void native_progress(gen *g, const choice *ch)
 {
-    gen_send(g, NULL, json_pack("{s:i, s:s, s:[], s:b, s:i, s:o}", "index", (int) ch->index, "content", "", "tokens", "stop", 0,
-                                "id_slot", (int) ch->index, "prompt_progress", progress_json(ch)));
+    json_t *o = event_of(ch, &(piece) {.n_ids = 0});
+    json_object_set_new(o, "prompt_progress", progress_json(ch));
+    gen_send(g, NULL, o);
 }
 
 static json_t *native_one(gen *g, choice *ch)

@@ -113,11 +113,17 @@ static json_t *envelope(const gen *g, const char *object)
                      "model", gen_model(g), "system_fingerprint", pi_version());
 }
 
-static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one)
+static json_t *chunk_of(const gen *g, const char *object, json_t *one)
 {
     json_t *root = envelope(g, object), *list = json_array();
     if (one) json_array_append_new(list, one);
     json_object_set_new(root, "choices", list);
+    return root;
+}
+
+static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one)
+{
+    json_t *root = chunk_of(g, object, one);
     if (!one || g->p.usage_in_all) json_object_set_new(root, "usage", usage_json(g));
     if (ch && g->p.timings) json_object_set_new(root, "timings", gen_timings(ch));
     gen_send(g, NULL, root);
@@ -126,9 +132,7 @@ static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one
 /* A chunk with a choice that says nothing yet. */
 static void send_progress(gen *g, const char *object, const choice *ch, json_t *one)
 {
-    json_t *root = envelope(g, object), *list = json_array();
-    json_array_append_new(list, one);
-    json_object_set_new(root, "choices", list);
+    json_t *root = chunk_of(g, object, one);
     json_object_set_new(root, "prompt_progress", progress_json(ch));
     gen_send(g, NULL, root);
 }
