@@ -59,7 +59,7 @@ static void test_prefix(void **st)
 static void test_disk(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static job want[N_JOBS], got[N_JOBS];
     char dir[300], command[320];
     snprintf(dir, sizeof dir, "%s.prefixes", model_path);
@@ -85,7 +85,7 @@ static void test_disk(void **st)
 static void test_preemption(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static job want[N_JOBS], got[N_JOBS];
     pi__config c = config();
     jobs_fill(want);
@@ -138,7 +138,7 @@ static void test_drafts(void **st)
 static void test_refused_heads(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const struct { const char *find; const char *why; } list[] = {
         {"blk.4.nextn.eh_proj.weight", "no draft head"}, {"blk.4.nextn.hnorm.weight", "nextn.hnorm.weight is missing"},
         {"blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight is missing"},
@@ -199,7 +199,7 @@ static void test_plan(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     pi__config c = config();
     c.cpu.n_threads = 1;
     assert_true(open_out_of_memory(&c) > 20);
@@ -216,7 +216,7 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const bad_value list[] = {
         {"attention.head_count_kv", 4, 2, "head_count_kv is 2"}, {"attention.key_length", 4, 40, "key_length 40"},
         {"attention.value_length", 4, 32, "value_length 32"}, {"attention.key_length", 4, 1024, "key_length is 1024"},
@@ -244,7 +244,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_arrays(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const bad_value list[] = {
         {"attention.compress_ratios", 4, PI__GGUF_F32, "whole number for each of 4 layers"},
         {"attention.compress_ratios", 16, 8, "of layer 0 is 8"},
@@ -260,7 +260,7 @@ static void test_refused_arrays(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const char *const needed[] = {
         "output_norm.weight", "output_hc_fn.weight", "output_hc_scale.weight", "blk.0.hc_attn_base.weight",
         "blk.1.hc_ffn_fn.weight", "blk.0.attn_sinks.weight", "blk.3.attn_kv_a_norm.weight",
@@ -275,7 +275,7 @@ static void test_refused_tensors(void **st)
 static void test_refused_experts(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     uint64_t rng = 0;
     for (int32_t bad = -1; bad <= N_EXPERTS; bad += N_EXPERTS + 1) {
         model_file f = model_read(model_path);

@@ -65,7 +65,7 @@ static void test_same_bits(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     for (int i = 0; i < N_ARCHS; i++) {
         pi__config c = config(i);
         c.cpu.n_threads = 1;
@@ -83,7 +83,7 @@ static int arch_of(const char *name)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const bad_value llama[] = {
         {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 16"},
         {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count", 4, 4096, "key_length is 0"},
@@ -137,7 +137,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const char *const llama[] = {"blk.0.attn_norm.weight", "blk.2.attn_q.weight", "blk.1.attn_k.weight",
                                         "blk.1.attn_v.weight", "blk.0.attn_output.weight", "blk.2.ffn_norm.weight",
                                         "blk.0.ffn_up.weight", "blk.2.ffn_down.weight", "output_norm.weight"};
@@ -178,7 +178,7 @@ static void test_refused_tensors(void **st)
 static void test_refused_factors(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     pi__config c = config(arch_of("llama3"));
     pi__gguf *g;
     pi_error err = {0};

@@ -101,7 +101,7 @@ static void test_suppressed(void **st)
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     pi__config c = config();
     c.cpu.n_threads = 1;
     assert_true(open_out_of_memory(&c) > 20);
@@ -118,7 +118,7 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const bad_value list[] = {
         {"attention.key_length", 4, 48, "key_length 48"},
         {"attention.value_length", 4, 32, "value_length 32"},
@@ -140,7 +140,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_arrays(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const bad_value list[] = {
         {"gemma4.attention.sliding_window_pattern", 4, PI__GGUF_U8, "bool for each layer"},
         {"gemma4.attention.head_count_kv", 16, 4, "blk.0.attn_qkv.weight"},
@@ -157,7 +157,7 @@ static void test_refused_arrays(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const char *const needed[] = {
         "rope_freqs.weight", "output_norm.weight", "per_layer_token_embd.weight", "per_layer_model_proj.weight",
         "blk.1.attn_v.weight", "blk.2.attn_k.weight", "blk.5.attn_q.weight", "blk.0.ffn_gate_inp.scale",

@@ -152,7 +152,7 @@ static void refuse_numbers(bool moe)
 static void test_refused(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const char *const needed[] = {
         "blk.0.attn_qkv.weight", "blk.0.attn_gate.weight", "blk.1.ssm_alpha.weight", "blk.1.ssm_beta.weight",
         "blk.3.ssm_conv1d.weight", "blk.3.ssm_dt.bias", "blk.0.ssm_a", "blk.1.ssm_norm.weight", "blk.3.ssm_out.weight",
@@ -180,7 +180,7 @@ static void test_refused(void **st)
 static void test_interval(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     model_file f = model_read(model_path);
     model_find(f, "recurrent_layers")[0] = 'X';
     assert_refused(f, "blk.2.attn_qkv.weight");
@@ -203,7 +203,7 @@ static int make_experts(void **st)
 static void test_next_refused(void **st)
 {
     (void) st;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     static const char *const needed[] = {"blk.0.ssm_in.weight", "blk.1.ssm_ba.weight", "blk.3.ssm_dt.bias", "blk.3.ssm_out.weight"};
     static const bad_value numbers[] = {{"ssm.time_step_rank", 4, 2, "inner_size is 128"},
                                         {"ssm.conv_kernel", 4, 9, "channels with 9 taps are more"}};

@@ -1031,7 +1031,7 @@ static void count_free(void *ud, void *p)
 static void test_out_of_memory(void **state)
 {
     (void) state;
-    if (emulated()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* the same on every processor */
     const pi_allocator a = {.size = sizeof a, .malloc = count_malloc, .realloc = count_realloc, .free = count_free};
     static const int32_t b0[] = {1, 2, -1}, b1[] = {0, -1}, *breakers[] = {b0, b1};
     pi__logit_bias bias = {1, 1};
