@@ -83,4 +83,21 @@ inline void compare(const char *what, const std::vector<answer> &a, const std::v
     }
 }
 
+/* Of an engine whose opening gave rc: one answer, and it is closed. Returns PI_OK, or PI_EDEVICE, of opening or of the request. */
+inline int answer_and_close(pi_engine *e, int rc, pi_error err)
+{
+    if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
+    pi_request *r = pi_request_new(e);
+    if (pi_request_prompt_text(r, "you and", 7, &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    pi_event *ev;
+    while (pi_poll(e, &ev, 1, -1) > 0) {
+        if (ev->code) rc = ev->code;
+        pi_event_release(ev);
+    }
+    assert_int_equal(pi_engine_state(e), rc ? PI_STATE_FAILED : PI_STATE_READY);
+    pi_request_free(r);
+    pi_engine_close(e);
+    return rc;
+}
+
 #endif

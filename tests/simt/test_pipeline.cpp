@@ -162,19 +162,8 @@ static int one_answer(const std::string &model)
 {
     pi_error err = {};
     pi_engine *e = nullptr;
-    int rc = try_open(&e, model, "emu,emu", {{"max-tokens", "6"}}, &err);
-    if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
-    pi_request *r = pi_request_new(e);
-    if (pi_request_prompt_text(r, "you and", 7, &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
-    pi_event *ev;
-    while (pi_poll(e, &ev, 1, -1) > 0) {
-        if (ev->code) rc = ev->code;
-        pi_event_release(ev);
-    }
-    assert_int_equal(pi_engine_state(e), rc ? PI_STATE_FAILED : PI_STATE_READY);
-    pi_request_free(r);
-    pi_engine_close(e);
-    return rc;
+    const int rc = try_open(&e, model, "emu,emu", {{"max-tokens", "6"}}, &err);
+    return answer_and_close(e, rc, err);
 }
 
 /* One call that fails when devices are opened need not matter: how much memory is free is asked to share out layers. */

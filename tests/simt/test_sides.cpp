@@ -630,20 +630,9 @@ static int one_answer(const std::string &model)
     pi_error err = {};
     pi_engine *e = nullptr;
     pi_options *o = options_of(model, "emu", {{"gpu-layers", "3"}, {"override-tensor", "attn_k=CPU"}, {"max-tokens", "4"}});
-    int rc = pi_engine_open(&e, o, &err);
+    const int rc = pi_engine_open(&e, o, &err);
     pi_options_free(o);
-    if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
-    pi_request *r = pi_request_new(e);
-    if (pi_request_prompt_text(r, "you and", 7, &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
-    pi_event *ev;
-    while (pi_poll(e, &ev, 1, -1) > 0) {
-        if (ev->code) rc = ev->code;
-        pi_event_release(ev);
-    }
-    assert_int_equal(pi_engine_state(e), rc ? PI_STATE_FAILED : PI_STATE_READY);
-    pi_request_free(r);
-    pi_engine_close(e);
-    return rc;
+    return answer_and_close(e, rc, err);
 }
 
 /* Calls of the device's runtime that fail, also while the CPU waits for what the device has: seen as the device's error,
