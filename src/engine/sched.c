@@ -20,7 +20,7 @@
 
 #include <string.h>
 
-#include "backend/ops.h"
+#include "backend/kernel_args.h"
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "backend/cuda/pack.h"
-#include "backend/ops.h"
+#include "backend/kernel_args.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,7 +18,7 @@ extern "C" {
 
 /* ---- launch_rows.cu: small ops on rows of floats */
 
-/* The ops that take their struct as it is (ops.h), with device memory in it. */
+/* The ops that take their struct as it is, with device memory in it. */
 #define PI__K_ROW_OP(name, type) int pi__k_##name(void *stream, const type *a);
 PI__OPS_ROWS(PI__K_ROW_OP)
 #undef PI__K_ROW_OP
