@@ -5,6 +5,8 @@
 #include "runtime_emu.h"
 #include "simt_impl.h"
 
+#include <csignal>
+#include <cstdio>
 #include <map>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -20,6 +22,7 @@ struct allocation {
     size_t pages; /* bytes mapped */
     bool mapped;  /* by device_map, or shared: */
     enum { OWN, SHARED, IMPORTED } from; /* whose memory it is; imported memory is only read */
+    int device;   /* number of the one that it is on: the current one of who took it */
 };
 
 /* Behind the bytes of memory that is shared. */
@@ -55,7 +58,7 @@ void *device_alloc(size_t size)
     region_used += pages + PAGE;
     char *p = map + pages - used;
     if (!options.untouched) std::memset(p, 0xff, used);
-    allocations[p] = {size, map, pages, false, allocation::OWN};
+    allocations[p] = {size, map, pages, false, allocation::OWN, current_device};
     return p;
 }
 
@@ -129,7 +132,7 @@ bool device_map(void *p, size_t size)
     char *c = static_cast<char *>(p);
     if (!can_map(c, size) || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return false;
     if (mprotect(c, size, PROT_READ | PROT_WRITE)) return false;
-    allocations[c] = {size, c, size, true, allocation::OWN};
+    allocations[c] = {size, c, size, true, allocation::OWN, current_device};
     return true;
 }
 
@@ -145,7 +148,7 @@ bool device_share(void *p, size_t size, int index, int *fd)
     if (memory >= 0 && ftruncate(memory, (off_t) (size + sizeof end)) == 0 &&
         pwrite(memory, &end, sizeof end, (off_t) size) == (ssize_t) sizeof end &&
         mmap(c, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, 0) != MAP_FAILED) {
-        allocations[c] = {size, c, size, true, allocation::SHARED};
+        allocations[c] = {size, c, size, true, allocation::SHARED, current_device};
         *fd = memory;
         return true;
     }
@@ -163,7 +166,7 @@ bool device_import(void *p, size_t size, int index, int fd)
     if (pread(fd, &end, sizeof end, (off_t) size) != (ssize_t) sizeof end || end.device != index) return false;
     if (std::memcmp(end.magic, shared_magic, sizeof end.magic)) return false;
     if (mmap(c, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return false;
-    allocations[c] = {size, c, size, true, allocation::IMPORTED};
+    allocations[c] = {size, c, size, true, allocation::IMPORTED, current_device};
     return true;
 }
 
@@ -187,10 +190,13 @@ static size_t bytes_of(bool imported)
 size_t device_bytes() { return bytes_of(false); }
 size_t device_imported() { return bytes_of(true); }
 
+static void protect(const allocation &a, int prot)
+{
+    mprotect(a.map, a.pages, a.from == allocation::IMPORTED ? prot & ~PROT_WRITE : prot);
+}
 static void device_protect(int prot)
 {
-    for (const auto &a : allocations)
-        mprotect(a.second.map, a.second.pages, a.second.from == allocation::IMPORTED ? prot & ~PROT_WRITE : prot);
+    for (const auto &a : allocations) protect(a.second, prot);
 }
 visible::visible()
 {
@@ -200,6 +206,54 @@ visible::~visible()
 {
     if (options.hide) device_protect(PROT_NONE);
 }
+
+static void protect_others(int device, int prot)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    for (const auto &a : allocations)
+        if (a.second.device != device) protect(a.second, prot);
+}
+
+static std::mutex alone_lock; /* held while some memory cannot be reached */
+static volatile int alone_is; /* the device that runs then */
+
+/* The first access to another device's memory ends the program: what a device would do is not known. */
+static void tell_other_device(int, siginfo_t *info, void *)
+{
+    char text[200];
+    int owner = -1;
+    for (const auto &a : allocations)
+        if (info->si_addr >= a.second.map && info->si_addr < a.second.map + a.second.pages) owner = a.second.device;
+    const int n = owner < 0 || owner == alone_is
+        ? std::snprintf(text, sizeof text, "an access to %p, where nothing is\n", info->si_addr)
+        : std::snprintf(text, sizeof text, "a kernel of device %d reaches the memory of device %d at %p\n", (int) alone_is, owner,
+                        info->si_addr);
+    if (write(2, text, (size_t) n) < 0) _exit(2);
+    _exit(1);
+}
+
+static void watch_accesses()
+{
+    struct sigaction how = {};
+    how.sa_sigaction = tell_other_device;
+    how.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &how, nullptr); /* again each time: test programs have one of their own */
+}
+
+alone::alone(int device)
+{
+    alone_lock.lock();
+    watch_accesses();
+    alone_is = device;
+    protect_others(device, PROT_NONE);
+}
+alone::~alone()
+{
+    protect_others(alone_is, PROT_READ | PROT_WRITE);
+    alone_lock.unlock();
+}
+together::together() { alone_lock.lock(); }
+together::~together() { alone_lock.unlock(); }
 
 bool in_device_region(const void *p)
 {
@@ -225,6 +279,11 @@ bool device_holds(const void *p, size_t size)
 {
     std::lock_guard<std::mutex> guard(launch_lock);
     return in_device_memory(p, size);
+}
+bool device_holds(const void *p, size_t size, int device)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    return in_device_memory(p, size) && std::prev(allocations.upper_bound((char *) p))->second.device == device;
 }
 
 size_t device_offset(const void *p) { return (size_t) (static_cast<const char *>(p) - region); }

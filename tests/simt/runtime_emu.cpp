@@ -72,6 +72,7 @@ static void copy_touching_little(char *dst, const char *src, size_t n)
 static int move(void *dst, const void *src, size_t n)
 {
     simt::visible all;
+    std::unique_ptr<simt::together> reached(simt::watch.apart ? new simt::together : nullptr);
     if (simt::options.untouched) copy_touching_little(static_cast<char *>(dst), static_cast<const char *>(src), n);
     else std::memcpy(dst, src, n);
     return 0;
@@ -89,6 +90,7 @@ struct pi__rt : simt::stream {
     int failed = 0;                                  /* code of queued work that failed */
     int32_t index = 0;                               /* number of the device */
     bool broken = false;                             /* the kernel that comes next (simt::watch.broken) */
+    bool is_kernel = false;                          /* what comes next is one, not an exchange of devices or a product of a library */
     long n_intact = 0;                               /* of those that could be, so far */
     std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
     simt::launch_chain chain;                        /* its dependent launches, as they are run */
@@ -131,6 +133,7 @@ struct pi__rt : simt::stream {
     int need(simt::kernel_file from) override
     {
         const char *name = simt::watch.broken;
+        is_kernel = true;
         broken = name && std::strstr(from.name, name) && n_intact++ >= simt::watch.broken_after;
         if (loaded.count(from.mark)) return 0;
         std::snprintf(not_loaded, sizeof not_loaded, "a kernel of %.100s is launched that was not loaded before: the backend "
@@ -143,7 +146,10 @@ struct pi__rt : simt::stream {
         if (!code) code = call(false);
         simt::watch.n_launched += !recording;
         if (simt::watch.idle || broken) w = [] { return 0; };
-        return code ? code : add([this, dependent, run = std::move(w)] {
+        const bool apart = simt::watch.apart && is_kernel;
+        is_kernel = false;
+        return code ? code : add([this, dependent, apart, run = std::move(w)] {
+            std::unique_ptr<simt::alone> own(apart ? new simt::alone(index) : nullptr);
             chain.fresh |= !dependent;
             simt::next_launch = {dependent, &chain};
             const int failed_with = run();
@@ -249,6 +255,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     int code = rt->call(true);
     if (code) return code;
     simt::visible all;
+    std::unique_ptr<simt::together> reached(simt::watch.apart ? new simt::together : nullptr);
     if (size <= free_bytes()) *out = simt::device_alloc(size);
     if (!*out) return 0;
     if (!simt::options.untouched) std::memset(*out, 0, size);
@@ -362,7 +369,7 @@ int pi__rt_upload(pi__rt *rt, void *dst, const void *src, size_t n)
     bool now = !in_host_memory(src);
     simt::watch.n_up += (long) n;
     int code = rt->call(now);
-    if (!code && !simt::device_holds(dst, n)) code = BAD_ADDRESS;
+    if (!code && !simt::device_holds(dst, n, rt->index)) code = BAD_ADDRESS;
     if (code) return code;
     code = rt->add([=] {
         rt->chain.fresh = true;
@@ -376,7 +383,7 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n)
 {
     int code = rt->call(!in_host_memory(dst));
     simt::watch.n_down += (long) n;
-    if (!code && !simt::device_holds(src, n)) code = BAD_ADDRESS;
+    if (!code && !simt::device_holds(src, n, rt->index)) code = BAD_ADDRESS;
     if (code) return code;
     return rt->add([=] {
         rt->chain.fresh = true;
@@ -396,8 +403,20 @@ int pi__rt_fence_wait(pi__rt *rt, int i)
     int code = rt->call(true);
     if (code) return code;
     simt::watch.n_ahead += rt->n_run < rt->fence[i] && rt->n_run + rt->queue.size() > rt->fence[i];
-    rt->run_to(rt->fence[i]);
+    if (simt::watch.hasty) rt->run_all();
+    else rt->run_to(rt->fence[i]);
     return rt->failed;
+}
+
+int pi__rt_follow(pi__rt *rt, pi__rt *other)
+{
+    int code = rt->call(true);
+    if (code) return code;
+    return rt->add([rt, other, n = other->n_run + other->queue.size()] {
+        rt->chain.fresh = true;
+        other->run_to(n);
+        return 0;
+    });
 }
 
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n)

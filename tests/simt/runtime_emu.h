@@ -12,6 +12,8 @@ struct runtime_watch {
     std::atomic<long> fail_at{-1};   /* the call that fails, from 0; negative: none */
     std::atomic<bool> dead{false};   /* and so do all that come later */
     std::atomic<bool> idle{false};   /* kernels are counted, but not run */
+    std::atomic<bool> hasty{false};  /* a wait for a fence runs all that is behind it, too, as a device may that is ahead of others */
+    std::atomic<bool> apart{false};  /* kernels reach the memory of their own device alone: another's ends the program */
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of a device; all devices share them */
     std::atomic<int> n_sm{4};        /* multiprocessors that a device has */
     std::atomic<bool> shares{false}; /* device memory is the host's, which writes to it (pi__rt_info.shares) */

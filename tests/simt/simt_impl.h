@@ -151,6 +151,18 @@ bool in_device_region(const void *p);
 bool in_device_memory(const void *p, size_t size); /* in a launch */
 /* The same for those who launch nothing. */
 bool device_holds(const void *p, size_t size);
+bool device_holds(const void *p, size_t size, int device); /* of that device */
+
+/* While one exists nobody can reach the memory of other devices; who comes to it ends the program with a line that says so. One of all
+ * these at a time. */
+struct alone {
+    explicit alone(int device);
+    ~alone();
+};
+struct together { /* all can be reached */
+    together();
+    ~together();
+};
 /* Bytes from the beginning of the region, and the region's. */
 size_t device_offset(const void *p);
 enum : uint64_t { DEVICE_REGION = UINT64_C(1) << 35 };

@@ -89,6 +89,8 @@ int pi__rt_download(pi__rt *rt, void *dst, const void *src, size_t n);
 enum { PI__RT_FENCES = 2 };
 int pi__rt_fence(pi__rt *rt, int i);
 int pi__rt_fence_wait(pi__rt *rt, int i);
+/* What is queued from now on begins when all that the other device's queue has by now is done. */
+int pi__rt_follow(pi__rt *rt, pi__rt *other);
 /* Copies beside the queue: each starts when all that was queued before it is done, they end in order, and what is queued
  * after them does not wait. The host's memory must be pinned. */
 int pi__rt_copy_out(pi__rt *rt, void *dst, const void *src, size_t n); /* from the device */

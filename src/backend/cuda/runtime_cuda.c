@@ -51,6 +51,7 @@ struct pi__rt {
     cudaStream_t copies;        /* those */
     cudaEvent_t fence[PI__RT_FENCES]; /* in the stream */
     cudaEvent_t order;          /* what was queued before a copy is done */
+    cudaEvent_t passed;         /* what other devices wait for */
     cudaEvent_t stamp[2];       /* with a time; NULL: not yet asked for */
     cudaEvent_t mark[N_MARKS];  /* a ring: in the stream of copies, after so many of them: */
     uint64_t mark_at[N_MARKS];  /* how many */
@@ -178,6 +179,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
+    if (!e) e = cudaEventCreateWithFlags(&rt->passed, cudaEventDisableTiming);
     for (int i = 0; i < PI__RT_FENCES && !e; i++) e = cudaEventCreateWithFlags(&rt->fence[i], cudaEventDisableTiming);
     for (int i = 0; i < N_MARKS && !e; i++) e = cudaEventCreateWithFlags(&rt->mark[i], cudaEventDisableTiming);
     if (e) {
@@ -199,6 +201,7 @@ void pi__rt_close(pi__rt *rt)
     for (int i = 0; i < 2; i++)
         if (rt->stamp[i]) cudaEventDestroy(rt->stamp[i]);
     if (rt->order) cudaEventDestroy(rt->order);
+    if (rt->passed) cudaEventDestroy(rt->passed);
     if (rt->copies) cudaStreamDestroy(rt->copies);
     if (rt->stream) cudaStreamDestroy(rt->stream);
     pi__free(rt);
@@ -392,6 +395,14 @@ int pi__rt_fence_wait(pi__rt *rt, int i)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     return (int) (e ? e : cudaEventSynchronize(rt->fence[i]));
+}
+
+int pi__rt_follow(pi__rt *rt, pi__rt *other)
+{
+    cudaError_t e = cudaSetDevice(other->device);
+    if (!e) e = cudaEventRecord(other->passed, other->stream);
+    if (!e) e = cudaSetDevice(rt->device);
+    return (int) (e ? e : cudaStreamWaitEvent(rt->stream, other->passed, 0));
 }
 
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n, enum cudaMemcpyKind kind)
