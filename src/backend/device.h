@@ -152,13 +152,18 @@ typedef struct pi__device_fns {
     int (*finish)(pi__backend *be, pi_error *err);
     /* Both or NULL: of devices on which a step can begin before the last one is finished. mark ends a step whose topk found one
      * value in each of n_rows rows, as many as it has or less, or that drew one: these results are copied to `found`, [n_rows, 3] of
-     * host_alloc, and behind that is mark i, 0 or 1. wait returns when the device has come to it, with what finish would tell of the
-     * step, whatever is queued behind. */
+     * host_alloc, and behind that is mark i, 0 or 1; n_rows 0: it has found nothing, or nobody wants it. wait returns when the device has
+     * come to it, with what finish would tell of the step, whatever is queued behind. */
     void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
     int (*wait)(pi__backend *be, int i, pi_error *err);
     /* Of such devices, or NULL: from what topk finds in the logits rows of the step that begins next, as its batch asks, the
      * device draws a token each, as draw[row] says, and what was found stays there. draw is read by begin. */
     void (*draw)(pi__backend *be, const pi__draw *draw);
+    /* Of devices with mark that have graph segments: a step that goes through several can begin before the last one is finished,
+     * too. What is queued from now on waits for all that `first`, of the same kind, was given up to now. And of the step of kind
+     * SEGMENTS that begins next the tokens are those of kind FED, of results at found, which another device's mark brings there. */
+    void (*follow)(pi__backend *be, pi__backend *first);
+    void (*feed)(pi__backend *be, const uint64_t *found, int32_t n_rows);
     /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
 

@@ -53,6 +53,8 @@ typedef struct pi__operands {
 const float *pi__lora_scale(const pi__weight *w);
 /* The first run behind those of r's level. */
 int32_t pi__lora_level_end(const pi__lora_rows *rows, int32_t r);
+/* The same for lists of runs, of which there are some, whose largest ranks are, matrix by matrix: so the same ops are called for them. */
+uint64_t pi__lora_ranks(const pi__lora_rows *rows);
 
 /* "add_gated" */
 const char *pi__op_name(pi__op_id id);

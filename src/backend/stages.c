@@ -15,8 +15,8 @@
  * is read once for all of them. A step of few tokens goes through the stages one after the other, on the step thread.
  *
  * Of decode steps each stage captures its segments as graphs, the copies to and from the host's memory included, and from the
- * third step of a shape on only these are replayed, one behind the other (stages_graphs.c). No step begins before the last one is
- * finished.
+ * third step of a shape on only these are replayed, one behind the other (stages_graphs.c). Stages wait for each other in their
+ * queues then, not the host; and the next step may be queued behind them, fed ahead with what the last stage finds.
  *
  * Memory: this object and what reserve allocates; regions are of the devices. Threads: as device.h says; the stages' own in
  * stages_run.c. */
@@ -60,6 +60,12 @@ void pi__stages_copy(stages *s, int32_t i, char *lo, char *hi, bool out)
     else be->dev->upload(be, at, lo, n);
 }
 
+const void *pi__stages_pairs_at(const void *ud, const void *p)
+{
+    const stage *k = ud;
+    return pi__stages_at(k->s, k->i, p);
+}
+
 void pi__stages_fail(stages *s, const pi_error *err)
 {
     pthread_mutex_lock(&s->lock);
@@ -74,11 +80,13 @@ static void settle(stages *s)
     pi_error err = {0};
     for (int32_t i = 0; i < s->n; i++)
         if (s->be.at[i]->dev->finish(s->be.at[i], &err)) pi__stages_fail(s, &err);
+    s->queued = false;
 }
 
-/* Makes all calls that were noted. */
+/* Makes all calls that were noted. What is not captured is planned by what the host's memory holds. */
 static void make_calls(stages *s)
 {
+    if (s->n_calls && s->queued && !s->captures) settle(s);
     for (int32_t i = 0; i < s->n_calls && !atomic_load(&s->failed);) {
         i = pi__stages_plan(s, i);
         pi__stages_run(s);
@@ -87,11 +95,19 @@ static void make_calls(stages *s)
 }
 
 /* The same, and what comes is not captured with them. */
-static stages *settled(pi__backend *be)
+static stages *called(pi__backend *be)
 {
     stages *s = of(be);
     make_calls(s);
     pi__stages_end_segments(s);
+    return s;
+}
+
+/* And of a decode step nothing is under way any more. */
+static stages *settled(pi__backend *be)
+{
+    stages *s = called(be);
+    if (s->queued) settle(s);
     return s;
 }
 
@@ -183,14 +199,15 @@ static int stages_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 
 static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int kind)
 {
-    stages *s = settled(be);
+    const bool decodes = kind == PI__STEP_DECODE || kind == PI__STEP_FED;
+    stages *s = decodes ? called(be) : settled(be);
     s->given = b;
     s->apart = false;
     memset(s->own, 0, sizeof s->own);
     pi__stages_cut(s, b, kind);
-    /* Adapters would come with the batch, whose runs point to where the host has them: they come with ops. */
-    const bool captures = kind == PI__STEP_DECODE && s->n_micro == 1 && be->at[0]->dev->graph_segment && !b->lora.n_runs;
-    return captures ? pi__stages_begin_decode(s, b) : b;
+    if (decodes && s->n_micro == 1 && be->at[0]->dev->graph_segment) b = pi__stages_begin_decode(s, b, kind == PI__STEP_FED);
+    s->draw = NULL;
+    return b;
 }
 
 static int stages_finish(pi__backend *be, pi_error *err)
@@ -202,6 +219,26 @@ static int stages_finish(pi__backend *be, pi_error *err)
     atomic_store(&s->failed, false);
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
+
+/* What was found is with the stage of topk, the last op. Each stage has the mark: of the batches on their way there, those behind it
+ * are read. */
+static void stages_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
+{
+    stages *s = called(be);
+    s->finder = s->last, s->found = found, s->n_found = n_rows;
+    for (int32_t k = 0; k < s->n; k++) s->be.at[k]->dev->mark(s->be.at[k], i, found, k == s->finder ? n_rows : 0);
+}
+
+static int stages_wait(pi__backend *be, int i, pi_error *err)
+{
+    stages *s = of(be);
+    pi_error why = {0};
+    for (int32_t k = 0; k < s->n; k++)
+        if (s->be.at[k]->dev->wait(s->be.at[k], i, &why)) pi__stages_fail(s, &why);
+    return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK; /* finish forgets it */
+}
+
+static void stages_draw(pi__backend *be, const pi__draw *draw) { of(be)->draw = draw; }
 
 static bool stages_topk_here(const pi__backend *be)
 {
@@ -342,6 +379,7 @@ int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int
     for (int32_t i = 0; i < n; i++) s->be.at[i] = dev[i];
     set_ops(s, dev[0]);
     if (dev[0]->dev->topk_here) s->dev.topk_here = stages_topk_here;
+    if (dev[0]->dev->follow) s->dev.mark = stages_mark, s->dev.wait = stages_wait, s->dev.draw = stages_draw;
     s->dev.experts_layer = dev[0]->dev->experts_layer;
     snprintf(s->desc, sizeof s->desc, "%d stages of %.96s", n, dev[0]->dev->describe(dev[0]));
     pthread_mutex_init(&s->lock, NULL);

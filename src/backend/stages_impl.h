@@ -77,7 +77,8 @@ typedef struct micro {
 /* A decode step whose segments the stages have as graphs. */
 typedef struct captured {
     int32_t n_seqs;           /* padding included; 0: this entry is free */
-    int32_t each, rows, top;  /* tokens of a sequence, its logits rows, and what is asked of these: the rest of its shape */
+    int32_t each, rows, top;  /* tokens of a sequence, its logits rows, and what is asked of these */
+    uint64_t lora;            /* what of its adapters decides which ops are called; 0: it has none: the rest of its shape */
     uint64_t used;            /* number of the last such step */
     int32_t n_turns;          /* segments, */
     uint8_t turn[MAX_TURNS];  /* and the stage of each, in the order in which they ran */
@@ -93,6 +94,7 @@ typedef struct stage {
     pthread_t thread;         /* makes its calls in runs of several microbatches */
     bool started;             /* thread is to be joined */
     pi__lora_local lora;      /* adapters as it has them */
+    pi__batch given;          /* a decode step as it is given it */
 } stage;
 
 struct stages {
@@ -112,7 +114,13 @@ struct stages {
     int32_t last;             /* stage of the last op */
     const pi__batch *own[PI__MAX_STAGES]; /* its batch as each stage has it, all with the same padding; NULL: each segment begins
                                * a step of its own */
+    pi__batch step;           /* of a decode step that given is: as the first stage has it, with adapters as models have them */
     bool captures;            /* what is called belongs to graph segments */
+    bool queued;              /* some of these may be under way */
+    int32_t turn;             /* stage of the step's last one; -1: there was none */
+    const pi__draw *draw;     /* how tokens are drawn in the step that begins next; NULL: not */
+    const uint64_t *found;    /* [n_found, 3] where the last mark brings what was found, */
+    int32_t n_found, finder;  /* and the stage that finds it */
     bool whole;               /* all that was done since the step began is in these */
     captured now;             /* it, so far */
     captured captured[MAX_CAPTURED];
@@ -147,6 +155,8 @@ struct stages {
 void *pi__stages_at(const stages *s, int32_t i, const void *p);
 /* Copies bytes of the host's to a stage, or back. What goes wrong the stage's finish tells. */
 void pi__stages_copy(stages *s, int32_t i, char *lo, char *hi, bool out);
+/* Where a stage (ud) has what an adapter's runs point to. */
+const void *pi__stages_pairs_at(const void *ud, const void *p);
 /* A stage failed. */
 void pi__stages_fail(stages *s, const pi_error *err);
 
@@ -163,10 +173,12 @@ void pi__stages_cut(stages *s, const pi__batch *b, int kind);
 size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs);
 
 /* stages_graphs.c */
-/* A decode step begins, of devices that capture: the batch that its ops are to be given, or NULL: it was replayed. */
-const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b);
-/* A segment of it ran on that stage. */
-void pi__stages_took_turn(stages *s, int32_t stage);
+/* A decode step begins, of devices that capture: the batch that its ops are to be given, or NULL: it was replayed. fed: its tokens are
+ * what the step before it found. */
+const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b, bool fed);
+/* A segment of it begins on that stage, behind the one before it; and has been called. */
+void pi__stages_begin_turn(stages *s, int32_t stage);
+void pi__stages_end_turn(stages *s, int32_t stage);
 /* What is called from now on belongs to no graph segment. All that was noted has been called. */
 void pi__stages_end_segments(stages *s);
 

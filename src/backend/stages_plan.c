@@ -52,14 +52,14 @@ void pi__stages_forget(stages *s, char *lo, char *hi)
     forget(s, lo, hi);
 }
 
-/* Between runs: the host has the range. */
+/* Between runs: the host has the range. Of a captured step it may be on its way there. */
 static void bring_out(stages *s, range *r)
 {
     pi__backend *be = s->be.at[r->writer];
     pi_error err = {0};
-    if (has(r, IN_HOST)) return;
+    if (has(r, IN_HOST) && !s->queued) return;
     s->whole = false;
-    pi__stages_copy(s, r->writer, r->lo, r->hi, true);
+    if (!has(r, IN_HOST)) pi__stages_copy(s, r->writer, r->lo, r->hi, true);
     if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
     r->has |= 1u << IN_HOST;
 }
@@ -286,7 +286,7 @@ void pi__stages_cut(stages *s, const pi__batch *b, int kind)
     int32_t n = b->n_tokens / s->least, from = 0, *at = s->arrays;
     s->n_micro = 1;
     if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row || b->lora.n_runs) return;
-    if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs) return;
+    if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs || s->draw) return;
     if (n > 2 * s->n) n = 2 * s->n;
     int32_t made = 0;
     for (int32_t i = 1; i <= n && n > 1; i++) {

@@ -7,8 +7,8 @@
  *     stage 1            (0, 1)  (1, 1)  (2, 1)
  *
  * A task waits until its microbatch has the segment before behind it, and ends when its device has done it. In a captured step
- * it is one graph of its device, copies included (stages_graphs.c). After a failure
- * tasks do nothing, and are counted as before, so that nobody waits for ever.
+ * it is one graph of its device, copies included, which is only queued (stages_graphs.c). After a failure tasks do nothing, and are
+ * counted as before, so that nobody waits for ever.
  *
  * No memory. Threads: one a stage, which use the stage's device while a run of several microbatches goes on, when nobody else
  * does. What tasks touch, other than ranges of bytes that are one's own, does not change during a run. */
@@ -49,13 +49,6 @@ static const void *operand_at(const stages *s, const call *c, const pi__operand 
     return at + first * each * o->ld * 4;
 }
 
-/* Where a stage has what an adapter's runs point to. */
-static const void *pairs_at(const void *ud, const void *p)
-{
-    const stage *k = ud;
-    return pi__stages_at(k->s, k->i, p);
-}
-
 /* Makes a call on its stage. own: the batch as its device has it, or NULL. */
 static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
 {
@@ -67,7 +60,7 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
         const void *at = pi__operand_get(&c->op.args, p);
         stage *k = &s->stage[c->stage];
         if (p->kind <= PI__VECTOR) pi__operand_set(&r.args, p, operand_at(s, c, p, at, g));
-        else if (p->kind == PI__ADAPTERS) pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pairs_at, k));
+        else if (p->kind == PI__ADAPTERS) pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pi__stages_pairs_at, k));
         else if (p->kind == PI__TOKENS && own && at == s->given->logits_indices) pi__operand_set(&r.args, p, own->logits_indices);
         else if (p->kind == PI__TOKENS && own && at == s->given->hidden_row) pi__operand_set(&r.args, p, own->hidden_row);
     }
@@ -79,7 +72,7 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
     pi__op_run(s->be.at[c->stage], r.id, b, &r.args);
 }
 
-/* Segment k of microbatch g, up to its end on the device. */
+/* Segment k of microbatch g, up to its end on the device; of a captured step, up to its end in the device's queue. */
 static void make_task(stages *s, int32_t g, int32_t k)
 {
     const segment *seg = &s->segment[k];
@@ -88,7 +81,7 @@ static void make_task(stages *s, int32_t g, int32_t k)
     pi_error err = {0};
     if (atomic_load(&s->failed)) return;
     if (s->own[seg->stage]) own = s->own[seg->stage];
-    if (s->captures) be->dev->graph_segment(be);
+    if (s->captures) pi__stages_begin_turn(s, seg->stage);
     else if (seg->in_step && !own) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
     else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err); /* as begin does, it makes the device the thread's current one */
     for (int32_t i = 0; i < s->n_moves; i++)
@@ -96,8 +89,8 @@ static void make_task(stages *s, int32_t g, int32_t k)
     for (int32_t i = seg->first; i < seg->first + seg->n; i++) make_call(s, &s->calls[i], g, own);
     for (int32_t i = 0; i < s->n_moves; i++)
         if (s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);
-    if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
-    if (s->captures) pi__stages_took_turn(s, seg->stage);
+    if (s->captures) pi__stages_end_turn(s, seg->stage);
+    else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
 }
 
 /* --------------------------------------------------------------------------------------------------------- the threads */

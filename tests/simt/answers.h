@@ -83,8 +83,9 @@ inline void compare(const char *what, const std::vector<answer> &a, const std::v
     }
 }
 
-/* Of an engine whose opening gave rc: one answer, and it is closed. Returns PI_OK, or PI_EDEVICE, of opening or of the request. */
-inline int answer_and_close(pi_engine *e, int rc, pi_error err)
+/* Of an engine whose opening gave rc: one answer, and it is closed. Returns PI_OK, or PI_EDEVICE, of opening or of the request.
+ * answered: called between the two. */
+inline int answer_and_close(pi_engine *e, int rc, pi_error err, void (*answered)() = nullptr)
 {
     if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;
     pi_request *r = pi_request_new(e);
@@ -96,6 +97,7 @@ inline int answer_and_close(pi_engine *e, int rc, pi_error err)
     }
     assert_int_equal(pi_engine_state(e), rc ? PI_STATE_FAILED : PI_STATE_READY);
     pi_request_free(r);
+    if (answered) answered();
     pi_engine_close(e);
     return rc;
 }

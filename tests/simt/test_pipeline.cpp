@@ -1,7 +1,9 @@
 /* Emulated devices as the stages of a pipeline (split-mode layer): the bits of one device, in whatever way steps are launched;
- * a decode step whose shape was seen twice is a graph a stage and nothing else; and calls that fail end requests, not more. */
+ * a decode step whose shape was seen twice is a graph a stage and nothing else, queued behind the one before it; and calls that fail end
+ * requests, not more. */
 #include "answers.h"
 
+#include <algorithm>
 #include <unistd.h>
 
 #include "runtime_emu.h"
@@ -75,69 +77,82 @@ static std::vector<std::string> texts(pi_engine *e, const char *seed, const char
     return out;
 }
 
-/* The same logits and texts as one device's, with graphs, with few of them, without, and in short steps. */
-static void check_bits(const char *arch, const char *devices, const settings &more)
+/* The same logits and texts as one device's, with graphs, with few of them, without, and in short steps, whether fed ahead or not;
+ * and no kernel reaches for another device's memory. */
+static void check_bits(const char *arch, const char *devices, const settings &more, bool fed_ahead)
 {
     const std::string model = model_file(arch);
     pi_engine *e = open_engine(model, "emu", more);
     const std::vector<answer> want = ask(e, prompts, true);
     const std::vector<std::string> greedy = texts(e, "", "9"), drawn = texts(e, "5", "9");
     pi_engine_close(e);
+    simt::watch.apart = true;
     for (const settings &way : {settings {}, settings {{"cuda-graphs", "off"}, {"ubatch-size", "5"}}, settings {{"parallel", "2"}}}) {
         settings all = more;
         all.insert(all.end(), way.begin(), way.end());
         const bool few = way.size() == 1, off = way.size() == 2;
         simt::watch.graph_bytes = few ? 96 << 10 : 0; /* so that shapes lose their graphs to others */
         simt::watch.n_recorded = simt::watch.n_replayed = 0;
+        simt::watch.n_ahead = 0;
+        simt::watch.hasty = few; /* what has not waited for another device is too early then */
         e = open_engine(model, devices, all);
         compare(arch, want, ask(e, prompts, true), 0);
         compare(arch, want, ask(e, prompts, false), 0);
         assert_true(texts(e, "", "9") == greedy);
         assert_true(texts(e, "5", "9") == drawn);
+        if (fed_ahead && !few) assert_true(simt::watch.n_ahead > 4); /* who is hasty has done it before */
         if (off) assert_int_equal(simt::watch.n_recorded + simt::watch.n_replayed, 0);
         else assert_true(simt::watch.n_recorded > 0 && simt::watch.n_replayed > simt::watch.n_recorded);
         pi_engine_close(e);
         assert_int_equal(simt::watch.live, 0);
     }
     simt::watch.graph_bytes = 0;
+    simt::watch.apart = simt::watch.hasty = false;
     unlink(model.c_str());
 }
 
 static void test_bits(void **)
 {
-    check_bits("gemma3", "emu,emu", {});
+    check_bits("gemma3", "emu,emu", {}, true);
+    check_bits("llama3", "emu,emu", {}, true); /* whose first stage has the embedding */
     if (!getenv("PAGEDINFER_LONG")) return;
-    check_bits("gemma4", "emu,emu,emu", {});
-    check_bits("deepseek4", "emu,emu", {});
-    check_bits("qwen35moe", "emu,emu,emu,emu", {});
+    check_bits("gemma4", "emu,emu,emu", {}, true);
+    check_bits("deepseek4", "emu,emu", {}, true);
+    check_bits("qwen35moe", "emu,emu,emu,emu", {}, true);
+    check_bits("gemma3", "emu,emu", {{"async-scheduling", "false"}}, false);
 }
 
 /* Recurrent states, and drafts of the model's own head, whose steps are the pipeline's, too. */
-static void test_drafts(void **) { check_bits("qwen35", "emu,emu", {{"spec-type", "mtp"}}); }
+static void test_drafts(void **) { check_bits("qwen35", "emu,emu", {{"spec-type", "mtp"}}, false); }
 
 /* ---- what a step costs */
 
 struct cost {
-    long launched, recorded, replayed, ops;
+    long launched, recorded, replayed, ops, waits, ahead;
 };
 
 static cost cost_of(pi_engine *e, const char *seed, const char *max_tokens)
 {
-    n_ops = simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = 0;
+    n_ops = simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = simt::watch.n_waits = simt::watch.n_ahead = 0;
     texts(e, seed, max_tokens, 1);
-    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, n_ops};
+    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, n_ops, simt::watch.n_waits, simt::watch.n_ahead};
 }
 
-/* Of 8 decode steps more: so many graphs a step, nothing else, and no op is called. */
-static void check_cost(const char *arch, const char *devices, long n_graphs, const char *seed)
+/* Of 8 decode steps more: so many graphs a step; beside them each device launches what puts in the tokens, and nothing else; no op is
+ * called; each step, but for n_alone, is queued before the one before it has ended on any device, and the host waits for no queue to
+ * be empty. */
+static void check_cost(const char *arch, const char *devices, long n_graphs, const char *seed, long n_alone = 0)
 {
+    const long ahead = (8 - n_alone) * (1 + std::count(devices, devices + strlen(devices), ','));
     const std::string model = model_file(arch);
     simt::watch.idle = !*seed; /* what kernels compute does not matter then */
     pi_engine *e = open_engine(model, devices, {{"trace-ops", "true"}});
     for (int i = 0; i < 2; i++) cost_of(e, seed, "12");
     const cost few = cost_of(e, seed, "4"), more = cost_of(e, seed, "12");
-    if (more.recorded || more.launched != few.launched)
+    if (more.recorded || more.launched - few.launched != ahead)
         fail_msg("%s: %ld launches, %ld captures in 8 steps", arch, more.launched - few.launched, more.recorded);
+    if (more.waits != few.waits || more.ahead - few.ahead != ahead)
+        fail_msg("%s: %ld waits, %ld ahead in 8 steps", arch, more.waits - few.waits, more.ahead - few.ahead);
     if (more.replayed - few.replayed != 8 * n_graphs) fail_msg("%s: %ld graphs in 8 steps", arch, more.replayed - few.replayed);
     if (!few.ops || more.ops != few.ops) fail_msg("%s: linear is called %ld times in 8 steps", arch, more.ops - few.ops);
     pi_engine_close(e);
@@ -152,18 +167,22 @@ static void test_cost(void **)
     check_cost("gemma3", "emu,emu", 3, ""); /* the embedding is the output matrix, and so with the last stage */
     check_cost("gemma4", "emu,emu,emu", 5, ""); /* and its last layers read the keys of earlier ones */
     check_cost("deepseek4", "emu,emu", 2, "");
-    check_cost("qwen35moe", "emu,emu", 2, "");
+    check_cost("qwen35moe", "emu,emu", 2, "", 1); /* a step completes a chunk of its states */
 }
 
 /* ---- failures */
 
+static long n_calls_of_answer; /* up to the end of the last one; those of opening among them, and none of closing */
+static void count_calls() { n_calls_of_answer = simt::watch.n_calls; }
+
 /* Opens, generates, closes: PI_OK, or PI_EDEVICE, of opening or of a request. */
 static int one_answer(const std::string &model)
 {
+    n_calls_of_answer = 0;
     pi_error err = {};
     pi_engine *e = nullptr;
     const int rc = try_open(&e, model, "emu,emu", {{"max-tokens", "6"}}, &err);
-    return answer_and_close(e, rc, err);
+    return answer_and_close(e, rc, err, count_calls);
 }
 
 /* One call that fails when devices are opened need not matter: how much memory is free is asked to share out layers. */
@@ -181,7 +200,7 @@ static void test_calls_fail(void **)
             const int rc = one_answer(model);
             simt::watch.fail_at = -1;
             reached = simt::watch.n_calls > n;
-            if (rc ? rc != PI_EDEVICE || !reached : dead && reached) fail_msg("call %ld: %d", n, rc);
+            if (rc ? rc != PI_EDEVICE || !reached : dead && n_calls_of_answer > n) fail_msg("call %ld: %d", n, rc);
             failed += rc != PI_OK;
             if (simt::watch.live) fail_msg("call %ld: %ld things of the devices are left", n, (long) simt::watch.live);
         }

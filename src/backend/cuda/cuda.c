@@ -342,6 +342,8 @@ static const pi__device_fns cuda_device = {
     .mark = pi__cuda_mark,
     .wait = pi__cuda_wait,
     .draw = pi__cuda_draw,
+    .follow = pi__cuda_follow,
+    .feed = pi__cuda_feed,
     .topk_here = cuda_topk_here,
     .chains = true,
 };

@@ -168,6 +168,8 @@ typedef struct pi__cuda {
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     const pi__draw *draw;   /* how tokens are drawn in the step that begins next, or NULL: not */
     bool draws;             /* they are in the last one that began */
+    const uint64_t *fed;    /* what another device found, [n_fed, 3]: tokens of the step that begins next; or NULL */
+    int32_t n_fed;
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */
     int32_t n_threads;      /* that pack weights, 0: one a core */
     cuda_stage stage;       /* while weights are loaded */
@@ -206,6 +208,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
 void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
 int pi__cuda_wait(pi__backend *be, int i, pi_error *err);
+void pi__cuda_follow(pi__backend *be, pi__backend *first);
 bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
 void pi__cuda_graph_segment(pi__backend *be);
 bool pi__cuda_make_graph(pi__backend *be);
@@ -331,8 +334,10 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 /* ops_top.c, and the scratch it needs. Before topk with a step's requests, and not captured: the n indices are at
  * scratch + at.picks. */
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
-/* Of a step of kind CHAINED or FED the first n tokens, out of what topk found in the last, or of what was drawn from that. */
+/* Of a step of kind CHAINED or FED, or which is fed, the first n tokens, out of what topk found in the last, or of what was drawn from
+ * that. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn);
+void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows);
 void pi__cuda_draw(pi__backend *be, const pi__draw *draw);
 /* Queues a copy of n rows of that in this step, of one value each. */
 void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n);

@@ -30,16 +30,25 @@ static uint64_t *drawn_of(const pi__cuda *c) { return found_of(c) + OUT_BYTES / 
 
 void pi__cuda_draw(pi__backend *be, const pi__draw *draw) { ((pi__cuda *) be)->draw = draw; }
 
+void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    c->fed = found;
+    c->n_fed = n_rows;
+}
+
+/* What another device found goes where this one's would be: tokens of both are taken alike. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
 {
     const cuda_batch *d = &c->batch[0];
+    if (c->fed) pi__cuda_upload(&c->be, found_of(c), c->fed, (size_t) c->n_fed * 3 * sizeof *c->fed);
     const uint64_t *from = drawn ? drawn_of(c) : found_of(c);
     PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), from, d->hidden_row, n, (int32_t *) d->token));
 }
 
 void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n)
 {
-    PI__QUEUE(c, pi__rt_download(c->rt, to, c->draws ? drawn_of(c) : found_of(c), (size_t) n * 3 * sizeof *to));
+    if (n) PI__QUEUE(c, pi__rt_download(c->rt, to, c->draws ? drawn_of(c) : found_of(c), (size_t) n * 3 * sizeof *to));
 }
 
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)

@@ -383,6 +383,7 @@ bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_
     pi__cuda *c = (pi__cuda *) be;
     if (!c->records) return false;
     const cuda_shape s = shape_of(c, b, kind);
+    if (!s.lora && has_adapters(b, kind)) return false;
     const cuda_captured *r = find(c, s);
     *n_seqs = s.n_seqs;
     return r && r->n_graphs && r->n_graphs == r->n_segments;
@@ -437,7 +438,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     const bool captures = kind != PI__STEP_ANY && c->records && (s.lora || !has_adapters(b, kind));
     if (!captures) s = as_it_is;
     const int32_t more = s.n_seqs - b->n_seqs;
-    const bool drawn = c->draws && kind == PI__STEP_FED;
+    const bool fed = kind == PI__STEP_FED || c->fed, drawn = c->draws && kind == PI__STEP_FED;
     c->draws = c->draw && b->top.request;
     pi__cuda_flush(c);
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .key_blocks = b->runs.n,
@@ -450,18 +451,19 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     c->segmented = kind == PI__STEP_SEGMENTS;
     c->batch[0].keys = captures ? s.keys : 0;
     pi__batch given = *b;
-    if (kind == PI__STEP_FED) given.hidden_row = NULL;
+    if (fed) given.hidden_row = NULL;
     put_batch(c, &given, more, s.each, s.rows, s.keys);
     if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.rows, b->logits_batch->n_tokens == b->n_tokens);
     if (s.lora) put_adapters(c, &b->lora);
-    if (kind == PI__STEP_FED) { /* last, for all else has to lie as in a step of kind DECODE */
+    if (fed) { /* last, for all else has to lie as in a step of kind DECODE */
         const int32_t *row = b->hidden_row;
         c->batch[0].hidden_row = put(c, &row, b->n_tokens, 0, 0, 0);
     }
     c->draw = NULL;
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
-    if (kind == PI__STEP_CHAINED || kind == PI__STEP_FED) pi__cuda_chain(c, b->n_tokens, drawn);
+    if (kind == PI__STEP_CHAINED || fed) pi__cuda_chain(c, b->n_tokens, drawn);
+    c->fed = NULL;
     if (b->top.request) pi__cuda_skip(c, b->top.skip, b->top.n_skip);
     if (captures) look_up(c, s);
     if (!captures || kind == PI__STEP_SEGMENTS) return &c->batch[0].host;
@@ -505,7 +507,7 @@ void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
     end_segment(c, true);
     pi__cuda_bring_found(c, found, n_rows);
     if (!c->error) pi__cuda_keep(c, pi__rt_fence(c->rt, i));
-    c->marks[i] = (cuda_mark) {c->n_ints, c->no_room};
+    c->marks[i] = (cuda_mark) {c->open ? c->n_ints : 0, c->no_room}; /* where it was waited for, its part of the image is read */
     c->no_room = false; /* the next step has its own */
 }
 
@@ -519,4 +521,11 @@ int pi__cuda_wait(pi__backend *be, int i, pi_error *err)
     if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
     if (m->no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
     return PI_OK;
+}
+
+void pi__cuda_follow(pi__backend *be, pi__backend *first)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    pi__cuda_flush(c);
+    if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_follow(c->rt, ((pi__cuda *) first)->rt));
 }
