@@ -104,7 +104,6 @@ typedef struct pi__lora_rows {
     const int32_t *row;      /* [n] tokens of the batch, run by run, ascending in each */
     int32_t n_runs, n;       /* 0: no row has one */
     uint64_t no;             /* another one for each list of runs that a step has */
-    uint64_t ranks;          /* of a batch's: the same for those whose largest ranks are, matrix by matrix */
 } pi__lora_rows;
 
 /* The tokens of one step: those of a sequence are adjacent and in order of position. */

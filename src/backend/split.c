@@ -65,6 +65,7 @@ typedef struct split {
     bool segmented;           /* the step is captured in graph segments */
     bool in_segment;          /* a segment has begun */
     const pi__batch *batch;   /* the step's, as models have it: with the device's padding */
+    pi__batch given, step;    /* where it has adapters, which each backend has somewhere else: as the device is given it; batch */
     const pi__batch *own[N_SIDES]; /* the same as each backend has it */
     pi__lora_local lora;      /* adapters as the device has them */
     pi_error error;           /* the first one since the last finish() */
@@ -99,6 +100,8 @@ static void *device_at(split *s, const void *p)
     const region *r = p ? region_of(s, p) : NULL;
     return r ? r->device + ((const char *) p - r->host) : (void *) p;
 }
+
+static const void *on_device(const void *ud, const void *p) { return device_at((split *) (uintptr_t) ud, p); }
 
 /* p as that backend sees it. */
 static void *at(split *s, int32_t placement, const void *p) { return placement == PI__AT_DEVICE ? device_at(s, p) : (void *) p; }
@@ -298,12 +301,20 @@ static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kin
 {
     split *s = of(be);
     pi__backend *dev = backend_at(s, PI__AT_DEVICE), *cpu = backend_at(s, PI__AT_CPU);
-    /* Adapters would come with the batch, whose runs point to where the host has them: they come with ops. */
-    s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment && !b->lora.n_runs;
+    s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment;
     if (kind == PI__STEP_DECODE) s->n_newer = 0; /* nobody reads any of it */
-    s->own[PI__AT_DEVICE] = dev->dev->begin(dev, b, s->segmented ? PI__STEP_SEGMENTS : PI__STEP_ANY);
+    const bool adapters = b->lora.n_runs > 0;
+    if (adapters) {
+        s->given = *b;
+        s->given.lora = *pi__lora_local_of(&s->lora, &b->lora, on_device, s);
+    }
+    s->own[PI__AT_DEVICE] = dev->dev->begin(dev, adapters ? &s->given : b, s->segmented ? PI__STEP_SEGMENTS : PI__STEP_ANY);
     s->own[PI__AT_CPU] = cpu->dev->begin(cpu, b, PI__STEP_ANY);
-    return s->batch = s->own[PI__AT_DEVICE];
+    s->batch = s->own[PI__AT_DEVICE];
+    if (!adapters) return s->batch;
+    s->step = *s->batch;
+    s->step.lora = b->lora;
+    return s->batch = &s->step;
 }
 
 static int split_finish(pi__backend *be, pi_error *err)
@@ -347,8 +358,6 @@ static const pi__batch *own(const split *s, const pi__batch *b)
 {
     return b == s->batch ? s->own[s->last] : s->own[s->last]->logits_batch;
 }
-
-static const void *on_device(const void *ud, const void *p) { return device_at((split *) (uintptr_t) ud, p); }
 
 /* The operands as that backend sees them, in a copy of the op's arguments. */
 static void move_operands(split *s, int32_t placement, const pi__operands *o, void *args)

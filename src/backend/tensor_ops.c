@@ -67,6 +67,8 @@ static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *row, 
     b->owner = owner;
 }
 
+static const void *pairs_at(const void *ud, const void *p) { return at(ud, p); }
+
 void pi__tensor_run_begin(rank *k, const call *c)
 {
     const pi__tensor *t = k->t;
@@ -78,6 +80,7 @@ void pi__tensor_run_begin(rank *k, const call *c)
         number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->max_tokens, k->owner + t->max_tokens);
         k->batch.logits_batch = &k->logits_batch;
     }
+    if (k->batch.lora.n_runs && !t->ranks) k->batch.lora = *pi__lora_local_of(&k->lora, &k->batch.lora, pairs_at, k);
     k->met = false;
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
     if (!k->b != t->replays) k->lost = true; /* the others do something else */
@@ -89,7 +92,7 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     pi__tensor *t = (pi__tensor *) be;
     const rank *first = &t->rank[t->first];
     int32_t n = b->n_seqs;
-    if (b->lora.n_runs) kind = PI__STEP_ANY; /* adapters of captured steps come with the batch, as rank 0 has them */
+    if (b->lora.n_runs && t->ranks) kind = PI__STEP_ANY; /* other processes do not know what decides which graph is theirs */
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
@@ -126,8 +129,6 @@ typedef struct local {
     pi__state_layer st;
     int32_t n_w, n_kv;
 } local;
-
-static const void *pairs_at(const void *ud, const void *p) { return at(ud, p); }
 
 static const void *localise(rank *k, local *l, pi__operand_kind kind, const void *p)
 {

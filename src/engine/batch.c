@@ -7,7 +7,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
-#include "base/hash.h"
 
 pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
                                    int32_t max_ctx, bool rows)
@@ -199,24 +198,6 @@ static pi__lora_rows lora_rows(pi__batch_builder *bb, const int32_t *start, pi__
     return r;
 }
 
-/* Of the largest rank of each matrix. */
-static uint64_t hash_of_ranks(const pi__lora_rows *rows)
-{
-    enum { SOME = 64 };
-    const int32_t n_targets = rows->run[0].rank[0];
-    int32_t most[SOME];
-    uint64_t h = 0;
-    for (int32_t first = 1, n; first <= n_targets; first += n) {
-        n = n_targets - first + 1 < SOME ? n_targets - first + 1 : SOME;
-        memset(most, 0, sizeof most);
-        for (int32_t r = 0; r < rows->n_runs; r++)
-            for (int32_t i = 0; i < n; i++)
-                if (rows->run[r].rank[first + i] > most[i]) most[i] = rows->run[r].rank[first + i];
-        h = pi__hash64(most, (size_t) n * sizeof *most, h);
-    }
-    return h;
-}
-
 void pi__batch_drop_lora_rows(pi__batch_builder *bb) { bb->n_piece = bb->n_piece_run = bb->n_piece_row = 0; }
 
 const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, int32_t n)
@@ -251,7 +232,6 @@ void pi__batch_end(pi__batch_builder *bb)
     if (bb->n_lora) {
         qsort(bb->lora, (size_t) bb->n_lora, sizeof *bb->lora, order_of);
         b->lora = lora_rows(bb, bb->seq_start, bb->lora_run, bb->lora_row);
-        b->lora.ranks = hash_of_ranks(&b->lora);
     }
     if (!b->runs.n_blocks) b->runs = (pi__runs) {0};
     if (!b->logits_batch) return;

@@ -97,25 +97,6 @@ static void test_bits(void **)
     check("qwen35moe", PI__Q8_0, "auto");
 }
 
-/* Devices that share each layer, and stages, to the bit; the CPU beside a device, whoever shares the step. */
-static void test_divided(void **)
-{
-    static const settings ways[] = {{}, {{"split-mode", "layer"}}};
-    write_files("mixtral", PI__Q8_0);
-    pi_engine *one = open_with("emu", {}, true), *beside = open_with("emu", {{"cpu-moe", "true"}}, true);
-    const std::vector<rows> want = run_jobs(one, jobs), partly = run_jobs(beside, jobs);
-    for (const settings &s : ways) {
-        pi_engine *e = open_with("emu,emu", s, true);
-        same_rows(want, run_jobs(e, jobs));
-        pi_engine_close(e);
-    }
-    for (size_t i = 0; i < jobs.size(); i++) same_rows({partly[i]}, run_jobs(beside, {jobs[i]}));
-    const double off = difference(partly, want);
-    if (off > 0.05) fail_msg("%g from the device's logits with experts on the CPU", off);
-    for (pi_engine *e : {one, beside}) pi_engine_close(e);
-    remove_files();
-}
-
 /* The tokens of greedy requests, each with its adapters, at whose logits nobody looks. */
 static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
 {
@@ -141,6 +122,59 @@ static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vect
     return out;
 }
 
+/* What so many tokens cost. */
+struct cost {
+    long launched, recorded, replayed, ahead;
+};
+
+static cost cost_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
+{
+    simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = simt::watch.n_ahead = 0;
+    tokens_of(e, loras, max_tokens);
+    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, simt::watch.n_ahead};
+}
+
+/* Decode steps of what is divided are so many graphs, or more, also with adapters that were not there when they were captured; and
+ * launches beside them, of what puts in the tokens where they are fed ahead. */
+static void check_graphs(pi_engine *e, const char *how, long graphs, long launches)
+{
+    simt::watch.idle = true; /* what kernels compute does not matter */
+    for (int i = 0; i < 3; i++) cost_of(e, {"a"}, "12");
+    const cost few = cost_of(e, {"a:0.5"}, "4"), more = cost_of(e, {"a:0.5"}, "12");
+    if (more.recorded) fail_msg("%s: %ld steps are captured anew", how, more.recorded);
+    if (more.replayed - few.replayed < 8 * graphs) fail_msg("%s: %ld graphs in 8 steps", how, more.replayed - few.replayed);
+    if (more.launched - few.launched != 8 * launches) fail_msg("%s: %ld launches in 8 steps", how, more.launched - few.launched);
+    simt::watch.idle = false;
+}
+
+/* Devices that share each layer, and stages, to the bit, each with the adapters in its own memory; the CPU beside a device, whoever
+ * shares the step. */
+static void test_divided(void **)
+{
+    static const struct {
+        const char *name;
+        settings how;
+        long launches;
+    } ways[] = {{"tensor", {}, 0}, {"layer", {{"split-mode", "layer"}}, 2}};
+    write_files("mixtral", PI__Q8_0);
+    pi_engine *one = open_with("emu", {}, true), *beside = open_with("emu", {{"cpu-moe", "true"}}, true);
+    const std::vector<rows> want = run_jobs(one, jobs), partly = run_jobs(beside, jobs);
+    simt::watch.apart = true;
+    for (const auto &way : ways) {
+        pi_engine *e = open_with("emu,emu", way.how, true);
+        for (int i = 0; i < 2; i++) same_rows(want, run_jobs(e, jobs));
+        check_graphs(e, way.name, 2, way.launches);
+        pi_engine_close(e);
+    }
+    simt::watch.apart = false;
+    for (size_t i = 0; i < jobs.size(); i++) same_rows({partly[i]}, run_jobs(beside, {jobs[i]}));
+    const double off = difference(partly, want);
+    if (off > 0.05) fail_msg("%g from the device's logits with experts on the CPU", off);
+    check_graphs(beside, "cpu-moe", 2, 0);
+    for (pi_engine *e : {one, beside}) pi_engine_close(e);
+    remove_files();
+}
+
 /* An engine with the adapters, and with d, which is like a. */
 static pi_engine *open_with_four(const char *arch)
 {
@@ -151,18 +185,6 @@ static pi_engine *open_with_four(const char *arch)
     if (pi_lora_load(e, "d", file("d").c_str(), 0, &err)) fail_msg("%s", err.msg);
     unlink(file("d").c_str());
     return e;
-}
-
-/* What so many tokens cost. */
-struct cost {
-    long launched, recorded, ahead;
-};
-
-static cost cost_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
-{
-    simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_ahead = 0;
-    tokens_of(e, loras, max_tokens);
-    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_ahead};
 }
 
 /* A decode step with adapters is a graph, which is that of other adapters, too, if these are alike; it launches nothing beside

@@ -94,7 +94,7 @@ uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows)
 {
     int32_t n_groups[PI__MAX_LORA], n_levels;
     if (count_groups(rows, true, n_groups, &n_levels) > CAPTURED * lim->max_seqs || rows->n > CAPTURED * lim->max_tokens) return 0;
-    const uint64_t h = pi__hash64(n_groups, (size_t) n_levels * sizeof *n_groups, rows->ranks);
+    const uint64_t h = pi__hash64(n_groups, (size_t) n_levels * sizeof *n_groups, pi__lora_ranks(rows));
     return h ? h : 1;
 }
 
