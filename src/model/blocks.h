@@ -52,6 +52,8 @@ int32_t pi__last_captured(const pi__model *m);
 
 /* Op linear, and what the rows' adapters add to it. */
 void pi__multiply(pi__model *m, const pi__linear *a);
+/* Op head_linear, and the same; rows of x and y are n_mat parts, x_step and y_step of each, and nothing else. */
+void pi__multiply_heads(pi__model *m, const pi__head_linear *a);
 /* y = W in. [n, n_out], ld apart */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
 /* The input of matrices under an RMSNorm. */
