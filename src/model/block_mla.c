@@ -98,15 +98,16 @@ static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
 
 void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
 {
-    static const pi__row_group full = {.name = "full"};
+    const bool draft = layer >= m->n_trunk;
+    const pi__row_group group = {.name = draft ? "draft" : "full", .draft = draft};
     const int64_t H = a->n_head, results = H * a->n_value;
-    a->rows = pi__want_rows(m, m, layer, &full, 1, row_width(a), false);
+    a->rows = pi__want_rows(m, m, layer, &group, 1, row_width(a), false);
     want_queries(m, a, layer);
     pi__want_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
     pi__want_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
     want_heads(m, a, layer);
     pi__want_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
-    w->max_qkv = widest(w->max_qkv, pi__mla_width(a));
+    w->max_qkv = widest(w->max_qkv, widest(pi__mla_width(a), results));
     w->max_att = widest(w->max_att, widest(q_width(a), results));
     w->max_ff = widest(w->max_ff, low_width(a));
     if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;
@@ -139,11 +140,11 @@ void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
     pi__op_mla_qkv(m->be, s->b, &prep);
 }
 
-void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s)
+void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first)
 {
     const int64_t wide = pi__mla_width(a);
     const pi__sparse att = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
-                            .dim_v = a->rank, .window = INT32_MAX, .out = s->qkv, .ldo = wide};
+                            .dim_v = a->rank, .window = INT32_MAX, .first = first, .out = s->qkv, .ldo = wide};
     pi__op_sparse(m->be, s->b, &att);
     const pi__head_linear values = {.w = &a->v_b, .n_rows = s->n, .x = s->qkv, .ldx = wide, .x_step = row_width(a), .y = s->att,
                                     .ldy = (int64_t) a->n_head * a->n_value, .y_step = a->n_value};

@@ -177,8 +177,8 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w);
 int64_t pi__mla_width(const pi__mla *a);
 /* qkv = queries for the rows, from the normed residual; this step's rows go to the cache. */
 void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s);
-/* qkv = the rows as each head weighs them; then att = results. [n, H*n_value] */
-void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s);
+/* qkv = the rows from position first on, as each head weighs them; then att = results. [n, H*n_value] */
+void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first);
 /* x += wo att. */
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
 
