@@ -13,23 +13,9 @@
 #ifndef PI_LORA_KERNELS_CUH
 #define PI_LORA_KERNELS_CUH
 
-#include "backend/cuda/kernels_lora.h"
-#include "formats/formats.h"
-#include "input.cuh"
-#include "ptx.cuh"
+#include "lora.cuh"
 
-enum { LORA_THREADS = 256, LORA_WARPS = LORA_THREADS / 32, LORA_TILE = 1024 /* columns at once */, LORA_RANKS = 2 /* of a warp */ };
-
-/* What an adapter has at an offset of its image. */
-PI_FN const void *lora_at(const pi__lora_pair *image, uint64_t offset) { return (const char *) image + offset; }
-
-/* Value i of A or B. */
-PI_FN float lora_value(int32_t type, const void *p, int64_t i)
-{
-    if (type == PI__F32) return ((const float *) p)[i];
-    const uint16_t h = ((const uint16_t *) p)[i];
-    return type == PI__F16 ? half_to_float(h) : bf16_to_float(h);
-}
+enum { LORA_TILE = 1024 /* columns at once */, LORA_RANKS = 2 /* of a warp */ };
 
 /* Columns first.. of the group's rows, with their prologue, zeros behind the last and for rows that are not there. */
 PI_FN void lora_tile(const input_row (&row)[PI__K_LORA_ROWS], int32_t n, int64_t first, int64_t n_in, float *tile)

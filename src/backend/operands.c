@@ -93,17 +93,24 @@ static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
     }
 }
 
+/* What op lora touches of a row: n values, or of each head so many. */
+static int64_t lora_width(const pi__weight *w, int64_t ld, int64_t n)
+{
+    return w->n_mat > 1 ? (w->n_mat - 1) * (ld / w->n_mat) + n : n;
+}
+
 static void lora(const pi__lora *a, const pi__batch *b, pi__operands *o)
 {
+    const pi__weight *first = a->of.lin[0].w;
     (void) b;
     o->rows_at = (int32_t) ((const char *) &a->of.n_rows - (const char *) a);
-    o->placement = a->of.lin[0].w->placement;
-    READ(of.in.x, a->of.n_rows, a->of.in.ldx, a->of.lin[0].w->n_in);
-    if (pi__in_gated(a->of.in.kind)) READ(of.in.x2, a->of.n_rows, a->of.in.ldx2, a->of.lin[0].w->n_in);
+    o->placement = first->placement;
+    READ(of.in.x, a->of.n_rows, a->of.in.ldx, lora_width(first, a->of.in.ldx, first->n_in));
+    if (pi__in_gated(a->of.in.kind)) READ(of.in.x2, a->of.n_rows, a->of.in.ldx2, first->n_in);
     VECTOR(of.in.w);
     for (int32_t i = 0; i < a->of.n_lin; i++) {
         WEIGHT(of.lin[i].w);
-        UPDATE(of.lin[i].y, a->of.n_rows, a->of.lin[i].ldy, a->of.lin[i].w->n_out);
+        UPDATE(of.lin[i].y, a->of.n_rows, a->of.lin[i].ldy, lora_width(a->of.lin[i].w, a->of.lin[i].ldy, a->of.lin[i].w->n_out));
     }
     ADAPTERS(rows);
 }

@@ -213,7 +213,7 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
 
 /* y += scale * factor * B (A in) for the rows that have an adapter, of matrices whose own product y is already. */
 typedef struct pi__lora {
-    pi__linear of;             /* of the op that made y; matrices with a target that some run has a pair for */
+    pi__linear of;             /* what made y, of matrices with pairs; or of one for each head, whose parts of rows are ld / n_mat apart */
     int32_t rank[PI__MAX_LIN]; /* the largest that a run has for each of them */
     const pi__lora_rows *rows; /* of n_rows rows */
 } pi__lora;

@@ -38,6 +38,18 @@ void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int
         w->target = add_target(m, PI__LORA_MATRIX, w, full, row);
 }
 
+void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both, const pi__lora_target *part)
+{
+    char full[sizeof part->name];
+    if (layer >= m->n_trunk) return;
+    snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    w->target = add_target(m, PI__LORA_HEADS, w, full, NULL);
+    if (!w->target) return;
+    pi__lora_target *t = &m->lora_target[w->target - 1];
+    snprintf(t->both, sizeof t->both, "blk.%d.%s", layer, both);
+    t->each = part->each, t->first = part->first, t->turned = part->turned;
+}
+
 void pi__adapter_tied(pi__model *m, pi__weight *embd) { embd->target = add_target(m, PI__LORA_TIED, embd, embedding, NULL); }
 
 bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
@@ -56,6 +68,7 @@ bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
 /* The tensors of a target in the file. */
 typedef struct found {
     const pi__tensor *a, *b;
+    bool both; /* they are those of the target's `both` */
 } found;
 
 typedef struct reader {
@@ -92,7 +105,7 @@ static int read_head(reader *r, pi_error *err)
     return PI_OK;
 }
 
-static bool is_of(const pi__lora_target *t, const char *name, size_t n) { return strlen(t->name) == n && !memcmp(t->name, name, n); }
+static bool is_name(const char *is, const char *name, size_t n) { return strlen(is) == n && !memcmp(is, name, n); }
 
 /* A tensor that is of no target. */
 static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_error *err)
@@ -105,20 +118,34 @@ static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_erro
     return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
+/* Notes the tensor, whose name has n bytes before .lora_a or .lora_b, where it is target k's. known: it is. */
+static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool *known, pi_error *err)
+{
+    const pi__lora_target *of = &r->m->lora_target[k];
+    found *f = &r->of[k];
+    const bool both = is_name(of->both, t->cname, n);
+    if (!both && !is_name(of->name, t->cname, n)) return PI_OK;
+    if ((f->a || f->b) && f->both != both)
+        return pi__fail(err, PI_EFORMAT, "adapter %s changes %s twice, by its name and as part of %s", r->path, of->name, of->both);
+    f->both = both;
+    if (t->cname[n + strlen(".lora_")] == 'a') f->a = t;
+    else f->b = t;
+    *known = true;
+    return PI_OK;
+}
+
 /* Which targets the tensors are of. */
 static int find_pairs(reader *r, pi_error *err)
 {
     for (size_t i = 0; i < pi__gguf_n_tensors(r->g); i++) {
         const pi__tensor *t = pi__gguf_tensor_at(r->g, i);
         const size_t all = strlen(t->cname), tail = strlen(".lora_a");
-        const bool a = all > tail && !strcmp(t->cname + all - tail, ".lora_a"), b = all > tail && !strcmp(t->cname + all - tail, ".lora_b");
-        const size_t n = a || b ? all - tail : 0;
+        const char *end = all > tail ? t->cname + all - tail : "";
+        const size_t n = !strcmp(end, ".lora_a") || !strcmp(end, ".lora_b") ? all - tail : 0;
         bool known = false;
-        for (int32_t k = 0; k < r->m->n_lora_target; k++) {
-            if (!n || !is_of(&r->m->lora_target[k], t->cname, n)) continue;
-            if (a) r->of[k].a = t;
-            else r->of[k].b = t;
-            known = true;
+        for (int32_t k = 0; k < r->m->n_lora_target && n; k++) {
+            const int rc = find_target(r, t, n, k, &known, err);
+            if (rc) return rc;
         }
         if (!known) return refuse_tensor(r, t, n, err);
     }
@@ -127,31 +154,48 @@ static int find_pairs(reader *r, pi_error *err)
 
 static int64_t rank_of(const reader *r, int32_t i) { return r->of[i].b->ne[0]; }
 
-/* Both have the shape that goes with the target's. */
-static int check_shape(const reader *r, int32_t i, pi_error *err)
+/* Of what the pair is. */
+static const char *name_of(const reader *r, int32_t i) { return r->of[i].both ? r->m->lora_target[i].both : r->m->lora_target[i].name; }
+
+/* The same: columns, rows, matrices. */
+static void shape_of(const reader *r, int32_t i, int64_t of[3])
 {
     const pi__lora_target *t = &r->m->lora_target[i];
+    const bool both = r->of[i].both;
+    of[0] = both && t->turned ? t->n_out : t->n_in;
+    of[1] = both ? t->n_mat * t->each : t->n_out;
+    of[2] = both ? 1 : t->n_mat;
+}
+
+/* Both have the shape that goes with that. */
+static int check_shape(const reader *r, int32_t i, pi_error *err)
+{
+    const int kind = r->m->lora_target[i].kind;
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
-    const int64_t turned = t->kind != PI__LORA_MATRIX, n_in = turned ? b->ne[1] : a->ne[0], n_out = turned ? a->ne[1] : b->ne[1];
-    if (n_in != t->n_in || n_out != t->n_out || a->ne[2] != t->n_mat || b->ne[2] != t->n_mat || a->ne[3] != 1 || b->ne[3] != 1)
+    const bool turned = kind == PI__LORA_EMBEDDING || kind == PI__LORA_TIED, one = kind == PI__LORA_HEADS;
+    const int64_t n_in = turned ? b->ne[1] : a->ne[0], n_out = turned ? a->ne[1] : b->ne[1];
+    const int64_t n_mat = a->ne[2] > b->ne[2] ? a->ne[2] : b->ne[2];
+    int64_t want[3];
+    shape_of(r, i, want);
+    const bool stacked = (a->ne[2] == want[2] || (one && a->ne[2] == 1)) && (b->ne[2] == want[2] || (one && b->ne[2] == 1));
+    if (n_in != want[0] || n_out != want[1] || !stacked || a->ne[3] != 1 || b->ne[3] != 1)
         return pi__fail(err, PI_EINVAL, "adapter %s: %s is of %lld matrices of %lld columns and %lld rows, the model has %lld of %lld and "
-                        "%lld: it was made for another model", r->path, t->name, (long long) a->ne[2], (long long) n_in,
-                        (long long) n_out, (long long) t->n_mat, (long long) t->n_in, (long long) t->n_out);
+                        "%lld: it was made for another model", r->path, name_of(r, i), (long long) n_mat, (long long) n_in,
+                        (long long) n_out, (long long) want[2], (long long) want[0], (long long) want[1]);
     if (a->ne[!turned] != b->ne[0])
-        return pi__fail(err, PI_EFORMAT, "adapter %s: %s: lora_a is of rank %lld, lora_b of %lld", r->path, t->name,
+        return pi__fail(err, PI_EFORMAT, "adapter %s: %s: lora_a is of rank %lld, lora_b of %lld", r->path, name_of(r, i),
                         (long long) a->ne[!turned], (long long) b->ne[0]);
     return PI_OK;
 }
 
 static int check_pair(const reader *r, int32_t i, pi_error *err)
 {
-    const pi__lora_target *t = &r->m->lora_target[i];
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
-    if (!a || !b) return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %s.lora_%c is missing", r->path, t->name, a ? 'b' : 'a');
+    if (!a || !b) return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %s.lora_%c is missing", r->path, name_of(r, i), a ? 'b' : 'a');
     const int rc = check_shape(r, i, err);
     if (rc) return rc;
     if (rank_of(r, i) > PI__MAX_LORA_RANK)
-        return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: %s is of rank %lld; at most %d are supported", r->path, t->name,
+        return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: %s is of rank %lld; at most %d are supported", r->path, name_of(r, i),
                         (long long) rank_of(r, i), PI__MAX_LORA_RANK);
     for (int k = 0; k < 2; k++) {
         const pi__tensor *of = k ? b : a;
@@ -246,15 +290,19 @@ static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t
 }
 
 /* The same as columns. */
-static int put_columns(const reader *r, const pi__tensor *t, int64_t n, int32_t type, int64_t ld, char *to, pi_error *err)
+static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to,
+                       pi_error *err)
 {
     int rc = PI_OK;
     for (int64_t c = 0; c < n && !rc; c++) {
-        rc = read_row(r, t, c, err);
+        rc = read_row(r, t, first + c, err);
         for (int64_t k = 0; k < t->ne[0] && !rc; k++) put_value(type, to, (size_t) (k * ld + c), r->row[k]);
     }
     return rc;
 }
+
+/* Where value k of column o is in tiles of columns. */
+static size_t in_tile(int64_t rank, int64_t k, int64_t o) { return (size_t) ((o / TILE * rank + k) * TILE + o % TILE); }
 
 /* The same in tiles of columns. row: as of a target. */
 static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, const int32_t *row, char *to,
@@ -264,8 +312,32 @@ static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_
     int rc = PI_OK;
     for (int64_t o = 0; o < n && !rc; o++) {
         rc = read_row(r, t, first + (row ? row[o] : o), err);
-        for (int64_t k = 0; k < rank && !rc; k++) put_value(type, to, (size_t) ((o / TILE * rank + k) * TILE + o % TILE), r->row[k]);
+        for (int64_t k = 0; k < rank && !rc; k++) put_value(type, to, in_tile(rank, k, o), r->row[k]);
     }
+    return rc;
+}
+
+/* Rows of t, n, as values of columns in tiles: row k has the columns' values number k. */
+static int put_in_tiles(const reader *r, const pi__tensor *t, int64_t n, int32_t type, char *to, pi_error *err)
+{
+    int rc = PI_OK;
+    for (int64_t k = 0; k < n && !rc; k++) {
+        rc = read_row(r, t, k, err);
+        for (int64_t o = 0; o < t->ne[0] && !rc; o++) put_value(type, to, in_tile(n, k, o), r->row[o]);
+    }
+    return rc;
+}
+
+/* Head h's part of a pair that is of both: A and B as rows and columns of it, or the other way round. */
+static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t h, char *rows, char *columns, pi_error *err)
+{
+    const pi__lora_target *t = &r->m->lora_target[i];
+    const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
+    const int64_t first = h * t->each + t->first;
+    int rc = t->turned ? put_columns(r, b, first, t->n_in, p->type, p->lda, rows, err)
+                       : put_rows(r, a, 0, p->rank, p->type, p->lda, rows, err);
+    if (!rc) rc = t->turned ? put_in_tiles(r, a, p->rank, p->type, columns, err)
+                            : put_tiles(r, b, first, t->n_out, p->type, NULL, columns, err);
     return rc;
 }
 
@@ -273,12 +345,17 @@ static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_
 static int put_stack(const reader *r, int32_t i, const pi__lora_pair *p, pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
+    const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
     const size_t one = (size_t) p->rank * value_size(p->type);
     int rc = PI_OK;
     for (int64_t e = 0; e < t->n_mat && !rc; e++) {
-        char *a = r->to->image + p->a + (size_t) (e * p->lda) * one, *b = r->to->image + p->b + (size_t) (e * p->ldb) * one;
-        rc = put_rows(r, r->of[i].a, e * p->rank, p->rank, p->type, p->lda, a, err);
-        if (!rc) rc = put_tiles(r, r->of[i].b, e * t->n_out, t->n_out, p->type, t->row, b, err);
+        char *rows = r->to->image + p->a + (size_t) (e * p->lda) * one, *columns = r->to->image + p->b + (size_t) (e * p->ldb) * one;
+        if (r->of[i].both) {
+            rc = put_head(r, i, p, e, rows, columns, err);
+            continue;
+        }
+        rc = put_rows(r, a, a->ne[2] > 1 ? e * p->rank : 0, p->rank, p->type, p->lda, rows, err);
+        if (!rc) rc = put_tiles(r, b, b->ne[2] > 1 ? e * t->n_out : 0, t->n_out, p->type, t->row, columns, err);
     }
     return rc;
 }
@@ -293,10 +370,10 @@ static int pack_pair(const reader *r, int32_t i, size_t *at, pi_error *err)
     p->b = p->a + lines(p, p->lda, t->n_mat);
     *at = p->b + lines(p, p->ldb, t->n_mat);
     char *rows = r->to->image + p->a, *columns = r->to->image + p->b;
-    if (t->kind == PI__LORA_MATRIX) return put_stack(r, i, p, err);
+    if (t->kind == PI__LORA_MATRIX || t->kind == PI__LORA_HEADS) return put_stack(r, i, p, err);
     const bool embeds = t->kind == PI__LORA_EMBEDDING;
     const int rc = embeds ? put_rows(r, a, 0, t->n_out, p->type, p->rank, rows, err)
-                          : put_columns(r, b, t->n_in, p->type, p->lda, rows, err);
+                          : put_columns(r, b, 0, t->n_in, p->type, p->lda, rows, err);
     return rc ? rc : embeds ? put_tiles(r, b, 0, t->n_in, p->type, NULL, columns, err)
                             : put_tiles(r, a, 0, t->n_out, p->type, NULL, columns, err);
 }

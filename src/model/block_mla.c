@@ -11,6 +11,7 @@
  * So attention is multi-query (op sparse, to all rows), with one head of keys whose first rank values are the values. */
 #include <math.h>
 
+#include "model/adapter.h"
 #include "model/blocks.h"
 
 enum { MOST_ROW = 576 /* values of a row: as long as all of these models have it, and the kernels of a device take */ };
@@ -69,14 +70,18 @@ void pi__mla_read(pi__model *m, pi__mla *a)
 
 static void want_heads(pi__model *m, pi__mla *a, int32_t layer)
 {
-    const int64_t H = a->n_head, both = H * (a->n_key + a->n_value);
-    if (!a->k_row) {
-        pi__want_head_linear(m, &a->k_b, a->n_key, a->rank, H, "attn_k_b.weight", layer);
-        pi__want_head_linear(m, &a->v_b, a->rank, a->n_value, H, "attn_v_b.weight", layer);
-        return;
+    static const char both[] = "attn_kv_b.weight", k[] = "attn_k_b.weight", v[] = "attn_v_b.weight";
+    const int32_t each = a->n_key + a->n_value;
+    const int64_t H = a->n_head;
+    if (a->k_row) {
+        pi__want_head_rows(m, &a->k_b, a->n_key, a->rank, H, a->k_row, true, H * each, both, layer);
+        pi__want_head_rows(m, &a->v_b, a->rank, a->n_value, H, a->v_row, false, H * each, both, layer);
+    } else {
+        pi__want_head_linear(m, &a->k_b, a->n_key, a->rank, H, k, layer);
+        pi__want_head_linear(m, &a->v_b, a->rank, a->n_value, H, v, layer);
     }
-    pi__want_head_rows(m, &a->k_b, a->n_key, a->rank, H, a->k_row, true, both, "attn_kv_b.weight", layer);
-    pi__want_head_rows(m, &a->v_b, a->rank, a->n_value, H, a->v_row, false, both, "attn_kv_b.weight", layer);
+    pi__adapter_heads(m, &a->k_b, layer, k, both, &(pi__lora_target) {.each = each, .turned = true});
+    pi__adapter_heads(m, &a->v_b, layer, v, both, &(pi__lora_target) {.each = each, .first = a->n_key});
 }
 
 static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
@@ -93,15 +98,16 @@ static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
 
 void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
 {
-    static const pi__row_group full = {.name = "full"};
+    const bool draft = layer >= m->n_trunk;
+    const pi__row_group group = {.name = draft ? "draft" : "full", .draft = draft};
     const int64_t H = a->n_head, results = H * a->n_value;
-    a->rows = pi__want_rows(m, m, layer, &full, 1, row_width(a), false);
+    a->rows = pi__want_rows(m, m, layer, &group, 1, row_width(a), false);
     want_queries(m, a, layer);
     pi__want_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
     pi__want_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
     want_heads(m, a, layer);
     pi__want_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
-    w->max_qkv = widest(w->max_qkv, pi__mla_width(a));
+    w->max_qkv = widest(w->max_qkv, widest(pi__mla_width(a), results));
     w->max_att = widest(w->max_att, widest(q_width(a), results));
     w->max_ff = widest(w->max_ff, low_width(a));
     if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;
@@ -127,22 +133,22 @@ void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
     queries_and_row(m, a, s);
     const pi__head_linear through = {.w = &a->k_b, .n_rows = s->n, .x = s->att, .ldx = q_width(a), .x_step = a->n_key + a->n_rot,
                                      .n_tail = a->n_rot, .y = s->qkv, .ldy = wide, .y_step = row_width(a)};
-    pi__op_head_linear(m->be, NULL, &through);
+    pi__multiply_heads(m, &through);
     const pi__mla_qkv prep = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
                               .q_scale = a->q_scale, .row = s->ff + a->rank_q, .ldr = low_width(a), .norm = a->kv_norm,
                               .n_norm = a->rank, .eps = a->eps, .rope = a->rot->table, .n_rot = a->n_rot};
     pi__op_mla_qkv(m->be, s->b, &prep);
 }
 
-void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s)
+void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first)
 {
     const int64_t wide = pi__mla_width(a);
     const pi__sparse att = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
-                            .dim_v = a->rank, .window = INT32_MAX, .out = s->qkv, .ldo = wide};
+                            .dim_v = a->rank, .window = INT32_MAX, .first = first, .out = s->qkv, .ldo = wide};
     pi__op_sparse(m->be, s->b, &att);
     const pi__head_linear values = {.w = &a->v_b, .n_rows = s->n, .x = s->qkv, .ldx = wide, .x_step = row_width(a), .y = s->att,
                                     .ldy = (int64_t) a->n_head * a->n_value, .y_step = a->n_value};
-    pi__op_head_linear(m->be, NULL, &values);
+    pi__multiply_heads(m, &values);
 }
 
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s)

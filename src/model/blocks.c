@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/assert.h"
+
 /* ------------------------------------------------------------------------------------------------------------ scratch */
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -107,6 +109,16 @@ void pi__multiply(pi__model *m, const pi__linear *a)
     pi__op_linear(m->be, NULL, a);
     for (int32_t i = 0; m->lora && i < a->n_lin; i++)
         if (!done[i]) add_adapters(m, a, i, done);
+}
+
+void pi__multiply_heads(pi__model *m, const pi__head_linear *a)
+{
+    const pi__linear as = {.in = {.kind = PI__IN_PLAIN, .x = a->x, .ldx = a->ldx}, .n_rows = a->n_rows, .n_lin = 1,
+                           .lin = {{a->w, a->y, a->ldy}}};
+    bool done[PI__MAX_LIN] = {false};
+    pi__assert(a->ldx == a->w->n_mat * a->x_step && a->ldy == a->w->n_mat * a->y_step);
+    pi__op_head_linear(m->be, NULL, a);
+    if (m->lora) add_adapters(m, &as, 0, done);
 }
 
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld)

@@ -52,6 +52,8 @@ int32_t pi__last_captured(const pi__model *m);
 
 /* Op linear, and what the rows' adapters add to it. */
 void pi__multiply(pi__model *m, const pi__linear *a);
+/* Op head_linear, and the same; rows of x and y are n_mat parts, x_step and y_step of each, and nothing else. */
+void pi__multiply_heads(pi__model *m, const pi__head_linear *a);
 /* y = W in. [n, n_out], ld apart */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
 /* The input of matrices under an RMSNorm. */
@@ -175,8 +177,8 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w);
 int64_t pi__mla_width(const pi__mla *a);
 /* qkv = queries for the rows, from the normed residual; this step's rows go to the cache. */
 void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s);
-/* qkv = the rows as each head weighs them; then att = results. [n, H*n_value] */
-void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s);
+/* qkv = the rows from position first on, as each head weighs them; then att = results. [n, H*n_value] */
+void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first);
 /* x += wo att. */
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
 

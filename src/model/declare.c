@@ -221,6 +221,7 @@ typedef struct ask {
     bool unscaled;      /* NAME.scale is something else */
     const int32_t *row; /* see pi__want */
     bool turned;        /* likewise */
+    bool heads;         /* a matrix of each head: block_mla.c says what adapters have for them */
 } ask;
 
 /* shape: columns, rows, matrices, what the rows are, and their type, where it is not the file's. */
@@ -240,7 +241,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     at_least(&m->lim.max_n_out, w->n_out);
     add_want(m, (pi__want) {.tensor = t, .weight = w, .row = how.row, .turned = how.turned, .size = w->size,
                             .placement = w->placement});
-    pi__adapter_target(m, w, full, how.row);
+    if (!how.heads) pi__adapter_target(m, w, full, how.row);
 }
 
 static void want_matrices(pi__model *m, pi__weight *w, pi__weight shape, ask how, const char *name, int layer)
@@ -299,7 +300,7 @@ static void need_heads(pi__model *m, int64_t n_in, int64_t n_out, int64_t n_mat)
 void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};
-    want_matrices(m, w, shape, (ask) {0}, name, layer);
+    want_matrices(m, w, shape, (ask) {.heads = true}, name, layer);
     need_heads(m, n_in, n_out, n_mat);
 }
 
@@ -314,7 +315,7 @@ void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out
     if (turned) shape.type = t->type == PI__F32 || t->type == PI__BF16 ? t->type : PI__F16;
     if (turned && !pi__type_info_of(t->type)->readable)
         pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s is %s, which is not supported there", full, pi__type_info_of(t->type)->name);
-    add_matrices(m, w, t, shape, (ask) {.row = row, .turned = turned}, full);
+    add_matrices(m, w, t, shape, (ask) {.row = row, .turned = turned, .heads = true}, full);
     need_heads(m, n_in, n_out, n_mat);
 }
 

@@ -5,8 +5,9 @@
  * from the best of their groups, where there are such. Weights are used as they are (V2), or divided by their sum, and multiplied
  * by a factor. A YaRN-stretched rotation leaves cosines and sines as they are where the file says how much sharper attention
  * becomes instead: rope.scaling.yarn_log_multiplier is 0.1 mscale_all_dim of the configuration, whose mscale is the same number in
- * all of these models. The draft heads ("nextn") that files may have behind the last layer are left out. After "DeepSeek-V2"
- * (arXiv 2405.04434), "DeepSeek-V3" (arXiv 2412.19437) and the models' configurations. */
+ * all of these models. Files may have a draft head ("nextn", see nextn.h) behind the last layer, with experts: those of GLM 4.7 Flash
+ * do; of DeepSeek V3's converters leave it out. After "DeepSeek-V2" (arXiv 2405.04434), "DeepSeek-V3" (arXiv 2412.19437) and the
+ * models' configurations. */
 #include <math.h>
 #include <string.h>
 
@@ -33,7 +34,8 @@ static void read_routing(pi__model *m, pi__dense *d)
 {
     pi__experts *e = &d->experts;
     pi__experts_read(m, e, true);
-    const bool corrected = pi__has_tensor(m, "exp_probs_b.bias", m->n_layer - 1); /* where older files do not say: V3 */
+    const int32_t last = m->n_layer - d->n_next - 1;
+    const bool corrected = pi__has_tensor(m, "exp_probs_b.bias", last); /* where older files do not say: V3 */
     const int32_t func = pi__hp_u32_or(m, "expert_gating_func", corrected ? SIGMOID : SOFTMAX, 0, 99);
     const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
     if (func > SIGMOID)
@@ -70,9 +72,9 @@ static void read_scaling(pi__model *m, pi__dense *d)
 static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read_latent(m);
+    d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
     read_routing(m, d);
     read_scaling(m, d);
-    d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
     pi__dense_declare(m, d);
 }
 
@@ -87,4 +89,5 @@ static const char *size_name(const pi__model *m)
     }
 }
 
-const pi__arch pi__arch_deepseek2 = {.name = "deepseek2", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
+const pi__arch pi__arch_deepseek2 = {.name = "deepseek2", .declare = declare, .size_name = size_name, PI__DENSE_ARCH,
+                                     .draft = pi__dense_draft, .draft_has_cache = true};

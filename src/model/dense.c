@@ -90,9 +90,9 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
 static void want_head(pi__model *m, pi__dense *d)
 {
     if (!m->arch->draft) return;
-    if (d->n_next != 1)
+    if (d->n_next != 1 || !pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - 1)) /* or it was left out of the file */
         pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has %s draft head (%s.nextn_predict_layers is %d)",
-                         d->n_next ? "more than one" : "no", m->arch->name, d->n_next);
+                         d->n_next > 1 ? "more than one" : "no", m->arch->name, d->n_next);
     if (!pi__model_ok(m)) return;
     want_layer(m, d, m->n_layer - 1);
     pi__nextn_declare(m, &d->next, m->n_layer - 1);
@@ -172,16 +172,19 @@ static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream 
     return l->mla.n_head ? pi__mla_width(&l->mla) : pi__attn_width(&l->attn);
 }
 
-/* x += attention. */
-static void attend(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
+/* att = attention to keys from position first on. Returns how wide rows of it are. */
+static int64_t attend(pi__model *m, const pi__dense_layer *l, const pi__stream *s, int32_t first)
 {
-    if (l->mla.n_head) {
-        pi__mla_attend(m, &l->mla, s);
-        pi__mla_output(m, &l->mla, s);
-        return;
-    }
-    pi__attn_attend(m, &l->attn, s, 0);
-    pi__attn_output(m, &l->attn, s);
+    if (l->mla.n_head) pi__mla_attend(m, &l->mla, s, first);
+    else pi__attn_attend(m, &l->attn, s, first);
+    return l->mla.n_head ? (int64_t) l->mla.n_head * l->mla.n_value : (int64_t) l->attn.n_head * l->attn.head_dim;
+}
+
+/* x += its result. */
+static void add_attention(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
+{
+    if (l->mla.n_head) pi__mla_output(m, &l->mla, s);
+    else pi__attn_output(m, &l->attn, s);
 }
 
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
@@ -200,7 +203,8 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
         const int64_t width = project(m, l, &s);
         if (last && !b->n_rows) return;
         if (last) pi__stream_logits_rows(m, &s, width, d->work.rows);
-        attend(m, l, &s);
+        attend(m, l, &s, 0);
+        add_attention(m, l, &s);
         feed_forward(m, d, l, &s);
     }
     if (!all) return;
@@ -216,11 +220,11 @@ void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logi
     pi__nextn_input(m, &d->next, &d->head, b, d->work.x, chained, s.y);
     s.x = d->next.x;
     pi__rotation_forward(m, &d->rot, b);
-    pi__attn_project(m, &l->attn, &s);
+    project(m, l, &s);
     if (!logits) return;
-    pi__attn_attend(m, &l->attn, &s, 1);
-    pi__stream_result_rows(m, &s, (int64_t) l->attn.n_head * l->attn.head_dim, d->next.pair); /* [R, E] */
-    pi__attn_output(m, &l->attn, &s);
+    const int64_t width = attend(m, l, &s, 1);
+    pi__stream_result_rows(m, &s, width, d->next.pair); /* [R, E] */
+    add_attention(m, l, &s);
     feed_forward(m, d, l, &s);
     pi__nextn_logits(m, &d->next, &d->head, s.x, s.n, logits);
 }

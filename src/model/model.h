@@ -84,14 +84,18 @@ typedef struct pi__arch {
 } pi__arch;
 
 /* A matrix that adapters can change (adapter.h), and how it is used: as one, or a stack of them, that is multiplied with; as an
- * embedding, of which a token has a row; or multiplied with where it is the embedding, too. */
-enum { PI__LORA_MATRIX, PI__LORA_EMBEDDING, PI__LORA_TIED };
+ * embedding, of which a token has a row; multiplied with where it is the embedding, too; or one of each head (op head_linear). */
+enum { PI__LORA_MATRIX, PI__LORA_EMBEDDING, PI__LORA_TIED, PI__LORA_HEADS };
 typedef struct pi__lora_target {
     char name[64];            /* of its tensor */
     int kind;                 /* PI__LORA_* */
     int64_t n_in, n_out;      /* columns, rows */
     int64_t n_mat;            /* matrices of a stack */
     const int32_t *row;       /* [n_out] the file's row of each of them; NULL: as in the file */
+    /* of HEADS */
+    char both[64];            /* a tensor that files have of two such matrices together, by head: of a pair of that */
+    int32_t each, first;      /* a head has so many rows, and the target those from first on, */
+    bool turned;              /* as its columns */
 } pi__lora_target;
 
 enum { PI__MAX_CAPTURE = 16, PI__MAX_SELECT = 64 };

@@ -172,7 +172,102 @@ void test_sizes()
 
 void test_modes() { check_shape(PI__F16, 200, 20, true, true); }
 
-const entry checks[] = {{"types", test_types}, {"sizes", test_sizes}, {"modes", test_modes}};
+/* Adapters of a matrix for each head, whose parts of rows have something behind them. */
+struct heads_fixture {
+    enum { HEADS = 3, N_IN = 80, N_OUT = 144, X_STEP = N_IN + 16, Y_STEP = N_OUT + 16, LDX = HEADS * X_STEP, LDY = HEADS * Y_STEP };
+    enum { LDB = (N_OUT + PI__LORA_TILE - 1) / PI__LORA_TILE * PI__LORA_TILE };
+    int32_t type, rank[2];
+    std::deque<values> a, b; /* of two adapters, by head */
+    buffer<pi__lora_pair> table[2];
+    std::vector<float> x0, y0;
+    buffer<float> x;
+    buffer<int32_t> row;
+    buffer<pi__k_lora_group> group;
+
+    heads_fixture(int32_t type_, int32_t rank_)
+        : type(type_), rank{rank_, rank_ + 3}, table{buffer<pi__lora_pair>(2), buffer<pi__lora_pair>(2)},
+          x0(random(1).normals(ROWS * LDX)), y0(random(3).normals(ROWS * LDY)), x(x0),
+          row(std::vector<int32_t>{0, 2, 3, 5, 9, 1, 7, 10}), group(GROUPS)
+    {
+        random r(4);
+        for (int k = 0; k < 2; k++) {
+            a.emplace_back(type, r.normals((size_t) (HEADS * rank[k] * N_IN)));
+            b.emplace_back(type, r.normals((size_t) (HEADS * rank[k] * LDB)));
+            const uintptr_t from = (uintptr_t) table[k].get();
+            table[k][1] = {(uint64_t) ((uintptr_t) a.back().raw.get() - from), (uint64_t) ((uintptr_t) b.back().raw.get() - from), N_IN,
+                           LDB, rank[k], type, 1.5f / (float) rank[k], 0};
+        }
+        group[0] = {table[0].get(), 1.0f, 0, 4, 0};
+        group[1] = {table[0].get(), 1.0f, 4, 1, 0};
+        group[2] = {nullptr, 0.0f, 0, 0, 0};
+        group[3] = {table[1].get(), -0.5f, 5, 3, 0};
+    }
+    std::vector<float> run(int32_t first, int32_t n)
+    {
+        buffer<float> out(y0);
+        pi__k_lora_heads k = {};
+        k.x = x.get(), k.ldx = LDX, k.x_step = X_STEP, k.n_in = N_IN;
+        k.y = out.get(), k.ldy = LDY, k.y_step = Y_STEP, k.n_out = N_OUT;
+        k.n_head = HEADS, k.target = 1, k.max_rank = rank[1], k.n_groups = n, k.group = group.get() + first, k.row = row.get();
+        must_run(pi__k_lora_heads_run(stream(), &k));
+        return std::vector<float>(out.get(), out.get() + out.size());
+    }
+    /* What adapter k adds to value o of head h, without its scale. */
+    double times(size_t k, int h, int32_t i, int o) const
+    {
+        double sum = 0;
+        for (int32_t r = 0; r < rank[k]; r++) {
+            const size_t line = (size_t) (h * rank[k] + r) * N_IN;
+            const size_t at = (size_t) (h * rank[k] * LDB + (o / PI__LORA_TILE * rank[k] + r) * PI__LORA_TILE + o % PI__LORA_TILE);
+            double t = 0;
+            for (int c = 0; c < N_IN; c++) t += a[k].of[line + (size_t) c] * x0[(size_t) (i * LDX + h * X_STEP + c)];
+            sum += b[k].of[at] * t;
+        }
+        return sum * 1.5 / rank[k];
+    }
+    std::vector<double> want() const
+    {
+        std::vector<double> y(y0.begin(), y0.end());
+        for (size_t g = 0; g < GROUPS; g++)
+            for (int32_t e = group[g].first; e < group[g].first + group[g].n; e++)
+                for (int h = 0; h < HEADS; h++)
+                    for (int o = 0; o < N_OUT; o++)
+                        y[(size_t) (row[(size_t) e] * LDY + h * Y_STEP + o)] += group[g].scale * times(g == 3, h, row[(size_t) e], o);
+        return y;
+    }
+};
+
+void check_heads(int32_t type, int32_t rank, bool modes)
+{
+    heads_fixture f(type, rank);
+    const std::vector<double> want = f.want();
+    std::vector<float> all;
+    const auto once = [&] {
+        const std::vector<float> got = f.run(0, GROUPS);
+        if (all.empty()) all = got;
+        expect_bytes(all.data(), got.data(), got.size() * sizeof(float));
+    };
+    if (modes) in_all_modes(once);
+    else once();
+    for (size_t i = 0; i < want.size(); i++) {
+        const double size = std::sqrt((double) heads_fixture::N_IN * rank);
+        if (!(std::fabs(all[i] - want[i]) <= 1e-6 * size * (1 + std::fabs(want[i]))))
+            fail_check("heads, %s, rank %d: result %zu is %g, expected %g", pi__type_info_of(type)->name, rank, i, (double) all[i],
+                       want[i]);
+    }
+    const std::vector<float> last = f.run(3, 1); /* alone */
+    for (size_t e = 5; e < 8; e++) {
+        const size_t at = (size_t) f.row[e] * heads_fixture::LDY;
+        expect_bytes(&all[at], &last[at], heads_fixture::LDY * sizeof(float));
+    }
+}
+
+void test_heads()
+{
+    for (int32_t type : {PI__F32, PI__F16, PI__BF16}) check_heads(type, type == PI__BF16 ? 19 : 5, type == PI__F16);
+}
+
+const entry checks[] = {{"types", test_types}, {"sizes", test_sizes}, {"modes", test_modes}, {"heads", test_heads}};
 
 } // namespace
 

@@ -18,8 +18,9 @@ from eval_runs import BIN
 ROWS = {name: 'E=256 H=4 G=2 D=64 F=256' + more for name, more in
         (('llama3', ' R=32'), ('qwen2', ''), ('qwen3', ''), ('gemma2', ''), ('qwen3moe', ''), ('gpt-oss', ''),
          ('glm4moe', ' F=96 Z=256 R=32 N=0 L=3'), ('phi3', ' R=32'), ('mistral3', ''), ('minimax-m2', ' R=32'), ('granite', ''),
-         ('granitemoe', ' Z=256'), ('qwen3next', ''))}
-LATER = list(ROWS)[4:]
+         ('granitemoe', ' Z=256'), ('qwen3next', ''), ('deepseek3', ' q=256 K=128 O=64 R=32 A=256 Z=256 N=0 L=3'),
+         ('deepseek2', ' q=256 K=128 O=64 R=32 A=256 Z=256'))}
+LATER = [n for n in list(ROWS)[4:] if n != 'deepseek3'] # one with matrices of heads is always among them
 SEEDS, NOISE = range(1, 7), 1.05
 PEER = {
     'llama3': {'Q4_K_M': 0.005077, 'Q8_0': 0.000047},
@@ -35,6 +36,8 @@ PEER = {
     'granite': {'Q4_K_M': 0.000832, 'Q8_0': 0.000015},
     'granitemoe': {'Q4_K_M': 0.000887, 'Q8_0': 0.000054},
     'qwen3next': {'Q4_K_M': 0.084029, 'Q8_0': 0.007120},
+    'deepseek3': {'Q4_K_M': 0.012294, 'Q8_0': 0.000550},
+    'deepseek2': {'Q4_K_M': 0.010437, 'Q8_0': 0.000265},
     'SmolLM2': {'Q4_K_M': 0.048372, 'Q8_0': 0.003337},
 }
 MODEL = os.environ.get('PAGEDINFER_CHAT_MODEL', '')

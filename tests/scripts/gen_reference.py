@@ -42,7 +42,7 @@ GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sp
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
-HEADS = ('glm4moe', 'qwen3next') # whose draft heads are computed, too
+HEADS = ('glm4moe', 'qwen3next', 'deepseek3') # whose draft heads are computed, too
 # NAME: (class, what the configuration has beside what every model has)
 MODELS = {
     'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
@@ -80,7 +80,8 @@ MODELS = {
         'n_shared_experts': k('expert_shared_count'), 'first_k_dense_replace': k('leading_dense_block_count'),
         'routed_scaling_factor': k('expert_weights_scale'), 'norm_topk_prob': True, 'use_qk_norm': True, 'attention_bias': True,
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
-    'deepseek3': ('DeepseekV3', lambda k: latent(k, 1.0, q_lora_rank=k('attention.q_lora_rank'), norm_topk_prob=True)),
+    'deepseek3': ('DeepseekV3', lambda k: latent(k, 1.0, q_lora_rank=k('attention.q_lora_rank'), norm_topk_prob=True,
+                                                         num_hidden_layers=k('block_count') - k('nextn_predict_layers'))),
     'deepseek2': ('DeepseekV2', lambda k: latent(k, 0.707, q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
     'deepseek2-old': ('DeepseekV2', lambda k: latent(k, 0.707, '', q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
     'minimax-m2': ('MiniMaxM2', lambda k: {

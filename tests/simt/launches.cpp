@@ -55,6 +55,10 @@ void adapters()
     CHECK(pi__k_lora_run(nullptr, &a));
     a.token = ints;
     CHECK(pi__k_lora_run(nullptr, &a));
+    pi__k_lora_heads h = {};
+    h.x = some, h.n_in = h.ldx = h.x_step = 512, h.y = some, h.n_out = h.ldy = h.y_step = 512;
+    h.n_head = h.n_groups = 1, h.target = 1, h.max_rank = PI__MAX_LORA_RANK, h.group = &group, h.row = ints;
+    CHECK(pi__k_lora_heads_run(nullptr, &h));
     pi__k_lora_experts e = {};
     e.in = a.in, e.n_in = N_IN;
     e.lin[0] = {N_OUT, N_OUT, some, 1, 0, 0, some};

@@ -95,6 +95,7 @@ static void test_bits(void **)
     check("gemma3", PI__F16, "auto", "off", 2e-3);
     check("mixtral", PI__Q8_0, "exact", "off", 2e-3);
     check("qwen35moe", PI__Q8_0, "auto");
+    check("deepseek2", PI__Q8_0, "exact", "off", 2e-3);
 }
 
 /* The tokens of greedy requests, each with its adapters, at whose logits nobody looks. */
@@ -203,15 +204,17 @@ static void check_captured(pi_engine *e, const char *first, const std::vector<co
 static void test_captured(void **)
 {
     simt::watch.idle = true; /* what kernels compute does not matter */
-    pi_engine *e = open_with_four("llama2");
-    check_captured(e, "a", {"a", "a:0.5", "d", "d:2"});
-    check_captured(e, "a,d", {"d:3,a:2"});
-    assert_true(cost_of(e, {"c"}, "12").recorded > 0); /* of another rank */
-    check_captured(e, "c", {"c:2"});
-    pi_engine_close(e);
-    assert_int_equal(simt::watch.live, 0);
+    for (const char *arch : {"llama2", "deepseek2"}) {
+        pi_engine *e = open_with_four(arch);
+        check_captured(e, "a", {"a", "a:0.5", "d", "d:2"});
+        check_captured(e, "a,d", {"d:3,a:2"});
+        assert_true(cost_of(e, {"c"}, "12").recorded > 0); /* of another rank */
+        check_captured(e, "c", {"c:2"});
+        pi_engine_close(e);
+        assert_int_equal(simt::watch.live, 0);
+        remove_files();
+    }
     simt::watch.idle = false;
-    remove_files();
 }
 
 /* Their tokens are those of each request alone, and of steps that wait for each other. */

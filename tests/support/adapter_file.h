@@ -32,14 +32,14 @@ static inline int adapter_layers(const pi__gguf *g)
 
 static inline bool adapter_embeds(const pi__tensor *t) { return !strcmp(t->cname, "token_embd.weight"); }
 
-/* true: an adapter can change the tensor: a matrix of a layer, or its experts', the embedding, the output. */
+/* true: an adapter can change the tensor: a matrix of a layer, or its experts' or heads', the embedding, the output. */
 static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const adapter_spec *s)
 {
     int layer = 0;
     const char *const never[] = {"conv1d", "_norm", "blk.N"};
     if (adapter_embeds(t) || !strcmp(t->cname, "output.weight")) return !s->only || strstr(t->cname, s->only);
     if (strncmp(t->cname, "blk.", 4) || t->ne[1] < 2 || !strstr(t->cname, ".weight")) return false;
-    if (t->ne[2] != 1 && !strstr(t->cname, "_exps.")) return false;
+    if (t->ne[2] != 1 && !strstr(t->cname, "_exps.") && !strstr(t->cname, "attn_k_b.") && !strstr(t->cname, "attn_v_b.")) return false;
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(t->cname, never[i])) return false;
     if (sscanf(t->cname, "blk.%d.", &layer) != 1 || layer >= adapter_layers(g)) return false;

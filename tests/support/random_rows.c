@@ -403,9 +403,13 @@ static const tiny_tensor ds4_mtp_tail[] = {
 /* ---- deepseek2: latent attention, a layer without experts before those with them. As V2 and V3 are: q rank of queries (q 0: these
  * have a matrix of their own), K and O a head's key without rotation and its value, R rotated values, A rank of keys and values,
  * Y experts of Z in I groups, of which J are used; S shared experts. v: as V3, sigmoid gates. x: of a layer, it has experts. o: as
- * older files are, which have what makes keys and values of the latents in one matrix, and no lengths of rows. */
+ * older files are, which have what makes keys and values of the latents in one matrix, and no lengths of rows. N: the last layer is
+ * a draft head. */
 
-static void ds2_per_layer(int64_t *v, int32_t i) { v['x'] = i > 0, v['y'] = i > 0 && v['v']; }
+static void ds2_per_layer(int64_t *v, int32_t i)
+{
+    v['x'] = i > 0, v['y'] = i > 0 && v['v'], v['z'] = v['N'] && i == v['L'] - 1;
+}
 static const tiny_key ds2_keys[] = {
     TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
     NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "1"),
@@ -419,7 +423,7 @@ static const tiny_key ds2_keys[] = {
     {"v", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL}, REAL("expert_weights_scale", 2.5f),
     TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 8), NUM("", "rope.scaling.original_context_length", "64"),
     {"v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.1f, NULL},
-    {"!v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL}, {0}};
+    {"!v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL}, NUM("N", "nextn_predict_layers", "N"), {0}};
 
 static const tiny_tensor ds2_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("", "output.weight", M, "E V"), {0}};
@@ -433,7 +437,8 @@ static const tiny_tensor ds2_layer[] = {
     T("x", "ffn_gate_inp.weight", F32, "E Y"), T("y", "exp_probs_b.bias", B, "Y"), T("x", "ffn_gate_exps.weight", M, "E Z Y"),
     T("x", "ffn_up_exps.weight", M, "E Z Y"), T("x", "ffn_down_exps.weight", M, "Z E Y"),
     T("x", "ffn_gate_shexp.weight", M, "E SZ"), T("x", "ffn_up_shexp.weight", M, "E SZ"), T("x", "ffn_down_shexp.weight", M, "SZ E"),
-    {0}};
+    T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"), T("z", "nextn.hnorm.weight", F32, "E"),
+    T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
 
 /* ---- rows */
 
@@ -479,7 +484,8 @@ const tiny_row tiny_rows[] = {
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
     /* as V3, and as V2 without a rank of queries, as V2-Lite has none; lite: without groups, too */
-    {"deepseek3", DS2, .vocab = "deepseek-v3", .rng = 23, .sizes = "L=3 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1"},
+    {"deepseek3", DS2, .vocab = "deepseek-v3", .rng = 23,
+     .sizes = "L=4 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1 N=1"},
     {"deepseek2", DS2, .vocab = "deepseek-llm", .rng = 29, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2"},
     {"deepseek2-old", DS2, .vocab = "deepseek-llm", .rng = 31, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2 o=1"},
     {"deepseek2-lite", DS2, .vocab = "deepseek-llm", .rng = 37,

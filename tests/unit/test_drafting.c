@@ -6,9 +6,10 @@
 #include "model_jobs.h"
 #include "open_oom.h"
 
-enum { CROWD = 16, N_ARCHS = 7 };
+enum { CROWD = 16, N_ARCHS = 8 };
 
-static const char *const archs[N_ARCHS] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "qwen3next", "glm4moe"};
+static const char *const archs[N_ARCHS] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "qwen3next", "glm4moe",
+                                            "deepseek3"};
 static char path[N_ARCHS][256], small_path[256], other_path[256];
 
 static pi__config config(int arch)
@@ -170,6 +171,12 @@ static void what_does_not_go_together(void **state)
     c.draft_model = other_path;
     assert_int_equal(pi__core_open(&e, &c, &err), PI_EINVAL);
     if (!strstr(err.msg, "another vocabulary")) fail_msg("%s", err.msg);
+    c = config(7);
+    c.spec = PI__SPEC_MTP;
+    model_file f = model_read(c.model); /* metadata tells of a head that the file does not have */
+    model_find(f, "nextn.eh_proj")[0] = 'X';
+    model_refused(&c, f, "the file has no draft head");
+    free(f.p);
     c = config(0);
     c.spec = PI__SPEC_LAYER_EXIT;
     c.draft_layers = 64;

@@ -106,7 +106,7 @@ static void drop(row_log *l)
 
 static const char *const archs[] = {"gemma3", "gemma2", "llama3", "llama-bias", "mixtral", "qwen2", "qwen3", "qwen3moe", "phi3", "gpt-oss",
                                     "glm4moe", "minimax-m2", "granite", "granitemoe", "qwen35", "qwen35moe", "qwen3next", "gemma4",
-                                    "deepseek2", "deepseek2-lite"};
+                                    "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3"};
 
 static void test_merged(void **st)
 {
@@ -131,6 +131,123 @@ static void test_merged(void **st)
         drop(&want), drop(&got), drop(&base);
         unlink(model), unlink(plain), unlink(merged), unlink(file[0]);
     }
+}
+
+/* ------------------------------------------------------------------------------------- keys and values of latents as one */
+
+enum { HEADS = 3, KEY = 32, VALUE = 64, LATENT = 96, EACH = KEY + VALUE, PART = 8 /* rank of the adapter */ }; /* of deepseek2-old */
+
+/* Rows of attn_kv_b, n values each, as what is made of them: [HEADS][n][KEY], keys' columns, or [HEADS][VALUE][n]. */
+static void turn_keys(const float *both, int64_t n, float *to)
+{
+    for (int64_t h = 0; h < HEADS; h++)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < KEY; k++) *to++ = both[(h * EACH + k) * n + i];
+}
+
+static void take_values(const float *both, int64_t n, float *to)
+{
+    for (int64_t h = 0; h < HEADS; h++) memcpy(to + h * VALUE * n, both + (h * EACH + KEY) * n, (size_t) (VALUE * n) * sizeof *to);
+}
+
+/* A tensor of a file that has others instead of attn_kv_b, and what is written of it. */
+typedef struct part {
+    const char *of, *to;                 /* "attn_kv_b.weight" and, behind the layer, the new name */
+    int n_dims;
+    int64_t ne[3];
+    void (*make)(const float *, int64_t, float *);
+} part;
+
+static void turn(const float *a, int64_t n, float *to) /* [PART, LATENT] */
+{
+    (void) n;
+    for (int64_t i = 0; i < LATENT; i++)
+        for (int64_t k = 0; k < PART; k++) to[i * PART + k] = a[k * LATENT + i];
+}
+
+static void keep(const float *a, int64_t n, float *to) { memcpy(to, a, (size_t) (n * PART) * sizeof *to); }
+
+static const part parts[] = { /* of a model, and of its adapter */
+    {"attn_kv_b.weight", "attn_k_b.weight", 3, {KEY, LATENT, HEADS}, turn_keys},
+    {"attn_kv_b.weight", "attn_v_b.weight", 3, {LATENT, VALUE, HEADS}, take_values},
+    {"attn_kv_b.weight.lora_a", "attn_k_b.weight.lora_b", 2, {PART, LATENT}, turn},
+    {"attn_kv_b.weight.lora_b", "attn_k_b.weight.lora_a", 3, {KEY, PART, HEADS}, turn_keys},
+    {"attn_kv_b.weight.lora_a", "attn_v_b.weight.lora_a", 2, {LATENT, PART}, keep},
+    {"attn_kv_b.weight.lora_b", "attn_v_b.weight.lora_b", 3, {PART, VALUE, HEADS}, take_values}};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+/* The name that the tensor has as that part; NULL: it is not of it. */
+static const char *part_name(const pi__tensor *t, const part *p, char name[96])
+{
+    int n = 0, layer;
+    if (sscanf(t->cname, "blk.%d.%n", &layer, &n) != 1 || !n || strcmp(t->cname + n, p->of)) return NULL;
+    snprintf(name, 96, "blk.%d.%s", layer, p->to);
+    return name;
+}
+
+static int write_parts(pi__gguf_writer *w, const pi__gguf *g, const pi__tensor *t, bool data, pi_error *err)
+{
+    static float of[LATENT * HEADS * EACH];
+    char name[96];
+    int rc = PI_OK;
+    bool any = false;
+    for (int p = 0; p < N_PARTS && !rc; p++) {
+        if (!part_name(t, &parts[p], name)) continue;
+        any = true;
+        assert_int_equal(t->type, PI__F32);
+        const int64_t n = parts[p].ne[0] * parts[p].ne[1] * (parts[p].n_dims > 2 ? HEADS : 1);
+        if (data) parts[p].make((const float *) (const void *) pi__gguf_tensor_data(g, t), t->ne[0], of);
+        if (data) rc = pi__gguf_writer_data(w, of, (size_t) n * sizeof *of, err);
+        else pi__gguf_put_tensor(w, name, PI__F32, parts[p].n_dims, parts[p].ne);
+    }
+    if (any) return rc;
+    if (!data) pi__gguf_put_tensor(w, t->cname, t->type, t->n_dims, t->ne);
+    return data ? pi__gguf_writer_data(w, pi__gguf_tensor_data(g, t), t->size, err) : PI_OK;
+}
+
+/* The file of a model, or of its adapter, with parts instead of attn_kv_b. */
+static void take_apart(const char *to, const char *from)
+{
+    pi_error err = {0};
+    pi__gguf *g;
+    pi__gguf_writer *w;
+    int rc = pi__gguf_open(&g, from, PI__LOAD_READ, &err);
+    if (!rc) rc = pi__gguf_writer_open(&w, to, 0, &err);
+    if (rc) fail_msg("%s", err.msg);
+    for (size_t i = 0; i < pi__gguf_n_kv(g); i++) pi__gguf_put_kv(w, pi__gguf_kv_at(g, i));
+    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) write_parts(w, g, pi__gguf_tensor_at(g, i), false, &err);
+    rc = pi__gguf_writer_begin(w, &err);
+    for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++) rc = write_parts(w, g, pi__gguf_tensor_at(g, i), true, &err);
+    const int end = pi__gguf_writer_close(w, !rc, &err);
+    pi__gguf_close(g);
+    if (rc || end) fail_msg("%s", err.msg);
+}
+
+/* What an adapter has for attn_kv_b, goes for a file that has it, and for one that has attn_k_b and attn_v_b; an adapter that has
+ * pairs of these, one half of which all heads share, is the same to the bit. */
+static void test_as_one(void **st)
+{
+    if (crossed()) skip(); /* the same on every processor */
+    static row_log want, got, apart, base;
+    const adapter_spec s = {.seed = 7, .rank = PART, .alpha = 32, .size = 8, .only = "attn_kv_b"};
+    pi_error err = {0};
+    (void) st;
+    write_model("deepseek2-old");
+    tiny_path(file[0], "lora-a"), tiny_path(file[1], "lora-b");
+    int rc = adapter_merge(plain, model, NULL, 0, &err);
+    if (!rc) rc = adapter_write(file[0], plain, &s, &err);
+    if (rc) fail_msg("%s", err.msg);
+    take_apart(merged, plain);
+    take_apart(file[1], file[0]);
+    logits_of(plain, file[0], 0.5f, &want);
+    logits_of(merged, file[0], 0.5f, &got);
+    logits_of(merged, file[1], 0.5f, &apart);
+    logits_of(merged, NULL, 0, &base);
+    const double off = difference(&got, &want), does = difference(&base, &want);
+    if (off > 1e-4 || does < 0.05) fail_msg("%g from the file with attn_kv_b; the adapter changes %g", off, does);
+    assert_true(difference(&got, &apart) == 0);
+    drop(&want), drop(&got), drop(&apart), drop(&base);
+    unlink(model), unlink(plain), unlink(merged), unlink(file[0]), unlink(file[1]);
 }
 
 /* --------------------------------------------------------------------------------------------------------- mixed batches */
@@ -216,7 +333,7 @@ static void company(const char *arch)
 
 static void test_company(void **st)
 {
-    static const char *const of[] = {"gemma3", "llama3", "qwen35", "mixtral"};
+    static const char *const of[] = {"gemma3", "llama3", "qwen35", "mixtral", "deepseek2"};
     (void) st;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (!emulated() || i == 1) company(of[i]);
@@ -454,6 +571,35 @@ static void test_tied(void **st)
     unlink(model), unlink(bad);
 }
 
+/* Of matrices of heads. */
+static void test_refused_heads(void **st)
+{
+    (void) st;
+    if (crossed()) skip(); /* the same on every processor */
+    char bad[256], other[256];
+    pi_error err = {0};
+    write_model("deepseek2-old");
+    tiny_path(bad, "lora-bad"), tiny_path(other, "lora-other");
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    adapter_spec s = {.seed = 1, .rank = 4, .only = "attn_kv_b", .more = "blk.1.attn_k_b.weight.lora_a"};
+    refused_spec(e, bad, &s, PI_EFORMAT, "changes blk.1.attn_k_b.weight twice");
+    s.only = "attn_output";
+    refused_spec(e, bad, &s, PI_EFORMAT, "blk.1.attn_k_b.weight.lora_b is missing");
+    s.more = "blk.2.attn_kv_b.weight.lora_b";
+    refused_spec(e, bad, &s, PI_EFORMAT, "blk.2.attn_kv_b.weight.lora_a is missing");
+    s.more = NULL;
+    static const char *const archs_of[] = {"deepseek2-old", "deepseek2"};
+    for (int i = 0; i < 2; i++) {
+        s.only = i ? "attn_v_b" : "attn_kv_b";
+        assert_int_equal(tiny_write(other, &(tiny_spec) {.arch = archs_of[i], .sizes = "H=2"}, &err), PI_OK);
+        assert_int_equal(adapter_write(bad, other, &s, &err), PI_OK);
+        refused(e, bad, PI_EINVAL, i ? "attn_v_b.weight is of 2 matrices" : "attn_kv_b.weight is of 1 matrices");
+    }
+    pi__core_close(e);
+    unlink(model), unlink(bad), unlink(other);
+}
+
 static void test_refused(void **st)
 {
     (void) st;
@@ -586,9 +732,10 @@ static void test_out_of_memory(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_merged), cmocka_unit_test(test_as_one), cmocka_unit_test(test_company),
+        cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_tied), cmocka_unit_test(test_refused_heads),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
     const pi__cpu *cpu = (const pi__cpu *) be;
     size_t of[] = {pi__cpu_linear_scratch(cpu, lim), pi__cpu_attn_scratch(cpu, lim), pi__cpu_moe_scratch(cpu, lim),
                    pi__cpu_gdn_scratch(cpu, lim), pi__cpu_sparse_scratch(cpu, lim), pi__cpu_indexer_scratch(cpu, lim),
-                   pi__cpu_head_linear_scratch(cpu, lim), pi__cpu_lora_scratch(lim), pi__cpu_topk_scratch(cpu, lim)};
+                   pi__cpu_head_linear_scratch(cpu, lim), pi__cpu_lora_scratch(cpu, lim), pi__cpu_topk_scratch(cpu, lim)};
     size_t most = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) most = of[i] > most ? of[i] : most;
     return most;

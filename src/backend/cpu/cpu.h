@@ -88,7 +88,7 @@ size_t pi__cpu_indexer_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 /* lora.c: adapters. */
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa);
-size_t pi__cpu_lora_scratch(const pi__limits *lim);
+size_t pi__cpu_lora_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 /* topk.c: the largest values of rows of logits. */
 const pi__cpu_top_kernels *pi__cpu_top_kernels_of(int isa);

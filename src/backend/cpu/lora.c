@@ -1,4 +1,5 @@
-/* Adapters (LoRA) on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe by moe_lora.c).
+/* Adapters (LoRA) on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe by moe_lora.c;
+ * lora_heads.c has matrices of heads).
  *
  * One pool job a call, in chunks of PIECE entries. The threads make the entries' inputs in floats, meet, take rows of A times
  * the entries of a run from a common counter, meet, and take columns of y, to which runs are added in their order:
@@ -47,9 +48,11 @@ size_t pi__cpu_lora_bytes(int64_t n_in, int64_t n_rank)
     return PIECE * sizeof(float) * (size_t) (up32(n_in) + n_rank);
 }
 
-size_t pi__cpu_lora_scratch(const pi__limits *lim)
+size_t pi__cpu_lora_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
-    return pi__cpu_lora_bytes(lim->max_n_in, (int64_t) PI__MAX_LIN * PI__MAX_LORA_RANK);
+    const size_t own = pi__cpu_lora_bytes(lim->max_n_in, (int64_t) PI__MAX_LIN * PI__MAX_LORA_RANK);
+    const size_t heads = pi__cpu_lora_heads_scratch(cpu, lim);
+    return own > heads ? own : heads;
 }
 
 /* The entries of a run that are in the chunk. */
@@ -71,16 +74,10 @@ static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
 }
 
 static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, int32_t l) { return &run->pair[j->w->lin[l].target]; }
-static size_t value_size(const pi__lora_pair *p) { return p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
+static size_t value_size(const pi__lora_pair *p) { return pi__cpu_lora_value(p); }
 /* A, or B, of the run's expert. */
-static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p)
-{
-    return (const char *) run->pair + p->a + (size_t) run->expert * (size_t) (p->rank * p->lda) * value_size(p);
-}
-static const char *b_of(const pi__lora_run *run, const pi__lora_pair *p)
-{
-    return (const char *) run->pair + p->b + (size_t) run->expert * (size_t) (p->rank * p->ldb) * value_size(p);
-}
+static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_a(run, p, run->expert); }
+static const char *b_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_b(run, p, run->expert); }
 
 /* Pieces of matrices are too short, and too far apart, for the processor to see a stream in them. */
 static void fetch(const void *p, size_t n)
@@ -249,6 +246,10 @@ void pi__cpu_lora(pi__backend *be, const pi__batch *b, const pi__lora *a)
 {
     pi__cpu_lora_work w = work_of((pi__cpu *) be, a->rows);
     (void) b;
+    if (a->of.lin[0].w->n_mat > 1) {
+        pi__cpu_lora_heads((pi__cpu *) be, a);
+        return;
+    }
     w.in = a->of.in;
     w.n_in = a->of.lin[0].w->n_in;
     w.n_lin = a->of.n_lin;

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/alloc.h"
+#include "formats/formats.h"
 
 struct pi__cpu_lora_kernels {
     /* t[i * ldt] = a . x[i], for n_rows rows of x; n, a multiple of 16, values each. type: of a. */
@@ -50,6 +51,21 @@ typedef struct pi__cpu_lora_work {
 /* Bytes for inputs of n_in values and matrices whose ranks, each rounded up to a multiple of 4, are n_rank together. */
 size_t pi__cpu_lora_bytes(int64_t n_in, int64_t n_rank);
 void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w);
+
+/* A, and B, of a run's matrix number mat. */
+static inline size_t pi__cpu_lora_value(const pi__lora_pair *p) { return p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
+static inline const char *pi__cpu_lora_a(const pi__lora_run *run, const pi__lora_pair *p, int32_t mat)
+{
+    return (const char *) run->pair + p->a + (size_t) mat * (size_t) (p->rank * p->lda) * pi__cpu_lora_value(p);
+}
+static inline const char *pi__cpu_lora_b(const pi__lora_run *run, const pi__lora_pair *p, int32_t mat)
+{
+    return (const char *) run->pair + p->b + (size_t) mat * (size_t) (p->rank * p->ldb) * pi__cpu_lora_value(p);
+}
+
+/* lora_heads.c: op lora of matrices of heads. */
+size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim);
+void pi__cpu_lora_heads(pi__cpu *cpu, const pi__lora *a);
 
 /* Entries of the pairs of a layer of experts (moe_lora.c), which moe.c has sorted. */
 typedef struct pi__cpu_moe_lora {

@@ -42,6 +42,21 @@ typedef struct pi__k_lora {
 /* t = A in; then y += scale * factor * B t. */
 int pi__k_lora_run(void *stream, const pi__k_lora *a);
 
+/* Of a matrix for each head: the same, each for its part of the rows, which are x_step and y_step apart. */
+typedef struct pi__k_lora_heads {
+    const float *x;
+    int64_t ldx, x_step, n_in;
+    float *y;
+    int64_t ldy, y_step, n_out;
+    int32_t n_head, target;
+    int32_t max_rank, n_groups;
+    const pi__k_lora_group *group;
+    const int32_t *row;        /* of x and y */
+} pi__k_lora_heads;
+
+/* y += scale * factor * B (A x). */
+int pi__k_lora_heads_run(void *stream, const pi__k_lora_heads *a);
+
 /* Of routed experts: the same by pairs of a row and one of its experts. */
 typedef struct pi__k_lora_experts {
     pi__k_input in;

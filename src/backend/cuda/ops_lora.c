@@ -179,11 +179,30 @@ static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *r
     }
 }
 
+/* Of a matrix for each head. */
+static void run_heads(pi__cuda *c, const pi__lora *a)
+{
+    const pi__lin *lin = &a->of.lin[0];
+    const int64_t n_head = lin->w->n_mat;
+    bring(c, a->rows);
+    pi__k_lora_heads k = {.x = a->of.in.x, .ldx = a->of.in.ldx, .x_step = a->of.in.ldx / n_head, .n_in = lin->w->n_in, .y = lin->y,
+                          .ldy = lin->ldy, .y_step = lin->ldy / n_head, .n_out = lin->w->n_out, .n_head = (int32_t) n_head,
+                          .target = lin->w->target, .max_rank = a->rank[0], .group = c->adapters.group, .row = c->adapters.row};
+    for (int32_t level = 0; level < c->adapters.n_levels; level++, k.group += k.n_groups) {
+        k.n_groups = c->adapters.n_groups[level];
+        PI__QUEUE(c, pi__k_lora_heads_run(pi__rt_stream(c->rt), &k));
+    }
+}
+
 void pi__cuda_lora(pi__backend *be, const pi__batch *b, const pi__lora *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     pi__k_lora k = {.in = pi__cuda_input(&a->of.in), .n_in = a->of.lin[0].w->n_in, .scale = 1.0f};
     (void) b;
+    if (a->of.lin[0].w->n_mat > 1) {
+        run_heads(c, a);
+        return;
+    }
     for (int32_t l = 0; l < a->of.n_lin; l++) {
         const pi__lin *lin = &a->of.lin[l];
         add_lin(&k, lin->w->target, a->rank[l], lin->w->n_out, lin->y, lin->ldy);

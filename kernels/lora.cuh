@@ -1,0 +1,23 @@
+/* What all kernels of adapters (LoRA) share: blocks, and how A and B are read. */
+#ifndef PI_LORA_CUH
+#define PI_LORA_CUH
+
+#include "backend/cuda/kernels_lora.h"
+#include "formats/formats.h"
+#include "input.cuh"
+#include "ptx.cuh"
+
+enum { LORA_THREADS = 256, LORA_WARPS = LORA_THREADS / 32 };
+
+/* What an adapter has at an offset of its image. */
+PI_FN const void *lora_at(const pi__lora_pair *image, uint64_t offset) { return (const char *) image + offset; }
+
+/* Value i of A or B. */
+PI_FN float lora_value(int32_t type, const void *p, int64_t i)
+{
+    if (type == PI__F32) return ((const float *) p)[i];
+    const uint16_t h = ((const uint16_t *) p)[i];
+    return type == PI__F16 ? half_to_float(h) : bf16_to_float(h);
+}
+
+#endif
