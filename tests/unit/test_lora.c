@@ -439,6 +439,39 @@ static void refused_spec(pi__core *e, const char *path, const adapter_spec *s, i
     refused(e, path, code, why);
 }
 
+/* Requests that choose nothing have at most as many as one can have; others may be loaded beside them. */
+static void test_too_many_for_all(void **st)
+{
+    char path[256], name[16];
+    pi_error err = {0};
+    (void) st;
+    write_model("gemma3");
+    tiny_path(path, "lora-some");
+    const adapter_spec s = {.seed = 1, .rank = 2, .only = "blk.1.attn_q"};
+    assert_int_equal(adapter_write(path, model, &s, &err), PI_OK);
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    for (int i = 0; i < PI__MAX_LORA; i++) {
+        snprintf(name, sizeof name, "all-%d", i);
+        if (pi__core_lora_load(e, name, path, 0.5f, &err)) fail_msg("%s", err.msg);
+    }
+    assert_int_equal(pi__core_lora_load(e, "one more", path, 1, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "more than 8"));
+    assert_int_equal(pi__core_lora_load(e, "chosen", path, 0, &err), PI_OK);
+    assert_int_equal(pi__core_lora_scale(e, "chosen", 1, &err), PI_EINVAL);
+    assert_int_equal(pi__core_lora_scale(e, "all-3", 2, &err), PI_OK);
+    assert_int_equal(pi__core_lora_scale(e, "all-3", 0, &err), PI_OK);
+    assert_int_equal(pi__core_lora_scale(e, "chosen", 1, &err), PI_OK);
+    static job j[N_JOBS];
+    jobs_fill(j);
+    pi__job p = job_ready(e, &j[0], PI__LOGITS_NONE, NULL);
+    p.params.lora_given = false;
+    if (pi__core_submit(e, &p, 1, &j[0].seq, &err)) fail_msg("submit: %s", err.msg);
+    job_await(&j[0], PI_OK);
+    pi__core_close(e);
+    unlink(model), unlink(path);
+}
+
 /* A model whose output is its embedding has no other. */
 static void test_tied(void **st)
 {
@@ -588,7 +621,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_tied), cmocka_unit_test(test_too_many_for_all),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
