@@ -27,8 +27,9 @@ bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out)
 static int read_entry(const server *s, params *p, const char *field, const json_t *v, pi_lora *l, double *scale, pi_error *err)
 {
     const json_t *id = json_object_get(v, "id"), *name = json_object_get(v, "name"), *by = json_object_get(v, "scale");
+    if (json_is_null(name)) name = NULL;
     *scale = by ? json_number_value(by) : 1;
-    if ((!json_is_integer(id) && !json_is_string(name)) || (by && !json_is_number(by)) || !isfinite((float) *scale))
+    if ((name ? !json_is_string(name) : !json_is_integer(id)) || (by && !json_is_number(by)) || !isfinite((float) *scale))
         return params_fail(p, field, err, "'%s' must be a list of objects with \"id\" or \"name\", and \"scale\"", field);
     const json_int_t n = json_integer_value(id);
     const bool there = name ? server_adapter(s, json_string_value(name), json_string_length(name), l)
@@ -111,14 +112,18 @@ static int run_scales(job *j, json_t **out)
     json_array_foreach(list, i, v) { /* all of them are there, before anything is changed */
         if ((rc = read_entry(j->s, &j->p, field, v, &l, &scale, &j->err))) return rc;
     }
-    for (i = 0; adapter_at(j->s, i, &l); i++) {
-        double to = 0;
-        size_t k;
-        pi_lora of;
-        json_array_foreach(list, k, v)
-            if (!read_entry(j->s, &j->p, field, v, &of, &scale, &j->err) && !strcmp(of.name, l.name)) to = scale;
-        pi_lora_scale(j->s->e, l.name, (float) to, &j->err); /* one that has gone needs none */
+    for (int pass = 0; pass < 2 && !rc; pass++) { /* those that nobody is to have any more go first: they may make room */
+        for (i = 0; adapter_at(j->s, i, &l) && !rc; i++) {
+            double to = 0;
+            size_t k;
+            pi_lora of;
+            json_array_foreach(list, k, v)
+                if (!read_entry(j->s, &j->p, field, v, &of, &scale, &j->err) && !strcmp(of.name, l.name)) to = scale;
+            if (!pass == !to) rc = pi_lora_scale(j->s->e, l.name, (float) to, &j->err);
+            if (rc == PI_ENOENT) rc = PI_OK; /* it has gone, and needs none */
+        }
     }
+    if (rc) return rc;
     *out = json_pack("{s:b}", "success", 1);
     return PI_OK;
 }
