@@ -472,6 +472,44 @@ static void test_too_many_for_all(void **st)
     unlink(model), unlink(path);
 }
 
+/* What is no number any more is told as an error, of vectors, too, and what it left in the cache is nobody else's. */
+static void test_overflow(void **st)
+{
+    static const pi__lora_ask huge = {"huge", 3e38f};
+    static job want, j;
+    static job all[N_JOBS];
+    char path[256];
+    pi_error err = {0};
+    (void) st;
+    write_model("gemma3");
+    tiny_path(path, "lora-huge");
+    assert_int_equal(adapter_write(path, model, &(adapter_spec) {.seed = 1, .rank = 2, .size = 1000}, &err), PI_OK);
+    pi__config c = config(model);
+    c.kv_tokens = 320; /* the same blocks again and again */
+    pi__core *e = job_core(&c);
+    if (pi__core_lora_load(e, "huge", path, 0, &err)) fail_msg("%s", err.msg);
+    jobs_fill(all);
+    want = j = all[N_JOBS - 1];
+    job_submit(e, &want, PI__LOGITS_ALL, NULL);
+    job_await(&want, PI_OK);
+    for (int vectors = 0; vectors < 2; vectors++) {
+        job bad = all[1];
+        bad.lora = &huge, bad.n_lora = 1;
+        pi__job p = job_ready(e, &bad, vectors ? PI__LOGITS_LAST : PI__LOGITS_NONE, NULL);
+        p.params.hidden = vectors;
+        if (vectors) p.params.max_tokens = 0, p.on_logits = NULL;
+        if (pi__core_submit(e, &p, 1, &bad.seq, &err)) fail_msg("submit: %s", err.msg);
+        job_await(&bad, PI_EINTERNAL);
+        pi__core_cache_clear(e, NULL);
+        job_submit(e, &j, PI__LOGITS_ALL, NULL);
+        job_await(&j, PI_OK);
+        assert_true(j.rows == want.rows);
+        assert_memory_equal(j.tokens, want.tokens, N_GEN * sizeof *j.tokens);
+    }
+    pi__core_close(e);
+    unlink(model), unlink(path);
+}
+
 /* A model whose output is its embedding has no other. */
 static void test_tied(void **st)
 {
@@ -622,6 +660,7 @@ int main(void)
         cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_too_many_for_all),
+        cmocka_unit_test(test_overflow),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,7 +158,8 @@ static void check_norms(pi_engine *e, const vectors *all)
 static void check_ways_whole(const char *path, const vectors *all)
 {
     static vectors got;
-    static const char *const how[][3] = {{"ubatch-size=150", "split-mode=none", "device=cpu"}, {"ubatch-size=512", "split-mode=none", "device=cpu"},
+    static const char *const how[][3] = {{"ubatch-size=150", "split-mode=none", "device=cpu"},
+                                         {"ubatch-size=512", "split-mode=none", "device=cpu"},
                                          {"kv-cache-tokens=400", "split-mode=none", "device=cpu"},
                                          {"ubatch-size=512", "split-mode=layer", "device=cpu,cpu"} /* long enough for microbatches */};
     pi_error err = {0};
