@@ -105,6 +105,13 @@ static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_erro
     return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
+/* It is of a layer that is left out (n-layer-exit). */
+static bool is_left_out(const reader *r, const char *name)
+{
+    int layer;
+    return r->m->n_exit && sscanf(name, "blk.%9d.", &layer) == 1 && layer >= r->m->n_trunk && layer < r->m->n_layer;
+}
+
 /* Which targets the tensors are of. */
 static int find_pairs(reader *r, pi_error *err)
 {
@@ -113,7 +120,7 @@ static int find_pairs(reader *r, pi_error *err)
         const size_t all = strlen(t->cname), tail = strlen(".lora_a");
         const bool a = all > tail && !strcmp(t->cname + all - tail, ".lora_a"), b = all > tail && !strcmp(t->cname + all - tail, ".lora_b");
         const size_t n = a || b ? all - tail : 0;
-        bool known = false;
+        bool known = n && is_left_out(r, t->cname);
         for (int32_t k = 0; k < r->m->n_lora_target; k++) {
             if (!n || !is_of(&r->m->lora_target[k], t->cname, n)) continue;
             if (a) r->of[k].a = t;

@@ -510,6 +510,28 @@ static void test_overflow(void **st)
     unlink(model), unlink(path);
 }
 
+/* Of layers that are left out an adapter's matrices are, too. */
+static void test_layer_exit(void **st)
+{
+    char path[256];
+    pi_error err = {0};
+    pi_lora l = {.size = sizeof l};
+    (void) st;
+    write_model("llama3");
+    tiny_path(path, "lora-all");
+    assert_int_equal(adapter_write(path, model, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q"}, &err), PI_OK);
+    pi__config c = config(model);
+    c.n_layer_exit = 2;
+    pi__core *e = job_core(&c);
+    if (pi__core_lora_load(e, "a", path, 0, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(pi__core_lora_at(e, 0, &l), PI_OK);
+    assert_int_equal(l.n_matrices, 2);
+    refused_spec(e, path, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q", .more = "blk.3.attn_q.weight.lora_a"}, PI_EINVAL,
+                 "no such matrix"); /* of a model with more layers */
+    pi__core_close(e);
+    unlink(model), unlink(path);
+}
+
 /* A model whose output is its embedding has no other. */
 static void test_tied(void **st)
 {
@@ -660,7 +682,7 @@ int main(void)
         cmocka_unit_test(test_merged), cmocka_unit_test(test_company), cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_too_many_for_all),
-        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_overflow), cmocka_unit_test(test_layer_exit),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
