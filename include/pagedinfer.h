@@ -324,12 +324,12 @@ typedef struct pi_lora {
 } pi_lora;
 /* Loads an adapter under a name (not empty, at most 127 bytes, without "," and ":"), while requests run or not; returns when
  * requests can have it. scale: as above. Any thread. PI_EBUSY: there is one of that name; PI_EINVAL: it was made for another
- * model (err says what does not fit), or no such name; PI_ENOENT, PI_EIO, PI_EFORMAT (damaged, or no adapter),
- * PI_EUNSUPPORTED, PI_ENOMEM, PI_ECLOSED. */
+ * model (err says what does not fit), no such name, or a ninth with a scale; PI_ENOENT, PI_EIO, PI_EFORMAT
+ * (damaged, or no adapter), PI_EUNSUPPORTED, PI_ENOMEM, PI_ECLOSED. */
 PI_API int pi_lora_load(pi_engine *e, const char *name, const char *path, float scale, pi_error *err);
 /* Nobody finds it any more. Requests that have it go on with it; with the last of them its memory is given back. PI_ENOENT. */
 PI_API int pi_lora_unload(pi_engine *e, const char *name, pi_error *err);
-/* Changes the scale that requests without option "lora" have from now on. PI_ENOENT. */
+/* Changes the scale that requests without option "lora" have from now on. PI_ENOENT; PI_EINVAL: 8 others have one. */
 PI_API int pi_lora_scale(pi_engine *e, const char *name, float scale, pi_error *err);
 /* Adapter number i, from 0, in the order in which they were loaded; PI_ENOENT past the last. */
 PI_API int pi_lora_describe(pi_engine *e, size_t i, pi_lora *out);

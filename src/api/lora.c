@@ -43,7 +43,8 @@ int pi_lora_describe(pi_engine *e, size_t i, pi_lora *out)
 
 /* ------------------------------------------------------------------------------------------------------------- options */
 
-/* The next item of a list with commas: its n bytes, without ":SCALE", and that, or 1. false: it is no such thing. */
+/* The next item of a list with commas: its n bytes, without ":SCALE", and that, or 1. false: it is no such thing, or its scale
+ * is too large for a float. */
 static bool next_item(const char **list, size_t *n, float *scale)
 {
     const char *p = *list;
@@ -62,7 +63,7 @@ static bool next_item(const char **list, size_t *n, float *scale)
         break;
     }
     *scale = (float) v;
-    return *n > 0;
+    return *n > 0 && isfinite(*scale);
 }
 
 int pi__lora_asked(const char *text, pi__gen_params *p, pi_error *err)
@@ -74,14 +75,9 @@ int pi__lora_asked(const char *text, pi__gen_params *p, pi_error *err)
     while (*text) {
         const char *name = text;
         float scale;
-        if (!next_item(&text, &n, &scale) || n >= NAME_BYTES) {
-            pi__free(ask);
+        if (!next_item(&text, &n, &scale) || n >= NAME_BYTES)
             return pi__fail(err, PI_EINVAL, "lora: '%.60s': expected NAME or NAME:SCALE, with commas between", name);
-        }
-        if (!pi__grow(&ask, &cap, p->n_lora + 1, sizeof *ask)) {
-            pi__free(ask);
-            return pi__fail_mem(err, "the request's adapters");
-        }
+        if (!pi__grow(&ask, &cap, p->n_lora + 1, sizeof *ask)) return pi__fail_mem(err, "the request's adapters");
         ask[p->n_lora].scale = scale;
         snprintf(ask[p->n_lora++].name, NAME_BYTES, "%.*s", (int) n, name);
         p->lora = ask;

@@ -254,6 +254,9 @@ static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, co
     switch (id) {
     case PI__OP_gather_rows: case PI__OP_topk: case PI__OP_state_save: case PI__OP_state_load: case PI__OP_block_conv:
     case PI__OP_centroid_head: return false;
+    case PI__OP_attention: /* keys behind a token, which later microbatches would bring, are seen, too */
+        if (((const pi__attention *) args)->block) return false;
+        break;
     default: break;
     }
     if (!s->given || (b && b != s->given)) return false;

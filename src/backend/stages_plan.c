@@ -88,13 +88,14 @@ static void add_move(stages *s, const range *r, int32_t segment, bool out)
     s->move[s->n_moves++] = (move) {r->lo, r->hi, segment, out, r->t};
 }
 
-/* The stage of the last segment reads lo..hi. */
-static void reads(stages *s, char *lo, char *hi)
+/* The stage of the last segment reads lo..hi. row: where it is about to write some columns of rows that are so far apart; 0: any.
+ * What lies there in rows of another length is of an earlier use of the memory, and nobody's any more. */
+static void reads(stages *s, char *lo, char *hi, size_t row)
 {
     const int32_t k = s->n_segments - 1, to = s->segment[k].stage;
     for (int32_t i = 0; i < s->n_ranges; i++) {
         range *r = &s->range[i];
-        if (!overlaps(r, lo, hi) || has(r, to)) continue;
+        if (!overlaps(r, lo, hi) || has(r, to) || (row && r->t.row && r->t.row != row)) continue;
         if (r->segment < 0) {
             bring_out(s, r);
             s->whole = false;
@@ -126,7 +127,7 @@ static void writes(stages *s, const rows *w, size_t n_tokens)
     const int32_t k = s->n_segments - 1, stage = s->segment[k].stage;
     range own = {w->p, end_of(w), 1u << stage, stage, k, {w->p, n_tokens ? w->n / n_tokens * w->ld : 0}};
     if (w->n > 1 && w->ld != w->width) {
-        reads(s, own.lo, own.hi);
+        reads(s, own.lo, own.hi, own.t.row);
         for (int32_t i = 0; i < s->n_ranges;) {
             const range r = s->range[i];
             const bool near = r.t.base < own.t.base + w->ld && own.t.base < r.t.base + w->ld;
@@ -184,7 +185,7 @@ static void plan_call(stages *s, const call *c)
     pi__operands_of(c->op.id, c->op.b, &c->op.args, &o);
     for (int32_t i = 0; i < o.n; i++) {
         r = rows_of(&c->op.args, &o.op[i]);
-        if ((o.op[i].kind == PI__READ || o.op[i].kind == PI__UPDATE) && r.n) reads(s, r.p, end_of(&r));
+        if ((o.op[i].kind == PI__READ || o.op[i].kind == PI__UPDATE) && r.n) reads(s, r.p, end_of(&r), 0);
     }
     for (int32_t i = 0; i < o.n; i++) {
         r = rows_of(&c->op.args, &o.op[i]);
@@ -207,6 +208,22 @@ static bool in_step(const stages *s, const call *c)
     return false;
 }
 
+/* It writes rows of another length to where this run copies some from stage to stage: those of one microbatch would lie where
+ * another one still has its own on the way, as layers of two widths have their queries in one place. */
+static bool is_in_the_way(const stages *s, const call *c)
+{
+    pi__operands o;
+    pi__operands_of(c->op.id, c->op.b, &c->op.args, &o);
+    for (int32_t i = 0; i < o.n && c->cut; i++) {
+        const rows r = rows_of(&c->op.args, &o.op[i]);
+        if ((o.op[i].kind != PI__WRITE && o.op[i].kind != PI__UPDATE) || !r.n) continue;
+        for (int32_t k = 0; k < s->n_moves; k++)
+            if (r.p < s->move[k].hi && end_of(&r) > s->move[k].lo && s->move[k].t.row != r.n / (size_t) s->given->n_tokens * r.ld)
+                return true;
+    }
+    return false;
+}
+
 int32_t pi__stages_plan(stages *s, int32_t first)
 {
     const bool cut = s->calls[first].cut;
@@ -216,7 +233,7 @@ int32_t pi__stages_plan(stages *s, int32_t first)
     if (s->n_ranges > MAX_RANGES - OP_RANGES) pi__stages_level(s);
     for (; i < s->n_calls && s->calls[i].cut == cut; i++) {
         const call *c = &s->calls[i];
-        if (s->n_ranges > MAX_RANGES - OP_RANGES || s->n_moves + 2 * s->n_ranges > MAX_MOVES) break;
+        if (s->n_ranges > MAX_RANGES - OP_RANGES || s->n_moves + 2 * s->n_ranges > MAX_MOVES || is_in_the_way(s, c)) break;
         if (!s->n_segments || s->segment[s->n_segments - 1].stage != c->stage) {
             if (s->n_segments == MAX_SEGMENTS) break;
             s->segment[s->n_segments++] = (segment) {.stage = c->stage, .first = i};

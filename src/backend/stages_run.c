@@ -63,6 +63,8 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
         else if (p->kind == PI__ADAPTERS) pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pi__stages_pairs_at, k));
         else if (p->kind == PI__TOKENS && own && at == s->given->logits_indices) pi__operand_set(&r.args, p, own->logits_indices);
         else if (p->kind == PI__TOKENS && own && at == s->given->hidden_row) pi__operand_set(&r.args, p, own->hidden_row);
+        else if (p->kind == PI__TOKENS && c->cut)
+            pi__operand_set(&r.args, p, (const int32_t *) at + s->micro[g].first * (p->width / s->given->n_tokens));
     }
     if (c->cut && o.rows_at >= 0) {
         int32_t *n_rows = (int32_t *) (void *) ((char *) &r.args + o.rows_at);

@@ -812,6 +812,13 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     return rc;
 }
 
+/* A scale that all requests would have which do not choose, and cannot. */
+static int too_many(const char *name, pi_error *err)
+{
+    return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests that do not choose would have more than %d adapters: give some of them "
+                    "the scale 0", name, PI__MAX_LORA);
+}
+
 int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err)
 {
     pi__adapter *a;
@@ -819,7 +826,8 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     if (rc) return rc;
     pthread_mutex_lock(&e->lock);
     const bool there = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
-    pi__lora_entry *n = there || !up ? NULL : pi__loras_offer(&e->loras, name, path, a, scale);
+    const bool few = pi__loras_may_have(&e->loras, NULL, scale);
+    pi__lora_entry *n = there || !up || !few ? NULL : pi__loras_offer(&e->loras, name, path, a, scale);
     if (n) n->n_users++; /* this call's */
     e->lora_work |= n != NULL;
     if (n) pthread_cond_signal(&e->wake);
@@ -829,8 +837,9 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     e->lora_work |= n && n->gone;
     pthread_mutex_unlock(&e->lock);
     if (n) return rc;
-    if (there || !up) pi__adapter_free(a, NULL);
+    if (there || !up || !few) pi__adapter_free(a, NULL);
     if (!up) return pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
+    if (!there && !few) return too_many(name, err);
     return there ? pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name", name)
                  : pi__fail_mem(err, "an adapter");
 }
@@ -840,10 +849,12 @@ static int change_adapter(pi__core *e, const char *name, bool unload, float scal
 {
     pthread_mutex_lock(&e->lock);
     pi__lora_entry *n = pi__loras_find(&e->loras, name);
+    const bool few = !n || unload || pi__loras_may_have(&e->loras, n, scale);
     if (n && unload) n->gone = e->lora_work = true;
-    else if (n) n->scale = scale;
+    else if (n && few) n->scale = scale;
     if (n) pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
+    if (!few) return too_many(name, err);
     return n ? PI_OK : pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name);
 }
 

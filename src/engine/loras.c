@@ -45,6 +45,13 @@ pi__lora_entry *pi__loras_at(const pi__loras *l, size_t i)
     return NULL;
 }
 
+bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale)
+{
+    int32_t n = scale != 0;
+    for (const pi__lora_entry *of = l->first; of; of = of->next) n += of != e && !of->gone && of->scale != 0;
+    return !(scale != 0) || n <= PI__MAX_LORA;
+}
+
 /* --------------------------------------------------------------------------------------------------------- of requests */
 
 static int unknown(const pi__loras *l, const char *name, pi_error *err)

@@ -47,6 +47,8 @@ pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path
 bool pi__loras_taken(const pi__loras *l, const char *name);
 /* NULL: there is none of that name. */
 pi__lora_entry *pi__loras_find(const pi__loras *l, const char *name);
+/* false: e (NULL: one more) with this scale beside the others would be more than a request can have that does not choose. */
+bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale);
 /* Number i of those that can be found; NULL past the last. */
 pi__lora_entry *pi__loras_at(const pi__loras *l, size_t i);
 /* What a request asks for; each entry has a user more then. PI_EINVAL, PI_ENOENT: nothing changed. */

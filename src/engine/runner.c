@@ -291,6 +291,14 @@ static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
     return true;
 }
 
+/* What a vector may be made of. */
+static bool all_finite(const float *v, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (!isfinite(v[i])) return false;
+    return true;
+}
+
 /* Row first + i of the batch, the i-th of those at hand. */
 static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
 {
@@ -299,6 +307,11 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     float *row = pi__row(r->config.rows, i);
     pi__seq *s = r->plan->seq[b->seq[t]];
     if (!s || (pos >= s->n_computed && !accept(r, s, pos, b->token[t]))) return PI_OK;
+    if (s->params.hidden && !all_finite(pi__row_hidden(r->config.rows, i), r->config.m->n_embd)) {
+        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable vectors");
+        r->plan->seq[b->seq[t]] = NULL;
+        return PI_OK;
+    }
     bool fresh = pos >= s->n_rows_given;
     bool last = pos == s->n_tokens - 1, ended = false; /* before a token is added */
     bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;

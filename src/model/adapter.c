@@ -134,6 +134,13 @@ static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool
     return PI_OK;
 }
 
+/* It is of a layer that is left out (n-layer-exit). */
+static bool is_left_out(const reader *r, const char *name)
+{
+    int layer;
+    return r->m->n_exit && sscanf(name, "blk.%9d.", &layer) == 1 && layer >= r->m->n_trunk && layer < r->m->n_layer;
+}
+
 /* Which targets the tensors are of. */
 static int find_pairs(reader *r, pi_error *err)
 {
@@ -142,7 +149,7 @@ static int find_pairs(reader *r, pi_error *err)
         const size_t all = strlen(t->cname), tail = strlen(".lora_a");
         const char *end = all > tail ? t->cname + all - tail : "";
         const size_t n = !strcmp(end, ".lora_a") || !strcmp(end, ".lora_b") ? all - tail : 0;
-        bool known = false;
+        bool known = n && is_left_out(r, t->cname);
         for (int32_t k = 0; k < r->m->n_lora_target && n; k++) {
             const int rc = find_target(r, t, n, k, &known, err);
             if (rc) return rc;

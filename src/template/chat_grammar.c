@@ -1,6 +1,6 @@
 /* Grammars for tool calls, in GBNF: what an answer must look like where a call is asked for, or once one has begun.
  *
- *     root ::= "\n"{0,2} call ("\n"? call)*         a call is required
+ *     root ::= "\n"{0,2} call ("\n"? call)*         a call is required; thoughts that the prompt began are in front of it
  *     root ::= rest ("\n"? call)*                   in the place behind a trigger, the tag that begins a call (but for
  *                                                  one within thoughts)
  *     call ::= <[151657]> rest
@@ -514,7 +514,8 @@ static void put_calls(writer *w, bool many)
     put(w, "rest\n");
 }
 
-static void put_root(writer *w, bool required, bool many, int thoughts)
+/* thoughts: tags of those that may come first; open: the prompt began them. The answer may not end within them. */
+static void put_root(writer *w, bool required, bool many, int thoughts, bool open)
 {
     const pi__chat_form *f = w->form;
     bool more = many && !w->lists && f->kind != PI__FORM_LLAMA && f->kind != PI__FORM_HARMONY;
@@ -526,7 +527,8 @@ static void put_root(writer *w, bool required, bool many, int thoughts)
         put_text(w, "<|start|>assistant");
         put(w, ")? ");
     }
-    if (thoughts >= 0) {
+    if (thoughts >= 0 && open) put_until(w, pi__thought_tags_of[thoughts].close);
+    else if (thoughts >= 0) {
         put(w, "( ");
         put_text(w, pi__thought_tags_of[thoughts].open);
         put_until(w, pi__thought_tags_of[thoughts].close);
@@ -575,12 +577,12 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
     writer w = {.c = c, .form = f, .out = grammar, .zone = z};
     w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
     grammar->limit = trigger->limit = SIZE_MAX / 4;
-    put_root(&w, out->required, choice->parallel, out->required && open_thought < 0 ? thoughts_of(c, f) : -1);
+    const bool open = open_thought >= 0;
+    put_root(&w, out->required, choice->parallel, !out->required ? -1 : open ? open_thought : thoughts_of(c, f), open);
     put_calls(&w, choice->parallel);
     put_tools(&w, tools, choice);
     pi__text_add(grammar, "", 1);
     if (!out->required) put_trigger(trigger, opening(f));
-    else if (open_thought >= 0) put_trigger(trigger, pi__thought_tags_of[open_thought].close);
     if (!grammar->code && !trigger->code) return PI_OK;
     if (grammar->code == PI_ETOOBIG || trigger->code == PI_ETOOBIG)
         return pi__fail(err, PI_ETOOBIG, "the tools are too large for a grammar");

@@ -238,6 +238,9 @@ def errors(s):
                 'schema': {'type': 'nonsense'}}}}), ('a grammar', 400, c, {'prompt': 'a', 'grammar': 'root ::= "a'}),
             ('encoding_format', 400, '/v1/embeddings', {'input': 'a', 'encoding_format': 'x'}), ('no input', 400, '/v1/embeddings', {}),
             ('previous_response_id', 400, '/v1/responses', {'input': 'a', 'previous_response_id': 'r'}),
+            ('a call without arguments', 400, '/v1/responses', {'input': [{'type': 'function_call', 'name': 'f'}]}),
+            ('a call without a name', 400, '/v1/messages', {'max_tokens': 1, 'messages': [
+                {'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 'a', 'input': {}}]}]}),
             ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5})]:
         got, _, answer = ask(s, path, body)
         expect(what, got, status)
@@ -291,12 +294,20 @@ def forms(s):
     expect('/completion', (got['stop_type'], got['tokens_predicted'], len(got['tokens'])), ('limit', 4, 4))
     got = events(ask(s, '/completion', {'prompt': 'a', 'n_predict': 4, 'ignore_eos': True, 'stream': True})[2])
     expect('/completion as a stream', (got[-1]['stop'], sum(len(x['tokens']) for x in got)), (True, 4))
+    expect('tokens so far', ([x['tokens_predicted'] for x in got], {x['tokens_evaluated'] for x in got}),
+           ([sum(len(y['tokens']) for y in got[:k + 1]) for k in range(len(got))], {got[-1]['tokens_evaluated']}))
+    top = ask(s, '/completion', {'prompt': 'a', 'n_predict': 1, 'n_probs': 2})[2]['completion_probabilities'][0]
+    expect('bytes of tokens', [bytes(x['bytes']).decode(errors='replace') for x in (top, *top['top_logprobs'])],
+           [x['token'] for x in (top, *top['top_logprobs'])])
     pieces = ask(s, '/tokenize', {'content': 'a ö', 'with_pieces': True})[2]['tokens']
     if not any(isinstance(x['piece'], list) for x in pieces): fault(f'pieces: {pieces}')
     got = ask(s, '/completion', {'prompt': [40, 41], 'n_predict': 3, 'mirostat': 2, 'mirostat_tau': 4.5, 'response_fields': [
         'content', 'prompt', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'no/such', 'timings']})[2]
-    expect('response_fields', (sorted(got), got['prompt'], got['mirostat_tau'], got['n_predict'], got['timings']['predicted_n']),
-           (['content', 'mirostat_tau', 'n_predict', 'prompt', 'timings'], '$%', 4.5, 3, 3))
+    of = lambda name: got[f'generation_settings/{name}']  # named as llama-server names them
+    expect('response_fields', (sorted(got), got['prompt'], of('mirostat_tau'), of('n_predict'), got['timings']['predicted_n']),
+           (['content', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'prompt', 'timings'], '$%', 4.5, 3, 3))
+    expect('a whole number with a point', ask(s, '/completion', {'prompt': 'a', 'n_predict': 2.0, 'top_k': 40.0})[2]['tokens_predicted'], 2)
+    expect('no whole number', [ask(s, '/completion', {'prompt': 'a', 'top_k': x})[0] for x in (1.5, 1e300)], [400, 400])
     expect('n_cmpl', len(ask(s, '/completion', {'prompt': 'a', 'n_predict': 2, 'n_cmpl': 3})[2]), 3)
     got = events(ask(s, c, {'prompt': 'a', 'max_tokens': 6, 'stream': True, 'ignore_eos': True, 'timings_per_token': True})[2])
     expect('timings_per_token', ('timings' in got[0], got[-1]['timings']['predicted_n']), (True, 6))

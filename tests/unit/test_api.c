@@ -563,6 +563,13 @@ static void refusals_say_why(void **state)
     assert_int_equal(pi_request_submit(r, &err), PI_ETOOBIG);
     assert_non_null(strstr(err.msg, "31")); /* what would fit */
     pi_request_free(r);
+    static const char *const adapters[] = {"lora=a:1,b:", "lora=a:1,,b", "lora=a,b:1e39"}; /* the first item is one */
+    for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++) {
+        r = request_of(e, "the", LIST(adapters[i]));
+        assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
+        assert_non_null(strstr(err.msg, "NAME:SCALE"));
+        pi_request_free(r);
+    }
     pi_request *many[8];
     int busy = 0;
     for (int i = 0; i < 8; i++) {

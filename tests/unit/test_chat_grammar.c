@@ -216,7 +216,6 @@ static void test_triggers(void **state)
         {HARMONY, NULL, "[\"" TO "\"]", TO, "now <|constrain|>json<|message|>{}"},
         {MISTRAL, NULL, "[\"[TOOL_CALLS]\"]", "[TOOL_CALLS]", "now[ARGS]{}"},
         {LLAMA, NULL, "[\"<|python_tag|>\"]", "<|python_tag|>", "{\"name\": \"now\", \"parameters\": {}}"},
-        {THINKS, REQUIRED, "[\"</think>\"]", "Hm.</think>", "\n\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char trigger[128];
@@ -229,6 +228,25 @@ static void test_triggers(void **state)
         pi__matcher_free(m);
         if (!parsed(cases[i].template, cases[i].before, cases[i].text)) fail_msg("%s: no call", cases[i].text);
     }
+}
+
+/* A call that is required comes behind thoughts that the prompt began, which may not be the whole answer. */
+static void test_open_thoughts(void **state)
+{
+    (void) state;
+    static const char whole[] = "Hm.\n</thin </think>\n\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>";
+    for (size_t cut = 0; cut < sizeof whole; cut += 4) {
+        char text[sizeof whole], trigger[128];
+        size_t n;
+        bool over;
+        pi__matcher *m = matcher_of(THINKS, REQUIRED, trigger, sizeof trigger);
+        assert_string_equal(trigger, "");
+        snprintf(text, sizeof text, "%.*s", (int) (sizeof whole - 1 - cut), whole);
+        const size_t k = taken(m, text, &n, &over);
+        if ((!cut && k < n) || over != !cut) fail_msg("%s: %zu of %zu tokens, over: %d", text, k, n, over);
+        pi__matcher_free(m);
+    }
+    if (!parsed(THINKS, "", whole)) fail_msg("%s: no call", whole);
 }
 
 static void test_none(void **state)
@@ -474,7 +492,7 @@ int main(void)
 {
     const struct CMUnitTest tests_[] = {
         cmocka_unit_test(test_required), cmocka_unit_test(test_refused), cmocka_unit_test(test_triggers),
-        cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_open_thoughts), cmocka_unit_test(test_none), cmocka_unit_test(test_random), cmocka_unit_test(test_thoughts),
         cmocka_unit_test(test_sure), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);

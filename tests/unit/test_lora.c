@@ -556,6 +556,99 @@ static void refused_spec(pi__core *e, const char *path, const adapter_spec *s, i
     refused(e, path, code, why);
 }
 
+/* Requests that choose nothing have at most as many as one can have; others may be loaded beside them. */
+static void test_too_many_for_all(void **st)
+{
+    char path[256], name[16];
+    pi_error err = {0};
+    (void) st;
+    write_model("gemma3");
+    tiny_path(path, "lora-some");
+    const adapter_spec s = {.seed = 1, .rank = 2, .only = "blk.1.attn_q"};
+    assert_int_equal(adapter_write(path, model, &s, &err), PI_OK);
+    pi__config c = config(model);
+    pi__core *e = job_core(&c);
+    for (int i = 0; i < PI__MAX_LORA; i++) {
+        snprintf(name, sizeof name, "all-%d", i);
+        if (pi__core_lora_load(e, name, path, 0.5f, &err)) fail_msg("%s", err.msg);
+    }
+    assert_int_equal(pi__core_lora_load(e, "one more", path, 1, &err), PI_EINVAL);
+    assert_non_null(strstr(err.msg, "more than 8"));
+    assert_int_equal(pi__core_lora_load(e, "chosen", path, 0, &err), PI_OK);
+    assert_int_equal(pi__core_lora_scale(e, "chosen", 1, &err), PI_EINVAL);
+    assert_int_equal(pi__core_lora_scale(e, "all-3", 2, &err), PI_OK);
+    assert_int_equal(pi__core_lora_scale(e, "all-3", 0, &err), PI_OK);
+    assert_int_equal(pi__core_lora_scale(e, "chosen", 1, &err), PI_OK);
+    static job j[N_JOBS];
+    jobs_fill(j);
+    pi__job p = job_ready(e, &j[0], PI__LOGITS_NONE, NULL);
+    p.params.lora_given = false;
+    if (pi__core_submit(e, &p, 1, &j[0].seq, &err)) fail_msg("submit: %s", err.msg);
+    job_await(&j[0], PI_OK);
+    pi__core_close(e);
+    unlink(model), unlink(path);
+}
+
+/* What is no number any more is told as an error, of vectors, too, and what it left in the cache is nobody else's. */
+static void test_overflow(void **st)
+{
+    static const pi__lora_ask huge = {"huge", 3e38f};
+    static job want, j;
+    static job all[N_JOBS];
+    char path[256];
+    pi_error err = {0};
+    (void) st;
+    write_model("gemma3");
+    tiny_path(path, "lora-huge");
+    assert_int_equal(adapter_write(path, model, &(adapter_spec) {.seed = 1, .rank = 2, .size = 1000}, &err), PI_OK);
+    pi__config c = config(model);
+    c.kv_tokens = 320; /* the same blocks again and again */
+    pi__core *e = job_core(&c);
+    if (pi__core_lora_load(e, "huge", path, 0, &err)) fail_msg("%s", err.msg);
+    jobs_fill(all);
+    want = j = all[N_JOBS - 1];
+    job_submit(e, &want, PI__LOGITS_ALL, NULL);
+    job_await(&want, PI_OK);
+    for (int vectors = 0; vectors < 2; vectors++) {
+        job bad = all[1];
+        bad.lora = &huge, bad.n_lora = 1;
+        pi__job p = job_ready(e, &bad, vectors ? PI__LOGITS_LAST : PI__LOGITS_NONE, NULL);
+        p.params.hidden = vectors;
+        if (vectors) p.params.max_tokens = 0, p.on_logits = NULL;
+        if (pi__core_submit(e, &p, 1, &bad.seq, &err)) fail_msg("submit: %s", err.msg);
+        job_await(&bad, PI_EINTERNAL);
+        pi__core_cache_clear(e, NULL);
+        job_submit(e, &j, PI__LOGITS_ALL, NULL);
+        job_await(&j, PI_OK);
+        assert_true(j.rows == want.rows);
+        assert_memory_equal(j.tokens, want.tokens, N_GEN * sizeof *j.tokens);
+    }
+    pi__core_close(e);
+    unlink(model), unlink(path);
+}
+
+/* Of layers that are left out an adapter's matrices are, too. */
+static void test_layer_exit(void **st)
+{
+    char path[256];
+    pi_error err = {0};
+    pi_lora l = {.size = sizeof l};
+    (void) st;
+    write_model("llama3");
+    tiny_path(path, "lora-all");
+    assert_int_equal(adapter_write(path, model, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q"}, &err), PI_OK);
+    pi__config c = config(model);
+    c.n_layer_exit = 2;
+    pi__core *e = job_core(&c);
+    if (pi__core_lora_load(e, "a", path, 0, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(pi__core_lora_at(e, 0, &l), PI_OK);
+    assert_int_equal(l.n_matrices, 2);
+    refused_spec(e, path, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q", .more = "blk.3.attn_q.weight.lora_a"}, PI_EINVAL,
+                 "no such matrix"); /* of a model with more layers */
+    pi__core_close(e);
+    unlink(model), unlink(path);
+}
+
 /* A model whose output is its embedding has no other. */
 static void test_tied(void **st)
 {
@@ -736,6 +829,8 @@ int main(void)
         cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_refused_heads),
+        cmocka_unit_test(test_tied), cmocka_unit_test(test_too_many_for_all),
+        cmocka_unit_test(test_overflow), cmocka_unit_test(test_layer_exit),
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,7 @@ static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
 }
 
 static char target[256]; /* of the drafter that the file is; "": it is none */
+static bool makes_vectors; /* and no text */
 
 /* true: it opened and answered. */
 static bool open_and_ask(const char *path)
@@ -81,7 +82,7 @@ static bool open_and_ask(const char *path)
     }
     int32_t prompt[3] = {2, 5, 7};
     pi__job j = {.prompt = prompt, .n_prompt = 3, .on_token = on_token, .on_done = on_done,
-                 .params = {.max_tokens = *target ? 5 : 2, .n_logprobs = -1,
+                 .params = {.max_tokens = makes_vectors ? 0 : *target ? 5 : 2, .n_logprobs = -1, .hidden = makes_vectors,
                             .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}}};
     atomic_store(&done, 0);
     if (!pi__core_submit(e, &j, 1, &s, &err)) {
@@ -193,10 +194,42 @@ static void damaged_dense(void **st)
     }
 }
 
+/* Models with experts, latent attention and sinks. */
+static void damaged_experts(void **st)
+{
+    (void) st;
+    static const char *const list[][2] = {{"gpt-oss", "ffn_down_exps.bias"}, {"glm4moe", "nextn.shared_head_norm.weight"},
+                                          {"deepseek3", "ffn_down_shexp.weight"}, {"deepseek2-old", "ffn_down_shexp.weight"},
+                                          {"minimax-m2", "ffn_down_exps.weight"}, {"granitemoe", "ffn_down_shexp.weight"},
+                                          {"qwen3next", "nextn.shared_head_norm.weight"}};
+    char path[256];
+    pi_error err = {0};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        assert_int_equal(tiny_write(tiny_path(path, "mutatex"), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
+        damaged(path, list[i][1], N_MUTANTS / 100);
+    }
+}
+
+static void damaged_encoders(void **st)
+{
+    (void) st;
+    static const char *const list[][2] = {{"bert", "layer_output_norm.bias"}, {"nomic-bert", "layer_output_norm.bias"},
+                                          {"gemma-embedding", "post_ffw_norm.weight"}};
+    char path[256];
+    pi_error err = {0};
+    makes_vectors = true;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        assert_int_equal(tiny_write(tiny_path(path, "mutatee"), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
+        damaged(path, list[i][1], N_MUTANTS / 100);
+    }
+    makes_vectors = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(damaged_gemma3), cmocka_unit_test(damaged_gemma4),
                                        cmocka_unit_test(damaged_qwen35), cmocka_unit_test(damaged_deepseek4),
-                                       cmocka_unit_test(damaged_dense), cmocka_unit_test(damaged_dflash)};
+                                       cmocka_unit_test(damaged_dense), cmocka_unit_test(damaged_experts),
+                                       cmocka_unit_test(damaged_encoders), cmocka_unit_test(damaged_dflash)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,10 +158,13 @@ static void check_norms(pi_engine *e, const vectors *all)
 static void check_ways_whole(const char *path, const vectors *all)
 {
     static vectors got;
-    static const char *const how[] = {"ubatch-size=150", "ubatch-size=512", "kv-cache-tokens=400"};
+    static const char *const how[][3] = {{"ubatch-size=150", "split-mode=none", "device=cpu"},
+                                         {"ubatch-size=512", "split-mode=none", "device=cpu"},
+                                         {"kv-cache-tokens=400", "split-mode=none", "device=cpu"},
+                                         {"ubatch-size=512", "split-mode=layer", "device=cpu,cpu"} /* long enough for microbatches */};
     pi_error err = {0};
-    for (int i = 0; i < 3; i++) {
-        pi_engine *e = open_model(path, LIST(how[i], "parallel=4"));
+    for (int i = 0; i < 4; i++) {
+        pi_engine *e = open_model(path, LIST(how[i][0], how[i][1], how[i][2], "parallel=4"));
         pi_request *beside[6];
         for (uint64_t k = 0; k < 6; k++) {
             beside[k] = request_of(e, 30 + 20 * k, k < 5 ? 50 + k : 7, LIST("pooling=mean"));

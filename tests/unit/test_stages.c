@@ -117,6 +117,8 @@ static void test_drafts(void **st)
     c.draft_model = head_path;
     c.n_draft = 4;
     check(&c, GEMMA4, "drafts of blocks", 4);
+    c.device = "cpu,cpu"; /* microbatches, and two layers whose queries go to the other stage, in rows of two lengths */
+    for (int i = 0; i < 4; i++) check(&c, GEMMA4, "drafts of blocks, in microbatches", 4);
     begin(DEEPSEEK4);
     written(tiny_write(head_path, &(tiny_spec) {.arch = "deepseek4-draft"}, &err), &err);
     c = config("cpu,cpu");

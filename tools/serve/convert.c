@@ -96,6 +96,8 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
         else if (is(b, "type", "thinking") && thought) buf_str(&thoughts, thought);
         else if (is(b, "type", "redacted_thinking")) continue;
         else if (is(b, "type", "tool_use")) {
+            if (!json_is_string(json_object_get(b, "name"))) rc = params_fail(p, "messages", err, "a tool_use block has no name");
+            if (rc) break;
             char *args = json_dumps(json_object_get(b, "input"), JSON_COMPACT);
             if (!add(calls,
                      call(json_object_get(b, "id"), json_object_get(b, "name"), json_string(args ? args : "{}"))))
@@ -238,6 +240,8 @@ static int response_item(params *p, const json_t *item, pi_error *err)
         if (!strcmp(role, "developer")) role = "system";
         ok = add(p->messages, json_pack("{s:s, s:o}", "role", role, "content", text));
     } else if (is(item, "type", "function_call")) {
+        if (!json_is_string(json_object_get(item, "name")) || !json_is_string(json_object_get(item, "arguments")))
+            return params_fail(p, "input", err, "a function_call of 'input' needs a name, and arguments as text");
         ok = add_call(p->messages, item);
     } else if (is(item, "type", "function_call_output")) {
         json_t *text = flat_text(json_object_get(item, "output"));

@@ -2,6 +2,7 @@
  * /v1/load_lora_adapter and /v1/unload_lora_adapter as vLLM has them. The list is the engine's; what is in it may change
  * from one look to the next. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +28,9 @@ bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out)
 static int read_entry(const server *s, params *p, const char *field, const json_t *v, pi_lora *l, double *scale, pi_error *err)
 {
     const json_t *id = json_object_get(v, "id"), *name = json_object_get(v, "name"), *by = json_object_get(v, "scale");
+    if (json_is_null(name)) name = NULL;
     *scale = by ? json_number_value(by) : 1;
-    if ((!json_is_integer(id) && !json_is_string(name)) || (by && !json_is_number(by)) || !isfinite((float) *scale))
+    if ((name ? !json_is_string(name) : !json_is_integer(id)) || (by && !json_is_number(by)) || !isfinite((float) *scale))
         return params_fail(p, field, err, "'%s' must be a list of objects with \"id\" or \"name\", and \"scale\"", field);
     const json_int_t n = json_integer_value(id);
     const bool there = name ? server_adapter(s, json_string_value(name), json_string_length(name), l)
@@ -111,14 +113,18 @@ static int run_scales(job *j, json_t **out)
     json_array_foreach(list, i, v) { /* all of them are there, before anything is changed */
         if ((rc = read_entry(j->s, &j->p, field, v, &l, &scale, &j->err))) return rc;
     }
-    for (i = 0; adapter_at(j->s, i, &l); i++) {
-        double to = 0;
-        size_t k;
-        pi_lora of;
-        json_array_foreach(list, k, v)
-            if (!read_entry(j->s, &j->p, field, v, &of, &scale, &j->err) && !strcmp(of.name, l.name)) to = scale;
-        pi_lora_scale(j->s->e, l.name, (float) to, &j->err); /* one that has gone needs none */
+    for (int pass = 0; pass < 2 && !rc; pass++) { /* those that nobody is to have any more go first: they may make room */
+        for (i = 0; adapter_at(j->s, i, &l) && !rc; i++) {
+            double to = 0;
+            size_t k;
+            pi_lora of;
+            json_array_foreach(list, k, v)
+                if (!read_entry(j->s, &j->p, field, v, &of, &scale, &j->err) && !strcmp(of.name, l.name)) to = scale;
+            if (!pass == !to) rc = pi_lora_scale(j->s->e, l.name, (float) to, &j->err);
+            if (rc == PI_ENOENT) rc = PI_OK; /* it has gone, and needs none */
+        }
     }
+    if (rc) return rc;
     *out = json_pack("{s:b}", "success", 1);
     return PI_OK;
 }
@@ -129,6 +135,19 @@ static int allowed(job *j)
     if (cli_bool(j->s->c, "lora-updates")) return PI_OK;
     j->status = 403;
     return params_fail(&j->p, NULL, &j->err, "clients may not load or unload adapters here: start the server with --lora-updates");
+}
+
+/* In the place of one of that name, which is only given up for a file that can be loaded. */
+static int load_in_place(job *j, const char *name, const char *path)
+{
+    char beside[sizeof ((pi_lora *) 0)->name];
+    snprintf(beside, sizeof beside, "%.100s (new)", name);
+    int rc = pi_lora_load(j->s->e, beside, path, 0, &j->err);
+    if (rc) return rc;
+    pi_lora_unload(j->s->e, name, NULL);
+    rc = pi_lora_load(j->s->e, name, path, 0, &j->err);
+    pi_lora_unload(j->s->e, beside, NULL);
+    return rc;
 }
 
 static int run_load(job *j, json_t **out)
@@ -143,8 +162,9 @@ static int run_load(job *j, json_t **out)
                                                   "'lora_name' and 'lora_path' are needed");
     if (!rc && !strcmp(name, j->s->alias)) rc = params_fail(&j->p, "lora_name", &j->err, "this is the model's own name");
     if (rc) return rc;
-    if (again) pi_lora_unload(j->s->e, name, &j->err);
-    rc = pi_lora_load(j->s->e, name, path, 0, &j->err);
+    pi_lora old;
+    rc = again && server_adapter(j->s, name, strlen(name), &old) ? load_in_place(j, name, path)
+                                                                 : pi_lora_load(j->s->e, name, path, 0, &j->err);
     if (rc == PI_ENOENT) j->status = 404, j->p.bad_field = "lora_path";
     else if (rc == PI_EBUSY || rc == PI_EFORMAT) j->status = 400;
     if (!rc) *out = json_pack("{s:b, s:s}", "success", 1, "lora_name", name);

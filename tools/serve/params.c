@@ -3,6 +3,7 @@
 #include "serve/params.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,12 +114,22 @@ int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_err
     return PI_OK;
 }
 
+/* A whole number, also one that was written with a point, as some clients do: 40.0. */
+static bool is_whole(const json_t *v, json_int_t *out)
+{
+    const double d = json_real_value(v); /* 0 of anything else */
+    const bool real = json_is_real(v) && fabs(d) <= 0x1p53 && d == floor(d);
+    *out = real ? (json_int_t) d : json_integer_value(v);
+    return real || json_is_integer(v);
+}
+
 int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_t hi, int64_t *out, pi_error *err)
 {
     const json_t *v = given(o, field);
+    json_int_t n;
     if (!v) return PI_OK;
-    if (!json_is_integer(v)) return params_fail(p, field, err, "'%s' must be an integer", field);
-    *out = json_integer_value(v);
+    if (!is_whole(v, &n)) return params_fail(p, field, err, "'%s' must be an integer", field);
+    *out = n;
     if (*out >= lo && *out <= hi) return PI_OK;
     return params_fail(p, field, err, "'%s' is %" PRId64 "; it must be from %" PRId64 " to %" PRId64, field, *out, lo,
                        hi);
@@ -140,6 +151,7 @@ static int read_field(params *p, const struct field *f, pi_error *err)
     const json_t *v = given(p->root, f->name);
     char text[64];
     const char *s = NULL;
+    json_int_t n;
     if (!v) return PI_OK;
     switch (f->kind) {
     case NUMBER:
@@ -147,8 +159,8 @@ static int read_field(params *p, const struct field *f, pi_error *err)
         snprintf(text, sizeof text, "%.17g", json_number_value(v));
         break;
     case INTEGER:
-        if (!json_is_integer(v)) return params_fail(p, f->name, err, "'%s' must be an integer", f->name);
-        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        if (!is_whole(v, &n)) return params_fail(p, f->name, err, "'%s' must be an integer", f->name);
+        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, n);
         break;
     case BOOLEAN:
         if (!json_is_boolean(v)) return params_fail(p, f->name, err, "'%s' must be true or false", f->name);

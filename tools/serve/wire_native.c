@@ -8,6 +8,13 @@ static int read_native(gen *g, pi_error *err)
     return params_prompts(&g->p, "prompt", err);
 }
 
+static json_t *bytes_json(const char *p, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_integer((unsigned char) p[i]));
+    return list;
+}
+
 static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
 {
     json_t *list = json_array();
@@ -17,9 +24,9 @@ static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
         for (size_t k = 0; k < ch->n_probs && row[k].id >= 0; k++) {
             char text[256];
             size_t n = server_token_text(g->s, row[k].id, true, text, sizeof text);
-            json_t *e = json_pack("{s:i, s:o, s:f}", "id", (int) row[k].id, "token",
-                                  text_json(text, n < sizeof text ? n : sizeof text), "logprob",
-                                  row[k].logprob > -1e30f ? (double) row[k].logprob : -1e30);
+            if (n > sizeof text) n = sizeof text;
+            json_t *e = json_pack("{s:i, s:o, s:o, s:f}", "id", (int) row[k].id, "token", text_json(text, n), "bytes",
+                                  bytes_json(text, n), "logprob", row[k].logprob > -1e30f ? (double) row[k].logprob : -1e30);
             if (k) json_array_append_new(top, e);
             else own = e;
         }
@@ -61,7 +68,7 @@ static void add_end(const gen *g, const choice *ch, json_t *o)
     json_decref(more);
 }
 
-/* "response_fields": those alone, "a/b" being member b of a. Takes o over. */
+/* "response_fields": those alone, "a/b" being member b of a, which is then called "a/b". Takes o over. */
 static json_t *chosen_fields(const gen *g, json_t *o)
 {
     const json_t *paths = json_object_get(g->p.root, "response_fields"), *path;
@@ -75,7 +82,7 @@ static json_t *chosen_fields(const gen *g, json_t *o)
             v = json_object_getn(v, s, strcspn(s, "/"));
             s += strcspn(s, "/") + 1;
         }
-        if (v && (v = json_object_get(v, s))) json_object_set(out, s, v);
+        if (v && (v = json_object_get(v, s))) json_object_set(out, json_string_value(path), v);
     }
     json_decref(o);
     return out;
@@ -93,8 +100,12 @@ static bool wants_tokens(const gen *g)
 static json_t *event_of(const choice *ch, const piece *pc)
 {
     const chat_delta *d = pc->n_deltas ? pc->delta : NULL;
-    return json_pack("{s:i, s:o, s:o, s:b, s:i}", "index", (int) ch->index, "content", text_json(d ? d->text : "", d ? d->n : 0),
-                     "tokens", ids_json(pc->ids, pc->n_ids), "stop", 0, "id_slot", (int) ch->index);
+    pi_result r = {.size = sizeof r};
+    if (ch->r) pi_request_sample(ch->r, ch->sample, &r);
+    return json_pack("{s:i, s:o, s:o, s:b, s:i, s:I, s:I}", "index", (int) ch->index, "content", text_json(d ? d->text : "", d ? d->n : 0),
+                     "tokens", ids_json(pc->ids, pc->n_ids), "stop", 0, "id_slot", (int) ch->index, "tokens_predicted",
+                     (json_int_t) (pc->ids ? (size_t) (pc->ids - ch->ids) + pc->n_ids : 0), "tokens_evaluated",
+                     (json_int_t) r.prompt_tokens);
 }
 
 static void native_piece(gen *g, choice *ch, const piece *pc)
