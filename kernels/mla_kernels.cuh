@@ -10,45 +10,17 @@
 #ifndef PI_MLA_KERNELS_CUH
 #define PI_MLA_KERNELS_CUH
 
+#include "mla.cuh"
 #include "ptx.cuh"
-#include "row_cache.cuh"
-#include "warp.cuh"
 
 enum { MLA_WARPS = 4, KEEP_THREADS = 256, MAX_SLOTS = 128, MAX_ENTRY = 512 };
-
-/* Values first.. of the row: its last n_rot, in pairs of neighbours. */
-PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *table, int lane, int n_lane)
-{
-    for (int32_t i = lane; i < n_rot / 2; i += n_lane)
-        rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
-}
 
 __global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    const pi__mla_qkv &a = k.a;
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int32_t token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * MLA_WARPS + warp, width = (a.dim + 31) / 32 * 32;
-    const bool is_q = head < a.n_head;
-    if (head > a.n_head || (!is_q && (!a.row || k.rows.slot[token] < 0))) return;
-    float *row = (float *) raw + warp * width, *q = a.q + token * a.ldq + (int64_t) head * a.dim, f = 1.0f, s = 0;
-    const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
-    const int32_t n = is_q ? a.dim : a.n_norm;
-    for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
-    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
-    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) n + a.eps);
-    if (is_q) f *= a.q_scale;
-    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
-    __syncwarp();
-    rotate_tail(row, a.dim - a.n_rot, a.n_rot, a.rope + (size_t) token * (size_t) a.n_rot, lane, 32);
-    __syncwarp();
-    if (is_q) {
-        for (int32_t i = lane; i < a.dim; i += 32) q[i] = row[i];
-    } else {
-        const cache_row to = row_at(k.rows, k.rows.slot[token]);
-        for (int32_t g = 0; g < width / 32; g++) cache_put(k.rows.cache.type_k, to, g, row[g * 32 + lane], lane);
-    }
+    const int32_t warp = (int32_t) threadIdx.x / 32, head = (int32_t) blockIdx.y * MLA_WARPS + warp, width = (k.a.dim + 31) / 32 * 32;
+    if (head <= k.a.n_head) make_row(k, (int32_t) blockIdx.x, head, (float *) raw + warp * width, (int) threadIdx.x % 32);
 }
 
 /* A block: a token. */

@@ -32,11 +32,17 @@ static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch
     return keys < c->lim.max_ctx ? keys : c->lim.max_ctx;
 }
 
+pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
+{
+    pi__k_mla_qkv k = {.a = *a, .rows = rows_of(pi__cuda_batch_of(c, b), b, a->rows), .n_tokens = b->n_tokens};
+    if (!k.rows.slot) k.a.row = NULL;
+    return k;
+}
+
 void pi__cuda_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_mla_qkv k = {.a = *a, .rows = rows_of(pi__cuda_batch_of(c, b), b, a->rows), .n_tokens = b->n_tokens};
-    if (!k.rows.slot) k.a.row = NULL;
+    const pi__k_mla_qkv k = pi__cuda_latent(c, b, a);
     PI__QUEUE(c, pi__k_mla_qkv_run(pi__rt_stream(c->rt), &k));
 }
 
