@@ -23,11 +23,20 @@ __global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
     if (head <= k.a.n_head) make_row(k, (int32_t) blockIdx.x, head, (float *) raw + warp * width, (int) threadIdx.x % 32);
 }
 
+/* Up to two compressors of the same tokens: which, is the block's second dimension. */
+struct compressors {
+    pi__k_compress k[2];
+};
+
+/* Values of a token, and as many scores. */
+__host__ __device__ static inline int32_t width_of(const pi__compress &a) { return a.overlap ? 2 * a.dim : a.dim; }
+
 /* A block: a token. */
-__global__ void __launch_bounds__(KEEP_THREADS) keep_recent(pi__k_compress k, int32_t width)
+__global__ void __launch_bounds__(KEEP_THREADS) keep_recent(PI_CONSTANT compressors both)
 {
     ptx_take_turn();
-    const int32_t t = (int32_t) blockIdx.x, slot = k.recent.slot[t];
+    const pi__k_compress &k = both.k[blockIdx.y];
+    const int32_t width = width_of(k.a), t = (int32_t) blockIdx.x, slot = k.recent.slot[t];
     if (slot < 0) return;
     const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
     float *to = (float *) row_at(k.recent, slot).codes;
@@ -49,12 +58,14 @@ PI_FN float pooled(const float *const *value, int32_t n, int32_t apart, int32_t 
     return sum / all;
 }
 
-/* A block, of a thread a value: the entry whose last token is blockIdx.x, if it is one's. */
-__global__ void __launch_bounds__(MAX_ENTRY) make_entry(pi__k_compress k, int32_t width)
+/* A block, of a thread a value or more: the entry whose last token is blockIdx.x, if it is one's. */
+__global__ void __launch_bounds__(MAX_ENTRY) make_entry(PI_CONSTANT compressors both)
 {
     ptx_take_turn();
     PI_SMEM(raw);
+    const pi__k_compress &k = both.k[blockIdx.y];
     const pi__compress &a = k.a;
+    const int32_t width = width_of(a);
     const float **value = (const float **) raw;            /* [MAX_SLOTS] of the window's tokens */
     float *row = (float *) (value + MAX_SLOTS), *scratch = row + blockDim.x;
     const int32_t t = (int32_t) blockIdx.x, d = (int32_t) threadIdx.x, slot = k.entries.slot[t], pos = k.pos[t];
@@ -73,7 +84,7 @@ __global__ void __launch_bounds__(MAX_ENTRY) make_entry(pi__k_compress k, int32_
         rotate_pair(p[0], p[1], cosf(angle), sinf(angle));
     }
     __syncthreads();
-    cache_put(k.entries.cache.type_k, row_at(k.entries, slot), d / 32, row[d], d % 32);
+    if (d / 32 < (a.dim + 31) / 32) cache_put(k.entries.cache.type_k, row_at(k.entries, slot), d / 32, row[d], d % 32);
 }
 
 #endif

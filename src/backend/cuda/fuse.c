@@ -23,7 +23,9 @@
  * With many rows, products in 16-bit floats, FP4 or FP8 add their result to the residual where they make it, if it has no norm of
  * its own: it is written nowhere.
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, the sums of experts, add_norm and norm. What follows
+ * Two compressors of DeepSeek V4's layers go together.
+ *
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm and norm. What follows
  * becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed formats or of F32. Else
  * what is held is queued as it is, but for the sums, the residual and the next input, which are one launch for any number of
  * rows. Bits are the same in every case.
@@ -89,6 +91,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return true;
+    if (h->id == PI__OP_compress) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
     return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
@@ -99,6 +102,7 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
+    if (h->id == PI__OP_compress) pi__cuda_queue_compress(c, h->b, &h->of.compress, NULL);
 }
 
 /* The held linear adds to the residual by itself, and is queued. */
@@ -209,6 +213,24 @@ static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
     return true;
 }
 
+/* Two compressors with caches of their own go together. */
+static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a)
+{
+    const cuda_held h = c->held;
+    const pi__compress *first = &h.of.compress;
+    if (h.id == PI__OP_compress && h.b == b && first->recent != a->recent && first->entries != a->entries) {
+        c->held.id = PI__N_OPS;
+        pi__cuda_queue_compress(c, b, first, a);
+        return true;
+    }
+    pi__cuda_flush(c);
+    if (b != &c->batch[0].host && b != &c->batch[1].host) return false;
+    c->held.id = PI__OP_compress;
+    c->held.b = b;
+    c->held.of.compress = *a;
+    return true;
+}
+
 static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 {
     pi__cuda_flush(c);
@@ -278,6 +300,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_norm && hold_norm(c, args)) return true;
     if (fuses && id == PI__OP_mla_qkv && add_latent(c, b, args)) return true;
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
+    if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
     if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);

@@ -72,15 +72,16 @@ typedef struct cuda_mark {
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn or head_linear; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, head_linear or compress; PI__N_OPS: none */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
-    const pi__batch *b;     /* of attention and gdn */
+    const pi__batch *b;     /* of attention, gdn and compress */
     union {
         pi__linear linear;
         pi__attention attention;
         pi__gdn gdn;
         pi__head_linear heads;
+        pi__compress compress;
     } of;
     pi__k_sum sum;
     pi__k_add add[PI__K_TAIL_ADDS];
@@ -381,6 +382,8 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
+/* Queues an op compress, and with it another one or NULL. */
+void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other);
 /* An op mla_qkv as the kernels have it. */
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);
 
