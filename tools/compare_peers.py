@@ -242,6 +242,7 @@ def arguments():
     p.add_argument('--work', type=Path, default=cache / 'peer', help='where they are built (%(default)s)')
     p.add_argument('--cpu-isa', choices=['avx2'], help='both for processors that have this instruction set, and none after it; '
                    'where --peer is given, it is to be built like that')
+    p.add_argument('--activation-bits', choices=['8', '15'], help="pagedinfer's (its default); llama.cpp has 8")
     p.add_argument('--bin', type=Path, default=ROOT / 'build' / 'pagedinfer', help='%(default)s')
     p.add_argument('--out', type=Path, help='folder for compare.md, compare.json, compare.svg')
     p.add_argument('--text', type=Path, default=ROOT / 'tests' / 'golden' / 'text.txt', help='for accuracy (%(default)s)')
@@ -268,12 +269,13 @@ def arguments():
 def main():
     o = arguments()
     folder = o.peer or build_peer(o.work, o.cpu_isa)
-    isa = ['--cpu-isa', o.cpu_isa] if o.cpu_isa else []
+    ours = ['--cpu-isa', o.cpu_isa] if o.cpu_isa else []
+    if o.activation_bits: ours += ['--activation-bits', o.activation_bits]
     missing = [p for p in PROGRAMS if not (folder / p).is_file()]
     if missing: fail(f'{folder} lacks {", ".join(missing)}: give another --peer, or none to have it built')
     if os.getloadavg()[0] > 0.5: print(f'warning: this machine is busy (load {os.getloadavg()[0]:.1f}); the numbers will not be '
                                        'worth much', file=sys.stderr)
-    tools = {OURS: {'bench': [o.bin, 'bench', *isa], 'batch': [o.bin, 'bench', *isa], 'eval': [o.bin, 'eval', *isa]},
+    tools = {OURS: {'bench': [o.bin, 'bench', *ours], 'batch': [o.bin, 'bench', *ours], 'eval': [o.bin, 'eval', *ours]},
              PEER: {'bench': [folder / 'llama-bench'], 'batch': [folder / 'llama-batched-bench'],
                     'eval': folder / 'llama-perplexity', 'quantize': folder / 'llama-quantize'}}
     version = subprocess.run([o.bin, '--version'], capture_output=True, text=True).stdout.splitlines() or ['?']
