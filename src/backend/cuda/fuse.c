@@ -25,10 +25,10 @@
  *
  * Two compressors of DeepSeek V4's layers go together.
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm and norm. What follows
- * becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed formats or of F32. Else
- * what is held is queued as it is, but for the sums, the residual and the next input, which are one launch for any number of
- * rows. Bits are the same in every case.
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm
+ * and norm. What follows becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed
+ * formats or of F32. Else what is held is queued as it is, but for the sums, the residual and the next input, which are one launch
+ * for any number of rows. Bits are the same in every case.
  *
  * Held is at most one launch, with sums and two of add_norm and norm behind it, in the order in which they were called, but that
  * sums wait for a linear that has nothing to do with them; whatever else comes to the device has them queued first.
