@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_
 }
 
 /* All of few rows in a block, which then sorts their pairs. by_table: a.r with the table that is made here. */
-__global__ void __launch_bounds__(SORT_WARPS * 32) choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
+__global__ void __launch_bounds__(SORT_WARPS * 32, 1) choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
 {
     ptx_take_turn();
     PI_SMEM(raw);
