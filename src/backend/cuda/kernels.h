@@ -319,7 +319,7 @@ typedef struct pi__k_head_rows {
     int32_t n_tail;
     float *y;
     int64_t ldy, y_step;
-    float *column;        /* head_rows: [n_head * n_rows, n_in] of x, written; put_heads: [n_head * n_rows, n_out], read */
+    float *column;        /* head_rows: [n_head * n_rows, n_in] of x, written, or NULL; put_heads: [n_head * n_rows, n_out], read */
     pi__k_tile *tile[3];  /* head_rows: as of pi__k_routes, written */
     int32_t *n_tile;      /* [3] */
 } pi__k_head_rows;

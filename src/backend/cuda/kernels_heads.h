@@ -27,6 +27,8 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
 } pi__k_heads;
 
 int pi__k_heads_run(void *stream, const pi__k_heads *a);
+/* Its first launch alone, for any number of rows, without prep: prepared row head * n_rows + row, and what is copied. */
+int pi__k_heads_prepare(void *stream, const pi__k_heads *a);
 
 #ifdef __cplusplus
 }

@@ -4,8 +4,11 @@
 
 enum { SHORT = 1024 /* columns of which fewer threads prepare a row */, SHORT_THREADS = 64, USUAL_SM = 128 };
 
-static int prepare(void *stream, const pi__k_heads *a, uint16_t *words, float *factor)
+int pi__k_heads_prepare(void *stream, const pi__k_heads *a)
 {
+    if (a->n_rows < 1) return 0;
+    uint16_t *words = (uint16_t *) a->prepared;
+    float *factor = (float *) ((char *) a->prepared + w16_rows_bytes((int64_t) a->n_rows * a->n_head, a->w.n_in));
     auto kernel = pi__k_w16_input(a->w.type) ? heads_prepare<true> : heads_prepare<false>;
     const unsigned threads = a->w.n_in <= SHORT ? (unsigned) SHORT_THREADS : (unsigned) THREADS;
     const bool row = a->prep.n_tokens && a->prep.a.row;
@@ -46,13 +49,12 @@ int pi__k_heads_run(void *stream, const pi__k_heads *a)
     const int64_t rows = (int64_t) a->n_rows * a->n_head, parts = (a->w.n_out + FEW_TILES * 16 - 1) / (FEW_TILES * 16);
     const size_t size = w16_rows_bytes(rows, a->w.n_in);
     if (size / 16 > UINT32_MAX || parts * a->n_head > UINT32_MAX || !fits(a)) return 1;
-    float *factor = (float *) ((char *) a->prepared + size);
     w16_heads p = {};
     p.a.w = a->w, p.a.y = a->y, p.a.ldy = a->ldy, p.a.n_sm = a->n_sm;
-    p.x = (const uint8_t *) a->prepared, p.factor = factor, p.n_item = (uint32_t) parts;
+    p.x = (const uint8_t *) a->prepared, p.factor = (const float *) ((const char *) a->prepared + size), p.n_item = (uint32_t) parts;
     p.n_rows = a->n_rows, p.n_head = a->n_head, p.y_step = a->y_step, p.by = a->prep.n_tokens ? a->prep.a.q_scale : 1.0f;
     if (a->tail) p.tail = *a->tail;
-    if (int code = prepare(stream, a, (uint16_t *) a->prepared, factor)) return code;
+    if (int code = pi__k_heads_prepare(stream, a)) return code;
     switch (a->w.type) {
 #define RUN(t) case PI__##t: return run_rows<PI__##t>(stream, p);
         W16_TYPES(RUN)

@@ -54,6 +54,27 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla
     PI__QUEUE(c, pi__k_heads_run(pi__rt_stream(c->rt), &k));
 }
 
+/* The input of columns, and the lists of tiles. 16-bit floats are made of rows as they lie, which then need not be gathered, and
+ * what is copied is, too: of k nothing is left to do of that. */
+static void prepare(pi__cuda *c, const pi__head_linear *a, int form, pi__k_head_rows *k, void *prepared)
+{
+    void *stream = pi__rt_stream(c->rt);
+    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = k->column, .ldx = k->n_in};
+    const pi__k_matrix w = pi__cuda_matrix(a->w);
+    if (form != PI__FORM_W16) {
+        PI__QUEUE(c, pi__k_head_rows_run(stream, k));
+        PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, w.type, k->n_rows * k->n_head, k->n_in, prepared));
+        return;
+    }
+    const pi__k_heads some = {.w = w, .n_rows = k->n_rows, .n_head = k->n_head, .x = k->x, .ldx = k->ldx, .x_step = k->x_step,
+                              .n_tail = k->n_tail, .y = k->y, .ldy = k->ldy, .y_step = k->y_step, .prepared = prepared};
+    pi__k_head_rows lists = *k;
+    lists.column = NULL;
+    PI__QUEUE(c, pi__k_head_rows_run(stream, &lists));
+    PI__QUEUE(c, pi__k_heads_prepare(stream, &some));
+    k->n_tail = 0;
+}
+
 /* Rows from first on. */
 static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows)
 {
@@ -68,10 +89,8 @@ static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32
     pi__k_routes r = {.n_rows = n_rows, .n_expert = n_head, .n_used = n_head, .n_tile = k.n_tile};
     for (int i = 0; i < 3; i++) r.tile[i] = k.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
     const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = column, .ldy = n_out, .n_sm = c->info.n_sm};
-    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = column, .ldx = n_in};
     const int form = pi__cuda_form(c->ways, e.w.type, n_in);
-    PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, n_rows * n_head, n_in, prepared));
+    prepare(c, a, form, &k, prepared);
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));
     PI__QUEUE(c, pi__k_put_heads(stream, &k));
 }
