@@ -1,5 +1,5 @@
 /* Which experts a row goes to where these are chosen from the best of their groups, or where weights are not divided by their sum
- * (pi__moe of ops.h): a warp a row. What it leaves is a table for route.cuh, which sorts the pairs.
+ * (pi__moe of ops.h): a warp a row. What it leaves is a table for route.cuh, which sorts the pairs: of few rows in the same launch.
  *
  *     groups    a group's score is what its two best experts are chosen by, together; in a softmax its best one's. A lane has the
  *               scores of groups lane and lane + 32; the best are taken one after the other
@@ -9,7 +9,7 @@
 
 #include "route.cuh"
 
-enum { CHOICE_WARPS = 8 };
+enum { CHOICE_WARPS = 8, SORT_WARPS = 32 /* at most, of the block that also sorts */ };
 
 PI_FN uint64_t warp_best(uint64_t v)
 {
@@ -62,12 +62,11 @@ PI_FN uint64_t open_groups(const pi__k_expert_choice &a, const float *logits, in
     return open;
 }
 
-__global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_choice a)
+/* The experts of a row, and their weights. */
+PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
 {
-    ptx_take_turn();
-    const int32_t row = (int32_t) blockIdx.x * CHOICE_WARPS + (int32_t) threadIdx.x / 32, n = a.r.n_expert, n_used = a.r.n_used;
+    const int32_t n = a.r.n_expert, n_used = a.r.n_used;
     const int lane = (int) threadIdx.x % 32;
-    if (row >= a.r.n_rows) return;
     const float *logits = a.r.logits + row * a.r.ldl;
     const bool grouped = a.n_group > 0, soft = a.r.gating == PI__GATE_SOFTMAX;
     const int32_t each = grouped ? n / a.n_group : n;
@@ -96,6 +95,23 @@ __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_
     if (sum < PI__K_LEAST_SUM) sum = PI__K_LEAST_SUM;
     __syncwarp();
     for (int32_t k = lane; k < n_used; k += 32) weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
+}
+
+__global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_choice a)
+{
+    ptx_take_turn();
+    const int32_t row = (int32_t) blockIdx.x * CHOICE_WARPS + (int32_t) threadIdx.x / 32;
+    if (row < a.r.n_rows) choose_row(a, row);
+}
+
+/* All of few rows in a block, which then sorts their pairs. by_table: a.r with the table that is made here. */
+__global__ void __launch_bounds__(SORT_WARPS * 32, 1) choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    for (int32_t row = (int32_t) threadIdx.x / 32; row < a.r.n_rows; row += (int32_t) blockDim.x / 32) choose_row(a, row);
+    __syncthreads();
+    route_all(by_table, raw);
 }
 
 #endif

@@ -10,52 +10,33 @@
 #ifndef PI_MLA_KERNELS_CUH
 #define PI_MLA_KERNELS_CUH
 
+#include "mla.cuh"
 #include "ptx.cuh"
-#include "row_cache.cuh"
-#include "warp.cuh"
 
 enum { MLA_WARPS = 4, KEEP_THREADS = 256, MAX_SLOTS = 128, MAX_ENTRY = 512 };
-
-/* Values first.. of the row: its last n_rot, in pairs of neighbours. */
-PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *table, int lane, int n_lane)
-{
-    for (int32_t i = lane; i < n_rot / 2; i += n_lane)
-        rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
-}
 
 __global__ void __launch_bounds__(MLA_WARPS * 32) mla_qkv(pi__k_mla_qkv k)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    const pi__mla_qkv &a = k.a;
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int32_t token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * MLA_WARPS + warp, width = (a.dim + 31) / 32 * 32;
-    const bool is_q = head < a.n_head;
-    if (head > a.n_head || (!is_q && (!a.row || k.rows.slot[token] < 0))) return;
-    float *row = (float *) raw + warp * width, *q = a.q + token * a.ldq + (int64_t) head * a.dim, f = 1.0f, s = 0;
-    const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
-    const int32_t n = is_q ? a.dim : a.n_norm;
-    for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
-    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
-    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) n + a.eps);
-    if (is_q) f *= a.q_scale;
-    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
-    __syncwarp();
-    rotate_tail(row, a.dim - a.n_rot, a.n_rot, a.rope + (size_t) token * (size_t) a.n_rot, lane, 32);
-    __syncwarp();
-    if (is_q) {
-        for (int32_t i = lane; i < a.dim; i += 32) q[i] = row[i];
-    } else {
-        const cache_row to = row_at(k.rows, k.rows.slot[token]);
-        for (int32_t g = 0; g < width / 32; g++) cache_put(k.rows.cache.type_k, to, g, row[g * 32 + lane], lane);
-    }
+    const int32_t warp = (int32_t) threadIdx.x / 32, head = (int32_t) blockIdx.y * MLA_WARPS + warp, width = (k.a.dim + 31) / 32 * 32;
+    if (head <= k.a.n_head) make_row(k, (int32_t) blockIdx.x, head, (float *) raw + warp * width, (int) threadIdx.x % 32);
 }
 
+/* Up to two compressors of the same tokens: which, is the block's second dimension. */
+struct compressors {
+    pi__k_compress k[2];
+};
+
+/* Values of a token, and as many scores. */
+__host__ __device__ static inline int32_t width_of(const pi__compress &a) { return a.overlap ? 2 * a.dim : a.dim; }
+
 /* A block: a token. */
-__global__ void __launch_bounds__(KEEP_THREADS) keep_recent(pi__k_compress k, int32_t width)
+__global__ void __launch_bounds__(KEEP_THREADS) keep_recent(PI_CONSTANT compressors both)
 {
     ptx_take_turn();
-    const int32_t t = (int32_t) blockIdx.x, slot = k.recent.slot[t];
+    const pi__k_compress &k = both.k[blockIdx.y];
+    const int32_t width = width_of(k.a), t = (int32_t) blockIdx.x, slot = k.recent.slot[t];
     if (slot < 0) return;
     const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
     float *to = (float *) row_at(k.recent, slot).codes;
@@ -77,12 +58,14 @@ PI_FN float pooled(const float *const *value, int32_t n, int32_t apart, int32_t 
     return sum / all;
 }
 
-/* A block, of a thread a value: the entry whose last token is blockIdx.x, if it is one's. */
-__global__ void __launch_bounds__(MAX_ENTRY) make_entry(pi__k_compress k, int32_t width)
+/* A block, of a thread a value or more: the entry whose last token is blockIdx.x, if it is one's. */
+__global__ void __launch_bounds__(MAX_ENTRY) make_entry(PI_CONSTANT compressors both)
 {
     ptx_take_turn();
     PI_SMEM(raw);
+    const pi__k_compress &k = both.k[blockIdx.y];
     const pi__compress &a = k.a;
+    const int32_t width = width_of(a);
     const float **value = (const float **) raw;            /* [MAX_SLOTS] of the window's tokens */
     float *row = (float *) (value + MAX_SLOTS), *scratch = row + blockDim.x;
     const int32_t t = (int32_t) blockIdx.x, d = (int32_t) threadIdx.x, slot = k.entries.slot[t], pos = k.pos[t];
@@ -101,7 +84,7 @@ __global__ void __launch_bounds__(MAX_ENTRY) make_entry(pi__k_compress k, int32_
         rotate_pair(p[0], p[1], cosf(angle), sinf(angle));
     }
     __syncthreads();
-    cache_put(k.entries.cache.type_k, row_at(k.entries, slot), d / 32, row[d], d % 32);
+    if (d / 32 < (a.dim + 31) / 32) cache_put(k.entries.cache.type_k, row_at(k.entries, slot), d / 32, row[d], d % 32);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef PI_MMA16_KERNELS_CUH
 #define PI_MMA16_KERNELS_CUH
 
+#include "backend/cuda/kernels_mma16.h"
 #include "mma16.cuh"
 #include "input.cuh"
 
@@ -58,17 +59,35 @@ template <int TYPE> struct term_rows {
     }
 };
 
-/* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_few_rows(product p)
+/* Matrices of one type with the same few rows of x: one launch. */
+struct mma16_products {
+    const uint8_t *x;     /* prepared rows */
+    int64_t n_in;
+    int32_t n_rows;       /* of x */
+    int32_t n;            /* matrices */
+    struct {
+        const uint8_t *data;
+        size_t pitch;     /* bytes of a row */
+        const float *scale;
+        float *y;
+        int64_t ldy, n_out;
+        uint32_t first;   /* block of threads that makes its first rows */
+    } w[PI__K_MOST_MMA16];
+};
+
+/* A block of threads: 16 rows of a W times up to NT groups of 8 rows of x; a warp a slice. */
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_few_rows(PI_CONSTANT mma16_products p)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    int64_t row = (int64_t) blockIdx.x * 16, n_out = p.w.n_out - row;
-    const term_rows<TYPE> x = {(const uint8_t *) p.codes, (int) ((p.w.n_in + 31) / 32), p.n_rows};
-    size_t pitch = p.w.shape.tile_bytes;
+    int i = 0;
+    while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
+    const auto &w = p.w[i];
+    const int64_t row = (int64_t) (blockIdx.x - w.first) * 16, n_out = w.n_out - row;
+    const term_rows<TYPE> x = {p.x, (int) ((p.n_in + 31) / 32), p.n_rows};
     float acc[NT][4] = {};
-    mma16_add_slice<TYPE>(p.w.data + (size_t) row * pitch, pitch, p.w.n_in, n_out, x, (p.n_rows + 7) / 8, acc);
-    put_sums(acc, (float *) raw, times(p.w.scale), p.y + row, p.ldy, p.n_rows, n_out);
+    mma16_add_slice<TYPE>(w.data + (size_t) row * w.pitch, w.pitch, p.n_in, n_out, x, (p.n_rows + 7) / 8, acc);
+    put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, p.n_rows, n_out);
 }
 
 /* A group of 8 rows of x as they lie, for many_rows. */

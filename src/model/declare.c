@@ -350,6 +350,12 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
     add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true}, (ask) {.row = row}, full);
 }
 
+void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
+{
+    pi__want_clusters(m, w, n_in, n_out, n_mat, NULL, name, layer);
+    need_heads(m, n_in, n_out, n_mat);
+}
+
 void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer)
 {
     char full[96];

@@ -102,6 +102,8 @@ void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n
  * are those that row names (filled by a tensor that was wanted before), or with row NULL in the order of the file. */
 void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                        const char *name, int layer);
+/* The same in the order of the file, for op head_linear. */
+void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
 /* Makes room in the limits for layers of n_expert routed experts, n_used a token: gate and up [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 /* Refuses the file where it has a tensor whose name ends so and which was not declared, but for layers left out. */

@@ -29,7 +29,7 @@
 
 #include "model/blocks.h"
 
-enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512 };
+enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512, FEW_ROWS = 32 /* that all groups of the output read at once */ };
 
 /* The hyper-connection of a block: how it reads the streams, and adds to them. */
 typedef struct hyper {
@@ -287,7 +287,7 @@ static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__want_weight(m, &l->kv, E, D, "attn_kv.weight", i);
     pi__want_vec(m, &l->kv_norm, D, "attn_kv_a_norm.weight", i);
     pi__want_vec(m, &l->sinks, H, "attn_sinks.weight", i);
-    pi__want_clusters(m, &l->out_a, H * D / G, O, G, NULL, "attn_output_a.weight", i);
+    pi__want_head_groups(m, &l->out_a, H * D / G, O, G, "attn_output_a.weight", i);
     pi__want_weight(m, &l->out_b, G * O, E, "attn_output_b.weight", i);
     l->rows = pi__want_rows(m, kv_owner(m), i, &window, 1, p->dim, false);
     if (l->ratio) want_compressor(m, &l->comp, l->ratio, p->dim, "attn", i);
@@ -453,6 +453,23 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     pi__op_mla_qkv(m->be, b, &prep);
 }
 
+/* low = the output's first matrix times q, group by group. [T, G*O] Few rows are one op; of many, each group is a product that fills
+ * a device, and faster than groups side by side. The bits are the same. */
+static void project_groups(pi__model *m, deepseek4 *p, const layer *l, int32_t n)
+{
+    const int64_t HD = l->q_b.n_out, GO = l->out_b.n_in;
+    if (n <= FEW_ROWS) {
+        const pi__head_linear all = {.w = &l->out_a, .n_rows = n, .x = p->q, .ldx = HD, .x_step = l->out_a.n_in, .y = p->low,
+                                     .ldy = GO, .y_step = p->rank_out};
+        pi__op_head_linear(m->be, NULL, &all);
+        return;
+    }
+    for (int32_t g = 0; g < p->n_group; g++) {
+        const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->q + g * l->out_a.n_in, .ldx = HD};
+        pi__matmul(m, &in, n, &l->out_group[g], p->low + g * p->rank_out, GO);
+    }
+}
+
 /* y = attention of what project left behind. [T, E] */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
@@ -474,10 +491,7 @@ static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *
                             .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
                             .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
     pi__op_sparse(m->be, b, &att);
-    for (int32_t g = 0; g < p->n_group; g++) { /* low: [T, G*O] */
-        const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->q + g * l->out_a.n_in, .ldx = HD};
-        pi__matmul(m, &in, b->n_tokens, &l->out_group[g], p->low + g * p->rank_out, GO);
-    }
+    project_groups(m, p, l, b->n_tokens);
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->low, .ldx = GO};
     pi__matmul(m, &in, b->n_tokens, &l->out_b, p->y, m->n_embd);
 }

@@ -7,25 +7,28 @@
 namespace selftest {
 namespace {
 
-/* Types of the experts' gate and up, and down; of the shared expert's; of the router. */
+/* Types of the experts' gate and up, and down; of the shared expert's; of the router. groups: experts are chosen from the best 2 of
+ * so many, by sigmoids with a bias, and the shared expert has no gate, as DeepSeek V3 has it. */
 struct kinds {
     int32_t experts, down, shared, shared_down, router;
     int matmul;
+    int32_t groups;
 };
 
 struct layer {
     enum { E = 256, F = 128, X = 9, USED = 3, LD = X + 1 };
     device d;
-    int32_t most;
+    int32_t most, groups;
     stack gate, up, down, router, beside, shared_gate, shared_up, shared_down;
-    buffer<float> x, x0, w, logits, ff, shared, y;
+    buffer<float> x, x0, w, bias, logits, ff, shared, y;
 
     layer(const kinds &k, int32_t rows, bool fuse)
-        : d(false, "emu", k.matmul, !fuse), most(rows), gate(with_room(d, rows), k.experts, E, F, X), up(d, k.experts, E, F, X),
-          down(d, k.down, F, E, X), router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1), shared_gate(d, k.shared, E, F, 1),
+        : d(false, "emu", k.matmul, !fuse), most(rows), groups(k.groups), gate(with_room(d, rows), k.experts, E, F, X),
+          up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1),
+          shared_gate(d, k.shared, E, F, 1),
           shared_up(d, k.shared, E, F, 1), shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)),
-          x0(random(1).normals((size_t) (rows * E))), w(random(2).normals(E)), logits((size_t) (rows * LD)),
-          ff((size_t) (rows * 2 * F)), shared(x.size()), y(x.size())
+          x0(random(1).normals((size_t) (rows * E))), w(random(2).normals(E)), bias(random(3).normals(X)),
+          logits((size_t) (rows * LD)), ff((size_t) (rows * 2 * F)), shared(x.size()), y(x.size())
     {
     }
     static device &with_room(device &d, int32_t rows)
@@ -45,6 +48,10 @@ struct layer {
         a.moe.ldl = LD, a.moe.n_expert = X, a.moe.n_used = USED, a.moe.weights_scale = 1, a.moe.act = PI__IN_SWIGLU;
         a.moe.gate = &gate.w, a.moe.up = &up.w, a.moe.down = &down.w, a.moe.y = y.get(), a.moe.ldy = E;
         a.router = &router.w, a.beside = &beside.w, a.gate = &shared_gate.w, a.up = &shared_up.w, a.down = &shared_down.w;
+        if (groups) {
+            a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SIGMOID, a.moe.bias = bias.get();
+            a.moe.n_group = groups, a.moe.n_group_used = 2, a.moe.weights_scale = 2.5f;
+        }
         a.logits = logits.get(), a.ff = ff.get(), a.shared = shared.get(), a.x = x.get() + first * E;
         pi__op_experts_layer(d.be, NULL, &a);
         d.finish();
@@ -55,10 +62,13 @@ struct layer {
 void test_same_bits()
 {
     const kinds all[] = {
-        {PI__NVFP4, PI__NVFP4, PI__NVFP4, PI__NVFP4, PI__F32, PI__MATMUL_AUTO},
-        {PI__Q4_K, PI__Q8_0, PI__Q8_0, PI__Q5_0, PI__F32, PI__MATMUL_AUTO},
-        {PI__Q4_0, PI__Q8_0, PI__Q4_0, PI__MXFP4, PI__F32, PI__MATMUL_EXACT},
-        {PI__BF16, PI__Q4_0, PI__F16, PI__F32, PI__BF16, PI__MATMUL_AUTO},
+        {PI__NVFP4, PI__NVFP4, PI__NVFP4, PI__NVFP4, PI__F32, PI__MATMUL_AUTO, 0},
+        {PI__NVFP4, PI__NVFP4, PI__NVFP4, PI__NVFP4, PI__F32, PI__MATMUL_AUTO, 3},
+        {PI__Q4_0, PI__Q8_0, PI__Q8_0, PI__Q4_0, PI__F32, PI__MATMUL_EXACT, 3},
+        {PI__Q4_0, PI__Q8_0, PI__F16, PI__F16, PI__BF16, PI__MATMUL_AUTO, 3},
+        {PI__Q4_K, PI__Q8_0, PI__Q8_0, PI__Q5_0, PI__F32, PI__MATMUL_AUTO, 0},
+        {PI__Q4_0, PI__Q8_0, PI__Q4_0, PI__MXFP4, PI__F32, PI__MATMUL_EXACT, 0},
+        {PI__BF16, PI__Q4_0, PI__F16, PI__F32, PI__BF16, PI__MATMUL_AUTO, 0},
     };
     for (const kinds &k : all) {
         about("experts in %s", pi__type_info_of(k.experts)->name);
@@ -73,23 +83,28 @@ void test_same_bits()
     }
 }
 
-/* A decode step asks for no more launches than these: the input in two forms; router and what makes the shared expert's
- * activation; experts; the rest. Where the launch before it has prepared the input, two less. */
+/* A decode step asks for no more launches than these: the input in both forms; router and what makes the shared expert's
+ * activation; experts; the rest. Where the launch before it has prepared the input, one less. */
 void test_launches()
 {
-    const kinds k = {PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO};
+    const kinds k = {PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0};
     if (!counts_launches()) return;
-    layer t(k, 8, true);
+    kinds of_groups = k;
+    of_groups.groups = 3;
+    layer t(k, 8, true), grouped(of_groups, 8, true);
     for (int32_t n : {1, 8}) {
         const unsigned long before = now->emu->launched();
         t.run(0, n);
-        expect_equal(now->emu->launched() - before, 2u + 1 + 2 + 1);
+        expect_equal(now->emu->launched() - before, 1u + 1 + 2 + 1);
+        const unsigned long apart = now->emu->launched();
+        grouped.run(0, n);
+        expect_equal(now->emu->launched() - apart, 1u + 1 + 1 + 2 + 1); /* and the choice */
     }
 }
 
 void test_modes()
 {
-    const kinds k = {PI__Q4_0, PI__NVFP4, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO};
+    const kinds k = {PI__Q4_0, PI__NVFP4, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0};
     layer t(k, 11, true);
     std::vector<float> first;
     in_all_modes([&] {

@@ -1,5 +1,6 @@
 /* mma16 kernels: products with F16 and BF16 matrices against double precision, as close as sums of floats are, and
  * batch-invariant: to the bit against themselves in every batch composition. */
+#include "backend/cuda/kernels_mma16.h"
 #include "selftest/expert_ref.h"
 #include "selftest/checks.h"
 
@@ -67,6 +68,33 @@ void test_modes()
                 expect_bytes(first.data(), y.data(), y.size() * 4);
             });
         }
+    }
+}
+
+/* Several matrices, of as many rows as they like, have the bits of each alone: in one launch with few rows. */
+void test_several()
+{
+    const int64_t n_out[] = {140, 1, 24, 48, 16, 33, 7, 100};
+    enum { N = 8, IN = 264, MOST = 40 };
+    for (int32_t type : {PI__F16, PI__BF16}) {
+        std::vector<matrix> w;
+        std::vector<std::unique_ptr<buffer<float>>> y;
+        pi__k_product p[N];
+        random r((uint64_t) type);
+        buffer<float> x(r.normals(MOST * IN));
+        buffer<char> prepared(pi__k_mma16_prepared_bytes(type, MOST, IN));
+        const pi__k_input in = {PLAIN, x.get(), IN, nullptr, 0, nullptr, 0, 0};
+        for (int64_t n : n_out) w.push_back(make_matrix(type, IN, n)), y.emplace_back(new buffer<float>((size_t) (MOST * n)));
+        for (int32_t i = 0; i < N; i++) p[i] = {w[(size_t) i].m, y[(size_t) i]->get(), n_out[i], 0};
+        for (int32_t rows : {1, 9, 32, MOST + 0}) {
+            must_run(pi__k_mma16_prepare(stream(), &in, type, rows, IN, prepared.get()));
+            must_run(pi__k_mma16_products(stream(), p, N, prepared.get(), rows));
+            for (size_t i = 0; i < N; i++)
+                expect_bytes(product(w[i], x.get(), rows).data(), y[i]->get(), (size_t) (rows * n_out[i]) * 4);
+        }
+        p[3].w.n_in = 40; /* another input */
+        expect_equal(pi__k_mma16_products(stream(), p, N, prepared.get(), 1), 1);
+        expect_equal(pi__k_mma16_products(stream(), p, N + 1, prepared.get(), 1), 1);
     }
 }
 
@@ -157,7 +185,7 @@ void test_not_numbers()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"modes", test_modes}, {"experts", test_experts}, {"parts", test_parts},
+    {"values", test_values}, {"several", test_several}, {"modes", test_modes}, {"experts", test_experts}, {"parts", test_parts},
     {"not_numbers", test_not_numbers},
 };
 

@@ -238,6 +238,7 @@ void check_choice(const choice_case &c)
         const std::vector<int32_t> want = best_of(value, open_experts(c, value), K);
         for (int32_t e : want) sum += gate[(size_t) e];
         expect_equal(token[(size_t) i], i);
+        expect_bytes(&to.id[(size_t) (i * K)], &table[(size_t) (i * K)], (size_t) K * 4);
         for (int32_t k = 0; k < K; k++) {
             const size_t at = (size_t) (i * K + k);
             const double w = 0.5 * gate[(size_t) want[(size_t) k]] / (c.divided ? sum : soft ? all : 1);
@@ -246,6 +247,7 @@ void check_choice(const choice_case &c)
                            (double) weight[at], want[(size_t) k], w);
         }
     }
+    check_columns(to);
 }
 
 void test_choice()
@@ -254,6 +256,7 @@ void test_choice()
     check_choice({5, 160, 6, 8, 3, PI__GATE_SOFTMAX, false});  /* V2 */
     check_choice({17, 64, 6, 0, 0, PI__GATE_SOFTMAX, false});  /* V2-Lite */
     check_choice({3, 64, 2, 64, 5, PI__GATE_SIGMOID, false});
+    check_choice({40, 64, 4, 8, 3, PI__GATE_SIGMOID, true});   /* more rows than one launch takes */
     check_choice({4, 120, 7, 40, 9, PI__GATE_SIGMOID, true});
     in_all_modes([] { check_choice({9, 12, 3, 4, 2, PI__GATE_SIGMOID, true}); });
     pi__k_expert_choice a = {};
@@ -648,8 +651,9 @@ struct heads {
     buffer<float> x, y;
     pi__head_linear a = {};
 
-    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows, const char *name = "emu")
-        : d(false, name), max_rows(rows), tail(n_tail), x0(random(1).normals((size_t) (rows * n_head * (n_in + n_tail)))), x(x0),
+    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows, const char *name = "emu",
+          int matmul = PI__MATMUL_EXACT, bool fp4 = false)
+        : d(fp4, name, matmul), max_rows(rows), tail(n_tail), x0(random(1).normals((size_t) (rows * n_head * (n_in + n_tail)))), x(x0),
           y((size_t) (rows * n_head * (n_out + n_tail)))
     {
         pi__limits lim = {};
@@ -669,6 +673,23 @@ struct heads {
         return std::vector<float>(y.get(), y.get() + n * a.ldy);
     }
 };
+
+/* Head h's results of all rows by op linear: [rows, n_out]. */
+std::vector<float> by_linear(heads &t, int32_t h)
+{
+    const int64_t n_out = t.w->w.n_out;
+    buffer<float> y((size_t) (t.max_rows * n_out));
+    pi__weight w = t.w->w;
+    w.n_mat = 1, w.size /= (size_t) t.w->w.n_mat;
+    w.data = (char *) w.data + (size_t) h * w.size;
+    if (w.scale) w.scale += h;
+    pi__linear a = {};
+    a.in.kind = PI__IN_PLAIN, a.in.x = t.x.get() + h * t.a.x_step, a.in.ldx = t.a.ldx, a.n_rows = t.max_rows, a.n_lin = 1;
+    a.lin[0] = {&w, y.get(), n_out};
+    pi__op_linear(t.d.be, NULL, &a);
+    t.d.finish();
+    return std::vector<float>(y.get(), y.get() + y.size());
+}
 
 void check_heads(const heads &t, int32_t r, const float *got)
 {
@@ -709,6 +730,43 @@ void test_heads()
     });
 }
 
+/* Few rows, which 16-bit floats multiply in two launches, have the bits of many, and either those of op linear, in every way to
+ * multiply: short rows and long ones, of fewer blocks than slices; parts of 64 rows of W that are not full. */
+void test_few_heads()
+{
+    const struct { int32_t type, matmul; int64_t n_in, n_out; int32_t tail; bool fp4; const char *name; } cases[] = {
+        {PI__Q8_0, PI__MATMUL_AUTO, 128, 80, 16, false, "emu"}, {PI__NVFP4, PI__MATMUL_AUTO, 512, 64, 0, false, "emu"},
+        {PI__Q4_K, PI__MATMUL_AUTO, 1280, 144, 4, false, "emu"}, {PI__MXFP4, PI__MATMUL_W16, 96, 40, 7, false, "emu"},
+        {PI__IQ4_XS, PI__MATMUL_AUTO, 256, 17, 0, false, "emu"}, {PI__Q4_0, PI__MATMUL_AUTO, 64, 128, 0, false, "emu"},
+        {PI__Q6_K, PI__MATMUL_AUTO, 512, 48, 3, false, "emu"}, {PI__Q8_0, PI__MATMUL_EXACT, 320, 48, 0, false, "emu"},
+        {PI__BF16, PI__MATMUL_AUTO, 160, 48, 0, false, "emu"}, {PI__F32, PI__MATMUL_AUTO, 96, 24, 0, false, "emu"},
+        {PI__NVFP4, PI__MATMUL_AUTO, 256, 64, 0, true, "emu"}, {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, "emu"},
+        {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"}, {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
+    enum { HEADS = 4, ROWS = 35 }; /* so many matrices end where the last of them does */
+    for (const auto &c : cases) {
+        about("%s, %d columns", pi__type_info_of(c.type)->name, (int) c.n_in);
+        heads t(c.type, c.n_in, c.n_out, HEADS, c.tail, ROWS, c.name, c.matmul, c.fp4);
+        const std::vector<float> all = t.run(0, ROWS);
+        const size_t ld = (size_t) t.a.ldy;
+        for (int32_t n : {1, 8, 9, 32}) {
+            const std::vector<float> few = t.run(ROWS - n, n);
+            expect_bytes(few.data(), &all[(size_t) (ROWS - n) * ld], few.size() * 4);
+        }
+        for (int32_t h = 0; h < HEADS; h++) {
+            const std::vector<float> want = by_linear(t, h);
+            for (int32_t r = 0; r < ROWS; r++)
+                expect_bytes(&all[(size_t) r * ld + (size_t) (h * t.a.y_step)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);
+        }
+    }
+    in_all_modes([] {
+        static std::vector<float> first;
+        heads t(PI__Q4_K, 256, 80, 3, 16, 9, "emu", PI__MATMUL_AUTO);
+        const std::vector<float> all = t.run(0, 9);
+        if (first.empty()) first = all;
+        expect_bytes(first.data(), all.data(), all.size() * 4);
+    });
+}
+
 /* More rows than there is room for, and types without kernels, are errors. */
 void test_refused()
 {
@@ -728,7 +786,8 @@ void test_refused()
 
 const entry checks[] = {
     {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
-    {"choice", test_choice}, {"heads", test_heads}, {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
+    {"choice", test_choice}, {"heads", test_heads}, {"few_heads", test_few_heads},
+    {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"same_input", test_same_input},
     {"not_numbers", test_not_numbers},

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_draw.h"
+#include "backend/cuda/kernels_heads.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/device.h"
 #include "formats/formats.h"
@@ -284,6 +285,9 @@ void products(int32_t n, int32_t type)
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
+        pi__k_heads heads = {};
+        heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
+        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
         pi__k_product few = one;
         few.w.n_out = 1024;
         CHECK(pi__k_w16_linear(nullptr, &few, 1, memory, n));

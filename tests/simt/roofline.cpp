@@ -25,7 +25,7 @@ void roofline_layer(int32_t layer) { c.part = layer; }
 /* Kernels whose results say what others do. */
 static bool decides(const char *name)
 {
-    for (const char *part : {"route", "sort", "pick", "tile", "scan", "count"})
+    for (const char *part : {"route", "sort", "choice", "pick", "tile", "scan", "count"})
         if (std::string(name).find(part) != std::string::npos) return true;
     return false;
 }

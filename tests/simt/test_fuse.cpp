@@ -46,7 +46,10 @@ static void test_bits(void **)
     check_bits("gemma4", PI__Q8_0, "auto"); /* experts with norms of their own */
     check_bits("qwen35", PI__Q8_0, "auto");
     check_bits("qwen35moe", PI__Q8_0, "auto"); /* one input in several forms */
+    check_bits("glm4moe", PI__Q8_0, "auto");   /* a shared expert without a gate */
     check_bits("llama2", PI__F16, "auto");     /* matrices that have no tail */
+    check_bits("deepseek3", PI__Q8_0, "auto"); /* heads' own matrices, with a tail, and with what makes queries of their results */
+    check_bits("deepseek4", 0, "auto");        /* the same of groups */
 }
 
 /* Products in FP4, whose gate and up are one launch for any number of rows, of experts too. */
@@ -112,7 +115,7 @@ static void expect_launches(const char *what, long fused, long apart, long most,
 static void test_launches(void **)
 {
     const char *fuse[] = {"auto", "off"};
-    long layer[2], delta[2], experts[2], moe[2];
+    long layer[2], delta[2], experts[2], moe[2], latent[2];
     for (int i = 0; i < 2; i++) {
         experts[i] = launches("qwen35moe", nullptr, fuse[i]); /* the same, each with a shared expert beside others */
         moe[i] = (launches("qwen3moe", "L=4", fuse[i]) - launches("qwen3moe", "L=2", fuse[i])) / 2;
@@ -126,6 +129,10 @@ static void test_launches(void **)
     expect_launches("delta nets", delta[0], delta[1], 27, 48);
     expect_launches("delta nets and experts", experts[0], experts[1], 35, 48);
     expect_launches("a layer of experts", moe[0], moe[1], 7, 11);
+    for (int i = 0; i < 2; i++) latent[i] = launches("deepseek3", "L=4", fuse[i]) - launches("deepseek3", "L=3", fuse[i]);
+    expect_launches("a layer of experts with latent attention", latent[0], latent[1], 13, 25);
+    const long v4 = launches("deepseek4", nullptr, "auto", 0), v4_apart = launches("deepseek4", nullptr, "off", 0);
+    expect_launches("deepseek4", v4, v4_apart, 134, 155); /* four layers, one without entries, one with those of 128 tokens */
     const long gemma4 = launches("gemma4", nullptr, "auto"), gemma4_apart = launches("gemma4", nullptr, "off");
     expect_launches("gemma4", gemma4, gemma4_apart, 82, 160); /* six layers, five of experts, all with embeddings of their own */
 }

@@ -1,8 +1,9 @@
 /* Matrices of heads on the CPU (op head_linear): each multiplies its own part of the rows.
  *
  * An item is a head and up to ROWS rows; one thread rounds their activations and multiplies them by all tiles of the head's
- * matrix, which are unpacked once for all of these rows. Memory: cpu->scratch, a region for each thread. Invariant: a result is
- * the kernels' own sum over n_in (linear.h), whatever rows are beside it. */
+ * matrix, which are unpacked once for all of these rows. Where threads would be without items, one has some of the tiles.
+ * Memory: cpu->scratch, a region for each thread. Invariant: a result is the kernels' own sum over n_in (linear.h), whatever rows
+ * are beside it. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
@@ -17,6 +18,7 @@ typedef struct head_job {
     uint32_t want;     /* bit of the matrices' enum pi__lin_kind */
     bool floats;       /* they are of a float format */
     int32_t n_parts;   /* that the rows are cut into */
+    int32_t n_cuts;    /* the tiles of a head */
     char *work;        /* of thread 0: a tile, then activations */
     size_t tile, each; /* bytes of a tile; from thread to thread */
 } head_job;
@@ -38,8 +40,8 @@ size_t pi__cpu_head_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-/* Rows first.. of head h. */
-static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, char *work)
+/* Rows first.. of head h, of its tiles the cut-th part; the first one's thread copies. */
+static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int32_t cut, char *work)
 {
     const pi__head_linear *a = j->a;
     const pi__weight *w = a->w;
@@ -56,13 +58,22 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, char
         pi__lin_group(work + j->tile + (size_t) start[g] * stride, digits, n_blk, start[g + 1] - start[g], j->floats, &x[g]);
         j->cpu->lin->input(&in, w->n_in, first + start[g], start[g + 1] - start[g], 0, n_blk, &x[g], 0, j->want);
     }
-    for (int64_t t = 0; t < j->shape.n_tile; t++) {
+    const int64_t end = j->shape.n_tile * (cut + 1) / j->n_cuts;
+    for (int64_t t = j->shape.n_tile * cut / j->n_cuts; t < end; t++) {
         pi__lin_tile tile = pi__lin_tile_of(j->cpu->lin, w, &j->shape, h, t, (uint8_t *) work);
         for (int32_t g = 0; g < n_group; g++)
             pi__lin_tile_mul(&tile, &x[g], y + (first + start[g]) * a->ldy + 16 * t, a->ldy, n_group == 1);
     }
-    for (int32_t r = first; r < first + n && a->n_tail; r++)
+    for (int32_t r = first; r < first + n && a->n_tail && !cut; r++)
         memcpy(y + r * a->ldy + w->n_out, in.x + r * a->ldx + w->n_in, (size_t) a->n_tail * sizeof *y);
+}
+
+/* Parts of a head's tiles, so that each thread has a few items. */
+static int32_t cuts_of(const head_job *j)
+{
+    enum { ITEMS = 3 /* a thread */ };
+    const int64_t items = j->a->w->n_mat * j->n_parts, want = (ITEMS * (int64_t) pi__pool_size(j->cpu->pool) + items - 1) / items;
+    return (int32_t) (want < j->shape.n_tile ? want : j->shape.n_tile);
 }
 
 static void head_main(void *arg, int32_t ith, int32_t nth)
@@ -70,9 +81,10 @@ static void head_main(void *arg, int32_t ith, int32_t nth)
     const head_job *j = arg;
     const int64_t n = j->a->n_rows;
     (void) nth;
-    for (int32_t i; (i = pi__pool_next(j->cpu->pool, (int32_t) j->a->w->n_mat * j->n_parts)) >= 0;) {
-        const int32_t part = i % j->n_parts, first = (int32_t) (n * part / j->n_parts);
-        do_item(j, i / j->n_parts, first, (int32_t) (n * (part + 1) / j->n_parts) - first, j->work + (size_t) ith * j->each);
+    for (int32_t i; (i = pi__pool_next(j->cpu->pool, (int32_t) j->a->w->n_mat * j->n_parts * j->n_cuts)) >= 0;) {
+        const int32_t k = i / j->n_cuts, part = k % j->n_parts, first = (int32_t) (n * part / j->n_parts);
+        do_item(j, k / j->n_parts, first, (int32_t) (n * (part + 1) / j->n_parts) - first, i % j->n_cuts,
+                j->work + (size_t) ith * j->each);
     }
 }
 
@@ -83,6 +95,7 @@ void pi__cpu_head_linear(pi__backend *be, const pi__batch *b, const pi__head_lin
     pi__arena ar = {.base = j.cpu->scratch, .size = j.cpu->scratch_size};
     (void) b;
     if (a->n_rows < 1 || !pi__lin_shape_of(a->w, &j.shape)) return;
+    j.n_cuts = cuts_of(&j);
     j.want = 1u << kind;
     j.floats = kind >= PI__LK_F32;
     take_scratch(&j, &ar, a->w->n_in);

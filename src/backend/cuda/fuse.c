@@ -7,12 +7,15 @@
  *     linear, of a router    the routes of moe, and its input
  *     linear                 what moe before it ends with: sums of experts; then add_norm, as above
  *     attention, gdn         the input of the next linear: rounding
+ *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
  * one is seven: router, shared gate and up; gate and up; down; shared down, in the place of the last two. Where these have norms
  * of their own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
- * with two additions, behind which the next layer begins. There are more where matrices with the same input have types that one
- * launch cannot have together (kernels/mixed_kernels.cuh).
+ * with two additions, behind which the next layer begins. With latent attention and groups of experts it is thirteen: q_a and kv;
+ * q_b; k_b, two launches, which make queries and the row, too; attention; v_b, two; output; router, shared gate and up; the choice;
+ * gate and up; down; shared down; and one more where attention's rows are split. There are more where matrices with the same
+ * input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
  * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them.
@@ -20,10 +23,12 @@
  * With many rows, products in 16-bit floats, FP4 or FP8 add their result to the residual where they make it, if it has no norm of
  * its own: it is written nowhere.
  *
- * A linear is held until the next op is known, and so are attention, gdn, the sums of experts, add_norm and norm. What follows
- * becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed formats or of F32. Else
- * what is held is queued as it is, but for the sums, the residual and the next input, which are one launch for any number of
- * rows. Bits are the same in every case.
+ * Two compressors of DeepSeek V4's layers go together.
+ *
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm
+ * and norm. What follows becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed
+ * formats or of F32. Else what is held is queued as it is, but for the sums, the residual and the next input, which are one launch
+ * for any number of rows. Bits are the same in every case.
  *
  * Held is at most one launch, with sums and two of add_norm and norm behind it, in the order in which they were called, but that
  * sums wait for a linear that has nothing to do with them; whatever else comes to the device has them queued first.
@@ -44,7 +49,7 @@ static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepare
     for (int32_t i = 0; i < next->n_lin; i++) {
         const int32_t type = pi__cuda_packed_type(next->lin[i].w->type);
         const int form = pi__cuda_linear_form(c, type, next);
-        if (form == PI__FORM_FLOATS) t->floats = floats;
+        if (form == PI__FORM_FLOATS && !pi__cuda_as_it_is(form, &t->in, t->n_rows, t->n_in)) t->floats = floats;
         if (t->integers || t->halves || t->fp4) continue; /* these have the same place */
         if (form == PI__FORM_INTEGERS) t->integers = prepared;
         if (form == PI__FORM_W16) t->halves = prepared, t->bf16 = pi__k_w16_input(type);
@@ -85,6 +90,8 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
 {
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
+    if (h->id == PI__OP_head_linear) return true;
+    if (h->id == PI__OP_compress) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
     return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
@@ -94,6 +101,8 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
+    if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
+    if (h->id == PI__OP_compress) pi__cuda_queue_compress(c, h->b, &h->of.compress, NULL);
 }
 
 /* The held linear adds to the residual by itself, and is queued. */
@@ -151,6 +160,23 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *n
     return true;
 }
 
+bool pi__cuda_prepare_beside(pi__cuda *c, const pi__linear *next, cuda_prepared *beside)
+{
+    const cuda_held h = c->held;
+    const pi__linear *l = &h.of.linear;
+    if (h.id != PI__OP_linear || h.sums || h.n_adds || next->n_rows != l->n_rows || !pi__cuda_has_tail(c, l)) return false;
+    pi__k_tail t = {.arrived = counter(c), .n_rows = l->n_rows};
+    add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
+    if (!t.integers && !t.halves && !t.fp4) return false;
+    c->held.id = PI__N_OPS;
+    pi__cuda_queue_linear(c, l, &t);
+    const cuda_prepared own = c->ready;
+    pi__cuda_forget(c);
+    pi__cuda_has_prepared(c, &t);
+    *beside = c->ready, c->ready = own;
+    return true;
+}
+
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s)
 {
     if (!c->fuses || c->joined) return false;
@@ -169,6 +195,49 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
     c->held.id = PI__N_OPS;
     pi__cuda_queue_linear(c, l, &t);
     pi__cuda_forget(c);
+    return true;
+}
+
+/* Results of the held head_linear are queries, which are rotated where they are made; and the row beside them. false: they are
+ * not. */
+static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
+{
+    const cuda_held h = c->held;
+    const pi__head_linear *l = &h.of.heads;
+    if (h.id != PI__OP_head_linear || h.n_adds || a->q != l->y || a->ldq != l->ldy || a->q_norm) return false;
+    if (a->n_head != l->w->n_mat || a->dim != l->y_step || a->n_rot != l->n_tail || b->n_tokens != l->n_rows) return false;
+    if (l->w->n_out + l->n_tail != a->dim) return false;
+    const pi__k_mla_qkv prep = pi__cuda_latent(c, b, a);
+    c->held.id = PI__N_OPS;
+    pi__cuda_queue_heads(c, l, &prep, NULL);
+    return true;
+}
+
+/* Two compressors with caches of their own go together. */
+static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a)
+{
+    const cuda_held h = c->held;
+    const pi__compress *first = &h.of.compress;
+    if (h.id == PI__OP_compress && h.b == b && first->recent != a->recent && first->entries != a->entries) {
+        c->held.id = PI__N_OPS;
+        pi__cuda_queue_compress(c, b, first, a);
+        return true;
+    }
+    pi__cuda_flush(c);
+    if (b != &c->batch[0].host && b != &c->batch[1].host) return false;
+    c->held.id = PI__OP_compress;
+    c->held.b = b;
+    c->held.of.compress = *a;
+    return true;
+}
+
+static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
+{
+    pi__cuda_flush(c);
+    pi__cuda_forget(c);
+    if (!pi__cuda_few_heads(c, a)) return false;
+    c->held.id = PI__OP_head_linear;
+    c->held.of.heads = *a;
     return true;
 }
 
@@ -229,6 +298,9 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_qkv && add_heads(c, b, args)) return true;
     if (fuses && id == PI__OP_add_norm) return hold_add_norm(c, args);
     if (fuses && id == PI__OP_norm && hold_norm(c, args)) return true;
+    if (fuses && id == PI__OP_mla_qkv && add_latent(c, b, args)) return true;
+    if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
+    if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
     if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);

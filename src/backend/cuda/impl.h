@@ -72,14 +72,16 @@ typedef struct cuda_mark {
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention or gdn; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, head_linear or compress; PI__N_OPS: none */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
-    const pi__batch *b;     /* of attention and gdn */
+    const pi__batch *b;     /* of attention, gdn and compress */
     union {
         pi__linear linear;
         pi__attention attention;
         pi__gdn gdn;
+        pi__head_linear heads;
+        pi__compress compress;
     } of;
     pi__k_sum sum;
     pi__k_add add[PI__K_TAIL_ADDS];
@@ -272,10 +274,13 @@ enum {
     PI__WAY_W4A16 = 16, /* FP4 matrices as W16, others not */
 };
 int pi__cuda_form(int ways, int32_t type, int64_t n_in);
+/* In that form the input is x itself. */
+bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
 /* The input in that form for matrices of that type: where it is, or will be when what is queued now is done. */
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
 static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }
-/* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR) with matrices of one type. */
+/* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR, of form MMA16 PI__K_MOST_MMA16) with matrices of one
+ * type. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
 
@@ -316,6 +321,9 @@ void pi__cuda_flush(pi__cuda *c);
  * one's input, as far as tails can. With beside that lies apart, and is *beside, what is ready being as before. false: it
  * cannot, or none is held. */
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *next, cuda_prepared *beside);
+/* Queues the held linear, of few rows, with the preparation of next's input as its tail, apart: *beside, what is ready being as
+ * before. false: it cannot, or none is held. */
+bool pi__cuda_prepare_beside(pi__cuda *c, const pi__linear *next, cuda_prepared *beside);
 /* Sums of experts are queued with what comes next; they are behind the held linear, if there is one. false: they cannot. */
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
 /* So is an addition of rows, or a norm. */
@@ -357,6 +365,10 @@ typedef struct cuda_moe {
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
+/* Its experts are chosen by a launch of their own, not by what their logits' product does behind it. */
+bool pi__cuda_chooses_apart(const pi__moe *a);
+/* Queues the choice and the routes of what was chosen, by logits that are queued. */
+void pi__cuda_choose(pi__cuda *c, cuda_moe *at);
 /* The sums of what it gives, without a shared expert. */
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts, when routes are queued: results by column at h. */
@@ -367,10 +379,18 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 
 /* ops_head_linear.c */
 size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
+/* It is a product of few rows, which can have what pi__k_heads has behind it. */
+bool pi__cuda_few_heads(const pi__cuda *c, const pi__head_linear *a);
+/* Queues such a one. prep: what op mla_qkv makes of its results, or NULL; then: a tail, or NULL. */
+void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla_qkv *prep, const pi__k_tail *then);
 
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
+/* Queues an op compress, and with it another one or NULL. */
+void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other);
+/* An op mla_qkv as the kernels have it. */
+pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);
 
 /* ops_lora.c */
 size_t pi__cuda_lora_bytes(const pi__limits *lim);

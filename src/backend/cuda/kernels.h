@@ -297,10 +297,10 @@ typedef struct pi__k_sum {
     int64_t ldg;
 } pi__k_sum;
 
-/* ---- launch_expert_choice.cu: the choice that pi__moe of ops.h has with groups, or without division by the sum. A table of
- * experts by row for pi__k_route, which then gives no weights that are read */
+/* ---- launch_expert_choice.cu: the choice that pi__moe of ops.h has with groups, or without division by the sum: a table of
+ * experts by row, and then what pi__k_route leaves, by that table, but for weights, which are these */
 typedef struct pi__k_expert_choice {
-    pi__k_routes r;       /* of it what pi__k_route reads, without table */
+    pi__k_routes r;       /* as for pi__k_route, without table */
     int32_t n_group, n_group_used; /* as of pi__moe */
     int32_t undivided;
     int32_t *table;       /* [n_rows, n_used] experts of each row, by rank */
@@ -319,7 +319,7 @@ typedef struct pi__k_head_rows {
     int32_t n_tail;
     float *y;
     int64_t ldy, y_step;
-    float *column;        /* head_rows: [n_head * n_rows, n_in] of x, written; put_heads: [n_head * n_rows, n_out], read */
+    float *column;        /* head_rows: [n_head * n_rows, n_in] of x, written, or NULL; put_heads: [n_head * n_rows, n_out], read */
     pi__k_tile *tile[3];  /* head_rows: as of pi__k_routes, written */
     int32_t *n_tile;      /* [3] */
 } pi__k_head_rows;

@@ -7,7 +7,8 @@ static dim3 grid_of(const pi__k_head_rows *a) { return dim3((unsigned) a->n_rows
 int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, head_rows, grid_of(a), dim3(HEAD_THREADS), 0, *a);
+    const dim3 grid = a->column ? grid_of(a) : dim3(1, (unsigned) a->n_head);
+    return pi_launch_dependent(stream, head_rows, grid, dim3(HEAD_THREADS), 0, *a);
 }
 
 int pi__k_put_heads(void *stream, const pi__k_head_rows *a)

@@ -1,5 +1,6 @@
 /* Launches of kernels/mla_kernels.cuh: variant, grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/kernels_mla.h"
 #include "mla_kernels.cuh"
 
 int pi__k_mla_qkv_run(void *stream, const pi__k_mla_qkv *a)
@@ -10,14 +11,24 @@ int pi__k_mla_qkv_run(void *stream, const pi__k_mla_qkv *a)
     return pi_launch_dependent(stream, mla_qkv, grid, dim3(MLA_WARPS * 32), sizeof(float) * MLA_WARPS * (size_t) width, *a);
 }
 
-int pi__k_compress_run(void *stream, const pi__k_compress *a)
+int pi__k_compress_all(void *stream, const pi__k_compress *a, int32_t n)
 {
-    const int32_t width = a->a.overlap ? 2 * a->a.dim : a->a.dim;
-    const unsigned threads = (unsigned) (a->a.dim + 31) / 32 * 32, tokens = (unsigned) a->n_tokens;
-    if (a->n_tokens < 1) return 0;
-    if (threads > MAX_ENTRY || a->a.ratio * (a->a.overlap ? 2 : 1) > MAX_SLOTS) return 1;
-    int code = pi_launch_dependent(stream, keep_recent, dim3(tokens), dim3(KEEP_THREADS), 0, *a, width);
+    compressors both = {};
+    int32_t dim = 0;
+    if (n < 1 || a->n_tokens < 1) return 0;
+    if (n > 2 || a[n - 1].n_tokens != a->n_tokens) return 1;
+    for (int32_t i = 0; i < n; i++) {
+        both.k[i] = a[i];
+        dim = dim > a[i].a.dim ? dim : a[i].a.dim;
+        if (a[i].a.ratio * (a[i].a.overlap ? 2 : 1) > MAX_SLOTS) return 1;
+    }
+    const unsigned threads = (unsigned) (dim + 31) / 32 * 32;
+    const dim3 grid((unsigned) a->n_tokens, (unsigned) n);
+    if (threads > MAX_ENTRY) return 1;
+    int code = pi_launch_dependent(stream, keep_recent, grid, dim3(KEEP_THREADS), 0, both);
     if (code) return code;
     const size_t shared = MAX_SLOTS * sizeof(float *) + (threads + threads / 32) * sizeof(float);
-    return pi_launch_dependent(stream, make_entry, dim3(tokens), dim3(threads), shared, *a, width);
+    return pi_launch_dependent(stream, make_entry, grid, dim3(threads), shared, both);
 }
+
+int pi__k_compress_run(void *stream, const pi__k_compress *a) { return pi__k_compress_all(stream, a, 1); }

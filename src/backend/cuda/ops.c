@@ -2,6 +2,7 @@
  * thread. */
 #include "backend/cuda/impl.h"
 
+#include "backend/cuda/kernels_mma16.h"
 #include "formats/formats.h"
 
 bool pi__cuda_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
@@ -52,14 +53,11 @@ int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type
 
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
-    int code = 0;
     if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_W4A8) return pi__k_w4a8_linear(stream, p, n, prepared, n_rows);
-    for (int32_t i = 0; i < n && !code; i++)
-        code = pi__k_mma16_linear(stream, &p[i].w, prepared, n_rows, p[i].y, p[i].ldy);
-    return code;
+    return pi__k_mma16_products(stream, p, n, prepared, n_rows);
 }
 
 static bool same_input(const pi__k_input *a, const pi__k_input *b)
@@ -80,9 +78,15 @@ void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
     if (t->fp4) c->ready.what[0] = known_by(t->fp8 ? PI__FORM_W4A8 : PI__FORM_FP4, t->fp4_type), c->ready.where[0] = t->fp4;
 }
 
+bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in)
+{
+    return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
+}
+
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_prepared *r = &c->ready;
+    if (pi__cuda_as_it_is(form, in, n_rows, n_in)) return (void *) (uintptr_t) in->x;
     const int at = form == PI__FORM_FLOATS, what = known_by(form, form == PI__FORM_W16 ? pi__k_w16_input(type) : type);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
         *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
@@ -158,10 +162,12 @@ static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
     return n;
 }
 
-static int32_t run_of_type(const pi__linear *a, int32_t i)
+/* How many matrices from i on are of one launch, which are of one type. */
+static int32_t run_of_type(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
+    const int32_t most = form_of(c, a, i) == PI__FORM_MMA16 ? PI__K_MOST_MMA16 : PI__K_MOST_LINEAR;
     int32_t n = 1;
-    while (n < PI__K_MOST_LINEAR && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type) n++;
+    while (n < most && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type) n++;
     return n;
 }
 
@@ -188,9 +194,26 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
     return same && same_input(&from, &in);
 }
 
+/* Floats and 16-bit floats of matrices i to i + n - 1 are prepared by one launch, where both are wanted and neither is there. */
+static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
+{
+    const pi__k_input in = pi__cuda_input(&a->in);
+    pi__k_tail t = {.n_rows = a->n_rows, .in = in, .n_in = a->lin[i].w->n_in};
+    for (int32_t k = i; k < i + n; k++) {
+        const int form = form_of(c, a, k);
+        if (form == PI__FORM_FLOATS && !pi__cuda_as_it_is(form, &in, a->n_rows, t.n_in)) t.floats = c->scratch + c->at.floats;
+        if (form == PI__FORM_W16) t.halves = c->scratch + c->at.prepared, t.bf16 = w16_input(a, k);
+    }
+    const bool some = c->ready.n_rows == a->n_rows && c->ready.n_in == t.n_in && same_input(&c->ready.in, &in);
+    if (some || !t.floats || !t.halves) return;
+    PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
+    pi__cuda_has_prepared(c, &t);
+}
+
 /* n matrices of several types, from i on. */
 static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then)
 {
+    prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
     pi__k_product p[PI__K_MOST_MIXED];
     const void *x[2] = {NULL, NULL}; /* 16-bit floats, floats */
@@ -209,8 +232,8 @@ void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         const int32_t mixed = c->fuses ? run_of_mixed(c, a, i) : 0;
         const pi__k_tail *tail = i + mixed < a->n_lin ? NULL : then; /* of that launch */
-        pi__k_product p[PI__K_MOST_LINEAR]; /* of one type */
-        n = run_of_type(a, i);
+        pi__k_product p[PI__K_MOST_MMA16]; /* of one type, at most */
+        n = run_of_type(c, a, i);
         if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
             n = mixed;

@@ -6,6 +6,8 @@
  *     down of experts
  *     shared down                   its tail: sums, residual; what the next op reads (fuse.c)
  *
+ * Experts of groups, or with weights that are not divided by their sum, are chosen by a launch behind the first one.
+ *
  * Else the router is a launch of its own, and what its logits send where may be another; the shared expert is more.
  *
  * Memory: the backend's scratch and the op's room to work. The step thread. */
@@ -23,7 +25,7 @@ pi__linear pi__cuda_layer_reads(const pi__experts_layer *a)
 static pi__linear logits_of(const pi__experts_layer *a)
 {
     const int64_t ld = a->moe.ldl;
-    return (pi__linear) {.in = a->moe.in, .n_rows = a->moe.n_rows, .n_lin = 2,
+    return (pi__linear) {.in = a->moe.in, .n_rows = a->moe.n_rows, .n_lin = a->beside ? 2 : 1,
                          .lin = {{a->router, a->logits, ld}, {a->beside, a->logits + a->moe.n_expert, ld}}};
 }
 
@@ -53,9 +55,12 @@ static void one_by_one(pi__backend *be, const pi__experts_layer *a)
     be->ops->moe(be, NULL, &moe);
     be->ops->linear(be, NULL, &first);
     be->ops->linear(be, NULL, &last);
-    be->ops->add_gated(be, NULL, &(pi__add_gated) {.y = moe.y, .x = a->shared, .gate = a->logits + moe.n_expert, .ldg = moe.ldl,
-                                                   .n_rows = moe.n_rows, .n = n});
+    if (a->beside)
+        be->ops->add_gated(be, NULL, &(pi__add_gated) {.y = moe.y, .x = a->shared, .gate = a->logits + moe.n_expert, .ldg = moe.ldl,
+                                                       .n_rows = moe.n_rows, .n = n});
     be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = a->x, .y = moe.y, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
+    if (!a->beside)
+        be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = a->x, .y = a->shared, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
 }
 
 static void hold(pi__cuda *c, const pi__linear *a)
@@ -66,19 +71,22 @@ static void hold(pi__cuda *c, const pi__linear *a)
 
 /* Routes, and the shared expert's gate and up with what they make for its down, which *ready then is. false: these are to be
  * multiplied yet. The router's bits are the same with few rows and with many. */
-static bool first_half(pi__cuda *c, const pi__experts_layer *a, const pi__k_routes *r, cuda_prepared *ready)
+static bool first_half(pi__cuda *c, const pi__experts_layer *a, cuda_moe *at, cuda_prepared *ready)
 {
     const pi__linear logits = logits_of(a), first = shared_gate_up(a), last = shared_down(a);
+    const bool apart = pi__cuda_chooses_apart(&a->moe);
     pi__linear all = logits;
     all.lin[all.n_lin++] = first.lin[0];
     all.lin[all.n_lin++] = first.lin[1];
     hold(c, &all);
-    if (all.n_rows <= PI__K_MIXED_ROWS && pi__cuda_add_routes(c, r, &last, ready)) return true;
-    hold(c, &logits);
-    if (pi__cuda_add_routes(c, r, NULL, NULL)) return false;
+    bool half = all.n_rows <= PI__K_MIXED_ROWS;
+    if (half) half = apart ? pi__cuda_prepare_beside(c, &last, ready) : pi__cuda_add_routes(c, &at->r, &last, ready);
+    if (!half) hold(c, &logits);
+    if (!apart && (half || pi__cuda_add_routes(c, &at->r, NULL, NULL))) return half;
     pi__cuda_flush(c);
-    PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), r));
-    return false;
+    if (apart) pi__cuda_choose(c, at);
+    else PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at->r));
+    return half;
 }
 
 void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__experts_layer *a)
@@ -95,9 +103,9 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
         return;
     }
     if (!pi__cuda_moe_at(c, b, &moe, &at)) return;
+    const bool half = first_half(c, a, &at, &ready);
     pi__k_sum sum = pi__cuda_sum_of(&moe, &at);
-    sum.shared = a->shared, sum.gate = a->logits + moe.n_expert, sum.ldg = moe.ldl;
-    const bool half = first_half(c, a, &at.r, &ready);
+    if (a->beside) sum.shared = a->shared, sum.gate = a->logits + moe.n_expert, sum.ldg = moe.ldl;
     pi__cuda_gate_up_down(c, &moe, &at);
     if (half) {
         c->ready = ready;
@@ -109,4 +117,5 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     }
     (void) pi__cuda_hold_sum(c, &sum);
     pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = moe.y, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
+    if (!a->beside) pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = a->shared, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
 }

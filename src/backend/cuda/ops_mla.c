@@ -1,6 +1,7 @@
 /* The ops of DeepSeek V4 that are not on rows alone: structs of ops.h turned into the kernels' and queued (see kernels.h).
  * No memory; the step thread. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_mla.h"
 #include "formats/formats.h"
 
 enum { MAX_ROW = 2048 /* values of a row */, INDEXER_ROOM = 64 << 20 /* bytes of scores, if not for a few tokens */, FEW = 8 };
@@ -32,22 +33,37 @@ static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch
     return keys < c->lim.max_ctx ? keys : c->lim.max_ctx;
 }
 
+pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
+{
+    pi__k_mla_qkv k = {.a = *a, .rows = rows_of(pi__cuda_batch_of(c, b), b, a->rows), .n_tokens = b->n_tokens};
+    if (!k.rows.slot) k.a.row = NULL;
+    return k;
+}
+
 void pi__cuda_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_mla_qkv k = {.a = *a, .rows = rows_of(pi__cuda_batch_of(c, b), b, a->rows), .n_tokens = b->n_tokens};
-    if (!k.rows.slot) k.a.row = NULL;
+    const pi__k_mla_qkv k = pi__cuda_latent(c, b, a);
     PI__QUEUE(c, pi__k_mla_qkv_run(pi__rt_stream(c->rt), &k));
+}
+
+void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other)
+{
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    const pi__compress *const each[2] = {a, other};
+    const int32_t n = other ? 2 : 1;
+    pi__k_compress k[2];
+    for (int32_t i = 0; i < n; i++) {
+        k[i] = (pi__k_compress) {.a = *each[i], .recent = rows_of(d, b, each[i]->recent), .entries = rows_of(d, b, each[i]->entries),
+                                 .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq};
+        k[i].a.freq = pi__cuda_frequencies(c, each[i]->freq, each[i]->n_rot / 2);
+    }
+    PI__QUEUE(c, pi__k_compress_all(pi__rt_stream(c->rt), k, n));
 }
 
 void pi__cuda_compress(pi__backend *be, const pi__batch *b, const pi__compress *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    const cuda_batch *d = pi__cuda_batch_of(c, b);
-    pi__k_compress k = {.a = *a, .recent = rows_of(d, b, a->recent), .entries = rows_of(d, b, a->entries),
-                        .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq};
-    k.a.freq = pi__cuda_frequencies(c, a->freq, a->n_rot / 2);
-    PI__QUEUE(c, pi__k_compress_run(pi__rt_stream(c->rt), &k));
+    pi__cuda_queue_compress((pi__cuda *) be, b, a, NULL);
 }
 
 size_t pi__cuda_indexer_bytes(const pi__limits *lim)

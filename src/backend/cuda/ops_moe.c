@@ -168,16 +168,12 @@ pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
                         .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
 }
 
-/* The choice that no tail makes, and then the routes of what was chosen: weights are the choice's. */
-static void choose(pi__cuda *c, cuda_moe *at)
+bool pi__cuda_chooses_apart(const pi__moe *a) { return a->n_group || a->undivided; }
+
+/* Weights are the choice's. */
+void pi__cuda_choose(pi__cuda *c, cuda_moe *at)
 {
-    pi__cuda_flush(c);
     PI__QUEUE(c, pi__k_expert_choice_run(pi__rt_stream(c->rt), &at->choice));
-    at->r.table = at->choice.table;
-    at->r.token = at->choice.token;
-    at->r.gating = PI__GATE_SIGMOID;
-    at->r.bias = NULL;
-    PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at->r));
     at->r.weight = at->choice.weight;
 }
 
@@ -188,8 +184,9 @@ static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t 
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
     at.row0 = row0;
     const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
-    if (a->n_group || a->undivided) {
-        choose(c, &at);
+    if (pi__cuda_chooses_apart(a)) {
+        pi__cuda_flush(c);
+        pi__cuda_choose(c, &at);
     } else if (!pi__cuda_add_routes(c, &at.r, &reads, NULL)) {
         pi__cuda_flush(c);
         PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at.r));

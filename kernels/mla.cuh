@@ -1,0 +1,43 @@
+/* A head of queries, or the latent row beside them, as latent attention reads it (op mla_qkv, which ops.h defines): for the kernel
+ * that does that alone (mla_kernels.cuh), and for the product that makes the queries (heads_kernels.cuh). */
+#ifndef PI_MLA_CUH
+#define PI_MLA_CUH
+
+#include "row_cache.cuh"
+#include "warp.cuh"
+
+/* Values first.. of the row: its last n_rot, in pairs of neighbours. */
+PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *table, int lane, int n_lane)
+{
+    for (int32_t i = lane; i < n_rot / 2; i += n_lane)
+        rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
+}
+
+/* Head `head` of a token's queries, in place, or where that is their number, its row, to the cache. row: as many floats of shared
+ * memory, rounded up to 32. By a warp. */
+PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *row, int lane)
+{
+    const pi__mla_qkv &a = k.a;
+    const int32_t width = (a.dim + 31) / 32 * 32;
+    const bool is_q = head < a.n_head;
+    if (!is_q && (!a.row || k.rows.slot[token] < 0)) return;
+    float *q = a.q + token * a.ldq + (int64_t) head * a.dim, f = 1.0f, s = 0;
+    const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
+    const int32_t n = is_q ? a.dim : a.n_norm;
+    for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
+    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
+    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) n + a.eps);
+    if (is_q) f *= a.q_scale;
+    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
+    __syncwarp();
+    rotate_tail(row, a.dim - a.n_rot, a.n_rot, a.rope + (size_t) token * (size_t) a.n_rot, lane, 32);
+    __syncwarp();
+    if (is_q) {
+        for (int32_t i = lane; i < a.dim; i += 32) q[i] = row[i];
+    } else {
+        const cache_row to = row_at(k.rows, k.rows.slot[token]);
+        for (int32_t g = 0; g < width / 32; g++) cache_put(k.rows.cache.type_k, to, g, row[g * 32 + lane], lane);
+    }
+}
+
+#endif

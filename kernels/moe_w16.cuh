@@ -1,0 +1,236 @@
+/* Shared by products of few rows with 16-bit weights whose work are items, a tile of columns and some rows of a matrix, one
+ * behind the other: of experts (moe_w16_kernels.cuh, which says how they are shared out) and of heads (heads_kernels.cuh). */
+#ifndef PI_MOE_W16_CUH
+#define PI_MOE_W16_CUH
+
+#include "moe.cuh"
+#include "w16.cuh"
+
+enum { MID_BLOCK = 544 /* bytes of a block of 8 columns of mid */ };
+
+/* A launch. */
+struct w16_experts {
+    pi__k_experts a;
+    const pi__k_tile *tile[3];
+    const int32_t *n_tile;
+    const uint8_t *x;      /* prepared rows, or mid */
+    const float *factor;   /* of rows */
+    uint32_t n_item;       /* of a tile: parts of the matrix's rows */
+    bool mid_bf16;         /* of the two 16-bit forms, mid's */
+    uint32_t many;         /* shares of work that an item of the largest tiles is; of others it is one */
+};
+
+/* ---------------------------------------------------------------------------------------------------------------- items */
+
+struct w16_item {
+    pi__k_tile t;
+    int32_t part; /* of the rows of W */
+};
+
+PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
+{
+    int32_t tile = (int32_t) (i / p.n_item), k = 2;
+    const int32_t part = (int32_t) (i % p.n_item);
+    while (k && tile >= p.n_tile[k]) tile -= p.n_tile[k--];
+    return {p.tile[k][tile], part};
+}
+
+/* The block's items: first .. end - 1. */
+PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
+{
+    const uint64_t large = (uint64_t) p.n_tile[2] * p.n_item, small = (uint64_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
+    const uint64_t all = p.many * large + small;
+    auto item_at = [&](uint64_t share) { /* the first that begins there or later */
+        return (uint32_t) (share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large);
+    };
+    first = item_at(all * blockIdx.x / gridDim.x);
+    end = item_at(all * (blockIdx.x + 1) / gridDim.x);
+}
+
+/* Tile r of the n of an item, of 16 rows: of two matrices the first half is of the first. */
+PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n, int32_t r)
+{
+    const int32_t half = n / 2, last = (int32_t) ((p.a.w.n_out + 15) / 16 - 1);
+    const bool second = p.a.data2 && r >= half;
+    const int32_t tile = p.a.data2 ? i.part * half + r - (second ? half : 0) : i.part * n + r;
+    return (second ? p.a.data2 : p.a.w.data) + (size_t) i.t.expert * p.a.w.shape.mat_bytes +
+           (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
+}
+
+/* The piece of 16 bytes of row r's group that the lane copies to be row lane / 4 of a group of any rows. */
+PI_FN uint32_t piece_of(uint32_t r)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    return r % 8 * 4 + (lane % 4 ^ lane / 8 ^ r % 8 / 2);
+}
+
+/* Epilogue: a column's sum times the factors of matrix and row. */
+template <int TYPE, bool MID> struct expert_times {
+    const w16_experts &p;
+    const pi__k_tile &t;
+    float w;
+    __device__ __forceinline__ expert_times(const w16_experts &p_, const pi__k_tile &t_, const float *scale)
+        : p(p_), t(t_), w(scale ? scale[t_.expert] : 1.0f)
+    {
+        w *= __uint_as_float((uint32_t) (127 + w16<TYPE>::DOWN) << 23);
+    }
+    __device__ __forceinline__ float operator()(int c, float sum) const
+    {
+        return MID ? sum * w : sum * p.factor[row_of(p.a, t, c)] * w;
+    }
+};
+
+/* ------------------------------------------------------------------------------------------------------------- few rows */
+
+enum { FEW_TILES = 4 /* of W */, ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 /* bytes of a block, two or one of them */ };
+
+/* A warp's slices of the block's items, as they pass through shared memory. NT: groups of columns at most. P: the launch, which
+ * item_of() knows. */
+template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_stream {
+    using T = w16<TYPE>;
+    static constexpr uint32_t X_BLOCK = MID ? MID_BLOCK : 512, SIDE_AT = FEW_TILES * T::CODE,
+                              SUPER_AT = SIDE_AT + FEW_TILES * T::SIDE, X_AT = SUPER_AT + FEW_TILES * T::SUPER,
+                              STAGE = X_AT + NT * X_BLOCK;
+    static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - (uint32_t) sums_bytes<NT>;
+    static constexpr int FIT = (int) (ROOM / SLICES / STAGE), STAGES = FIT < 6 ? FIT : 6;
+    static_assert(STAGES >= 2, "one is filled while another is used");
+    static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
+                              ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16; /* 16-byte pieces */
+    static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32; /* of them, of the codes, a lane's at most */
+    static_assert(ALL_SIDES <= 32, "one of scales a lane");
+    static constexpr size_t BYTES = sums_bytes<NT> + (size_t) SLICES * STAGES * STAGE;
+
+    const P &p;
+    uint32_t item, last_item, to;
+    int32_t b, end;               /* blocks of the slice, of the item that is copied */
+    int n_group;
+    uint32_t side_step, side_shift;
+    const uint8_t *code[CODES], *side;
+    uint32_t x[NT], f[NT];        /* the lane's words of the rows of a group, and of mid, lanes 0..7, factors: in 16 and 4 bytes */
+
+    __device__ __forceinline__ expert_stream(const P &p_, uint32_t first, uint32_t end_, const unsigned char *stages)
+        : p(p_), item(first), last_item(end_)
+    {
+        const bool sup = threadIdx.x % 32 >= SIDE_LANES;
+        to = ptx_shared(stages) + threadIdx.x / 32 * STAGES * STAGE;
+        side_step = sup ? T::SUPER : T::SIDE;
+        side_shift = sup ? 3 : 0;
+        open();
+    }
+    /* The item's pointers. */
+    __device__ __forceinline__ void open()
+    {
+        if (item >= last_item) return;
+        const w16_item i = item_of(p, item);
+        const uint32_t lane = threadIdx.x % 32, n_block = (uint32_t) p.a.w.shape.n_block;
+#pragma unroll
+        for (uint32_t k = 0; k < CODES; k++) {
+            const uint32_t at = lane + 32 * k;
+            code[k] = tile_of(p, i, FEW_TILES, (int32_t) min(at / CODE_LANES, (uint32_t) FEW_TILES - 1)) + at % CODE_LANES * 16;
+        }
+        const bool sup = lane >= SIDE_LANES;
+        const uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
+        side = tile_of(p, i, FEW_TILES, n ? (int32_t) min(k / n, (uint32_t) FEW_TILES - 1) : 0) +
+               (sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + (n ? k % n * 16 : 0);
+        n_group = (i.t.n + 7) / 8;
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane / 4);
+            x[g] = r / 8 * n_block * (X_BLOCK / 16) + piece_of(r);
+            r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane % 8);
+            f[g] = r / 8 * n_block * (X_BLOCK / 4) + 128 + r % 8;
+        }
+        b = (int32_t) (n_block * (threadIdx.x / 32) / SLICES);
+        end = (int32_t) (n_block * (threadIdx.x / 32 + 1) / SLICES);
+        if (b == end) item = last_item; /* fewer blocks than slices: none of any item */
+    }
+    /* The next block of all items, if there is one, to a stage. */
+    __device__ __forceinline__ void fill(int32_t stage)
+    {
+        if (item >= last_item) return;
+        const uint32_t lane = threadIdx.x % 32, dst = to + (uint32_t) stage * STAGE + lane * 16;
+#pragma unroll
+        for (uint32_t k = 0; k < CODES; k++)
+            if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16(dst + k * 512, code[k] + (size_t) b * T::CODE);
+        if (lane < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            if (g && g >= n_group) break;
+            const uint8_t *from = p.x + (size_t) b * X_BLOCK;
+            ptx_cp_async16(dst + X_AT + (uint32_t) g * X_BLOCK, from + (size_t) x[g] * 16);
+            if (MID && lane < 8) ptx_cp_async4(dst - lane * 12 + X_AT + (uint32_t) g * X_BLOCK + 512, from + (size_t) f[g] * 4);
+        }
+        if (++b == end) item++, open();
+    }
+};
+
+/* Adds block `at` of a stage's tile: words x of a group and, of mid, the factors of the lane's two columns. */
+template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], uint4 x, float2 f, float (&acc)[4])
+{
+    if (!MID) {
+        w16_add<TYPE>(a, x, acc);
+        return;
+    }
+    float d[4] = {};
+    w16_add<TYPE>(a, x, d);
+#pragma unroll
+    for (int i = 0; i < 4; i++) acc[i] = fmaf(d[i], i % 2 ? f.y : f.x, acc[i]);
+}
+
+/* The slice's sums over the stages of an item: acc[tile][group]. */
+template <class S, int TYPE, int NT, bool MID>
+PI_FN void expert_slice(S &in, int32_t n, int n_group, const unsigned char *mine, int32_t &stage, float (&acc)[FEW_TILES][NT][4])
+{
+    using T = w16<TYPE>;
+    const int lane = (int) threadIdx.x % 32;
+#pragma unroll 1
+    for (int32_t k = 0; k < n; k++) {
+        ptx_cp_async_wait<S::STAGES - 2>();
+        __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
+        in.fill(stage ? stage - 1 : S::STAGES - 1);
+        ptx_cp_async_commit();
+        const unsigned char *at = mine + (uint32_t) stage * S::STAGE;
+        uint4 x[NT];
+        float2 f[NT];
+#pragma unroll
+        for (int g = 0; g < NT; g++) {
+            if (g && g >= n_group) break; /* the first is always there */
+            x[g] = w16_words(at + S::X_AT + g * S::X_BLOCK);
+            if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
+        }
+#pragma unroll
+        for (uint32_t r = 0; r < FEW_TILES; r++) {
+            uint32_t a[2][4];
+            w16_weights<TYPE>(at + r * T::CODE, at + S::SIDE_AT + r * T::SIDE, at + S::SUPER_AT + r * T::SUPER, lane, a);
+#pragma unroll
+            for (int g = 0; g < NT; g++) {
+                if (g && g >= n_group) break;
+                add_words<TYPE, MID>(a, x[g], f[g], acc[r][g]);
+            }
+        }
+        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+    }
+}
+
+/* Items first .. end - 1 of a launch: put(item, sums) is called with each one's sums, when shared memory for them is free but for
+ * a barrier. */
+template <class S, int TYPE, int NT, bool MID, class P, class F>
+PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const F &put)
+{
+    const int32_t slice = (int32_t) threadIdx.x / 32, n_block = (int32_t) p.a.w.shape.n_block;
+    S in(p, first, end, stages);
+    for (int i = 0; i < S::STAGES - 1; i++) {
+        in.fill(i);
+        ptx_cp_async_commit();
+    }
+    int32_t stage = 0, n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
+#pragma unroll 1
+    for (uint32_t k = first; k < end; k++) {
+        const w16_item i = item_of(p, k);
+        float acc[FEW_TILES][NT][4] = {};
+        expert_slice<S, TYPE, NT, MID>(in, n, (i.t.n + 7) / 8, stages + (uint32_t) slice * S::STAGES * S::STAGE, stage, acc);
+        put(i, acc);
+    }
+}
+
+#endif

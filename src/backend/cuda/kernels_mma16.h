@@ -1,0 +1,20 @@
+/* Several products with F16 or BF16 matrices as one launch (kernels/mma16_kernels.cuh), as a function; as those of kernels.h. */
+#ifndef PI__CUDA_KERNELS_MMA16_H
+#define PI__CUDA_KERNELS_MMA16_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PI__K_MOST_MMA16 = 8 };
+
+/* n products, at most PI__K_MOST_MMA16, with matrices of one type and as many columns, as pi__k_mma16_linear has each. With few
+ * rows they are one launch. */
+int pi__k_mma16_products(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
