@@ -9,8 +9,8 @@
  *     L                    =  the k-th largest of (value - reach) in a row of the batch
  *     wanted               =  tiles in which some value + reach is at least L; at least k values are not below L
  *
- * A rounded activation is off by half of its block's scale at most, which bounds norm(x15 - x8). The norms of the matrix are
- * computed when it is first asked for.
+ * x8 is looked at as it is, of x15 that it is off by half of its block's scale at most. The norms of the matrix are computed when it is
+ * first asked for.
  *
  * Memory: the backend's scratch, and the norms, 4 bytes for each 16 rows. Threads: called by the step thread, which forks and joins
  * the pool inside. A row of the batch is one thread's; so who shares the batch changes nothing. */
@@ -56,7 +56,7 @@ static best_work work_of(const best_job *j, int32_t ith)
 {
     char *p = j->cpu->scratch + (size_t) ith * pi__lin_best_bytes(j->s.n_blk);
     best_work w;
-    pi__lin_group(p, 1, j->s.n_blk, 1, false, &w.x8);
+    pi__lin_group(p, 1, j->s.n_blk, 1, true, &w.x8);
     p += pi__lin_row_stride(1, j->s.n_blk, true);
     pi__lin_group(p, 2, j->s.n_blk, 1, false, &w.x15);
     p += pi__lin_row_stride(2, j->s.n_blk, true);
@@ -138,10 +138,10 @@ static bool have_norms(const best_job *j)
 static float reach_of(const best_job *j, const best_work *w)
 {
     double off = 0, size = 0;
-    for (int64_t b = 0; b < j->s.n_blk; b++) {
-        const double d8 = fabs((double) w->x8.d[b]), d15 = fabs((double) w->x15.d[b]), e = (d8 + d15) / 2;
-        off += 32 * e * e;
-        size += 32 * (double) PI__LIN_BYTE_MAX * d8 * (double) PI__LIN_BYTE_MAX * d8;
+    for (int64_t i = 0; i < 32 * j->s.n_blk; i++) {
+        const double x = (double) w->x8.f[i], e = fabs(x - (double) w->x8.d[i / 32] * w->x8.q[i]) + fabs((double) w->x15.d[i / 32]) / 2;
+        off += e * e;
+        size += x * x;
     }
     return (float) (sqrt(off) * 1.001 + sqrt(size) * (double) j->slack);
 }
@@ -183,7 +183,7 @@ static void do_row(best_job *j, const best_work *w, int32_t row)
     const pi__topk_request *asked = &a->best->request[row];
     const int32_t n = (int32_t) a->lin[0].w->n_out, k = asked->k + asked->n_skip;
     float *y = a->lin[0].y + row * a->lin[0].ldy;
-    j->k8->input(&a->in, a->lin[0].w->n_in, row, 1, 0, j->s.n_blk, &w->x8, 0, j->want);
+    j->k8->input(&a->in, a->lin[0].w->n_in, row, 1, 0, j->s.n_blk, &w->x8, 0, j->want | 1u << PI__LK_F32);
     j->cpu->lin->input(&a->in, a->lin[0].w->n_in, row, 1, 0, j->s.n_blk, &w->x15, 0, j->want);
     const float reach = reach_of(j, w), most_reach = reach * j->cpu->norms.most;
     const bool bounded = most_reach <= FLT_MAX && k <= n;
