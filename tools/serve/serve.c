@@ -423,12 +423,27 @@ static int open_handles(app *a)
     return rc ? cli_error(s->c, CLI_OS, "the event loop: %s", uv_strerror(rc)) : CLI_OK;
 }
 
+/* --alias: a name, or several with commas between. */
+static void take_names(server *s, const char *said)
+{
+    char *comma = NULL;
+    s->alias = said;
+    s->aliases = "";
+    if (!strchr(said, ',') || !(s->names = strdup(said))) return;
+    comma = strchr(s->names, ',');
+    *comma = 0;
+    s->alias = s->names;
+    s->aliases = comma + 1;
+}
+
 static void configure(app *a, const cli *c)
 {
     server *s = &a->s;
     const char *path = cli_str(c, "model"), *slash = strrchr(path, '/');
     s->c = c;
-    s->alias = *cli_str(c, "alias") ? cli_str(c, "alias") : slash ? slash + 1 : path;
+    s->alias = slash ? slash + 1 : path;
+    s->aliases = "";
+    if (*cli_str(c, "alias")) take_names(s, cli_str(c, "alias"));
     s->created = (int64_t) time(NULL);
     s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
     s->ping_s = cli_int(c, "sse-ping-interval");
@@ -514,6 +529,7 @@ int cmd_serve(const cli *c)
     kv_events_close(a->s.kv); /* the engine, whose step thread calls it, is closed */
     keys_free(&a->s.keys);
     tls_close(a->s.net.tls);
+    free(a->s.names);
     free(a);
     return code;
 }
