@@ -166,6 +166,8 @@ typedef struct pi__device_fns {
     void (*feed)(pi__backend *be, const uint64_t *found, int32_t n_rows);
     /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
     bool (*topk_here)(const pi__backend *be);
+    /* Op linear looks at what of rows of logits is wanted (pi__best_rows). */
+    bool best_rows;
 
     /* ---- several devices that work as one (tensor.c) */
 

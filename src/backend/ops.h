@@ -193,12 +193,21 @@ typedef struct pi__lin {
     int64_t ldy;         /* floats from row to row of y */
 } pi__lin;
 
+/* Of rows of logits only the largest values are wanted: those that op topk gives for the requests. */
+typedef struct pi__best_rows {
+    const pi__topk_request *request; /* [n_rows] all with k > 0 and without a sum */
+    float margin;                    /* values so close to the last wanted one are wanted, too, */
+    float most;                      /* and all of them where one is larger than that */
+    bool partial;                    /* what the op tells: of some row, values that are not wanted are not what they should be */
+} pi__best_rows;
+
 /* y = W in for n_lin matrices. n_rows is at most limits.max_tokens. */
 typedef struct pi__linear {
     pi__lin_in in;            /* what they read */
     int32_t n_rows;           /* rows of x and of each y */
     int32_t n_lin;            /* matrices */
     pi__lin lin[PI__MAX_LIN]; /* [n_lin] */
+    pi__best_rows *best;      /* of one matrix, for backends with best_rows: what of y is wanted; NULL: all of it */
 } pi__linear;
 
 static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
@@ -207,6 +216,7 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
     a.in = *in;
     a.n_rows = n_rows;
     a.n_lin = n_lin;
+    a.best = NULL;
     for (int32_t i = 0; i < n_lin; i++) a.lin[i] = lin[i];
     return a;
 }

@@ -24,6 +24,7 @@ typedef struct pi__rows {
     uint64_t *topk_result;     /* [max_rows, 2 + topk_k] topk result of each row: see op topk */
     int32_t topk_k;            /* values of a row there */
     pi__topk_request *request; /* [max_rows] of each row; k 0: none, the whole row is here */
+    pi__best_rows wanted;      /* of the step's rows, where the backend computes no more than that */
     pi__draw *draw;            /* [max_rows] of steps that stay in flight (dev->draw) */
     int32_t *ids;              /* [max_rows] argmax of each row, of pi__rows_pick */
     uint64_t *best[2];         /* [max_rows, 3] results of decode steps in flight (dev->mark) */

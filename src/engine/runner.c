@@ -177,6 +177,18 @@ static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
     else pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
 }
 
+/* Row i of the batch and of those at hand once more, where not all of it is what it should be (pi__best_rows). */
+static void complete_row(pi__runner *r, int32_t i)
+{
+    const pi__rows *rows = r->config.rows;
+    pi__model *m = r->config.m;
+    if (!rows->wanted.partial) return;
+    pi__batch_drop_lora_rows(&r->batch);
+    m->lora = pi__batch_lora_rows(&r->batch, i, 1);
+    m->arch->logits(m, i, 1, rows->logits + (size_t) i * (size_t) m->n_vocab);
+    m->lora = NULL;
+}
+
 /* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
 static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id, pi_error *err)
 {
@@ -189,6 +201,7 @@ static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, fl
     else *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
     if (rows->request[i].k) {
+        complete_row(r, i);
         pi__rows_copy(rows, i, 1);
         int rc = be->dev->finish(be, err);
         if (rc) return rc;
@@ -385,6 +398,19 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
     m->lora = NULL;
 }
 
+/* What is wanted of the step's logits rows, n, which are all at hand; NULL: all of them as they are. */
+static pi__best_rows *wanted_rows(const pi__runner *r, int32_t n)
+{
+    pi__rows *rows = r->config.rows;
+    const pi__batch *b = &r->batch.b;
+    if (!b->top.request || !r->config.be->dev->best_rows) return NULL;
+    if (b->lora.n_runs && pi__adapters_of_logits(r->config.m, &b->lora)) return NULL;
+    for (int32_t i = 0; i < n; i++)
+        if (!rows->request[i].k || rows->request[i].sum) return NULL;
+    rows->wanted = (pi__best_rows) {.request = rows->request};
+    return &rows->wanted;
+}
+
 /* What is asked of rows first..first+n of the batch. */
 static void request_rows(const pi__runner *r, int32_t first, int32_t n)
 {
@@ -512,6 +538,7 @@ static bool run_graph(pi__runner *r)
     pi__rows *rows = r->config.rows;
     const int32_t n = r->batch.b.n_rows;
     r->batch.b.top = (pi__step_top) {0};
+    rows->wanted.partial = false;
     if (n && n <= rows->max_rows && pi__rows_searches(rows)) {
         request_rows(r, 0, n);
         r->batch.b.top = pi__rows_of_step(rows, n);
@@ -526,7 +553,9 @@ static bool run_graph(pi__runner *r)
     m->lora = b->lora.n_runs ? &b->lora : NULL;
     m->arch->forward(m, b, m->n_trunk);
     m->lora = NULL;
+    m->best = wanted_rows(r, n);
     compute_rows(r, 0, at_hand(rows, b->n_rows));
+    m->best = NULL;
     return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));
 }
 

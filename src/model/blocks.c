@@ -1,6 +1,7 @@
 /* Scratch, logits rows, rotation, feed-forward, experts and head (see blocks.h); attention is in block_attn.c. */
 #include "model/blocks.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -327,6 +328,9 @@ const pi__weight *pi__head_output(const pi__head *h) { return h->output.n_out ? 
 void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
 {
     const pi__lin_in in = pi__normed(m, x, h->logits_norm ? h->logits_norm : h->output_norm, h->eps);
-    pi__matmul(m, &in, n, pi__head_output(h), out, m->n_vocab);
+    pi__best_rows *best = m->best;
+    /* Where the cap is nearly reached, values of which one is larger may become equal. */
+    if (best) best->margin = h->softcap > 0 ? 1e-4f * h->softcap : 0, best->most = h->softcap > 0 ? 3 * h->softcap : FLT_MAX;
+    pi__multiply(m, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{pi__head_output(h), out, m->n_vocab}}, .best = best});
     if (h->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});
 }

@@ -177,6 +177,7 @@ struct pi__model {
     size_t cap_lora_target;    /* entries allocated */
     int32_t lora_embd;         /* number of the embedding; 0: it is none */
     const pi__lora_rows *lora; /* of the rows that pi__multiply is called for; NULL: none has an adapter */
+    pi__best_rows *best;       /* what is wanted of the rows that pi__head_logits is called for; NULL: all of them */
     pi__want *want;            /* tensors in the order of the file's layers */
     size_t n_want, cap_want;   /* entries */
     pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */

@@ -600,7 +600,7 @@ void test_same_input()
     pi__weight one = t.gate->w;
     one.n_mat = 1;
     buffer<float> y(5 * 32), w(std::vector<float>(64, 1.0f)), other(random(9).normals(5 * 64));
-    const pi__linear beside = {t.a.in, 5, 1, {{&one, y.get(), 32}}};
+    const pi__linear beside = {t.a.in, 5, 1, {{&one, y.get(), 32}}, nullptr};
     const pi__norm change = {t.x.get(), 64, other.get(), w.get(), 1e-6f, 5, 64};
     auto launches = [&](bool linear, bool norm, std::vector<float> &out) {
         const unsigned long before = counts_launches() ? now->emu->launched() : 0;

@@ -1,8 +1,9 @@
-/* The time that attention takes, for the shape of Gemma 3 270M:
+/* The time that a layer's attention takes:
  *
- *     tool_bench_attention [isa] [threads] [type_k] [type_v] [tokens]
+ *     tool_bench_attention [isa] [threads] [type_k] [type_v] [tokens [rows [n_head n_head_kv head_dim]]]
  *
- * Not a test: prints times of a prefill of 512 tokens, and of decode late in a sequence; or of decode behind so many tokens. */
+ * Not a test: prints times of a prefill of 512 tokens, and of decode late in a sequence; or of so many rows (1) behind so many
+ * tokens. The shape is that of Gemma 3 270M (4 1 256) or what is given. */
 #include <time.h>
 
 #include "attention_fixture.h"
@@ -28,11 +29,11 @@ static void time_step(config c, int from, int tokens, int n_rounds, const char *
     w.fills = true;
     if (from) fixture_step(&w, &n);
     w.fills = false;
-    sequence before = w.seq[0];
+    const int32_t done = w.seq[0].done, n_free = w.n_free;
     double best_attn = 1e9, best_qkv = 1e9;
     for (int i = 0; i < n_rounds; i++) {
-        w.n_free += from ? 0 : w.seq[0].done / c.block_size; /* the same blocks again */
-        w.seq[0].done = before.done;
+        w.n_free = n_free; /* the same blocks again */
+        w.seq[0].done = done;
         fixture_step(&w, &tokens);
         if (w.time_attention < best_attn) best_attn = w.time_attention;
         if (w.time_qkv < best_qkv) best_qkv = w.time_qkv;
@@ -55,8 +56,12 @@ int main(int argc, char **argv)
     if (argc > 4) c.type_v = pi__kv_from_name(argv[4], strlen(argv[4]));
     printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__kv_name(c.type_k), pi__kv_name(c.type_v));
     if (argc > 5) {
+        int rows = argc > 6 ? atoi(argv[6]) : 1;
         c.window = 0;
-        time_step(c, atoi(argv[5]) - 1, 1, 100, "one token behind the others");
+        if (argc > 9) c.n_head = atoi(argv[7]), c.n_head_kv = atoi(argv[8]), c.head_dim = atoi(argv[9]);
+        char what[64];
+        snprintf(what, sizeof(what), "%d behind %s", rows, argv[5]);
+        time_step(c, atoi(argv[5]), rows, rows > 1 ? 3 : 100, what);
         return 0;
     }
     time_step(c, 0, 512, 20, "prompt of 512");

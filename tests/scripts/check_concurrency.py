@@ -6,6 +6,7 @@ these numbers 32 tenants save 15 times the prompt tokens and 10 times the memory
 
 eval --concurrency-suite with up to 16 at once: no faults, the model names the words, and the rounds were what they should
 be: of every size, with cancels, with tokens from the cache and without, and with preemptions in the small cache.
+test_best_rows: requests that sample in many ways get together what they get alone, of a large vocabulary.
 Standard library only. Exit 77: no model to run.
 """
 import json, os, re, subprocess, sys
@@ -61,12 +62,19 @@ def suite():
     if not out.rstrip().endswith(f'{len(rows)} rounds, 0 faults'): faults.append('suite: no good end')
 
 
+def sampled_together():
+    program = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'test_best_rows')
+    r = subprocess.run([program, MODEL], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+    if r.returncode: faults.append(f'test_best_rows: exit {r.returncode}: {r.stdout[-300:]}')
+
+
 def main():
     if not MODEL or not os.path.exists(MODEL):
         print('no model (PAGEDINFER_MODEL)')
         return 77
     shared_prefix()
     suite()
+    sampled_together()
     for f in faults: print(f)
     print(f'concurrency: {len(faults)} faults')
     return bool(faults)

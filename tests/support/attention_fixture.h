@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "backend/cpu/attention.h"
 #include "base/alloc.h"
@@ -105,7 +106,11 @@ static void fixture_init(fixture *w, const config *c, int n_seqs, const int *len
     w->n_blocks = w->n_free = n_seqs * w->table_stride + 5;
     size_t stride = bytes + 192; /* other layers' bytes of a block */
     w->pool_size = stride * (size_t) w->n_blocks;
-    char *pool = must(aligned_alloc(64, (w->pool_size + 63) & ~(size_t) 63));
+    const size_t huge = w->pool_size < (2 << 20) ? 64 : 2 << 20; /* in huge pages, as the backend takes memory */
+    char *pool = must(aligned_alloc(huge, (w->pool_size + huge - 1) & ~(huge - 1)));
+#ifdef MADV_HUGEPAGE
+    if (huge > 64) (void) madvise(pool, w->pool_size, MADV_HUGEPAGE);
+#endif
     memset(pool, 0xff, w->pool_size);
     w->kv = (pi__kv_layer){.type_k = c->type_k, .type_v = c->type_v, .n_head_kv = c->n_head_kv, .head_dim = c->head_dim,
                            .base = pool + 64, .stride = stride};

@@ -34,10 +34,10 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
         break;
     case PI__OP_embed: r->args.embed = (pi__embed) {target, 1, target}; break;
     case PI__OP_linear:
-        r->args.linear = (pi__linear) {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}};
+        r->args.linear = (pi__linear) {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}, NULL};
         break;
     case PI__OP_lora:
-        r->args.lora = (pi__lora) {{{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}}, {1}, target};
+        r->args.lora = (pi__lora) {{{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}, NULL}, {1}, target};
         break;
     case PI__OP_lora_embed: r->args.lora_embed = (pi__lora_embed) {.w = target, .rows = target, .out = target}; break;
     case PI__OP_add_norm: r->args.add_norm = (pi__add_norm) {target, target, target, target, 0, 1, 1, 1}; break;

@@ -4,9 +4,10 @@
  * how work is split never changes a result (attention.h says why).
  *
  * The query rows of a sequence that share a kv head are numbered token by token, head by head, and cut into groups of
- * at most kernels->max_rows: a group is an item, one thread computes it over all its keys. When items are too few for
- * the threads (a few decode sequences), the keys are split too: in waves, each KV split of each item is a unit of work
- * with a sum of its own, and after a wave the sums are folded in order.
+ * at most kernels->max_rows: a group is an item, one thread computes it over all its keys. Where there are many (prompts),
+ * a thread takes up to STACK neighbouring ones at once and goes over their keys split by split, so that a KV split is brought
+ * from memory once for all of them. When items are too few for the threads (a few decode sequences), the keys are split too: in
+ * waves, each KV split of each item is a unit of work with a sum of its own, and after a wave the sums are folded in order.
  *
  * In steps with sparse prefill it is not sequences whose rows are cut, but runs; those of a query block leave out KV splits
  * of which they attend to neither key block (attention_blocks.c), and half of those of which they do to one. As the rest goes
@@ -16,15 +17,17 @@
 
 enum {
     UNITS_A_THREAD = 4,    /* below so many items a thread, keys are split */
+    STACK = 8,             /* items that a thread has in hand at most */
+    STACKS_A_THREAD = 8,   /* below so many stacks a thread, they are smaller */
     SMALL_WORK = 1 << 17,  /* multiply-adds below which one thread does all */
 };
 
 /* Working memory of one thread. */
 typedef struct attn_work {
-    float *qt;        /* [head_dim, max_rows] */
-    float *s;         /* [max_rows, S_STRIDE] */
-    pi__attn_sum sum; /* of a KV split */
-    pi__attn_sum run; /* of all splits so far */
+    float *qt[STACK];        /* [head_dim, max_rows] of each item in hand */
+    float *s;                /* [max_rows, S_STRIDE] */
+    pi__attn_sum sum;        /* of a KV split */
+    pi__attn_sum run[STACK]; /* of all splits so far, of each item in hand */
 } attn_work;
 
 /* A call of attention. */
@@ -38,6 +41,7 @@ typedef struct attn_job {
     pi__runs runs;         /* what is cut into items: all tokens of a sequence, or runs of them */
     pi__taken taken;       /* key blocks of query blocks */
     int32_t n_items;       /* in all */
+    int32_t stack;         /* that a thread takes at once, where keys are not split */
     int32_t *first_item;   /* [runs.n + 1] */
     attn_work *work;       /* [threads] */
     int32_t n_waves;       /* keys are split: number of waves, 0 if not */
@@ -242,9 +246,9 @@ static void only_half(pi__attn_rows *w, int32_t split, int half)
     }
 }
 
-/* One KV split of an item, to sum. work->qt is packed. false: its rows attend to nothing of it. */
-static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split, attn_work *work,
-                     pi__attn_sum *sum)
+/* One KV split of an item whose queries are packed in qt, to sum. s: room for scores. false: its rows attend to nothing of it. */
+static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split, const float *qt,
+                     float *s, pi__attn_sum *sum)
 {
     enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE };
     const char *k[TILES] = {0}, *v[TILES] = {0};
@@ -266,28 +270,41 @@ static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, 
         k[t] = pi__cpu_k_tile(j->kv, size, block, pos % size, head);
         v[t] = v_tile(j->kv, size, block, pos % size, head);
     }
-    j->cpu->attn->split(w, work->qt, split, k, v, work->s, sum);
+    j->cpu->attn->split(w, qt, split, k, v, s, sum);
     return true;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- threads */
 
-static void do_item(const attn_job *j, int32_t item, attn_work *work)
+/* Stack number `index`: the items from index * j->stack on. */
+static void do_stack(const attn_job *j, int32_t index, attn_work *work)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
-    pi__attn_rows w;
-    int32_t head, run = item_rows(j, item, &w, &head);
-    kn->pack(&w, work->qt);
-    for (int32_t p = first_split(&w); p <= last_split(&w); p++)
-        if (do_split(j, &w, run, head, p, work, &work->sum)) kn->fold(&w, p, &work->run, &work->sum);
-    kn->finish(&w, &work->run);
+    pi__attn_rows w[STACK];
+    int32_t run[STACK], head[STACK], first = INT32_MAX, last = 0, item = index * j->stack, n = j->n_items - item;
+    if (n > j->stack) n = j->stack;
+    for (int32_t i = 0; i < n; i++) {
+        run[i] = item_rows(j, item + i, &w[i], &head[i]);
+        kn->pack(&w[i], work->qt[i]);
+        if (first_split(&w[i]) < first) first = first_split(&w[i]);
+        if (last_split(&w[i]) > last) last = last_split(&w[i]);
+    }
+    for (int32_t p = first; p <= last; p++) {
+        for (int32_t i = 0; i < n; i++) {
+            if (p < first_split(&w[i]) || p > last_split(&w[i])) continue;
+            if (do_split(j, &w[i], run[i], head[i], p, work->qt[i], work->s, &work->sum))
+                kn->fold(&w[i], p, &work->run[i], &work->sum);
+        }
+    }
+    for (int32_t i = 0; i < n; i++) kn->finish(&w[i], &work->run[i]);
 }
 
-static void run_items(void *arg, int32_t ith, int32_t nth)
+static void run_stacks(void *arg, int32_t ith, int32_t nth)
 {
     (void) nth;
     const attn_job *j = arg;
-    for (int32_t i; (i = pi__pool_next(j->cpu->pool, j->n_items)) >= 0;) do_item(j, i, &j->work[ith]);
+    const int32_t n = div_up(j->n_items, j->stack);
+    for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) do_stack(j, i, &j->work[ith]);
 }
 
 /* Folds what a wave computed for an item; after the last wave, its result. */
@@ -309,16 +326,16 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
     const attn_job *j = arg;
     pi__pool *pool = j->cpu->pool;
     attn_work *work = &j->work[ith];
-    int32_t packed = -1; /* item whose rows are in work->qt */
+    int32_t packed = -1; /* item whose rows are in work->qt[0] */
     for (int32_t wave = 0; wave < j->n_waves; wave++) {
         for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->splits_a_wave)) >= 0;) {
             pi__attn_rows w;
             int32_t head, item = u / j->splits_a_wave, run = item_rows(j, item, &w, &head);
             int32_t p = first_split(&w) + wave * j->splits_a_wave + u % j->splits_a_wave;
             if (p > last_split(&w)) continue;
-            if (packed != item) j->cpu->attn->pack(&w, work->qt);
+            if (packed != item) j->cpu->attn->pack(&w, work->qt[0]);
             packed = item;
-            do_split(j, &w, run, head, p, work, &j->unit[u]);
+            do_split(j, &w, run, head, p, work->qt[0], work->s, &j->unit[u]);
         }
         pi__pool_barrier(pool);
         if (ith == 0) pi__pool_reset(pool);
@@ -340,10 +357,12 @@ static void take_scratch(attn_job *j, pi__arena *ar, int32_t n_runs, int32_t hea
     j->total = pi__arena_take(ar, n_units * sizeof(pi__attn_sum));
     for (size_t i = 0; i < n_threads; i++) {
         attn_work w = {0};
-        w.qt = pi__arena_take(ar, acc);
         w.s = pi__arena_take(ar, rows * PI__ATTN_S_STRIDE * sizeof(float));
         w.sum.acc = pi__arena_take(ar, acc);
-        w.run.acc = pi__arena_take(ar, acc);
+        for (int32_t k = 0; k < STACK; k++) {
+            w.qt[k] = pi__arena_take(ar, acc);
+            w.run[k].acc = pi__arena_take(ar, acc);
+        }
         if (j->work) j->work[i] = w;
     }
     for (size_t i = 0; i < n_units; i++) {
@@ -363,16 +382,26 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 /* --------------------------------------------------------------------------------------------------------------- run */
 
+/* Items that a thread takes at once, where a kv head of a sequence has at most so many. */
+static int32_t stack_of(int32_t n_items, int32_t groups, int32_t n_threads)
+{
+    int32_t n = n_threads == 1 ? STACK : n_items / (n_threads * STACKS_A_THREAD);
+    if (n > STACK) n = STACK;
+    if (n > groups) n = groups;
+    return n < 1 ? 1 : n;
+}
+
 /* Numbers the items; returns an upper bound of the multiply-adds, and the most KV splits an item has to *max_splits. */
 static int64_t plan_items(attn_job *j, int32_t *max_splits)
 {
     int64_t work = 0;
-    int32_t item = 0;
+    int32_t item = 0, groups = 1; /* of a kv head, at most */
     *max_splits = 0;
     for (int32_t s = 0; s < j->runs.n; s++) {
         int64_t tokens = j->runs.start[s + 1] - j->runs.start[s], keys = j->b->seq_len[seq_of(j, s)];
         j->first_item[s] = item;
         item += n_row_groups(j, s) * j->kv->n_head_kv;
+        if (n_row_groups(j, s) > groups) groups = n_row_groups(j, s);
         if (j->a->window > 0 && keys > j->a->window + tokens) keys = j->a->window + tokens;
         work += tokens * keys * j->a->n_head * j->kv->head_dim * 2;
         if (tokens <= 0) continue;
@@ -381,6 +410,7 @@ static int64_t plan_items(attn_job *j, int32_t *max_splits)
         if (splits > *max_splits) *max_splits = splits;
     }
     j->first_item[j->runs.n] = j->n_items = item;
+    j->stack = stack_of(item, groups, pi__pool_size(j->cpu->pool));
     return work;
 }
 
@@ -397,13 +427,13 @@ void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention 
     int32_t max_splits, n_threads = pi__pool_size(cpu->pool), n_units = n_threads * UNITS_A_THREAD;
     int64_t work = plan_items(&j, &max_splits);
     if (n_threads == 1 || work < SMALL_WORK || (j.n_items == 1 && max_splits == 1)) {
-        for (int32_t i = 0; i < j.n_items; i++) do_item(&j, i, &j.work[0]);
+        for (int32_t i = 0; i < div_up(j.n_items, j.stack); i++) do_stack(&j, i, &j.work[0]);
     } else if (max_splits > 1 && j.n_items * 2 <= n_units) {
         j.splits_a_wave = n_units / j.n_items;
         j.n_waves = div_up(max_splits, j.splits_a_wave);
         pi__pool_run(cpu->pool, run_waves, &j);
     } else {
-        pi__pool_run(cpu->pool, run_items, &j);
+        pi__pool_run(cpu->pool, run_stacks, &j);
     }
 }
 

@@ -704,6 +704,17 @@ static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float
     *l = vf_hsum(sum);
 }
 
+enum { FEW_ROWS = 4 };
+
+/* Of few rows memory is what is waited for, and hardware fetches ahead within a tile at most: asks for the second-level cache to
+ * have tiles n..end. */
+PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t end, int32_t head_dim)
+{
+    const size_t bytes = block_bytes(t) * (size_t) head_dim / 32;
+    for (; n < end; n++)
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(tile[n] + i, 0, 2);
+}
+
 /* Scores of tiles n..end of a split, of cache type tk. */
 static void qk_tiles(const pi__attn_rows *w, const float *qt, int tk, const char *const *k, int32_t n, int32_t end, float *s)
 {
@@ -717,8 +728,16 @@ static void split(const pi__attn_rows *w, const float *qt, int32_t ipart, const 
 {
     span sp;
     set_span(w, ipart * PI__KV_SPLIT, &sp);
-    int tv = pi__kv_index(w->type_v);
-    qk_tiles(w, qt, pi__kv_index(w->type_k), k, sp.any_lo / 16, sp.any_hi / 16 + 1, s);
+    const int tk = pi__kv_index(w->type_k), tv = pi__kv_index(w->type_v);
+    const int32_t end = sp.any_hi / 16 + 1, step = w->n_padded > FEW_ROWS ? PI__KV_SPLIT / PI__ATTN_TILE : PI__QK_TILES(w->n_padded);
+    for (int32_t n = sp.any_lo / 16; n < end; n += step) {
+        const int32_t next = n + step < end ? n + step : end;
+        if (w->n_padded <= FEW_ROWS) {
+            fetch_tiles(tk, k, next, next + step < end ? next + step : end, w->head_dim);
+            fetch_tiles(tv, v, n, next, w->head_dim);
+        }
+        qk_tiles(w, qt, tk, k, n, next, s);
+    }
     for (int32_t r = 0; r < w->n; r++) {
         if (sp.lo[r] > sp.hi[r]) continue;
         softmax(s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r], w->softcap, &out->m[r], &out->l[r]);

@@ -80,7 +80,8 @@ void pi__cpu_centroid_head(pi__backend *be, const pi__batch *b, const pi__centro
     j.stride = pi__lin_row_stride(cpu->lin->digits, j.n_blk, j.floats);
     j.tiles = cpu->scratch + (size_t) a->n_rows * j.stride;
     const int32_t n_mat = (int32_t) a->head->n_mat;
-    pi__cpu_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});
+    pi__cpu_linear(be, NULL, &(pi__linear) {.in = a->in, .n_rows = a->n_rows, .n_lin = 1,
+                                             .lin = {{a->centroids, a->scores, n_mat}}});
     for (int32_t r = 0; r < a->n_rows; r++)
         pi__cpu_best_of(a->scores + (int64_t) r * n_mat, n_mat, a->n_pick, a->pick + (int64_t) r * a->n_pick);
     pi__pool_run(cpu->pool, centroid_main, &j);

@@ -124,6 +124,7 @@ static void cpu_destroy(pi__backend *be)
     if (!cpu) return;
     pi__pool_destroy(cpu->pool);
     pi__unmap(cpu->scratch, cpu->scratch_size);
+    pi__free(cpu->norms.tile);
     pi__free(cpu);
 }
 
@@ -151,6 +152,7 @@ static const pi__device_fns cpu_device = {
     .finish = cpu_finish,
     .join = cpu_join,
     .topk_here = pi__cpu_topk_here,
+    .best_rows = true,
     .moe_shards = true,
 };
 

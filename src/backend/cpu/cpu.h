@@ -34,6 +34,11 @@ typedef struct pi__cpu {
     pi__limits lim;                    /* of reserve() */
     char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
     size_t scratch_size;               /* bytes */
+    struct {
+        const void *of;                /* data of a matrix, the last one that was asked for its largest values alone */
+        float *tile;                   /* [n_tile] the largest norm of a row of each of its tiles */
+        float least, most;             /* of all */
+    } norms;                           /* linear_best.c */
     int32_t n_decode, n_prefill;       /* threads of steps that only decode, and of others */
     pthread_t placed;                  /* thread that begin gave the place of thread 0 */
     bool has_placed;                   /* placed is valid */

@@ -145,7 +145,8 @@ size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
     const int64_t n_blk = (lim->max_n_in + 31) / 32;
     const int64_t n_rows = lim->max_tokens > lim->max_rows ? lim->max_tokens : lim->max_rows;
     const int32_t digits = cpu->lin->digits;
-    const size_t each = own_bytes(digits) + pi__lin_tile_bytes(n_blk); /* thread */
+    size_t each = own_bytes(digits) + pi__lin_tile_bytes(n_blk); /* thread */
+    if (each < pi__lin_best_bytes(n_blk)) each = pi__lin_best_bytes(n_blk);
     return (size_t) n_rows * pi__lin_row_stride(digits, n_blk, true) + (size_t) pi__pool_size(cpu->pool) * each;
 }
 
@@ -154,6 +155,7 @@ size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 typedef struct lin_job {
     pi__cpu *cpu;
+    const pi__cpu_linear_kernels *k;
     const pi__lin_in *in;
     const pi__lin *lin;
     int32_t n_lin;
@@ -202,7 +204,7 @@ static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth
         while (group_start(job, g + 1) <= r) g++;
         group_at(job, base, g, &x);
         end = group_start(job, g + 1) < r1 ? group_start(job, g + 1) : r1;
-        job->cpu->lin->input(job->in, job->n_in, r, end - r, b0, b1, &x, r - group_start(job, g), job->want);
+        job->k->input(job->in, job->n_in, r, end - r, b0, b1, &x, r - group_start(job, g), job->want);
     }
 }
 
@@ -219,6 +221,15 @@ pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *
     };
 }
 
+void pi__lin_tile_unpack(pi__lin_tile *t)
+{
+    if (t->unpacked) return;
+    if (t->k->unpack[t->type]) t->k->unpack[t->type](&t->w, t->buf);
+    else pi__lin_decode_rows(t->k, t->type, t->w.data, t->row, t->lanes, t->w.n_in, t->buf);
+    t->w.data = t->buf;
+    t->unpacked = true;
+}
+
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only)
 {
     const pi__lin_y out = {.y = y, .ld = ldy, .lanes = t->lanes, .scale = t->scale};
@@ -227,12 +238,7 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
         direct(&t->w, x, &out);
         return;
     }
-    if (!t->unpacked) {
-        if (t->k->unpack[t->type]) t->k->unpack[t->type](&t->w, t->buf);
-        else pi__lin_decode_rows(t->k, t->type, t->w.data, t->row, t->lanes, t->w.n_in, t->buf);
-        t->w.data = t->buf;
-        t->unpacked = true;
-    }
+    pi__lin_tile_unpack(t);
     t->w.next = t->next;
     t->w.next_step = t->next_step;
     const pi__lin_mul_fn many = t->k->many && x->cols >= PI__LIN_MANY ? t->k->many[t->kind] : NULL;
@@ -244,7 +250,7 @@ static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, in
 {
     const pi__lin *lin = &job->lin[l];
     const pi__lin_shape *s = &job->m[l].s;
-    pi__lin_tile t = pi__lin_tile_of(job->cpu->lin, lin->w, s, 0, tile, buf);
+    pi__lin_tile t = pi__lin_tile_of(job->k, lin->w, s, 0, tile, buf);
     for (int32_t g = g0; g < g1; g++) {
         pi__lin_x x;
         group_at(job, base, g, &x);
@@ -296,11 +302,12 @@ static void plan_items(lin_job *job, int32_t nth)
     }
 }
 
-static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
+void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin,
+                 int32_t n_lin)
 {
-    const int32_t nth = pi__pool_size(cpu->pool), max_cols = cpu->lin->max_cols;
-    lin_job job = {.cpu = cpu, .in = in, .lin = lin, .n_lin = n_lin, .n_rows = n_rows, .n_in = lin[0].w->n_in};
-    job.digits = cpu->lin->digits;
+    const int32_t nth = pi__pool_size(cpu->pool), max_cols = k->max_cols;
+    lin_job job = {.cpu = cpu, .k = k, .in = in, .lin = lin, .n_lin = n_lin, .n_rows = n_rows, .n_in = lin[0].w->n_in};
+    job.digits = k->digits;
     job.n_blk = (job.n_in + 31) / 32;
     job.n_group = (n_rows + max_cols - 1) / max_cols;
     for (int32_t l = 0; l < n_lin; l++) {
@@ -321,7 +328,9 @@ static void run_lin(pi__cpu *cpu, const pi__lin_in *in, int32_t n_rows, const pi
 void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     (void) b;
-    if (a->n_rows > 0) run_lin((pi__cpu *) be, &a->in, a->n_rows, a->lin, a->n_lin);
+    pi__cpu *cpu = (pi__cpu *) be;
+    if (a->n_rows <= 0 || (a->best && pi__lin_best(cpu, a))) return;
+    pi__lin_run(cpu, cpu->lin, &a->in, a->n_rows, a->lin, a->n_lin);
 }
 
 /* ---- embedding */

@@ -191,8 +191,19 @@ size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats);
 size_t pi__lin_tile_bytes(int64_t n_blk);
 pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
                              int64_t tile, uint8_t *buf);
+/* The tile as canonical blocks in its buf, where it is not of floats. */
+void pi__lin_tile_unpack(pi__lin_tile *t);
 /* y = tile times the group's rows. only: the tile is not used again, and need not be unpacked in memory. */
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
+
+/* The op with these kernels, of as many bits of activations as the backend's or fewer. */
+void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin,
+                 int32_t n_lin);
+
+/* linear_best.c: op linear where a->best says what is wanted of y; false: nothing was done, all of it has to be computed. */
+bool pi__lin_best(pi__cpu *cpu, const pi__linear *a);
+/* Scratch of a thread for matrices of so many blocks a row. */
+size_t pi__lin_best_bytes(int64_t n_blk);
 
 /* For activations of so many bits, 8 or 15. Not there for this machine's architecture: NULL. That the CPU has the
  * instructions is for the caller to know. */

@@ -19,4 +19,7 @@ extern const pi__cpu_top_kernels pi__cpu_top_avx512;
 extern const pi__cpu_top_kernels pi__cpu_top_neon;
 extern const pi__cpu_top_kernels pi__cpu_top_sve256;
 
+/* topk.c: a key to a heap of the k smallest, which has n and whose first is the largest; the number it has then. */
+int32_t pi__top_put(uint64_t *key, int32_t n, int32_t k, uint64_t x);
+
 #endif

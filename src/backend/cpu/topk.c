@@ -54,8 +54,7 @@ static void sift(uint64_t *key, int32_t n, int32_t i)
     key[i] = k;
 }
 
-/* A key to a heap of the k smallest, which has n; the number it has then. */
-static int32_t put(uint64_t *key, int32_t n, int32_t k, uint64_t x)
+int32_t pi__top_put(uint64_t *key, int32_t n, int32_t k, uint64_t x)
 {
     if (n == k) {
         if (x >= key[0]) return n;
@@ -92,7 +91,7 @@ static int32_t best_of(const top_job *j, const float *x, int64_t first, int64_t 
         if (!(j->cpu->top->max(x + i, len, odd) > least)) continue;
         for (int64_t t = i; t < i + len; t++) {
             if (!(x[t] > least)) continue;
-            n = put(key, n, k, pi__logit_key(x[t], (int32_t) t));
+            n = pi__top_put(key, n, k, pi__logit_key(x[t], (int32_t) t));
             if (n == k) least = pi__key_logit(key[0]);
         }
     }
@@ -127,7 +126,7 @@ static void merge_rows(void *arg, int32_t ith, int32_t nth)
         for (int32_t u = row * j->pieces; u < (row + 1) * j->pieces; u++) {
             const uint64_t *key = j->key + (size_t) u * (size_t) j->k;
             odd |= j->odd[u];
-            for (int32_t i = 0; i < j->n_key[u]; i++) n = put(out + 2, n, k, key[i]);
+            for (int32_t i = 0; i < j->n_key[u]; i++) n = pi__top_put(out + 2, n, k, key[i]);
         }
         sort(out + 2, n);
         out[0] = (uint64_t) odd << 32 | (uint32_t) (k - n);

@@ -59,7 +59,8 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
     };
     const pi__k_centroids k = {.scores = a->scores, .n_rows = a->n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
                               .pick = a->pick, .some = a->some, .order = order, .logits = a->logits};
-    pi__cuda_linear(be, NULL, &(pi__linear) {a->in, a->n_rows, 1, {{a->centroids, a->scores, n_mat}}});
+    pi__cuda_linear(be, NULL, &(pi__linear) {.in = a->in, .n_rows = a->n_rows, .n_lin = 1,
+                                             .lin = {{a->centroids, a->scores, n_mat}}});
     PI__QUEUE(c, pi__k_pick_centroids(stream, &k, &r));
     multiply(c, a, &r);
     PI__QUEUE(c, pi__k_scatter_logits(stream, &k));
