@@ -202,8 +202,8 @@ void handle_slots(server *s, exchange *ex)
         return;
     }
     for (; n < total; n++) {
-        json_array_append_new(list, json_pack("{s:I, s:I, s:b}", "id", (json_int_t) n, "n_ctx",
-                                              (json_int_t) s->info.ctx_size, "is_processing", 0));
+        json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:b}", "id", (json_int_t) n, "n_ctx",
+                                              (json_int_t) s->info.ctx_size, "speculative", 0, "is_processing", 0));
     }
     answer_json(ex, 200, list);
 }

@@ -146,6 +146,7 @@ static void native_values(struct out *o, const server *s, const pi_stats *st)
         double v;
     } list[] = {
         {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.", computed},
+        {"prompt_tokens_cached_total", "counter", "Tokens of prompts that came from the cache.", (double) st->cached_tokens},
         {"prompt_seconds_total", "counter", "Seconds from first step to first token, of all answers.",
          m->prompt_seconds},
         {"tokens_predicted_total", "counter", "Tokens sampled.", sampled},
