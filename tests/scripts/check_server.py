@@ -484,6 +484,12 @@ def told(s):
     chat = {'max_tokens': 8, 'temperature': 0, 'ignore_eos': True}
     text = ask(s, '/completion', {**chat, 'prompt': prompt, 'n_predict': 8})[2]['content']
     expect('it goes on', ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on})[2]['choices'][0]['message']['content'], text)
+    c = ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on, 'echo': True, 'logprobs': True})[2]['choices'][0]
+    expect('with what it goes on with', (c['message']['content'], len(c['logprobs']['content'])), ('xy' + text, 8))
+    got = events(ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on, 'echo': True, 'stream': True})[2])
+    expect('its stream', ''.join(e['choices'][0]['delta'].get('content', '') for e in got), 'xy' + text)
+    expect('nothing to echo', ask(s, '/v1/chat/completions', {**chat, 'messages': m, 'echo': True})[2]['choices'][0]['message']['content'],
+           ask(s, '/v1/chat/completions', {**chat, 'messages': m})[2]['choices'][0]['message']['content'])
     expect('in /v1/messages', ask(s, '/v1/messages', {**chat, 'messages': goes_on})[2]['content'][0]['text'], text)
     with urllib.request.urlopen(s.url + '/metrics') as r: text = r.read().decode()
     names = dict(re.findall(r'^llamacpp:(\w+) (\S+)$', text, re.M))

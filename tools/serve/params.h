@@ -39,6 +39,7 @@ typedef struct params {
     bool include_usage;       /* a last chunk has the numbers */
     bool usage_in_all;        /* each chunk has them (continuous_usage_stats) */
     bool echo;                /* completions: the prompt is part of the answer */
+    bool echo_last;           /* chats: the message that the answer goes on with is */
     bool token_ids;           /* return_token_ids */
     bool special;             /* control tokens are text (skip_special_tokens false) */
     bool timings;             /* each chunk has times (timings_per_token) */

@@ -180,8 +180,25 @@ static void send_end(gen *g, const char *object)
 
 static int read_chat(gen *g, pi_error *err)
 {
+    g->p.echo_last = g->p.echo;
     g->p.echo = false;
     return convert_chat(&g->p, err);
+}
+
+/* What an answer that is echoed begins with: the text of the last message, which it goes on with. */
+static void last_text(const gen *g, buf *out)
+{
+    const json_t *list = g->p.messages, *last = json_array_get(list, json_array_size(list) - 1), *part;
+    const json_t *content = json_object_get(last, "content");
+    size_t i;
+    if (!g->p.echo_last || !json_is_true(json_object_get(g->p.template_vars, "continue_final_message"))) return;
+    buf_put(out, json_string_value(content), json_string_length(content));
+    json_array_foreach(content, i, part) { /* as the prompt has them */
+        const json_t *text = json_object_get(part, "text");
+        if (i) buf_put(out, "\n", 1);
+        buf_put(out, json_string_value(text), json_string_length(text));
+    }
+    if (out->failed) text_no_memory();
 }
 
 /* vLLM's: the text that ended it. */
@@ -217,10 +234,13 @@ static json_t *delta_json(const gen *g, const chat_delta *d)
 
 static void chat_begin(gen *g)
 {
+    buf begun = {0};
+    last_text(g, &begun);
     for (size_t i = 0; i < g->n_choices; i++) {
-        json_t *delta = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "", begun.n));
         chat_chunk(g, &g->choices[i], delta, NULL, false, NULL);
     }
+    buf_free(&begun);
 }
 
 static void chat_piece(gen *g, choice *ch, const piece *pc)
@@ -251,8 +271,14 @@ static json_t *calls_json(const choice *ch)
 
 static json_t *chat_choice(gen *g, choice *ch)
 {
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(ch->content.p, ch->content.n));
-    if (ch->n_calls && !ch->content.n) json_object_set_new(m, "content", json_null());
+    buf text = {0};
+    last_text(g, &text);
+    buf_put(&text, ch->content.p, ch->content.n);
+    if (text.failed) text_no_memory();
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text.p ? text.p : "", text.n));
+    const bool empty = !text.n;
+    buf_free(&text);
+    if (ch->n_calls && empty) json_object_set_new(m, "content", json_null());
     if (ch->reasoning.n) json_object_set_new(m, "reasoning_content", text_json(ch->reasoning.p, ch->reasoning.n));
     if (ch->n_calls) json_object_set_new(m, "tool_calls", calls_json(ch));
     json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "message", m, "logprobs", "finish_reason",
