@@ -234,6 +234,8 @@
       "Listen on this path; on a port, too, if --host or --port is given.")                                            \
     X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
       "The model's name for clients, and others of it with commas behind; empty: the file's.")                         \
+    X("api-prefix", STRING, "", "", "--api-prefix", "", "serve", false,                                                \
+      "All paths begin with this one, as /models/a: of a server behind another that passes whole paths on.")           \
     X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
       "Key that clients must send; several with commas, or given several times.")                                      \
     X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
@@ -432,7 +434,7 @@
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
-          " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
+          " --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors") \
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
           "the client runs the tools that an answer calls")                                                            \

@@ -814,6 +814,7 @@ def tiny(model):
         s.end()
     infill(model)
     efforts(model)
+    prefixed(model)
     keys(model)
     life(model)
     notified(model)
@@ -972,6 +973,21 @@ def growing(s):
     want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
     if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
     expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
+
+
+def prefixed(model):
+    """--api-prefix: all paths are behind it, with their keys."""
+    s = Server(model, '-c', '4096', '--api-prefix', '/models/a/', '--api-key', 'k', '--alias', 'it,that')
+    key = 'Authorization: Bearer k\r\n'
+    for path, status in (('/models/a/health', 200), ('/models/a/', 200), ('/models/a/props', 200), ('/models/a/v1/models', 200),
+                         ('/models/a/v1/models/that', 200), ('/models/a/v1/models/none', 404), ('/health', 404), ('/', 404), ('/models/ahealth', 404),
+                         ('/models/a', 404), ('/models/a/slots?fail_on_no_slot=1', 200), ('/v1/models', 404)):
+        expect(f'GET {path}', ask(s, path, headers=key)[0], status)
+    expect('without a key', [ask(s, path)[0] for path in ('/models/a/health', '/health', '/models/a/props')], [200, 401, 401])
+    expect('a completion', ask(s, '/models/a/v1/completions', {'prompt': 'a', 'max_tokens': 1}, key)[0], 200)
+    s.end()
+    r = subprocess.run([BIN, 'serve', '-m', model, '--api-prefix', 'a'], capture_output=True, text=True)
+    if not r.returncode or 'begins with /' not in r.stderr: fault(f'--api-prefix a: {r.returncode}, {r.stderr}')
 
 
 def efforts(model):

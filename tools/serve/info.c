@@ -67,16 +67,18 @@ static json_t *named_models(const server *s)
 void handle_models(server *s, exchange *ex)
 {
     json_t *one = model_json(s);
-    static const char prefix[] = "/v1/models/";
-    if (ex->req.path_len > sizeof prefix - 1 && !memcmp(ex->req.target.p, prefix, sizeof prefix - 1)) {
-        size_t n = ex->req.path_len - (sizeof prefix - 1);
-        if (is_named(s, ex->req.target.p + sizeof prefix - 1, n)) {
+    static const char before[] = "/v1/models/"; /* the name, behind --api-prefix if there is one */
+    const char *name = memmem(ex->req.target.p, ex->req.path_len, before, sizeof before - 1);
+    if (name) {
+        name += sizeof before - 1;
+        size_t n = ex->req.path_len - (size_t) (name - ex->req.target.p);
+        if (is_named(s, name, n)) {
             answer_json(ex, 200, one);
             return;
         }
         json_decref(one);
         pi_lora l;
-        if (server_adapter(s, ex->req.target.p + sizeof prefix - 1, n, &l)) {
+        if (server_adapter(s, name, n, &l)) {
             json_t *all = adapter_models(s, s->alias), *v, *found = NULL;
             size_t i;
             json_array_foreach(all, i, v)

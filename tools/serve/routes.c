@@ -63,6 +63,21 @@ static bool path_is(const http_request *r, const char *path)
     return strlen(path) == r->path_len && !memcmp(r->target.p, path, r->path_len);
 }
 
+/* Behind --api-prefix; what is outside of it has no path here. */
+static http_request inside(const server *s, const http_request *r)
+{
+    const char *prefix = cli_str(s->c, "api-prefix");
+    size_t n = strlen(prefix);
+    http_request in = *r;
+    while (n && prefix[n - 1] == '/') n--;
+    const bool has = in.path_len > n && !memcmp(in.target.p, prefix, n) && in.target.p[n] == '/';
+    if (!has) n = in.path_len;
+    if (in.target.p) in.target.p += n;
+    in.target.n -= n;
+    in.path_len -= n;
+    return in;
+}
+
 /* *known: the path exists, if not for this method. */
 static const struct route *find(const http_request *r, const struct route **known)
 {
@@ -91,7 +106,8 @@ static const char *key_of(const http_request *r)
 int route_head(void *ud, const http_request *req, const char **why)
 {
     const server *s = ud;
-    const struct route *known, *rt = find(req, &known);
+    const http_request in = inside(s, req);
+    const struct route *known, *rt = find(&in, &known);
     if (req->method == HTTP_OPTIONS || (rt && rt->flags & PUBLIC)) return 0;
     if (!keys_allow(&s->keys, key_of(req))) {
         *why = "invalid API key: send it as 'Authorization: Bearer KEY'";
@@ -122,7 +138,8 @@ static void not_now(server *s, exchange *ex)
 void route_request(void *ud, exchange *ex)
 {
     server *s = ud;
-    const struct route *known, *rt = find(&ex->req, &known);
+    const http_request in = inside(s, &ex->req);
+    const struct route *known, *rt = find(&in, &known);
     if (ex->req.method == HTTP_OPTIONS) {
         preflight(s, ex);
     } else if (!rt && known) {

@@ -509,6 +509,8 @@ int cmd_serve(const cli *c)
     int code = CLI_OK;
     char threads[16];
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    const char *prefix = cli_str(c, "api-prefix");
+    if (*prefix && *prefix != '/') return cli_usage_error(c, "--api-prefix %s: a path begins with /", prefix);
     app *a = calloc(1, sizeof *a); /* large: it holds a buffer for reading */
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
