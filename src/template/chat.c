@@ -221,7 +221,9 @@ static int probe_calls(pi__chat *c, pi__text *t)
 }
 
 #define PROBE_TOOL(more) "[{\"type\": \"function\", \"function\": {\"name\": \"ffFf\"" more "}}]"
-#define PROBE_PARAMETERS ", \"parameters\": {\"type\": \"object\", \"properties\": {\"kkKk\": {\"type\": \"string\"}}}"
+#define PROBE_PARAMETERS                                                                                               \
+    ", \"parameters\": {\"type\": \"object\", \"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, "       \
+    "\"required\": [\"kkKk\"]}"
 
 /* What tools need not have in the API, and some templates fail without: where they show a tool that has both. */
 static int probe_tools(pi__chat *c, pi__text *t)
