@@ -195,7 +195,7 @@ typedef struct pi__lin {
 
 /* Of rows of logits only the largest values are wanted: those that op topk gives for the requests. */
 typedef struct pi__best_rows {
-    const pi__topk_request *request; /* [n_rows] all with k > 0 and without a sum */
+    const pi__topk_request *request; /* [n_rows]; of a row with k 0, or with a sum, all is wanted */
     float margin;                    /* values so close to the last wanted one are wanted, too, */
     float most;                      /* and all of them where one is larger than that */
     bool partial;                    /* what the op tells: of some row, values that are not wanted are not what they should be */

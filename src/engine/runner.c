@@ -398,15 +398,13 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
     m->lora = NULL;
 }
 
-/* What is wanted of the step's logits rows, n, which are all at hand; NULL: all of them as they are. */
-static pi__best_rows *wanted_rows(const pi__runner *r, int32_t n)
+/* What is wanted of the step's logits rows, where they are all at hand; NULL: all of them as they are. */
+static pi__best_rows *wanted_rows(const pi__runner *r)
 {
     pi__rows *rows = r->config.rows;
     const pi__batch *b = &r->batch.b;
     if (!b->top.request || !r->config.be->dev->best_rows) return NULL;
-    if (b->lora.n_runs && pi__adapters_of_logits(r->config.m, &b->lora)) return NULL;
-    for (int32_t i = 0; i < n; i++)
-        if (!rows->request[i].k || rows->request[i].sum) return NULL;
+    if (r->hidden || (b->lora.n_runs && pi__adapters_of_logits(r->config.m, &b->lora))) return NULL;
     rows->wanted = (pi__best_rows) {.request = rows->request};
     return &rows->wanted;
 }
@@ -553,7 +551,7 @@ static bool run_graph(pi__runner *r)
     m->lora = b->lora.n_runs ? &b->lora : NULL;
     m->arch->forward(m, b, m->n_trunk);
     m->lora = NULL;
-    m->best = wanted_rows(r, n);
+    m->best = wanted_rows(r);
     compute_rows(r, 0, at_hand(rows, b->n_rows));
     m->best = NULL;
     return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));

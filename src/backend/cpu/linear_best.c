@@ -201,31 +201,55 @@ static void do_row(best_job *j, const best_work *w, int32_t row)
     }
 }
 
+/* All of the row is wanted. */
+static bool is_whole(const pi__topk_request *q) { return q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP; }
+
 static void do_rows(void *arg, int32_t ith, int32_t nth)
 {
     (void) nth;
     best_job *j = arg;
     const best_work w = work_of(j, ith);
-    for (int32_t r; (r = pi__pool_next(j->cpu->pool, j->a->n_rows)) >= 0;) do_row(j, &w, r);
+    for (int32_t r; (r = pi__pool_next(j->cpu->pool, j->a->n_rows)) >= 0;)
+        if (!is_whole(&j->a->best->request[r])) do_row(j, &w, r);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the op */
 
+/* The first row from `row` on that is wanted whole; n_rows: there is none. *end: behind it and those of its kind that follow. */
+static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
+{
+    while (row < a->n_rows && !is_whole(&a->best->request[row])) row++;
+    for (*end = row; *end < a->n_rows && is_whole(&a->best->request[*end]);) ++*end;
+    return row;
+}
+
+/* By products: all rows once with 8 bits, and runs of whole ones as often with 15, of which few rows take as long as FEW_ROWS. */
 static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_shape *s)
 {
     const pi__weight *w = a->lin[0].w;
+    int32_t cost = a->n_rows, end; /* in products of a row with 8 bits */
     if (cpu->lin->digits != 2 || a->n_lin != 1 || a->n_rows < FEW_ROWS || w->n_out < SHORT_ROW || w->n_mat != 1) return false;
     if (pi__lin_format_of(w->type).kind >= PI__LK_F32 || s->n_tile > INT32_MAX / 16) return false;
-    for (int32_t r = 0; r < a->n_rows; r++) {
-        const pi__topk_request *q = &a->best->request[r];
-        if (q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP) return false;
-    }
-    return true;
+    for (int32_t r = next_whole(a, 0, &end); r < a->n_rows; r = next_whole(a, end, &end))
+        cost += 2 * (end - r > FEW_ROWS ? end - r : FEW_ROWS);
+    return cost < 2 * a->n_rows;
+}
+
+/* Rows first..end as they are without this. */
+static void compute_whole(const best_job *j, int32_t first, int32_t end)
+{
+    pi__lin_in in = j->a->in;
+    pi__lin lin = j->a->lin[0];
+    in.x += first * in.ldx;
+    if (in.x2) in.x2 += first * in.ldx2;
+    lin.y += first * lin.ldy;
+    pi__lin_run(j->cpu, j->cpu->lin, &in, end - first, &lin, 1);
 }
 
 bool pi__lin_best(pi__cpu *cpu, const pi__linear *a)
 {
     best_job j = {.cpu = cpu, .a = a};
+    int32_t end;
     if (!pi__lin_shape_of(a->lin[0].w, &j.s) || !is_worth_it(cpu, a, &j.s)) return false;
     j.k8 = pi__cpu_linear_kernels_of(cpu->isa, 8);
     j.want = 1u << pi__lin_format_of(a->lin[0].w->type).kind;
@@ -233,6 +257,7 @@ bool pi__lin_best(pi__cpu *cpu, const pi__linear *a)
     if (!have_norms(&j)) return false;
     pi__lin_run(cpu, j.k8, &a->in, a->n_rows, a->lin, 1);
     pi__pool_run(cpu->pool, do_rows, &j);
+    for (int32_t r = next_whole(a, 0, &end); r < a->n_rows; r = next_whole(a, end, &end)) compute_whole(&j, r, end);
     a->best->partial |= j.partial;
     return true;
 }
