@@ -327,6 +327,10 @@ typedef struct pi_lora {
  * model (err says what does not fit), no such name, or a ninth with a scale; PI_ENOENT, PI_EIO, PI_EFORMAT
  * (damaged, or no adapter), PI_EUNSUPPORTED, PI_ENOMEM, PI_ECLOSED. */
 PI_API int pi_lora_load(pi_engine *e, const char *name, const char *path, float scale, pi_error *err);
+/* The same in the place of the adapter of that name, whose scale and number it gets: at every moment requests find one of them,
+ * the old one as long as the new one cannot be had, and where it cannot, from then on. Requests that have the old one go on with
+ * it, as when it is unloaded. PI_ENOENT: no such file, or no adapter of that name; others as pi_lora_load. */
+PI_API int pi_lora_replace(pi_engine *e, const char *name, const char *path, pi_error *err);
 /* Nobody finds it any more. Requests that have it go on with it; with the last of them its memory is given back. PI_ENOENT. */
 PI_API int pi_lora_unload(pi_engine *e, const char *name, pi_error *err);
 /* Changes the scale that requests without option "lora" have from now on. PI_ENOENT; PI_EINVAL: 8 others have one. */
@@ -380,7 +384,9 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  *     options   JSON object, or NULL: variables of the template. "add_generation_prompt" (true unless given) begins
  *               the model's answer; many templates know "enable_thinking"; "chat-template-kwargs" are the defaults
  *               "tool_choice" ("auto", "none", "required" or {"type": "function", "function": {"name": ...}}) and
- *               "parallel_tool_calls" are as in OpenAI's API; with "none" the template gets no tools
+ *               "parallel_tool_calls" are as in OpenAI's API; with "none" the template gets no tools;
+ *               "continue_final_message": true ends the text where the last message's does, which is the assistant's
+ *               and is to be gone on with
  * Submit the whole conversation for every turn: what is in the cache is not computed again. The text is meant for
  * pi_request_prompt_text: the BOS that this adds is left out here. Caveat: text of control tokens within a message
  * ("<|im_end|>") becomes those tokens there; pi_request_prompt_chat has no such caveat.

@@ -233,7 +233,9 @@
     X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
       "Listen on this path; on a port, too, if --host or --port is given.")                                            \
     X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
-      "The model's name for clients; empty: the file's.")                                                              \
+      "The model's name for clients, and others of it with commas behind; empty: the file's.")                         \
+    X("api-prefix", STRING, "", "", "--api-prefix", "", "serve", false,                                                \
+      "All paths begin with this one, as /models/a: of a server behind another that passes whole paths on.")           \
     X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
       "Key that clients must send; several with commas, or given several times.")                                      \
     X("api-key-file", STRING, "", "", "--api-key-file", "", "serve", true,                                             \
@@ -242,6 +244,8 @@
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
     X("lora-updates", BOOL, "false", "", "--lora-updates", "", "serve", false,                                         \
       "Clients may load and unload adapters (POST /v1/load_lora_adapter): files of this machine, which they name.")    \
+    X("prefill-assistant", BOOL, "true", "", "--prefill-assistant", "", "serve", false,                                \
+      "An answer goes on with the last message, where that is the assistant's; --no-prefill-assistant: it begins another.") \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Web pages of this origin may ask (Access-Control-Allow-Origin); * for all, empty: none.")                       \
     X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
@@ -430,12 +434,11 @@
     NEVER("--cfg-scale --cfg-negative-prompt --random-prompt", "", "", "it is gone from llama.cpp, too")               \
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
-          " --api-prefix --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
+          " --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
           " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors") \
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
           "the client runs the tools that an answer calls")                                                            \
     LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
           "serve", "a server has one model, which stays loaded")                                                       \
-    LATER("--prefill-assistant --no-prefill-assistant", "", "serve", "there is no replacement")    \
     NEVER("-spf", "", "serve", "a system prompt is a message of the request")
 #endif

@@ -4,6 +4,7 @@
  * until pi__gen_params_free (the core keeps what it needs). Any thread. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -76,6 +77,47 @@ static int stop_tokens(const pi__opt_set *s, int32_t n_vocab, pi__gen_params *p,
         ids[i] = (int32_t) v;
     }
     return PI_OK;
+}
+
+enum { MAX_BAD = 65536 }; /* entries of all bad words */
+
+/* A bad word's tokens, behind those of others: as it is (before 0), and as it is behind a space where that begins with another
+ * token and is no longer. */
+static int bad_word(const pi__vocab *v, const char *word, int space, pi__ids *as_it_is, pi__ids *all, pi_error *err)
+{
+    char text[1024];
+    pi__ids ids = {0};
+    while (*word == ' ') word++;
+    const int n = snprintf(text, sizeof text, "%s%s", space ? " " : "", word);
+    if (!*word || n >= (int) sizeof text)
+        return pi__fail(err, PI_EINVAL, "bad-words: '%.60s': a text has 1 to %zu bytes beside spaces in front", word, sizeof text - 2);
+    int rc = pi__tokenize(v, text, (size_t) n, false, false, &ids);
+    const bool other = !space || (ids.n == as_it_is->n && ids.n && ids.p[0] != as_it_is->p[0]);
+    if (!rc && all->n + ids.n + 1 > MAX_BAD) rc = pi__fail(err, PI_ETOOBIG, "bad-words: too many");
+    if (!rc && ids.n && other) {
+        if (!pi__grow(&all->p, &all->cap, all->n + ids.n + 1, sizeof *all->p)) rc = PI_ENOMEM;
+        for (size_t i = 0; i < ids.n && !rc; i++) all->p[all->n++] = ids.p[i];
+        if (!rc) all->p[all->n++] = -1;
+    }
+    if (rc == PI_ENOMEM) pi__fail_mem(err, "bad words");
+    if (space) pi__free(ids.p);
+    else *as_it_is = ids;
+    return rc;
+}
+
+static int bad_words(const pi__opt_set *s, const pi__vocab *v, pi__gen_params *p, pi_error *err)
+{
+    const pi__opt_list *l = pi__opt_list_of(s, PI__OPT_BAD_WORDS);
+    pi__ids all = {0};
+    int rc = PI_OK;
+    for (size_t i = 0; i < l->n && !rc; i++) {
+        pi__ids ids = {0};
+        for (int space = 0; space < 2 && !rc; space++) rc = bad_word(v, l->item[i], space, &ids, &all, err);
+        pi__free(ids.p);
+    }
+    p->bad = all.p;
+    p->n_bad = all.n;
+    return rc;
 }
 
 static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
@@ -164,6 +206,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
         .cache = pi__opt_bool(s, PI__OPT_CACHE),
         .salt = pi__opt_str(s, PI__OPT_CACHE_SALT),
         .n_logprobs = clamp_i32(pi__opt_int(s, PI__OPT_LOGPROBS)),
+        .probs_drawn = pi__opt_int(s, PI__OPT_LOGPROBS_MODE) == 1, /* processed */
         .logits = r->on_logits ? (int32_t) pi__opt_int(s, PI__OPT_LOGITS) : PI__LOGITS_NONE, /* words in that order */
         .logits_from = clamp_i32(pi__opt_int(s, PI__OPT_LOGITS_FROM)),
         .priority = clamp_i32(pi__opt_int(s, PI__OPT_PRIORITY)),
@@ -177,6 +220,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     if (!rc) rc = logit_biases(s, n_vocab, &p->sampling, err);
     if (!rc) rc = check_some_allowed(v, &p->sampling, p->ignore_eos || p->min_tokens > 0, err);
     if (!rc) rc = stop_tokens(s, n_vocab, p, err);
+    if (!rc) rc = bad_words(s, v, p, err);
     if (!rc) rc = pi__lora_asked(pi__opt_str(s, PI__OPT_LORA), p, err);
     if (!rc) rc = grammar_of(r, p, err);
     if (rc) pi__gen_params_free(p);
@@ -187,10 +231,12 @@ void pi__gen_params_free(pi__gen_params *p)
 {
     pi__free((void *) p->sampling.bias);
     pi__free((void *) p->stop_ids);
+    pi__free((void *) p->bad);
     pi__free((void *) p->lora);
     pi__grammar_release(p->grammar);
     p->sampling.bias = NULL;
     p->stop_ids = NULL;
+    p->bad = NULL;
     p->lora = NULL;
     p->grammar = NULL;
 }

@@ -24,6 +24,13 @@ int pi_lora_load(pi_engine *e, const char *name, const char *path, float scale, 
     return rc ? rc : pi__core_lora_load(e->core, name, path, scale, err);
 }
 
+int pi_lora_replace(pi_engine *e, const char *name, const char *path, pi_error *err)
+{
+    if (!e || !path) return pi__fail(err, PI_EINVAL, "pi_lora_replace: an engine and a file are needed");
+    const int rc = check_name(name, err);
+    return rc ? rc : pi__core_lora_replace(e->core, name, path, err);
+}
+
 int pi_lora_unload(pi_engine *e, const char *name, pi_error *err)
 {
     if (!e || !name) return pi__fail(err, PI_EINVAL, "pi_lora_unload: an engine and a name are needed");

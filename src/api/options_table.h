@@ -246,6 +246,8 @@
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \
       "Token id that ends the answer; may be given several times.")                                                    \
+    X(BAD_WORDS, "bad-words", LIST, "", "", "--bad-words", "", "generation", false,                                    \
+      "Text that the answer may not hold: the token that would complete it is not sampled; may be given several times.")\
     X(JSON_SCHEMA, "json-schema", STRING, "", "", "-j --json-schema", "", "generation", true,                          \
       "The answer is JSON that meets this JSON Schema; {} for any JSON, {\"type\": \"object\"} for any object.")         \
     X(GRAMMAR, "grammar", STRING, "", "", "--grammar", "", "generation", true,                                         \
@@ -261,6 +263,9 @@
       "Control tokens appear in the text.")                                                                            \
     X(LOGPROBS, "logprobs", INT, "-1", "-1..64", "--logprobs --n-probs", "", "generation", false,                      \
       "Report the probability of each token and of so many alternatives; -1: none.")                                   \
+    X(LOGPROBS_MODE, "logprobs-mode", ENUM, "raw", "raw|processed", "--logprobs-mode", "", "generation", false,         \
+      "Probabilities of logprobs are the model's (raw), or those that the sampler chose by, of what its filters left"    \
+      " (processed).")                                                                                                 \
     X(PROMPT_LOGPROBS, "prompt-logprobs", INT, "-1", "-1..64", "--prompt-logprobs", "", "generation", false,           \
       "Report the probability of each token of the prompt that has one before it, and of so many alternatives; with"   \
       " logits-from, of those behind that position. -1: none.")                                                        \

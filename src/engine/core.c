@@ -819,6 +819,39 @@ static int too_many(const char *name, pi_error *err)
                     "the scale 0", name, PI__MAX_LORA);
 }
 
+static int no_adapter(const char *name, pi_error *err) { return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name); }
+
+/* With a lock held that is given back meanwhile: until n is there, or cannot be. */
+static int await_adapter(pi__core *e, pi__lora_entry *n, pi_error *err)
+{
+    int rc = PI_OK;
+    n->n_users++; /* this call's */
+    e->lora_work = true;
+    pthread_cond_signal(&e->wake);
+    while (!n->there && !n->gone) pthread_cond_wait(&e->changed, &e->lock);
+    if (n->code) rc = pi__fail(err, n->code, "%s", n->err.msg);
+    n->n_users--;
+    e->lora_work |= n->gone;
+    return rc;
+}
+
+int pi__core_lora_replace(pi__core *e, const char *name, const char *path, pi_error *err)
+{
+    pi__adapter *a;
+    int rc = pi__adapter_read(&a, e->setup.m, path, err);
+    if (rc) return rc;
+    pthread_mutex_lock(&e->lock);
+    pi__lora_entry *old = pi__loras_find(&e->loras, name);
+    const bool up = e->state != PI_STATE_FAILED && !e->closing, can = old && up;
+    pi__lora_entry *n = can ? pi__loras_offer(&e->loras, name, path, a, 0, old) : NULL;
+    if (n) rc = await_adapter(e, n, err);
+    pthread_mutex_unlock(&e->lock);
+    if (n) return rc;
+    if (can) return pi__fail_mem(err, "an adapter");
+    pi__adapter_free(a, NULL);
+    return up ? no_adapter(name, err) : pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
+}
+
 int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err)
 {
     pi__adapter *a;
@@ -827,14 +860,8 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     pthread_mutex_lock(&e->lock);
     const bool there = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
     const bool few = pi__loras_may_have(&e->loras, NULL, scale);
-    pi__lora_entry *n = there || !up || !few ? NULL : pi__loras_offer(&e->loras, name, path, a, scale);
-    if (n) n->n_users++; /* this call's */
-    e->lora_work |= n != NULL;
-    if (n) pthread_cond_signal(&e->wake);
-    while (n && !n->there && !n->gone) pthread_cond_wait(&e->changed, &e->lock);
-    if (n && n->code) rc = pi__fail(err, n->code, "%s", n->err.msg);
-    if (n) n->n_users--;
-    e->lora_work |= n && n->gone;
+    pi__lora_entry *n = there || !up || !few ? NULL : pi__loras_offer(&e->loras, name, path, a, scale, NULL);
+    if (n) rc = await_adapter(e, n, err);
     pthread_mutex_unlock(&e->lock);
     if (n) return rc;
     if (there || !up || !few) pi__adapter_free(a, NULL);
@@ -855,7 +882,7 @@ static int change_adapter(pi__core *e, const char *name, bool unload, float scal
     if (n) pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     if (!few) return too_many(name, err);
-    return n ? PI_OK : pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name);
+    return n ? PI_OK : no_adapter(name, err);
 }
 
 int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err) { return change_adapter(e, name, true, 0, err); }

@@ -39,6 +39,7 @@ int pi__core_drain(pi__core *e, int timeout_ms);
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err);
 /* Adapters: as pi_lora_load and its kin. */
 int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err);
+int pi__core_lora_replace(pi__core *e, const char *name, const char *path, pi_error *err);
 int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err);
 int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err);
 int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out);

@@ -27,7 +27,7 @@ typedef struct pi__job_end {
 typedef struct pi__job {
     const int32_t *prompt; /* copied; at least one token */
     size_t n_prompt;       /* tokens in prompt */
-    pi__gen_params params; /* bias, stop_ids and dry_breakers are copied */
+    pi__gen_params params; /* bias, stop_ids, bad and dry_breakers are copied */
     void *ud;              /* first argument of the callbacks, which are called without any lock held */
     /* On the step thread, after each token; short. true: the answer is complete (a stop string). */
     bool (*on_token)(void *ud, const pi__token_out *t);

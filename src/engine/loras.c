@@ -7,9 +7,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale)
+pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale, pi__lora_entry *old)
 {
-    pi__lora_entry *n = pi__calloc(1, sizeof *n), **end = &l->first;
+    pi__lora_entry *n = pi__calloc(1, sizeof *n), **end = old ? &old->next : &l->first;
     if (n) n->name = pi__strdup(name), n->path = pi__strdup(path);
     if (!n || !n->name || !n->path) {
         if (n) pi__free(n->name), pi__free(n->path);
@@ -19,7 +19,9 @@ pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path
     }
     n->adapter = a;
     n->scale = scale;
-    while (*end) end = &(*end)->next;
+    n->replaces = old != NULL;
+    while (!old && *end) end = &(*end)->next;
+    n->next = *end;
     *end = n;
     return n;
 }
@@ -148,6 +150,14 @@ static pi__lora_entry *next_of(pi__loras *l, bool *frees)
     return NULL;
 }
 
+/* e was placed: requests find it from now on, and no other of its name. It has that one's scale as it is now. */
+static void appear(pi__loras *l, pi__lora_entry *e)
+{
+    pi__lora_entry *old = e->replaces ? pi__loras_find(l, e->name) : NULL;
+    if (old) e->scale = old->scale, old->gone = true;
+    e->there = true;
+}
+
 void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthread_cond_t *changed)
 {
     pi__lora_entry *e;
@@ -162,8 +172,8 @@ void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthre
         if (frees) continue;
         e->code = rc;
         e->err = err;
-        e->there = !rc;
         e->gone = rc != PI_OK;
+        if (!rc) appear(l, e);
         pthread_cond_broadcast(changed);
     }
     pthread_mutex_unlock(lock);

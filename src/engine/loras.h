@@ -25,6 +25,7 @@ typedef struct pi__lora_entry {
     float scale;           /* of requests that do not say which they want; 0: they have it not */
     int32_t n_users;       /* requests that have not ended */
     bool there;            /* it was placed */
+    bool replaces;         /* once it is placed, it takes the scale and the place of the one with its name */
     bool gone;             /* it was unloaded, or could not be placed: nobody finds it any more */
     int code;              /* of placing */
     pi_error err;          /* the same in words */
@@ -41,8 +42,9 @@ typedef struct pi__lora_uses {
     pi__block_hash id;     /* of what they do together; of none zeros */
 } pi__lora_uses;
 
-/* A new entry, offered to the step thread; takes the adapter. NULL: out of memory, and the adapter is freed. */
-pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale);
+/* A new entry, offered to the step thread; takes the adapter. old: the one that it is to replace, or NULL. NULL: out of memory,
+ * and the adapter is freed. */
+pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale, pi__lora_entry *old);
 /* true: one of that name is offered or there. */
 bool pi__loras_taken(const pi__loras *l, const char *name);
 /* NULL: there is none of that name. */

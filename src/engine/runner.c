@@ -108,11 +108,22 @@ static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_
     const bool forbid = !s->matcher && forbids_end(s, n_gen);
     const bool later = forbid && s->probs; /* log-probabilities know of what is forbidden */
     bool sum;
-    if (!rows->skip || s->call.on_logits || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
-    if (s->matcher && s->probs) return (pi__topk_request) {0};
+    if (!rows->skip || s->call.on_logits || s->params.n_bad || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
+    if (s->probs && (s->matcher || s->params.probs_drawn)) return (pi__topk_request) {0};
     int32_t k = pi__sampler_top(s->sampler, s->matcher ? 1 : later ? (size_t) sp->n_eog : 0, &sum);
     if (k && s->probs && k < s->params.n_logprobs) k = s->params.n_logprobs;
     return (pi__topk_request) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
+}
+
+/* Of each sequence that the answer may not hold, and whose other tokens it ends with, the last one. */
+static void forbid_bad(const pi__seq *s, float *row)
+{
+    const int32_t *at = s->params.bad, *end = at + s->params.n_bad;
+    for (int32_t n; at < end; at += n + 2) {
+        for (n = 0; at[n + 1] >= 0;) n++; /* tokens before the last */
+        const bool ends = n <= s->n_tokens - s->n_prompt && !memcmp(s->tokens + s->n_tokens - n, at, (size_t) n * sizeof *at);
+        if (ends) row[at[n]] = -INFINITY;
+    }
 }
 
 /* The next token of s, from the whole row. */
@@ -124,7 +135,11 @@ static int32_t choose(pi__runner *r, pi__seq *s, const pi__mask *mask, float *ro
     r->config.stats->n_from_row++;
     for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
     if (mask) pi__row_allow(row, V, mask->bits);
-    if (s->probs) memcpy(r->raw_row, row, (size_t) V * sizeof *row);
+    if (s->probs && !s->params.probs_drawn) memcpy(r->raw_row, row, (size_t) V * sizeof *row);
+    forbid_bad(s, row);
+    if (s->probs && s->params.probs_drawn)
+        return pi__sampler_sample_drawn(s->sampler, r->scratch, row, forbid ? sp->eog : NULL, forbid ? (size_t) sp->n_eog : 0,
+                                        s->params.n_logprobs, s->probs);
     if (!forbid && pi__sampler_is_argmax(s->sampler)) id = pi__argmax(row, V);
     else id = pi__sampler_sample(s->sampler, r->scratch, row, forbid ? sp->eog : NULL, forbid ? (size_t) sp->n_eog : 0);
     if (s->probs && id >= 0) pi__logprobs(r->raw_row, V, id, s->params.n_logprobs, s->probs, r->scratch);
@@ -146,12 +161,20 @@ static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int
     return id;
 }
 
+/* One token is left: its probability is 1. */
+static void tell_certain(pi__seq *s, int32_t id)
+{
+    for (int32_t i = 0; s->probs && i <= s->params.n_logprobs; i++)
+        s->probs[i] = i > 1 ? (pi_token_prob) {-1, -INFINITY} : (pi_token_prob) {id, 0};
+}
+
 /* The token that has to come, with its log-probabilities, from the whole row. */
 static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
 {
     const pi__special *sp = r->config.special;
     for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
-    pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
+    if (s->params.probs_drawn) tell_certain(s, id);
+    else pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
 }
 
 /* Row i of the batch and of those at hand once more, where not all of it is what it should be (pi__best_rows). */
@@ -213,13 +236,6 @@ static bool append(pi__runner *r, pi__seq *s, int32_t id)
     if (rc) finish(r, s, PI_FINISH_ERROR, rc, why.msg);
     else if (reason) finish(r, s, reason, PI_OK, "");
     return rc || reason;
-}
-
-/* The grammar of s leaves one token: its probability is 1. */
-static void tell_certain(pi__seq *s, int32_t id)
-{
-    for (int32_t i = 0; s->probs && i <= s->params.n_logprobs; i++)
-        s->probs[i] = i > 1 ? (pi_token_prob) {-1, -INFINITY} : (pi_token_prob) {id, 0};
 }
 
 /* What the grammar of s allows next. true: s has ended: its text is complete, or nothing can follow. */
@@ -482,8 +498,8 @@ static void build_ahead(pi__runner *r)
 static bool can_be_fed(const pi__runner *r, const pi__seq *s)
 {
     pi__draw d;
-    const bool looks = s->matcher || s->thoughts || s->call.on_logits || s->probs || r->config.drafting->of[s->spec.kind];
-    if (looks || s->n_tokens >= s->max_total) return false;
+    const bool looks = s->matcher || s->thoughts || s->params.n_bad || s->call.on_logits || s->probs;
+    if (looks || r->config.drafting->of[s->spec.kind] || s->n_tokens >= s->max_total) return false;
     return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d));
 }
 

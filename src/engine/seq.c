@@ -16,6 +16,7 @@ void pi__seq_free(pi__seq *s)
     pi__free(s->tokens);
     pi__free(s->probs);
     pi__free((void *) s->params.stop_ids);
+    pi__free((void *) s->params.bad);
     pi__free((void *) s->params.salt);
     pi__free(s);
 }
@@ -39,6 +40,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
                    .n_rows_given = j->params.logits == PI__LOGITS_ALL ? j->params.logits_from : 0};
     atomic_init(&s->ref, 2);
     s->params.stop_ids = NULL;
+    s->params.bad = NULL;
     s->params.salt = NULL;
     s->params.thought_message = NULL;
     s->params.grammar = NULL;
@@ -46,11 +48,13 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     s->tokens = pi__calloc((size_t) max_total + 1, sizeof *s->tokens);
     int32_t *stop = pi__calloc(j->params.n_stop_ids, sizeof *stop);
     s->params.stop_ids = stop;
+    int32_t *bad = pi__calloc(j->params.n_bad, sizeof *bad);
+    s->params.bad = bad;
     if (j->params.n_logprobs >= 0) s->probs = pi__calloc((size_t) j->params.n_logprobs + 1, sizeof *s->probs);
     char *salt = j->params.salt ? pi__strdup(j->params.salt) : NULL;
     s->params.salt = salt;
     int rc = PI_OK;
-    if ((j->params.salt && !salt) || !s->tokens || !stop || (j->params.n_logprobs >= 0 && !s->probs))
+    if ((j->params.salt && !salt) || !s->tokens || !stop || !bad || (j->params.n_logprobs >= 0 && !s->probs))
         rc = pi__fail_mem(err, "the request");
     if (!rc) rc = pi__sampler_create(&s->sampler, &j->params.sampling, n_vocab, max_total + 1, err);
     if (!rc && j->params.limit_thoughts)
@@ -62,6 +66,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     }
     memcpy(s->tokens, j->prompt, j->n_prompt * sizeof *s->tokens);
     if (j->params.n_stop_ids) memcpy(stop, j->params.stop_ids, j->params.n_stop_ids * sizeof *stop);
+    if (j->params.n_bad) memcpy(bad, j->params.bad, j->params.n_bad * sizeof *bad);
     for (size_t i = 0; i < j->n_prompt; i++) pi__sampler_accept(s->sampler, j->prompt[i]);
     memset(&s->params.sampling, 0, sizeof s->params.sampling); /* its arrays are the submitter's; the sampler has copies */
     *out = s;

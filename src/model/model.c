@@ -221,6 +221,17 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
     return data;
 }
 
+/* One that is no number in the few values of a vec may change an answer without making it one of no numbers: the choice of
+ * experts goes on without it. So it is looked for whatever check-tensors says. */
+static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_error *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (v[i] != v[i])
+            return pi__fail(err, PI_EFORMAT, "tensor %.100s: value %lld is not a number: the file is damaged, or its writer is wrong",
+                            t->cname, (long long) i);
+    return PI_OK;
+}
+
 /* The values of a vec, a scale or for the host; dst: on the device. */
 static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
@@ -231,6 +242,10 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);
     if (!tmp) return pi__fail_mem(err, "reading a tensor");
     pi__dequantize_row(w->tensor->type, src, tmp, n_file);
+    if ((rc = check_numbers(w->tensor, tmp, n_file, err))) {
+        if (!w->host) pi__free(tmp);
+        return rc;
+    }
     for (int64_t i = n_file; i < n; i++) tmp[i] = tmp[0]; /* one factor for all matrices */
     for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
     if (w->host) return PI_OK;

@@ -71,6 +71,7 @@ typedef struct pi__gen_params {
     bool cache;             /* reuse and keep prefixes */
     const char *salt;       /* prefixes are shared among requests of equal salt; NULL or "": the common one */
     int32_t n_logprobs;     /* -1: none; otherwise so many alternatives beside the sampled token's */
+    bool probs_drawn;       /* they are of what the sampler's stages left, not of the whole row */
     int32_t logits;         /* PI__LOGITS_*: rows given to the logits function */
     int32_t logits_from;    /* PI__LOGITS_ALL: the first position whose row is given */
     bool hidden;            /* rows are hidden states instead of logits; nothing is generated */
@@ -79,6 +80,8 @@ typedef struct pi__gen_params {
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */
+    const int32_t *bad;     /* [n_bad] sequences that the answer may not hold, each ended by -1; owned by the request */
+    size_t n_bad;           /* entries in bad; 0: none */
     struct pi__grammar *grammar; /* what the answer has to be, or NULL; a reference of the request */
     bool calls;                  /* it is the one of tool calls */
     bool lora_given;        /* it says which adapters it has: these alone, or else the engine's defaults */

@@ -303,8 +303,8 @@ int32_t pi__sampler_pick(pi__sampler *s, pi__cands *v)
     return id;
 }
 
-int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
-                           size_t n_forbid)
+/* What biases, forbidden tokens and all stages leave of the row. */
+static pi__cands left_of(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid)
 {
     for (size_t i = 0; i < s->p.n_bias; i++) {
         float *x = &logits[s->bias[i].id];
@@ -315,7 +315,44 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
     }
     pi__cands v = {.w = w, .row = logits, .n_row = s->n_vocab};
     for (const uint8_t *c = s->chain; *c != PI__SMP_N; c++) pi__sampler_apply(s, *c, &v);
+    return v;
+}
+
+int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
+                           size_t n_forbid)
+{
+    pi__cands v = left_of(s, w, logits, forbid, n_forbid);
     return pi__sampler_pick(s, &v);
+}
+
+/* id, and the n most likely of a list, which is sorted for it. */
+static void list_logprobs(pi__cands *v, int32_t id, int32_t n, pi_token_prob *out)
+{
+    const uint64_t *key = v->w->key;
+    const float max = pi__cands_max(v);
+    double sum = 0;
+    pi__keys_sort(v->w->key, v->n);
+    for (size_t i = 0; i < v->n; i++) sum += (double) pi__exp_neg(pi__key_logit(key[i]) - max);
+    const double log_sum = sum > 0 ? log(sum) : 0;
+    out[0] = (pi_token_prob) {id, -INFINITY};
+    for (size_t i = 0; i < v->n; i++)
+        if (pi__key_id(key[i]) == id) out[0].logprob = (float) ((double) pi__key_logit(key[i]) - (double) max - log_sum);
+    pi__put_logprobs(key, v->n, max, log_sum, n, out + 1);
+}
+
+int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid,
+                                 int32_t n, pi_token_prob *out)
+{
+    pi__cands v = left_of(s, w, logits, forbid, n_forbid);
+    const int32_t id = pi__sampler_pick(s, &v);
+    if (s->greedy) { /* there was no choice */
+        for (int32_t i = 0; i <= n; i++) out[i] = i < 2 ? (pi_token_prob) {id, 0} : (pi_token_prob) {-1, -INFINITY};
+    } else if (v.list) {
+        list_logprobs(&v, id, n, out);
+    } else {
+        pi__logprobs(logits, s->n_vocab, id, n, out, w);
+    }
+    return id;
 }
 
 bool pi__sampler_is_argmax(const pi__sampler *s)

@@ -68,6 +68,10 @@ enum { PI__NEED_ROW = -2 };
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
                                const pi__excluded *x);
 
+/* The token that sample gives, and what it was drawn from: out[0] is the token, out[1..n] the most likely of what the stages left,
+ * in the order and form of pi__logprobs. */
+int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid,
+                                 int32_t n, pi_token_prob *out);
 /* Logarithms of probability of id and of the n most likely tokens (descending, lower id first on ties), from the raw
  * row: out[0] is id, out[1..n] the others (id -1 where no more are possible). */
 void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, pi_token_prob *out,

@@ -341,8 +341,8 @@ pi__str pi__answer_reasoning(const pi__answer *a)
 
 /* ------------------------------------------------------------------------------------------------------------- life */
 
-/* The tools, and what options say of them and of thoughts. */
-static int read_options(pi__answer *a, const char *options, bool *reasoning, pi_error *err)
+/* The tools, and what options say of them and of thoughts; *goes_on: the text is that of a message which was begun. */
+static int read_options(pi__answer *a, const char *options, bool *reasoning, bool *goes_on, pi_error *err)
 {
     pi__val o, *v;
     pi__chat_choice choice;
@@ -351,6 +351,8 @@ static int read_options(pi__answer *a, const char *options, bool *reasoning, pi_
     v = pi__dict_get_str(o.map, "parse_reasoning");
     if (v && v->type != PI__V_BOOL) return pi__fail(err, PI_EINVAL, "parse_reasoning: must be true or false");
     *reasoning = !v || v->b;
+    v = pi__dict_get_str(o.map, "continue_final_message");
+    *goes_on = v && v->type == PI__V_BOOL && v->b;
     bool calls = a->tools.type == PI__V_LIST && choice.kind != PI__CHOICE_NONE;
     a->form = pi__chat_form_of(pi__jinja_text(a->c->t));
     a->harmony = a->form && a->form->kind == PI__FORM_HARMONY;
@@ -379,19 +381,20 @@ int pi__answer_new(pi__answer **out, const pi__chat *c, const char *tools, const
 {
     *out = NULL;
     pi__answer *a = pi__calloc(1, sizeof *a);
-    bool reasoning = true;
+    bool reasoning = true, goes_on = false;
     if (!a) return pi__fail_mem(err, "the answer's parser");
     a->c = c;
     a->bare = true;
     a->content.limit = a->thoughts.limit = SIZE_MAX / 4;
     int rc = PI_OK;
     if (tools && *tools && !(a->json = pi__strdup(tools))) rc = pi__fail_mem(err, "the answer's parser");
-    if (!rc) rc = read_options(a, options, &reasoning, err);
+    if (!rc) rc = read_options(a, options, &reasoning, &goes_on, err);
     if (!rc && !reasoning) a->tags = -1;
     if (!rc && a->harmony) {
         enter(a, MESSAGE, false);
-        pi__answer_harmony_start(a, false);
-    } else if (!rc && !reasoning) {
+        if (goes_on) pi__answer_harmony_body(a);
+        else pi__answer_harmony_start(a, false);
+    } else if (!rc && (!reasoning || goes_on)) {
         enter(a, TEXT, false);
     } else if (!rc && look_at_prompt(a, options, now)) {
         rc = pi__fail_mem(err, "the answer's parser");

@@ -111,6 +111,8 @@ int pi__answer_harmony(pi__answer *a)
     }
 }
 
+void pi__answer_harmony_body(pi__answer *a) { begin_body(a, false, false); }
+
 void pi__answer_harmony_start(pi__answer *a, bool text)
 {
     a->step = HEAD;

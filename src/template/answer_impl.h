@@ -146,6 +146,8 @@ int pi__answer_gemma(pi__answer *a);
 int pi__answer_harmony(pi__answer *a);
 /* Between messages, or in text without a header. */
 void pi__answer_harmony_start(pi__answer *a, bool text);
+/* Within the content of a message whose header the prompt has. */
+void pi__answer_harmony_body(pi__answer *a);
 /* A JSON value begins at a->at, and is gone through in this step; then comes the next one. give: it is (part of) the
  * arguments of the call that is open. */
 void pi__answer_scan_start(pi__answer *a, int step);

@@ -67,6 +67,34 @@ static void drop_bos(const pi__chat *c, pi__text *t, size_t from)
     t->n -= bos.n;
 }
 
+/* Of an answer that is to be gone on with the prompt ends where its text does: at a mark, behind which the template closes it. */
+static const char end_mark[] = "[the.answer.goes.on.here]";
+
+/* Variable continue_final_message. *goes_on: it is set. */
+static int mark_end(pi__zone *z, pi__dict *vars, pi__val *messages, bool *goes_on, pi_error *err)
+{
+    const pi__val *v = pi__dict_get_str(vars, "continue_final_message"), *begins = pi__dict_get_str(vars, "add_generation_prompt");
+    *goes_on = v && v->type == PI__V_BOOL && v->b;
+    if (v && v->type != PI__V_BOOL && v->type != PI__V_NONE)
+        return pi__fail(err, PI_EINVAL, "continue_final_message: must be true or false");
+    if (!*goes_on) return PI_OK;
+    if (begins && begins->type == PI__V_BOOL && begins->b)
+        return pi__fail(err, PI_EINVAL, "continue_final_message and add_generation_prompt: an answer cannot go on and begin; give one");
+    if (!pi__dict_set_str(z, vars, "add_generation_prompt", pi__val_bool(false))) return no_room(z, err);
+    return pi__chat_mark_end(z, messages, end_mark, err);
+}
+
+static int cut_at_mark(pi__text *t, size_t from, pi_error *err)
+{
+    const size_t n = sizeof end_mark - 1;
+    for (size_t at = t->n; at >= from + n; at--) {
+        if (memcmp(t->p + at - n, end_mark, n) != 0) continue;
+        t->n = at - n;
+        return PI_OK;
+    }
+    return pi__fail(err, PI_EUNSUPPORTED, "continue_final_message: the chat template does not show the last message");
+}
+
 int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__text *out, pi_error *err)
 {
@@ -74,6 +102,7 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     pi__zone z;
     pi__val vars, m, t = pi__val_none();
     pi__chat_choice choice;
+    bool goes_on = false;
     pi__zone_init(&z, MEMORY_MIN + size * MEMORY_FACTOR);
     z.keeps_trust = out->keeps_trust;
     out->limit = out->n + OUTPUT_MIN + size * OUTPUT_FACTOR;
@@ -83,10 +112,13 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, err);
     if (!rc && tools && *tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, err);
     if (!rc) rc = pi__chat_fit_messages(c, &z, &m, err);
+    if (!rc) rc = mark_end(&z, vars.map, &m, &goes_on, err);
     if (!rc) rc = pi__chat_fit_tools(&z, &t, err);
+    if (!rc) rc = pi__chat_fill_tools(c, &z, &t, err);
     if (!rc) rc = pi__chat_choice_read(vars.map, &t, &choice, err);
     if (!rc && choice.kind == PI__CHOICE_NONE) t = pi__val_none();
     if (!rc) rc = render(c, &z, vars.map, m, t, now, out, err);
+    if (!rc && goes_on) rc = cut_at_mark(out, from, err);
     pi__zone_free(&z);
     if (rc) out->n = from;
     else drop_bos(c, out, from);
@@ -106,11 +138,12 @@ int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, 
 
 /* ----------------------------------------------------------------------------------------------------------- probes */
 
-/* Renders messages without changes. *out is empty where the template fails; PI_ENOMEM and nothing else is an error. */
-static int probe(const pi__chat *c, const char *messages, pi__text *out)
+/* Renders messages and tools (or NULL) without changes. *out is empty where the template fails; PI_ENOMEM and nothing else is an
+ * error. */
+static int probe(const pi__chat *c, const char *messages, const char *tools, pi__text *out)
 {
     pi__zone z;
-    pi__val vars, m;
+    pi__val vars, m, t = pi__val_none();
     pi_error err;
     pi__zone_init(&z, MEMORY_MIN);
     out->n = 0;
@@ -119,7 +152,8 @@ static int probe(const pi__chat *c, const char *messages, pi__text *out)
     int rc = pi__val_new_map(&z, &vars) ? PI_OK : PI_ENOMEM;
     if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, &err);
     if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, &err);
-    if (!rc) rc = render(c, &z, vars.map, m, pi__val_none(), 0, out, &err);
+    if (!rc && tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, &err);
+    if (!rc) rc = render(c, &z, vars.map, m, t, 0, out, &err);
     pi__zone_free(&z);
     if (rc) out->n = 0;
     return rc == PI_ENOMEM ? rc : PI_OK;
@@ -141,7 +175,7 @@ static int probe_content(pi__chat *c, pi__text *t)
     for (int i = 0; !rc && i < 4 && !(i && shows(t, "uuUu")); i++) {
         c->no_none_tools = i / 2;
         c->typed_content = i % 2;
-        rc = probe(c, c->typed_content ? "[" PROBE_PARTS "]" : "[" PROBE_USER "]", t);
+        rc = probe(c, c->typed_content ? "[" PROBE_PARTS "]" : "[" PROBE_USER "]", NULL, t);
     }
     if (!shows(t, "uuUu")) c->no_none_tools = c->typed_content = false;
     return rc;
@@ -153,7 +187,7 @@ static int probe_system(pi__chat *c, pi__text *t)
         "[{\"role\": \"system\", \"content\": \"ssSs\"}, " PROBE_USER "]",
         "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"ssSs\"}]}, " PROBE_PARTS "]",
     };
-    int rc = probe(c, messages[c->typed_content], t);
+    int rc = probe(c, messages[c->typed_content], NULL, t);
     c->no_system = !shows(t, "ssSs");
     return rc;
 }
@@ -170,7 +204,7 @@ static int probe_calls(pi__chat *c, pi__text *t)
     };
     int rc = PI_OK, form = 0;
     for (; !rc && form < 4; form++) {
-        rc = probe(c, messages[form], t);
+        rc = probe(c, messages[form], NULL, t);
         if (shows(t, "kkKk") && !shows(t, "'kkKk': ")) break;
     }
     if (rc) return rc;
@@ -181,8 +215,29 @@ static int probe_calls(pi__chat *c, pi__text *t)
     c->args = form % 2 ? PI__ARGS_TEXT : PI__ARGS_OBJECT;
     c->null_calls = form >= 2;
     if (c->null_calls) return PI_OK;
-    rc = probe(c, messages[form + 2], t);
+    rc = probe(c, messages[form + 2], NULL, t);
     c->no_null = !t->n || shows(t, "None") || shows(t, "null");
+    return rc;
+}
+
+#define PROBE_TOOL(more) "[{\"type\": \"function\", \"function\": {\"name\": \"ffFf\"" more "}}]"
+#define PROBE_PARAMETERS                                                                                               \
+    ", \"parameters\": {\"type\": \"object\", \"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, "       \
+    "\"required\": [\"kkKk\"]}"
+
+/* What tools need not have in the API, and some templates fail without: where they show a tool that has both. */
+static int probe_tools(pi__chat *c, pi__text *t)
+{
+    static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS), PROBE_TOOL(PROBE_PARAMETERS),
+                                        PROBE_TOOL(", \"description\": \"\"")};
+    bool shown[3] = {false};
+    int rc = PI_OK;
+    for (int i = 0; i < 3 && !rc; i++) {
+        rc = probe(c, c->typed_content ? "[" PROBE_PARTS "]" : "[" PROBE_USER "]", tools[i], t);
+        shown[i] = shows(t, "ffFf");
+    }
+    c->described = shown[0] && !shown[1];
+    c->with_parameters = shown[0] && !shown[2];
     return rc;
 }
 
@@ -193,6 +248,7 @@ static int run_probes(pi__chat *c)
     int rc = probe_content(c, &t);
     if (!rc) rc = probe_system(c, &t);
     if (!rc) rc = probe_calls(c, &t);
+    if (!rc) rc = probe_tools(c, &t);
     pi__free(t.p);
     return rc;
 }

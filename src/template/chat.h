@@ -20,7 +20,8 @@ void pi__chat_free(pi__chat *c);
 
 /* Appends the conversation to out. messages: a JSON list; tools: a JSON list or NULL; options: a JSON object or NULL,
  * its members are the template's variables ("add_generation_prompt" is true unless it says otherwise); with the one
- * "tool_choice": "none" the template gets no tools. The BOS that
+ * "tool_choice": "none" the template gets no tools; with "continue_final_message" true the text ends where that of the last
+ * message does, which is the assistant's. The BOS that
  * tokenizing adds is left out. Where out keeps trust (set that while it is empty), the template's text, BOS, EOS and the
  * names of roles are trusted. now: seconds since 1970. PI_EINVAL, PI_EUNSUPPORTED (content that is no text),
  * PI_ETOOBIG, PI_ENOMEM. */

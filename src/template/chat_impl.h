@@ -18,15 +18,21 @@ struct pi__chat {
     bool null_calls;    /* content beside calls must be none where it is empty */
     bool no_none_tools; /* without tools the variable must not be there, instead of none */
     bool no_developer;  /* the role developer is called system */
+    bool described;     /* tools must have a description; one that is empty does */
+    bool with_parameters; /* and parameters */
     int args;           /* enum pi__chat_args: the form of arguments of calls */
 };
 
 /* Brings messages (a list) into the form that the template takes, in place. */
 int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_error *err);
+/* Puts mark behind the text of the last message, which must be the assistant's, without calls. */
+int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err);
 
 /* ---- tools (chat_tools.c) */
 /* Checks tools and wraps bare functions; no tools at all become none. */
 int pi__chat_fit_tools(pi__zone *z, pi__val *tools, pi_error *err);
+/* Tools that were fit get what the template cannot do without. */
+int pi__chat_fill_tools(const pi__chat *c, pi__zone *z, pi__val *tools, pi_error *err);
 /* Function number i of tools, or the one of that name; NULL: there is none, or it has no name. */
 const pi__dict *pi__chat_function(const pi__val *tools, size_t i, pi__str *name);
 const pi__dict *pi__chat_find_function(const pi__val *tools, pi__str name);

@@ -220,3 +220,17 @@ int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_
     for (; !rc && f.i < messages->list->n; f.i++) rc = fit_message(&f, &messages->list->v[f.i]);
     return rc || !c->no_system ? rc : merge_system(&f, messages->list);
 }
+
+int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err)
+{
+    fit f = {NULL, z, err, messages->list->n - 1};
+    pi__val *m = &messages->list->v[f.i], *content = pi__dict_get_str(m->map, "content");
+    pi__val *text = content ? content_text(m) : NULL;
+    if (content && content->type == PI__V_NONE) {
+        *content = pi__val_str(pi__str_of(""));
+        text = content;
+    }
+    if (!has_role(m, "assistant") || pi__dict_get_str(m->map, "tool_calls") || !text)
+        return pi__fail(err, PI_EINVAL, "continue_final_message: the last message must be the assistant's, with text and no calls");
+    return concat(&f, text->s, pi__str_of(mark), &text->s);
+}

@@ -38,6 +38,34 @@ int pi__chat_fit_tools(pi__zone *z, pi__val *tools, pi_error *err)
     return rc;
 }
 
+/* What a function does not say, or says is null. */
+static bool set_missing(pi__zone *z, pi__dict *f, const char *key, pi__val v)
+{
+    const pi__val *there = pi__dict_get_str(f, key);
+    return (there && there->type != PI__V_NONE) || pi__dict_set_str(z, f, key, v);
+}
+
+/* {"type": "object", "properties": {}} */
+static bool no_parameters(pi__zone *z, pi__val *out)
+{
+    pi__val none;
+    return pi__val_new_map(z, &none) && pi__val_new_map(z, out) &&
+           pi__dict_set_str(z, out->map, "type", pi__val_str(pi__str_of("object"))) &&
+           pi__dict_set_str(z, out->map, "properties", none);
+}
+
+int pi__chat_fill_tools(const pi__chat *c, pi__zone *z, pi__val *tools, pi_error *err)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && tools->type == PI__V_LIST && i < tools->list->n; i++) {
+        pi__val *v = &tools->list->v[i], *f = pi__dict_get_str(v->map, "function"), none;
+        if (!f || f->type != PI__V_MAP) continue;
+        if (c->described) ok = set_missing(z, f->map, "description", pi__val_str(pi__str_of("")));
+        if (ok && c->with_parameters) ok = no_parameters(z, &none) && set_missing(z, f->map, "parameters", none);
+    }
+    return ok ? PI_OK : no_room(z, err);
+}
+
 const pi__dict *pi__chat_function(const pi__val *tools, size_t i, pi__str *name)
 {
     if (tools->type != PI__V_LIST || i >= tools->list->n || tools->list->v[i].type != PI__V_MAP) return NULL;

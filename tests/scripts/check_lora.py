@@ -53,11 +53,13 @@ def tool(model, a, b):
 
 
 def server(model, a, b):
-    s = Server(model, '-c', '2048', '--alias', 'base', '--lora-modules', 'a=' + a, '--lora-modules', 'b=' + b, '--lora-updates',
+    s = Server(model, '-c', '2048', '--alias', 'base,other,third', '--lora-modules', 'a=' + a, '--lora-modules', 'b=' + b, '--lora-updates',
                '--parallel', '8')
     base = answer(s)
     expect('model', base[2], 'base')
     expect('models', [m['id'] for m in ask(s, '/v1/models')[1]['data']], ['base', 'a', 'b'])
+    expect('its other names', (ask(s, '/v1/models')[1]['data'][0]['aliases'], [ask(s, '/v1/models/' + x)[0] for x in ('other', 'third', 'othe', '')]),
+           (['other', 'third'], [200, 200, 404, 404]))
     expect('a model', ask(s, '/v1/models/b')[1]['parent'], 'base')
     expect('no model', ask(s, '/v1/models/c')[0], 404)
     of = {name: answer(s, model=name) for name in 'ab'}
@@ -97,9 +99,17 @@ def server(model, a, b):
         while not stop.is_set():
             for name in ('a', 'b', 'base'):
                 expect('in company', answer(s, model=name)[0], (of.get(name) or base)[0])
-    asking = [threading.Thread(target=company) for _ in range(3)]
+
+    def moving():  # a name that is never without an adapter, however often another comes in its place
+        while not stop.is_set():
+            got = answer(s, model='moving')[0]
+            if got not in (of['a'][0], of['b'][0]): fault(f'while it is replaced: {got}')
+    expect('load', ask(s, '/v1/load_lora_adapter', {'lora_name': 'moving', 'lora_path': a})[0], 200)
+    asking = [threading.Thread(target=company) for _ in range(2)] + [threading.Thread(target=moving)]
     for t in asking: t.start()
-    for _ in range(20):
+    for i in range(20):
+        expect('replace', ask(s, '/v1/load_lora_adapter', {'lora_name': 'moving', 'lora_path': (b, a)[i % 2], 'load_inplace': True})[0], 200)
+        expect('its place', ask(s, '/lora-adapters')[1][2]['name'], 'moving')
         expect('load', ask(s, '/v1/load_lora_adapter', {'lora_name': 'c', 'lora_path': a})[0], 200)
         expect('loaded', answer(s, model='c')[0], of['a'][0])
         expect('load again', ask(s, '/v1/load_lora_adapter', {'lora_name': 'c', 'lora_path': b})[0], 400)
@@ -112,7 +122,7 @@ def server(model, a, b):
     stop.set()
     for t in asking: t.join()
     for body, status in (({'lora_name': 'x'}, 400), ({'lora_name': 'x', 'lora_path': '/none'}, 404), ({'lora_name': 'base', 'lora_path': a}, 400),
-                         ({'lora_name': 'x', 'lora_path': model}, 400), ({'lora_name': 'x,y', 'lora_path': a}, 400), ([], 400)):
+                         ({'lora_name': 'x', 'lora_path': 'y' * 9000}, 400), ({'lora_name': 'x', 'lora_path': model}, 400), ({'lora_name': 'x,y', 'lora_path': a}, 400), ([], 400)):
         expect(f'load {body}', ask(s, '/v1/load_lora_adapter', body)[0], status)
     s.quiet('after adapters')
     s.end()

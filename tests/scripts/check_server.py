@@ -225,9 +225,13 @@ def errors(s):
             ('no JSON', 400, c, b'{"prompt": '), ('not an object', 400, c, b'[1]'), ('an empty body', 400, c, b''),
             ('no prompt', 400, c, {}), ('temperature as text', 400, c, {'prompt': 'a', 'temperature': 'hot'}),
             ('temperature too high', 400, c, {'prompt': 'a', 'temperature': 1e9}), ('n of 0', 400, c, {'prompt': 'a', 'n': 0}),
-            ('an id outside', 400, c, {'prompt': [99999999]}), ('mixed ids', 400, c, {'prompt': [1, 'a']}),
+            ('an id outside', 400, c, {'prompt': [99999999]}), ('mixed lists', 400, c, {'prompt': [1, [2]]}),
+            ('an object', 400, c, {'prompt': {'text': 'a'}}), ('an id outside, mixed', 400, c, {'prompt': ['a', 99999999]}),
+            ('an image', 400, '/completion', {'prompt': {'prompt_string': 'a', 'multimodal_data': ['eA==']}}),
+            ('prompt_logprobs of a stream', 400, c, {'prompt': 'a', 'prompt_logprobs': 1, 'stream': True}),
+            ('truncate_prompt_tokens', 400, c, {'prompt': 'a', 'truncate_prompt_tokens': 0}),
             ('a long prompt', 400, c, {'prompt': 'abcdefgh ' * 5000}), ('stop of numbers', 400, c, {'prompt': 'a', 'stop': [1]}),
-            ('suffix', 400, c, {'prompt': 'a', 'suffix': 'b'}), ('logit_bias', 400, c, {'prompt': 'a', 'logit_bias': {'x': 1}}),
+            ('suffix', 400, c, {'prompt': 'a', 'suffix': 'b'}), ('logit_bias', 400, c, {'prompt': 'a', 'logit_bias': {'': 1}}), ('logit_bias', 400, c, {'prompt': 'a', 'logit_bias': [['a', 'b']]}),
             ('surrogates', 400, c, b'{"prompt": "\\ud800"}'), ('bad UTF-8', 400, c, b'{"prompt": "\xff"}'),
             ('deep JSON', 400, c, b'{"prompt":' + b'[' * 90000 + b']' * 90000 + b'}'),
             ('no messages', 400, '/v1/chat/completions', {'messages': []}),
@@ -241,7 +245,8 @@ def errors(s):
             ('a call without arguments', 400, '/v1/responses', {'input': [{'type': 'function_call', 'name': 'f'}]}),
             ('a call without a name', 400, '/v1/messages', {'max_tokens': 1, 'messages': [
                 {'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 'a', 'input': {}}]}]}),
-            ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5})]:
+            ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5}),
+            ('content', 400, '/tokenize', {'content': ['a', 1 << 30]}), ('nothing', 400, '/tokenize', {})]:
         got, _, answer = ask(s, path, body)
         expect(what, got, status)
         e = answer.get('error', {}) if isinstance(answer, dict) else {}
@@ -308,11 +313,14 @@ def forms(s):
            (['content', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'prompt', 'timings'], '$%', 4.5, 3, 3))
     expect('a whole number with a point', ask(s, '/completion', {'prompt': 'a', 'n_predict': 2.0, 'top_k': 40.0})[2]['tokens_predicted'], 2)
     expect('no whole number', [ask(s, '/completion', {'prompt': 'a', 'top_k': x})[0] for x in (1.5, 1e300)], [400, 400])
+    expect('n_predict and max_tokens', ask(s, '/completion', {'prompt': 'a', 'n_predict': 2, 'max_tokens': 5})[2]['tokens_predicted'], 2)
     expect('n_cmpl', len(ask(s, '/completion', {'prompt': 'a', 'n_predict': 2, 'n_cmpl': 3})[2]), 3)
     got = events(ask(s, c, {'prompt': 'a', 'max_tokens': 6, 'stream': True, 'ignore_eos': True, 'timings_per_token': True})[2])
     expect('timings_per_token', ('timings' in got[0], got[-1]['timings']['predicted_n']), (True, 6))
     expect('structured_outputs', (ask(s, c, {'prompt': 'a', 'structured_outputs': {'regex': '[0-9]{3}'}})[2]['choices'][0]['text'].isdigit(),
                                   ask(s, c, {'prompt': 'a', 'structured_outputs': {'choice': 'x'}})[0]), (True, 400))
+    expect('structured_outputs of other kinds', (ask(s, c, {'prompt': 'a', 'max_tokens': 1, 'structured_outputs': {'json_object': True}})[2]['choices'][0]['text'][:1],
+                                                 ask(s, c, {'prompt': 'a', 'structured_outputs': {'structural_tag': {}}})[0]), ('{', 400))
     for skip, want in ((True, ''), (False, '<bos><bos>')):
         expect(f'skip_special_tokens {skip}', ask(s, c, {'prompt': 'a', 'max_tokens': 2, 'logit_bias': {'2': 100}, 'skip_special_tokens': skip})
                [2]['choices'][0]['text'], want)
@@ -344,6 +352,173 @@ def forms(s):
     p = ask(s, '/v1/responses', k)[2]['output'][-1]['content'][0]['logprobs']
     parts = [e['logprobs'] for e in events(ask(s, '/v1/responses', {**k, 'stream': True})[2]) if e['type'] == 'response.output_text.delta']
     expect('logprobs of /v1/responses', ([len(t['top_logprobs']) for t in p], sum(parts, [])), ([2] * 8, p))
+
+
+def greedy(s, path='/completion', n=6, **body):
+    """The ids of an answer, or of several."""
+    a = ask(s, path, {'n_predict': n, 'temperature': 0, 'ignore_eos': True, 'return_tokens': True, 'return_token_ids': True, **body})[2]
+    if path == '/v1/completions': return [x['token_ids'] for x in a['choices']]
+    return [x['tokens'] for x in a] if isinstance(a, list) else a['tokens']
+
+
+def vocabulary(s):
+    """Prompts of texts and ids, cut prompts, biases of texts."""
+    of = lambda text, add: ask(s, '/tokenize', {'content': text, 'add_special': add})[2]['tokens']
+    first, inner = of('ab cd', True), of('ab cd', False)
+    if first[1:] != inner: fault(f'BOS: {first}, {inner}')
+    same = {'"ab cd", 40': (['ab cd', 40], first + [40]), '40, "ab cd"': ([40, 'ab cd'], [40] + inner), 'text': ('ab cd', first),
+            'two texts': ([40, 'ab cd', 'ab cd'], [40] + inner + inner), 'object': ({'prompt_string': 'ab cd'}, first),
+            'object of a list': ({'prompt_string': ['ab cd', 41]}, first + [41]), 'object of ids': ({'prompt_string': first}, first)}
+    for what, (mixed, ids) in same.items():
+        expect(what, greedy(s, prompt=mixed), greedy(s, prompt=ids))
+        expect(f'/v1/completions, {what}', greedy(s, '/v1/completions', prompt=mixed), [greedy(s, prompt=ids)])
+        if isinstance(mixed, dict): continue
+        expect(f"/tokenize, {what}", ask(s, '/tokenize', {'content': mixed, 'add_special': True})[2]['tokens'], ids)
+    several = [same['40, "ab cd"'][0], 'ab cd', {'prompt_string': 'ab cd'}, [42, 43]]
+    want = [greedy(s, prompt=x) for x in (same['40, "ab cd"'][1], first, first, [42, 43])]
+    for path in ('/completion', '/v1/completions'): expect(f'several in {path}', greedy(s, path, prompt=several), want)
+    expect('two texts are two', len(greedy(s, '/v1/completions', prompt=['a', 'b'])), 2)
+    e = ask(s, '/v1/embeddings', {'input': [['ab cd', 40], first + [40]]})[2]['data']
+    expect('embeddings of a mixed list', e[0]['embedding'], e[1]['embedding'])
+    echo = ask(s, '/v1/completions', {'prompt': [40, 'ab'], 'echo': True, 'max_tokens': 1})[2]['choices'][0]['text']
+    expect('echo of a mixed list', echo.startswith(ask(s, '/detokenize', {'tokens': [40] + of('ab', False)})[2]['content']), True)
+    # cut prompts
+    text = 'abcd efgh ijkl mnop'
+    ids = of(text, True)
+    expect('truncate_prompt_tokens', greedy(s, prompt=text, truncate_prompt_tokens=4), greedy(s, prompt=ids[:1] + ids[-3:]))
+    expect('truncate_prompt_tokens of ids', greedy(s, prompt=ids, truncate_prompt_tokens=4), greedy(s, prompt=ids[-4:]))
+    expect('of more than there are', greedy(s, prompt=ids, truncate_prompt_tokens=400), greedy(s, prompt=ids))
+    long = [40 + i % 50 for i in range(9000)]
+    expect('truncate_prompt_tokens -1', len(greedy(s, prompt=long, truncate_prompt_tokens=-1)), 6)
+    expect('without it', ask(s, '/completion', {'prompt': long})[0], 400)
+    expect('add_special_tokens false', greedy(s, prompt=text, add_special_tokens=False), greedy(s, prompt=ids[1:]))
+    # vLLM's tokenizing
+    expect('its default', ask(s, '/tokenize', {'prompt': text, 'return_token_strs': True})[2], {
+        'tokens': ids, 'count': len(ids), 'max_model_len': 4096,
+        'token_strs': [x['piece'] for x in ask(s, '/tokenize', {'content': ids, 'with_pieces': True})[2]['tokens']]})
+    m = [{'role': 'user', 'content': 'a'}]
+    t = ask(s, '/apply-template', {'messages': m})[2]['prompt']
+    expect('of messages', ask(s, '/tokenize', {'messages': m})[2]['tokens'], of(t, True))
+    for path, body in (('/v1/chat/completions/input_tokens', {'messages': m}), ('/v1/responses/input_tokens', {'input': 'a'})):
+        expect(path, ask(s, path, body)[2], {'object': 'response.input_tokens', 'input_tokens': len(of(t, True))})
+    # texts that an answer may not hold: of several tokens and of one
+    for seed in range(50):
+        drawn = {'prompt': 'x', 'n': 12, 'temperature': 1.5, 'seed': seed}
+        ids = greedy(s, **drawn)
+        texts = [ask(s, '/detokenize', {'tokens': ids[k:k + 2]})[2]['content'] for k in range(11)]
+        k = next((k for k in range(11) if of(texts[k], False) == ids[k:k + 2] and texts[k][0] != ' '), None)
+        if k is not None: break
+    else: fault('no two tokens whose text is them')
+    pair, one = texts[k], ask(s, '/detokenize', {'tokens': ids[k:k + 1]})[2]['content']
+    got = greedy(s, **drawn, bad_words=[pair])
+    expect('bad_words up to there', got[:k + 1], ids[:k + 1])
+    if any(got[i:i + 2] == ids[k:k + 2] for i in range(11)): fault(f'bad_words {pair!r}: {got}')
+    if of(one, False) != ids[k:k + 1] or ids[k] in greedy(s, **drawn, bad_words=['zz', one]): fault(f'bad_words {one!r}')
+    expect('they share a batch', greedy(s, '/v1/completions', **{**drawn, 'prompt': ['x', 'y', 'x']}, bad_words=[pair])[::2], [got, got])
+    # biases
+    a, b = of('ab', False)[-1], of('cd', False)[-1]
+    for form in ([['ab', 100]], {'ab': 100}, [[a, 50], ['ab', 50]]):
+        if not set(greedy(s, prompt='x', logit_bias=form)) <= set(of('ab', False)): fault(f'{form} has no effect')
+    both = [['ab', 100], [b, 100], ['ab', False]]
+    expect('false forbids', set(greedy(s, prompt='x', logit_bias=both)) & set(of('ab', False)), set())
+
+
+def probabilities(s):
+    """Those that tokens are drawn by, and those of the prompt."""
+    body = {'prompt': 'abc', 'n_predict': 8, 'n_probs': 6, 'ignore_eos': True, 'post_sampling_probs': True, 'seed': 1}
+    for what, more, n in (('three', {'temperature': 1.3, 'top_k': 3}, 3), ('the best', {'temperature': 0}, 1), ('all', {'temperature': 2, 'top_k': 0,
+                          'top_p': 1, 'min_p': 0}, 6), ('a grammar', {'temperature': 1, 'top_k': 2, 'grammar': 'root ::= [a-z]+'}, 2)):
+        got = ask(s, '/completion', {**body, **more})[2]['completion_probabilities']
+        for t in got:
+            top = [x['prob'] for x in t['top_probs']]
+            own = [x['prob'] for x in t['top_probs'] if x['id'] == t['id']]
+            if 'logprob' in t or not len(top) <= n or top != sorted(top, reverse=True) or own not in ([t['prob']], []) or sum(top) > 1.0001 or \
+                    (n < 6 and (not own or abs(sum(top) - 1) > 1e-4)): fault(f'post_sampling_probs, {what}: {t}')
+        if what in ('three', 'the best') and any(len(t['top_probs']) != n for t in got): fault(f'post_sampling_probs, {what}: {got}')
+        parts = events(ask(s, '/completion', {**body, **more, 'stream': True})[2])
+        expect(f'post_sampling_probs of a stream, {what}', sum([x.get('completion_probabilities', []) for x in parts], []), got)
+    raw = ask(s, '/completion', {**body, 'temperature': 1.3, 'top_k': 3, 'post_sampling_probs': False})[2]
+    expect('the same tokens', [t['id'] for t in raw['completion_probabilities']],
+           [t['id'] for t in ask(s, '/completion', {**body, 'temperature': 1.3, 'top_k': 3})[2]['completion_probabilities']])
+    ids = ask(s, '/tokenize', {'content': 'abc d', 'add_special': True})[2]['tokens']
+    body = {'prompt': 'abc d', 'max_tokens': 2, 'temperature': 0, 'n': 2}
+    echo = ask(s, '/v1/completions', {**body, 'echo': True, 'logprobs': 2})[2]['choices'][1]['logprobs']
+    for p in (x['prompt_logprobs'] for x in ask(s, '/v1/completions', {**body, 'prompt_logprobs': 2})[2]['choices']):
+        expect('prompt_logprobs', [x and x[str(i)]['logprob'] for x, i in zip(p, ids)], echo['token_logprobs'][:len(ids)])
+        expect('their ranks', [sorted(y['rank'] for y in x.values() if y['rank']) for x in p[1:]], [[1, 2]] * (len(ids) - 1))
+    more = ask(s, '/v1/completions', {**body, 'echo': True, 'logprobs': 1, 'prompt_logprobs': 3})[2]['choices'][0]
+    expect('both', ({len(x) for x in more['logprobs']['top_logprobs'][1:]}, {len(x) for x in more['prompt_logprobs'][1:]} <= {3, 4}), ({1}, True))
+    a = ask(s, '/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'a'}], 'max_tokens': 1, 'prompt_logprobs': 0})[2]
+    expect('prompt_logprobs of a chat', (len(a['prompt_logprobs']), a['prompt_logprobs'][0]), (a['usage']['prompt_tokens'], None))
+
+
+def told(s):
+    """Times in whole answers and in the last event of a stream; what the server says of itself; answers that go on."""
+    m = [{'role': 'user', 'content': 'abc'}]
+    for path, body in (('/v1/chat/completions', {'messages': m}), ('/v1/completions', {'prompt': 'abc'}), ('/completion', {'prompt': 'abc', 'n_predict': 4})):
+        body = {**body, 'max_tokens': 4, 'ignore_eos': True}
+        t = ask(s, path, body)[2]['timings']
+        if t['predicted_n'] != 4 or t['prompt_n'] + t['cache_n'] < 2 or t['predicted_ms'] <= 0: fault(f'timings of {path}: {t}')
+        for usage in (False, True):
+            got = events(ask(s, path, {**body, 'stream': True, 'stream_options': {'include_usage': usage}})[2])
+            expect(f'timings of a stream of {path}', [i for i, e in enumerate(got) if 'timings' in e], [len(got) - 1])
+            expect('their number', got[-1]['timings']['predicted_n'], 4)
+    for path, body, of in (('/v1/completions', {'prompt': 'abc'}, lambda c: c['text']), ('/v1/chat/completions', {'messages': m}, lambda c: c['message']['content'])):
+        body = {**body, 'max_tokens': 40, 'temperature': 0, 'grammar': 'root ::= "one two three four"', 'stop': ['three']}
+        for keep, want in ((False, 'one two '), (True, 'one two three')):
+            c = ask(s, path, {**body, 'include_stop_str_in_output': keep})[2]['choices'][0]
+            expect(f'include_stop_str_in_output {keep}', (of(c), c['stop_reason']), (want, 'three'))
+            last = events(ask(s, path, {**body, 'include_stop_str_in_output': keep, 'stream': True})[2])[-1]['choices'][0]
+            expect('its stream', last['stop_reason'], 'three')
+    t = ask(s, '/v1/completions', {'prompt': 'abc', 'max_tokens': 1, 'logprobs': 1, 'return_tokens_as_token_ids': True})[2]['choices'][0]['logprobs']
+    if not re.fullmatch(r'token_id:\d+', t['tokens'][0]): fault(f'return_tokens_as_token_ids: {t}')
+    goes_on = m + [{'role': 'assistant', 'content': 'xy'}]
+    prompt = ask(s, '/apply-template', {'messages': goes_on})[2]['prompt']
+    expect('an answer that goes on', prompt, ask(s, '/apply-template', {'messages': m})[2]['prompt'] + 'xy')
+    new = ask(s, '/apply-template', {'messages': goes_on, 'add_generation_prompt': True})[2]['prompt']
+    if not new.startswith(prompt + '<|im_end|>') or not new.endswith('assistant\n'): fault(f'a new answer: {new!r}')
+    expect('asked for', ask(s, '/apply-template', {'messages': goes_on, 'continue_final_message': True})[2]['prompt'], prompt)
+    expect('not wanted', ask(s, '/apply-template', {'messages': goes_on, 'continue_final_message': False})[2]['prompt'], new)
+    expect('both', ask(s, '/apply-template', {'messages': goes_on, 'continue_final_message': True, 'add_generation_prompt': True})[0], 400)
+    expect('nothing to go on with', ask(s, '/v1/chat/completions', {'messages': m, 'continue_final_message': True})[0], 400)
+    chat = {'max_tokens': 8, 'temperature': 0, 'ignore_eos': True}
+    text = ask(s, '/completion', {**chat, 'prompt': prompt, 'n_predict': 8})[2]['content']
+    expect('it goes on', ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on})[2]['choices'][0]['message']['content'], text)
+    c = ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on, 'echo': True, 'logprobs': True})[2]['choices'][0]
+    expect('with what it goes on with', (c['message']['content'], len(c['logprobs']['content'])), ('xy' + text, 8))
+    got = events(ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on, 'echo': True, 'stream': True})[2])
+    expect('its stream', ''.join(e['choices'][0]['delta'].get('content', '') for e in got), 'xy' + text)
+    expect('nothing to echo', ask(s, '/v1/chat/completions', {**chat, 'messages': m, 'echo': True})[2]['choices'][0]['message']['content'],
+           ask(s, '/v1/chat/completions', {**chat, 'messages': m})[2]['choices'][0]['message']['content'])
+    expect('in /v1/messages', ask(s, '/v1/messages', {**chat, 'messages': goes_on})[2]['content'][0]['text'], text)
+    with urllib.request.urlopen(s.url + '/metrics') as r: text = r.read().decode()
+    names = dict(re.findall(r'^llamacpp:(\w+) (\S+)$', text, re.M))
+    if not all(float(names[k]) > 0 for k in ('prompt_tokens_seconds', 'predicted_tokens_seconds', 'n_busy_slots_per_decode', 'n_tokens_max')):
+        fault(f'/metrics: {names}')
+    expect('/version', sorted(ask(s, '/version')[2]), ['version'])
+    expect('/ping', [ask(s, '/ping', body)[0] for body in (None, {})], [200, 200])
+    expect('/responses', ask(s, '/responses', {'input': 'a', 'max_output_tokens': 2})[2]['object'], 'response')
+    one = ask(s, '/v1/models')[2]
+    expect('/v1/models', (one['data'][0]['meta']['n_ctx'], one['models'][0]['model'], one['models'][0]['capabilities']),
+           (4096, one['data'][0]['id'], ['completion']))
+    p = ask(s, '/props')[2]
+    d = p['default_generation_settings']['params']
+    expect('/props', (p['bos_token'], p['eos_token'], d['samplers'][0], d['stop'], d['n_probs'], d['post_sampling_probs']),
+           ('<bos>', '<eos>', 'penalties', [], 0, False))
+    g = ask(s, '/completion', {'prompt': 'a', 'n_predict': 1, 'stop': ['q', 'w'], 'samplers': ['top_k', 'temperature'], 'n_probs': 2})[2]['generation_settings']
+    expect('generation_settings', (g['stop'], g['samplers'], g['n_probs']), (['q', 'w'], ['top_k', 'temperature'], 2))
+    with connect(s) as c:
+        c.sendall(request('POST', '/completion', {'prompt': 'a', 'n_predict': 3000, 'ignore_eos': True, 'stop': 'secret words', 'stream': True}))
+        c.recv(100)
+        slots = ask(s, '/slots')[2]
+        busy = [x for x in slots if x['is_processing']]
+        if len(busy) != 1 or busy[0]['params']['n_predict'] != 3000 or not busy[0]['next_token'][0]['has_next_token'] or 'secret' in str(slots):
+            fault(f'/slots: {slots}')
+        expect('a free slot', ask(s, '/slots?fail_on_no_slot=1')[0], 200)
+    with connect(s) as c:
+        c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'n': 8, 'max_tokens': 3000, 'ignore_eos': True, 'stream': True}))
+        c.recv(100)
+        expect('no free slot', (ask(s, '/slots?fail_on_no_slot=1')[0], ask(s, '/slots')[0]), (503, 200))
 
 
 def cancel(s):
@@ -622,7 +797,7 @@ def tiny(model):
     common = ['-c', '4096', '--kv-cache-tokens', '65536', '--parallel', '8', '--chat-template', 'chatml', '--max-header', '4096']
     s = Server(model, *common, '--max-connections', '40', '--header-timeout', '1', '--timeout', '2', '--max-body', '200000',
                '--send-buffer', '40000')
-    for part in (http_forms, errors, forms, progress, aligned, garbage, limits, cancel, slow_reader): part(s)
+    for part in (http_forms, errors, forms, vocabulary, probabilities, told, progress, aligned, garbage, limits, cancel, slow_reader): part(s)
     s.quiet('at the end')
     s.end()
     with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
@@ -639,6 +814,7 @@ def tiny(model):
         s.end()
     infill(model)
     efforts(model)
+    prefixed(model)
     keys(model)
     life(model)
     notified(model)
@@ -797,6 +973,21 @@ def growing(s):
     want = [b['input'] for b in ask(s, '/v1/messages', k)[2]['content'] if b['type'] == 'tool_use']
     if min(map(len, inputs.values())) < 4: fault(f'/v1/messages, a growing call: {inputs}')
     expect('/v1/messages, growing calls', [json.loads(''.join(x)) for x in inputs.values()], want)
+
+
+def prefixed(model):
+    """--api-prefix: all paths are behind it, with their keys."""
+    s = Server(model, '-c', '4096', '--api-prefix', '/models/a/', '--api-key', 'k', '--alias', 'it,that')
+    key = 'Authorization: Bearer k\r\n'
+    for path, status in (('/models/a/health', 200), ('/models/a/', 200), ('/models/a/props', 200), ('/models/a/v1/models', 200),
+                         ('/models/a/v1/models/that', 200), ('/models/a/v1/models/none', 404), ('/health', 404), ('/', 404), ('/models/ahealth', 404),
+                         ('/models/a', 404), ('/models/a/slots?fail_on_no_slot=1', 200), ('/v1/models', 404)):
+        expect(f'GET {path}', ask(s, path, headers=key)[0], status)
+    expect('without a key', [ask(s, path)[0] for path in ('/models/a/health', '/health', '/models/a/props')], [200, 401, 401])
+    expect('a completion', ask(s, '/models/a/v1/completions', {'prompt': 'a', 'max_tokens': 1}, key)[0], 200)
+    s.end()
+    r = subprocess.run([BIN, 'serve', '-m', model, '--api-prefix', 'a'], capture_output=True, text=True)
+    if not r.returncode or 'begins with /' not in r.stderr: fault(f'--api-prefix a: {r.returncode}, {r.stderr}')
 
 
 def efforts(model):

@@ -57,6 +57,13 @@ KINDS = {
     'tokenize': ('/tokenize', {'content': 'abc ö', 'with_pieces': True}),
     'detokenize': ('/detokenize', {'tokens': [40, 41, 42]}),
     'template': ('/apply-template', {'messages': CHAT['messages']}),
+    'mixed': ('/completion', {'prompt': [['a b', 40], 'c', {'prompt_string': ['d', 41]}], 'n_predict': 4, 'temperature': 0, 'n_probs': 2,
+                              'logit_bias': [['ab cd', -1], [50, False]], 'bad_words': ['zz', 'ab'], 'post_sampling_probs': True}),
+    'cut': ('/v1/completions', {'prompt': ['abc def', [40, 41, 42]], 'truncate_prompt_tokens': 2, 'temperature': 0, 'max_tokens': 4,
+                                'prompt_logprobs': 1, 'logit_bias': {'ab': -1}, 'stop': ['q'], 'include_stop_str_in_output': True}),
+    'goes on': ('/v1/chat/completions', {**CHAT, 'messages': [*CHAT['messages'], {'role': 'assistant', 'content': 'b'}]}),
+    'tokens of a chat': ('/tokenize', {'messages': CHAT['messages'], 'return_token_strs': True}),
+    'mixed tokens': ('/tokenize', {'content': ['a', 40, 'b'], 'with_pieces': True}), 'counted': ('/v1/responses/input_tokens', {'input': 'a'}),
     'models': ('/v1/models', None), 'props': ('/props', None), 'slots': ('/slots', None), 'metrics': ('/metrics', None),
     'health': ('/health', None), 'page': ('/', None), 'nothing': ('/none', {}), 'an error': ('/v1/completions', {'prompt': 5}),
 }

@@ -258,9 +258,38 @@ static void test_tools(void **state)
     expect_full(bpe, text, user, "null", NULL, "U");
     expect_full(bpe, "{{ messages[0].content }}{% for t in tools %}{{ t.function.name }}{% endfor %}", user, NULL,
                 NULL, "U");
+    /* What a template cannot do without is there and empty, as in gpt-oss's; what others print stays away. */
+    static const char adds[] = "{{ messages[0].content }}{% for t in tools or [] %}{{ '// ' + t.function.description + '.' }}"
+                               "{% for p in t.function.parameters.properties.items() %}{{ p[0] }}{% endfor %}"
+                               "{{ t.function.name }}{% endfor %}";
+    expect_full(bpe, adds, user, "[{'type': 'function', 'function': {'name': 'f'}}, {'name': 'g', 'description': null}, "
+                "{'name': 'h', 'description': 'H', 'parameters': {'type': 'object', 'properties': {'k': {}}}}]", NULL,
+                "U// .f// .g// H.kh");
     refuse(text, user, "{}", NULL, PI_EINVAL, "tools must be a list");
     refuse(text, user, "[1]", NULL, PI_EINVAL, "tools[0]: must be an object");
     refuse(text, user, "[", NULL, PI_EINVAL, "tools: line 1, column 2: the text ends where a value is expected");
+}
+
+/* An answer that goes on: the text ends where the last message's does, whatever the template puts behind it. */
+static void test_goes_on(void **state)
+{
+    (void) state;
+    static const char on[] = "{'continue_final_message': true}";
+    static const char text[] = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>\n{% endfor %}"
+                               "{% if add_generation_prompt %}<assistant>{% endif %}";
+    expect_full(bpe, text, TALK, NULL, NULL, "<system>S</system>\n<user>U</user>\n<assistant>A</assistant>\n<assistant>");
+    expect_full(bpe, text, TALK, NULL, on, "<system>S</system>\n<user>U</user>\n<assistant>A");
+    expect_full(bpe, text, "[{'role': 'user', 'content': 'U'}, {'role': 'assistant', 'content': [{'type': 'text', 'text': ' A '}]}]",
+                NULL, on, "<user>U</user>\n<assistant>A ");
+    expect_full(bpe, text, "[{'role': 'user', 'content': 'U'}, {'role': 'assistant', 'content': null}]", NULL, on,
+                "<user>U</user>\n<assistant>");
+    refuse(text, "[{'role': 'user', 'content': 'U'}]", NULL, on, PI_EINVAL,
+           "continue_final_message: the last message must be the assistant's, with text and no calls");
+    refuse(text, TALK, NULL, "{'continue_final_message': true, 'add_generation_prompt': true}", PI_EINVAL,
+           "continue_final_message and add_generation_prompt: an answer cannot go on and begin; give one");
+    refuse(text, TALK, NULL, "{'continue_final_message': 'yes'}", PI_EINVAL, "continue_final_message: must be true or false");
+    refuse("{{ messages[0].content }}", TALK, NULL, on, PI_EUNSUPPORTED,
+           "continue_final_message: the chat template does not show the last message");
 }
 
 static void test_refused(void **state)
@@ -482,7 +511,7 @@ int main(void)
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_tools),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_goes_on), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_public),
         cmocka_unit_test(test_tool_choice),

@@ -183,6 +183,7 @@ static void test_thoughts(void **state)
     /* The prompt ends within thoughts, or not. */
     static const char open[] = "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>' }}";
     expect_form((form) {open, NULL, "{\"enable_thinking\": true}"}, "Hm.\n</think>\n\nYes", "R:Hm.|C:Yes|");
+    expect_form((form) {open, NULL, "{\"enable_thinking\": true, \"continue_final_message\": true}"}, "Hm.", "C:Hm.|"); /* behind them */
     expect_form((form) {open, NULL, "{\"enable_thinking\": false}"}, "Yes </think>", "C:Yes </think>|");
     expect_form((form) {open, NULL, "{\"enable_thinking\": true, \"parse_reasoning\": false}"}, " Hm</think> Y",
                 "C: Hm</think> Y|");
@@ -369,6 +370,7 @@ static void test_harmony(void **state)
     expect(HARMONY, "\n to=x y", "C:\n to=x y|");
     expect(HARMONY, ANALYSIS "never ends <|en", "R:never ends <|en|");
     expect(HARMONY, "A" START FINAL "B", "C:AB|");
+    expect_form((form) {HARMONY, NULL, "{\"continue_final_message\": true}"}, "A\nB<|return|>", "C:A\nB|");
     expect_form((form) {HARMONY, NULL, NULL}, ANALYSIS "A<|end|>" START FINAL "B", "R:A|C:B|");
     expect_form((form) {HARMONY, NULL, "{\"parse_reasoning\": false}"}, ANALYSIS "A<|end|>" START FINAL "B",
                 "C:" ANALYSIS "A<|end|>B|");

@@ -248,6 +248,55 @@ static void disk(void **st)
     }
 }
 
+static uint64_t snapshot_bytes(const pi__config *c)
+{
+    pi_plan p = {.size = sizeof p};
+    assert_int_equal(pi__core_plan(c, &p, NULL), PI_OK);
+    for (uint32_t i = 0; i < p.n_groups; i++)
+        if (!strcmp(p.group[i].name, "recurrent")) return p.group[i].block_bytes;
+    fail_msg("no snapshots");
+    return 0;
+}
+
+/* Stages whose states are saved and copied to the disk while requests are preempted, and loaded again: few snapshots, pools for
+ * hardly two requests of four, the same prompts in every round. */
+static void disk_of_stages(void **st)
+{
+    (void) st;
+    const job *want = wanted(1);
+    uint32_t preempted = 0;
+    uint64_t reads = 0;
+    for (int trial = 0; trial < trials(4); trial++) {
+        char dir[] = "/tmp/pagedinfer-far-XXXXXX", cmd[100];
+        assert_non_null(mkdtemp(dir));
+        static job got[PROMPTS];
+        pi__config c = config(1);
+        as_stages(&c, trial % 2 ? "far,far" : "cpu,cpu");
+        c.prefix_dir = dir;
+        c.prefix_dir_bytes = 64 << 20;
+        c.cache_ram = 0;
+        c.max_seqs = 4;
+        c.kv_tokens = 480;
+        c.snapshot_interval = 16 << (trial / 2);
+        c.snapshot_bytes = 4 * snapshot_bytes(&c);
+        pi__core *e = job_core(&c);
+        for (int round = 0; round < 5; round++) {
+            for (int i = 0; i < PROMPTS; i++) fill(&got[i], (uint32_t) i + 1);
+            for (int i = 0; i < PROMPTS; i++) job_submit(e, &got[i], PI__LOGITS_GENERATED, NULL);
+            for (int i = 0; i < PROMPTS; i++) {
+                job_await(&got[i], PI_OK);
+                check_same(&got[i], &want[i]);
+                preempted += got[i].n_preempted;
+            }
+        }
+        reads += stats_of(e).disk_reads;
+        pi__core_close(e);
+        snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+        assert_int_equal(system(cmd), 0);
+    }
+    assert_true(preempted > 0 && reads > 0);
+}
+
 /* Opening with each allocation failing in turn. */
 static void out_of_memory(void **st)
 {
@@ -282,7 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicted_comes_back), cmocka_unit_test(types_come_back),
         cmocka_unit_test(copies_change_nothing), cmocka_unit_test(budget),
-        cmocka_unit_test(disk), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(disk), cmocka_unit_test(disk_of_stages), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

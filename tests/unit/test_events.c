@@ -99,6 +99,10 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     (void) e, (void) name, (void) path, (void) scale;
     return pi__fail(err, PI_EUNSUPPORTED, "no adapters here");
 }
+int pi__core_lora_replace(pi__core *e, const char *name, const char *path, pi_error *err)
+{
+    return pi__core_lora_load(e, name, path, 0, err);
+}
 int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err) { return pi__core_lora_load(e, name, NULL, 0, err); }
 int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err) { return pi__core_lora_load(e, name, NULL, scale, err); }
 int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)

@@ -493,6 +493,76 @@ static void test_under_load(void **st)
     for (int i = 0; i < 5; i++) unlink(file[i]);
 }
 
+static void *replace(void *ud)
+{
+    shift *s = ud;
+    for (int i = 0; !atomic_load(&s->stop); i++) {
+        pi_error err = {0};
+        if (pi__core_lora_replace(s->e, "moving", file[i % 2], &err)) fail_msg("replace: %s", err.msg);
+        atomic_fetch_add(&s->loads, 1);
+        assert_int_equal(pi__core_lora_replace(s->e, "moving", model, &err), PI_EFORMAT); /* no adapter: nothing changes */
+    }
+    return NULL;
+}
+
+static pi_lora described(pi__core *e, size_t i)
+{
+    pi_lora l = {.size = sizeof l};
+    assert_int_equal(pi__core_lora_at(e, i, &l), PI_OK);
+    return l;
+}
+
+/* While one is replaced by another again and again, requests find it every time, and have one of the two. */
+static void test_replace(void **st)
+{
+    if (crossed()) skip(); /* the same on every processor */
+    static const pi__lora_ask moving = {"moving", 1};
+    static job want[2], got;
+    (void) st;
+    write_model("llama3");
+    write_adapters(model);
+    pi__config c = config(model);
+    pi_error err = {0};
+    static job all[N_JOBS];
+    shift s = {.e = job_core(&c)};
+    for (int k = 0; k < 2; k++) {
+        load(s.e, "moving", file[k]);
+        jobs_fill(all);
+        want[k] = all[1];
+        want[k].lora = &moving, want[k].n_lora = 1;
+        job_submit(s.e, &want[k], PI__LOGITS_ALL, NULL);
+        job_await(&want[k], PI_OK);
+        if (!k) assert_int_equal(pi__core_lora_unload(s.e, "moving", &err), PI_OK);
+    }
+    assert_true(want[0].rows != want[1].rows);
+    load(s.e, "behind", file[2]);
+    assert_int_equal(pi__core_lora_scale(s.e, "moving", 0.5f, &err), PI_OK);
+    pthread_t t;
+    int of[2] = {0};
+    assert_int_equal(pthread_create(&t, NULL, replace, &s), 0);
+    for (int round = 0; round < 60 || ((!of[0] || !of[1]) && round < 3000); round++) {
+        jobs_fill(all);
+        got = all[1];
+        got.lora = &moving, got.n_lora = 1;
+        job_submit(s.e, &got, PI__LOGITS_ALL, NULL);
+        job_await(&got, PI_OK);
+        assert_true(got.rows == want[0].rows || got.rows == want[1].rows);
+        of[got.rows == want[1].rows]++;
+        assert_string_equal(described(s.e, 0).name, "moving");
+        assert_true(described(s.e, 0).scale == 0.5f);
+        assert_string_equal(described(s.e, 1).name, "behind");
+    }
+    atomic_store(&s.stop, 1);
+    pthread_join(t, NULL);
+    assert_true(s.loads > 2 && of[0] && of[1]);
+    assert_int_equal(pi__core_lora_replace(s.e, "none", file[0], &err), PI_ENOENT);
+    assert_int_equal(pi__core_lora_replace(s.e, "moving", "/none", &err), PI_ENOENT);
+    assert_int_equal(pi__core_lora_at(s.e, 2, &(pi_lora) {.size = sizeof(pi_lora)}), PI_ENOENT);
+    pi__core_close(s.e);
+    unlink(model);
+    for (int i = 0; i < 5; i++) unlink(file[i]);
+}
+
 /* An adapter that is unloaded while a request has it stays until that ends. */
 static void test_unload_in_use(void **st)
 {
@@ -704,6 +774,10 @@ static void test_refused(void **st)
     pi__core *e = job_core(&c);
     adapter_spec s = {.seed = 1, .rank = 4, .alpha = 4};
     refused(e, "/nonexistent/a.gguf", PI_ENOENT, "/nonexistent/a.gguf");
+    char far_too_long[8192];
+    memset(far_too_long, 'x', sizeof far_too_long);
+    far_too_long[sizeof far_too_long - 1] = 0;
+    refused(e, far_too_long, PI_EINVAL, "cannot open");
     refused(e, model, PI_EFORMAT, "this file is no adapter");
     s.arch = "qwen3";
     refused_spec(e, bad, &s, PI_EINVAL, "made for another model");
@@ -827,7 +901,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merged), cmocka_unit_test(test_as_one), cmocka_unit_test(test_company),
         cmocka_unit_test(test_divided), cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_under_load), cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_under_load), cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_unload_in_use), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_refused_heads),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_too_many_for_all),
         cmocka_unit_test(test_overflow), cmocka_unit_test(test_layer_exit),

@@ -706,6 +706,52 @@ static void test_bias_and_forbid(void **state)
     pi__sampler_scratch_free(w);
 }
 
+/* What is told of a token is what it was drawn by: the same token, probabilities of what the stages left. */
+static void test_drawn(void **state)
+{
+    (void) state;
+    enum { N = 300, MOST = 12 };
+    pi__sampler_scratch *w = make_scratch(N);
+    for (int trial = 0; trial < rounds(200); trial++) {
+        const int kind = trial % 5;
+        pi_token_prob out[MOST + 1];
+        float x[N], y[N];
+        ref r;
+        pi__sampling p = defaults();
+        p.seed = (uint64_t) trial;
+        p.temp = kind == 4 ? 0 : 0.5f + (float) rnd01();
+        if (kind == 1 || kind == 4) p.top_k = 1 + rnd_int(MOST);
+        if (kind == 2) p.top_p = (float) rnd01();
+        if (kind == 3) p.min_p = 0.3f * (float) rnd01(), p.repeat_penalty = 1.2f;
+        fill(x, N, trial % 4);
+        memcpy(y, x, sizeof x);
+        pi__sampler *s = make(&p, N, 10), *t = make(&p, N, 10);
+        pi__sampler_accept(s, 5), pi__sampler_accept(t, 5);
+        const int32_t id = pi__sampler_sample(s, w, y, NULL, 0);
+        memcpy(y, x, sizeof x);
+        assert_int_equal(pi__sampler_sample_drawn(t, w, y, NULL, 0, MOST, out), id);
+        assert_int_equal(out[0].id, id);
+        if (kind == 3) x[5] = x[5] > 0 ? x[5] / 1.2f : x[5] * 1.2f;
+        ref_from(&r, x, N);
+        double own = 0, sum = 0;
+        int left = 0;
+        for (; left < MOST && out[1 + left].id >= 0; left++) {
+            const double q = exp((double) out[1 + left].logprob);
+            sum += q;
+            if (out[1 + left].id == id) own = q;
+            assert_true(!left || out[1 + left].logprob <= out[left].logprob);
+            if (p.temp > 0) /* ratios stay those of the row at this temperature */
+                assert_true(fabs(log(q) - (double) out[1].logprob - (r.l[left] - r.l[0]) / (double) p.temp) < 1e-4);
+        }
+        assert_true(sum < 1 + 1e-5 && (left == MOST || sum > 1 - 1e-5));
+        assert_true(left == MOST || fabs(own - exp((double) out[0].logprob)) < 1e-6);
+        if (kind == 1) assert_int_equal(left, p.top_k);
+        if (kind == 4) assert_true(left == 1 && own == 1);
+        pi__sampler_free(s), pi__sampler_free(t);
+    }
+    pi__sampler_scratch_free(w);
+}
+
 static void test_bad_rows(void **state)
 {
     (void) state;
@@ -1082,6 +1128,7 @@ int main(void)
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_xtc_probability), cmocka_unit_test(test_chain),
         cmocka_unit_test(test_chain_order), cmocka_unit_test(test_seed), cmocka_unit_test(test_redraw),
         cmocka_unit_test(test_greedy), cmocka_unit_test(test_is_argmax), cmocka_unit_test(test_bias_and_forbid),
+        cmocka_unit_test(test_drawn),
         cmocka_unit_test(test_bad_rows), cmocka_unit_test(test_penalties), cmocka_unit_test(test_dry_worked_example),
         cmocka_unit_test(test_dry_random), cmocka_unit_test(test_dry_long), cmocka_unit_test(test_logprobs),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_out_of_memory),

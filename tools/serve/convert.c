@@ -212,6 +212,59 @@ int convert_anthropic(params *p, pi_error *err)
     return on ? thinking_budget(p, thinking, err) : PI_OK;
 }
 
+/* ---------------------------------------------------------------------------------------------- /v1/chat/completions */
+
+/* "tool_choice" and what else the template or the prompt's making wants to know. */
+static int chat_vars(params *p, pi_error *err)
+{
+    static const char *const passed[] = {"add_generation_prompt", "continue_final_message", "tool_choice",
+                                         "parallel_tool_calls", "enable_thinking", "reasoning_effort"};
+    json_t *own = json_object_get(p->root, "chat_template_kwargs");
+    if (own && !json_is_null(own) && !json_is_object(own))
+        return params_fail(p, "chat_template_kwargs", err, "'chat_template_kwargs' must be an object");
+    json_t *vars = p->template_vars = json_is_object(own) ? json_deep_copy(own) : json_object();
+    if (!vars) return params_no_memory(err);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
+        json_t *v = json_object_get(p->root, passed[i]);
+        if (v && !json_is_null(v) && json_object_set(vars, passed[i], v)) return params_no_memory(err);
+    }
+    if (!is(vars, "reasoning_effort", "none")) return PI_OK;
+    json_object_del(vars, "reasoning_effort"); /* as much as no thoughts, which templates have another word for */
+    const bool said = json_object_get(vars, "enable_thinking");
+    return said || !json_object_set_new(vars, "enable_thinking", json_false()) ? PI_OK : params_no_memory(err);
+}
+
+static int chat_tools(params *p, pi_error *err)
+{
+    json_t *tools = json_object_get(p->root, "tools"), *t;
+    const char *choice = json_string_value(json_object_get(p->root, "tool_choice"));
+    size_t i;
+    if (!tools || json_is_null(tools)) return PI_OK;
+    if (!json_is_array(tools)) return params_fail(p, "tools", err, "'tools' must be a list");
+    json_array_foreach(tools, i, t) {
+        const char *type = json_string_value(json_object_get(t, "type"));
+        if (!type || strcmp(type, "function") != 0)
+            return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported", type ? type : "none");
+        if (!json_is_string(json_object_get(json_object_get(t, "function"), "name")))
+            return params_fail(p, "tools", err, "'tools' has a function without a name");
+    }
+    if (json_array_size(tools) && !(choice && !strcmp(choice, "none"))) p->tools = json_incref(tools);
+    return PI_OK;
+}
+
+int convert_chat(params *p, pi_error *err)
+{
+    json_t *m = json_object_get(p->root, "messages");
+    if (!json_is_array(m) || !json_array_size(m))
+        return params_fail(p, "messages", err, "'messages' must be a list that is not empty");
+    if (json_is_array(json_object_get(p->root, "functions")))
+        return params_fail(p, "functions", err, "'functions' is not supported: send them as 'tools'");
+    if (json_is_object(json_object_get(p->root, "audio"))) return params_fail(p, "audio", err, "'audio' is not supported");
+    p->messages = json_incref(m);
+    int rc = chat_tools(p, err);
+    return rc ? rc : chat_vars(p, err);
+}
+
 /* ----------------------------------------------------------------------------------------------------- /v1/responses
  */
 

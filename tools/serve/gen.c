@@ -41,7 +41,9 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     }
     if (!rc && p->n > 1) rc = set_number(r, "n", p->n, err);
     if (!rc && p->logprobs >= 0) rc = set_number(r, "logprobs", p->logprobs, err);
-    if (!rc && p->logprobs >= 0 && p->echo) rc = set_number(r, "prompt-logprobs", p->logprobs, err);
+    const int of_prompt = p->echo && p->logprobs > p->prompt_logprobs ? p->logprobs : p->prompt_logprobs;
+    if (!rc && of_prompt >= 0) rc = set_number(r, "prompt-logprobs", of_prompt, err);
+    if (!rc && p->drawn) rc = pi_request_set(r, "logprobs-mode", "processed", err);
     if (!rc && p->progress && g->w->progress) rc = pi_request_set(r, "prompt-progress", "true", err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
     if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
@@ -116,7 +118,8 @@ static int read_body(gen *g, pi_error *err)
     }
     int rc = params_read(&g->p, root, err);
     if (!rc) rc = gen_adapters(g, err);
-    return rc ? rc : g->w->read(g, err);
+    if (!rc) rc = g->w->read(g, err);
+    return rc ? rc : gen_vocab_fields(g, err);
 }
 
 /* Readers hold what the template began; they are made once the prompt is known, before any event. */
@@ -130,16 +133,28 @@ static int make_readers(gen *g, pi_error *err)
     return rc;
 }
 
-int gen_template_defaults(const server *s, json_t **vars, pi_error *err)
+/* The last message is the assistant's, and no call: the answer goes on with it, unless somebody says otherwise. */
+static bool goes_on(const server *s, const params *p)
+{
+    const json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1), *vars = p->template_vars;
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const bool said = json_object_get(vars, "continue_final_message") || json_object_get(vars, "add_generation_prompt");
+    return !said && role && !strcmp(role, "assistant") && !json_array_size(json_object_get(last, "tool_calls")) &&
+           cli_bool(s->c, "prefill-assistant");
+}
+
+int gen_template_defaults(const server *s, params *p, pi_error *err)
 {
     const char *said = cli_str(s->c, "reasoning"), *effort = cli_str(s->c, "reasoning-effort");
     const bool off = !strcmp(said, "off") || cli_int(s->c, "reasoning-budget") == 0, on = !strcmp(said, "on");
     bool ok = true;
-    if (!*vars && !(*vars = json_object())) return params_no_memory(err);
-    if ((on || off) && !json_object_get(*vars, "enable_thinking"))
-        ok = !json_object_set_new(*vars, "enable_thinking", json_boolean(!off));
-    if (*effort && strcmp(effort, "default") != 0 && !json_object_get(*vars, "reasoning_effort"))
-        ok &= !json_object_set_new(*vars, "reasoning_effort", json_string(effort));
+    if (!p->template_vars && !(p->template_vars = json_object())) return params_no_memory(err);
+    json_t *vars = p->template_vars;
+    if ((on || off) && !json_object_get(vars, "enable_thinking"))
+        ok = !json_object_set_new(vars, "enable_thinking", json_boolean(!off));
+    if (*effort && strcmp(effort, "default") != 0 && !json_object_get(vars, "reasoning_effort"))
+        ok &= !json_object_set_new(vars, "reasoning_effort", json_string(effort));
+    if (goes_on(s, p)) ok &= !json_object_set_new(vars, "continue_final_message", json_true());
     return ok ? PI_OK : params_no_memory(err);
 }
 
@@ -147,11 +162,11 @@ int gen_template_defaults(const server *s, json_t **vars, pi_error *err)
 static int reasoning_defaults(gen *g, pi_error *err)
 {
     const char *format = cli_str(g->s->c, "reasoning-format");
-    json_t **vars = &g->p.template_vars;
     if (!g->is_chat) return PI_OK;
-    int rc = gen_template_defaults(g->s, vars, err);
+    int rc = gen_template_defaults(g->s, &g->p, err);
     if (!rc) rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
-    if (!rc && !strcmp(format, "none") && json_object_set_new(*vars, "parse_reasoning", json_false())) rc = params_no_memory(err);
+    if (!rc && !strcmp(format, "none") && json_object_set_new(g->p.template_vars, "parse_reasoning", json_false()))
+        rc = params_no_memory(err);
     g->hide_thoughts = !strcmp(format, "hidden");
     return rc;
 }
@@ -328,6 +343,8 @@ static void take_end(choice *ch, const pi_event *ev)
     g->n_done++;
     m->ended[ch->finish == PI_FINISH_STOP ? END_STOP : ch->finish == PI_FINISH_LENGTH ? END_LENGTH
              : ch->finish == PI_FINISH_CANCEL ? END_ABORT : END_ERROR]++;
+    const uint64_t tokens = (uint64_t) ch->res.prompt_tokens + ch->res.generated_tokens;
+    if (tokens > m->most_tokens) m->most_tokens = tokens;
     histogram_add(&m->queue, ch->res.queue_ms / 1e3);
     if (ch->res.generated_tokens) {
         histogram_add(&m->prefill, ch->res.prefill_ms / 1e3);
@@ -402,7 +419,12 @@ gen *gen_event(const pi_event *ev)
         ok &= !ch->text.failed;
         ch->text_in += ev->text_len;
         ch->has_line |= ev->text_len && memchr(ev->text, '\n', ev->text_len);
-        if (ev->kind == PI_EVENT_DONE) take_end(ch, ev);
+        if (ev->kind == PI_EVENT_DONE) {
+            take_end(ch, ev);
+            const size_t n = g->p.keep_stop && ch->res.stop ? strlen(ch->res.stop) : 0;
+            if (n) buf_put(&ch->text, ch->res.stop, n);
+            ch->text_in += n;
+        }
         end_late(ch);
     }
     if (!ok) {

@@ -143,9 +143,14 @@ void gen_ping_all(server *s);
 /* Cancels all that run. */
 void gen_cancel_all(server *s, const char *why);
 
-/* What the server's options (--reasoning, --reasoning-budget, --reasoning-effort) give the template, into *vars where the client
- * says nothing of it. On the pool. */
-int gen_template_defaults(const server *s, json_t **vars, pi_error *err);
+/* What the server's options (--reasoning, --reasoning-budget, --reasoning-effort, --prefill-assistant) give the template where
+ * the client says nothing of it. On the pool. */
+int gen_template_defaults(const server *s, params *p, pi_error *err);
+/* vocab.c: prompts and biases become ids as far as they have to. On the pool. */
+int gen_vocab_fields(gen *g, pi_error *err);
+/* Tokens of a text, or of a list of texts and ids; flags: PI_TOK_*, PI_TOK_BOS for a text that comes first. *ids is to be freed in
+ * any case. Any thread. */
+int server_tokens(const server *s, const json_t *v, int flags, int32_t **ids, size_t *n);
 /* The adapters that the request asks for, as an option of its requests. On the pool. */
 int gen_adapters(gen *g, pi_error *err);
 

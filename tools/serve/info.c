@@ -1,4 +1,4 @@
-/* What the server says of itself: the page at /, /health, /v1/models, /props, /slots. The loop's thread. */
+/* What the server says of itself: the page at /, /health, /version, /v1/models, /props, /slots. The loop's thread. */
 #include <string.h>
 
 #include "serve/gen.h"
@@ -24,24 +24,61 @@ void handle_health(server *s, exchange *ex)
     else answer_json(ex, 200, json_pack("{s:s}", "status", "ok"));
 }
 
+/* Names with sep between. */
+static json_t *names_json(const char *text, char sep)
+{
+    const char seps[] = {sep, 0};
+    json_t *list = json_array();
+    for (size_t n; *text; text += n + (text[n] == sep)) {
+        n = strcspn(text, seps);
+        json_array_append_new(list, json_stringn(text, n));
+    }
+    return list;
+}
+
+/* true: the model has this name. */
+static bool is_named(const server *s, const char *name, size_t n)
+{
+    if (n == strlen(s->alias) && !memcmp(name, s->alias, n)) return true;
+    for (const char *p = s->aliases; *p; p += strcspn(p, ","), p += *p == ',')
+        if (n && n == strcspn(p, ",") && !memcmp(name, p, n)) return true;
+    return false;
+}
+
+static json_t *model_json(const server *s)
+{
+    json_t *meta = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t) s->info.n_vocab, "n_ctx",
+                             (json_int_t) s->info.ctx_size, "n_ctx_train", (json_int_t) s->info.n_ctx_train, "n_embd",
+                             (json_int_t) s->info.n_embd, "n_params", (json_int_t) s->info.n_params, "size",
+                             (json_int_t) s->info.file_bytes);
+    return json_pack("{s:s, s:o, s:[], s:s, s:I, s:s, s:s, s:I, s:o}", "id", s->alias, "aliases", names_json(s->aliases, ','),
+                     "tags", "object", "model", "created", (json_int_t) s->created, "owned_by", "pagedinfer", "root", s->alias,
+                     "max_model_len", (json_int_t) s->info.ctx_size, "meta", meta);
+}
+
+/* The list beside OpenAI's that llama-server has for clients of Ollama's. */
+static json_t *named_models(const server *s)
+{
+    return json_pack("[{s:s, s:s, s:s, s:s, s:[s], s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type", "model",
+                     "description", s->info.type_desc, "capabilities", "completion", "details", "format", "gguf", "family",
+                     s->info.arch);
+}
+
 void handle_models(server *s, exchange *ex)
 {
-    json_t *meta = json_pack("{s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t) s->info.n_vocab, "n_ctx_train",
-                             (json_int_t) s->info.n_ctx_train, "n_embd", (json_int_t) s->info.n_embd, "n_params",
-                             (json_int_t) s->info.n_params, "size", (json_int_t) s->info.file_bytes);
-    json_t *one = json_pack("{s:s, s:s, s:I, s:s, s:s, s:I, s:o}", "id", s->alias, "object", "model", "created",
-                            (json_int_t) s->created, "owned_by", "pagedinfer", "root", s->alias, "max_model_len",
-                            (json_int_t) s->info.ctx_size, "meta", meta);
-    static const char prefix[] = "/v1/models/";
-    if (ex->req.path_len > sizeof prefix - 1 && !memcmp(ex->req.target.p, prefix, sizeof prefix - 1)) {
-        size_t n = ex->req.path_len - (sizeof prefix - 1);
-        if (n == strlen(s->alias) && !memcmp(ex->req.target.p + sizeof prefix - 1, s->alias, n)) {
+    json_t *one = model_json(s);
+    static const char before[] = "/v1/models/"; /* the name, behind --api-prefix if there is one */
+    const char *name = memmem(ex->req.target.p, ex->req.path_len, before, sizeof before - 1);
+    if (name) {
+        name += sizeof before - 1;
+        size_t n = ex->req.path_len - (size_t) (name - ex->req.target.p);
+        if (is_named(s, name, n)) {
             answer_json(ex, 200, one);
             return;
         }
         json_decref(one);
         pi_lora l;
-        if (server_adapter(s, ex->req.target.p + sizeof prefix - 1, n, &l)) {
+        if (server_adapter(s, name, n, &l)) {
             json_t *all = adapter_models(s, s->alias), *v, *found = NULL;
             size_t i;
             json_array_foreach(all, i, v)
@@ -55,52 +92,120 @@ void handle_models(server *s, exchange *ex)
     }
     json_t *all = adapter_models(s, s->alias);
     json_array_insert_new(all, 0, one);
-    answer_json(ex, 200, json_pack("{s:s, s:o}", "object", "list", "data", all));
+    answer_json(ex, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", all, "models", named_models(s)));
+}
+
+void handle_version(server *s, exchange *ex)
+{
+    (void) s;
+    answer_json(ex, 200, json_pack("{s:s}", "version", pi_version()));
 }
 
 static const char *default_of(const void *c, const char *key) { return cli_str(c, key); }
+
+/* The values of a list: of the request, or where it gives none the command line's. */
+static json_t *list_json(const server *s, const params *p, const char *key)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; p && i < p->n_option; i++)
+        if (!strcmp(p->option[i].key, key)) json_array_append_new(list, text_json(p->option[i].value, strlen(p->option[i].value)));
+    const bool given = json_array_size(list) > 0;
+    for (size_t i = 0; !given && i < cli_n(s->c, key); i++)
+        json_array_append_new(list, text_json(cli_nth(s->c, key, i), strlen(cli_nth(s->c, key, i))));
+    return list;
+}
 
 json_t *server_settings(const server *s, const params *p)
 {
     json_t *all = params_settings(p, default_of, s->c);
     const int64_t n = p && p->max_tokens != INT64_MIN ? p->max_tokens : cli_int(s->c, "max-tokens");
+    const char *samplers = cli_str(s->c, "samplers");
+    for (size_t i = 0; p && i < p->n_option; i++)
+        if (!strcmp(p->option[i].key, "samplers")) samplers = p->option[i].value;
     json_object_set_new(all, "n_predict", json_integer(n));
     json_object_set_new(all, "max_tokens", json_integer(n));
+    json_object_set_new(all, "n_probs", json_integer(p && p->logprobs > 0 ? p->logprobs : 0));
+    json_object_set_new(all, "stream", json_boolean(p && p->stream));
+    json_object_set_new(all, "timings_per_token", json_boolean(p && p->timings));
+    json_object_set_new(all, "post_sampling_probs", json_boolean(p && p->drawn));
+    json_object_set_new(all, "samplers", names_json(samplers, ';'));
+    json_object_set_new(all, "stop", list_json(s, p, "stop"));
+    json_object_set_new(all, "logit_bias", list_json(s, p, "logit-bias"));
+    json_object_set_new(all, "lora", list_json(s, p, "lora"));
     return all;
+}
+
+/* A control token as text; "": the model has none. */
+static json_t *token_json(const server *s, int32_t id)
+{
+    char text[256];
+    const size_t n = id < 0 ? 0 : server_token_text(s, id, true, text, sizeof text);
+    return text_json(text, n < sizeof text ? n : sizeof text);
 }
 
 void handle_props(server *s, exchange *ex)
 {
     json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params", server_settings(s, NULL));
-    json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
+    json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b, s:b}}", "default_generation_settings",
                              general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
                              "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",
-                             pi_version(), "is_sleeping", 0, "modalities", "vision", 0, "audio", 0);
+                             pi_version(), "is_sleeping", 0, "modalities", "vision", 0, "video", 0, "audio", 0);
+    json_object_set_new(root, "bos_token", token_json(s, s->info.bos));
+    json_object_set_new(root, "eos_token", token_json(s, s->info.eos));
+    json_object_set_new(root, "endpoint_slots", json_true());
+    json_object_set_new(root, "endpoint_props", json_false());
+    json_object_set_new(root, "endpoint_metrics", json_true());
     json_object_set_new(root, "device", json_string(s->info.device));
     json_object_set_new(root, "model_type", json_string(s->info.type_desc));
     answer_json(ex, 200, root);
 }
 
-/* There are no slots that a client could hold; what runs is shown as if there were, one for each answer. */
+/* What others may know of a request: none of its texts. */
+static json_t *shown_settings(const server *s, const params *p)
+{
+    static const char *const texts[] = {"grammar", "stop", "logit_bias", "reasoning_budget_message"};
+    json_t *all = server_settings(s, p);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) json_object_del(all, texts[i]);
+    return all;
+}
+
+static json_t *slot_json(const server *s, const gen *g, const choice *ch, int64_t id)
+{
+    pi_result res = {.size = sizeof res};
+    pi_request_sample(ch->r, ch->sample, &res);
+    const json_int_t most = g->p.max_tokens == INT64_MIN ? -1 : g->p.max_tokens, n = (json_int_t) ch->n_ids;
+    json_t *one = json_pack("{s:I, s:I, s:s, s:i, s:b, s:b, s:I, s:I, s:I}", "id", (json_int_t) id, "n_ctx",
+                            (json_int_t) s->info.ctx_size, "id_task", g->id, "index", (int) ch->index, "speculative",
+                            res.n_drafted > 0, "is_processing", 1, "n_prompt_tokens", (json_int_t) res.prompt_tokens,
+                            "n_prompt_tokens_cache", (json_int_t) res.cached_tokens, "n_decoded", n);
+    json_object_set_new(one, "params", shown_settings(s, &g->p));
+    json_object_set_new(one, "next_token", json_pack("[{s:b, s:b, s:I, s:I}]", "has_next_token", 1, "has_new_line",
+                                                     (int) ch->has_line, "n_remain", most < 0 ? (json_int_t) -1 : most - n,
+                                                     "n_decoded", n));
+    return one;
+}
+
+/* There are no slots that a client could hold; what runs is shown as if there were, one for each answer. With
+ * ?fail_on_no_slot=1 it is an error that there are as many as run at once. */
 void handle_slots(server *s, exchange *ex)
 {
+    static const char question[] = "fail_on_no_slot=";
+    const char *query = memmem(ex->req.target.p + ex->req.path_len, ex->req.target.n - ex->req.path_len, question,
+                               sizeof question - 1);
     json_t *list = json_array();
     int64_t n = 0, total = cli_int(s->c, "parallel");
     for (const gen *g = s->gens; g; g = g->next) {
-        for (size_t i = 0; !g->working && g->submitted && i < g->n_choices; i++) {
-            const choice *ch = &g->choices[i];
-            if (ch->done) continue;
-            pi_result res = {.size = sizeof res};
-            pi_request_sample(ch->r, ch->sample, &res);
-            json_array_append_new(list, json_pack("{s:I, s:I, s:s, s:i, s:b, s:I, s:I}", "id", (json_int_t) n++,
-                                                  "n_ctx", (json_int_t) s->info.ctx_size, "id_task", g->id, "index",
-                                                  (int) i, "is_processing", 1, "n_prompt_tokens",
-                                                  (json_int_t) res.prompt_tokens, "n_decoded", (json_int_t) ch->n_ids));
-        }
+        for (size_t i = 0; !g->working && g->submitted && i < g->n_choices; i++)
+            if (!g->choices[i].done) json_array_append_new(list, slot_json(s, g, &g->choices[i], n++));
+    }
+    if (query && n >= total) {
+        json_decref(list);
+        answer_error(ex, 503, NULL, NULL, "no slot is free");
+        return;
     }
     for (; n < total; n++) {
-        json_array_append_new(list, json_pack("{s:I, s:I, s:b}", "id", (json_int_t) n, "n_ctx",
-                                              (json_int_t) s->info.ctx_size, "is_processing", 0));
+        json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:b}", "id", (json_int_t) n, "n_ctx",
+                                              (json_int_t) s->info.ctx_size, "speculative", 0, "is_processing", 0));
     }
     answer_json(ex, 200, list);
 }

@@ -137,19 +137,6 @@ static int allowed(job *j)
     return params_fail(&j->p, NULL, &j->err, "clients may not load or unload adapters here: start the server with --lora-updates");
 }
 
-/* In the place of one of that name, which is only given up for a file that can be loaded. */
-static int load_in_place(job *j, const char *name, const char *path)
-{
-    char beside[sizeof ((pi_lora *) 0)->name];
-    snprintf(beside, sizeof beside, "%.100s (new)", name);
-    int rc = pi_lora_load(j->s->e, beside, path, 0, &j->err);
-    if (rc) return rc;
-    pi_lora_unload(j->s->e, name, NULL);
-    rc = pi_lora_load(j->s->e, name, path, 0, &j->err);
-    pi_lora_unload(j->s->e, beside, NULL);
-    return rc;
-}
-
 static int run_load(job *j, json_t **out)
 {
     const char *name = NULL, *path = NULL;
@@ -163,8 +150,8 @@ static int run_load(job *j, json_t **out)
     if (!rc && !strcmp(name, j->s->alias)) rc = params_fail(&j->p, "lora_name", &j->err, "this is the model's own name");
     if (rc) return rc;
     pi_lora old;
-    rc = again && server_adapter(j->s, name, strlen(name), &old) ? load_in_place(j, name, path)
-                                                                 : pi_lora_load(j->s->e, name, path, 0, &j->err);
+    again = again && server_adapter(j->s, name, strlen(name), &old);
+    rc = again ? pi_lora_replace(j->s->e, name, path, &j->err) : pi_lora_load(j->s->e, name, path, 0, &j->err);
     if (rc == PI_ENOENT) j->status = 404, j->p.bad_field = "lora_path";
     else if (rc == PI_EBUSY || rc == PI_EFORMAT) j->status = 400;
     if (!rc) *out = json_pack("{s:b, s:s}", "success", 1, "lora_name", name);

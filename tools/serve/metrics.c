@@ -134,23 +134,32 @@ static void groups(struct out *o, const pi_stats *st)
     }
 }
 
+static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
+
 /* llama-server's names, without labels, as it writes them. */
 static void native_values(struct out *o, const server *s, const pi_stats *st)
 {
     const metrics *m = &s->metrics;
+    const double computed = (double) (st->prompt_tokens - st->cached_tokens), sampled = (double) st->generated_tokens;
     const struct {
         const char *name, *type, *help;
         double v;
     } list[] = {
-        {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.",
-         (double) (st->prompt_tokens - st->cached_tokens)},
+        {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.", computed},
+        {"prompt_tokens_cached_total", "counter", "Tokens of prompts that came from the cache.", (double) st->cached_tokens},
         {"prompt_seconds_total", "counter", "Seconds from first step to first token, of all answers.",
          m->prompt_seconds},
-        {"tokens_predicted_total", "counter", "Tokens sampled.", (double) st->generated_tokens},
+        {"tokens_predicted_total", "counter", "Tokens sampled.", sampled},
         {"tokens_predicted_seconds_total", "counter", "Seconds from first token to last, of all.", m->decode_seconds},
         {"requests_processing", "gauge", "Answers in the batch.", st->n_running},
         {"requests_deferred", "gauge", "Answers in the queue.", st->n_waiting},
         {"n_decode_total", "counter", "Steps.", (double) st->n_steps},
+        {"prompt_tokens_seconds", "gauge", "Tokens of prompts a second, of all answers.", quotient(computed, m->prompt_seconds)},
+        {"predicted_tokens_seconds", "gauge", "Tokens sampled a second, of all answers.", quotient(sampled, m->decode_seconds)},
+        {"n_busy_slots_per_decode", "gauge", "Tokens sampled a step.", quotient(sampled, (double) st->n_steps)},
+        {"n_tokens_max", "counter", "Tokens of the longest prompt with its answer.", (double) m->most_tokens},
+        {"spec_decode_num_draft_tokens_total", "counter", "Drafts that were verified.", (double) st->n_drafted},
+        {"spec_decode_num_accepted_tokens_total", "counter", "Of them, those that were right.", (double) st->n_accepted},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         buf_fmt(&o->b, "# HELP llamacpp:%s %s\n# TYPE llamacpp:%s %s\nllamacpp:%s %.17g\n", list[i].name, list[i].help,

@@ -20,6 +20,7 @@ typedef struct metrics {
     uint64_t slow_clients;       /* generations canceled because nobody took their text */
     uint64_t gone_clients;       /* those canceled because the client went away */
     double prompt_seconds, decode_seconds; /* of answers that ended */
+    uint64_t most_tokens;        /* of one of them with its prompt */
 } metrics;
 
 void histogram_add(histogram *h, double seconds);

@@ -197,6 +197,21 @@ static int read_stop(params *p, const char *field, pi_error *err)
     return PI_OK;
 }
 
+static int read_bad_words(params *p, pi_error *err)
+{
+    static const char field[] = "bad_words";
+    const json_t *v = given(p->root, field), *s;
+    size_t i;
+    if (!v) return PI_OK;
+    if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
+    json_array_foreach(v, i, s) {
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        int rc = params_add(p, "bad-words", field, json_string_value(s), err);
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
 static int read_stop_ids(params *p, pi_error *err)
 {
     const json_t *v = given(p->root, "stop_token_ids"), *id;
@@ -209,42 +224,6 @@ static int read_stop_ids(params *p, pi_error *err)
         snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
         int rc = params_add(p, "stop-token", "stop_token_ids", text, err);
         if (rc) return rc;
-    }
-    return PI_OK;
-}
-
-/* One entry: false and "-inf" forbid the token. id is a token id as text. */
-static int add_bias(params *p, const char *id, const json_t *v, pi_error *err)
-{
-    char text[96], *end;
-    static const char field[] = "logit_bias";
-    strtol(id, &end, 10);
-    if (!*id || *end || strlen(id) > 11) return params_fail(p, field, err, "'logit_bias' has no token id '%.20s'", id);
-    if (json_is_false(v)) snprintf(text, sizeof text, "%s-inf", id);
-    else if (json_is_number(v)) snprintf(text, sizeof text, "%s%+.9g", id, json_number_value(v));
-    else return params_fail(p, field, err, "'logit_bias' of %.20s must be a number, or false to forbid the token", id);
-    return params_add(p, "logit-bias", field, text, err);
-}
-
-/* OpenAI's object of ids, or llama.cpp's list of pairs. */
-static int read_bias(params *p, pi_error *err)
-{
-    json_t *v = json_object_get(p->root, "logit_bias"), *b;
-    const char *key;
-    size_t i;
-    int rc = PI_OK;
-    char id[32];
-    if (!v || json_is_null(v)) return PI_OK;
-    if (json_is_object(v)) {
-        json_object_foreach(v, key, b) if (!rc) rc = add_bias(p, key, b, err);
-        return rc;
-    }
-    if (!json_is_array(v)) return params_fail(p, "logit_bias", err, "'logit_bias' must be an object: token id to bias");
-    json_array_foreach(v, i, b) {
-        if (!json_is_integer(json_array_get(b, 0)))
-            return params_fail(p, "logit_bias", err, "'logit_bias' as a list holds pairs of token id and bias");
-        snprintf(id, sizeof id, "%" JSON_INTEGER_FORMAT, json_integer_value(json_array_get(b, 0)));
-        if ((rc = add_bias(p, id, json_array_get(b, 1), err))) return rc;
     }
     return PI_OK;
 }
@@ -285,30 +264,51 @@ static int read_breakers(params *p, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------------------- prompts */
 
-static int read_ids(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
+static int no_prompt(params *p, const char *field, pi_error *err)
 {
-    size_t n = json_array_size(list), i;
+    return params_fail(p, field, err, "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
+                       field);
+}
+
+static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX; }
+
+/* Ids, or ids and texts. */
+static int read_list(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
+{
+    size_t n = json_array_size(list), n_texts = 0, i;
     const json_t *v;
+    json_array_foreach(list, i, v) {
+        n_texts += json_is_string(v);
+        if (!json_is_string(v) && !is_id(v)) return no_prompt(p, field, err);
+    }
+    out->mixed = n_texts ? list : NULL;
+    if (n_texts) return PI_OK;
     out->ids = malloc((n ? n : 1) * sizeof *out->ids);
     if (!out->ids) return params_no_memory(err);
-    json_array_foreach(list, i, v) {
-        json_int_t id = json_integer_value(v);
-        if (!json_is_integer(v) || id < 0 || id > INT32_MAX)
-            return params_fail(p, field, err, "'%s' must be text, a list of token ids, or a list of these", field);
-        out->ids[out->n_ids++] = (int32_t) id;
-    }
+    json_array_foreach(list, i, v) out->ids[out->n_ids++] = (int32_t) json_integer_value(v);
     return PI_OK;
 }
 
 static int read_prompt(params *p, const char *field, const json_t *v, pi_error *err)
 {
     prompt *out = &p->prompts[p->n_prompts++];
-    if (json_is_array(v)) return read_ids(p, field, v, out, err);
-    if (!json_is_string(v))
-        return params_fail(p, field, err, "'%s' must be text, a list of token ids, or a list of these", field);
+    if (json_array_size(json_object_get(v, "multimodal_data")))
+        return params_fail(p, field, err, "'%s' has multimodal_data: only text is supported", field);
+    if (json_is_object(v)) v = json_object_get(v, "prompt_string");
+    if (json_is_array(v)) return read_list(p, field, v, out, err);
+    if (!json_is_string(v)) return no_prompt(p, field, err);
     out->text = json_string_value(v);
     out->len = json_string_length(v);
     return PI_OK;
+}
+
+/* A list with an id in it is one prompt. */
+static bool is_many(const json_t *v)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(v, i, one) if (json_is_integer(one)) return false;
+    return json_array_size(v) > 0;
 }
 
 int params_prompts(params *p, const char *field, pi_error *err)
@@ -316,7 +316,7 @@ int params_prompts(params *p, const char *field, pi_error *err)
     const json_t *v = given(p->root, field), *one;
     size_t i;
     if (!v) return params_fail(p, field, err, "'%s' is missing", field);
-    bool many = json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
+    const bool many = is_many(v);
     size_t n = many ? json_array_size(v) : 1;
     if (n > MAX_PROMPTS)
         return params_fail(p, field, err, "'%s' holds %zu prompts; %d are allowed", field, n, MAX_PROMPTS);
@@ -379,8 +379,11 @@ static int read_structured_outputs(params *p, pi_error *err)
     const char *s = NULL;
     if (!o) return PI_OK;
     if (!json_is_object(o)) return params_fail(p, name, err, "'%s' must be an object", name);
-    int rc = PI_OK;
-    if ((v = given(o, "json")))
+    if (given(o, "structural_tag")) return params_fail(p, name, err, "'%s' with a structural_tag is not supported", name);
+    bool any = false;
+    int rc = params_bool(p, o, "json_object", &any, err);
+    if (!rc && any) rc = params_add(p, "json-schema", name, "{\"type\":\"object\"}", err);
+    if (!rc && (v = given(o, "json")))
         rc = json_is_string(v) ? params_add(p, "json-schema", name, json_string_value(v), err)
                                : params_add_json(p, "json-schema", name, v, err);
     if (!rc && (v = given(o, "choice"))) rc = params_add_json(p, "choice", name, v, err);
@@ -431,9 +434,25 @@ static int read_logprobs(params *p, pi_error *err)
     return rc;
 }
 
+/* vLLM's: probabilities of the prompt's tokens, and how much of it is taken. */
+static int read_prompt_fields(params *p, pi_error *err)
+{
+    int64_t n = -1;
+    bool special = true;
+    int rc = params_int(p, p->root, "prompt_logprobs", 0, MAX_ALTERNATIVES, &n, err);
+    if (!rc && n >= 0 && p->stream)
+        rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' is for answers that are not streamed");
+    if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->most_prompt, err);
+    if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
+    if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &special, err);
+    p->prompt_logprobs = (int) n;
+    p->no_bos = !special;
+    return rc;
+}
+
 static int read_max_tokens(params *p, pi_error *err)
 {
-    static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens"};
+    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens", "n_predict"}; /* the last one counts */
     p->max_tokens = INT64_MIN;
     for (int i = 0; i < 4; i++) {
         int rc = params_int(p, p->root, names[i], -2, INT32_MAX, &p->max_tokens, err);
@@ -456,6 +475,9 @@ static int read_switches(params *p, pi_error *err)
     if (!rc) rc = params_bool(p, o, "return_token_ids", &p->token_ids, err);
     if (!rc) rc = params_bool(p, o, "skip_special_tokens", &skip, err);
     if (!rc) rc = params_bool(p, o, "timings_per_token", &p->timings, err);
+    if (!rc) rc = params_bool(p, o, "include_stop_str_in_output", &p->keep_stop, err);
+    if (!rc) rc = params_bool(p, o, "return_tokens_as_token_ids", &p->ids_as_tokens, err);
+    if (!rc) rc = params_bool(p, o, "post_sampling_probs", &p->drawn, err);
     if (!rc) rc = params_bool(p, o, "return_progress", &p->progress, err);
     if (!rc) rc = params_int(p, o, "sse_ping_interval", -1, 86400, &p->ping_s, err);
     if (!rc) rc = params_int(p, o, "t_max_predict_ms", -1, INT32_MAX, &p->most_ms, err);
@@ -471,16 +493,17 @@ static int read_switches(params *p, pi_error *err)
 
 int params_read(params *p, json_t *root, pi_error *err)
 {
-    *p = (params) {.root = root, .n = 1, .logprobs = -1, .ping_s = INT64_MIN};
+    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN, .most_prompt = INT64_MIN};
     if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
     int rc = read_switches(p, err);
     if (!rc) rc = read_max_tokens(p, err);
     if (!rc) rc = read_logprobs(p, err);
+    if (!rc) rc = read_prompt_fields(p, err);
     for (size_t i = 0; i < sizeof fields / sizeof *fields && !rc; i++) rc = read_field(p, &fields[i], err);
     if (!rc) rc = read_stop(p, "stop", err);
     if (!rc) rc = read_stop(p, "stop_sequences", err);
     if (!rc) rc = read_stop_ids(p, err);
-    if (!rc) rc = read_bias(p, err);
+    if (!rc) rc = read_bad_words(p, err);
     if (!rc) rc = read_samplers(p, err);
     if (!rc) rc = read_breakers(p, err);
     if (!rc) rc = read_structure(p, err);
@@ -505,6 +528,11 @@ json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud
         const char *v = value_of(p, fields[i].key);
         if (!v) v = otherwise(ud, fields[i].key);
         json_t *number = fields[i].kind == TEXT ? NULL : json_loads(v, JSON_DECODE_ANY, NULL);
+        if (fields[i].kind == NUMBER && json_is_integer(number)) { /* 1.0, which was written as 1 */
+            const json_int_t whole = json_integer_value(number);
+            json_decref(number);
+            number = json_real((double) whole);
+        }
         json_object_set_new(all, fields[i].name, number ? number : text_json(v, strlen(v)));
     }
     return all;

@@ -11,12 +11,13 @@
 #include "pagedinfer.h"
 
 typedef struct prompt {
-    const char *text;  /* or NULL: ids */
+    const char *text;  /* or NULL: ids, or mixed */
     size_t len;        /* bytes of text */
     const char *query; /* the text is a document that is scored for it; or NULL */
     size_t query_len;  /* bytes of query */
     int32_t *ids;      /* owned */
     size_t n_ids;
+    const json_t *mixed; /* texts and ids one behind the other, which become ids where the vocabulary is; or NULL */
 } prompt;
 
 typedef struct param_option {
@@ -38,14 +39,21 @@ typedef struct params {
     bool include_usage;       /* a last chunk has the numbers */
     bool usage_in_all;        /* each chunk has them (continuous_usage_stats) */
     bool echo;                /* completions: the prompt is part of the answer */
+    bool echo_last;           /* chats: the message that the answer goes on with is */
     bool token_ids;           /* return_token_ids */
     bool special;             /* control tokens are text (skip_special_tokens false) */
     bool timings;             /* each chunk has times (timings_per_token) */
+    bool drawn;               /* probabilities are those that tokens were drawn by (post_sampling_probs) */
+    bool keep_stop;           /* the stop string that ended it is part of an answer (include_stop_str_in_output) */
+    bool ids_as_tokens;       /* of logprobs (return_tokens_as_token_ids) */
+    bool no_bos;              /* texts of prompts get none (add_special_tokens false) */
     bool progress;            /* a stream tells how far the prompt is (return_progress) */
     int64_t ping_s;           /* sse_ping_interval, INT64_MIN: the server's */
     int64_t most_ms;          /* t_max_predict_ms: an answer ends at its first line that is complete after so long; 0: none */
     int n;                    /* answers to each prompt */
     int logprobs;             /* alternatives to each token; -1: no probabilities */
+    int prompt_logprobs;      /* the same of the prompt's tokens, in a list of their own */
+    int64_t most_prompt;      /* truncate_prompt_tokens: the last so many of a prompt, -1: as fit; INT64_MIN: all */
     int64_t max_tokens;       /* INT64_MIN: not said */
     const char *cache_salt;   /* or NULL; in root */
     const char *user;         /* or NULL; in root */
@@ -73,7 +81,7 @@ int params_string(params *p, const json_t *o, const char *field, const char **ou
 /* Options that are fields, by the fields' names: their values in p, which may be NULL, or what otherwise says. */
 json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud, const char *key), const void *ud);
 
-/* "prompt": text, ids, or a list of either. */
+/* "prompt": a text, ids, both in one list, {"prompt_string"} of these, or a list of such. */
 int params_prompts(params *p, const char *field, pi_error *err);
 /* A query, and documents: texts, or objects with a "text". */
 int params_pairs(params *p, const char *query_field, const char *list_field, pi_error *err);

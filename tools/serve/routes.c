@@ -18,6 +18,9 @@ static const struct route {
     {"/", HTTP_GET, PUBLIC | ANY_STATE, handle_page, NULL},
     {"/health", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
     {"/v1/health", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
+    {"/ping", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
+    {"/ping", HTTP_POST, PUBLIC | ANY_STATE, handle_health, NULL},
+    {"/version", HTTP_GET, ANY_STATE, handle_version, NULL},
     {"/metrics", HTTP_GET, ANY_STATE, handle_metrics, NULL},
     {"/v1/models", HTTP_GET, 0, handle_models, NULL},
     {"/models", HTTP_GET, 0, handle_models, NULL},
@@ -33,7 +36,12 @@ static const struct route {
     {"/v1/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
     {"/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
     {"/v1/completions", HTTP_POST, 0, NULL, &wire_completions},
+    {"/v1/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL},
+    {"/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL},
     {"/v1/responses", HTTP_POST, 0, NULL, &wire_responses},
+    {"/responses", HTTP_POST, 0, NULL, &wire_responses},
+    {"/v1/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL},
+    {"/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL},
     {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL},
     {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages},
     {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings},
@@ -53,6 +61,21 @@ enum { N_ROUTES = sizeof routes / sizeof *routes };
 static bool path_is(const http_request *r, const char *path)
 {
     return strlen(path) == r->path_len && !memcmp(r->target.p, path, r->path_len);
+}
+
+/* Behind --api-prefix; what is outside of it has no path here. */
+static http_request inside(const server *s, const http_request *r)
+{
+    const char *prefix = cli_str(s->c, "api-prefix");
+    size_t n = strlen(prefix);
+    http_request in = *r;
+    while (n && prefix[n - 1] == '/') n--;
+    const bool has = in.path_len > n && !memcmp(in.target.p, prefix, n) && in.target.p[n] == '/';
+    if (!has) n = in.path_len;
+    if (in.target.p) in.target.p += n;
+    in.target.n -= n;
+    in.path_len -= n;
+    return in;
 }
 
 /* *known: the path exists, if not for this method. */
@@ -83,7 +106,8 @@ static const char *key_of(const http_request *r)
 int route_head(void *ud, const http_request *req, const char **why)
 {
     const server *s = ud;
-    const struct route *known, *rt = find(req, &known);
+    const http_request in = inside(s, req);
+    const struct route *known, *rt = find(&in, &known);
     if (req->method == HTTP_OPTIONS || (rt && rt->flags & PUBLIC)) return 0;
     if (!keys_allow(&s->keys, key_of(req))) {
         *why = "invalid API key: send it as 'Authorization: Bearer KEY'";
@@ -114,7 +138,8 @@ static void not_now(server *s, exchange *ex)
 void route_request(void *ud, exchange *ex)
 {
     server *s = ud;
-    const struct route *known, *rt = find(&ex->req, &known);
+    const http_request in = inside(s, &ex->req);
+    const struct route *known, *rt = find(&in, &known);
     if (ex->req.method == HTTP_OPTIONS) {
         preflight(s, ex);
     } else if (!rt && known) {

@@ -423,12 +423,27 @@ static int open_handles(app *a)
     return rc ? cli_error(s->c, CLI_OS, "the event loop: %s", uv_strerror(rc)) : CLI_OK;
 }
 
+/* --alias: a name, or several with commas between. */
+static void take_names(server *s, const char *said)
+{
+    char *comma = NULL;
+    s->alias = said;
+    s->aliases = "";
+    if (!strchr(said, ',') || !(s->names = strdup(said))) return;
+    comma = strchr(s->names, ',');
+    *comma = 0;
+    s->alias = s->names;
+    s->aliases = comma + 1;
+}
+
 static void configure(app *a, const cli *c)
 {
     server *s = &a->s;
     const char *path = cli_str(c, "model"), *slash = strrchr(path, '/');
     s->c = c;
-    s->alias = *cli_str(c, "alias") ? cli_str(c, "alias") : slash ? slash + 1 : path;
+    s->alias = slash ? slash + 1 : path;
+    s->aliases = "";
+    if (*cli_str(c, "alias")) take_names(s, cli_str(c, "alias"));
     s->created = (int64_t) time(NULL);
     s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
     s->ping_s = cli_int(c, "sse-ping-interval");
@@ -494,6 +509,8 @@ int cmd_serve(const cli *c)
     int code = CLI_OK;
     char threads[16];
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    const char *prefix = cli_str(c, "api-prefix");
+    if (*prefix && *prefix != '/') return cli_usage_error(c, "--api-prefix %s: a path begins with /", prefix);
     app *a = calloc(1, sizeof *a); /* large: it holds a buffer for reading */
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
@@ -514,6 +531,7 @@ int cmd_serve(const cli *c)
     kv_events_close(a->s.kv); /* the engine, whose step thread calls it, is closed */
     keys_free(&a->s.keys);
     tls_close(a->s.net.tls);
+    free(a->s.names);
     free(a);
     return code;
 }

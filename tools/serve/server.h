@@ -30,6 +30,8 @@ typedef struct server {
     bool suffix_first;       /* --spm-infill */
     pi_plan plan;            /* of e */
     const char *alias;       /* the model's name for clients */
+    const char *aliases;     /* its other names, with commas between; "": it has none */
+    char *names;             /* where these are, if --alias gives several; owned */
     int64_t created;         /* when the server started, seconds since 1970 */
     enum serve_state state;
     int exit_code;
@@ -74,6 +76,7 @@ extern const size_t page_html_size;
 /* ---- handlers, by file */
 void handle_page(server *s, exchange *ex);
 void handle_models(server *s, exchange *ex);
+void handle_version(server *s, exchange *ex);
 void handle_props(server *s, exchange *ex);
 void handle_slots(server *s, exchange *ex);
 void handle_health(server *s, exchange *ex);
@@ -81,6 +84,8 @@ void handle_metrics(server *s, exchange *ex);
 void handle_tokenize(server *s, exchange *ex);
 void handle_detokenize(server *s, exchange *ex);
 void handle_count_tokens(server *s, exchange *ex);
+void handle_count_chat(server *s, exchange *ex);
+void handle_count_response(server *s, exchange *ex);
 void handle_apply_template(server *s, exchange *ex);
 void handle_adapters(server *s, exchange *ex);
 void handle_adapter_scales(server *s, exchange *ex);

@@ -1,4 +1,5 @@
 /* /completion and /infill: llama-server's own form. Reading runs on the pool, writing on the loop (gen.h). */
+#include <math.h>
 #include <string.h>
 
 #include "serve/gen.h"
@@ -15,22 +16,25 @@ static json_t *bytes_json(const char *p, size_t n)
     return list;
 }
 
+/* With post_sampling_probs a probability, of those that the token was drawn by; else its logarithm. */
+static json_t *prob_json(const gen *g, const pi_token_prob *p)
+{
+    char text[256];
+    size_t n = server_token_text(g->s, p->id, true, text, sizeof text);
+    if (n > sizeof text) n = sizeof text;
+    const double log_p = p->logprob > -1e30f ? (double) p->logprob : -1e30;
+    return json_pack("{s:i, s:o, s:o, s:f}", "id", (int) p->id, "token", text_json(text, n), "bytes", bytes_json(text, n),
+                     g->p.drawn ? "prob" : "logprob", g->p.drawn ? exp(log_p) : log_p);
+}
+
 static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < pc->n_ids; i++) {
         const pi_token_prob *row = pc->probs + i * ch->n_probs;
-        json_t *own = NULL, *top = json_array();
-        for (size_t k = 0; k < ch->n_probs && row[k].id >= 0; k++) {
-            char text[256];
-            size_t n = server_token_text(g->s, row[k].id, true, text, sizeof text);
-            if (n > sizeof text) n = sizeof text;
-            json_t *e = json_pack("{s:i, s:o, s:o, s:f}", "id", (int) row[k].id, "token", text_json(text, n), "bytes",
-                                  bytes_json(text, n), "logprob", row[k].logprob > -1e30f ? (double) row[k].logprob : -1e30);
-            if (k) json_array_append_new(top, e);
-            else own = e;
-        }
-        json_object_set_new(own, "top_logprobs", top);
+        json_t *own = prob_json(g, row), *top = json_array();
+        for (size_t k = 1; k < ch->n_probs && row[k].id >= 0; k++) json_array_append_new(top, prob_json(g, &row[k]));
+        json_object_set_new(own, g->p.drawn ? "top_probs" : "top_logprobs", top);
         json_array_append_new(list, own);
     }
     return list;

@@ -1,8 +1,10 @@
 /* /v1/chat/completions and /v1/completions: OpenAI's forms. Reading runs on the pool, writing on the loop (gen.h). */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/convert.h"
 #include "serve/gen.h"
 
 /* ---------------------------------------------------------------------------------------------------- probabilities */
@@ -11,9 +13,11 @@ static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
 {
     char small[256], *p = small;
     size_t n = server_token_text(g->s, id, true, small, sizeof small);
+    char number[32];
+    snprintf(number, sizeof number, "token_id:%d", id);
     if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
     if (!p) text_no_memory();
-    json_t *s = p ? text_json(p, n) : NULL;
+    json_t *s = g->p.ids_as_tokens ? json_string(number) : p ? text_json(p, n) : NULL;
     if (bytes) {
         *bytes = json_array();
         for (size_t i = 0; p && i < n; i++) json_array_append_new(*bytes, json_integer((unsigned char) p[i]));
@@ -84,6 +88,33 @@ static json_t *text_probs_json(struct text_probs *t)
                      "text_offset", t->offsets);
 }
 
+/* An entry of vLLM's prompt_logprobs: by token id. row[0] is the token itself, whose rank is known where it is among the others. */
+static json_t *prompt_entry(const gen *g, const pi_token_prob *row, size_t n)
+{
+    json_t *all = json_object();
+    for (size_t k = 0; k < n && row[k].id >= 0; k++) {
+        char id[16];
+        size_t rank = k;
+        for (size_t i = 1; !k && i < n && !rank; i++)
+            if (row[i].id == row[0].id) rank = i;
+        snprintf(id, sizeof id, "%d", row[k].id);
+        json_object_set_new(all, id, json_pack("{s:o, s:o, s:o}", "logprob", logprob_json(row[k].logprob), "rank",
+                                               rank ? json_integer((json_int_t) rank) : json_null(), "decoded_token",
+                                               token_json(g, row[k].id, NULL)));
+    }
+    return all;
+}
+
+/* Of each token of the prompt; nothing is known of the first. */
+static json_t *prompt_logprobs(const gen *g, const choice *first)
+{
+    const prompt_probs *pp = &first->prompt;
+    const size_t asked = (size_t) g->p.prompt_logprobs + 1, row = pp->row < asked ? pp->row : asked;
+    json_t *list = json_pack("[n]");
+    for (size_t i = 0; i < pp->n; i++) json_array_append_new(list, prompt_entry(g, pp->probs + i * pp->row, row));
+    return list;
+}
+
 static json_t *text_logprobs(const gen *g, const choice *ch, size_t from, size_t n, size_t base)
 {
     struct text_probs t = text_probs_new();
@@ -121,11 +152,13 @@ static json_t *chunk_of(const gen *g, const char *object, json_t *one)
     return root;
 }
 
-static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one)
+/* last: the one that ends ch, or with one NULL the stream. What comes last has the times. */
+static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one, bool last)
 {
     json_t *root = chunk_of(g, object, one);
+    const bool ends = last && (!one || !g->p.include_usage);
     if (!one || g->p.usage_in_all) json_object_set_new(root, "usage", usage_json(g));
-    if (ch && g->p.timings) json_object_set_new(root, "timings", gen_timings(ch));
+    if (g->p.timings || ends) json_object_set_new(root, "timings", gen_timings(ch));
     gen_send(g, NULL, root);
 }
 
@@ -139,69 +172,39 @@ static void send_progress(gen *g, const char *object, const choice *ch, json_t *
 
 static void send_end(gen *g, const char *object)
 {
-    if (g->p.include_usage) send_chunk(g, object, NULL, NULL);
+    if (g->p.include_usage) send_chunk(g, object, &g->choices[0], NULL, true);
     stream_put(g->ex, "data: [DONE]\n\n", 14);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ chats */
 
-static int no_feature(gen *g, const char *field, pi_error *err)
-{
-    return params_fail(&g->p, field, err, "'%s' is not supported", field);
-}
-
-/* "tool_choice" and what else the template or the prompt's making wants to know. */
-static int read_template_vars(gen *g, pi_error *err)
-{
-    static const char *const passed[] = {"add_generation_prompt", "tool_choice", "parallel_tool_calls",
-                                         "enable_thinking", "reasoning_effort"};
-    params *p = &g->p;
-    json_t *own = json_object_get(p->root, "chat_template_kwargs");
-    if (own && !json_is_null(own) && !json_is_object(own))
-        return params_fail(p, "chat_template_kwargs", err, "'chat_template_kwargs' must be an object");
-    p->template_vars = json_is_object(own) ? json_deep_copy(own) : json_object();
-    if (!p->template_vars) return params_no_memory(err);
-    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
-        json_t *v = json_object_get(p->root, passed[i]);
-        if (v && !json_is_null(v) && json_object_set(p->template_vars, passed[i], v)) return params_no_memory(err);
-    }
-    return PI_OK;
-}
-
-/* Functions in OpenAI's old form are tools, too. */
-static int read_tools(gen *g, pi_error *err)
-{
-    params *p = &g->p;
-    json_t *tools = json_object_get(p->root, "tools"), *t;
-    const json_t *choice = json_object_get(p->root, "tool_choice");
-    size_t i;
-    if (!tools || json_is_null(tools)) return PI_OK;
-    if (!json_is_array(tools)) return params_fail(p, "tools", err, "'tools' must be a list");
-    json_array_foreach(tools, i, t) {
-        const char *type = json_string_value(json_object_get(t, "type"));
-        if (!type || strcmp(type, "function") != 0)
-            return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported",
-                               type ? type : "none");
-        if (!json_is_string(json_object_get(json_object_get(t, "function"), "name")))
-            return params_fail(p, "tools", err, "'tools' has a function without a name");
-    }
-    const char *word = json_string_value(choice);
-    if (json_array_size(tools) && !(word && !strcmp(word, "none"))) p->tools = json_incref(tools);
-    return PI_OK;
-}
-
 static int read_chat(gen *g, pi_error *err)
 {
-    params *p = &g->p;
-    json_t *m = json_object_get(p->root, "messages");
-    if (!json_is_array(m) || !json_array_size(m))
-        return params_fail(p, "messages", err, "'messages' must be a list that is not empty");
-    if (json_is_array(json_object_get(p->root, "functions"))) return no_feature(g, "functions", err);
-    if (json_is_object(json_object_get(p->root, "audio"))) return no_feature(g, "audio", err);
-    p->messages = json_incref(m);
-    p->echo = false;
-    int rc = read_tools(g, err);
-    return rc ? rc : read_template_vars(g, err);
+    g->p.echo_last = g->p.echo;
+    g->p.echo = false;
+    return convert_chat(&g->p, err);
+}
+
+/* What an answer that is echoed begins with: the text of the last message, which it goes on with. */
+static void last_text(const gen *g, buf *out)
+{
+    const json_t *list = g->p.messages, *last = json_array_get(list, json_array_size(list) - 1), *part;
+    const json_t *content = json_object_get(last, "content");
+    size_t i;
+    if (!g->p.echo_last || !json_is_true(json_object_get(g->p.template_vars, "continue_final_message"))) return;
+    buf_put(out, json_string_value(content), json_string_length(content));
+    json_array_foreach(content, i, part) { /* as the prompt has them */
+        const json_t *text = json_object_get(part, "text");
+        if (i) buf_put(out, "\n", 1);
+        buf_put(out, json_string_value(text), json_string_length(text));
+    }
+    if (out->failed) text_no_memory();
+}
+
+/* vLLM's: the text that ended it. */
+static void add_stop_reason(const choice *ch, json_t *one)
+{
+    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop, strlen(ch->res.stop)));
 }
 
 static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool with_tokens, const char *finish)
@@ -211,7 +214,8 @@ static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool 
     if (with_tokens && pc->probs && pc->n_ids)
         json_object_set_new(one, "logprobs", chat_logprobs(g, ch, pc->probs, pc->n_ids));
     if (with_tokens && g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
-    send_chunk(g, "chat.completion.chunk", ch, one);
+    if (finish) add_stop_reason(ch, one);
+    send_chunk(g, "chat.completion.chunk", ch, one, finish != NULL);
 }
 
 static json_t *delta_json(const gen *g, const chat_delta *d)
@@ -230,10 +234,13 @@ static json_t *delta_json(const gen *g, const chat_delta *d)
 
 static void chat_begin(gen *g)
 {
+    buf begun = {0};
+    last_text(g, &begun);
     for (size_t i = 0; i < g->n_choices; i++) {
-        json_t *delta = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
+        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "", begun.n));
         chat_chunk(g, &g->choices[i], delta, NULL, false, NULL);
     }
+    buf_free(&begun);
 }
 
 static void chat_piece(gen *g, choice *ch, const piece *pc)
@@ -264,14 +271,21 @@ static json_t *calls_json(const choice *ch)
 
 static json_t *chat_choice(gen *g, choice *ch)
 {
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(ch->content.p, ch->content.n));
-    if (ch->n_calls && !ch->content.n) json_object_set_new(m, "content", json_null());
+    buf text = {0};
+    last_text(g, &text);
+    buf_put(&text, ch->content.p, ch->content.n);
+    if (text.failed) text_no_memory();
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text.p ? text.p : "", text.n));
+    const bool empty = !text.n;
+    buf_free(&text);
+    if (ch->n_calls && empty) json_object_set_new(m, "content", json_null());
     if (ch->reasoning.n) json_object_set_new(m, "reasoning_content", text_json(ch->reasoning.p, ch->reasoning.n));
     if (ch->n_calls) json_object_set_new(m, "tool_calls", calls_json(ch));
     json_t *one = json_pack("{s:i, s:o, s:n, s:s}", "index", (int) ch->index, "message", m, "logprobs", "finish_reason",
                             ch->reason);
     if (ch->n_probs) json_object_set_new(one, "logprobs", chat_logprobs(g, ch, ch->probs, ch->n_ids));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(ch->ids, ch->n_ids));
+    add_stop_reason(ch, one);
     return one;
 }
 
@@ -287,7 +301,8 @@ static json_t *chat_whole(gen *g)
     }
     json_object_set_new(root, "choices", list);
     json_object_set_new(root, "usage", usage_json(g));
-    if (g->p.timings) json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
+    json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
+    if (g->p.prompt_logprobs >= 0) json_object_set_new(root, "prompt_logprobs", prompt_logprobs(g, &g->choices[0]));
     return root;
 }
 
@@ -319,7 +334,7 @@ static int read_completion(gen *g, pi_error *err)
         return params_fail(p, "suffix", err, "'suffix' must be a string");
     int rc = params_int(p, p->root, "best_of", 1, 64, &best, err);
     if (rc) return rc;
-    if (best > p->n) return no_feature(g, "best_of", err);
+    if (best > p->n) return params_fail(p, "best_of", err, "'best_of' is not supported: take 'n', and choose");
     if (p->echo && p->stream) return params_fail(p, "echo", err, "'echo' is for answers that are not streamed");
     if (p->max_tokens == INT64_MIN) p->max_tokens = 16; /* OpenAI's default */
     return json_string_length(suffix) ? read_middle(g, suffix, err) : params_prompts(p, "prompt", err);
@@ -334,8 +349,8 @@ static void text_piece(gen *g, choice *ch, const piece *pc)
     if (pc->probs && pc->n_ids)
         json_object_set_new(one, "logprobs", text_logprobs(g, ch, (size_t) (pc->ids - ch->ids), pc->n_ids, 0));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(pc->ids, pc->n_ids));
-    if (pc->last && ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", json_string(ch->res.stop));
-    send_chunk(g, "text_completion", ch, one);
+    if (pc->last) add_stop_reason(ch, one);
+    send_chunk(g, "text_completion", ch, one, pc->last);
 }
 
 static void text_begin(gen *g) { (void) g; }
@@ -374,7 +389,7 @@ static json_t *echo_logprobs(const gen *g, const choice *ch, const choice *first
     if (id >= 0) text_probs_add(g, &t, id, NULL, 0, 0);
     if (id >= 0) server_token_count(g->s, id, false, &h, &at);
     for (size_t i = 0; i < pp->n; i++) {
-        text_probs_add(g, &t, pp->ids[i], pp->probs + i * pp->row, pp->row, at);
+        text_probs_add(g, &t, pp->ids[i], pp->probs + i * pp->row, pp->row < ch->n_probs ? pp->row : ch->n_probs, at);
         server_token_count(g->s, pp->ids[i], false, &h, &at);
     }
     for (size_t i = 0; i < ch->n_ids; i++) {
@@ -400,8 +415,9 @@ static json_t *text_choice(gen *g, choice *ch)
     const choice *first = &g->choices[which * (size_t) g->p.n];
     if (ch->n_probs && g->p.echo) json_object_set_new(one, "logprobs", echo_logprobs(g, ch, first, pr, base));
     else if (ch->n_probs) json_object_set_new(one, "logprobs", text_logprobs(g, ch, 0, ch->n_ids, base));
+    if (g->p.prompt_logprobs >= 0) json_object_set_new(one, "prompt_logprobs", prompt_logprobs(g, first));
     if (g->p.token_ids) json_object_set_new(one, "token_ids", ids_json(ch->ids, ch->n_ids));
-    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", json_string(ch->res.stop));
+    add_stop_reason(ch, one);
     return one;
 }
 
@@ -411,7 +427,7 @@ static json_t *text_whole(gen *g)
     for (size_t i = 0; i < g->n_choices; i++) json_array_append_new(list, text_choice(g, &g->choices[i]));
     json_object_set_new(root, "choices", list);
     json_object_set_new(root, "usage", usage_json(g));
-    if (g->p.timings) json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
+    json_object_set_new(root, "timings", gen_timings(&g->choices[0]));
     return root;
 }
 

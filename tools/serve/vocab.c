@@ -1,0 +1,150 @@
+/* Fields of a request that take the model's vocabulary to read: prompts of texts and ids, cut ones, biases of texts. On the
+ * pool. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/gen.h"
+
+enum { MAX_BIASED = 4096 }; /* bytes of a text whose tokens are biased */
+
+/* ---------------------------------------------------------------------------------------------------------- prompts */
+
+/* Tokens behind the *n that are there. */
+static int add_text(const server *s, const char *text, size_t len, int flags, int32_t **ids, size_t *n, size_t *cap)
+{
+    if (!grow(ids, cap, *n + len + 16, sizeof **ids)) return PI_ENOMEM;
+    int64_t got = pi_tokenize(s->e, text, len, flags, *ids + *n, *cap - *n);
+    if (got > (int64_t) (*cap - *n)) {
+        if (!grow(ids, cap, *n + (size_t) got, sizeof **ids)) return PI_ENOMEM;
+        got = pi_tokenize(s->e, text, len, flags, *ids + *n, *cap - *n);
+    }
+    if (got < 0) return (int) got;
+    *n += (size_t) got;
+    return PI_OK;
+}
+
+int server_tokens(const server *s, const json_t *v, int flags, int32_t **ids, size_t *n)
+{
+    const json_t *one;
+    size_t cap = 0, i;
+    int rc = PI_OK;
+    *ids = NULL;
+    *n = 0;
+    if (json_is_string(v)) return add_text(s, json_string_value(v), json_string_length(v), flags, ids, n, &cap);
+    json_array_foreach(v, i, one) {
+        if (json_is_string(one)) {
+            const int of = i ? flags & ~PI_TOK_BOS : flags; /* which only a text that comes first gets */
+            rc = add_text(s, json_string_value(one), json_string_length(one), of, ids, n, &cap);
+        } else if (!grow(ids, &cap, *n + 1, sizeof **ids)) {
+            rc = PI_ENOMEM;
+        } else {
+            (*ids)[(*n)++] = (int32_t) json_integer_value(one);
+        }
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+/* The last tokens that there is room for; the one that texts begin with stays. */
+static void cut(const gen *g, prompt *pr, bool text)
+{
+    const int64_t ctx = (int64_t) g->s->info.ctx_size, said = g->p.most_prompt;
+    const int64_t answer = g->p.max_tokens > 0 && g->p.max_tokens < ctx ? g->p.max_tokens : 1;
+    const size_t most = (size_t) (said > 0 ? said : ctx - answer), keep = text && most > 1 && pr->ids[0] == g->s->info.bos;
+    if (pr->n_ids <= most) return;
+    memmove(pr->ids + keep, pr->ids + pr->n_ids - (most - keep), (most - keep) * sizeof *pr->ids);
+    pr->n_ids = most;
+}
+
+/* Texts stay texts, which can be echoed as they are, unless something is done to their tokens. */
+static int read_prompt(gen *g, prompt *pr, pi_error *err)
+{
+    const params *p = &g->p;
+    const bool cuts = p->most_prompt != INT64_MIN, bos = !p->no_bos;
+    const bool text = pr->text && !pr->query, first = text || json_is_string(json_array_get(pr->mixed, 0));
+    if (!pr->mixed && !(text && (cuts || p->no_bos)) && !(pr->ids && cuts)) return PI_OK;
+    const int flags = PI_TOK_SPECIAL | (bos ? PI_TOK_BOS : 0);
+    if (!pr->ids) {
+        size_t cap = 0;
+        int rc = pr->mixed ? server_tokens(g->s, pr->mixed, flags, &pr->ids, &pr->n_ids)
+                           : add_text(g->s, pr->text, pr->len, flags, &pr->ids, &pr->n_ids, &cap);
+        pr->mixed = NULL;
+        pr->text = NULL;
+        if (rc == PI_ENOMEM) return params_no_memory(err);
+        if (rc) return *err = (pi_error) {.code = rc}, rc;
+    }
+    if (cuts) cut(g, pr, first && bos);
+    return PI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ biases */
+
+static const char bias_field[] = "logit_bias";
+
+/* false and "-inf" forbid the token. */
+static int add_bias(params *p, json_int_t id, const json_t *v, pi_error *err)
+{
+    char text[96];
+    if (json_is_false(v)) snprintf(text, sizeof text, "%lld-inf", (long long) id);
+    else if (json_is_number(v)) snprintf(text, sizeof text, "%lld%+.9g", (long long) id, json_number_value(v));
+    else return params_fail(p, bias_field, err, "'logit_bias' of %lld must be a number, or false to forbid the token", (long long) id);
+    return params_add(p, "logit-bias", bias_field, text, err);
+}
+
+/* All tokens of a text, as it is written in the middle of another. */
+static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_error *err)
+{
+    int32_t *ids = NULL;
+    size_t n = 0, cap = 0;
+    if (!len || len > MAX_BIASED)
+        return params_fail(&g->p, bias_field, err, "'logit_bias': a text has 1 to %d bytes, not %zu", MAX_BIASED, len);
+    int rc = add_text(g->s, text, len, 0, &ids, &n, &cap);
+    if (rc) params_no_memory(err);
+    for (size_t i = 0; i < n && !rc; i++) {
+        size_t seen = 0;
+        while (seen < i && ids[seen] != ids[i]) seen++;
+        if (seen == i) rc = add_bias(&g->p, ids[i], v, err);
+    }
+    free(ids);
+    return rc;
+}
+
+/* A key of an object: an id in digits, or else a text. */
+static int bias_key(gen *g, const char *key, const json_t *v, pi_error *err)
+{
+    char *end;
+    const long long id = strtoll(key, &end, 10);
+    if (!*key || *end) return bias_text(g, key, strlen(key), v, err);
+    return add_bias(&g->p, id, v, err);
+}
+
+/* OpenAI's object of ids, or llama.cpp's list of pairs; both also with texts. */
+static int read_bias(gen *g, pi_error *err)
+{
+    json_t *v = json_object_get(g->p.root, bias_field), *b;
+    const char *key;
+    size_t i;
+    int rc = PI_OK;
+    if (!v || json_is_null(v)) return PI_OK;
+    if (json_is_object(v)) {
+        json_object_foreach(v, key, b) if (!rc) rc = bias_key(g, key, b, err);
+        return rc;
+    }
+    if (!json_is_array(v)) return params_fail(&g->p, bias_field, err, "'logit_bias' must be an object: token id or text to bias");
+    json_array_foreach(v, i, b) {
+        const json_t *of = json_array_get(b, 0), *by = json_array_get(b, 1);
+        if (json_is_integer(of)) rc = add_bias(&g->p, json_integer_value(of), by, err);
+        else if (json_is_string(of)) rc = bias_text(g, json_string_value(of), json_string_length(of), by, err);
+        else return params_fail(&g->p, bias_field, err, "'logit_bias' as a list holds pairs of token id, or text, and bias");
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+int gen_vocab_fields(gen *g, pi_error *err)
+{
+    int rc = read_bias(g, err);
+    for (size_t i = 0; i < g->p.n_prompts && !rc; i++) rc = read_prompt(g, &g->p.prompts[i], err);
+    return rc;
+}
