@@ -8,6 +8,8 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,16 +43,22 @@ struct line_input {
 
 static void redraw(line_input *l);
 
-/* Waits for standard input; false: a signal came. */
+/* Waits for standard input; false: a signal came. SIGCONT comes while it waits, or a line that is to be drawn again would wait
+ * for the next key. */
 static bool wait_input(line_input *l)
 {
-    for (;;) {
+    sigset_t held, before;
+    bool more, done = false;
+    sigemptyset(&held);
+    sigaddset(&held, SIGCONT);
+    pthread_sigmask(SIG_BLOCK, &held, &before);
+    while ((more = !cli_signal()) && !done) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = cli_signal_fd(), .events = POLLIN}};
-        if (cli_signal()) return false;
         if (l->terminal && terminal_continued()) redraw(l);
-        if (poll(fds, 2, -1) < 0 && errno != EINTR) return true; /* reading will say what is wrong */
-        if (!cli_signal() && fds[0].revents) return true;
+        done = ppoll(fds, 2, NULL, &before) < 0 ? errno != EINTR : fds[0].revents != 0; /* reading will say what is wrong */
     }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return more;
 }
 
 /* More input behind what is there: 1, 0 at the end, or as line_read. */
