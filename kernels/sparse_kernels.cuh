@@ -27,9 +27,6 @@
  *     rows that begin     their number is read     their block is read     their address is kept
  *     [ n .. ]            from n + 3 KV_SPLIT      from n + 2 KV_SPLIT     from n + KV_SPLIT
  *
- * The sums so far of 32 heads of rows of 576 values would not fit into registers beside those of a split and the queries. They
- * are kept where the results go: each thread its own, read and written once a split.
- *
  * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
  * Q as one f16, logits of a small model were five times as far from those of floats. Rows of F32 caches are two as well
  * (TWO). Columns and rows that are not there are zeros.
@@ -61,13 +58,13 @@ static constexpr float LOG2E = 1.44269504088896340736f;
 
 /* Sizes of a kernel of W warps, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the
  * 8 that ldmatrix reads at a time then lie in different banks. 16 heads a block where a block has one split, as there are
- * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; and of short rows. */
+ * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; of short rows; and of those that take more than 8 warps,
+ * which have 168 registers a thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
     static constexpr bool UNITS = UNITS_;
-    static constexpr int M = UNITS || W < 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
-    static constexpr bool KEEPS = M == 1 || W <= 8; /* sums of folded splits in registers */
-    static constexpr int STAGES = KIND != COPIED ? 2 : KEEPS ? 4 : 3;
+    static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    static constexpr int STAGES = KIND == COPIED ? 4 : 2;
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
     static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
@@ -81,7 +78,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
 
     uint32_t q[2][M][4][4];     /* of the warp's columns: hi, lo */
     float acc[M][8][4];         /* O of a split */
-    float o[KEEPS ? M : 1][8][4]; /* and of those folded; UNITS: not used */
+    float o[M][8][4];           /* and of those folded; UNITS: not used */
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
     {
@@ -429,24 +426,8 @@ template <class S> PI_FN void turn_sum(const pi__k_sparse &k, S &t)
     }
 }
 
-/* Folds 16 values of a head's sum of a split into those so far, which are where the results go; the first if so. */
-PI_FN void fold_in_place(const pi__k_sparse &k, int32_t token, int32_t head, const fold_by &by, bool is_first, const float (&acc)[8][4],
-                         int r)
-{
-    if (head >= k.a.n_head) return;
-#pragma unroll
-    for (int n = 0; n < 8; n++) {
-        const int32_t d = first_column() + 8 * n;
-        if (d >= k.a.dim_v) continue;
-        float2 *to = result_at(k, token, head, d);
-        const float2 was = is_first ? float2{0, 0} : *to;
-        *to = {fmaf(acc[n][2 * r], by.split, was.x * by.run), fmaf(acc[n][2 * r + 1], by.split, was.y * by.run)};
-    }
-}
-
-/* Folds a split's sum into those so far, the first if so: run m, l [M][2][16] and o. */
-template <class S>
-PI_FN void fold_split(const pi__k_sparse &k, int32_t token, const float *state, float *run, bool is_first, S &t)
+/* Folds a split's sum into those so far: run m, l [M][2][16] and o. */
+template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 {
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
@@ -458,25 +439,21 @@ PI_FN void fold_split(const pi__k_sparse &k, int32_t token, const float *state, 
             *m_run = f.m;
             *l_run = fmaf(state[S::HEADS + 16 * m + h], f.split, *l_run * f.run);
         }
-        if constexpr (S::KEEPS) {
 #pragma unroll
-            for (int j = 0; j < 16; j++) {
-                float &to = t.o[m][j / 2][2 * r + j % 2];
-                to = fmaf(t.acc[m][j / 2][2 * r + j % 2], f.split, to * f.run);
-            }
-        } else {
-            fold_in_place(k, token, head_of_part<S>(i), f, is_first, t.acc[m], r);
+        for (int j = 0; j < 16; j++) {
+            float &to = t.o[m][j / 2][2 * r + j % 2];
+            to = fmaf(t.acc[m][j / 2][2 * r + j % 2], f.split, to * f.run);
         }
     }
     clear(t.acc);
 }
 
 /* A split has ended. */
-template <class S> PI_FN void end_split(const pi__k_sparse &k, int32_t token, unsigned char *shared, bool is_first, S &t)
+template <class S> PI_FN void end_split(const pi__k_sparse &k, unsigned char *shared, S &t)
 {
     float *run = (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32;
     turn_sum<S>(k, t); /* of UNITS the only one */
-    if (!S::UNITS) fold_split<S>(k, token, (const float *) (shared + S::state), run, is_first, t);
+    if (!S::UNITS) fold_split<S>((const float *) (shared + S::state), run, t);
 }
 
 /* Rows that are on their way to be found: KV_SPLIT of which the blocks are known, and the numbers of those behind them. */
@@ -545,22 +522,17 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     const int32_t split = split_of(all.n) /* 2^n */, n_window = all.n_window, begin = first / TILE, last = (end + TILE - 1) / TILE;
     place at = {begin, 0, S::STAGES - 1};
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
-    bool folds = false; /* splits have ended */
 #pragma unroll 1
     while (at.i < last) {
         const bool opens = !(at.i * TILE & (split - 1));
-        const int32_t until = min(last, at.i + KV_SPLIT / TILE);
         arrive<S>();
         if (at.i > begin) add_values<S>(k, shared, at, t);
-        if (at.i > begin && opens) {
-            end_split<S>(k, token, shared, !folds, t);
-            folds = true;
-        }
+        if (at.i > begin && opens) end_split<S>(k, shared, t);
         look_ahead<S>(k, token, shared, at.i * TILE, end, rows);
         see_tile<S>(k, n_window, shared, at, end, opens, t);
         go_on<S>(at);
 #pragma unroll 1
-        for (; at.i < until; go_on<S>(at)) {
+        for (; at.i < last && at.i % (KV_SPLIT / TILE); go_on<S>(at)) {
             arrive<S>();
             add_values<S>(k, shared, at, t);
             see_tile<S>(k, n_window, shared, at, end, false, t);
@@ -569,7 +541,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     arrive<S>();
     if (last > begin) {
         add_values<S>(k, shared, at, t);
-        end_split<S>(k, token, shared, !folds, t);
+        end_split<S>(k, shared, t);
     }
     __syncwarp();
 }
@@ -598,9 +570,7 @@ PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t t
                 *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
                 continue;
             }
-            const float *o = t.o[S::KEEPS ? m : 0][n] + 2 * r;
-            const float2 sum = S::KEEPS ? float2{o[0], o[1]} : any ? *result_at(k, token, head, d) : float2{0, 0};
-            put(k, token, head, d, sum.x * by, sum.y * by);
+            put(k, token, head, d, t.o[m][n][2 * r] * by, t.o[m][n][2 * r + 1] * by);
         }
     }
 }
