@@ -6,7 +6,7 @@
  *     heads_w16      the products as moe_w16_kernels.cuh has those of experts of which each has all rows. So nothing need be
  *                    listed or sorted, and results go to where the rows have them. It may have a tail (tail.cuh)
  *
- * With many rows they are experts' own kernels, to the same bits (head_linear_kernels.cuh). */
+ * With many rows the products are experts' own kernels, to the same bits, whose tiles head_linear_kernels.cuh lists. */
 #ifndef PI_HEADS_KERNELS_CUH
 #define PI_HEADS_KERNELS_CUH
 
@@ -18,8 +18,6 @@
 /* A launch: of w16_experts what is read of any, without tiles. */
 struct w16_heads : w16_experts {
     int32_t n_rows, n_head;
-    int64_t y_step;
-    float by;        /* results are multiplied by it */
     pi__k_tail tail;
 };
 
@@ -70,12 +68,11 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ?
     using S = expert_stream<TYPE, NT, false, w16_heads>;
     few_items<S, TYPE, NT, false>(p, first, end, raw + sums_bytes<NT>, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
         const expert_times<TYPE, false> times(p, i.t, p.a.w.scale);
-        const auto result = [&](int c, float sum) { return times(c, sum) * p.by; };
 #pragma unroll
         for (int r = 0; r < FEW_TILES; r++) {
             const int64_t o = (i.part * FEW_TILES + r) * 16;
             __syncthreads(); /* all are done with what is there */
-            put_sums(acc[r], part, result, p.a.y + i.t.expert * p.y_step + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
+            put_sums(acc[r], part, times, results_of(p, i.t, false) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
         }
     });
     if (p.tail.arrived) run_tail(p.tail, raw);

@@ -18,6 +18,8 @@ struct w16_experts {
     uint32_t n_item;       /* of a tile: parts of the matrix's rows */
     bool mid_bf16;         /* of the two 16-bit forms, mid's */
     uint32_t many;         /* shares of work that an item of the largest tiles is; of others it is one */
+    int64_t y_step;        /* floats from where an expert's results would be by its columns alone to where they are, times its number */
+    float by;              /* results are multiplied by it */
 };
 
 /* ---------------------------------------------------------------------------------------------------------------- items */
@@ -64,7 +66,13 @@ PI_FN uint32_t piece_of(uint32_t r)
     return r % 8 * 4 + (lane % 4 ^ lane / 8 ^ r % 8 / 2);
 }
 
-/* Epilogue: a column's sum times the factors of matrix and row. */
+/* Where results of a tile's first column are, of its expert's first or second matrix. */
+PI_FN float *results_of(const w16_experts &p, const pi__k_tile &t, bool second)
+{
+    return (second ? p.a.y2 : p.a.y) + t.expert * p.y_step + t.first * p.a.ldy;
+}
+
+/* Epilogue: a column's sum times the factors of matrix and row, and what all are multiplied by. */
 template <int TYPE, bool MID> struct expert_times {
     const w16_experts &p;
     const pi__k_tile &t;
@@ -76,7 +84,7 @@ template <int TYPE, bool MID> struct expert_times {
     }
     __device__ __forceinline__ float operator()(int c, float sum) const
     {
-        return MID ? sum * w : sum * p.factor[row_of(p.a, t, c)] * w;
+        return (MID ? sum * w : sum * p.factor[row_of(p.a, t, c)] * w) * p.by;
     }
 };
 

@@ -129,7 +129,7 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
             const int64_t o = (i.part * half + r - (second ? half : 0)) * 16;
             __syncthreads(); /* all are done with what is there */
             put_sums(acc[r], part, expert_times<TYPE, MID>(p, i.t, second ? p.a.scale2 : p.a.w.scale),
-                     (second ? p.a.y2 : p.a.y) + i.t.first * p.a.ldy + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
+                     results_of(p, i.t, second) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
         }
     });
 }
@@ -312,7 +312,7 @@ template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) expe
             const bool second = p.a.data2 && h;
             const int64_t o = (int64_t) (p.a.data2 ? i.part * 8 + warp : i.part * MANY_TILES + 2 * warp + h) * 16;
             put_totals(total[h], expert_times<TYPE, MID>(p, i.t, second ? p.a.scale2 : p.a.w.scale),
-                       (second ? p.a.y2 : p.a.y) + i.t.first * p.a.ldy + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
+                       results_of(p, i.t, second) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
         }
     }
 }

@@ -5,7 +5,7 @@
  * A token's rows are a list: those of the window by position, then its entries. A block takes a token and 32 of its heads,
  * or 16; each of its warps has 64 columns of the queries of all of these, of rows and of results, so that a row in shared
  * memory is read once for S and once for O. It walks the list, TILE rows at a time, which cp.async brings to shared memory
- * STAGES - 2 tiles ahead:
+ * STAGES - 1 tiles ahead:
  *
  *     S    each warp multiplies its columns: Q in registers, rows as they are
  *     P    the warps' parts are added up in order; online softmax in powers of 2, 8 threads a head
@@ -22,8 +22,10 @@
  *     4097 rows   [ 0..511 ][ 512..1023 ] ...                    9
  *
  * A token's list, and with it where its splits are, depends on the token alone: that makes a result batch-invariant. Where
- * rows are is found KV_SPLIT rows ahead, in three steps a few tiles apart, as each needs what the one before loads, and kept
- * in shared memory.
+ * rows are is found in three steps, KV_SPLIT rows apart, as each needs what the one before loads, and kept in shared memory:
+ *
+ *     rows that begin     their number is read     their block is read     their address is kept
+ *     [ n .. ]            from n + 3 KV_SPLIT      from n + 2 KV_SPLIT     from n + KV_SPLIT
  *
  * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
  * Q as one f16, logits of a small model were five times as far from those of floats. Rows of F32 caches are two as well
@@ -47,9 +49,7 @@ enum {
     AHEAD = 2 * KV_SPLIT, /* rows whose addresses are known */
     LDS = TILE + 8,  /* halves from row to row of P */
 };
-/* Where row h and column j of a warp's part of S are: two rows in 32 banks, the columns of every other two rows turned by 8,
- * so that neither the lanes of an accumulator nor those that read rows meet in one. */
-PI_FN int score_at(int h, int j) { return h * TILE + (j ^ h / 2 % 2 * 8); }
+/* Rows of S are kept with columns j and j + 8 side by side, at 2 j: who adds them up wants both. */
 
 /* How rows come to shared memory: F16 as it is; others as f16, those of F32 as two, hi + lo. */
 enum { COPIED, ONE, TWO };
@@ -58,11 +58,13 @@ static constexpr float LOG2E = 1.44269504088896340736f;
 
 /* Sizes of a kernel of W warps, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the
  * 8 that ldmatrix reads at a time then lie in different banks. 16 heads a block where a block has one split, as there are
- * such where multiprocessors have nothing to do; and where converting rows takes the registers of 16 more. */
+ * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; of short rows; and of those that take more than 8 warps,
+ * which have 168 registers a thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
-    static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1, STAGES = KIND == COPIED ? 4 : 2;
+    static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
     static constexpr bool UNITS = UNITS_;
     static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    static constexpr int STAGES = KIND == COPIED ? 4 : 2;
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
     static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
@@ -80,7 +82,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
     {
-        return (uint16_t *) (shared + row) + i % STAGES * PLANES * PLANE;
+        return (uint16_t *) (shared + row) + i * PLANES * PLANE;
     }
 };
 
@@ -127,13 +129,13 @@ template <int EACH> struct wanted {
 PI_FN int32_t nth_wanted(int e) { return (int32_t) (threadIdx.x + (unsigned) e * blockDim.x); }
 PI_FN const pi__k_rows &rows_of(const pi__k_sparse &k, const list &l, int32_t i) { return i < l.n_window ? k.rows : k.entries; }
 
-template <int EACH> PI_FN void want_rows(const list &l, int32_t from, wanted<EACH> &w)
+template <int EACH> PI_FN void want_rows(const list &l, int32_t from, int32_t end, wanted<EACH> &w)
 {
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
         const int32_t n = nth_wanted(e), i = from + n;
         w.row[e] = -1;
-        if (n >= KV_SPLIT || i >= l.n) continue;
+        if (n >= KV_SPLIT || i >= end) continue;
         if (i < l.n_window) w.row[e] = l.first + i;
         else w.row[e] = l.pick ? l.pick[i - l.n_window] : i - l.n_window;
     }
@@ -159,49 +161,68 @@ PI_FN void put_rows(const pi__k_sparse &k, const list &l, int32_t from, const wa
     }
 }
 
-/* A float as the sum of two f16, hi and lo. */
-PI_FN void split(float f, uint16_t *high, uint16_t *low)
-{
-    *high = float_to_half(f);
-    *low = float_to_half(f - half_to_float(*high));
-}
-PI_FN uint32_t pair(uint16_t a, uint16_t b) { return a | (uint32_t) b << 16; }
-
 /* 8 values of a row to one plane, or two. */
 template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const float (&f)[8])
 {
-    uint16_t h[8], l[8];
-    for (int j = 0; j < 8; j++) split(clean(f[j]), &h[j], &l[j]);
-    *(uint4 *) to = {pair(h[0], h[1]), pair(h[2], h[3]), pair(h[4], h[5]), pair(h[6], h[7])};
-    if (SPLIT) *(uint4 *) to_low = {pair(l[0], l[1]), pair(l[2], l[3]), pair(l[4], l[5]), pair(l[6], l[7])};
+    uint32_t h[4], l[4];
+    for (int j = 0; j < 4; j++) {
+        const float x = clean(f[2 * j]), y = clean(f[2 * j + 1]);
+        if (SPLIT) ptx_split(x, y, h[j], l[j]);
+        else h[j] = ptx_half2(x, y);
+    }
+    *(uint4 *) to = {h[0], h[1], h[2], h[3]};
+    if (SPLIT) *(uint4 *) to_low = {l[0], l[1], l[2], l[3]};
 }
 
-/* Tile i of the list, which ends before `end`, to its stage. What is copied comes in the background: one group of copies. */
-template <class S> PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t i, int32_t end)
+/* Tile i of the list, which ends before `end`, as copies in the background: a thread has the same 16 bytes of every fourth row. */
+template <class S>
+PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t i, int32_t end)
+{
+    constexpr int CHUNKS = S::W * WIDTH / 8, STEP = S::THREADS / CHUNKS;
+    const int chunk = ptx_thread() % CHUNKS, first = ptx_thread() / CHUNKS;
+    const uint32_t to = ptx_shared(stage + first * S::LD + 8 * chunk);
+    const bool has = 8 * chunk < k.rows.cache.head_dim;
+    address += i * TILE % AHEAD + first;
+#pragma unroll
+    for (int r = 0; r < TILE; r += STEP) {
+        const bool there = has && i * TILE + first + r < end;
+        const char *from = there ? address[r].codes + 16 * chunk : k.rows.cache.base;
+        ptx_cp_async16(to + 2 * (uint32_t) (r * S::LD), from, there ? 16 : 0);
+    }
+}
+
+/* The same, converted: a warp takes every W-th row, by 8 values of a lane. */
+template <class S>
+PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t n_window, int32_t i, int32_t end)
 {
     constexpr int CHUNKS = S::W * WIDTH / 8;
     constexpr uint32_t LANES = CHUNKS < 32 ? (1u << CHUNKS % 32) - 1 : PI_FULL; /* those with a chunk */
-    const cache_row *address = (const cache_row *) (shared + S::address);
     const int lane = ptx_thread() % 32;
 #pragma unroll 1 /* more of it spills registers */
     for (int r = ptx_thread() / 32; r < TILE; r += S::W) {
         const int32_t at = i * TILE + r;
-        if (i * TILE >= end) break;
         const cache_row row = at < end ? address[at % AHEAD] : cache_row{nullptr, nullptr};
-#pragma unroll S::KIND == COPIED ? 2 : 1
+#pragma unroll 1
         for (int c = lane; c < CHUNKS; c += 32) {
             const bool there = at < end && 8 * c < k.rows.cache.head_dim;
-            uint16_t *to = S::stage(shared, i) + r * S::LD + 8 * c;
-            if (S::KIND == COPIED) {
-                ptx_cp_async16(ptx_shared(to), there ? row.codes + 16 * c : k.rows.cache.base, there ? 16 : 0);
-            } else {
-                float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-                const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k; /* of all lanes */
-                if (there) cache_get8(type, row, c, f);
-                if (is_rotated(type) && !stays_turned(k)) turn8_back(f, lane, LANES);
-                put8<S::KIND == TWO>(to, to + S::PLANE, f);
-            }
+            uint16_t *to = stage + r * S::LD + 8 * c;
+            float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+            const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k; /* of all lanes */
+            if (there) cache_get8(type, row, c, f);
+            if (is_rotated(type) && !stays_turned(k)) turn8_back(f, lane, LANES);
+            put8<S::KIND == TWO>(to, to + S::PLANE, f);
         }
+    }
+}
+
+/* Tile i to stage s, if it begins before `end`; one group of copies. */
+template <class S>
+PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t i, int32_t s, int32_t end)
+{
+    const cache_row *address = (const cache_row *) (shared + S::address);
+    if (i * TILE < end) {
+        if constexpr (S::KIND == COPIED) copy_tile<S>(k, address, S::stage(shared, s), i, end);
+        else convert_tile<S>(k, address, S::stage(shared, s), n_window, i, end);
     }
     ptx_cp_async_commit();
 }
@@ -242,31 +263,30 @@ template <class S> PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s,
     for (int m = 0; m < S::M; m++) ptx_mma_f16(acc[m], q[m][s + 1], {b[2], b[3]});
 }
 
-/* The warp's part of S, of its columns at row: to part [M][16][TILE], as score_at says. */
+/* The warp's part of S, of its columns at row: to part [M][16][TILE]. */
 template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
 {
     const int lane = ptx_thread() % 32;
+    float acc[TILE / 8][S::M][4] = {};
+    row += 2 * (uint32_t) (lane % 8 * S::LD + 8 * (lane / 8));
 #pragma unroll
-    for (int nt = 0; nt < TILE / 8; nt++) {
-        float acc[S::M][4] = {};
-#pragma unroll
-        for (int s = 0; s < 4; s += 2) {
-            uint32_t b[4];
-            const uint32_t at = row + 2 * (uint32_t) ((8 * nt + lane % 8) * S::LD + 16 * s + 8 * (lane / 8));
-            if (S::KIND == TWO) {
-                ptx_ldmatrix_x4(b, at + 2 * S::PLANE);
-                add_scores<S>(t.q[0], s, b, acc);
-            }
-            ptx_ldmatrix_x4(b, at);
-            add_scores<S>(t.q[1], s, b, acc);
-            add_scores<S>(t.q[0], s, b, acc);
+    for (int i = 0; i < TILE / 4; i++) {
+        const int nt = i / 2, s = i % 2 * 2;
+        uint32_t b[4];
+        const uint32_t at = row + 2 * (uint32_t) (8 * nt * S::LD + 16 * s);
+        if (S::KIND == TWO) {
+            ptx_ldmatrix_x4(b, at + 2 * S::PLANE);
+            add_scores<S>(t.q[0], s, b, acc[nt]);
         }
+        ptx_ldmatrix_x4(b, at);
+        add_scores<S>(t.q[1], s, b, acc[nt]);
+        add_scores<S>(t.q[0], s, b, acc[nt]);
+    }
+    float *to = part + lane / 4 * TILE + 4 * (lane % 4);
 #pragma unroll
-        for (int m = 0; m < S::M; m++) {
-            float *to = part + m * 16 * TILE + score_at(lane / 4, 8 * nt + 2 * (lane % 4)); /* 8 rows further are turned alike */
-            *(float2 *) to = {acc[m][0], acc[m][1]};
-            *(float2 *) (to + 8 * TILE) = {acc[m][2], acc[m][3]};
-        }
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2 * 2; /* 8 rows further the second time */
+        *(float4 *) (to + 8 * i * TILE) = {acc[0][m][r], acc[1][m][r], acc[0][m][r + 1], acc[1][m][r + 1]};
     }
 }
 
@@ -278,20 +298,22 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
     float *m = state, *l = m + S::HEADS, *c = l + S::HEADS;
 #pragma unroll 1
     for (int h = thread / 8; h < S::HEADS; h += S::THREADS / 8) {
-        const float *from = part + h / 16 * 16 * TILE;
+        const float2 *from = (const float2 *) (part + h * TILE) + j;
         float x[2] = {0, 0}, e[2];
 #pragma unroll
-        for (int w = 0; w < S::W; w++)
-            for (int i = 0; i < 2; i++) x[i] += from[w * S::HEADS * TILE + score_at(h % 16, j + 8 * i)];
+        for (int w = 0; w < S::W; w++) x[0] += from[w * S::HEADS * TILE / 2].x, x[1] += from[w * S::HEADS * TILE / 2].y;
         for (int i = 0; i < 2; i++) x[i] = j + 8 * i < n ? x[i] * LOG2E : PI_MINUS_INF;
         const float old = is_first ? PI_MINUS_INF : m[h];
         float top = fmaxf(old, fmaxf(x[0], x[1]));
         for (int o = 4; o; o >>= 1) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
         const float base = top == PI_MINUS_INF ? 0.0f : top;
-        for (int i = 0; i < 2; i++) {
-            e[i] = ptx_exp2(x[i] - base);
-            split(e[i], &p[h * LDS + j + 8 * i], &p[(S::HEADS + h) * LDS + j + 8 * i]);
-        }
+        for (int i = 0; i < 2; i++) e[i] = ptx_exp2(x[i] - base);
+        uint32_t high, low;
+        ptx_split(e[0], e[1], high, low);
+        uint16_t *to = p + h * LDS + j;
+        to[0] = (uint16_t) high, to[8] = (uint16_t) (high >> 16);
+        to += S::HEADS * LDS;
+        to[0] = (uint16_t) low, to[8] = (uint16_t) (low >> 16);
         float sum = e[0] + e[1];
         for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
         __syncwarp(); /* all lanes have the old m */
@@ -352,6 +374,12 @@ PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
     return all > 0.0f ? scale / all : 0.0f; /* padding sees nothing */
 }
 
+/* Where columns d and d + 1 of a head's result are. */
+PI_FN float2 *result_at(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d)
+{
+    return (float2 *) (k.a.out + token * k.a.ldo + (int64_t) head * k.a.dim + d);
+}
+
 /* Columns d and d + 1 of a head's result; the last ones are rotated backwards. */
 PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, float x, float y)
 {
@@ -359,7 +387,7 @@ PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, fl
     const int32_t i = (d - (a.dim_v - a.n_rot)) / 2;
     const float *rope = a.rope + (size_t) token * (size_t) a.n_rot;
     if (d >= a.dim_v - a.n_rot) rotate_pair(x, y, rope[i], -rope[a.n_rot / 2 + i]);
-    *(float2 *) (a.out + token * a.ldo + (int64_t) head * a.dim + d) = {x, y};
+    *result_at(k, token, head, d) = {x, y};
 }
 
 /* A KV split's sum in scratch: m [16], l [16], O [16, dim]; units in the order of the launch's tokens, 16 heads, splits. */
@@ -374,6 +402,13 @@ template <int M> PI_FN void clear(float (&x)[M][8][4])
 #pragma unroll
     for (int i = 0; i < 32 * M; i++) x[i / 32][i / 4 % 8][i % 4] = 0;
 }
+
+/* Head, and the first column, of part i of what the thread has of results: 16 values of a head, pairs 8 columns apart. */
+template <class S> PI_FN int32_t head_of_part(int i)
+{
+    return ((int32_t) blockIdx.x * S::M + i / 2) * 16 + (int32_t) threadIdx.x % 32 / 4 + 8 * (i % 2);
+}
+PI_FN int32_t first_column() { return (int32_t) threadIdx.x / 32 * WIDTH + 2 * ((int32_t) threadIdx.x % 4); }
 
 /* A split's sum turned back, where rows stayed as they are stored. */
 template <class S> PI_FN void turn_sum(const pi__k_sparse &k, S &t)
@@ -413,43 +448,105 @@ template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
     clear(t.acc);
 }
 
-/* The list's tiles from first on, which ends before `end`: acc, state, and without UNITS o and run. */
+/* A split has ended. */
+template <class S> PI_FN void end_split(const pi__k_sparse &k, unsigned char *shared, S &t)
+{
+    float *run = (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32;
+    turn_sum<S>(k, t); /* of UNITS the only one */
+    if (!S::UNITS) fold_split<S>((const float *) (shared + S::state), run, t);
+}
+
+/* Rows that are on their way to be found: KV_SPLIT of which the blocks are known, and the numbers of those behind them. */
+template <class S> struct ahead {
+    wanted<S::EACH> next, later;
+};
+
+/* Rows from `from` on begin: those KV_SPLIT further are found. */
 template <class S>
-PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, S &t)
+PI_FN void look_ahead(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end, ahead<S> &a)
+{
+    const list l = list_of(k, token); /* again, instead of holding it in registers all the time */
+    put_rows(k, l, from + KV_SPLIT, a.next, (cache_row *) (shared + S::address)); /* in place of those before, all of them there */
+    a.next = a.later;
+    look_up_rows(k, l, from + 2 * KV_SPLIT, a.next);
+    want_rows(l, from + 3 * KV_SPLIT, end, a.later);
+}
+
+/* A walk's place: a tile, its stage and that of the tile before, which is the next to be filled. */
+struct place {
+    int32_t i, stage, before;
+};
+template <class S> PI_FN void go_on(place &at)
+{
+    at.i++;
+    at.before = at.stage;
+    at.stage = at.stage + 1 == S::STAGES ? 0 : at.stage + 1;
+}
+
+/* The tile at hand is there, and P of the one before. */
+template <class S> PI_FN void arrive()
+{
+    ptx_cp_async_wait<S::STAGES - 2>();
+    __syncthreads();
+}
+
+/* The warp's columns of a stage. */
+template <class S> PI_FN uint32_t columns_of(unsigned char *shared, int32_t stage)
+{
+    return ptx_shared(S::stage(shared, stage)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH);
+}
+
+/* O of the tile before. */
+template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *shared, const place &at, S &t)
+{
+    if (S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v)
+        weigh<S>(columns_of<S>(shared, at.before), ptx_shared(shared + S::p), (const float *) (shared + S::state) + 2 * S::HEADS, t);
+}
+
+/* S and P of the tile at hand, the split's first if so. */
+template <class S>
+PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, const place &at, int32_t end, bool is_first, S &t)
+{
+    float *part = (float *) (shared + S::part);
+    scores<S>(columns_of<S>(shared, at.stage), t, part + ptx_thread() / 32 * S::HEADS * TILE);
+    __syncthreads(); /* all of S is there, and all are done with the tile before, its P and its state */
+    load_tile<S>(k, n_window, shared, at.i + S::STAGES - 1, at.before, end);
+    softmax<S>(part, end - at.i * TILE, is_first, (uint16_t *) (shared + S::p), (float *) (shared + S::state));
+}
+
+/* The list's tiles from first on, which ends before `end`: acc, state, and without UNITS run and the folded sums. */
+template <class S>
+PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows, S &t)
 {
     const list all = list_of(k, token);
     const int32_t split = split_of(all.n) /* 2^n */, n_window = all.n_window, begin = first / TILE, last = (end + TILE - 1) / TILE;
-    cache_row *address = (cache_row *) (shared + S::address);
-    float *part = (float *) (shared + S::part), *state = (float *) (shared + S::state);
-    uint16_t *p = (uint16_t *) (shared + S::p);
-    wanted<S::EACH> w = {};
-    const bool weighs = S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v;
-    auto mine = [&](int32_t i) { return ptx_shared(S::stage(shared, i)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH); };
-    for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, end);
+    place at = {begin, 0, S::STAGES - 1};
+    for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
 #pragma unroll 1
-    for (int32_t i = begin;; i++) {
-        ptx_cp_async_wait<S::STAGES - 2>();
-        __syncthreads(); /* tile i is there, and P of the one before */
-        if (i > begin && weighs) weigh<S>(mine(i - 1), ptx_shared(p), state + 2 * S::HEADS, t);
-        if (i > begin && (i >= last || !(i * TILE & (split - 1)))) turn_sum<S>(k, t); /* of UNITS the only one */
-        if (!S::UNITS && i > begin && (i >= last || !(i * TILE & (split - 1))))
-            fold_split<S>(state, (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32, t);
-        if (i >= last) break;
-        scores<S>(mine(i), t, part + ptx_thread() / 32 * S::HEADS * TILE);
-        __syncthreads(); /* all of S is there, and all are done with the tile before, its P and its state */
-        load_tile<S>(k, n_window, shared, i + S::STAGES - 1, end);
-        softmax<S>(part, end - i * TILE, !(i * TILE & (split - 1)), p, state);
-        const int32_t step = i % (KV_SPLIT / TILE), from = (i - step) * TILE + KV_SPLIT;
-        if (i - step == begin || from >= end || step > 2) continue; /* they are known */
-        const list l = list_of(k, token); /* again, instead of holding it in registers all the time */
-        if (step == 0) want_rows(l, from, w); /* they take the places of the KV_SPLIT rows before these, which are all there */
-        else if (step == 1) look_up_rows(k, l, from, w);
-        else put_rows(k, l, from, w, address);
+    while (at.i < last) {
+        const bool opens = !(at.i * TILE & (split - 1));
+        arrive<S>();
+        if (at.i > begin) add_values<S>(k, shared, at, t);
+        if (at.i > begin && opens) end_split<S>(k, shared, t);
+        look_ahead<S>(k, token, shared, at.i * TILE, end, rows);
+        see_tile<S>(k, n_window, shared, at, end, opens, t);
+        go_on<S>(at);
+#pragma unroll 1
+        for (; at.i < last && at.i % (KV_SPLIT / TILE); go_on<S>(at)) {
+            arrive<S>();
+            add_values<S>(k, shared, at, t);
+            see_tile<S>(k, n_window, shared, at, end, false, t);
+        }
+    }
+    arrive<S>();
+    if (last > begin) {
+        add_values<S>(k, shared, at, t);
+        end_split<S>(k, shared, t);
     }
     __syncwarp();
 }
 
-/* What the block leaves: with UNITS a unit, else results. */
+/* What the block leaves: with UNITS a unit, else results. any: there are rows. */
 template <class S>
 PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits, bool any,
                    const S &t)
@@ -459,18 +556,21 @@ PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t t
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
         const int m = i / 2, r = i % 2, h = lane / 4 + 8 * r;
-        const int32_t tile = (int32_t) blockIdx.x * S::M + m, head = 16 * tile + h;
+        const int32_t head = head_of_part<S>(i);
         if (head >= k.a.n_head) continue;
-        float *unit = S::UNITS ? unit_of(k, token - token0, tile, (int32_t) blockIdx.z, n_splits) : nullptr;
+        float *unit = S::UNITS ? unit_of(k, token - token0, head / 16, (int32_t) blockIdx.z, n_splits) : nullptr;
         if (S::UNITS && threadIdx.x < 32 && lane % 4 == 0)
             unit[h] = any ? state[h] : PI_MINUS_INF, unit[16 + h] = any ? state[S::HEADS + h] : 0.0f;
         const float by = S::UNITS ? 1.0f : factor_of(k, head, run[32 * m + h], run[32 * m + 16 + h]);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const int32_t d = warp * WIDTH + 8 * n + 2 * (lane % 4);
+            const int32_t d = first_column() + 8 * n;
             if (d >= k.a.dim_v) continue;
-            if (S::UNITS) *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
-            else put(k, token, head, d, t.o[m][n][2 * r] * by, t.o[m][n][2 * r + 1] * by);
+            if (S::UNITS) {
+                *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
+                continue;
+            }
+            put(k, token, head, d, t.o[m][n][2 * r] * by, t.o[m][n][2 * r + 1] * by);
         }
     }
 }
@@ -492,16 +592,17 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
     clear(t.o);
     float *run = (float *) (shared + S::run) + threadIdx.x / 32 * S::M * 32;
     for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
-    wanted<S::EACH> near = {}, far = {};
-    want_rows(l, first, near);
-    want_rows(l, first + KV_SPLIT, far);
-    look_up_rows(k, l, first, near);
-    look_up_rows(k, l, first + KV_SPLIT, far);
+    wanted<S::EACH> now = {};
+    ahead<S> rows = {};
+    want_rows(l, first, end, now);
+    want_rows(l, first + KV_SPLIT, end, rows.next);
+    want_rows(l, first + 2 * KV_SPLIT, end, rows.later);
+    look_up_rows(k, l, first, now);
+    look_up_rows(k, l, first + KV_SPLIT, rows.next);
     load_q<S>(k, token, (int32_t) blockIdx.x * S::HEADS, (int32_t) threadIdx.x / 32 * WIDTH, t);
-    put_rows(k, l, first, near, (cache_row *) (shared + S::address));
-    put_rows(k, l, first + KV_SPLIT, far, (cache_row *) (shared + S::address));
+    put_rows(k, l, first, now, (cache_row *) (shared + S::address));
     __syncthreads();
-    walk<S>(k, token, shared, first, end, t);
+    walk<S>(k, token, shared, first, end, rows, t);
     put_all<S>(k, shared, token, token0, n_splits, end > first, t);
 }
 

@@ -2,13 +2,15 @@
 """Counts what a step of large models launches on the CUDA backend, without a device and without the models, and says what is the least.
 
     tools/roofline.py [--models NAME;...] [--json FILE] [--before FILE] [--out docs/roofline.md] BUILD
+    tools/roofline.py --steps STEP;... [--models NAME;...] BUILD
     tools/roofline.py --check [--bless] BUILD
 
 BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
 and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
 What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
 results are kept in the file of --json, and of models that are neither counted nor there the document's own tables stay. --before takes an earlier document (of another revision), to which
-steps and kernels are compared; without it, what the document says of that stays.
+steps and kernels are compared; without it, what the document says of that stays. --steps counts some steps ("prefill of 2,048")
+and changes nothing in the document but what it has of these.
 
 --check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
 are an error. --bless writes that file anew.
@@ -408,6 +410,21 @@ def document(counts, kernels, before):
     return "\n".join(lines).rstrip() + "\n"
 
 
+def with_steps(text, name, counted, loops):
+    """The document, in which a model's steps are as they were counted now."""
+    new, old = "\n".join(model_text(name, counted, loops)), "\n".join(section(text, name))
+    if not old:
+        sys.exit(f"{name} is not in the document yet")
+    made = old
+    for step in counted:
+        for pattern, end in ((rf"(?m)^\| {re.escape(step)} \|.*$", ""), (rf"(?ms)^### {re.escape(step)}\n.*?(?=^### |\Z)", "\n\n")):
+            now = re.search(pattern, new)[0].rstrip() + end
+            made, n = re.subn(pattern, lambda _: now, made, count=1)
+            if not n:
+                sys.exit(f"{name} has no step {step!r} in the document yet")
+    return text.replace(old.rstrip(), made.rstrip())
+
+
 # ---- the bound
 
 SMALL = {"dense": {**gemma3(256, 512, 4, 1, 256, 512, {"window": 1, "global": 1}, Q8_0), "vocab": 1024},
@@ -449,6 +466,7 @@ def check(build, bless):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
+    p.add_argument("--steps", help="of them these alone, ';' between")
     p.add_argument("--json", type=Path, help="file of counts")
     p.add_argument("--before", type=Path, help="an earlier document")
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
@@ -460,8 +478,16 @@ def main():
     if a.check:
         check(a.build, a.bless)
         return
+    models = [n for n in a.models.split(";") if n] if a.models is not None else MODELS
+    if a.steps:
+        text, loops = a.out.read_text(), loops_of_report(a.kernels)
+        for name in models:
+            steps = {s: parts for s, parts in steps_of(name).items() if s in a.steps.split(";")}
+            text = with_steps(text, name, count_model(a.build, MODELS[name], steps), loops)
+        a.out.write_text(text)
+        return
     known = json.loads(a.json.read_text()) if a.json and a.json.exists() else {}
-    for name in [n for n in a.models.split(";") if n] if a.models is not None else MODELS:
+    for name in models:
         known[name] = count_model(a.build, MODELS[name], steps_of(name))
         if a.json:
             a.json.write_text(json.dumps(known))

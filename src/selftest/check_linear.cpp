@@ -1,4 +1,5 @@
 /* linear kernels against double precision for every format, and batch-invariant. */
+#include "backend/cuda/kernels_floats.h"
 #include "selftest/matrix_ref.h"
 #include "selftest/checks.h"
 
@@ -156,6 +157,35 @@ void test_together()
     }
 }
 
+/* The kernels of matrices of floats for many rows have the bits of that for few, with 8 rows of W a warp and with 4, of which the
+ * last warps have fewer. */
+void test_many_floats()
+{
+    const struct { int32_t type; int64_t n_in, n_out; int32_t rows; } cases[] = {
+        {PI__F32, 77, 1030, 70}, {PI__F32, 128, 2050, 11}, {PI__F16, 33, 2050, 9}, {PI__BF16, 64, 1001, 36}};
+    for (const auto &c : cases) {
+        matrix w = make_matrix(c.type, c.n_in, c.n_out);
+        buffer<float> x(random(12).normals((size_t) (c.rows * c.n_in))), factor(std::vector<float>{0.25f});
+        pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
+        if (c.type == PI__F32) w.m.scale = factor.get();
+        const std::vector<float> want = multiply(w, in, c.rows);
+        buffer<char> prepared(pi__k_prepared_bytes(c.rows, c.n_in, 1));
+        const int64_t ld = c.n_out + 3;
+        buffer<float> y((size_t) (c.rows * ld));
+        y.fill(0xff);
+        const pi__k_product one = {w.m, y.get(), ld, 0};
+        expect_true(pi__k_floats_has(c.type, c.n_out, c.rows) && !pi__k_floats_has(c.type, c.n_out, 8));
+        must_run(pi__k_prepare(stream(), &in, c.rows, c.n_in, 1, prepared.get()));
+        must_run(pi__k_floats_linear(stream(), &one, 1, prepared.get(), c.rows));
+        for (int32_t r = 0; r < c.rows; r++) {
+            expect_bytes(&y[(size_t) (r * ld)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);
+            for (int64_t i = c.n_out; i < ld; i++) expect_true(std::isnan(y[(size_t) (r * ld + i)]));
+        }
+    }
+    const pi__k_product packed = {make_matrix(PI__Q8_0, 32, 16).m, nullptr, 16, 0};
+    expect_true(!pi__k_floats_has(PI__Q8_0, 1 << 20, 64) && pi__k_floats_linear(stream(), &packed, 1, nullptr, 64) == 1);
+}
+
 void test_unsupported()
 {
     pi__cuda_shape s;
@@ -167,7 +197,8 @@ void test_unsupported()
 
 const entry checks[] = {
     {"formats", test_formats}, {"modes", test_modes}, {"inputs", test_inputs}, {"embed", test_embed},
-    {"not_numbers", test_not_numbers}, {"together", test_together}, {"unsupported", test_unsupported},
+    {"not_numbers", test_not_numbers}, {"together", test_together}, {"many_floats", test_many_floats},
+    {"unsupported", test_unsupported},
 };
 
 } // namespace

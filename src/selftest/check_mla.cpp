@@ -429,12 +429,12 @@ void run_sparse(const sparse_case &c)
     std::vector<float> want;
     const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * std::min((most + 127) / 128, 16) * (c.dim + 2)) * 4; /* a token's units */
     /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. Launches: two with a block a split, of as
-     * many tokens as there is room for, else one. */
-    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room) {
-        buffer<float> out((size_t) (n * Q));
-        out.fill(0xff);
+     * many tokens as there is room for, else one. Or results in place of the queries. */
+    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false) {
+        buffer<float> out(in_place ? q0 : std::vector<float>((size_t) (n * Q)));
+        if (!in_place) out.fill(0xff);
         pi__k_sparse k = {};
-        k.a.q = q.get() + from * Q, k.a.ldq = k.a.ldo = Q, k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
+        k.a.q = in_place ? out.get() : q.get() + from * Q, k.a.ldq = k.a.ldo = Q, k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
         k.a.first = c.first, k.a.pick = c.n_top ? pick.get() + from * c.n_top : nullptr, k.a.n_top = c.n_top;
         k.a.dim_v = c.dim_v ? c.dim_v : c.dim, k.a.out = out.get();
         if (!c.dim_v) k.a.sinks = sinks.get(), k.a.rope = rope.get() + from * 16, k.a.n_rot = 16;
@@ -448,7 +448,9 @@ void run_sparse(const sparse_case &c)
         const bool splits = n_sm && most > 128 && at_once;
         const unsigned long launches = splits ? 2 * (((unsigned long) n + at_once - 1) / at_once) : 1;
         if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
-        const std::vector<float> now(out.get(), out.get() + out.size());
+        std::vector<float> now(out.get(), out.get() + out.size());
+        for (size_t i = 0; i < now.size(); i++) /* behind the values of a head queries are left */
+            if (in_place && (int32_t) i % c.dim >= k.a.dim_v) now[i] = want[i];
         if (want.empty()) want = now;
         expect_bytes(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
     };
@@ -457,6 +459,7 @@ void run_sparse(const sparse_case &c)
     else in_all_modes([&] { run(0, T, 0, all); });
     for (const size_t room : {all, one, one - 4})
         if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
+    run(0, T, 0, all, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
@@ -471,6 +474,9 @@ void test_sparse()
     run_sparse({PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}});
     run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
     run_sparse({PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}); /* as DeepSeek V2 and V3 are */
+    run_sparse({PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512}); /* heads of two blocks, several splits */
+    run_sparse({PI__F16, PI__F16, 544, 33, INT32_MAX, 0, 0, 0, {2100}, 512}); /* splits of 256 */
+    run_sparse({PI__F16, PI__F16, 576, 18, 140, 4, 20, 3, {160, 11}, 512}); /* a window, and entries that are picked */
     run_sparse({PI__F32, PI__F32, 80, 4, INT32_MAX, 0, 0, 0, {0, 270}, 64});
     run_sparse({PI__Q8_0, PI__Q8_0, 576, 2, INT32_MAX, 0, 0, 0, {20}, 512});
     run_sparse({PI__TQ4_0, PI__TQ4_0, 80, 3, INT32_MAX, 0, 0, 0, {200, 5}, 48}); /* 32 that are rotated together, half of them values */

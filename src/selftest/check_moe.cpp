@@ -758,6 +758,10 @@ void test_few_heads()
                 expect_bytes(&all[(size_t) r * ld + (size_t) (h * t.a.y_step)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);
         }
     }
+    heads t(PI__Q8_0, 64, 80, 2, 16, 265, "emu", PI__MATMUL_AUTO); /* more than are taken at once */
+    const std::vector<float> all = t.run(0, 265);
+    for (int32_t first : {0, 120, 245})
+        expect_bytes(t.run(first, 20).data(), &all[(size_t) (first * t.a.ldy)], (size_t) (20 * t.a.ldy) * 4);
     in_all_modes([] {
         static std::vector<float> first;
         heads t(PI__Q4_K, 256, 80, 3, 16, 9, "emu", PI__MATMUL_AUTO);

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_draw.h"
+#include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_heads.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/device.h"
@@ -257,6 +258,11 @@ void products(int32_t n, int32_t type)
     CHECK(pi__k_prepare(nullptr, &in, n, N_IN, 0, memory));
     const pi__k_product one = {w, some, N_OUT, 0};
     CHECK(pi__k_linear(nullptr, &one, 1, memory, n));
+    for (int64_t n_out : {64, 12288}) {
+        pi__k_product floats = one;
+        floats.w.n_out = n_out;
+        if (type == PI__F32 || type == PI__F16 || type == PI__BF16) CHECK(pi__k_floats_linear(nullptr, &floats, 1, memory, n));
+    }
     experts(n, w);
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));

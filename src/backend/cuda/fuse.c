@@ -90,7 +90,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
 {
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
-    if (h->id == PI__OP_head_linear) return true;
+    if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= PI__K_TAIL_ROWS;
     if (h->id == PI__OP_compress) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
     return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
@@ -235,7 +235,7 @@ static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 {
     pi__cuda_flush(c);
     pi__cuda_forget(c);
-    if (!pi__cuda_few_heads(c, a)) return false;
+    if (!pi__cuda_heads_in_16(c, a)) return false;
     c->held.id = PI__OP_head_linear;
     c->held.of.heads = *a;
     return true;

@@ -379,9 +379,9 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 
 /* ops_head_linear.c */
 size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
-/* It is a product of few rows, which can have what pi__k_heads has behind it. */
-bool pi__cuda_few_heads(const pi__cuda *c, const pi__head_linear *a);
-/* Queues such a one. prep: what op mla_qkv makes of its results, or NULL; then: a tail, or NULL. */
+/* Its products are in 16-bit floats: what op mla_qkv makes of the results can be made with them. */
+bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a);
+/* Queues such a one. prep: of that op, or NULL; then: a tail, or NULL, of PI__K_TAIL_ROWS rows at most. */
 void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla_qkv *prep, const pi__k_tail *then);
 
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */

@@ -1,4 +1,4 @@
-/* Products of heads' own matrices with few rows (kernels/heads_kernels.cuh), as a function; as those of kernels.h. */
+/* Products of heads' own matrices in 16-bit floats (kernels/heads_kernels.cuh), as functions; as those of kernels.h. */
 #ifndef PI__CUDA_KERNELS_HEADS_H
 #define PI__CUDA_KERNELS_HEADS_H
 
@@ -27,8 +27,11 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
 } pi__k_heads;
 
 int pi__k_heads_run(void *stream, const pi__k_heads *a);
-/* Its first launch alone, for any number of rows, without prep: prepared row head * n_rows + row, and what is copied. */
+/* Its first launch alone, for any number of rows: prepared row head * n_rows + row, and what lies behind the results. */
 int pi__k_heads_prepare(void *stream, const pi__k_heads *a);
+/* The products of many such rows (launch_moe_w16.cu): of pi__k_w16_experts, where each expert, a head, has all rows, and
+ * row r's results of head h, times by, go to y + r * ldy + h * y_step. */
+int pi__k_w16_heads(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by);
 
 #ifdef __cplusplus
 }

@@ -52,7 +52,8 @@ int pi__k_heads_run(void *stream, const pi__k_heads *a)
     w16_heads p = {};
     p.a.w = a->w, p.a.y = a->y, p.a.ldy = a->ldy, p.a.n_sm = a->n_sm;
     p.x = (const uint8_t *) a->prepared, p.factor = (const float *) ((const char *) a->prepared + size), p.n_item = (uint32_t) parts;
-    p.n_rows = a->n_rows, p.n_head = a->n_head, p.y_step = a->y_step, p.by = a->prep.n_tokens ? a->prep.a.q_scale : 1.0f;
+    p.n_rows = a->n_rows, p.n_head = a->n_head, p.y_step = a->y_step - a->n_rows * a->ldy;
+    p.by = a->prep.n_tokens ? a->prep.a.q_scale : 1.0f;
     if (a->tail) p.tail = *a->tail;
     if (int code = pi__k_heads_prepare(stream, a)) return code;
     switch (a->w.type) {

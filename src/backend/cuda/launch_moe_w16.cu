@@ -1,4 +1,5 @@
 /* Launches of kernels/moe_w16_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+#include "backend/cuda/kernels_heads.h"
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_w16_kernels.cuh"
 
@@ -43,14 +44,27 @@ template <bool MID> static int run_type(void *stream, const pi__k_routes *r, con
     }
 }
 
-int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
+/* Products of prepared rows; y_step and by as in w16_experts. */
+static int run_prepared(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by)
 {
     if (r->n_rows < 1) return 0;
     const int64_t rows = a->row ? r->n_rows : (int64_t) r->n_rows * r->n_used;
     const size_t size = w16_rows_bytes(rows, a->w.n_in);
     if (size / 16 > UINT32_MAX || (a->mid && (!a->data2 || a->w.n_out % 32))) return 1;
     return run_type<false>(stream, r, {*a, {r->tile[0], r->tile[1], r->tile[2]}, r->n_tile, (const uint8_t *) prepared,
-                                       (const float *) ((const char *) prepared + size), 0, a->mid && pi__k_w16_input(a->mid_type), 1});
+                                       (const float *) ((const char *) prepared + size), 0, a->mid && pi__k_w16_input(a->mid_type), 1,
+                                       y_step, by});
+}
+
+int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)
+{
+    return run_prepared(stream, r, a, prepared, 0, 1.0f);
+}
+
+int pi__k_w16_heads(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by)
+{
+    if (a->row || a->mid || a->data2) return 1;
+    return run_prepared(stream, r, a, prepared, y_step - r->n_rows * a->ldy, by);
 }
 
 size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in) { return (size_t) ((n_columns + 7) / 8 * (n_in / 32)) * MID_BLOCK; }
@@ -67,5 +81,6 @@ int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, 
 {
     if (r->n_rows < 1) return 0;
     if (a->row || a->mid || pi__k_w16_mid_bytes((int64_t) r->n_rows * r->n_used, a->w.n_in) / 4 > UINT32_MAX) return 1;
-    return run_type<true>(stream, r, {*a, {r->tile[0], r->tile[1], r->tile[2]}, r->n_tile, (const uint8_t *) mid, nullptr, 0, false, 1});
+    return run_type<true>(stream, r, {*a, {r->tile[0], r->tile[1], r->tile[2]}, r->n_tile, (const uint8_t *) mid, nullptr, 0, false, 1, 0,
+                                      1.0f});
 }

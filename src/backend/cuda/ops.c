@@ -2,6 +2,7 @@
  * thread. */
 #include "backend/cuda/impl.h"
 
+#include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_mma16.h"
 #include "formats/formats.h"
 
@@ -51,10 +52,22 @@ int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type
     return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
+/* By the kernel for many rows where there are enough of them. */
+static int multiply_floats(void *stream, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
+{
+    int code = 0;
+    for (int32_t i = 0; i < n && !code; i++) {
+        const bool many = pi__k_floats_has(p[i].w.type, p[i].w.n_out, n_rows);
+        code = many ? pi__k_floats_linear(stream, &p[i], 1, prepared, n_rows) : pi__k_linear(stream, &p[i], 1, prepared, n_rows);
+    }
+    return code;
+}
+
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
+    if (form == PI__FORM_FLOATS) return multiply_floats(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
-    if (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) return pi__k_linear(stream, p, n, prepared, n_rows);
+    if (form == PI__FORM_INTEGERS) return pi__k_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
     if (form == PI__FORM_W4A8) return pi__k_w4a8_linear(stream, p, n, prepared, n_rows);
     return pi__k_mma16_products(stream, p, n, prepared, n_rows);

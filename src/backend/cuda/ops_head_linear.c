@@ -1,6 +1,7 @@
 /* Heads' own matrices (pi__head_linear) on the device: they are multiplied as experts are, each with all rows
- * (kernels/head_linear_kernels.cuh), so many rows at a time that scratch stays small. Few rows of packed types in 16-bit floats
- * take two launches (kernels/heads_kernels.cuh) instead of four.
+ * (kernels/head_linear_kernels.cuh), so many rows at a time that scratch stays small. Packed types in 16-bit floats read rows and
+ * write results where they lie, in three launches instead of four, or two with few rows (kernels/heads_kernels.cuh); and there
+ * op mla_qkv, where the results are its queries, is done with them.
  *
  * Memory: of the backend's scratch, [three lists of tiles][their lengths][prepared input][columns: input, then results]. The step
  * thread. */
@@ -37,60 +38,92 @@ size_t pi__cuda_head_linear_bytes(const pi__limits *lim)
     return layout(0, lim->max_tokens < ROWS ? lim->max_tokens : ROWS, lim->n_head_mat, lim->head_in, lim->head_out).end;
 }
 
-bool pi__cuda_few_heads(const pi__cuda *c, const pi__head_linear *a)
+bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
 {
     const int32_t type = pi__cuda_packed_type(a->w->type);
-    return a->n_rows > 0 && a->n_rows <= PI__K_HEADS_ROWS && pi__cuda_form(c->ways, type, a->w->n_in) == PI__FORM_W16;
+    return a->n_rows > 0 && pi__cuda_form(c->ways, type, a->w->n_in) == PI__FORM_W16;
+}
+
+/* Rows first to first + n_rows of the op, and what is around their products; column: of the scratch, if they are gathered. */
+static pi__k_head_rows rows_of(pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first, int32_t n_rows)
+{
+    pi__k_head_rows k = {.n_rows = n_rows, .n_head = (int32_t) a->w->n_mat, .x = a->x + first * a->ldx, .ldx = a->ldx,
+                         .x_step = a->x_step, .n_in = a->w->n_in, .n_out = a->w->n_out, .n_tail = a->n_tail,
+                         .y = a->y + first * a->ldy, .ldy = a->ldy, .y_step = a->y_step,
+                         .n_tile = (int32_t *) (void *) (c->scratch + p->n_tile)};
+    for (int i = 0; i < 3; i++) k.tile[i] = (pi__k_tile *) (void *) (c->scratch + p->tile[i]);
+    return k;
+}
+
+/* Heads as experts that all rows go to. */
+static pi__k_routes routes_of(const pi__k_head_rows *k)
+{
+    pi__k_routes r = {.n_rows = k->n_rows, .n_expert = k->n_head, .n_used = k->n_head, .n_tile = k->n_tile};
+    for (int i = 0; i < 3; i++) r.tile[i] = k->tile[i];
+    return r;
+}
+
+/* In 16-bit floats: prepared where they lie, and multiplied to where results belong. */
+static pi__k_heads heads_of(pi__cuda *c, const pi__head_linear *a, const pi__k_head_rows *k, size_t prepared)
+{
+    return (pi__k_heads) {.w = pi__cuda_matrix(a->w), .n_rows = k->n_rows, .n_head = k->n_head, .x = k->x, .ldx = k->ldx,
+                          .x_step = k->x_step, .n_tail = k->n_tail, .y = k->y, .ldy = k->ldy, .y_step = k->y_step,
+                          .prepared = c->scratch + prepared, .n_sm = c->info.n_sm};
+}
+
+/* Tokens of prep from first on. */
+static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n)
+{
+    pi__k_mla_qkv part = *prep;
+    part.n_tokens = n;
+    part.a.rope += (int64_t) first * prep->a.n_rot;
+    if (part.a.row) part.a.row += first * prep->a.ldr;
+    if (part.rows.slot) part.rows.slot += first;
+    return part;
+}
+
+/* Rows first to first + n_rows. Lists of tiles are those of the rows before where these are as many. */
+static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, const pi__k_mla_qkv *prep)
+{
+    const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
+    const pi__k_head_rows k = rows_of(c, a, &p, first, n_rows);
+    const pi__k_routes r = routes_of(&k);
+    pi__k_heads heads = heads_of(c, a, &k, p.prepared);
+    const pi__k_experts e = {.w = heads.w, .y = k.y, .ldy = k.ldy, .n_sm = c->info.n_sm};
+    void *stream = pi__rt_stream(c->rt);
+    if (prep) heads.prep = part_of(prep, first, n_rows);
+    if (first == 0 || n_rows < ROWS) PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
+    PI__QUEUE(c, pi__k_heads_prepare(stream, &heads));
+    PI__QUEUE(c, pi__k_w16_heads(stream, &r, &e, heads.prepared, k.y_step, prep ? prep->a.q_scale : 1.0f));
 }
 
 void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla_qkv *prep, const pi__k_tail *then)
 {
-    const int32_t n_head = (int32_t) a->w->n_mat;
-    const head_layout p = layout(c->at.heads, a->n_rows, n_head, a->w->n_in, a->w->n_out);
-    pi__k_heads k = {.w = pi__cuda_matrix(a->w), .n_rows = a->n_rows, .n_head = n_head, .x = a->x, .ldx = a->ldx,
-                     .x_step = a->x_step, .n_tail = a->n_tail, .y = a->y, .ldy = a->ldy, .y_step = a->y_step,
-                     .prepared = c->scratch + p.prepared, .n_sm = c->info.n_sm, .tail = then};
-    if (prep) k.prep = *prep;
-    PI__QUEUE(c, pi__k_heads_run(pi__rt_stream(c->rt), &k));
-}
-
-/* The input of columns, and the lists of tiles. 16-bit floats are made of rows as they lie, which then need not be gathered, and
- * what is copied is, too: of k nothing is left to do of that. */
-static void prepare(pi__cuda *c, const pi__head_linear *a, int form, pi__k_head_rows *k, void *prepared)
-{
-    void *stream = pi__rt_stream(c->rt);
-    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = k->column, .ldx = k->n_in};
-    const pi__k_matrix w = pi__cuda_matrix(a->w);
-    if (form != PI__FORM_W16) {
-        PI__QUEUE(c, pi__k_head_rows_run(stream, k));
-        PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, w.type, k->n_rows * k->n_head, k->n_in, prepared));
+    if (a->n_rows <= PI__K_HEADS_ROWS) {
+        const head_layout p = layout(c->at.heads, a->n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
+        const pi__k_head_rows k = rows_of(c, a, &p, 0, a->n_rows);
+        pi__k_heads heads = heads_of(c, a, &k, p.prepared);
+        if (prep) heads.prep = *prep;
+        heads.tail = then;
+        PI__QUEUE(c, pi__k_heads_run(pi__rt_stream(c->rt), &heads));
         return;
     }
-    const pi__k_heads some = {.w = w, .n_rows = k->n_rows, .n_head = k->n_head, .x = k->x, .ldx = k->ldx, .x_step = k->x_step,
-                              .n_tail = k->n_tail, .y = k->y, .ldy = k->ldy, .y_step = k->y_step, .prepared = prepared};
-    pi__k_head_rows lists = *k;
-    lists.column = NULL;
-    PI__QUEUE(c, pi__k_head_rows_run(stream, &lists));
-    PI__QUEUE(c, pi__k_heads_prepare(stream, &some));
-    k->n_tail = 0;
+    for (int32_t i = 0; i < a->n_rows; i += ROWS) queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, prep);
 }
 
-/* Rows from first on. */
+/* Rows from first on, in another form: gathered by head, and their results put where they belong. */
 static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows)
 {
-    const int32_t n_head = (int32_t) a->w->n_mat;
-    const int64_t n_in = a->w->n_in, n_out = a->w->n_out;
-    const head_layout p = layout(c->at.heads, n_rows, n_head, n_in, n_out);
+    const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
     void *stream = pi__rt_stream(c->rt), *prepared = c->scratch + p.prepared;
-    float *column = (float *) (void *) (c->scratch + p.column);
-    pi__k_head_rows k = {.n_rows = n_rows, .n_head = n_head, .x = a->x + first * a->ldx, .ldx = a->ldx, .x_step = a->x_step,
-                         .n_in = n_in, .n_out = n_out, .n_tail = a->n_tail, .y = a->y + first * a->ldy, .ldy = a->ldy,
-                         .y_step = a->y_step, .column = column, .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile)};
-    pi__k_routes r = {.n_rows = n_rows, .n_expert = n_head, .n_used = n_head, .n_tile = k.n_tile};
-    for (int i = 0; i < 3; i++) r.tile[i] = k.tile[i] = (pi__k_tile *) (void *) (c->scratch + p.tile[i]);
-    const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = column, .ldy = n_out, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->ways, e.w.type, n_in);
-    prepare(c, a, form, &k, prepared);
+    pi__k_head_rows k = rows_of(c, a, &p, first, n_rows);
+    k.column = (float *) (void *) (c->scratch + p.column);
+    const pi__k_routes r = routes_of(&k);
+    const pi__k_input in = {.kind = PI__IN_PLAIN, .x = k.column, .ldx = k.n_in};
+    const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = k.column, .ldy = k.n_out, .n_sm = c->info.n_sm};
+    const int form = pi__cuda_form(c->ways, e.w.type, k.n_in);
+    PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
+    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, n_rows * k.n_head, k.n_in, prepared));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));
     PI__QUEUE(c, pi__k_put_heads(stream, &k));
 }
@@ -99,7 +132,7 @@ void pi__cuda_head_linear(pi__backend *be, const pi__batch *b, const pi__head_li
 {
     pi__cuda *c = (pi__cuda *) be;
     (void) b;
-    if (pi__cuda_few_heads(c, a)) {
+    if (pi__cuda_heads_in_16(c, a)) {
         pi__cuda_queue_heads(c, a, NULL, NULL);
         return;
     }

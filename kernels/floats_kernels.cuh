@@ -1,0 +1,50 @@
+/* F32, F16 and BF16 matrices as their rows lie in the file, times many rows of floats: what linear_floats() of
+ * linear_kernels.cuh makes of each, to the bit. There a warp has a row of W and 8 of x, and reads 9 values for 8 multiply-adds;
+ * here it has R rows of W, 8 or 4, and reads 16 for 64, or 12 for 32.
+ *
+ *     x of 8 rows      column i, the lane's of each 32
+ *     W of R rows      the same column        acc[r][j] += W[r][i] x[j][i]
+ *
+ * Each sum is made as ever: a lane adds up every 32nd column, then the lanes are summed. Rows that are not there are the last
+ * one again, whose results are not written. */
+#ifndef PI_FLOATS_KERNELS_CUH
+#define PI_FLOATS_KERNELS_CUH
+
+#include "linear.cuh"
+
+/* A warp: R rows of W, by blockIdx.x, times FLOAT_ROWS of x, blockIdx.y. */
+template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
+{
+    ptx_take_turn();
+    const int lane = (int) threadIdx.x % 32;
+    const int64_t n_in = p.w.n_in, o = ((int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32) * R;
+    const int32_t first = (int32_t) blockIdx.y * FLOAT_ROWS;
+    if (o >= p.w.n_out) return;
+    const uint8_t *w[R];
+    const float *x[FLOAT_ROWS];
+    float acc[R][FLOAT_ROWS] = {};
+#pragma unroll
+    for (int r = 0; r < R; r++) w[r] = p.w.data + (size_t) min(o + r, p.w.n_out - 1) * p.w.shape.tile_bytes;
+#pragma unroll
+    for (int j = 0; j < FLOAT_ROWS; j++) x[j] = (const float *) p.codes + min(first + j, p.n_rows - 1) * n_in;
+#pragma unroll 2
+    for (int64_t i = lane; i < n_in; i += 32) {
+        float from[R], by[FLOAT_ROWS];
+#pragma unroll
+        for (int r = 0; r < R; r++) from[r] = value_at<TYPE>(w[r], i);
+#pragma unroll
+        for (int j = 0; j < FLOAT_ROWS; j++) by[j] = x[j][i];
+#pragma unroll
+        for (int k = 0; k < R * FLOAT_ROWS; k++)
+            acc[k / FLOAT_ROWS][k % FLOAT_ROWS] = fmaf(from[k / FLOAT_ROWS], by[k % FLOAT_ROWS], acc[k / FLOAT_ROWS][k % FLOAT_ROWS]);
+    }
+    const float factor = p.w.scale ? *p.w.scale : 1.0f;
+#pragma unroll
+    for (int k = 0; k < R * FLOAT_ROWS; k++) {
+        const int r = k / FLOAT_ROWS, j = k % FLOAT_ROWS;
+        const float sum = warp_sum(acc[r][j]);
+        if (lane == 0 && o + r < p.w.n_out && first + j < p.n_rows) p.y[(first + j) * p.ldy + o + r] = sum * factor;
+    }
+}
+
+#endif

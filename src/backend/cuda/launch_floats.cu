@@ -1,0 +1,44 @@
+/* Launches of kernels/floats_kernels.cuh: variant, grid (see kernels_floats.h). */
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/kernels_floats.h"
+#include "floats_kernels.cuh"
+
+enum { MOST = 8, FEWER = 4 /* rows of W of a warp */, ENOUGH = 1024 /* warps to keep multiprocessors busy */ };
+
+/* Warps for a matrix, each of which has so many of its rows. */
+static int64_t warps_of(int64_t n_out, int32_t n_rows, int each)
+{
+    return (n_out + each - 1) / each * ((n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);
+}
+
+int pi__k_floats_has(int32_t type, int64_t n_out, int32_t n_rows)
+{
+    return (type == PI__F32 || type == PI__F16 || type == PI__BF16) && n_rows > FLOAT_ROWS && warps_of(n_out, n_rows, FEWER) >= ENOUGH;
+}
+
+template <int TYPE, int R> static int run(void *stream, const product &p)
+{
+    const int64_t each = R * FLOAT_WARPS;
+    const dim3 grid((unsigned) ((p.w.n_out + each - 1) / each), (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
+    return pi_launch_dependent(stream, floats_many<TYPE, R>, grid, dim3(FLOAT_WARPS * 32), 0, p);
+}
+
+template <int TYPE> static int run_for(void *stream, const product &p)
+{
+    return warps_of(p.w.n_out, p.n_rows, MOST) >= ENOUGH ? run<TYPE, MOST>(stream, p) : run<TYPE, FEWER>(stream, p);
+}
+
+int pi__k_floats_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+{
+    int code = 0;
+    for (int32_t i = 0; i < n && n_rows > 0 && !code; i++) {
+        const product p = {w[i].w, (const uint4 *) prepared, nullptr, w[i].y, w[i].ldy, n_rows};
+        switch (w[i].w.type) {
+#define RUN(t, ...) case PI__##t: code = run_for<PI__##t>(stream, p); break;
+            FLOAT_TYPES(RUN)
+#undef RUN
+        default: code = 1;
+        }
+    }
+    return code;
+}
