@@ -434,7 +434,8 @@ void run_sparse(const sparse_case &c)
         buffer<float> out(in_place ? q0 : std::vector<float>((size_t) (n * Q)));
         if (!in_place) out.fill(0xff);
         pi__k_sparse k = {};
-        k.a.q = in_place ? out.get() : q.get() + from * Q, k.a.ldq = k.a.ldo = Q, k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
+        k.a.q = in_place ? out.get() : q.get() + from * Q, k.a.ldq = k.a.ldo = Q;
+        k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
         k.a.first = c.first, k.a.pick = c.n_top ? pick.get() + from * c.n_top : nullptr, k.a.n_top = c.n_top;
         k.a.dim_v = c.dim_v ? c.dim_v : c.dim, k.a.out = out.get();
         if (!c.dim_v) k.a.sinks = sinks.get(), k.a.rope = rope.get() + from * 16, k.a.n_rot = 16;
@@ -474,7 +475,7 @@ void test_sparse()
     run_sparse({PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}});
     run_sparse({PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}});
     run_sparse({PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}); /* as DeepSeek V2 and V3 are */
-    run_sparse({PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512}); /* heads of two blocks, several splits */
+    run_sparse({PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512}); /* several splits */
     run_sparse({PI__F16, PI__F16, 544, 33, INT32_MAX, 0, 0, 0, {2100}, 512}); /* splits of 256 */
     run_sparse({PI__F16, PI__F16, 576, 18, 140, 4, 20, 3, {160, 11}, 512}); /* a window, and entries that are picked */
     run_sparse({PI__F32, PI__F32, 80, 4, INT32_MAX, 0, 0, 0, {0, 270}, 64});
