@@ -58,8 +58,8 @@ static constexpr float LOG2E = 1.44269504088896340736f;
 
 /* Sizes of a kernel of W warps, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the
  * 8 that ldmatrix reads at a time then lie in different banks. 16 heads a block where a block has one split, as there are
- * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; of short rows; and of those that take more than 8 warps,
- * which have 168 registers a thread. */
+ * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; of short rows; and of
+ * those that take more than 8 warps, which have 168 registers a thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
     static constexpr bool UNITS = UNITS_;

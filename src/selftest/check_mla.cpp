@@ -434,7 +434,8 @@ void run_sparse(const sparse_case &c)
         buffer<float> out(in_place ? q0 : std::vector<float>((size_t) (n * Q)));
         if (!in_place) out.fill(0xff);
         pi__k_sparse k = {};
-        k.a.q = in_place ? out.get() : q.get() + from * Q, k.a.ldq = k.a.ldo = Q, k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
+        k.a.q = in_place ? out.get() : q.get() + from * Q, k.a.ldq = k.a.ldo = Q;
+        k.a.n_head = c.n_head, k.a.dim = c.dim, k.a.window = c.window;
         k.a.first = c.first, k.a.pick = c.n_top ? pick.get() + from * c.n_top : nullptr, k.a.n_top = c.n_top;
         k.a.dim_v = c.dim_v ? c.dim_v : c.dim, k.a.out = out.get();
         if (!c.dim_v) k.a.sinks = sinks.get(), k.a.rope = rope.get() + from * 16, k.a.n_rot = 16;
