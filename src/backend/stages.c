@@ -111,6 +111,11 @@ static stages *settled(pi__backend *be)
     return s;
 }
 
+bool pi__stages_queue(pi__backend *be)
+{
+    return !atomic_load(&called(be)->failed);
+}
+
 static void region_free(stages *s, region *r)
 {
     pi__backend *last = s->be.at[s->n - 1];

@@ -8,4 +8,8 @@
  * caches, states) is with dev[i]. least: tokens of a microbatch; 0: as the kind of devices wants it. */
 int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t least, pi_error *err);
 
+/* Queues what was noted, so that copies beside steps come behind it, also while a step is in flight. false: something has failed,
+ * which the next finish or wait tells. */
+bool pi__stages_queue(pi__backend *be);
+
 #endif

@@ -23,6 +23,7 @@
 
 #include <string.h>
 
+#include "backend/stages.h"
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
@@ -162,7 +163,7 @@ static bool copy_shards(pi__offload *o, int32_t group, int32_t block, int32_t sl
     pi__backend *be = o->config.be;
     *number = (pi__copy_numbers) {{0}};
     /* Stages note ops: a snapshot that is to be saved to the block, or loaded from it, is not there, or not gone, before. */
-    if (be->n_stages && be->dev->finish(be, NULL)) return false;
+    if (be->n_stages && !pi__stages_queue(be)) return false;
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         const size_t n = map->bytes[group][i];
         if (n && !copy_shard(o, i, pi__block_at(map, group, block, i), host, n, back, &number->at[i])) {

@@ -316,6 +316,7 @@ void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out
     if (turned && !pi__type_info_of(t->type)->readable)
         pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s is %s, which is not supported there", full, pi__type_info_of(t->type)->name);
     add_matrices(m, w, t, shape, (ask) {.row = row, .turned = turned, .heads = true}, full);
+    want_scale(m, w, full);
     need_heads(m, n_in, n_out, n_mat);
 }
 
@@ -352,7 +353,9 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
 
 void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
 {
+    char full[96];
     pi__want_clusters(m, w, n_in, n_out, n_mat, NULL, name, layer);
+    if (need(m, name, layer, full)) want_scale(m, w, full);
     need_heads(m, n_in, n_out, n_mat);
 }
 

@@ -376,6 +376,7 @@ static void loaded(pi__model *m)
             w->n_mat = 1;
             w->size = l->out_a.size / (size_t) p->n_group;
             w->data = (char *) l->out_a.data + (size_t) g * w->size;
+            if (w->scale) w->scale += g;
         }
 }
 

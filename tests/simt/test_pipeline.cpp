@@ -1,6 +1,8 @@
 /* Emulated devices as the stages of a pipeline (split-mode layer): the bits of one device, in whatever way steps are launched;
  * a decode step whose shape was seen twice is a graph a stage and nothing else, queued behind the one before it; and calls that fail end
  * requests, not more. */
+#include <filesystem> /* before cmocka makes macros of names that it has */
+
 #include "answers.h"
 
 #include <algorithm>
@@ -170,6 +172,28 @@ static void test_cost(void **)
     check_cost("qwen35moe", "emu,emu", 2, "", 1); /* a step completes a chunk of its states */
 }
 
+/* What goes to the disk is copied beside steps that are fed ahead, whose host waits for no queue to be empty. */
+static void test_copies(void **)
+{
+    const std::string model = model_file("gemma3"), dir = model + ".d";
+    simt::watch.idle = true;
+    pi_engine *e = open_engine(model, "emu,emu", {{"prefix-cache-dir", dir.c_str()}});
+    for (int i = 0; i < 2; i++) cost_of(e, "", "8");
+    const cost few = cost_of(e, "", "8"), more = cost_of(e, "", "72");
+    pi_stats st = {};
+    st.size = sizeof st;
+    for (int i = 0; i < 1000 && st.disk_writes < 4; i++) {
+        pi_engine_stats(e, &st);
+        usleep(1000);
+    }
+    if (st.disk_writes < 4) fail_msg("%llu blocks went to the disk", (unsigned long long) st.disk_writes);
+    if (more.waits != few.waits) fail_msg("%ld waits in 64 steps", more.waits - few.waits);
+    pi_engine_close(e);
+    simt::watch.idle = false;
+    std::filesystem::remove_all(dir);
+    unlink(model.c_str());
+}
+
 /* ---- failures */
 
 static long n_calls_of_answer; /* up to the end of the last one; those of opening among them, and none of closing */
@@ -214,6 +238,6 @@ static void test_calls_fail(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_drafts), cmocka_unit_test(test_cost),
-                                cmocka_unit_test(test_calls_fail)};
+                                cmocka_unit_test(test_copies), cmocka_unit_test(test_calls_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -31,6 +31,9 @@ static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
     return wave < 64 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth);
 }
 
+/* Of results of a matrix, beside the same random numbers. */
+static double tiny_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 0.75 + 0.5 * (double) i; }
+
 /* Of LongRoPE. */
 static double long_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.25 * (double) i; }
 static double short_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.03125 * (double) i; }
@@ -335,7 +338,7 @@ static const tiny_tensor q35_layer[] = {
  * tables of a quantised type, a limit of the activation, more ratios than layers; and a draft head in a file of its own, with
  * a copy of the embedding as converters add it, or as ds4 writes it.
  * K rank of q, O of the output, Q its groups, I heads of the indexer, J their size, T experts used; of a layer: S the ratio,
- * N width of an entry, a any entries, c of 4 tokens, t experts by token. */
+ * N width of an entry, a any entries, c of 4 tokens, t experts by token. e: factors of the output's first matrix, one or Q. */
 
 static const int32_t ds4_ratio[5] = {0, 4, 128, 4, 0};
 static const float ds4_limit[5] = {2.5f, 2.5f, 0, 1.5f, 2};
@@ -374,7 +377,8 @@ static const tiny_tensor ds4_layer[] = {
     T("", "hc_ffn_base.weight", F32, "24"), T("", "hc_ffn_scale.weight", F32, "3"), T("", "attn_norm.weight", F32, "E"),
     T("", "attn_q_a.weight", Q8, "E K"), T("", "attn_q_a_norm.weight", F32, "K"), T("", "attn_q_b.weight", Q8, "K HD"),
     T("", "attn_kv.weight", Q8, "E D"), T("", "attn_kv_a_norm.weight", F32, "D"), T("", "attn_sinks.weight", F32, "H"),
-    T("", "attn_output_a.weight", Q8, "96 QO"), T("", "attn_output_b.weight", F32, "QO E"),
+    T("", "attn_output_a.weight", Q8, "96 QO"), {"e", "attn_output_a.scale", F32, "e", tiny_factor},
+    T("", "attn_output_b.weight", F32, "QO E"),
     T("a", "attn_compressor_kv.weight", F16, "E N"), T("a", "attn_compressor_gate.weight", F16, "E N"),
     T("c", "attn_compressor_ape.weight", Q8, "N S"), T("a!c", "attn_compressor_ape.weight", F16, "N S"),
     T("a", "attn_compressor_norm.weight", F32, "D"), T("c", "indexer_compressor_kv.weight", F16, "E 2J"),
@@ -403,8 +407,8 @@ static const tiny_tensor ds4_mtp_tail[] = {
 /* ---- deepseek2: latent attention, a layer without experts before those with them. As V2 and V3 are: q rank of queries (q 0: these
  * have a matrix of their own), K and O a head's key without rotation and its value, R rotated values, A rank of keys and values,
  * Y experts of Z in I groups, of which J are used; S shared experts. v: as V3, sigmoid gates. x: of a layer, it has experts. o: as
- * older files are, which have what makes keys and values of the latents in one matrix, and no lengths of rows. N: the last layer is
- * a draft head. */
+ * older files are, which have what makes keys and values of the latents in one matrix, with a factor (e), and no lengths of rows.
+ * N: the last layer is a draft head. */
 
 static void ds2_per_layer(int64_t *v, int32_t i)
 {
@@ -431,7 +435,8 @@ static const tiny_tensor ds2_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("!q", "attn_q.weight", M, "E HK+HR"), T("q", "attn_q_a.weight", M, "E q"),
     T("q", "attn_q_a_norm.weight", F32, "q"), T("q", "attn_q_b.weight", M, "q HK+HR"),
     T("", "attn_kv_a_mqa.weight", M, "E A+R"), T("", "attn_kv_a_norm.weight", F32, "A"), T("!o", "attn_k_b.weight", M, "K A H"),
-    T("!o", "attn_v_b.weight", M, "A O H"), T("o", "attn_kv_b.weight", M, "A HK+HO"), T("", "attn_output.weight", M, "HO E"),
+    T("!o", "attn_v_b.weight", M, "A O H"), T("o", "attn_kv_b.weight", M, "A HK+HO"), {"oe", "attn_kv_b.scale", F32, "1", tiny_factor},
+    T("", "attn_output.weight", M, "HO E"),
     T("", "ffn_norm.weight", F32, "E"),
     T("!x", "ffn_gate.weight", M, "E F"), T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"),
     T("x", "ffn_gate_inp.weight", F32, "E Y"), T("y", "exp_probs_b.bias", B, "Y"), T("x", "ffn_gate_exps.weight", M, "E Z Y"),

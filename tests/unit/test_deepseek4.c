@@ -37,6 +37,33 @@ static void test_same_bits(void **st)
     }
 }
 
+/* Factors of the output's groups, one for all or each its own: used, and to the same bits where few rows are one op, and many a product
+ * for each group. */
+static void test_group_factors(void **st)
+{
+    (void) st;
+    static job plain[N_JOBS], want[N_JOBS], got[N_JOBS];
+    char path[256];
+    pi__config c = config();
+    jobs_fill(plain);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, plain);
+    c.model = tiny_path(path, "deepseek4-factors");
+    for (const char *const *sizes = (const char *const[]) {"e=1", "e=2", NULL}; *sizes; sizes++) {
+        pi_error err = {0};
+        assert_int_equal(tiny_write(path, &(tiny_spec) {.arch = "deepseek4", .sizes = *sizes}, &err), PI_OK);
+        jobs_fill(want);
+        jobs_fill(got);
+        c.max_batch_tokens = 64;
+        jobs_run(&c, false, PI__LOGITS_GENERATED, want);
+        c.max_batch_tokens = 7;
+        jobs_run(&c, true, PI__LOGITS_GENERATED, got);
+        jobs_check(got, want, "factors, step budget", 7);
+        for (int i = 0; i < N_JOBS; i++) assert_true(want[i].rows != plain[i].rows);
+        memcpy(plain, want, sizeof plain);
+    }
+    unlink(path);
+}
+
 /* Prefixes end at multiples of 128. */
 static void test_prefix(void **st)
 {
@@ -310,8 +337,8 @@ static int remove_model(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_prefix), cmocka_unit_test(test_disk),
-        cmocka_unit_test(test_preemption), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_group_factors), cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_disk), cmocka_unit_test(test_preemption), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_plan),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays),
         cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
         cmocka_unit_test(test_drafts), cmocka_unit_test(test_refused_heads),

@@ -61,6 +61,31 @@ static void test_same_bits(void **st)
     }
 }
 
+static int arch_of(const char *name)
+{
+    int i = 0;
+    while (strcmp(archs[i], name)) i++;
+    return i;
+}
+
+/* The factor of a matrix that keys and values of all heads are made by goes for both. */
+static void test_latent_factor(void **st)
+{
+    (void) st;
+    static job plain[N_JOBS], scaled[N_JOBS];
+    char file[256];
+    pi_error err = {0};
+    pi__config c = config(arch_of("deepseek2-old"));
+    jobs_fill(plain);
+    jobs_fill(scaled);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, plain);
+    c.model = tiny_path(file, "latent-factor");
+    assert_int_equal(tiny_write(file, &(tiny_spec) {.arch = "deepseek2-old", .sizes = "e=1"}, &err), PI_OK);
+    jobs_run(&c, false, PI__LOGITS_GENERATED, scaled);
+    for (int i = 0; i < N_JOBS; i++) assert_true(scaled[i].rows != plain[i].rows);
+    unlink(file);
+}
+
 /* Opening with each allocation failing in turn: refused, and everything given back. */
 static void test_out_of_memory(void **st)
 {
@@ -71,13 +96,6 @@ static void test_out_of_memory(void **st)
         c.cpu.n_threads = 1;
         assert_true(open_out_of_memory(&c) > 20);
     }
-}
-
-static int arch_of(const char *name)
-{
-    int i = 0;
-    while (strcmp(archs[i], name)) i++;
-    return i;
 }
 
 static void test_refused_numbers(void **st)
@@ -216,6 +234,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_out_of_memory),
                                        cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_tensors),
-                                       cmocka_unit_test(test_refused_factors)};
+                                       cmocka_unit_test(test_refused_factors), cmocka_unit_test(test_latent_factor)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
