@@ -6,7 +6,6 @@
  * bounds what waits by the length of the answers. A request has as many PROGRESS nodes. Threads: any; each function says
  * whether the engine's lock is held. Invariant: a node in a list holds a reference to its request. */
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "api/lifetime.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* ----------------------------------------------------------------------------------------------------------- lists */
 
@@ -311,15 +311,8 @@ int pi__dispatch_start(pi_engine *e, pi_error *err)
     int rc = PI_OK;
     pthread_mutex_lock(&e->lock);
     if (!e->dispatching) {
-        sigset_t all, old; /* signals are for the program's own threads */
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        if (pthread_create(&e->dispatcher, NULL, dispatch_thread, e)) {
-            rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that calls callbacks");
-        } else {
-            e->dispatching = true;
-        }
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        e->dispatching = pi__thread_start(&e->dispatcher, dispatch_thread, e);
+        if (!e->dispatching) rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that calls callbacks");
     }
     pthread_mutex_unlock(&e->lock);
     return rc;

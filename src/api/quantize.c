@@ -19,6 +19,7 @@
 #include "api/quantize_prune.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "formats/formats.h"
 
 #define PIECE 16384 /* values a thread takes at a time; a multiple of every block */
@@ -425,7 +426,7 @@ static void convert_slab(const run *r, slab *s)
         n++;
     }
     for (int i = 1; i < n; i++) {
-        if (pthread_create(&id[started], NULL, convert_pieces, &wk[i]) != 0) break;
+        if (!pi__thread_start(&id[started], convert_pieces, &wk[i])) break;
         started++;
     }
     convert_pieces(&wk[0]);

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* -------------------------------------------------------------------------------------------------------------- orders */
 
@@ -61,7 +62,7 @@ int pi__ranks_begin(pi__ranks *r, pi_error *err)
     pthread_mutex_init(&r->lock, NULL);
     (void) pi__cond_init(&r->quit);
     if (r->rank) return PI_OK;
-    r->pings = pthread_create(&r->pinger, NULL, ping_main, r) == 0;
+    r->pings = pi__thread_start(&r->pinger, ping_main, r);
     return r->pings ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that looks after ranks");
 }
 

@@ -16,6 +16,7 @@
 
 #include "backend/stages_impl.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* Tokens of microbatch g: *from..*to. All of a run that is not cut. */
 static void tokens_of(const stages *s, int32_t g, size_t *from, size_t *to)
@@ -152,7 +153,7 @@ int pi__stages_start(stages *s, pi_error *err)
         stage *k = &s->stage[i];
         if (k->started) continue;
         k->s = s, k->i = i;
-        if (pthread_create(&k->thread, NULL, stage_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
+        if (!pi__thread_start(&k->thread, stage_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
     }
     return PI_OK;

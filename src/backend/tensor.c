@@ -34,6 +34,7 @@
 #include "backend/tensor_wire.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "formats/formats.h"
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
@@ -768,7 +769,7 @@ static int start_ranks(pi__tensor *t, pi_error *err)
 {
     for (int32_t i = t->first + 1; i < t->end; i++) {
         rank *k = &t->rank[i];
-        if (pthread_create(&k->thread, NULL, rank_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
+        if (!pi__thread_start(&k->thread, rank_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
     }
     return PI_OK;

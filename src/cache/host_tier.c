@@ -2,13 +2,13 @@
 #include "cache/host_tier.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 enum { CHUNK = 32 << 20 /* bytes that are taken at a time, at least a slot */ };
 
@@ -140,16 +140,7 @@ static int open_groups(pi__host_tier *h, pi_error *err)
     return PI_OK;
 }
 
-/* The thread takes no signals: they are for the threads of the program. */
-static bool start_thread(pi__host_tier *h)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    h->thread_started = pthread_create(&h->thread, NULL, grow, h) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return h->thread_started;
-}
+static bool start_thread(pi__host_tier *h) { return h->thread_started = pi__thread_start(&h->thread, grow, h); }
 
 int pi__host_open(pi__host_tier **out, const pi__host_config *config, pi_error *err)
 {

@@ -8,12 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "cache/tier_impl.h"
 
 enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000, LOOK_MS = 2000, MAX_RESCUES = 64 };
@@ -321,16 +321,7 @@ size_t pi__tier_memory(const pi__tier_config *config)
     return a.used == SIZE_MAX ? 0 : a.used;
 }
 
-/* The thread takes no signals: they are for the threads of the program. */
-static bool start_thread(pi__tier *t)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    t->thread_started = pthread_create(&t->thread, NULL, tier_thread, t) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return t->thread_started;
-}
+static bool start_thread(pi__tier *t) { return t->thread_started = pi__thread_start(&t->thread, tier_thread, t); }
 
 /* The directory is right, but has no room now: what is there can be read. */
 static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }

@@ -22,6 +22,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/drafters.h"
 #include "engine/fit.h"
 #include "engine/pace.h"
@@ -680,7 +681,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (rc) return rc;
     update_stats(e);
     pi__setup_close_files(&e->setup); /* what is needed of them was copied */
-    if (pthread_create(&e->thread, NULL, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
+    if (!pi__thread_start(&e->thread, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;
 }

@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 enum { VERSION = 2, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
 enum { GIVEN, UNKNOWN_KEY, OTHER_USER, OTHER_TARGET };
@@ -247,15 +248,7 @@ static int bind_socket(pi__weights_listener *l, pi_error *err)
     return PI_OK;
 }
 
-static bool start_thread(pi__weights_listener *l)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    l->started = pthread_create(&l->thread, NULL, listen_thread, l) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return l->started;
-}
+static bool start_thread(pi__weights_listener *l) { return l->started = pi__thread_start(&l->thread, listen_thread, l); }
 
 int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n, const char *what,
                        pi_error *err)

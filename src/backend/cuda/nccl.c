@@ -9,12 +9,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 int pi__nccl_load(pi__nccl *f, pi_error *err)
 {
@@ -92,12 +92,8 @@ static void *attempt_main(void *arg)
 
 static int attempt_start(attempt *a, pthread_t *thread, pi_error *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    const int code = pthread_create(thread, NULL, attempt_main, a);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return code ? pi__fail(err, PI_ENOMEM, "cannot start the thread that joins devices") : PI_OK;
+    const bool started = pi__thread_start(thread, attempt_main, a);
+    return started ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that joins devices");
 }
 
 /* true: NCCL has returned; false: not within the time, and the attempt is its thread's. */
