@@ -253,12 +253,13 @@ def profile(model):
         rows = [json.loads(l) for l in expect(0, *ops, '-npl', str(n), '-o', 'jsonl').splitlines()]
         if not all(rows[0].get(k, 0) > 0 for k in ('read', 'integers', 'floats')): faults.append(f'bench --ops: rates {rows[0]}')
         of = [r for r in rows if 'op' in r and r['decode'] and r['steps'] == 6]
+        if n == 3 and not of: continue
         names = {r['op'].split(' ')[0] for r in of}
         if not {'linear', 'attention', 'qkv', 'embed', '(tokens)'} <= names: faults.append(f'bench --ops: {names}')
         if any(r['ns'] <= 0 or r['bytes'] < 0 for r in of if r['op'].startswith('linear')): faults.append(f'bench --ops: {of}')
         linear[n] = {r['op']: (r['calls'], r['integers'] + r['floats']) for r in of if r['op'].startswith('linear')}
     for op, (calls, products) in linear[1].items():
-        if linear[3].get(op) != (calls, 3 * products): faults.append(f'bench --ops: {op}: {linear}')
+        if linear.get(3, {}).get(op) != (calls, 3 * products): faults.append(f'bench --ops: {op}: {linear}')
     expect(0, *ops, '-npl', '1', out='| of bound |')
     expect(64, *ops, '-npl', '1', '-o', 'csv', err='md or jsonl')
     expect(64, 'bench', '-m', model, '--ops', '--shared-prefix', err='goes without')
