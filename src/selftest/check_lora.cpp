@@ -135,9 +135,10 @@ struct fixture {
     }
 };
 
-void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes)
+/* What every mode gives, to the bit, and near what is wanted; and what runs 3 on give alone. f: either fixture, whose rows are so many
+ * floats apart. */
+template <class F> void check_runs(F &f, const char *what, int64_t n_in, int32_t rank, size_t ld, bool modes)
 {
-    fixture f(type, n_in, rank, norm);
     const std::vector<double> want = f.want();
     std::vector<float> all;
     const auto once = [&] {
@@ -147,14 +148,20 @@ void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes
     };
     if (modes) in_all_modes(once);
     else once();
+    const double size = std::sqrt((double) n_in * rank);
     for (size_t i = 0; i < want.size(); i++) {
-        const double size = std::sqrt((double) n_in * rank);
         if (!(std::fabs(all[i] - want[i]) <= 1e-6 * size * (1 + std::fabs(want[i]))))
-            fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", pi__type_info_of(type)->name, (long long) n_in, rank, i,
-                       (double) all[i], want[i]);
+            fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", what, (long long) n_in, rank, i, (double) all[i],
+                       want[i]);
     }
     const std::vector<float> last = f.run(3, 1); /* alone */
-    for (size_t e = 5; e < 8; e++) expect_bytes(&all[(size_t) f.row[e] * 512], &last[(size_t) f.row[e] * 512], 512 * sizeof(float));
+    for (size_t e = 5; e < 8; e++) expect_bytes(&all[(size_t) f.row[e] * ld], &last[(size_t) f.row[e] * ld], ld * sizeof(float));
+}
+
+void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes)
+{
+    fixture f(type, n_in, rank, norm);
+    check_runs(f, pi__type_info_of(type)->name, n_in, rank, 512, modes);
 }
 
 void test_types()
@@ -239,27 +246,10 @@ struct heads_fixture {
 
 void check_heads(int32_t type, int32_t rank, bool modes)
 {
+    char what[40];
     heads_fixture f(type, rank);
-    const std::vector<double> want = f.want();
-    std::vector<float> all;
-    const auto once = [&] {
-        const std::vector<float> got = f.run(0, GROUPS);
-        if (all.empty()) all = got;
-        expect_bytes(all.data(), got.data(), got.size() * sizeof(float));
-    };
-    if (modes) in_all_modes(once);
-    else once();
-    for (size_t i = 0; i < want.size(); i++) {
-        const double size = std::sqrt((double) heads_fixture::N_IN * rank);
-        if (!(std::fabs(all[i] - want[i]) <= 1e-6 * size * (1 + std::fabs(want[i]))))
-            fail_check("heads, %s, rank %d: result %zu is %g, expected %g", pi__type_info_of(type)->name, rank, i, (double) all[i],
-                       want[i]);
-    }
-    const std::vector<float> last = f.run(3, 1); /* alone */
-    for (size_t e = 5; e < 8; e++) {
-        const size_t at = (size_t) f.row[e] * heads_fixture::LDY;
-        expect_bytes(&all[at], &last[at], heads_fixture::LDY * sizeof(float));
-    }
+    snprintf(what, sizeof what, "heads, %s", pi__type_info_of(type)->name);
+    check_runs(f, what, heads_fixture::N_IN, rank, heads_fixture::LDY, modes);
 }
 
 void test_heads()

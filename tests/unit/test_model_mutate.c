@@ -180,18 +180,24 @@ static void damaged_dflash(void **st)
     target[0] = 0;
 }
 
+/* Models, and a late tensor of each. */
+static void damaged_each(const char *const list[][2], size_t n, const char *file, int n_mutants)
+{
+    char path[256];
+    pi_error err = {0};
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(tiny_write(tiny_path(path, file), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
+        damaged(path, list[i][1], n_mutants);
+    }
+}
+
 static void damaged_dense(void **st)
 {
     (void) st;
     static const char *const list[][2] = {{"llama3", "ffn_down.weight"}, {"llama-bias", "ffn_down.weight"},
                                           {"mixtral", "ffn_down_exps.weight"}, {"qwen2", "ffn_down.weight"},
                                           {"gemma2", "post_ffw_norm.weight"}};
-    char path[256];
-    pi_error err = {0};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        assert_int_equal(tiny_write(tiny_path(path, "mutated"), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
-        damaged(path, list[i][1], N_MUTANTS / 16);
-    }
+    damaged_each(list, sizeof list / sizeof *list, "mutated", N_MUTANTS / 16);
 }
 
 /* Models with experts, latent attention and sinks. */
@@ -202,12 +208,7 @@ static void damaged_experts(void **st)
                                           {"deepseek3", "ffn_down_shexp.weight"}, {"deepseek2-old", "ffn_down_shexp.weight"},
                                           {"minimax-m2", "ffn_down_exps.weight"}, {"granitemoe", "ffn_down_shexp.weight"},
                                           {"qwen3next", "nextn.shared_head_norm.weight"}};
-    char path[256];
-    pi_error err = {0};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        assert_int_equal(tiny_write(tiny_path(path, "mutatex"), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
-        damaged(path, list[i][1], N_MUTANTS / 100);
-    }
+    damaged_each(list, sizeof list / sizeof *list, "mutatex", N_MUTANTS / 100);
 }
 
 static void damaged_encoders(void **st)
@@ -215,13 +216,8 @@ static void damaged_encoders(void **st)
     (void) st;
     static const char *const list[][2] = {{"bert", "layer_output_norm.bias"}, {"nomic-bert", "layer_output_norm.bias"},
                                           {"gemma-embedding", "post_ffw_norm.weight"}};
-    char path[256];
-    pi_error err = {0};
     makes_vectors = true;
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        assert_int_equal(tiny_write(tiny_path(path, "mutatee"), &(tiny_spec) {.arch = list[i][0]}, &err), PI_OK);
-        damaged(path, list[i][1], N_MUTANTS / 100);
-    }
+    damaged_each(list, sizeof list / sizeof *list, "mutatee", N_MUTANTS / 100);
     makes_vectors = false;
 }
 
