@@ -241,8 +241,10 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     pi__lin_tile_unpack(t);
     t->w.next = t->next;
     t->w.next_step = t->next_step;
+    const int32_t bits = pi__lin_bits(t->type);
     const pi__lin_mul_fn many = t->k->many && x->cols >= PI__LIN_MANY ? t->k->many[t->kind] : NULL;
-    (many ? many : t->k->mul[t->kind][x->cols])(&t->w, x, &out);
+    const pi__lin_mul_fn *mul = t->k->narrow && bits < 8 ? t->k->narrow[bits][t->kind] : t->k->mul[t->kind];
+    (many ? many : mul[x->cols])(&t->w, x, &out);
 }
 
 /* One tile times groups g0..g1. more: the next tile follows. */
@@ -336,10 +338,10 @@ void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 /* ---- embedding */
 
 /* Row `lane` of a canonical tile: exactly what the format's reader computes. */
-static void read_canonical(const pi__cpu_linear_kernels *kernels, int kind, const uint8_t *p, int32_t lane, int64_t n_blk,
+static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, const uint8_t *p, int32_t lane, int64_t n_blk,
                            float *out)
 {
-    const int32_t line_cols = kernels->line_cols, code_bias = kernels->code_bias;
+    const int32_t line_cols = kernels->line_cols, bias = pi__lin_bias(kernels, type), kind = pi__lin_format_of(type).kind;
     const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1;
     const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
     for (int64_t b = 0; b < n_blk; b++, p += pi__lin_block_size(kind)) {
@@ -349,7 +351,7 @@ static void read_canonical(const pi__cpu_linear_kernels *kernels, int kind, cons
             float s, m = 0;
             memcpy(&s, p + 512 + 64 * h + 4 * lane, sizeof s);
             if (min) memcpy(&m, p + 512 + 64 * (halves + h) + 4 * lane, sizeof m);
-            float v = s * (float) (min ? c : code_bias ? c - 128 : (int8_t) c);
+            float v = s * (float) (min || bias ? c - bias : (int8_t) c);
             out[32 * b + k] = min ? v + m : v;
         }
     }
@@ -370,7 +372,7 @@ static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s,
         uint8_t buf[8 * 768];
         for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
             cpu->lin->unpack[w->type](&(pi__lin_w) {.data = tile, .n_in = 32 * f.rec_blocks}, buf);
-            read_canonical(cpu->lin, f.kind, buf, lane, f.rec_blocks, out + 32 * b);
+            read_canonical(cpu->lin, w->type, buf, lane, f.rec_blocks, out + 32 * b);
         }
     }
 }

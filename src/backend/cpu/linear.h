@@ -86,6 +86,14 @@ static inline pi__lin_format pi__lin_format_of(int32_t type)
     }
 }
 
+/* Bits of a code as it is multiplied, 4, 5, 6 or 8: of FP4 the values' (-12..12, and 16), of fewer bits than 4 as of 4. */
+static inline int pi__lin_bits(int32_t type)
+{
+    const pi__format_facts f = pi__format_facts_of(type);
+    if (f.codes == PI__CODES_FP4) return 5;
+    return f.codes != PI__CODES_PLAIN || f.plane / 64 > 6 ? 8 : f.plane / 64 < 4 ? 4 : f.plane / 64;
+}
+
 /* Tiles of a matrix: offsets within weight data. */
 typedef struct pi__lin_shape {
     int64_t n_blk;      /* blocks of 32 columns, the last one maybe partial (float formats) */
@@ -112,7 +120,7 @@ typedef struct pi__lin_w {
 } pi__lin_w;
 
 /* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Kinds OFF*: codes
- * with 128 added, or signed bytes, as the kernels' code_bias says. */
+ * with 128 added, or signed bytes (pi__lin_bias). */
 static inline size_t pi__lin_block_size(int kind)
 {
     return kind == PI__LK_OFF32 ? 576 : kind == PI__LK_MIN16 ? 768 : 640;
@@ -154,18 +162,29 @@ typedef void (*pi__lin_mul_fn)(const pi__lin_w *w, const pi__lin_x *x, const pi_
 typedef void (*pi__lin_input_fn)(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                                  const pi__lin_x *x, int32_t col, uint32_t want);
 
+typedef pi__lin_mul_fn pi__lin_narrow_fns[PI__LK_N][PI__LIN_COLS + 1];
+
 struct pi__cpu_linear_kernels {
     const char *name;                                         /* of the instruction set */
     int32_t max_cols;                                         /* widest group, at most PI__LIN_COLS */
     int32_t digits;                                           /* bytes of an activation: 2 (15 bits) or 1 (8 bits) */
-    int32_t code_bias;                                        /* of canonical codes of kinds OFF*: 128 or 0 */
+    int32_t code_bias;                                        /* of canonical codes of kinds OFF* that have 8 bits: 128 or 0 */
     int32_t line_cols;                                        /* columns of a canonical line: 4, or 8 */
     pi__lin_input_fn input;                                   /* prologue and rounding */
     pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks, or NULL */
     pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns, or NULL */
     pi__lin_mul_fn mul[PI__LK_N][PI__LIN_COLS + 1];           /* canonical (or float) tile times cols columns */
+    const pi__lin_narrow_fns *narrow;                         /* [bits] mul where codes have fewer than 8 (pi__lin_bits), and */
+                                                              /* canonical ones keep them; NULL: they have 8 there */
     const pi__lin_mul_fn *many;                               /* [PI__LK_N] the same for PI__LIN_MANY or more, or NULL; or NULL */
 };
+
+/* What canonical codes have added: unsigned ones half of their range, signed ones and those with a minimum nothing. */
+static inline int32_t pi__lin_bias(const pi__cpu_linear_kernels *k, int32_t type)
+{
+    const int32_t bits = pi__lin_bits(type), kind = pi__lin_format_of(type).kind;
+    return kind == PI__LK_MIN32 || kind == PI__LK_MIN16 ? 0 : k->narrow && bits < 8 ? 1 << (bits - 1) : k->code_bias;
+}
 
 /* One tile of a matrix on its way through some groups of activations. */
 typedef struct pi__lin_tile {

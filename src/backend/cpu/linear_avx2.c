@@ -11,6 +11,7 @@
 #define PI__ISA_WIDE(digits) ((digits) == 2)
 #define PI__ISA_BIAS 128
 #define PI__ISA_SIGNED(digits) ((digits) == 1)
+#define PI__ISA_NARROW
 #define PI__ISA_FUNC pi__lin_kernels_avx2
 
 /* Sums are made one after the other: GCC would make all products first, and put them down in memory. */
@@ -19,6 +20,24 @@ OP __m256i add(__m256i t, __m256i v)
     t = _mm256_add_epi32(t, v);
     __asm__("" : "+x"(t));
     return t;
+}
+/* Products of 16 bits, each the sum of two; w is unsigned, below 64. */
+OP vi vs_dot(vb w, const int8_t *x)
+{
+    const __m256i v = four(x);
+    return BOTH(vi, _mm256_maddubs_epi16(w.a, v), _mm256_maddubs_epi16(w.b, v));
+}
+OP __m256i add16(__m256i s, __m256i v)
+{
+    s = _mm256_add_epi16(s, v);
+    __asm__("" : "+x"(s));
+    return s;
+}
+OP vi vs_add(vi s, vi v) { return BOTH(vi, add16(s.a, v.a), add16(s.b, v.b)); }
+OP vi vi_from_vs(vi s)
+{
+    const __m256i one = _mm256_set1_epi16(1);
+    return BOTH(vi, _mm256_madd_epi16(s.a, one), _mm256_madd_epi16(s.b, one));
 }
 /* w unsigned, below 128: pairs of products fit 16 bits. */
 OP __m256i dot_half(__m256i t, __m256i w, __m256i x)

@@ -68,9 +68,10 @@ static best_work work_of(const best_job *j, int32_t ith)
 /* ------------------------------------------------------------------------------------------------------------- norms */
 
 /* Adds the squares of a canonical block's values to those of each row, sum[16]. */
-static void add_squares(const pi__cpu_linear_kernels *k, int kind, const uint8_t *block, double *sum)
+static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *block, double *sum)
 {
     enum { LONGEST = 128 }; /* codes of a line of 8 columns */
+    const int32_t kind = pi__lin_format_of(type).kind, bias = pi__lin_bias(k, type);
     const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1, line = 16 * k->line_cols, part = 512 / halves;
     const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
     const float *side = (const float *) (const void *) (block + 512);
@@ -78,7 +79,7 @@ static void add_squares(const pi__cpu_linear_kernels *k, int kind, const uint8_t
         int32_t square[LONGEST] = {0}, plain[LONGEST] = {0};
         for (int i = h * part; i < (h + 1) * part; i += line)
             for (int c = 0; c < line; c++) {
-                const int32_t v = min ? block[i + c] : k->code_bias ? block[i + c] - 128 : (int8_t) block[i + c];
+                const int32_t v = min || bias ? block[i + c] - bias : (int8_t) block[i + c];
                 square[c] += v * v;
                 plain[c] += v;
             }
@@ -105,7 +106,7 @@ static void find_norms(void *arg, int32_t ith, int32_t nth)
             double sum[16] = {0}, most = 0;
             pi__lin_tile_unpack(&tile);
             for (int64_t b = 0; b < j->s.n_blk; b++)
-                add_squares(j->cpu->lin, kind, tile.w.data + (size_t) b * pi__lin_block_size(kind), sum);
+                add_squares(j->cpu->lin, w->type, tile.w.data + (size_t) b * pi__lin_block_size(kind), sum);
             for (int lane = 0; lane < 16; lane++) most = sum[lane] > most || isnan(sum[lane]) ? sum[lane] : most;
             j->cpu->norms.tile[t] = (float) (sqrt(most) * fabs((double) tile.scale) * 1.00001);
         }

@@ -13,6 +13,8 @@
  * Where registers are few (PI__ISA_LINES) a block is multiplied line after line, each for all columns, by vi_dot_line.
  * PI__ISA_WIDE(digits), where it is defined, says that codes of so many digits are kept as 16-bit numbers instead: those of
  * columns 0, 2, 1, 3 of each line, since of a line's bytes the even and the odd ones are easily made such numbers.
+ * PI__ISA_NARROW, where it is defined, says that products with one digit are 16-bit numbers (vs_dot), which are added up as such
+ * (vs_add, vi_from_vs) while codes have few bits: canonical tiles then keep codes as they are (narrow in linear.h).
  *
  * Every loop over lines or columns is unrolled by macros with constants, so that blocks and sums live in registers. */
 #include <math.h>
@@ -41,6 +43,11 @@
 #define WIDE(digits) PI__ISA_WIDE(digits)
 #else
 #define WIDE(digits) 0
+#endif
+#ifdef PI__ISA_NARROW
+#define NARROW(digits, bits) ((digits) == 1 && (bits) < 8)
+#else
+#define NARROW(digits, bits) ((void) (digits), (void) (bits), 0)
 #endif
 
 #define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
@@ -232,13 +239,13 @@ INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
     block_side(pi__lin_format_of(type).kind, r, j, u);
 }
 
-/* Codes with an offset of 2^offset as canonical ones. */
-INLINE void to_canonical(int offset, blk *u)
+/* Codes with an offset of 2^offset as canonical ones of so many bits. */
+INLINE void to_canonical(int offset, int bits, blk *u)
 {
-#define LINE(q)                                                                           \
-    {                                                                                     \
-        if (offset < 7) u->w[q] = vb_add(u->w[q], vb_set((uint8_t) (128 - (1 << offset)))); \
-        if (PI__ISA_BIAS == 0) u->w[q] = vb_xor(u->w[q], vb_set(128));                    \
+#define LINE(q)                                                                                                  \
+    {                                                                                                            \
+        if (offset < bits - 1) u->w[q] = vb_add(u->w[q], vb_set((uint8_t) ((1 << (bits - 1)) - (1 << offset)))); \
+        if (PI__ISA_BIAS == 0) u->w[q] = vb_xor(u->w[q], vb_set(128));                                           \
     }
     REP8(LINE)
 #undef LINE
@@ -260,12 +267,14 @@ INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
     if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
 }
 
-INLINE void unpack_tile(int type, const pi__lin_w *w, uint8_t *dst)
+/* digits: of the kernels that the tile is for. */
+INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 {
     const pi__lin_format f = pi__lin_format_of(type);
     const uint8_t *p = w->data;
     const size_t size = pi__lin_block_size(f.kind);
     const int off = f.kind == PI__LK_OFF32 || f.kind == PI__LK_OFF16;
+    const int bits = NARROW(digits, pi__lin_bits(type)) ? pi__lin_bits(type) : 8;
     sides r;
     blk u;
     for (int64_t b = 0; b < w->n_in / 32; b += f.rec_blocks) {
@@ -273,7 +282,7 @@ INLINE void unpack_tile(int type, const pi__lin_w *w, uint8_t *dst)
         p += f.side_bytes;
         for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes, dst += size) {
             unpack(type, p, &r, j, &u);
-            if (off) to_canonical(f.offset, &u);
+            if (off) to_canonical(f.offset, bits, &u);
             put_canonical(f.kind, &u, dst);
         }
     }
@@ -349,13 +358,66 @@ INLINE void dot_any(int digits, int offset, int type, int cols, const uint8_t *p
     if (q1 - q0 == 8) dot_lines(digits, offset, type, cols, p, q0 + 4, x, t);
 }
 
-/* t = dots of lines q0..q1 with all columns. High digits first, so that there is one sum a column. */
-INLINE void dots(int digits, int kind, int offset, int type, int cols, const uint8_t *p, int q0, int q1, const int8_t *x,
-                 const int32_t *n7, vi *t)
+#ifdef PI__ISA_NARROW
+
+/* Lines whose products, two of them to a 16-bit number, add up without overflow: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4 and
+ * 2 * 127 * 63 * 2 are below 2^15. */
+INLINE int narrow_lines(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
+
+/* t += dots of lines q0..q1, as many as add up, with columns c0..c0 + n. */
+INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
+    vi s[4];
+#define DOT(c) if (c < n) s[c] = q == q0 ? vs_dot(w, x + 4 * q + 32 * (c0 + c)) : vs_add(s[c], vs_dot(w, x + 4 * q + 32 * (c0 + c)));
+#define LINE(i)                                                               \
+    if (q0 + i < q1) {                                                        \
+        const int q = q0 + i;                                                 \
+        const vb w = type < 0 ? vb_load(p + 64 * q) : line(type, p, q);       \
+        DOT(0) DOT(1) DOT(2) DOT(3)                                           \
+    }
+#define SUM(c) if (c < n) t[c0 + c] = vi_add(t[c0 + c], vi_from_vs(s[c]));
+    REP8(LINE)
+    SUM(0) SUM(1) SUM(2) SUM(3)
+#undef SUM
+#undef LINE
+#undef DOT
+}
+
+/* t += dots of lines q0..q1 with columns c0..c0 + n, of which there are so many that their sums stay in registers. */
+INLINE void narrow_columns(int bits, int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
+{
+    const int step = narrow_lines(bits) < q1 - q0 ? narrow_lines(bits) : q1 - q0;
+#define STEP(i) if (q0 + (i) * step < q1) narrow_dots(type, c0, n, p, q0 + (i) * step, q0 + (i + 1) * step, x, t);
+    STEP(0) STEP(1) STEP(2) STEP(3)
+#undef STEP
+}
+
+/* t += dots of lines q0..q1 with all columns. */
+INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
+{
+    const int n = q1 - q0 > narrow_lines(bits) ? 2 : 4;
+#define SOME(i) if ((i) * n < cols) narrow_columns(bits, type, (i) * n, cols - (i) * n < n ? cols - (i) * n : n, p, q0, q1, x, t);
+    REP8(SOME)
+#undef SOME
+}
+
+#endif
+
+/* t = dots of lines q0..q1 with all columns. High digits first, so that there is one sum a column. */
+INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, int q0, int q1,
+                 const int8_t *x, const int32_t *n7, vi *t)
+{
+    (void) bits;
 #define START(c) if (c < cols) t[c] = dot_start(digits, kind, offset, n7 + c);
 #define NOTHING(c) if (c < cols) t[c] = vi_set(0);
 #define NEXT(c) if (c < cols) t[c] = vi_add(vi_shl(t[c], 7), dot_start(digits, kind, offset, n7 + c));
+#ifdef PI__ISA_NARROW
+    if (NARROW(digits, bits)) {
+        REP16(START)
+        dots_narrow(bits, type, cols, p, q0, q1, x, t);
+        return;
+    }
+#endif
     if (digits == 1 || WIDE(digits)) {
         REP16(START)
         dot_any(digits, offset, type, cols, p, q0, q1, x, t);
@@ -370,8 +432,8 @@ INLINE void dots(int digits, int kind, int offset, int type, int cols, const uin
 #undef NEXT
 }
 
-/* Block b of all columns: planes at p, block j of the record with these scales, or (type < 0) a canonical block. */
-INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
+/* Block b of all columns: planes at p, block j of the record with these scales, or (type < 0) a canonical block. bits: of a code. */
+INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
     const int n = n_scales(kind);
@@ -382,11 +444,12 @@ INLINE void columns(int digits, int kind, int offset, int type, int cols, const 
 #define FIRST(c) if (c < cols) v[c] = vf_mul(vf_from_vi(t[c]), s[0]);
 #define SECOND(c) if (c < cols) v[c] = vf_fma(vf_from_vi(t[c]), s[1], v[c]);
 #define ADD(c) if (c < cols) acc[c] = add_block(kind, cols, m, x, b, c, v[c], acc[c]);
-    dots(digits, kind, offset, type, cols, p, 0, n == 1 ? 8 : 4, q, n == 1 ? x->n7 + b * cols : x->n7h + 2 * b * cols, t);
+    dots(digits, kind, offset, bits, type, cols, p, 0, n == 1 ? 8 : 4, q, n == 1 ? x->n7 + b * cols : x->n7h + 2 * b * cols,
+         t);
     SCALE(n * j, 0)
     REP16(FIRST)
     if (n == 2) {
-        dots(digits, kind, offset, type, cols, p, 4, 8, q, x->n7h + (2 * b + 1) * cols, t);
+        dots(digits, kind, offset, bits, type, cols, p, 4, 8, q, x->n7h + (2 * b + 1) * cols, t);
         SCALE(n * j + 1, 1)
         REP16(SECOND)
     }
@@ -459,15 +522,16 @@ INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
 }
 
 /* As above. */
-INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
+INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
+    (void) bits;
     blk u;
     if (type < 0) {
         get_canonical(kind, p, &u);
     } else {
         unpack(type, p, side, j, &u);
-        if (offset == 7) to_canonical(7, &u);
+        if (offset == 7) to_canonical(7, 8, &u);
     }
 #define COLUMN(c) if (c < cols) acc[c] = column(digits, kind, offset, cols, &u, x, b, c, acc[c]);
     REP16(COLUMN)
@@ -478,17 +542,17 @@ INLINE void columns(int digits, int kind, int offset, int type, int cols, const 
 
 #ifndef PI__ISA_PART_ROWS
 
-/* A canonical tile times cols columns. */
-INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+/* A canonical tile of codes of so many bits times cols columns. */
+INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const size_t size = pi__lin_block_size(kind);
-    const int offset = has_min(kind) ? 0 : 7;
+    const int offset = has_min(kind) ? 0 : bits - 1;
     const uint8_t *p = w->data;
     vf acc[16];
     REP16(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b++, p += size) {
         if (w->next) fetch_next(w, b);
-        columns(digits, kind, offset, -1, cols, p, NULL, 0, x, b, acc);
+        columns(digits, kind, offset, bits, -1, cols, p, NULL, 0, x, b, acc);
     }
     REP16(PUT)
 }
@@ -508,7 +572,7 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
         unpack_side(type, p, &r);
         p += f.side_bytes;
         for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes)
-            columns(digits, f.kind, f.offset, type, cols, p, &r, j, x, b + j, acc);
+            columns(digits, f.kind, f.offset, pi__lin_bits(type), type, cols, p, &r, j, x, b + j, acc);
     }
     REP16(PUT)
 }
@@ -757,8 +821,12 @@ enum { DIGITS_a8 = 1, DIGITS_a15 = 2 };
 #define FLOAT_KINDS(X, ...) X(F32, __VA_ARGS__) X(F16, __VA_ARGS__) X(BF16, __VA_ARGS__)
 
 #define ARGS const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y
-#define DEF_UNPACK(T, ...) static void unpack_##T(const pi__lin_w *w, uint8_t *dst) { unpack_tile(PI__##T, w, dst); }
+#define DEF_UNPACK(T, ...) static void unpack_##T##_a15(const pi__lin_w *w, uint8_t *dst) { unpack_tile(2, PI__##T, w, dst); }
 PI__CODE_FORMATS(DEF_UNPACK)
+#ifdef PI__ISA_NARROW
+#define DEF_NARROW(T, ...) static void unpack_##T##_a8(const pi__lin_w *w, uint8_t *dst) { unpack_tile(1, PI__##T, w, dst); }
+PI__CODE_FORMATS(DEF_NARROW)
+#endif
 
 #if PI__ISA_DIRECT > 0
 #define DEF_DIRECT(T, A, n) static void direct_##T##_##A##_##n(ARGS) { mul_direct(DIGITS_##A, PI__##T, n, w, x, y); }
@@ -776,7 +844,7 @@ PI__CODE_FORMATS(DIRECT_4)
 
 #define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_floats(PI__LK_##K, n, w, x, y); }
 #define DEF_FLOATS(A, n) FLOAT_KINDS(DEF_FLOAT, n)
-#define DEF_TILE(K, A, n) static void mul_##K##_##A##_##n(ARGS) { mul_tile(DIGITS_##A, PI__LK_##K, n, w, x, y); }
+#define DEF_TILE(K, A, n) static void mul_##K##_##A##_##n(ARGS) { mul_tile(DIGITS_##A, PI__LK_##K, 8, n, w, x, y); }
 #define DEF_TILES(A, n) CODE_KINDS(DEF_TILE, A, n)
 #if PI__ISA_COLS == 16
 #define COLS(X, A) X(A, 1) X(A, 2) X(A, 3) X(A, 4) X(A, 5) X(A, 6) X(A, 7) X(A, 8) X(A, 9) X(A, 10) X(A, 11) X(A, 12) \
@@ -790,7 +858,12 @@ COLS(DEF_FLOATS, any)
 COLS(DEF_TILES, a8)
 COLS(DEF_TILES, a15)
 
-#define ROW_UNPACK(T, ...) [PI__##T] = unpack_##T,
+#define UNPACK_a15(T, ...) [PI__##T] = unpack_##T##_a15,
+#ifdef PI__ISA_NARROW
+#define UNPACK_a8(T, ...) [PI__##T] = unpack_##T##_a8,
+#else
+#define UNPACK_a8(T, ...) UNPACK_a15(T)
+#endif
 #if PI__ISA_DIRECT == 4
 #define ROW_DIRECT(T, A) [PI__##T] = {NULL, direct_##T##_##A##_1, direct_##T##_##A##_2, direct_##T##_##A##_3, direct_##T##_##A##_4},
 #elif PI__ISA_DIRECT == 1
@@ -804,6 +877,22 @@ COLS(DEF_TILES, a15)
 #define ROW_TILE(K, A, n) [PI__LK_##K][n] = mul_##K##_##A##_##n,
 #define ROW_COLS(A, n) FLOAT_KINDS(ROW_FLOAT, n) CODE_KINDS(ROW_TILE, A, n)
 
+#ifdef PI__ISA_NARROW
+/* Kinds and bits that formats have. */
+#define NARROW_KINDS(X, n) X(OFF32, 4, n) X(OFF32, 5, n) X(OFF16, 4, n) X(OFF16, 5, n) X(OFF16, 6, n) X(MIN32, 4, n) X(MIN32, 5, n) \
+                           X(MIN16, 4, n)
+#define DEF_NARROW_TILE(K, bits, n) static void mul_##K##_##bits##_##n(ARGS) { mul_tile(1, PI__LK_##K, bits, n, w, x, y); }
+#define DEF_NARROW_TILES(A, n) NARROW_KINDS(DEF_NARROW_TILE, n)
+#define ROW_NARROW(K, bits, n) [bits][PI__LK_##K][n] = mul_##K##_##bits##_##n,
+#define ROW_NARROWS(A, n) NARROW_KINDS(ROW_NARROW, n)
+COLS(DEF_NARROW_TILES, a8)
+static const pi__lin_narrow_fns narrow[8] = {COLS(ROW_NARROWS, a8)};
+#define NARROW_a8 narrow
+#else
+#define NARROW_a8 NULL
+#endif
+#define NARROW_a15 NULL
+
 #define TABLE(A, isa, more)                     \
     {                                           \
         .name = isa,                            \
@@ -812,9 +901,10 @@ COLS(DEF_TILES, a15)
         .code_bias = PI__ISA_BIAS,              \
         .line_cols = PI__ISA_LINE_COLS,         \
         .input = input_##A,                     \
-        .unpack = {PI__CODE_FORMATS(ROW_UNPACK)}, \
+        .unpack = {PI__CODE_FORMATS(UNPACK_##A)}, \
         .direct = {PI__CODE_FORMATS(DIRECT_##A)}, \
         .mul = {COLS(ROW_COLS, A)},             \
+        .narrow = NARROW_##A,                   \
         .many = more,                           \
     }
 static const pi__cpu_linear_kernels kernels[2] = {TABLE(a8, PI__ISA_NAME, NULL), TABLE(a15, PI__ISA_NAME, NULL)};

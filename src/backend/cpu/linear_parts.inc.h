@@ -171,9 +171,10 @@ INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const p
 #undef KEEP
 }
 
-/* A canonical tile times cols columns. */
-INLINE void mul_tile(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+/* A canonical tile times cols columns; codes have 8 bits. */
+INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
+    (void) bits;
     const int64_t n_blk = w->n_in / 32;
     float sums[8 * 16] = {0};
     for (int64_t b = 0; b < n_blk; b += PART_BLOCKS) {
@@ -193,7 +194,7 @@ INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, in
     blk u;
     vb_forget();
     unpack_codes(type, p, &u);
-    if (f.offset == 7) to_canonical(7, &u);
+    if (f.offset == 7) to_canonical(7, 8, &u);
     if (digits == 2) {
         t[0] = vi_dot_rows(t[0], i, u.w, q);
         t[last] = vi_dot_rows(t[last], i, u.w + 4, q + 16);
@@ -206,9 +207,10 @@ INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, in
 }
 
 /* Block b of a packed tile, its planes at p, block j of the record with these scales, times a column (PI__ISA_DIRECT is 1). */
-INLINE void columns(int digits, int kind, int offset, int type, int cols, const uint8_t *p, const sides *side, int j,
+INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
+    (void) bits;
     const int8_t *q = x->q + 32 * digits * b;
     vi t[2] = {vi_set(0), vi_set(0)};
     vf v;
