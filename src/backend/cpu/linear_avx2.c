@@ -12,6 +12,7 @@
 #define PI__ISA_BIAS 128
 #define PI__ISA_SIGNED(digits) ((digits) == 1)
 #define PI__ISA_NARROW
+#define PI__ISA_AHEAD 3072
 #define PI__ISA_FUNC pi__lin_kernels_avx2
 
 /* Sums are made one after the other: GCC would make all products first, and put them down in memory. */

@@ -13,6 +13,7 @@
  * Where registers are few (PI__ISA_LINES) a block is multiplied line after line, each for all columns, by vi_dot_line.
  * PI__ISA_WIDE(digits), where it is defined, says that codes of so many digits are kept as 16-bit numbers instead: those of
  * columns 0, 2, 1, 3 of each line, since of a line's bytes the even and the odd ones are easily made such numbers.
+ * PI__ISA_AHEAD, where it is defined, is how many bytes ahead packed tiles are fetched while they are unpacked in registers.
  * PI__ISA_NARROW, where it is defined, says that products with one digit are 16-bit numbers (vs_dot), which are added up as such
  * (vs_add, vi_from_vs) while codes have few bits: canonical tiles then keep codes as they are (narrow in linear.h).
  *
@@ -559,8 +560,9 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
 
 #endif
 
-/* A packed tile times cols columns, unpacked in registers. Nothing is prefetched: it gets in the way of the processor's
- * own prefetching, which reads at the memory's pace (measured on Zen 4). */
+/* A packed tile times cols columns, unpacked in registers. With AVX-512 nothing is prefetched: it gets in the way of the
+ * processor's own prefetching, which reads at the memory's pace (measured on Zen 4). Where unpacking takes more instructions than
+ * the processor looks ahead, memory and arithmetic take turns otherwise: PI__ISA_AHEAD. */
 INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -571,8 +573,12 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
     for (int64_t b = 0; b < w->n_in / 32; b += f.rec_blocks) {
         unpack_side(type, p, &r);
         p += f.side_bytes;
-        for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes)
+        for (int j = 0; j < f.rec_blocks; j++, p += f.code_bytes) {
+#ifdef PI__ISA_AHEAD
+            for (int i = 0; i < f.code_bytes; i += 64) __builtin_prefetch(p + PI__ISA_AHEAD + i, 0, 3);
+#endif
             columns(digits, f.kind, f.offset, pi__lin_bits(type), type, cols, p, &r, j, x, b + j, acc);
+        }
     }
     REP16(PUT)
 }
