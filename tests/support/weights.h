@@ -36,11 +36,9 @@ static void put_half(uint8_t *p, float v)
     memcpy(p, &h, 2);
 }
 
-/* A block of random codes with scales such that values are around 1. */
-static void random_block(int type, uint8_t *p)
+/* Scales of a block such that values are around 1. */
+static void random_scales(int type, uint8_t *p)
 {
-    const pi__type_info *t = pi__type_info_of(type);
-    for (uint32_t i = 0; i < t->type_size; i++) p[i] = (uint8_t) rnd();
     float d = 0.01f + 0.01f * fabsf(uniform());
     if (rnd() & 1) d = -d;
     switch (type) {
@@ -64,6 +62,13 @@ static void random_block(int type, uint8_t *p)
     case PI__TQ2_0: put_half(p + 64, d * 50); break;
     default: put_half(p, d); break;
     }
+}
+
+/* A block of random codes. */
+static void random_block(int type, uint8_t *p)
+{
+    for (uint32_t i = 0; i < pi__type_info_of(type)->type_size; i++) p[i] = (uint8_t) rnd();
+    random_scales(type, p);
 }
 
 typedef struct fixture {

@@ -82,6 +82,36 @@ static void shapes(const pi__cpu_linear_kernels *k)
 }
 static void test_shapes(void **state) { (void) state; each_isa(shapes); }
 
+/* Codes that all have all bits, or none, with activations that are all of full size: the largest sums there are. */
+static void full_codes(const pi__cpu_linear_kernels *k)
+{
+    enum { N = 512, OUT = 24, ROWS = 7 };
+    float x[ROWS * N], y[ROWS * OUT];
+    for (int i = 0; i < ROWS * N; i++) x[i] = i / N % 2 ? -1.0f : i / 64 % 2 ? 1.0f : 0.5f; /* blocks of one value */
+    for (int t = 0; t < N_TYPES; t++) {
+        fixture f = {0};
+        const pi__type_info *info = pi__type_info_of(all_types[t]);
+        const size_t row = pi__row_size(info, N);
+        if (is_float(all_types[t])) continue;
+        backend_start(&f.cpu, k, 2, N, ROWS);
+        weight_make(&f, all_types[t], N, OUT, 1);
+        for (size_t at = 0; at < OUT * row; at += info->type_size) {
+            memset(f.src + at, at / row % 2 ? 0xff : 0, info->type_size);
+            random_scales(all_types[t], f.src + at);
+        }
+        for (size_t o = 0; o < OUT; o++) pi__dequantize_row(all_types[t], f.src + o * row, f.ref + o * N, N);
+        load_all(&f);
+        for (int32_t n_rows = ROWS; n_rows > 0; n_rows -= ROWS - 1) {
+            const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N};
+            pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = n_rows, .n_lin = 1, .lin = {{&f.w, y, OUT}}});
+            check_results(&f, x, y, OUT, n_rows, false);
+        }
+        weight_drop(&f);
+        backend_stop(&f.cpu);
+    }
+}
+static void test_full_codes(void **state) { (void) state; each_isa(full_codes); }
+
 /* The instruction sets of x86 give the same bits. */
 static void x86_bits(int type, int bits, const float *x, const float *x2, const float *w)
 {
@@ -432,7 +462,7 @@ int main(void)
         cmocka_unit_test(test_sizes),      cmocka_unit_test(test_embed), cmocka_unit_test(test_fp4_scales),
         cmocka_unit_test(test_prologues),  cmocka_unit_test(test_many),  cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_exact),      cmocka_unit_test(test_forms), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_x86_bits),
+        cmocka_unit_test(test_full_codes), cmocka_unit_test(test_shapes), cmocka_unit_test(test_x86_bits),
 #ifdef PI__SIMD_X86
         cmocka_unit_test(test_tryout),
 #endif
