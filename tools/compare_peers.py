@@ -1,31 +1,46 @@
 #!/usr/bin/env python3
-"""Compares this engine with llama.cpp, side by side on this machine: speed, memory, accuracy.
+"""Compares this engine with llama.cpp, and ik_llama.cpp where it is at hand, side by side on this machine: speed, memory, accuracy.
 
-    python3 tools/compare_peers.py -m MODEL [--peer FOLDER] [--out FOLDER] [options]
+    python3 tools/compare_peers.py -m MODEL [-m MODEL...] [--peer FOLDER] [--ik FOLDER] [--out FOLDER] [options]
+    python3 tools/compare_peers.py --suite FOLDER [-m MODEL...] [--ik FOLDER] [--out FOLDER] [options]
 
-FOLDER has llama.cpp's programs (llama-bench, llama-batched-bench, llama-perplexity, llama-quantize). Without --peer they
-are built, once, from the source distribution of llama-cpp-python on PyPI (VERSION below; 77 MB, about 15 minutes on two
-cores; needs pip, CMake, Make and a C++ compiler). `pagedinfer` is that of build/ (--bin names another).
+--peer has llama.cpp's programs (llama-bench, llama-batched-bench, llama-perplexity, llama-quantize). Without it they are
+built, once, from the source distribution of llama-cpp-python on PyPI (VERSION below; 77 MB, about 15 minutes on two
+cores; needs pip, CMake, Make and a C++ compiler). --ik has those of ik_llama.cpp (llama-bench, llama-batched-bench), or is
+its source tree, which is built then; without it there is no such column. `pagedinfer` is that of build/ (--bin names
+another); with --activation-bits 15,8 it is measured with both.
 
-Measured, both with the same flags, each in turn within a round and in changing order, so that what else the machine
-does falls on both; medians of the rounds are told, and how far they spread:
+Measured, all with the same flags, each in turn within a round and in changing order, so that what else the machine does
+falls on all; medians of the rounds are told, and how far they spread:
     prompts and answers of one request       llama-bench's test: -p, -n
     1 to 32 requests at once                 llama-batched-bench's test: --npp, --ntg, --npl
     memory                                   peak resident set of the largest of these tests, and bytes of its KV cache
     accuracy                                 mean KL divergence from llama.cpp's logits on the same weights as F32 (--text)
 
-Prints a table of ratios; --out also gets it as compare.md, all numbers as compare.json, and plots (compare.svg) where
-matplotlib or gnuplot is installed. Let nothing else run meanwhile: threads that wait for each other in a spin make
-everything worthless when there are fewer cores than threads. Standard library only."""
+--suite measures real shapes with random weights of tools/synth.py (SUITE below; 4.3 GB), which it writes to FOLDER where
+they are not there yet, behind the models of -m: three rounds, -p 512 -n 64 --npp 32 --ntg 32 --npl 4,16,32 unless told
+otherwise. Their accuracy means nothing and is left out.
+
+Prints a table of ratios for each model, and before them one of all models where there are several; where ik_llama.cpp
+gave no number, or not in every round, there is a "-". --out also gets it as compare.md, all numbers as compare.json, and
+plots (compare.svg) where matplotlib or gnuplot is installed. Let nothing else run meanwhile: threads that wait for each
+other in a spin make everything worthless when there are fewer cores than threads. Standard library only."""
 import argparse, json, os, re, statistics, subprocess, sys, tarfile, tempfile, time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = '0.3.36' # of llama-cpp-python
-PROGRAMS = ['llama-bench', 'llama-batched-bench', 'llama-perplexity', 'llama-quantize']
-PEER_FLAGS = {None: ['-DGGML_NATIVE=ON'],
-              'avx2': ['-DGGML_NATIVE=OFF', '-DGGML_AVX2=ON', '-DGGML_FMA=ON', '-DGGML_F16C=ON', '-DGGML_BMI2=ON', '-DGGML_AVX512=OFF']}
-OURS, PEER = 'pagedinfer', 'llama.cpp'
+OURS, PEER, IK = 'pagedinfer', 'llama.cpp', 'ik_llama.cpp'
+PROGRAMS = {PEER: ['llama-bench', 'llama-batched-bench', 'llama-perplexity', 'llama-quantize'],
+            IK: ['llama-bench', 'llama-batched-bench']}
+BUILD_FLAGS = {PEER: ['-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', '-DLLAMA_BUILD_TESTS=OFF', '-DLLAMA_BUILD_UI=OFF'],
+               IK: ['-DLLAMA_CURL=OFF', '-DLLAMA_BUILD_TESTS=OFF', '-DGGML_IQK_FA_ALL_QUANTS=OFF']}
+ISA_FLAGS = {None: ['-DGGML_NATIVE=ON'],
+             'avx2': ['-DGGML_NATIVE=OFF', '-DGGML_AVX2=ON', '-DGGML_FMA=ON', '-DGGML_F16C=ON', '-DGGML_BMI2=ON', '-DGGML_AVX512=OFF']}
+# shape, type, layers (None: all)
+SUITE = [('qwen3.5-0.8b', 'q4_k_m', None), ('qwen3.5-0.8b', 'q8_0', None), ('qwen3.5-0.8b', 'q4_0', None),
+         ('qwen3.5-0.8b', 'iq4_xs', None), ('qwen3-30b-a3b', 'q4_k_m', 4)]
+SUITE_DEFAULTS = dict(rounds=3, prompt=512, gen=64, npp=32, ntg=32, npl='4,16,32')
 commands = [] # each different command that was run, for the report
 
 
@@ -33,13 +48,17 @@ def fail(text):
     sys.exit(f'compare_peers.py: {text}')
 
 
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
 class Run:
     """A program that ended: its output, its errors and its peak resident set in bytes."""
-    def __init__(self, *argv, limit=3600):
+    def __init__(self, *argv, limit=3600, may_fail=False, cwd=None):
         argv = [str(a) for a in argv]
         if argv not in commands: commands.append(argv)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd)
             end = time.monotonic() + limit
             pid = 0
             while not pid:
@@ -47,107 +66,204 @@ class Run:
                 if pid: break
                 if time.monotonic() > end: p.kill()
                 time.sleep(0.02)
-            p.returncode = os.waitstatus_to_exitcode(status)
+            self.code = p.returncode = os.waitstatus_to_exitcode(status)
             out.seek(0), err.seek(0)
             self.out, self.err = out.read().decode(errors='replace'), err.read().decode(errors='replace')
         self.rss = usage.ru_maxrss * 1024
-        if p.returncode: fail(f'{" ".join(argv)}: exit {p.returncode}\n{self.out[-1000:]}{self.err[-1000:]}')
+        if not self.code: return
+        text = f'{" ".join(argv)}: exit {self.code}\n{self.out[-1000:]}{self.err[-1000:]}'
+        if not may_fail: fail(text)
+        note(text)
 
 
-# ------------------------------------------------------------------------------------------------------------ the peer
+class Engine:
+    """A column: commands that begin its tests, which of OURS, PEER and IK it is."""
+    def __init__(self, name, kind, bench, batch, perplexity=None):
+        self.name, self.kind, self.bench, self.batch, self.perplexity = name, kind, bench, batch, perplexity
 
-def build_peer(work, isa):
-    """llama.cpp's programs for this processor, in work/build/bin; or for processors with an instruction set of PEER_FLAGS."""
-    build = work / ('build' + (f'-{isa}' if isa else ''))
-    bin_dir = build / 'bin'
-    if all((bin_dir / p).exists() for p in PROGRAMS): return bin_dir
-    work.mkdir(parents=True, exist_ok=True)
-    log = work / 'build.log'
+    def run(self, program, model, *flags):
+        if self.kind != IK: return Run(*program, '-m', model, *flags)
+        with tempfile.TemporaryDirectory() as d: # it writes a llama.log where it runs
+            return Run(*program, '-m', Path(model).resolve(), *flags, may_fail=True, cwd=d)
 
-    def step(what, *argv):
-        print(f'{what} (log: {log})', file=sys.stderr, flush=True)
-        with open(log, 'a') as f:
-            if subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=f, stderr=f).returncode:
-                fail(f'{" ".join(map(str, argv))} failed, see {log}; --peer names a folder of programs built elsewhere')
+
+# ----------------------------------------------------------------------------------------------------------- the peers
+
+def step(log, what, *argv):
+    note(f'{what} (log: {log})')
+    with open(log, 'a') as f:
+        if subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=f, stderr=f).returncode:
+            fail(f'{" ".join(map(str, argv))} failed, see {log}; --peer and --ik name folders of programs built elsewhere')
+
+
+def fetch_peer(work, log):
+    """The folder of llama.cpp's source."""
     source = work / 'llama.cpp'
-    if not source.exists():
-        pip = [sys.executable, '-m', 'pip']
-        if subprocess.run([*pip, '--version'], capture_output=True).returncode:
-            step('making a virtual environment', sys.executable, '-m', 'venv', work / 'venv')
-            pip = [work / 'venv/bin/python', '-m', 'pip']
-        step('fetching the source distribution', *pip, 'download', '-q', '--disable-pip-version-check', '--no-deps',
-             '--no-binary', ':all:', '-d', work, f'llama-cpp-python=={VERSION}')
-        with tarfile.open(next(work.glob('llama_cpp_python-*.tar.gz'))) as t, tempfile.TemporaryDirectory(dir=work) as d:
-            t.extractall(d, members=[m for m in t if '/vendor/llama.cpp/' in m.name and not m.issym() and not m.islnk()
-                                     and '..' not in Path(m.name).parts and not m.name.startswith('/')])
-            next(Path(d).glob('*/vendor/llama.cpp')).rename(source)
+    if source.exists(): return source
+    pip = [sys.executable, '-m', 'pip']
+    if subprocess.run([*pip, '--version'], capture_output=True).returncode:
+        step(log, 'making a virtual environment', sys.executable, '-m', 'venv', work / 'venv')
+        pip = [work / 'venv/bin/python', '-m', 'pip']
+    step(log, 'fetching the source distribution', *pip, 'download', '-q', '--disable-pip-version-check', '--no-deps',
+         '--no-binary', ':all:', '-d', work, f'llama-cpp-python=={VERSION}')
+    with tarfile.open(next(work.glob('llama_cpp_python-*.tar.gz'))) as t, tempfile.TemporaryDirectory(dir=work) as d:
+        t.extractall(d, members=[m for m in t if '/vendor/llama.cpp/' in m.name and not m.issym() and not m.islnk()
+                                 and '..' not in Path(m.name).parts and not m.name.startswith('/')])
+        next(Path(d).glob('*/vendor/llama.cpp')).rename(source)
+    return source
+
+
+def build(kind, source, folder, isa, log):
+    """A peer's programs for this processor, or for those with an instruction set of ISA_FLAGS, in folder/bin."""
     # Make: the time stamps of the archive are old, and Ninja would configure again and again.
-    step('configuring', 'cmake', '-S', source, '-B', build, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release',
-         *PEER_FLAGS[isa], '-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', '-DLLAMA_BUILD_TESTS=OFF', '-DLLAMA_BUILD_UI=OFF')
-    step('building, minutes', 'cmake', '--build', build, '-j', str(os.cpu_count()), '--target', *PROGRAMS)
-    return bin_dir
+    step(log, f'configuring {kind}', 'cmake', '-S', source, '-B', folder, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release',
+         *ISA_FLAGS[isa], *BUILD_FLAGS[kind])
+    step(log, f'building {kind}, minutes the first time', 'cmake', '--build', folder, '-j', os.cpu_count(), '--target',
+         *PROGRAMS[kind])
+
+
+def lacks(kind, folder):
+    return [p for p in PROGRAMS[kind] if not (folder / p).is_file()]
+
+
+def peer_folder(o):
+    """The folder of llama.cpp's programs, built where it has to be."""
+    folder = o.peer or o.work / ('build' + (f'-{o.cpu_isa}' if o.cpu_isa else '')) / 'bin'
+    if not o.peer and lacks(PEER, folder):
+        o.work.mkdir(parents=True, exist_ok=True)
+        log = o.work / 'build.log'
+        build(PEER, fetch_peer(o.work, log), folder.parent, o.cpu_isa, log)
+    if lacks(PEER, folder): fail(f'{folder} lacks {", ".join(lacks(PEER, folder))}: give another --peer, or none to have it built')
+    return folder
+
+
+def ik_folder(o):
+    """The folder of ik_llama.cpp's programs; a source tree is built each time, as it may have changed."""
+    folder = o.ik
+    if (folder / 'CMakeLists.txt').is_file():
+        folder = o.work / ('ik' + (f'-{o.cpu_isa}' if o.cpu_isa else '')) / 'bin'
+        o.work.mkdir(parents=True, exist_ok=True)
+        build(IK, o.ik, folder.parent, o.cpu_isa, o.work / 'build-ik.log')
+    if lacks(IK, folder):
+        fail(f'{folder} lacks {", ".join(lacks(IK, folder))}: --ik is a folder of these programs, or the source tree of ik_llama.cpp')
+    return folder.resolve() # its programs run elsewhere
+
+
+def version_of(program):
+    r = subprocess.run([program, '--version'], capture_output=True, text=True)
+    text = re.search(r'version: (.*)', r.stdout + r.stderr)
+    return text[1] if text else 'of unknown version'
+
+
+def engines_of(o):
+    """([Engine], {kind: version})"""
+    engines = []
+    for bits in o.activation_bits or [None]:
+        flags = (['--cpu-isa', o.cpu_isa] if o.cpu_isa else []) + (['--activation-bits', bits] if bits else [])
+        name = f'{OURS}, {bits} bits' if bits == '8' and len(o.activation_bits) > 1 else OURS
+        engines.append(Engine(name, OURS, [o.bin, 'bench', *flags], [o.bin, 'bench', *flags], [o.bin, 'eval', *flags]))
+    peer = peer_folder(o)
+    engines.append(Engine(PEER, PEER, *([peer / p] for p in PROGRAMS[PEER][:3])))
+    own = subprocess.run([o.bin, '--version'], capture_output=True, text=True).stdout.splitlines() or ['?']
+    versions = {OURS: own[0].removeprefix('pagedinfer '), PEER: version_of(peer / 'llama-perplexity') if o.peer else
+                f'as in the source distribution of llama-cpp-python {VERSION}'}
+    if o.ik:
+        ik = ik_folder(o)
+        engines.append(Engine(IK, IK, *([ik / p] for p in PROGRAMS[IK])))
+        versions[IK] = version_of(ik / 'llama-batched-bench')
+    return engines, versions
+
+
+# ----------------------------------------------------------------------------------------------------------- the models
+
+def suite(folder):
+    """Files of SUITE; those that are not there are written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for shape, kind, layers in SUITE:
+        file = folder / (f'{shape}-{kind}' + (f'-{layers}-layers' if layers else '') + '.gguf')
+        files.append(file)
+        if file.exists(): continue
+        note(f'writing {file}')
+        part = file.with_suffix('.part')
+        argv = [sys.executable, ROOT / 'tools/synth.py', shape, kind, part, *(['--layers', str(layers)] if layers else [])]
+        if subprocess.run(argv).returncode: fail(f'{file} cannot be written; --suite names another folder')
+        part.rename(file)
+    return files
 
 
 # -------------------------------------------------------------------------------------------------------- measurements
 
-def single(program, o):
+def tests(o):
+    """Names of what is measured in each round."""
+    return [name for name, n in (('prefill', o.prompt), ('decode', o.gen)) if n] + [
+        f'{kind}, {n} at once' for n in o.npl for kind in ('prefill', 'decode')]
+
+
+def single(engine, model, o):
     """{('prefill' or 'decode'): tokens a second} of one request."""
-    r = Run(*program, '-m', o.model, '-p', o.prompt, '-n', o.gen, '-r', '1', '-t', o.threads, '-o', 'json')
-    rows = json.loads(r.out[r.out.index('['):])
+    r = engine.run(engine.bench, model, '-p', o.prompt, '-n', o.gen, '-r', '1', '-t', o.threads, '-o', 'json')
+    try: rows = json.loads(r.out[r.out.index('['):])
+    except ValueError: rows = []
     return {('prefill' if row['n_prompt'] else 'decode'): row['avg_ts'] for row in rows}
 
 
-def many(program, o, levels, log=()):
-    """({level: (tokens of prompts a second, of answers)}, the run) of so many requests at once."""
-    more = ['-o', 'jsonl', '--kv-stats', '-np', max(levels)] if program[1:] else ['--output-format', 'jsonl', *log]
-    r = Run(*program, '-m', o.model, '-npp', o.npp, '-ntg', o.ntg, '-npl', ','.join(map(str, levels)), '-t', o.threads,
-            '-c', (o.npp + o.ntg) * max(levels), *more)
-    rows = [json.loads(line) for line in r.out.splitlines() if line.startswith('{')]
-    return {row['pl']: (row['speed_pp'], row['speed_tg']) for row in rows}, r
+def many(engine, model, o, levels, log=()):
+    """({what: tokens a second} of so many requests at once, the run)"""
+    more = {OURS: ['-o', 'jsonl', '--kv-stats', '-np', max(levels)], PEER: ['--output-format', 'jsonl', *log], IK: []}[engine.kind]
+    r = engine.run(engine.batch, model, '-npp', o.npp, '-ntg', o.ntg, '-npl', ','.join(map(str, levels)), '-t', o.threads,
+                   '-c', (o.npp + o.ntg) * max(levels), *more)
+    if engine.kind == IK: # a table, among its errors: PP, TG, B, N_KV, T_PP s, S_PP t/s, T_TG s, S_TG t/s
+        cells = re.findall(r'^\| *\d+ \| *\d+ \| *(\d+) \| *\d+ \|[ \d.]+\| *([\d.]+) \|[ \d.]+\| *([\d.]+) \|', r.out + r.err, re.M)
+    else:
+        rows = [json.loads(line) for line in r.out.splitlines() if line.startswith('{')]
+        cells = [(row['pl'], row['speed_pp'], row['speed_tg']) for row in rows]
+    return {f'{what}, {n} at once': float(v) for n, pp, tg in cells for what, v in (('prefill', pp), ('decode', tg))}, r
 
 
 def kv_bytes(r):
-    """Bytes of the KV cache, of our --kv-stats or of llama.cpp's log."""
+    """Bytes of the KV cache, of our --kv-stats, of llama.cpp's log or of ik_llama.cpp's; None where nothing tells."""
     ours = re.findall(r'^\w+(?: +\d+){6} +([\d.]+) ([KMG])iB', r.err, re.M)
-    theirs = re.findall(r'llama_kv_cache.*: size = +([\d.]+) (M)iB', r.err + r.out)
-    return sum(float(n) * {'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}[unit] for n, unit in ours or theirs)
+    theirs = re.findall(r'llama_kv_cache.*: size = +([\d.]+) (M)iB|KV self size += +([\d.]+) (M)iB', r.err + r.out)
+    found = ours or [(n or m, u or v) for n, u, m, v in theirs]
+    return sum(float(n) * {'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}[unit] for n, unit in found) or None
 
 
-def speeds(tools, o):
+def speeds(engines, model, o):
     """{engine: {what: [a number a round]}}, {engine: peak bytes}, {engine: bytes of the cache}"""
-    found, rss, kv = {OURS: {}, PEER: {}}, {}, {}
+    found, rss, kv = {e.name: {what: [] for what in tests(o)} for e in engines}, {}, {}
     for i in range(o.rounds):
-        for engine in (OURS, PEER) if i % 2 == 0 else (PEER, OURS):
-            print(f'round {i + 1} of {o.rounds}: {engine}', file=sys.stderr, flush=True)
-            for what, speed in single(tools[engine]['bench'], o).items():
-                found[engine].setdefault(what, []).append(speed)
-            levels, _ = many(tools[engine]['batch'], o, o.npl)
-            for n, (pp, tg) in levels.items():
-                found[engine].setdefault(f'prefill, {n} at once', []).append(pp)
-                found[engine].setdefault(f'decode, {n} at once', []).append(tg)
-    for engine in (OURS, PEER): # the largest alone, so that smaller ones before it do not count
-        _, r = many(tools[engine]['batch'], o, [max(o.npl)], log=('-lv', '4')) # where llama.cpp tells of its cache
-        rss[engine], kv[engine] = r.rss, kv_bytes(r)
+        for e in engines if i % 2 == 0 else engines[::-1]:
+            note(f'{Path(model).stem}, round {i + 1} of {o.rounds}: {e.name}')
+            numbers = {**single(e, model, o), **many(e, model, o, o.npl)[0]}
+            lost = [what for what in tests(o) if what not in numbers]
+            if lost: (note if e.kind == IK else fail)(f'{e.name} tells no speed of: {"; ".join(lost)} ({model})')
+            for what in tests(o): found[e.name][what] += [numbers[what]] if what in numbers else []
+    for e in engines: # the largest alone, so that smaller ones before it do not count
+        _, r = many(e, model, o, [max(o.npl)], log=('-lv', '4')) # where llama.cpp tells of its cache
+        rss[e.name], kv[e.name] = (None, None) if r.code else (r.rss, kv_bytes(r))
     return found, rss, kv
 
 
-def accuracy(tools, o):
+def accuracy(engines, model, o):
     """{engine: (mean KL divergence, share of positions with the same first token)} from the same weights as F32."""
+    peer = next(e for e in engines if e.kind == PEER).perplexity
     with tempfile.TemporaryDirectory(dir=o.scratch) as d:
         f32, base, found = os.path.join(d, 'f32.gguf'), os.path.join(d, 'base'), {}
-        Run(tools[PEER]['quantize'], '--allow-requantize', o.model, f32, 'F32')
+        Run(Path(peer[0]).parent / 'llama-quantize', '--allow-requantize', model, f32, 'F32')
         text = ['-f', o.text, '-c', o.kl_ctx, '--chunks', o.chunks]
-        Run(tools[PEER]['eval'], '-t', o.threads, '-m', f32, *text, '--kl-divergence-base', base)
+        Run(*peer, '-t', o.threads, '-m', f32, *text, '--kl-divergence-base', base)
         os.unlink(f32)
-        for engine, program in ((OURS, tools[OURS]['eval']), (PEER, [tools[PEER]['eval']])):
+        for e in engines:
+            if not e.perplexity: continue
             for _ in range(20): # llama-perplexity may end before all that it prints is out
-                r = Run(*program, '-t', o.threads, '-m', o.model, '--kl-divergence-base', base, '--kl-divergence')
+                r = Run(*e.perplexity, '-t', o.threads, '-m', model, '--kl-divergence-base', base, '--kl-divergence')
                 kl = re.search(r'Mean +KLD: +(-?[0-9.]+)', r.out + r.err)
                 top = re.search(r'Same top p: +([0-9.]+)', r.out + r.err)
                 if kl: break
             else:
-                fail(f'{engine}: no mean divergence; give more --chunks')
-            found[engine] = float(kl[1]), float(top[1]) if top else None
+                fail(f'{e.name}: no mean divergence; give more --chunks')
+            found[e.name] = float(kl[1]), float(top[1]) if top else None
     return found
 
 
@@ -164,41 +280,88 @@ def spread(values):
     return max(abs(v - m) for v in values) / m if m else 0
 
 
-def table(result):
-    """Lines of Markdown."""
-    lines = [f'| | {OURS} | {PEER} | ratio |', '|---|---|---|---|']
-    speed = result['speeds']
+def median(result, model, engine, what):
+    """None where a round is missing."""
+    values = model['speeds'][engine][what]
+    return statistics.median(values) if len(values) == result['rounds'] else None
+
+
+def number(value, form):
+    return '-' if value is None else format(value, form)
+
+
+def pairs_of(result):
+    return [(a, b) for a in result['ours'] for b in result['peers']]
+
+
+def line(result, name, values, form, wide=None):
+    """A line of a model's table: each engine's number and the ratios; wide(engine) is how far its rounds spread."""
+    ratios = []
+    for a, b in pairs_of(result):
+        known = form and values.get(a) is not None and values.get(b)
+        more = f' (± {100 * max(wide(a), wide(b)):.0f} %)' if known and wide else ''
+        ratios.append(f'{values[a] / values[b]:.2f}{more}' if known else '')
+    return f'| {" | ".join([name, *(number(values.get(e), form) for e in result["ours"] + result["peers"]), *ratios])} |'
+
+
+def table(result, model):
+    """Lines of Markdown: what was measured of a model."""
+    engines, pairs = result['ours'] + result['peers'], pairs_of(result)
+    ratios = ['ratio'] if len(pairs) == 1 else [f'{a} / {b}' for a, b in pairs]
+    lines = [f'| | {" | ".join(engines + ratios)} |', '|---' * (1 + len(engines + ratios)) + '|']
+    speed = model['speeds']
     for what in speed[OURS]:
-        a, b = [statistics.median(speed[e][what]) for e in (OURS, PEER)]
-        wide = max(spread(speed[e][what]) for e in (OURS, PEER))
-        lines.append(f'| {what}, t/s | {a:.1f} | {b:.1f} | {a / b:.2f} (± {100 * wide:.0f} %) |')
+        lines.append(line(result, f'{what}, t/s', {e: median(result, model, e, what) for e in engines}, '.1f',
+                          lambda e: spread(speed[e][what])))
     for what, name in (('rss', 'peak resident set, MiB'), ('kv', 'KV cache, MiB')):
-        a, b = [result[what][e] / (1 << 20) for e in (OURS, PEER)]
-        lines.append(f'| {name} | {a:.1f} | {b:.1f} | {a / b:.2f} |' if b else f'| {name} | {a:.1f} | | |')
-    if result.get('kl'):
-        (a, at), (b, bt) = [result['kl'][e] for e in (OURS, PEER)]
-        lines.append(f'| mean KL divergence from F32 | {a:.6f} | {b:.6f} | {a / b:.2f} |' if b else
-                     f'| mean KL divergence from F32 | {a:.6f} | {b:.6f} | |')
-        if at is not None and bt is not None: lines.append(f'| same first token as F32, % | {at:.3f} | {bt:.3f} | |')
+        lines.append(line(result, name, {e: v and v / (1 << 20) for e, v in model[what].items()}, '.1f'))
+    if model.get('kl'):
+        lines.append(line(result, 'mean KL divergence from F32', {e: kl for e, (kl, _) in model['kl'].items()}, '.6f'))
+        lines.append(line(result, 'same first token as F32, %', {e: top for e, (_, top) in model['kl'].items()}, '.3f'))
     return lines
 
 
+def summary(result):
+    """Lines of Markdown: a line a model, and below it the ratios to each peer."""
+    columns = [w for w in result['models'][0]['speeds'][OURS] if not w.startswith('prefill,')]
+    names = {'prefill': f'pp{result["prompt"]}', 'decode': f'tg{result["gen"]}'}
+    titles = [names.get(w) or re.sub(r'decode, (\d+) at once', r'decode at \1', w) for w in columns]
+    lines = [f'Tokens a second: {" / ".join(result["ours"] + result["peers"])}; below them the ratios of '
+             f'{" / ".join(result["ours"])} to each other engine.', '', f'| | {" | ".join(titles)} |', '|---' * (1 + len(columns)) + '|']
+    for model in result['models']:
+        m = lambda e, w: median(result, model, e, w)
+        row = lambda name, cell: lines.append(f'| {" | ".join([name, *map(cell, columns)])} |')
+        row(Path(model['model']).stem, lambda w: ' / '.join(number(m(e, w), '.1f') for e in result['ours'] + result['peers']))
+        for b in result['peers']:
+            row(f'ratio to {b}', lambda w: ' / '.join(f'{m(a, w) / m(b, w):.2f}' if m(b, w) else '-' for a in result['ours']))
+    return [*lines, '']
+
+
+def command(argv, models):
+    """A command as the report has it."""
+    text = ' '.join(argv)
+    for m in models: text = text.replace(str(Path(m).resolve()), 'MODEL').replace(str(m), 'MODEL')
+    return text.replace(str(Path.home()), '~')
+
+
 def report(result):
-    quoted = [' '.join(c).replace(str(Path.home()), '~') for c in result['commands']]
-    return '\n'.join([f'Machine: {result["machine"]}. {result["date"]}.',
-                      f'{OURS}: {result["versions"][OURS]}. {PEER}: {result["versions"][PEER]}.',
-                      f'Model: {Path(result["model"]).name}. {result["rounds"]} rounds, interleaved; medians, and the widest '
-                      'distance of a round from them.', '', *table(result), '', 'Commands:', '',
-                      *('    ' + q for q in quoted), ''])
+    models = [m['model'] for m in result['models']]
+    lines = [f'Machine: {result["machine"]}. {result["date"]}.',
+             ' '.join(f'{kind}: {version}.' for kind, version in result['versions'].items()),
+             f'{result["rounds"]} rounds, interleaved; medians, and the widest distance of a round from them.', '']
+    if len(models) > 1: lines += summary(result)
+    for model in result['models']: lines += [f'Model: {Path(model["model"]).name}.', '', *table(result, model), '']
+    quoted = dict.fromkeys(command(c, models) for c in result['commands'])
+    return '\n'.join([*lines, 'Commands:', '', *('    ' + q for q in quoted), ''])
 
 
-def plot(result, out):
-    """out/compare.svg: tokens a second over requests at once; None where nothing can draw it."""
-    levels = {kind: [(int(w.split()[1]), w) for w in result['speeds'][OURS] if w.startswith(kind + ',')]
+def plot(result, model, file):
+    """Tokens a second over requests at once, as an SVG; None where nothing can draw it."""
+    levels = {kind: [(int(w.split()[1]), w) for w in model['speeds'][OURS] if w.startswith(kind + ',')]
               for kind in ('prefill', 'decode')}
-    points = {(e, kind): [(n, statistics.median(result['speeds'][e][w])) for n, w in levels[kind]]
-              for e in (OURS, PEER) for kind in levels}
-    file = out / 'compare.svg'
+    points = {kind: {e: [(n, median(result, model, e, w)) for n, w in levels[kind] if median(result, model, e, w) is not None]
+                     for e in result['ours'] + result['peers']} for kind in levels}
+    points = {kind: {e: at for e, at in found.items() if at} for kind, found in points.items()}
     try:
         import matplotlib
         matplotlib.use('Agg')
@@ -207,7 +370,7 @@ def plot(result, out):
         return plot_gnuplot(points, file)
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
     for ax, kind in zip(axes, levels):
-        for e in (OURS, PEER): ax.plot(*zip(*points[e, kind]), marker='o', label=e)
+        for e, at in points[kind].items(): ax.plot(*zip(*at), marker='o', label=e)
         ax.set(title=kind, xlabel='requests at once', ylabel='tokens a second', xscale='log', ylim=(0, None))
         ax.set_xticks([n for n, _ in levels[kind]], [str(n) for n, _ in levels[kind]], minor=False)
         ax.legend()
@@ -219,30 +382,34 @@ def plot(result, out):
 def plot_gnuplot(points, file):
     text = [f'set terminal svg size 900,350; set output "{file}"; set multiplot layout 1,2; set logscale x 2',
             'set yrange [0:*]; set xlabel "requests at once"; set ylabel "tokens a second"']
-    for kind in ('prefill', 'decode'):
-        text.append(f'set title "{kind}"; plot ' + ', '.join(f'"-" with linespoints title "{e}"' for e in (OURS, PEER)))
-        for e in (OURS, PEER): text += [f'{n} {v}' for n, v in points[e, kind]] + ['e']
+    for kind, found in points.items():
+        text.append(f'set title "{kind}"; plot ' + ', '.join(f'"-" with linespoints title "{e}"' for e in found))
+        for at in found.values(): text += [f'{n} {v}' for n, v in at] + ['e']
     try: done = subprocess.run(['gnuplot'], input='\n'.join(text) + '\n', text=True).returncode == 0
     except OSError: done = False
     return file if done else None
 
 
-def peer_version(folder, built):
-    if built: return f'as in the source distribution of llama-cpp-python {VERSION}'
-    r = subprocess.run([folder / 'llama-perplexity', '--version'], capture_output=True, text=True)
-    text = re.search(r'version: (.*)', r.stdout + r.stderr)
-    return text[1] if text else 'of unknown version'
+def write(result, out):
+    out.mkdir(parents=True, exist_ok=True)
+    (out / 'compare.md').write_text(report(result))
+    (out / 'compare.json').write_text(json.dumps(result, indent=1) + '\n')
+    for model in result['models']:
+        name = 'compare' if len(result['models']) == 1 else f'compare-{Path(model["model"]).stem}'
+        note(f'plots: {plot(result, model, out / (name + ".svg")) or "neither matplotlib nor gnuplot is here"}')
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cache = Path(os.environ.get('PAGEDINFER_CACHE') or Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'pagedinfer')
-    p.add_argument('-m', '--model', required=True)
-    p.add_argument('--peer', type=Path, help='folder with the programs of llama.cpp; none: they are built')
+    p.add_argument('-m', '--model', action='append', default=[], help='may be given several times')
+    p.add_argument('--suite', type=Path, metavar='FOLDER', help='also shapes of real models, written there by tools/synth.py')
+    p.add_argument('--peer', type=Path, metavar='FOLDER', help='with the programs of llama.cpp; none: they are built')
+    p.add_argument('--ik', type=Path, metavar='FOLDER', help='with the programs of ik_llama.cpp, or with its source, to be built')
     p.add_argument('--work', type=Path, default=cache / 'peer', help='where they are built (%(default)s)')
-    p.add_argument('--cpu-isa', choices=['avx2'], help='both for processors that have this instruction set, and none after it; '
-                   'where --peer is given, it is to be built like that')
-    p.add_argument('--activation-bits', choices=['8', '15'], help="pagedinfer's (its default); llama.cpp has 8")
+    p.add_argument('--cpu-isa', choices=['avx2'], help='all for processors that have this instruction set, and none after it; '
+                   'programs of --peer and --ik are to be built like that')
+    p.add_argument('--activation-bits', metavar='N[,N]', help="pagedinfer's, 8 or 15 (its default), or 15,8: both; others have 8")
     p.add_argument('--bin', type=Path, default=ROOT / 'build' / 'pagedinfer', help='%(default)s')
     p.add_argument('--out', type=Path, help='folder for compare.md, compare.json, compare.svg')
     p.add_argument('--text', type=Path, default=ROOT / 'tests' / 'golden' / 'text.txt', help='for accuracy (%(default)s)')
@@ -257,40 +424,35 @@ def arguments():
     p.add_argument('--npl', default='1,2,4,8,16,32', help='requests at once (%(default)s)')
     p.add_argument('--kl-ctx', type=int, default=256, help='tokens of a chunk of the text (%(default)s)')
     p.add_argument('--chunks', type=int, default=4, help='chunks of the text (%(default)s)')
+    if p.parse_known_args()[0].suite: p.set_defaults(**SUITE_DEFAULTS)
     o = p.parse_args()
     try: o.npl = [int(n) for n in o.npl.split(',')]
     except ValueError: p.error('--npl is a list of numbers: 1,8,32')
     if min(o.npl + [o.rounds]) < 1: p.error('--npl and --rounds are at least 1')
-    if not Path(o.model).is_file(): p.error(f'no such file: {o.model}')
+    o.activation_bits = o.activation_bits.split(',') if o.activation_bits else []
+    if sorted(o.activation_bits) not in ([], ['8'], ['15'], ['15', '8']): p.error('--activation-bits is 15, 8 or 15,8')
+    if not o.model and not o.suite: p.error('which model? -m names a file (several: -m A -m B), --suite a folder for shapes of models')
+    for m in o.model:
+        if not Path(m).is_file(): p.error(f'no such file: {m}')
     if not o.bin.is_file(): p.error(f'{o.bin} is not there: build it (cmake -B build && cmake --build build), or give --bin')
     return o
 
 
 def main():
     o = arguments()
-    folder = o.peer or build_peer(o.work, o.cpu_isa)
-    ours = ['--cpu-isa', o.cpu_isa] if o.cpu_isa else []
-    if o.activation_bits: ours += ['--activation-bits', o.activation_bits]
-    missing = [p for p in PROGRAMS if not (folder / p).is_file()]
-    if missing: fail(f'{folder} lacks {", ".join(missing)}: give another --peer, or none to have it built')
-    if os.getloadavg()[0] > 0.5: print(f'warning: this machine is busy (load {os.getloadavg()[0]:.1f}); the numbers will not be '
-                                       'worth much', file=sys.stderr)
-    tools = {OURS: {'bench': [o.bin, 'bench', *ours], 'batch': [o.bin, 'bench', *ours], 'eval': [o.bin, 'eval', *ours]},
-             PEER: {'bench': [folder / 'llama-bench'], 'batch': [folder / 'llama-batched-bench'],
-                    'eval': folder / 'llama-perplexity', 'quantize': folder / 'llama-quantize'}}
-    version = subprocess.run([o.bin, '--version'], capture_output=True, text=True).stdout.splitlines() or ['?']
-    result = {'machine': machine(), 'date': time.strftime('%Y-%m-%d'), 'model': str(o.model), 'rounds': o.rounds,
-              'versions': {OURS: version[0].removeprefix('pagedinfer '), PEER: peer_version(folder, not o.peer)}}
-    result['speeds'], result['rss'], result['kv'] = speeds(tools, o)
-    if not o.no_kl: result['kl'] = accuracy(tools, o)
-    result['commands'] = commands
-    text = report(result)
-    print(text)
-    if o.out:
-        o.out.mkdir(parents=True, exist_ok=True)
-        (o.out / 'compare.md').write_text(text)
-        (o.out / 'compare.json').write_text(json.dumps(result, indent=1) + '\n')
-        print(f'plots: {plot(result, o.out) or "neither matplotlib nor gnuplot is here"}', file=sys.stderr)
+    engines, versions = engines_of(o)
+    shapes = suite(o.suite) if o.suite else []
+    if os.getloadavg()[0] > 0.5: note(f'warning: this machine is busy (load {os.getloadavg()[0]:.1f}); the numbers will not be worth much')
+    result = {'machine': machine(), 'date': time.strftime('%Y-%m-%d'), 'rounds': o.rounds, 'prompt': o.prompt, 'gen': o.gen,
+              'versions': versions, 'ours': [e.name for e in engines if e.kind == OURS],
+              'peers': [e.name for e in engines if e.kind != OURS], 'models': [], 'commands': commands}
+    for m in o.model + shapes:
+        found = {'model': str(m)}
+        found['speeds'], found['rss'], found['kv'] = speeds(engines, m, o)
+        if not o.no_kl and m not in shapes: found['kl'] = accuracy(engines, m, o)
+        result['models'].append(found)
+    print(report(result))
+    if o.out: write(result, o.out)
 
 
 if __name__ == '__main__':
