@@ -241,7 +241,7 @@ enum { MOST_COMBINE = 32 /* blocks that stay to combine units */ };
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
     const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MOST_COMBINE);
-    return min(ptx_blocks_that_wait(max(some, ptx_blocks_that_wait())), total);
+    return min(ptx_blocks_that_wait(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
 }
 
 /* What all blocks left in scratch becomes the results, by the last of them to end; of those the last ones have the tail. */
@@ -254,7 +254,7 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
     share_rows(s, j.a.n_tokens * j.n_kv_heads * j.group, false, [&](int32_t row, row_share of) { fold_units(j, row, of); });
     if (!j.tail.arrived) return;
     const uint32_t parts = (uint32_t) s.parts;
-    s = arrive_of(j.a.arrived + 1, parts, min(ptx_blocks_that_wait(), parts), at);
+    s = arrive_of(j.a.arrived + 1, parts, min(blocks_that_stay(j.tail), parts), at);
     if (s.parts) do_input_share(j.tail, s, scratch);
 }
 

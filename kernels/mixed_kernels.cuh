@@ -1,8 +1,11 @@
 /* Matrices of several types that read the same x: one launch where rows are few, as a layer's matrices are small and of two or
  * three types in most files, F32 among them (routers, gates of delta nets). A block of threads is of one matrix:
  *
- *     F32          8 rows of W, a warp one, times rows of floats: linear.cuh's float_rows() to the bit
+ *     F32          8 rows of W, a warp one, times up to 8 rows of floats: linear.cuh's float_rows() to the bit
  *     of w16.cuh   R tiles of 16 rows, a warp a slice, times prepared rows: w16_kernels.cuh's w16_few() to the bit
+ *
+ * A warp of an F32 matrix reads 4 bytes of x for each product, so that more than 8 rows are shared out to more blocks: 128
+ * rows of W times 32 of 2,816 columns are 47 MB from the second-level cache, 18 us by 16 blocks, 4 by 64.
  *
  * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh), which one block does, while
  * the others that stay have the rest of the tail. */
@@ -33,6 +36,12 @@ struct mixed_products {
     pi__k_tail tail;
 };
 
+/* Blocks of threads that have all rows of an F32 matrix, for as many rows of x as a warp takes. */
+__host__ __device__ static inline uint32_t mixed_float_blocks(int64_t n_out)
+{
+    return (uint32_t) ((n_out + MIXED_WARPS - 1) / MIXED_WARPS);
+}
+
 enum { MIXED_AHEAD = 16 /* values of W that a lane has on their way */ };
 
 PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHEAD])
@@ -41,36 +50,37 @@ PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHE
     for (int k = 0; k < MIXED_AHEAD; k++) v[k] = i + 32 * k < n ? w[i + 32 * k] : 0.0f;
 }
 
-/* The warp's row of an F32 matrix, o of n_out. A lane's columns are those of float_rows(), in that order, but more of W is on
- * its way at a time, the first of it while the kernel before makes x. */
-template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, int64_t o)
+/* The warp's row of an F32 matrix times its rows of x, by block `block` of the matrix. A lane's columns are those of float_rows(),
+ * in that order, but more of W is on its way at a time, the first of it while the kernel before makes x. */
+template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, uint32_t block)
 {
-    const int32_t lane = (int32_t) threadIdx.x % 32, n_in = (int32_t) w.n_in;
+    const uint32_t blocks = mixed_float_blocks(w.n_out);
+    const int32_t lane = (int32_t) threadIdx.x % 32, n_in = (int32_t) w.n_in, first = (int32_t) (block / blocks) * FLOAT_ROWS;
+    const int64_t o = (int64_t) (block % blocks) * MIXED_WARPS + threadIdx.x / 32;
     const bool there = o < w.n_out;
     const float *row = (const float *) (w.data + (there ? (size_t) o * w.shape.tile_bytes : 0)), factor = w.scale ? *w.scale : 1.0f;
     float v[MIXED_AHEAD];
     load_ahead(row, lane, n_in, v);
     ptx_wait_grids();
-    for (int32_t first = 0; there && first < p.n_rows; first += FLOAT_ROWS) {
-        const float *x = p.floats + (int64_t) first * n_in;
-        const int n = min((int) FLOAT_ROWS, p.n_rows - first);
-        float acc[FLOAT_ROWS] = {};
-        for (int32_t i = lane; i < n_in; i += 32 * MIXED_AHEAD) {
-            if (first || i != lane) load_ahead(row, i, n_in, v);
-#pragma unroll
-            for (int r = 0; r < FLOAT_ROWS; r++) {
-                if (r >= n) break;
-#pragma unroll
-                for (int k = 0; k < MIXED_AHEAD; k++)
-                    if (i + 32 * k < n_in) acc[r] = fmaf(v[k], x[r * n_in + i + 32 * k], acc[r]);
-            }
-        }
+    if (!there) return;
+    const float *x = p.floats + (int64_t) first * n_in;
+    const int n = min((int) FLOAT_ROWS, p.n_rows - first);
+    float acc[FLOAT_ROWS] = {};
+    for (int32_t i = lane; i < n_in; i += 32 * MIXED_AHEAD) {
+        if (i != lane) load_ahead(row, i, n_in, v);
 #pragma unroll
         for (int r = 0; r < FLOAT_ROWS; r++) {
             if (r >= n) break;
-            const float sum = warp_sum(acc[r]);
-            if (lane == 0) w.y[(first + r) * w.ldy + o] = sum * factor;
+#pragma unroll
+            for (int k = 0; k < MIXED_AHEAD; k++)
+                if (i + 32 * k < n_in) acc[r] = fmaf(v[k], x[r * n_in + i + 32 * k], acc[r]);
         }
+    }
+#pragma unroll
+    for (int r = 0; r < FLOAT_ROWS; r++) {
+        if (r >= n) break;
+        const float sum = warp_sum(acc[r]);
+        if (lane == 0) w.y[(first + r) * w.ldy + o] = sum * factor;
     }
 }
 
@@ -78,7 +88,7 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
 PI_CALL void run_mixed_tail(const pi__k_tail &t, unsigned char *shared)
 {
     float *scratch = (float *) shared;
-    tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
+    tail_share s = arrive(t, (uint32_t *) (scratch + 96));
     if (!s.parts) return;
     if (t.routes.n_rows && s.part == s.parts - 1) {
         route_all(t.routes, shared);
@@ -88,19 +98,20 @@ PI_CALL void run_mixed_tail(const pi__k_tail &t, unsigned char *shared)
     if (t.n_rows) do_share(t, s, scratch);
 }
 
-template <int R> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_CONSTANT mixed_products p)
+/* NT: groups of 8 rows of x, as of w16_few(); of F32 matrices alone 1, with any number of rows. */
+template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_CONSTANT mixed_products p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);
     int i = 0;
     while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
     const auto &w = p.w[i];
-    const int32_t block = (int32_t) (blockIdx.x - w.first);
+    const uint32_t block = blockIdx.x - w.first;
     switch (w.type) {
-#define RUN(t) case PI__##t: w16_tiles<PI__##t, 1, R>(w.shape, w, block * R, p.x, p.factor, p.n_rows, raw); break;
+#define RUN(t) case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
         W16_TYPES(RUN)
 #undef RUN
-    default: mixed_floats(p, w, (int64_t) block * MIXED_WARPS + threadIdx.x / 32);
+    default: mixed_floats(p, w, block);
     }
     if (p.tail.arrived) run_mixed_tail(p.tail, raw);
 }

@@ -329,9 +329,8 @@ PI_FN int ptx_anew(int x)
     asm volatile("" : "+r"(x));
     return x;
 }
-/* Blocks of a launch that wait for its others, at most: these have room beside them on the smallest device; or as many as
- * are wanted by who knows that there is room. */
-PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want = 8) { return want; }
+/* Blocks of a launch that wait for its others: as many as are wanted by who knows that these have room beside them. */
+PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want) { return want; }
 /* The thread has done what its block alone does. */
 PI_FN void ptx_arriving() {}
 /* Counts a block of `total` as arrived: how many were there before it. */
@@ -518,7 +517,7 @@ PI_FN void ptx_anew(float &) {}
 PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_anew(int x) { return x; }
 /* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
-PI_FN uint32_t ptx_blocks_that_wait(uint32_t = 0) { return simt::options.resident; }
+PI_FN uint32_t ptx_blocks_that_wait(uint32_t) { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {

@@ -10,7 +10,13 @@
  *     then                       953 954 -> 0  the last one to have seen that sets the counter back
  *
  * So a captured launch finds the counter as the one before it did. Those that wait are few enough that the blocks they wait
- * for have room on the smallest device.
+ * for have room: 8 on any device, and where there are more multiprocessors than twice that, one to two of these.
+ *
+ * LIMIT. A tail takes as long as the rows that one block has. For residual, norm and rounding of 5,120 values that is 174 kB a
+ * row from the second-level cache, at 64 bytes a clock 1.1 us on a GB10 or an RTX PRO 6000. A launch of its own has a block for
+ * each row, and costs 1.5 us. So one row a block is right (1.1 us against 2.6), and so are two (2.2), but three are not (3.4);
+ * 32 rows are two a block on a GB10, one on an RTX PRO 6000 (pi__cuda_tail_rows). Heads of 32 tokens are up to 8.3 MB
+ * (Gemma 4 31B), 2.2 us for the 24 blocks of a GB10 against 2.6, 0.5 us for 94 of an RTX PRO 6000 against 1.8.
  *
  * A row's sums are made by 256 threads, as rows_kernels.cuh and prepare.cuh have them: bits are those of separate launches.
  * Where rows are too many for that, finish_rows() does the same with a block for each. */
@@ -59,11 +65,21 @@ PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uin
 
 PI_FN uint32_t blocks_of_launch() { return gridDim.x * gridDim.y * gridDim.z; }
 
+/* How many of the launch's blocks stay: one for each row, and for routes, or for as many heads as it has warps. But no more than
+ * there are multiprocessors to two, so that the blocks they wait for have room. */
+PI_FN uint32_t blocks_that_stay(const pi__k_tail &t)
+{
+    const uint32_t warps = blockDim.x / 32, heads = (uint32_t) (t.qkv.n_tokens * qkv_heads(t.qkv));
+    const uint32_t work = t.qkv.n_tokens ? (heads + warps - 1) / warps : (uint32_t) t.n_rows + (t.routes.n_rows > 0);
+    const uint32_t least = PI__K_TAIL_STAY, room = max((uint32_t) t.n_sm / 2, least);
+    return ptx_blocks_that_wait(min(max(work, least), room));
+}
+
 /* A block of the launch. */
-PI_FN tail_share arrive(uint32_t *counter, uint32_t *at)
+PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at)
 {
     const uint32_t total = blocks_of_launch();
-    return arrive_of(counter, total, min(ptx_blocks_that_wait(), total), at);
+    return arrive_of(t.arrived, total, min(blocks_that_stay(t), total), at);
 }
 
 /* A row of the next input in FP4 or FP8, where the device multiplies such; scratch as of fp4_put_row. */
@@ -159,7 +175,7 @@ PI_CALL void share_fp4(const pi__k_tail &t, int32_t part, int32_t parts, float *
 PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
 {
     float *scratch = (float *) shared;
-    const tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
+    const tail_share s = arrive(t, (uint32_t *) (scratch + 96));
     if (s.parts) do_share(t, s, scratch);
 }
 
@@ -176,7 +192,7 @@ template <bool FP4 = true> PI_FN void do_input_share(const pi__k_tail &t, tail_s
 template <bool FP4 = true> PI_FN void run_input_tail(const pi__k_tail &t, unsigned char *shared)
 {
     float *scratch = (float *) shared;
-    const tail_share s = arrive(t.arrived, (uint32_t *) (scratch + 96));
+    const tail_share s = arrive(t, (uint32_t *) (scratch + 96));
     if (s.parts) do_input_share<FP4>(t, s, scratch);
 }
 

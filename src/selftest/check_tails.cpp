@@ -49,6 +49,7 @@ struct half_layer {
     {
         pi__k_tail t = {};
         t.arrived = arrived.get();
+        t.n_sm = rows % 2 ? now->info.n_sm : 0;
         t.n_rows = rows;
         if (twice) t.add[0] = {normed.get(), y.get(), norm, nullptr, 1e-5f, 0, 1, w.m.n_out};
         if (adds) t.add[twice] = {x.get(), added(), norm, nullptr, 1e-5f, 0.5f, 0, w.m.n_out};
@@ -110,8 +111,9 @@ void test_all(bool adds)
     for (auto way : ways) {
         if (way.way >= W4A4 && !has_fp4()) continue;
         matrix w = make_matrix(way.type, way.type == PI__Q4_K ? 512 : way.type == PI__NVFP4 ? 320 : 288, adds ? E : 2 * F);
-        for (int32_t rows : {1, 2, 7, 16}) {
+        for (int32_t rows : {1, 2, 7, 16, 29}) {
             if ((slow() || way.way >= W4A4) && (rows == 2 || rows == 16)) continue;
+            if (slow() && rows == 29) continue;
             about("%s, %d rows", pi__type_info_of(way.type)->name, (int) rows);
             half_layer l(w, way.way, adds, adds && rows % 2 ? norm.get() : nullptr, rows);
             check(l);
@@ -129,7 +131,7 @@ void test_mixed()
     const int32_t types[N] = {PI__F32, PI__Q8_0, PI__Q4_K, PI__F32, PI__NVFP4};
     std::vector<matrix> w;
     for (int i = 0; i < N; i++) w.push_back(make_matrix(types[i], N_IN, i ? 32 * i : 100));
-    for (int32_t rows : {1, 8}) {
+    for (int32_t rows : {1, 8, 13, 27}) {
         if (slow() && rows > 1) continue;
         buffer<float> x(random(4).normals((size_t) (rows * N_IN)));
         forms in(rows, N_IN);

@@ -71,6 +71,7 @@ struct plain_tail {
         : in{PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n, n % 64 ? PI__MXFP4 : PI__NVFP4), arrived(std::vector<uint32_t>{0}), t{}
     {
         t.arrived = arrived.get();
+        t.n_sm = now->info.n_sm;
         t.n_rows = rows;
         t.in = in;
         t.n_in = n;
@@ -115,6 +116,7 @@ inline void run_heads_as_tail(const pi__k_qkv &heads)
     const pi__k_product p = {w.m, y.get(), 100, 0};
     pi__k_tail t = {};
     t.arrived = arrived.get();
+    t.n_sm = now->info.n_sm;
     t.n_rows = heads.n_tokens;
     t.qkv = heads;
     must_run(pi__k_prepare(stream(), &in, 1, 64, 0, prepared.get()));

@@ -4,9 +4,14 @@
 
 #include "counters.h"
 
+#include <atomic>
+#include <climits>
+#include <thread>
+
 extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
 
-static pi_engine *open_fused(const char *fuse, const char *matmul, const char *fp4 = "off", const char *batch = "64")
+static pi_engine *open_fused(const char *fuse, const char *matmul, const char *fp4 = "off", const char *batch = "64",
+                             const char *parallel = "5", const char *cache = "0")
 {
     pi_error err;
     pi_engine *e;
@@ -14,10 +19,14 @@ static pi_engine *open_fused(const char *fuse, const char *matmul, const char *f
     set(o, "cuda-fuse", fuse);
     set(o, "matmul", matmul);
     set(o, "fp4-mode", fp4);
+    set(o, "parallel", parallel);
+    set(o, "kv-cache-tokens", cache);
     if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
     pi_options_free(o);
     return e;
 }
+
+enum { MANY_SM = 64 /* multiprocessors, with which launches with a tail are of up to 32 rows */ };
 
 /* Prompts of so many rows, and steps of one to five sequences: as without. */
 static void check_bits(const char *arch, int32_t type, const char *matmul, const char *fp4 = "off", size_t n = 64)
@@ -35,6 +44,40 @@ static void check_bits(const char *arch, int32_t type, const char *matmul, const
     pi_engine_close(apart);
     pi_engine_close(fused);
     unlink(model_path.c_str());
+}
+
+/* Steps of so many sequences, and of one less and one: as without. */
+static void check_many(const char *arch, int32_t type, const char *matmul, size_t n_seqs, const char *fp4 = "off",
+                       const char *sizes = nullptr)
+{
+    std::vector<job> jobs;
+    std::vector<rows> want;
+    for (size_t i = 0; i < n_seqs; i++) jobs.push_back({prompt(1, (int32_t) i + 1), i + 1 < n_seqs ? "3" : "2"});
+    for (size_t i = 0; i < n_seqs; i++) jobs[i].prompt.push_back(260 + (int32_t) i);
+    assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, sizes), 0);
+    for (const char *fuse : {"off", "auto"}) {
+        pi_engine *e = open_fused(fuse, matmul, fp4, "64", "32");
+        const std::vector<rows> got = run_jobs(e, jobs);
+        if (want.empty()) want = got;
+        same_rows(want, got);
+        same_rows({want[3]}, run_jobs(e, {jobs[3]}));
+        pi_engine_close(e);
+    }
+    unlink(model_path.c_str());
+}
+
+static void test_many(void **)
+{
+    check_many("qwen35moe", PI__Q8_0, "auto", 23);
+    if (getenv("PI_TEST_EMULATED")) return;
+    check_many("llama2", PI__Q4_0, "exact", 32);
+    check_many("gemma4", PI__Q8_0, "auto", 17);
+    check_many("qwen35", PI__Q8_0, "auto", 31);
+    check_many("deepseek3", PI__Q8_0, "auto", 18);
+    check_many("llama2", PI__NVFP4, "auto", 29, "w4a4", "F=192");
+    simt::watch.n_sm = 22; /* as many rows at most */
+    check_many("llama2", PI__Q8_0, "auto", 23);
+    simt::watch.n_sm = MANY_SM;
 }
 
 static void test_bits(void **)
@@ -85,25 +128,71 @@ static void test_wgmma(void **)
     unlink(model_path.c_str());
 }
 
-/* Launches of a decode step of one sequence. */
-static long launches(const char *arch, const char *sizes, const char *fuse, int32_t type = PI__Q8_0, const char *fp4 = "off")
+/* What was launched when rows of logits came, on the step thread, and how many had come. That waits with the first one until all
+ * sequences are there. */
+struct steps_seen {
+    std::atomic<bool> all_there{false};
+    size_t n_rows = 0;
+    std::vector<std::pair<size_t, long>> at; /* at each of the first sequence: rows, launches */
+};
+struct sequence_seen {
+    steps_seen *all;
+    bool first;
+};
+static void see_row(void *ud, uint32_t, const float *, size_t)
 {
-    long n[2];
+    const sequence_seen &s = *static_cast<sequence_seen *>(ud);
+    while (!s.all->all_there) std::this_thread::yield();
+    if (s.first) s.all->at.push_back({s.all->n_rows, simt::watch.n_launched});
+    s.all->n_rows++;
+}
+
+/* The fewest launches of a step that had a token of each of so many sequences. */
+static long launches_of_step(pi_engine *e, size_t n_seqs)
+{
+    steps_seen seen;
+    std::vector<sequence_seen> sequence(n_seqs, {&seen, false});
+    std::vector<int> code(n_seqs);
+    std::vector<pi_request *> r;
+    pi_error err;
+    long least = LONG_MAX;
+    sequence[0].first = true;
+    for (size_t i = 0; i < n_seqs; i++) {
+        const std::vector<int32_t> p = prompt(3, (int32_t) i + 1);
+        r.push_back(pi_request_new(e));
+        pi_request_set_user(r[i], &code[i]);
+        pi_request_on_logits(r[i], see_row, &sequence[i]);
+        int rc = pi_request_set(r[i], "max-tokens", "20", &err);
+        if (!rc) rc = pi_request_prompt_tokens(r[i], p.data(), p.size(), &err);
+        if (!rc) rc = pi_request_submit(r[i], &err);
+        assert_int_equal(rc, 0);
+    }
+    seen.all_there = true;
+    take_events(e, [] {});
+    for (size_t i = 0; i < n_seqs; i++) {
+        assert_int_equal(code[i], PI_OK);
+        pi_request_free(r[i]);
+    }
+    for (size_t i = 1; i < seen.at.size(); i++)
+        if (seen.at[i].first - seen.at[i - 1].first == n_seqs) least = std::min(least, seen.at[i].second - seen.at[i - 1].second);
+    if (least == LONG_MAX) fail_msg("no step has %zu sequences", n_seqs);
+    return least;
+}
+
+/* Launches of a decode step of so many sequences. */
+static long launches(const char *arch, const char *sizes, const char *fuse, size_t n_seqs = 1, int32_t type = PI__Q8_0,
+                     const char *fp4 = "off")
+{
     cuda_graphs = "off";
     simt::watch.idle = true;
     assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, sizes), 0);
-    for (int i = 0; i < 2; i++) {
-        pi_engine *e = open_fused(fuse, "auto", fp4);
-        simt::watch.n_launched = 0;
-        run_jobs(e, {{prompt(20, 1), i ? "12" : "4"}});
-        n[i] = simt::watch.n_launched;
-        pi_engine_close(e);
-    }
+    pi_engine *e = open_fused(fuse, "auto", fp4, "64", "32", "65536");
+    const long n = launches_of_step(e, n_seqs);
+    pi_engine_close(e);
     simt::watch.idle = false;
     cuda_graphs = "auto";
     unlink(model_path.c_str());
-    assert_int_equal((n[1] - n[0]) % 8, 0);
-    return (n[1] - n[0]) / 8;
+    return n;
 }
 
 /* Where these grow, steps of few rows become slower. */
@@ -112,35 +201,56 @@ static void expect_launches(const char *what, long fused, long apart, long most,
     if (fused > most || apart < least_apart) fail_msg("%s: %ld launches, %ld apart", what, fused, apart);
 }
 
-static void test_launches(void **)
+/* Those of one layer. */
+static long of_layer(const char *arch, const char *sizes, const char *more, int layers, const char *fuse, size_t n_seqs)
+{
+    const long n = launches(arch, more, fuse, n_seqs) - launches(arch, sizes, fuse, n_seqs);
+    assert_int_equal(n % layers, 0);
+    return n / layers;
+}
+
+/* Of n sequences. Experts that are multiplied in integers are one launch more where one may have more than 8 rows. */
+static void check_launches(size_t n)
 {
     const char *fuse[] = {"auto", "off"};
+    const long lists = n > 8 ? 2 : 0; /* gate and up; down */
     long layer[2], delta[2], experts[2], moe[2], latent[2];
     for (int i = 0; i < 2; i++) {
-        experts[i] = launches("qwen35moe", nullptr, fuse[i]); /* the same, each with a shared expert beside others */
-        moe[i] = (launches("qwen3moe", "L=4", fuse[i]) - launches("qwen3moe", "L=2", fuse[i])) / 2;
-        layer[i] = (launches("llama2", "L=5", fuse[i]) - launches("llama2", "L=3", fuse[i])) / 2;
-        delta[i] = launches("qwen35", nullptr, fuse[i]); /* three delta nets and attention */
+        experts[i] = launches("qwen35moe", nullptr, fuse[i], n); /* the same, each with a shared expert beside others */
+        moe[i] = of_layer("qwen3moe", "L=2", "L=4", 2, fuse[i], n);
+        layer[i] = of_layer("llama2", "L=3", "L=5", 2, fuse[i], n);
+        delta[i] = launches("qwen35", nullptr, fuse[i], n); /* three delta nets and attention */
     }
     expect_launches("a layer", layer[0], layer[1], 5, 11);
-    const long three = launches("llama2", "L=3 F=128", "auto", PI__NVFP4, "w4a4");
-    const long w4a4 = (launches("llama2", "L=5 F=128", "auto", PI__NVFP4, "w4a4") - three) / 2;
+    const long three = launches("llama2", "L=3 F=128", "auto", n, PI__NVFP4, "w4a4");
+    const long w4a4 = (launches("llama2", "L=5 F=128", "auto", n, PI__NVFP4, "w4a4") - three) / 2;
     if (w4a4 > 5) fail_msg("a layer in w4a4: %ld launches", w4a4);
     expect_launches("delta nets", delta[0], delta[1], 27, 48);
     expect_launches("delta nets and experts", experts[0], experts[1], 35, 48);
     expect_launches("a layer of experts", moe[0], moe[1], 7, 11);
-    for (int i = 0; i < 2; i++) latent[i] = launches("deepseek3", "L=4", fuse[i]) - launches("deepseek3", "L=3", fuse[i]);
+    for (int i = 0; i < 2; i++) latent[i] = of_layer("deepseek3", "L=3", "L=4", 1, fuse[i], n);
     expect_launches("a layer of experts with latent attention", latent[0], latent[1], 13, 25);
-    const long v4 = launches("deepseek4", nullptr, "auto", 0), v4_apart = launches("deepseek4", nullptr, "off", 0);
-    expect_launches("deepseek4", v4, v4_apart, 134, 155); /* four layers, one without entries, one with those of 128 tokens */
-    const long gemma4 = launches("gemma4", nullptr, "auto"), gemma4_apart = launches("gemma4", nullptr, "off");
-    expect_launches("gemma4", gemma4, gemma4_apart, 82, 160); /* six layers, five of experts, all with embeddings of their own */
+    const long v4 = launches("deepseek4", nullptr, "auto", n, 0), v4_apart = launches("deepseek4", nullptr, "off", n, 0);
+    expect_launches("deepseek4", v4, v4_apart, 133 + 4 * lists, 154); /* four layers, one without entries, one with those of 128 tokens */
+    /* Six layers, five of experts, all with embeddings of their own. */
+    const long gemma4 = launches("gemma4", nullptr, "auto", n), gemma4_apart = launches("gemma4", nullptr, "off", n);
+    expect_launches("gemma4", gemma4, gemma4_apart, 82 + 5 * lists, 160);
+}
+
+static void test_launches(void **)
+{
+    for (size_t n : {1, 32}) check_launches(n);
+    simt::watch.n_sm = 22; /* as many rows at most: of more, residual and norm are launches of their own */
+    const long few = of_layer("llama2", "L=3", "L=5", 2, "auto", 22), many = of_layer("llama2", "L=3", "L=5", 2, "auto", 23);
+    simt::watch.n_sm = MANY_SM;
+    if (few > 5 || many <= 5) fail_msg("a layer on few multiprocessors: %ld and %ld launches", few, many);
 }
 
 int main()
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_fp4), cmocka_unit_test(test_wgmma),
-                                       cmocka_unit_test(test_launches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_many), cmocka_unit_test(test_fp4),
+                                       cmocka_unit_test(test_wgmma), cmocka_unit_test(test_launches)};
     name_model("fuse");
+    simt::watch.n_sm = MANY_SM;
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

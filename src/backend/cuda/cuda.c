@@ -182,7 +182,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     const bool fp4 = c->fuses && c->ways & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
     s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
-    const int32_t few = lim->max_expert ? PI__K_TAIL_ROWS : 0; /* what tails prepare beside the others: integers take most */
+    const int32_t few = lim->max_expert ? pi__cuda_tail_rows(c) : 0; /* what tails prepare beside the others: integers take most */
     s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
     s.heads = pi__cuda_take(&at, pi__cuda_head_linear_bytes(lim));

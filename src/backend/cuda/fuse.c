@@ -26,7 +26,7 @@
  * Two compressors of DeepSeek V4's layers go together.
  *
  * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm
- * and norm. What follows becomes the tail, as far as the launch can have it: up to PI__K_TAIL_ROWS rows, of matrices in packed
+ * and norm. What follows becomes the tail, as far as the launch can have it: up to pi__cuda_tail_rows(), of matrices in packed
  * formats or of F32. Else what is held is queued as it is, but for the sums, the residual and the next input, which are one launch
  * for any number of rows. Bits are the same in every case.
  *
@@ -38,7 +38,17 @@
 
 #include "formats/formats.h"
 
-static uint32_t *counter(const pi__cuda *c) { return (uint32_t *) (void *) (c->scratch + c->at.arrived); }
+int32_t pi__cuda_tail_rows(const pi__cuda *c)
+{
+    const int32_t stay = c->info.n_sm / 2 > PI__K_TAIL_STAY ? c->info.n_sm / 2 : PI__K_TAIL_STAY;
+    return 2 * stay < PI__K_TAIL_ROWS ? 2 * stay : PI__K_TAIL_ROWS;
+}
+
+/* A tail that does nothing yet, of so many rows. */
+static pi__k_tail empty_tail(const pi__cuda *c, int32_t n_rows)
+{
+    return (pi__k_tail) {.arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .n_sm = c->info.n_sm, .n_rows = n_rows};
+}
 
 /* Where the input of these matrices goes in each form, if the kernels of a tail have it: floats, and one of the others. */
 static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)
@@ -65,7 +75,7 @@ static void prepare_next(const pi__cuda *c, const pi__linear *next, pi__k_tail *
 /* What is to be done behind the held launch; false: nothing. next: the linear that comes, or NULL. */
 static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *next, pi__k_tail *t)
 {
-    *t = (pi__k_tail) {.arrived = counter(c)};
+    *t = empty_tail(c, 0);
     if (h->sums) t->n_rows = h->sum.n_rows, t->sum = h->sum;
     if (h->n_adds) t->n_rows = h->n_rows;
     for (int i = 0; i < h->n_adds; i++) t->add[i] = h->add[i];
@@ -90,7 +100,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
 {
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
-    if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= PI__K_TAIL_ROWS;
+    if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
     if (h->id == PI__OP_compress) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
     return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
@@ -125,7 +135,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     c->held.n_adds = 0;
     const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
     if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
-    const bool few = !next || (next->n_rows > 0 && next->n_rows <= PI__K_TAIL_ROWS);
+    const bool few = !next || (next->n_rows > 0 && next->n_rows <= pi__cuda_tail_rows(c));
     const bool one = few && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);
     const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
@@ -147,8 +157,9 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *n
     const pi__linear *l = &h.of.linear;
     if (h.id != PI__OP_linear || h.sums || h.n_adds || l->n_rows != r->n_rows) return false;
     if (!pi__cuda_has_routes(c, l, r->n_expert)) return false;
-    pi__k_tail t = {.arrived = counter(c), .routes = *r};
-    const bool few = next && r->n_rows <= PI__K_TAIL_ROWS;
+    pi__k_tail t = empty_tail(c, 0);
+    const bool few = next && r->n_rows <= pi__cuda_tail_rows(c);
+    t.routes = *r;
     if (few && beside) add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
     else if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
     c->held.id = PI__N_OPS;
@@ -165,7 +176,7 @@ bool pi__cuda_prepare_beside(pi__cuda *c, const pi__linear *next, cuda_prepared 
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
     if (h.id != PI__OP_linear || h.sums || h.n_adds || next->n_rows != l->n_rows || !pi__cuda_has_tail(c, l)) return false;
-    pi__k_tail t = {.arrived = counter(c), .n_rows = l->n_rows};
+    pi__k_tail t = empty_tail(c, l->n_rows);
     add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
     if (!t.integers && !t.halves && !t.fp4) return false;
     c->held.id = PI__N_OPS;
@@ -190,8 +201,9 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || b->n_tokens > PI__K_TAIL_ROWS || !pi__cuda_has_tail(c, l)) return false;
-    const pi__k_tail t = {.arrived = counter(c), .n_rows = b->n_tokens, .qkv = pi__cuda_heads(c, b, a)};
+    if (h.id != PI__OP_linear || h.sums || h.n_adds || b->n_tokens > pi__cuda_tail_rows(c) || !pi__cuda_has_tail(c, l)) return false;
+    pi__k_tail t = empty_tail(c, b->n_tokens);
+    t.qkv = pi__cuda_heads(c, b, a);
     c->held.id = PI__N_OPS;
     pi__cuda_queue_linear(c, l, &t);
     pi__cuda_forget(c);
@@ -310,7 +322,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (id == PI__OP_experts_layer) pi__cuda_forget(c);
     pi__cuda_flush(c);
     const bool stays = b == &c->batch[0].host || b == &c->batch[1].host; /* the batch */
-    if (!fuses || !stays || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > PI__K_TAIL_ROWS) return false;
+    if (!fuses || !stays || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
     pi__cuda_forget(c);
     c->held.id = id;
     c->held.b = b;

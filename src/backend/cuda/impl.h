@@ -289,6 +289,8 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
 
 /* The form in which a linear's matrices of that (packed) type read their input. */
 int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a);
+/* Most rows of a tail: two for each block that has room to stay (kernels/tail.cuh), so 32 from 32 multiprocessors on (fuse.c). */
+int32_t pi__cuda_tail_rows(const pi__cuda *c);
 /* The launch of the linear's last matrices can have a tail; routes: it can find those of so many rows and experts. */
 bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a);
 bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert);

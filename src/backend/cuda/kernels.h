@@ -363,6 +363,7 @@ typedef struct pi__k_add {
 enum { PI__K_TAIL_ADDS = 2 };
 typedef struct pi__k_tail {
     uint32_t *arrived;   /* a counter, 0 before and after the launch; NULL: there is no tail */
+    int32_t n_sm;        /* multiprocessors, 0: not known. How many blocks may stay, a choice of speed alone */
     int32_t n_rows;      /* of sum, add and in; PI__K_TAIL_ROWS at most, of pi__k_finish_rows any */
     pi__k_sum sum;       /* its y is the first addition's, or nothing is added; n_used 0: there is none */
     pi__k_add add[PI__K_TAIL_ADDS]; /* the second only behind a first */
@@ -376,7 +377,8 @@ typedef struct pi__k_tail {
     pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
     pi__k_routes routes; /* of pi__k_mixed_linear, besides: where its results, logits, send rows; n_rows 0: nowhere */
 } pi__k_tail;
-enum { PI__K_TAIL_ROWS = 16 };
+/* The most rows, and the blocks that have room to stay on any device. */
+enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };
 /* launch_tail.cu: that, as a launch of its own; arrived is not used. */
 int pi__k_finish_rows(void *stream, const pi__k_tail *t);
 
@@ -399,7 +401,7 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
 /* launch_mixed.cu: the same for matrices of several types, one launch with the bits of one for each type: F32, times rows of
  * floats, at most PI__K_ROUTER_ROWS; and those that pi__k_w16_has, times at most PI__K_MIXED_ROWS, in one of the two prepared
  * forms. A tail that has routes alone is for as many rows. */
-enum { PI__K_MOST_MIXED = 8, PI__K_MIXED_ROWS = 8 };
+enum { PI__K_MOST_MIXED = 8, PI__K_MIXED_ROWS = 32 };
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                        const pi__k_tail *t);
 /* launch_fp4.cu: the same for NVFP4 and MXFP4 matrices with x in the matrix's own format, where the device can (sm_120,

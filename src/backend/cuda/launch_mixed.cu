@@ -2,7 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
-/* As in launch_w16.cu: tiles of W of a block, fewer where blocks would be fewer than most devices have multiprocessors. */
+/* As in launch_w16.cu: tiles of W of a block, of few rows fewer where blocks would be fewer than most devices have
+ * multiprocessors. */
 enum { TILES = 4, LEAST_TILES = 2, LEAST_BLOCKS = 128 };
 
 /* Gives each matrix its blocks of threads, of so many tiles. */
@@ -10,31 +11,32 @@ static unsigned share(mixed_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
     for (int i = 0; i < p.n; i++) {
-        const int64_t rows = p.w[i].type == PI__F32 ? (int64_t) MIXED_WARPS : 16 * tiles;
+        const unsigned groups = (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);
         p.w[i].first = blocks;
-        blocks += (unsigned) ((p.w[i].n_out + rows - 1) / rows);
+        if (p.w[i].type == PI__F32) blocks += groups * mixed_float_blocks(p.w[i].n_out);
+        else blocks += (unsigned) ((p.w[i].n_out + 16 * tiles - 1) / (16 * tiles));
     }
     return blocks;
 }
 
 /* Shared memory that a block needs for a matrix of that type. */
-template <int R> static size_t bytes_for(int32_t type)
+template <int R, int NT> static size_t bytes_for(int32_t type)
 {
     switch (type) {
-#define RUN(t) case PI__##t: return w16_stream<PI__##t, 1, R>::bytes();
+#define RUN(t) case PI__##t: return w16_stream<PI__##t, NT, R>::bytes();
         W16_TYPES(RUN)
 #undef RUN
     default: return 0;
     }
 }
 
-template <int R> static int run(void *stream, const mixed_products &p, unsigned blocks)
+template <int R, int NT> static int run(void *stream, const mixed_products &p, unsigned blocks)
 {
     size_t bytes = p.tail.arrived ? tail_bytes(p.tail, MIXED_WARPS) : 0;
     if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
     for (int i = 0; i < p.n; i++)
-        if (bytes < bytes_for<R>(p.w[i].type)) bytes = bytes_for<R>(p.w[i].type);
-    return pi_launch_dependent(stream, mixed<R>, dim3(blocks), dim3(THREADS), bytes, p);
+        if (bytes < bytes_for<R, NT>(p.w[i].type)) bytes = bytes_for<R, NT>(p.w[i].type);
+    return pi_launch_dependent(stream, mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
 /* The tail is one that these rows may have. */
@@ -63,5 +65,7 @@ int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const vo
     }
     if (t) p.tail = *t;
     const unsigned blocks = share(p, TILES);
-    return blocks < LEAST_BLOCKS ? run<LEAST_TILES>(stream, p, share(p, LEAST_TILES)) : run<TILES>(stream, p, blocks);
+    if (n_rows > 16 && like >= 0) return run<TILES, 4>(stream, p, blocks);
+    if (n_rows > 8 && like >= 0) return run<TILES, 2>(stream, p, blocks);
+    return blocks < LEAST_BLOCKS ? run<LEAST_TILES, 1>(stream, p, share(p, LEAST_TILES)) : run<TILES, 1>(stream, p, blocks);
 }

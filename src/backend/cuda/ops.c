@@ -187,7 +187,7 @@ static int32_t run_of_type(const pi__cuda *c, const pi__linear *a, int32_t i)
 bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a)
 {
     const int form = form_of(c, a, a->n_lin - 1);
-    if (a->n_rows < 1 || a->n_rows > PI__K_TAIL_ROWS) return false;
+    if (a->n_rows < 1 || a->n_rows > pi__cuda_tail_rows(c)) return false;
     if (form == PI__FORM_FP4 || form == PI__FORM_W4A8) return true;
     return form == PI__FORM_W16 || form == PI__FORM_INTEGERS || mixes(c, a, a->n_lin - 1);
 }
