@@ -3,12 +3,12 @@
  *
  * Few rows of x (fp4_few, up to 32): a block of threads makes 16 rows of W, a warp a slice, each from global memory, a step
  * ahead. Many rows (fp4_tiles): a block makes up to 128 rows of W times up to 128 of x. One warp brings what the 8 others
- * multiply (fp4_ring). Where tiles are few the slices of each go to 8 blocks, which leave their sums for fp4_fold.
+ * multiply (fp4_ring). Where tiles are few the slices of each are shared out among blocks (split.cuh).
  * Gate and up that leave what down reads: fp4_glu_kernels.cuh. */
 #ifndef PI_FP4_KERNELS_CUH
 #define PI_FP4_KERNELS_CUH
 
-#include "tail.cuh"
+#include "split.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- prepare */
 
@@ -32,7 +32,6 @@ struct fp4_products {
     pi__cuda_shape shape;  /* what they have in common: all but mat_bytes */
     const uint8_t *x;      /* prepared rows */
     const float *factors;  /* of them */
-    float *sums;           /* of slices, for fp4_fold; NULL: a block has all slices */
     int32_t n_rows, n_step;
     int32_t n;             /* matrices */
     struct {
@@ -44,6 +43,7 @@ struct fp4_products {
         float add;         /* as in pi__k_product; of fp4_tiles */
     } w[PI__K_MOST_LINEAR];
     pi__k_tail tail;       /* of fp4_few */
+    split_sums split;      /* of fp4_tiles, where a tile is several blocks' */
 };
 
 PI_FN int fp4_which(const fp4_products &p, uint32_t block)
@@ -167,14 +167,7 @@ template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at
     }
 }
 
-/* Where slice k's sums of the block are, a float a thread of those that multiply and result. */
-template <class S> PI_FN float *fp4_sums_at(const fp4_products &p, int k)
-{
-    const size_t block = ((size_t) k * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    return p.sums + block * (S::RT * S::RG * 4) * (FP4_WARPS * 32) + threadIdx.x;
-}
-
-/* A block of threads: a shape's tiles and groups; of p.sums a slice, blockIdx.z. */
+/* A block of threads: a shape's tiles and groups, all slices of them or a part. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
 {
     ptx_take_turn();
@@ -183,7 +176,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     const fp4_where at = fp4_where_of<S>(p);
     const auto &w = p.w[at.which];
     const int32_t n_block = (int32_t) p.shape.n_block;
-    const int k0 = p.sums ? (int) blockIdx.z : 0, k1 = p.sums ? k0 + 1 : (int) SLICES;
+    const int k0 = split_first(), k1 = split_end();
     typename S::ring ring(raw, S::STAGE);
     ring.open();
     if (threadIdx.x / 32 >= FP4_WARPS) {
@@ -197,25 +190,9 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     ptx_more_registers<FP4_MANY_REGISTERS>();
     float total[S::RT][S::RG][4] = {};
     fp4_consume<WAY, S>(ring, n_block, k0, k1, [&](int k, const float (&acc)[S::RT][S::RG][4]) {
-        if (!p.sums) return fp4_add(total, acc);
-        float *to = fp4_sums_at<S>(p, k);
-#pragma unroll
-        for (int i = 0; i < S::RT * S::RG * 4; i++) to[i * FP4_WARPS * 32] = acc[i / 4 / S::RG][i / 4 % S::RG][i % 4];
+        split_end_slice(p.split, k, acc, total);
     });
-    if (!p.sums) fp4_put<S>(p, at, total);
-}
-
-/* Adds the slices up that the blocks of fp4_tiles left. */
-template <class S> __global__ void __launch_bounds__(FP4_WARPS * 32) fp4_fold(fp4_products p)
-{
-    ptx_take_turn();
-    float total[S::RT][S::RG][4] = {};
-    for (int k = 0; k < SLICES; k++) {
-        const float *from = fp4_sums_at<S>(p, k);
-#pragma unroll
-        for (int i = 0; i < S::RT * S::RG * 4; i++) total[i / 4 / S::RG][i / 4 % S::RG][i % 4] += from[i * FP4_WARPS * 32];
-    }
-    fp4_put<S>(p, fp4_where_of<S>(p), total);
+    if (split_last(p.split, total, true, raw + S::ring::HEAD)) fp4_put<S>(p, at, total);
 }
 
 #endif

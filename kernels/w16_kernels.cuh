@@ -15,12 +15,13 @@
  *     stage: 8 tiles of W: { codes [2], scales [2], scales of scales }
  *            16 groups of x: words [2]
  *
- * Where the last tile or group of a stage is not there, the last that is stands for it; of few rows groups are left out. */
+ * Where the last tile or group of a stage is not there, the last that is stands for it; of few rows groups are left out.
+ * Where tiles are few their slices are shared out among blocks (split.cuh). */
 #ifndef PI_W16_KERNELS_CUH
 #define PI_W16_KERNELS_CUH
 
 #include "pipe.cuh"
-#include "tail.cuh"
+#include "split.cuh"
 
 /* Matrices of one type with the same x: one launch. */
 struct w16_products {
@@ -38,6 +39,7 @@ struct w16_products {
         float add;        /* as in pi__k_product; of many rows */
     } w[PI__K_MOST_LINEAR];
     pi__k_tail tail;      /* of few rows */
+    split_sums split;     /* of many rows, where a tile is several blocks' */
 };
 
 PI_FN int w16_which(const w16_products &p, uint32_t block)
@@ -277,6 +279,30 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
     }
 }
 
+/* The block's slices of n blocks of columns, of which the first may begin inside of a stage, or end there: the sums of each go
+ * where split.cuh says. busy: some of the warp's results are wanted, which are those of the tiles and groups at w and x. */
+template <int TYPE>
+PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int32_t n, bool busy, uint32_t w, uint32_t x,
+                           const split_sums &split, float (&total)[2][8][4])
+{
+    const int32_t first = n * split_first() / SLICES, base = first / W16_BLOCKS * W16_BLOCKS, most = n * split_end() / SLICES - base;
+    float acc[2][8][4] = {};
+    w16_pipe q(raw, w16_stage<TYPE>::SIZE);
+    auto fill = [&](int32_t i, int32_t b) { from.fill(q, i, base + b); };
+    const unsigned char *stage = raw;
+    int32_t b = base;
+    q.start(most, W16_BLOCKS, fill);
+    for (int32_t slice = split_first(); slice < split_end(); slice++) {
+        for (int32_t end = n * (slice + 1) / SLICES; b < end; b++) {
+            if (b % W16_BLOCKS == 0) stage = q.next(b - base, most, W16_BLOCKS, fill);
+            if (busy && b >= first) w16_block<TYPE>(stage + w, stage + x, (uint32_t) b % W16_BLOCKS, acc);
+        }
+        if (busy) split_end_slice(split, slice, acc, total);
+#pragma unroll
+        for (int i = 0; i < 64; i++) acc[i / 32][i / 4 % 8][i % 4] = 0;
+    }
+}
+
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_products p)
 {
     ptx_take_turn();
@@ -286,25 +312,13 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     int warp = (int) threadIdx.x / 32;
     int32_t tile = (int32_t) (blockIdx.y - w.first) * W16_MANY_TILES, last = (int32_t) ((w.n_out + 15) / 16 - 1);
     int32_t group = (int32_t) blockIdx.x * W16_MANY_GROUPS, last_group = (p.n_rows + 7) / 8 - 1;
-    int32_t n = (int32_t) p.shape.n_block, b = 0, first_w = warp / 2 * 2, first_g = warp % 2 * 8;
+    int32_t n = (int32_t) p.shape.n_block, first_w = warp / 2 * 2, first_g = warp % 2 * 8;
     auto x = [&](int g) { return (const uint8_t *) p.x + (size_t) min(group + 2 * warp + g, last_group) * (size_t) n * 512; };
     const w16_source<TYPE> from(p.shape, w.data + (size_t) min(tile + warp, last) * p.shape.tile_bytes, x(0), x(1));
-    bool busy = tile + first_w <= last && group + first_g <= last_group; /* some of the warp's results are wanted */
-    float acc[2][8][4] = {}, total[2][8][4] = {};
-    w16_pipe q(raw, S::SIZE);
-    auto fill = [&](int32_t i, int32_t first) { from.fill(q, i, first); };
-    const unsigned char *stage = raw;
-    q.start(n, W16_BLOCKS, fill);
-    for (int32_t slice = 1; slice <= SLICES; slice++) { /* slices may end inside of a stage */
-        for (int32_t end = n * slice / SLICES; b < end; b++) {
-            if (b % W16_BLOCKS == 0) stage = q.next(b, n, W16_BLOCKS, fill);
-            if (!busy) continue;
-            w16_block<TYPE>(stage + (uint32_t) first_w * S::TILE, stage + S::X_AT + first_g * W16_BLOCKS * 512,
-                            (uint32_t) b % W16_BLOCKS, acc);
-        }
-        end_slice(acc[0], total[0]);
-        end_slice(acc[1], total[1]);
-    }
+    bool busy = tile + first_w <= last && group + first_g <= last_group;
+    float total[2][8][4] = {};
+    w16_many_slices<TYPE>(from, raw, n, busy, (uint32_t) first_w * S::TILE, S::X_AT + first_g * W16_BLOCKS * 512, p.split, total);
+    if (!split_last(p.split, total, busy, raw)) return;
     int64_t row = (int64_t) (group + first_g) * 8, o = (int64_t) (tile + first_w) * 16;
     const w16_times<TYPE> result(w.scale, p.factor + row);
 #pragma unroll

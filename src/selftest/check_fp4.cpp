@@ -2,6 +2,7 @@
  * batch-invariant: to the bit against themselves in every batch composition. */
 #include "selftest/expert_ref.h"
 #include "selftest/checks.h"
+#include "selftest/split_ref.h"
 #include "selftest/tail_ref.h"
 
 namespace selftest {
@@ -184,14 +185,13 @@ void test_shapes()
     }
 }
 
-/* Many rows add to the residual, also where slices are summed up by a launch of their own. */
+/* Many rows add to the residual. */
 void test_added()
 {
     const struct { int32_t type; activations a; int64_t n_in, n_out; int32_t rows; } cases[] = {
-        {PI__NVFP4, A4, 320, 140, 70}, {PI__NVFP4, A4, 4096, 40, 33}, {PI__MXFP4, A8, 96, 40, 40}};
+        {PI__NVFP4, A4, 320, 140, 70}, {PI__MXFP4, A8, 96, 40, 40}};
     if (!has_fp4()) skip_check("no tensor cores for FP4");
     for (auto c : cases) {
-        if (slow() && c.n_in > 1000) continue;
         const matrix w = fp4_matrix(c.type, c.n_in, c.n_out, 0);
         buffer<float> x(random(4).normals((size_t) (c.rows * c.n_in)));
         buffer<char> prepared(pi__k_fp4_prepared_bytes(c.rows, c.n_in));
@@ -202,6 +202,53 @@ void test_added()
         const pi__k_product few = {w.m, x.get(), c.n_out, 1};
         expect_true(multiply(stream(), &few, 1, prepared.get(), 32) != 0);
     }
+}
+
+/* Two matrices times x, whose slices blocks of threads share in so many parts or which are each one block's: the same bits. tile:
+ * rows of W and of x that a block makes. */
+struct shared_case {
+    int32_t type;
+    activations a;
+    int64_t n_in, n_out;
+    int32_t rows;
+    int64_t tile[2];
+};
+
+void check_shared(const shared_case &c, int parts)
+{
+    const int64_t n = c.n_out + 20, columns = (c.rows + c.tile[1] - 1) / c.tile[1];
+    const size_t tiles = (size_t) (((c.n_out + c.tile[0] - 1) / c.tile[0] + 1) * columns);
+    matrix w0 = fp4_matrix(c.type, c.n_in, c.n_out, 0), w1 = fp4_matrix(c.type, c.n_in, 20, 1);
+    buffer<float> x(random(7).normals((size_t) (c.rows * c.n_in))), factor(std::vector<float>{0.5f});
+    buffer<char> prepared(pi__k_fp4_prepared_bytes(c.rows, c.n_in));
+    const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
+    w1.m.scale = factor.get();
+    about("%s, %d columns, %d rows, %d parts", pi__type_info_of(c.type)->name, (int) c.n_in, (int) c.rows, parts);
+    must_run((c.a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
+    shared_slices s(parts, tiles, (size_t) (c.tile[0] * c.tile[1]));
+    for (float add : {0.0f, 0.75f}) {
+        buffer<float> y(std::vector<float>((size_t) (3 * c.rows * n), 3.0f));
+        for (int32_t i = 0; i < 3; i++) {
+            float *to = &y[(size_t) (i * c.rows * n)];
+            const pi__k_product p[] = {{w0.m, to, n, add}, {w1.m, to + c.n_out, n, add}};
+            const auto multiply = c.a == A8 ? pi__k_w4a8_linear_split : pi__k_fp4_linear_split;
+            must_run(multiply(stream(), p, 2, prepared.get(), c.rows, i ? &s.split : nullptr));
+            expect_bytes(y.get(), to, (size_t) (c.rows * n) * 4);
+        }
+        s.check();
+    }
+}
+
+void test_shared_slices()
+{
+    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    check_shared({PI__MXFP4, A8, 2144, 33, 33, {128, 64}}, 8);
+    if (slow()) return;
+    check_shared({PI__NVFP4, A4, 7744, 40, 33, {128, 64}}, 2);
+    check_shared({PI__NVFP4, A4, 4544, 20, 130, {64, 128}}, 8);
+    check_shared({PI__MXFP4, A4, 5408, 20, 100, {64, 128}}, 4);
+    check_shared({PI__MXFP4, A8, 2464, 140, 300, {128, 64}}, 4);
+    in_all_modes([&] { check_shared({PI__MXFP4, A8, 2080, 20, 40, {128, 64}}, 8); });
 }
 
 void test_modes()
@@ -386,8 +433,8 @@ void test_not_numbers()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"shapes", test_shapes}, {"added", test_added}, {"modes", test_modes}, {"glu", test_glu},
-    {"experts", test_experts}, {"experts_glu", test_experts_glu}, {"odd_scales", test_odd_scales},
+    {"values", test_values}, {"shapes", test_shapes}, {"added", test_added}, {"shared_slices", test_shared_slices},
+    {"modes", test_modes}, {"glu", test_glu}, {"experts", test_experts}, {"experts_glu", test_experts_glu}, {"odd_scales", test_odd_scales},
     {"not_numbers", test_not_numbers},
 };
 

@@ -2,6 +2,7 @@
  * usual, and batch-invariant: a row's bits are the same in every company. */
 #include "selftest/checks.h"
 #include "selftest/matmul_error.h"
+#include "selftest/split_ref.h"
 #include "selftest/tail_ref.h"
 
 namespace selftest {
@@ -217,6 +218,112 @@ void test_added()
     }
 }
 
+/* Matrices of one type with so many columns, times x: by blocks of threads that have all slices, and by those that share them. */
+struct shared_products {
+    enum { VALUES = 128 * 128 /* of a tile */ };
+    std::vector<matrix> w;
+    int64_t n_in, ld = 0;
+    size_t tiles = 0;
+    int32_t type, rows;
+    buffer<float> factor{std::vector<float>{0.25f}};
+    buffer<char> prepared;
+
+    shared_products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out, int32_t rows_)
+        : n_in(columns(type_, blocks)), type(type_), rows(rows_), prepared(pi__k_w16_prepared_bytes(rows_, n_in))
+    {
+        for (int64_t n : n_out) {
+            w.push_back(make_matrix(type, n_in, n));
+            ld += n;
+            tiles += (size_t) ((n + 127) / 128 * ((rows + 127) / 128));
+        }
+        w.back().m.scale = factor.get();
+        random r((uint64_t) rows);
+        buffer<float> x(r.normals((size_t) (rows * n_in)));
+        const pi__k_input in = plain(x.get(), n_in);
+        must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
+    }
+    int queue(void *to, float *y, const pi__k_split *split, float add) const
+    {
+        std::vector<pi__k_product> p;
+        int64_t at = 0;
+        for (const matrix &m : w) {
+            p.push_back({m.m, y + at, ld, add});
+            at += m.m.n_out;
+        }
+        return pi__k_w16_linear_split(to, p.data(), (int32_t) p.size(), prepared.get(), rows, split);
+    }
+    std::vector<float> multiply(const pi__k_split *split, float add) const
+    {
+        buffer<float> y(std::vector<float>((size_t) (rows * ld), 3.0f));
+        must_run(queue(stream(), y.get(), split, add));
+        return std::vector<float>(y.get(), y.get() + y.size());
+    }
+    void check(const std::vector<int> &some_parts) const
+    {
+        for (float add : {0.0f, 0.75f}) {
+            const std::vector<float> want = multiply(nullptr, add);
+            for (int parts : some_parts) {
+                about("%s, %d columns, %d rows, %d parts", pi__type_info_of(type)->name, (int) n_in, (int) rows, parts);
+                shared_slices s(parts, tiles, VALUES);
+                for (int again = 0; again < 2; again++) {
+                    const std::vector<float> y = multiply(&s.split, add);
+                    expect_bytes(want.data(), y.data(), want.size() * 4);
+                    s.check();
+                }
+            }
+        }
+    }
+};
+
+/* Slices that begin and end inside of a stage, tiles and rows that are not all there, several matrices: the bits of blocks that
+ * have whole tiles. */
+void test_shared_slices()
+{
+    for (int32_t type : w16_types) {
+        if (slow() && type != PI__Q4_0) continue;
+        shared_products(type, 35, {33}, 66).check({8});
+        shared_products(type, 61, {20}, 65).check({2});
+    }
+    if (slow()) return;
+    shared_products(PI__NVFP4, 38, {140, 20}, 130).check({8, 4});
+    shared_products(PI__Q6_K, 48, {9, 130, 17}, 300).check({4});
+    shared_products(PI__MXFP4, 59, {257}, 67).check({2});
+    const shared_products p(PI__Q4_0, 41, {40}, 70);
+    in_all_modes([&] { p.check({8}); });
+}
+
+/* Captured work finds the counters as it left them. */
+void test_replayed_slices()
+{
+    const shared_products p(PI__Q8_0, 35, {33, 9}, 67);
+    shared_slices s(8, p.tiles, shared_products::VALUES);
+    const std::vector<float> zeros((size_t) (p.rows * p.ld), 0.0f);
+    buffer<float> want(zeros), y(zeros);
+    struct graph {
+        pi__rt_graph *g = nullptr;
+        ~graph() { pi__rt_graph_free(now->rt, g); }
+    } g;
+    void *const queue = pi__rt_stream(now->rt);
+    for (int i = 0; i < 6; i++) must_run(p.queue(queue, want.get(), nullptr, 0.75f));
+    expect_equal(pi__rt_capture(now->rt), 0);
+    const int first = p.queue(queue, y.get(), &s.split, 0.75f), second = p.queue(queue, y.get(), &s.split, 0.75f);
+    expect_true(!pi__rt_capture_end(now->rt, &g.g) && !first && !second && g.g);
+    for (int i = 0; i < 3; i++) must_run(pi__rt_replay(now->rt, g.g));
+    expect_bytes(want.get(), y.get(), zeros.size() * sizeof(float));
+    s.check();
+}
+
+/* Where tiles are many, or few columns, or there is no room for sums, slices stay together. */
+void test_whole_tiles()
+{
+    const shared_products p(PI__Q4_0, 43, {40}, 65), few(PI__Q4_0, 9, {40}, 65);
+    shared_slices s(8, 1, shared_products::VALUES);
+    const pi__k_split splits[] = {{1, s.split.sums, s.split.n_sums, s.split.arrived}, {188, s.split.sums, 4, s.split.arrived}};
+    for (const pi__k_split &one : splits) p.multiply(&one, 0);
+    few.multiply(&s.split, 0);
+    for (size_t i = 0; i < s.sums.size(); i++) expect_true(std::isnan(s.sums[i]));
+}
+
 /* The bar for "matmul auto": 1.1 of the error of activations in q8_1, with and without outliers. */
 void test_errors()
 {
@@ -241,7 +348,8 @@ void test_unsupported()
 const entry checks[] = {
     {"values", test_values}, {"company", test_company}, {"long_matrices", test_long_matrices}, {"modes", test_modes},
     {"extremes", test_extremes}, {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors},
-    {"added", test_added}, {"unsupported", test_unsupported},
+    {"added", test_added}, {"shared_slices", test_shared_slices}, {"replayed_slices", test_replayed_slices},
+    {"whole_tiles", test_whole_tiles}, {"unsupported", test_unsupported},
 };
 
 } // namespace

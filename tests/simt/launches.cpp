@@ -267,11 +267,9 @@ void products(int32_t n, int32_t type)
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_fp4_linear(nullptr, &one, 1, memory, n));
-        for (int64_t n_out : {64, 1024}) { /* thin ones, and slices shared out */
-            pi__k_product thin = one;
-            thin.w.n_out = n_out;
-            CHECK(pi__k_fp4_linear(nullptr, &thin, 1, memory, n));
-        }
+        pi__k_product thin = one;
+        thin.w.n_out = 64;
+        CHECK(pi__k_fp4_linear(nullptr, &thin, 1, memory, n));
     }
     if (type == PI__NVFP4 || type == PI__MXFP4) {
         pi__k_glu glu = {w, w.data, nullptr, PI__IN_SWIGLU, 0, 0, nullptr, memory};

@@ -1,5 +1,6 @@
 /* Launches that do the work of several ops (src/backend/cuda/fuse.c): the bits of separate launches in whole models, with any
- * number of rows, captured and not; and how many launches a layer takes. Prompts by wgmma: the bits of mma.sync. */
+ * number of rows, captured and not; and how many launches a layer takes. Prompts by wgmma: the bits of mma.sync; with slices that
+ * blocks share: the bits of blocks that have them all. */
 #include "engine_jobs.h"
 
 #include "counters.h"
@@ -128,6 +129,33 @@ static void test_wgmma(void **)
     unlink(model_path.c_str());
 }
 
+/* Where multiprocessors are many, slices of down's tiles are shared out among blocks: the same bits. */
+static void test_slices(void **)
+{
+    const struct { int32_t type; const char *fp4, *sizes; } cases[] = {{PI__Q4_0, "off", "F=1536"}, {PI__MXFP4, "auto", "F=3072"}};
+    const int n_sm = simt::watch.n_sm;
+    for (const auto &model : cases) {
+        std::vector<rows> got[2];
+        assert_int_equal(simt_typed_write(model_path.c_str(), "llama2", model.type, model.sizes), 0);
+        for (int i = 0; i < 2; i++) {
+            simt::counter c;
+            long shared = 0;
+            simt::watch.n_sm = i ? 64 : 1;
+            pi_engine *e = open_fused("auto", "auto", model.fp4, "96");
+            simt::options.count = &c;
+            got[i] = run_jobs(e, {{prompt(90, 1), "2"}, {prompt(67, 2), "2"}});
+            simt::options.count = nullptr;
+            pi_engine_close(e);
+            for (const simt::launch_counts &l : c.launches) shared += l.grid.z > 1;
+            if (!shared != !i) fail_msg("%d multiprocessors: %ld launches whose blocks share slices", i ? 64 : 1, shared);
+        }
+        same_rows(got[0], got[1]);
+        unlink(model_path.c_str());
+        if (getenv("PI_TEST_EMULATED")) break;
+    }
+    simt::watch.n_sm = n_sm;
+}
+
 /* What was launched when rows of logits came, on the step thread, and how many had come. That waits with the first one until all
  * sequences are there. */
 struct steps_seen {
@@ -249,7 +277,7 @@ static void test_launches(void **)
 int main()
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_many), cmocka_unit_test(test_fp4),
-                                       cmocka_unit_test(test_wgmma), cmocka_unit_test(test_launches)};
+                                       cmocka_unit_test(test_wgmma), cmocka_unit_test(test_slices), cmocka_unit_test(test_launches)};
     name_model("fuse");
     simt::watch.n_sm = MANY_SM;
     return cmocka_run_group_tests(tests, nullptr, nullptr);

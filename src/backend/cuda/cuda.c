@@ -167,6 +167,14 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
     return (n > sparse ? n : sparse) * sizeof(float);
 }
 
+/* Bytes for sums of slices that blocks of threads share (kernels/split.cuh), of steps with enough rows for that. */
+static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
+{
+    const bool fp4 = c->ways & (PI__WAY_FP4 | PI__WAY_W4A8), w16 = c->ways & (PI__WAY_W16 | PI__WAY_W4A16);
+    if (c->wgmma || c->without.slices || !(fp4 || w16) || lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS)) return 0;
+    return pi__k_split_bytes(c->info.n_sm);
+}
+
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
     size_t i = sizeof(int32_t), at = 0;
@@ -181,6 +189,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     const bool fp4 = c->fuses && c->ways & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
+    s.n_slices = slices_bytes(c, lim);
+    s.slices = pi__cuda_take(&at, s.n_slices);
     s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
     const int32_t few = lim->max_expert ? pi__cuda_tail_rows(c) : 0; /* what tails prepare beside the others: integers take most */
     s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));

@@ -6,6 +6,7 @@
 #include "backend/cuda/blas.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_split.h"
 #include "backend/cuda/runtime.h"
 
 enum { PI__CUDA_MAX_FREQ = 512 /* pairs of a rotation */, PI__CUDA_MAX_ROPES = 8 /* rotations of all models */ };
@@ -97,12 +98,14 @@ typedef struct cuda_adapters {
     int32_t n_levels, n_groups[PI__MAX_LORA]; /* of each level that there is, in order */
 } cuda_adapters;
 
-enum { PI__CUDA_COUNTERS = 3 /* of blocks that have arrived: a tail's, and two of attention */ };
+/* Counters of blocks that have arrived: a tail's, two of attention, and those of tiles of which several blocks have slices. */
+enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS + PI__K_SPLIT_TILES };
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
     size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, heads, clusters, gdn, indexer, key_blocks, taken,
-        counts, kv_splits, lora, blas;
+        counts, kv_splits, lora, blas, slices;
+    size_t n_slices; /* bytes of slices */
     size_t total; /* bytes */
 } cuda_scratch;
 
@@ -121,6 +124,7 @@ typedef struct cuda_without {
     bool experts;   /* routed experts: layers of them are refused */
     bool attention; /* caches are refused */
     bool splits;    /* attention's keys are not split over blocks */
+    bool slices;    /* nor are slices of products */
     bool delta;     /* delta nets: states are refused */
     bool tails;     /* launches do no work of several ops */
     bool glu;       /* gate and up in FP4 are no launch with their activation */
@@ -280,9 +284,10 @@ bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t 
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
 static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }
 /* Queue the preparation of a form, and n products (at most PI__K_MOST_LINEAR, of form MMA16 PI__K_MOST_MMA16) with matrices of one
- * type. */
+ * type, whose slices blocks may share where there is room for that. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
-int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows);
+int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
+                     const pi__k_split *split);
 
 /* ops_blas.c: a product in form HILO. */
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);

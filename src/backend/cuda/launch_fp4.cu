@@ -4,16 +4,9 @@
 
 static int way_of(int32_t type) { return type == PI__NVFP4 ? FP4_NV : type == PI__MXFP4 ? FP4_MX : -1; }
 
-static size_t sums_at(int way, int32_t n_rows, int64_t n_in)
-{
-    return fp4_factors_at(way, n_rows, n_in) + ((size_t) n_rows + 7) / 8 * 8 * sizeof(float);
-}
-
-/* With room for the sums of slices, where there are some 5 bytes for each value of x. */
 size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
 {
-    const size_t least = sums_at(FP4_NV, n_rows, n_in), room = (size_t) ((n_rows + 7) / 8 * 8) * (size_t) n_in * 6;
-    return least > room ? least : room;
+    return fp4_factors_at(FP4_MX8, n_rows, n_in) + ((size_t) n_rows + 7) / 8 * 8 * sizeof(float);
 }
 
 template <int WAY> static int prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, uint8_t *to)
@@ -56,85 +49,96 @@ template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
     return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), own > least ? own : least, p);
 }
 
-/* Fewer blocks than most devices have multiprocessors; and those whose slices are shared out, where they are long enough to
- * be worth a second launch. */
-enum { LEAST_BLOCKS = 128, SHARED_BLOCKS = 24, LONG_CHUNKS = 64 };
+enum { LEAST_BLOCKS = 128 /* fewer than most devices have multiprocessors */ };
 
-/* room: bytes for the sums of slices. The largest tiles are for products that have many. */
-template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, size_t room)
+/* The largest tiles are for products that have many: slices of these stay together. A multiprocessor's tensor cores multiply 2048
+ * numbers of FP4 a clock, of FP8 half as many. */
+template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, const pi__k_split *split)
 {
-    constexpr bool LARGEST = S::TILES == 8 && S::GROUPS == 16;
+    constexpr int64_t VALUES = S::TILES * S::GROUPS * 128, CLOCKS = VALUES * 32 / (WAY == FP4_MX8 ? 1024 : 2048); /* of 32 columns */
     const unsigned y = share(p, S::TILES), x = (unsigned) ((p.n_rows + 8 * S::GROUPS - 1) / (8 * S::GROUPS));
-    const size_t sums = (size_t) x * y * SLICES * S::TILES * S::GROUPS * 128 * sizeof(float);
-    const bool split = !LARGEST && x * y <= SHARED_BLOCKS && p.shape.n_block >= 2 * LONG_CHUNKS && sums <= room;
-    if (!split) p.sums = nullptr;
-    int code = pi_launch_dependent(stream, fp4_tiles<WAY, S>, dim3(x, y, split ? SLICES : 1), dim3(FP4_THREADS), S::SHARED, p);
-    if constexpr (!LARGEST)
-        if (!code && split) code = pi_launch_dependent(stream, fp4_fold<S>, dim3(x, y), dim3(FP4_WARPS * 32), 0, p);
-    return code;
+    const split_work work = {(int64_t) x * y, CLOCKS * p.shape.n_block, VALUES};
+    const bool largest = S::TILES == 8 && S::GROUPS == 16;
+    return pi_launch_dependent(stream, fp4_tiles<WAY, S>, dim3(x, y, largest ? 1 : (unsigned) split_parts(split, work)),
+                               dim3(FP4_THREADS), S::SHARED, p);
 }
 
 /* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty, or where a row of
  * x takes twice the registers. */
-template <int WAY> static int run_many(void *stream, fp4_products &p, size_t room)
+template <int WAY> static int run_many(void *stream, fp4_products &p, const pi__k_split *split)
 {
     const unsigned columns = (unsigned) (p.n_rows + 127) / 128;
     int64_t most = 0;
     for (int i = 0; i < p.n; i++) most = p.w[i].n_out > most ? p.w[i].n_out : most;
     const bool thin = most <= 64, few = p.n_rows <= 64 || (!thin && share(p, 8) * columns < LEAST_BLOCKS);
     if constexpr (WAY != FP4_MX8) {
-        if (!few && thin) return run_tiles<WAY, fp4_shape<WAY, 4, 16, 2>>(stream, p, room);
-        if (!few) return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p, room);
+        if (!few && thin) return run_tiles<WAY, fp4_shape<WAY, 4, 16, 2>>(stream, p, split);
+        if (!few) return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p, split);
     }
-    return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, room);
+    return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, split);
 }
 
 enum { FEW_ROWS = 32 };
 
 int pi__k_fp4_adds(int32_t n_rows) { return n_rows > FEW_ROWS; }
 
-template <int WAY> static int run_fp4(void *stream, fp4_products &p, size_t room)
+template <int WAY> static int run_fp4(void *stream, fp4_products &p, const pi__k_split *split)
 {
     if (p.n_rows <= 8) return run_few<WAY, 1>(stream, p);
     if (p.n_rows <= 16) return run_few<WAY, 2>(stream, p);
     if (p.n_rows <= FEW_ROWS) return run_few<WAY, 4>(stream, p);
-    return run_many<WAY>(stream, p, room);
+    return run_many<WAY>(stream, p, split);
 }
 
-static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t,
+               const pi__k_split *split)
 {
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MOST_LINEAR || way < 0 || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
     for (int i = 0; i < n; i++)
         if (w[i].add != 0 && !pi__k_fp4_adds(n_rows)) return 1;
     const int64_t n_in = w->w.n_in;
-    uint8_t *x = (uint8_t *) const_cast<void *>(prepared);
-    const size_t sums = (sums_at(way, n_rows, n_in) + 15) / 16 * 16, size = pi__k_fp4_prepared_bytes(n_rows, n_in);
-    fp4_products p = {w->w.shape, x, (const float *) (x + fp4_factors_at(way, n_rows, n_in)), (float *) (x + sums), n_rows,
-                      fp4_steps((int32_t) ((n_in + 63) / 64)), n, {}, {}};
+    const uint8_t *x = (const uint8_t *) prepared;
+    fp4_products p = {w->w.shape, x, (const float *) (x + fp4_factors_at(way, n_rows, n_in)), n_rows,
+                      fp4_steps((int32_t) ((n_in + 63) / 64)), n, {}, {}, {}};
     if (t) p.tail = *t;
+    if (split) p.split = {split->sums, split->arrived};
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0, w[i].add};
-    const size_t room = size > sums ? size - sums : 0;
-    if (way == FP4_MX8) return run_fp4<FP4_MX8>(stream, p, room);
-    return way == FP4_NV ? run_fp4<FP4_NV>(stream, p, room) : run_fp4<FP4_MX>(stream, p, room);
+    if (way == FP4_MX8) return run_fp4<FP4_MX8>(stream, p, split);
+    return way == FP4_NV ? run_fp4<FP4_NV>(stream, p, split) : run_fp4<FP4_MX>(stream, p, split);
 }
+
+static int fp4_way_of(const pi__k_product *w, int32_t n) { return n < 1 ? -1 : way_of(w->w.type); }
+static int fp8_way_of(const pi__k_product *w, int32_t n) { return n < 1 || w->w.type != PI__MXFP4 ? -1 : FP4_MX8; }
 
 int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
 {
-    return run(stream, n < 1 ? -1 : way_of(w->w.type), w, n, prepared, n_rows, t);
+    return run(stream, fp4_way_of(w, n), w, n, prepared, n_rows, t, nullptr);
 }
 
 int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
 {
-    return run(stream, n < 1 || w->w.type != PI__MXFP4 ? -1 : FP4_MX8, w, n, prepared, n_rows, t);
+    return run(stream, fp8_way_of(w, n), w, n, prepared, n_rows, t, nullptr);
+}
+
+int pi__k_fp4_linear_split(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                           const pi__k_split *split)
+{
+    return run(stream, fp4_way_of(w, n), w, n, prepared, n_rows, nullptr, split);
+}
+
+int pi__k_w4a8_linear_split(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                            const pi__k_split *split)
+{
+    return run(stream, fp8_way_of(w, n), w, n, prepared, n_rows, nullptr, split);
 }
 
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
-    return pi__k_fp4_linear_then(stream, w, n, prepared, n_rows, nullptr);
+    return pi__k_fp4_linear_split(stream, w, n, prepared, n_rows, nullptr);
 }
 
 int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
-    return pi__k_w4a8_linear_then(stream, w, n, prepared, n_rows, nullptr);
+    return pi__k_w4a8_linear_split(stream, w, n, prepared, n_rows, nullptr);
 }

@@ -50,7 +50,17 @@ template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_pr
     return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), own > least ? own : least, p);
 }
 
-template <int TYPE> static int run_w16(void *stream, w16_products &p)
+/* Of 128 rows of W and of x; a multiprocessor's tensor cores multiply 512 numbers a clock, on H100 twice as many. */
+template <int TYPE> static int run_many(void *stream, const w16_products &p, unsigned blocks, const pi__k_split *split)
+{
+    constexpr int64_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;
+    const unsigned columns = (unsigned) ((p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
+    const unsigned parts = (unsigned) split_parts(split, {(int64_t) columns * blocks, VALUES * 32 * p.shape.n_block / 512, VALUES});
+    return pi_launch_dependent(stream, w16_many<TYPE>, dim3(columns, blocks, parts), dim3(THREADS),
+                               pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE), p);
+}
+
+template <int TYPE> static int run_w16(void *stream, w16_products &p, const pi__k_split *split)
 {
     unsigned blocks = share(p, p.n_rows <= PI__K_MMA_ROWS ? (int64_t) TILES : (int64_t) W16_MANY_TILES);
     if (p.n_rows <= 8 && blocks < LEAST_BLOCKS) return run_few<TYPE, 1, LEAST_TILES>(stream, p, share(p, LEAST_TILES));
@@ -58,30 +68,49 @@ template <int TYPE> static int run_w16(void *stream, w16_products &p)
     if (p.n_rows <= 16) return run_few<TYPE, 2, TILES>(stream, p, blocks);
     if (p.n_rows <= 32) return run_few<TYPE, 4, TILES>(stream, p, blocks);
     if (p.n_rows <= PI__K_MMA_ROWS) return run_few<TYPE, 8, TILES>(stream, p, blocks);
-    const unsigned columns = (unsigned) ((p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
-    return pi_launch_dependent(stream, w16_many<TYPE>, dim3(columns, blocks), dim3(THREADS), pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE),
-                     p);
+    return run_many<TYPE>(stream, p, blocks, split);
 }
 
-int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+static int run(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t,
+               const pi__k_split *split)
 {
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MOST_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
     for (int i = 0; i < n; i++)
         if (w[i].add != 0 && !pi__k_w16_adds(n_rows)) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
-    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}};
+    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}, {}};
     if (t) p.tail = *t;
+    if (split) p.split = {split->sums, split->arrived};
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0, w[i].add};
     switch (w->w.type) {
-#define RUN(t) case PI__##t: return run_w16<PI__##t>(stream, p);
+#define RUN(t) case PI__##t: return run_w16<PI__##t>(stream, p, split);
         W16_TYPES(RUN)
 #undef RUN
     default: return 1;
     }
 }
 
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+{
+    return run(stream, w, n, prepared, n_rows, t, nullptr);
+}
+
+int pi__k_w16_linear_split(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                           const pi__k_split *split)
+{
+    return run(stream, w, n, prepared, n_rows, nullptr, split);
+}
+
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
-    return pi__k_w16_linear_then(stream, w, n, prepared, n_rows, nullptr);
+    return run(stream, w, n, prepared, n_rows, nullptr, nullptr);
+}
+
+/* As many entries of the largest tiles as two parts of half as many tiles as there are multiprocessors leave: all shapes of which
+ * the parts run side by side have room. */
+size_t pi__k_split_bytes(int32_t n_sm)
+{
+    constexpr size_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;
+    return ((size_t) n_sm / 2 + 1) * (size_t) split_entries(2) * VALUES * sizeof(float);
 }

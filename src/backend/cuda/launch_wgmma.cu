@@ -34,7 +34,7 @@ int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const vo
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MOST_LINEAR) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
-    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}};
+    w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}, {}};
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0, w[i].add};
     switch (w->w.type) {
 #define RUN(t) case PI__##t: return run_type<PI__##t>(stream, p, n_sm);

@@ -63,13 +63,14 @@ static int multiply_floats(void *stream, const pi__k_product *p, int32_t n, cons
     return code;
 }
 
-int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
+int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
+                     const pi__k_split *split)
 {
     if (form == PI__FORM_FLOATS) return multiply_floats(stream, p, n, prepared, n_rows);
-    if (form == PI__FORM_W16) return pi__k_w16_linear(stream, p, n, prepared, n_rows);
+    if (form == PI__FORM_W16) return pi__k_w16_linear_split(stream, p, n, prepared, n_rows, split);
     if (form == PI__FORM_INTEGERS) return pi__k_linear(stream, p, n, prepared, n_rows);
-    if (form == PI__FORM_FP4) return pi__k_fp4_linear(stream, p, n, prepared, n_rows);
-    if (form == PI__FORM_W4A8) return pi__k_w4a8_linear(stream, p, n, prepared, n_rows);
+    if (form == PI__FORM_FP4) return pi__k_fp4_linear_split(stream, p, n, prepared, n_rows, split);
+    if (form == PI__FORM_W4A8) return pi__k_w4a8_linear_split(stream, p, n, prepared, n_rows, split);
     return pi__k_mma16_products(stream, p, n, prepared, n_rows);
 }
 
@@ -116,6 +117,8 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
                     const pi__k_tail *then)
 {
     void *stream = pi__rt_stream(c->rt);
+    const pi__k_split split = {c->info.n_sm, (float *) (void *) (c->scratch + c->at.slices), c->at.n_slices / sizeof(float),
+                               (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
     int code = 0;
     if (then && form == PI__FORM_W16) return pi__k_w16_linear_then(stream, p, n, prepared, n_rows, then);
     if (then && form == PI__FORM_FP4) return pi__k_fp4_linear_then(stream, p, n, prepared, n_rows, then);
@@ -123,7 +126,7 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
     if (then) return pi__k_linear_then(stream, p, n, prepared, n_rows, then);
     if (form == PI__FORM_W16 && c->wgmma && n_rows > PI__K_MMA_ROWS)
         return pi__k_wgmma_linear(stream, p, n, prepared, n_rows, c->info.n_sm);
-    if (form != PI__FORM_HILO) return pi__cuda_product(stream, form, p, n, prepared, n_rows);
+    if (form != PI__FORM_HILO) return pi__cuda_product(stream, form, p, n, prepared, n_rows, &split);
     for (int32_t i = 0; i < n && !code; i++) code = pi__cuda_blas_product(c->blas, stream, &p[i], prepared, n_rows);
     return code;
 }

@@ -88,7 +88,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas,
     const pi__k_product product = {*m, (float *) (p + at->y), N_OUT, 0};
     if (rc) return rc;
     if (blas) return pi__cuda_blas_product(blas, stream, &product, prepared, n_rows);
-    return pi__cuda_product(stream, form, &product, 1, prepared, n_rows);
+    return pi__cuda_product(stream, form, &product, 1, prepared, n_rows, NULL);
 }
 
 /* The products on the device; a code of the runtime. */

@@ -1,5 +1,5 @@
 /* More of what a device is tried out on when it is opened (selftest_ops.c): gate and up in FP4 that leave what down reads, of single
- * matrices and of experts; and sparse prefill.
+ * matrices and of experts; slices of products that blocks share; and sparse prefill.
  *
  * Memory: that of the tryout. The opening thread. */
 #include "backend/cuda/tryout.h"
@@ -77,7 +77,7 @@ static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int3
     pi__assert(bytes <= sizeof g->got);
     blank(t, at->want, g->blank, bytes), blank(t, at->mid, g->blank, bytes);
     if (!t->code) keep(t, pi__cuda_prepare(s, form, &at->in, type, rows, G_IN, at->prepared));
-    if (!t->code) keep(t, pi__cuda_product(s, form, p, 2, at->prepared, rows));
+    if (!t->code) keep(t, pi__cuda_product(s, form, p, 2, at->prepared, rows, NULL));
     if (!t->code) keep(t, pi__cuda_prepare(s, form, &gated, type, rows, G_OUT, at->want));
     if (!t->code) keep(t, pi__k_fp4_glu(s, &one, at->prepared, rows));
     bool right = get(t, g->want, at->want, bytes) && same_mid(t, g, at, bytes);
@@ -107,6 +107,59 @@ void pi__cuda_try_glu(tryout *t, cuda_without *without)
             without->glu |= !glu_is_right(t, g, form, &at, many ? G_ROWS : FEW);
     }
     pi__free(g);
+}
+
+/* ------------------------------------------------------------------------------------------------- slices that blocks share */
+
+enum { S_IN = 4096, S_OUT = 16, S_ROWS = PI__K_MMA_ROWS + 6, S_SM = 64 /* multiprocessors, for as many parts as there can be */ };
+
+typedef struct slices_try {
+    float w[S_IN], x[S_ROWS * S_IN], y[2][S_ROWS * S_OUT];
+    uint8_t file[S_OUT * S_IN * 2], tile[S_OUT * S_IN * 2];
+    uint32_t none[PI__K_SPLIT_TILES];
+} slices_try;
+
+/* A tile by one block, and by several, twice: the same bits, and numbers. */
+static bool slices_are_right(tryout *t, slices_try *a, int form, const pi__k_product *p, const void *prepared)
+{
+    pi__k_split split = {.n_sm = S_SM, .n_sums = pi__k_split_bytes(S_SM) / sizeof(float) / 16};
+    split.sums = take(t, split.n_sums * sizeof(float)), split.arrived = put(t, a->none, sizeof a->none);
+    bool right = true;
+    for (int i = 0; i < 3; i++) {
+        blank(t, p->y, a->y[i > 0], sizeof a->y[0]);
+        if (!t->code) keep(t, pi__cuda_product(pi__rt_stream(t->rt), form, p, 1, prepared, S_ROWS, i ? &split : NULL));
+        if (!get(t, a->y[i > 0], p->y, sizeof a->y[0])) return true;
+        right = right && (i ? !memcmp(a->y[0], a->y[1], sizeof a->y[0]) : a->y[0][0] == a->y[0][0]);
+    }
+    return right;
+}
+
+void pi__cuda_try_slices(tryout *t, cuda_without *without)
+{
+    static const int32_t types[] = {PI__Q8_0, PI__NVFP4, PI__MXFP4};
+    slices_try *a = own(t, sizeof *a);
+    for (int i = 0; a && i < 3 && !t->code; i++) {
+        const int form = pi__cuda_form(t->ways, types[i], S_IN);
+        pi__k_product p = {.w = {.type = types[i], .n_in = S_IN, .n_out = S_OUT}, .ldy = S_OUT};
+        const size_t row = pi__row_size(pi__type_info_of(types[i]), S_IN);
+        t->used = 0;
+        if (form != PI__FORM_FP4 && form != PI__FORM_W4A8 && (form != PI__FORM_W16 || i)) continue;
+        if (!pi__cuda_shape_of(types[i], S_IN, S_OUT, &p.w.shape)) continue;
+        for (int32_t k = 0; k < S_ROWS * S_IN; k++) a->x[k] = next(t);
+        for (int32_t r = 0; r < S_OUT; r++) {
+            for (int32_t k = 0; k < S_IN; k++) a->w[k] = next(t);
+            pi__quantize_row(types[i], a->w, a->file + (size_t) r * row, S_IN, NULL);
+        }
+        pi__assert(p.w.shape.tile_bytes <= sizeof a->tile);
+        pi__cuda_pack_tile(types[i], &p.w.shape, S_IN, a->file, S_OUT, a->tile);
+        const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, a->x, sizeof a->x), .ldx = S_IN};
+        const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_prepared_bytes(S_ROWS, S_IN) : pi__k_fp4_prepared_bytes(S_ROWS, S_IN);
+        void *prepared = take(t, bytes);
+        p.w.data = put(t, a->tile, p.w.shape.tile_bytes), p.y = take(t, sizeof a->y[0]);
+        if (!t->code) keep(t, pi__cuda_prepare(pi__rt_stream(t->rt), form, &in, types[i], S_ROWS, S_IN, prepared));
+        without->slices |= !slices_are_right(t, a, form, &p, prepared);
+    }
+    pi__free(a);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- sparse prefill */

@@ -266,7 +266,7 @@ static void try_experts(tryout *t, cuda_without *without)
         for (int32_t i = 0; i < EXPERTS && !t->code; i++) {
             pi__k_product p = {m, alone + (size_t) i * ROWS * E_OUT, E_OUT, 0};
             p.w.data += (size_t) i * m.shape.mat_bytes;
-            keep(t, pi__cuda_product(s, form, &p, 1, prepared, ROWS));
+            keep(t, pi__cuda_product(s, form, &p, 1, prepared, ROWS, NULL));
         }
         without->experts |= !experts_agree(t, e, &r, alone, y);
     }
@@ -443,6 +443,7 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
     const struct { bool is; const char *what; } lines[] = {
         {w->attention, "attention is wrong: no cache can lie there; update the driver, or give device cpu"},
         {w->splits && !w->attention, "attention with split keys is wrong: keys are not split, long contexts are slower"},
+        {w->slices, "slices of products that blocks share are wrong: each tile is one block's, prompts and many sequences are slower"},
         {w->key_blocks && !w->attention, "sparse prefill is wrong: prompts attend to all keys, prefill-sparsity or not"},
         {w->glu, "gate and up in FP4 with their activation are wrong as one launch: they are several, which is slower"},
         {w->delta, "delta nets are wrong: models that have them cannot run there; update the driver, or give device cpu"},
@@ -458,7 +459,8 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     static void (*const tries[])(tryout *t, cuda_without *without) = {try_attention, try_delta, try_experts, try_tails, try_topk,
-                                                                      pi__cuda_try_glu, pi__cuda_try_key_blocks};
+                                                                      pi__cuda_try_glu, pi__cuda_try_slices,
+                                                                      pi__cuda_try_key_blocks};
     const bool records = c->records;
     tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention, .w16 = (c->ways & PI__WAY_W16) != 0,
                 .ways = c->ways};

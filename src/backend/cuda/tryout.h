@@ -78,6 +78,7 @@ static inline bool near(double got, double want, double tolerance) { return fabs
 
 /* selftest_fused.c */
 void pi__cuda_try_glu(tryout *t, cuda_without *without);
+void pi__cuda_try_slices(tryout *t, cuda_without *without);
 void pi__cuda_try_key_blocks(tryout *t, cuda_without *without);
 
 #endif
