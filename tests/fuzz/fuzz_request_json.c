@@ -26,7 +26,8 @@ static void look(const params *p, int api)
         if (!p->option[i].key || !p->option[i].field || !p->option[i].value) __builtin_trap();
     }
     for (size_t i = 0; i < p->n_prompts; i++) {
-        if (!p->prompts[i].text == !p->prompts[i].ids || !p->prompts[i].query != (api % 4 != 3)) __builtin_trap();
+        const prompt *one = &p->prompts[i];
+        if (!!one->text + !!one->ids + !!one->mixed != 1 || !one->query != (api % 4 != 3)) __builtin_trap();
     }
     if (api % 4 == 0 || api % 4 == 3 ? !p->n_prompts : !json_is_array(p->messages) || !json_array_size(p->messages)) __builtin_trap();
     if (p->tools && !json_array_size(p->tools)) __builtin_trap();
