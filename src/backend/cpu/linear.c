@@ -241,9 +241,9 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     pi__lin_tile_unpack(t);
     t->w.next = t->next;
     t->w.next_step = t->next_step;
-    const int32_t bits = pi__lin_bits(t->type);
+    const int32_t bits = pi__lin_canonical_bits(t->k, t->type);
     const pi__lin_mul_fn many = t->k->many && x->cols >= PI__LIN_MANY ? t->k->many[t->kind] : NULL;
-    const pi__lin_mul_fn *mul = t->k->narrow && bits < 8 ? t->k->narrow[bits][t->kind] : t->k->mul[t->kind];
+    const pi__lin_mul_fn *mul = bits < 8 ? t->k->narrow[bits][t->kind] : t->k->mul[t->kind];
     (many ? many : mul[x->cols])(&t->w, x, &out);
 }
 
@@ -341,7 +341,8 @@ void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, const uint8_t *p, int32_t lane, int64_t n_blk,
                            float *out)
 {
-    const int32_t line_cols = kernels->line_cols, bias = pi__lin_bias(kernels, type), kind = pi__lin_format_of(type).kind;
+    const int32_t line_cols = kernels->line_cols, kind = pi__lin_format_of(type).kind;
+    const pi__lin_codes codes = pi__lin_codes_of(kernels, type);
     const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1;
     const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
     for (int64_t b = 0; b < n_blk; b++, p += pi__lin_block_size(kind)) {
@@ -351,7 +352,7 @@ static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, 
             float s, m = 0;
             memcpy(&s, p + 512 + 64 * h + 4 * lane, sizeof s);
             if (min) memcpy(&m, p + 512 + 64 * (halves + h) + 4 * lane, sizeof m);
-            float v = s * (float) (min || bias ? c - bias : (int8_t) c);
+            float v = s * (float) pi__lin_code(codes, c);
             out[32 * b + k] = min ? v + m : v;
         }
     }

@@ -120,7 +120,7 @@ typedef struct pi__lin_w {
 } pi__lin_w;
 
 /* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Kinds OFF*: codes
- * with 128 added, or signed bytes (pi__lin_bias). */
+ * with half of their range added, or signed bytes (pi__lin_codes_of). */
 static inline size_t pi__lin_block_size(int kind)
 {
     return kind == PI__LK_OFF32 ? 576 : kind == PI__LK_MIN16 ? 768 : 640;
@@ -179,12 +179,24 @@ struct pi__cpu_linear_kernels {
     const pi__lin_mul_fn *many;                               /* [PI__LK_N] the same for PI__LIN_MANY or more, or NULL; or NULL */
 };
 
-/* What canonical codes have added: unsigned ones half of their range, signed ones and those with a minimum nothing. */
-static inline int32_t pi__lin_bias(const pi__cpu_linear_kernels *k, int32_t type)
+/* Bits of canonical codes. */
+static inline int32_t pi__lin_canonical_bits(const pi__cpu_linear_kernels *k, int32_t type)
 {
-    const int32_t bits = pi__lin_bits(type), kind = pi__lin_format_of(type).kind;
-    return kind == PI__LK_MIN32 || kind == PI__LK_MIN16 ? 0 : k->narrow && bits < 8 ? 1 << (bits - 1) : k->code_bias;
+    return k->narrow ? pi__lin_bits(type) : 8;
 }
+
+/* The codes of canonical ones: those of kinds OFF* have half of their range added, or are signed bytes. */
+typedef struct pi__lin_codes {
+    int32_t bias;
+    bool sign;
+} pi__lin_codes;
+static inline pi__lin_codes pi__lin_codes_of(const pi__cpu_linear_kernels *k, int32_t type)
+{
+    const int32_t bits = pi__lin_canonical_bits(k, type), kind = pi__lin_format_of(type).kind;
+    if (kind == PI__LK_MIN32 || kind == PI__LK_MIN16) return (pi__lin_codes) {0, false};
+    return bits < 8 ? (pi__lin_codes) {1 << (bits - 1), false} : (pi__lin_codes) {k->code_bias, !k->code_bias};
+}
+static inline int32_t pi__lin_code(pi__lin_codes c, uint8_t canonical) { return c.sign ? (int8_t) canonical : canonical - c.bias; }
 
 /* One tile of a matrix on its way through some groups of activations. */
 typedef struct pi__lin_tile {

@@ -71,7 +71,8 @@ static best_work work_of(const best_job *j, int32_t ith)
 static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *block, double *sum)
 {
     enum { LONGEST = 128 }; /* codes of a line of 8 columns */
-    const int32_t kind = pi__lin_format_of(type).kind, bias = pi__lin_bias(k, type);
+    const int32_t kind = pi__lin_format_of(type).kind;
+    const pi__lin_codes codes = pi__lin_codes_of(k, type);
     const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1, line = 16 * k->line_cols, part = 512 / halves;
     const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
     const float *side = (const float *) (const void *) (block + 512);
@@ -79,7 +80,7 @@ static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uin
         int32_t square[LONGEST] = {0}, plain[LONGEST] = {0};
         for (int i = h * part; i < (h + 1) * part; i += line)
             for (int c = 0; c < line; c++) {
-                const int32_t v = min || bias ? block[i + c] - bias : (int8_t) block[i + c];
+                const int32_t v = pi__lin_code(codes, block[i + c]);
                 square[c] += v * v;
                 plain[c] += v;
             }

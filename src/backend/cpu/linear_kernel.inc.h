@@ -52,7 +52,15 @@
 #endif
 
 #define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-#define REP16(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+/* For each column of the widest group: the compiler copies what is for columns that a group does not have, too, before it sees
+ * that. */
+#if PI__ISA_COLS == 16
+#define EACH_COLUMN(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+#elif PI__ISA_COLS == 8
+#define EACH_COLUMN(M) REP8(M)
+#else
+#define EACH_COLUMN(M) M(0) M(1) M(2) M(3)
+#endif
 
 /* A block in registers: 8 lines of codes, scales and minimums of its halves (kinds *32: [0] alone). */
 typedef struct blk {
@@ -345,7 +353,7 @@ INLINE void dot_lines(int digits, int offset, int type, int cols, const uint8_t 
     {                                                                         \
         const int q = q0 + i;                                                 \
         const vb w = type < 0 ? vb_load(p + 64 * q) : line(type, p, q);       \
-        REP16(DOT)                                                            \
+        EACH_COLUMN(DOT)                                                            \
     }
     const int step = WIDE(digits) ? 8 : 4;
     LINE(0) LINE(1) LINE(2) LINE(3)
@@ -398,7 +406,7 @@ INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, 
 {
     const int n = q1 - q0 > narrow_lines(bits) ? 2 : 4;
 #define SOME(i) if ((i) * n < cols) narrow_columns(bits, type, (i) * n, cols - (i) * n < n ? cols - (i) * n : n, p, q0, q1, x, t);
-    REP8(SOME)
+    EACH_COLUMN(SOME)
 #undef SOME
 }
 
@@ -414,18 +422,18 @@ INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols,
 #define NEXT(c) if (c < cols) t[c] = vi_add(vi_shl(t[c], 7), dot_start(digits, kind, offset, n7 + c));
 #ifdef PI__ISA_NARROW
     if (NARROW(digits, bits)) {
-        REP16(START)
+        EACH_COLUMN(START)
         dots_narrow(bits, type, cols, p, q0, q1, x, t);
         return;
     }
 #endif
     if (digits == 1 || WIDE(digits)) {
-        REP16(START)
+        EACH_COLUMN(START)
         dot_any(digits, offset, type, cols, p, q0, q1, x, t);
     } else {
-        REP16(NOTHING)
+        EACH_COLUMN(NOTHING)
         dot_any(digits, offset, type, cols, p, q0, q1, x, t);
-        REP16(NEXT)
+        EACH_COLUMN(NEXT)
         dot_any(digits, offset, type, cols, p, q0, q1, x + 32, t);
     }
 #undef START
@@ -439,8 +447,8 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
 {
     const int n = n_scales(kind);
     const int8_t *q = x->q + 32 * digits * b * cols;
-    vf v[16], s[2], m[2] = {vf_zero(), vf_zero()};
-    vi t[16];
+    vf v[PI__ISA_COLS], s[2], m[2] = {vf_zero(), vf_zero()};
+    vi t[PI__ISA_COLS];
 #define SCALE(i, h) s[h] = side ? side->s[i] : vf_load(p + 512 + 64 * h);
 #define FIRST(c) if (c < cols) v[c] = vf_mul(vf_from_vi(t[c]), s[0]);
 #define SECOND(c) if (c < cols) v[c] = vf_fma(vf_from_vi(t[c]), s[1], v[c]);
@@ -448,15 +456,15 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
     dots(digits, kind, offset, bits, type, cols, p, 0, n == 1 ? 8 : 4, q, n == 1 ? x->n7 + b * cols : x->n7h + 2 * b * cols,
          t);
     SCALE(n * j, 0)
-    REP16(FIRST)
+    EACH_COLUMN(FIRST)
     if (n == 2) {
         dots(digits, kind, offset, bits, type, cols, p, 4, 8, q, x->n7h + (2 * b + 1) * cols, t);
         SCALE(n * j + 1, 1)
-        REP16(SECOND)
+        EACH_COLUMN(SECOND)
     }
     if (has_min(kind)) m[0] = side ? side->m[n * j] : vf_load(p + 512 + 64 * n);
     if (kind == PI__LK_MIN16) m[1] = side ? side->m[n * j + 1] : vf_load(p + 704);
-    REP16(ADD)
+    EACH_COLUMN(ADD)
 #undef SCALE
 #undef FIRST
 #undef SECOND
@@ -535,7 +543,7 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
         if (offset == 7) to_canonical(7, 8, &u);
     }
 #define COLUMN(c) if (c < cols) acc[c] = column(digits, kind, offset, cols, &u, x, b, c, acc[c]);
-    REP16(COLUMN)
+    EACH_COLUMN(COLUMN)
 #undef COLUMN
 }
 
@@ -549,13 +557,13 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
     const size_t size = pi__lin_block_size(kind);
     const int offset = has_min(kind) ? 0 : bits - 1;
     const uint8_t *p = w->data;
-    vf acc[16];
-    REP16(ZERO)
+    vf acc[PI__ISA_COLS];
+    EACH_COLUMN(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b++, p += size) {
         if (w->next) fetch_next(w, b);
         columns(digits, kind, offset, bits, -1, cols, p, NULL, 0, x, b, acc);
     }
-    REP16(PUT)
+    EACH_COLUMN(PUT)
 }
 
 #endif
@@ -567,9 +575,9 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
 {
     const pi__lin_format f = pi__lin_format_of(type);
     const uint8_t *p = w->data;
-    vf acc[16];
+    vf acc[PI__ISA_COLS];
     sides r;
-    REP16(ZERO)
+    EACH_COLUMN(ZERO)
     for (int64_t b = 0; b < w->n_in / 32; b += f.rec_blocks) {
         unpack_side(type, p, &r);
         p += f.side_bytes;
@@ -580,7 +588,7 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
             columns(digits, f.kind, f.offset, pi__lin_bits(type), type, cols, p, &r, j, x, b + j, acc);
         }
     }
-    REP16(PUT)
+    EACH_COLUMN(PUT)
 }
 
 /* Float weights: each product and sum in float. */
@@ -594,8 +602,8 @@ INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const p
 {
     const int64_t n_blk = (w->n_in + 31) / 32;
     const uint8_t *p = w->data;
-    vf acc[16];
-    REP16(ZERO)
+    vf acc[PI__ISA_COLS];
+    EACH_COLUMN(ZERO)
     const size_t size = kind == PI__LK_F32 ? 2048 : 1024;
     for (int64_t b = 0; b < n_blk; b++, p += size) {
         const int64_t n = b + 1 < n_blk ? 32 : w->n_in - 32 * b;
@@ -603,10 +611,10 @@ INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const p
         for (int64_t k = 0; k < n; k++) {
             vf v = float_line(kind, p, k);
 #define FCOLUMN(c) if (c < cols) acc[c] = vf_fma(v, vf_dup(f + 32 * c + k), acc[c]);
-            REP16(FCOLUMN)
+            EACH_COLUMN(FCOLUMN)
         }
     }
-    REP16(PUT)
+    EACH_COLUMN(PUT)
 }
 
 /* All columns, PI__ISA_FLOAT_COLS at once. */
@@ -823,7 +831,13 @@ static void input_a15(INPUT_ARGS) { input_any(2, in, n_in, row, n, b0, b1, x, co
 /* ---- instances and a table a width of activations */
 
 enum { DIGITS_a8 = 1, DIGITS_a15 = 2 };
-#define CODE_KINDS(X, ...) X(OFF32, __VA_ARGS__) X(MIN32, __VA_ARGS__) X(OFF16, __VA_ARGS__) X(MIN16, __VA_ARGS__)
+#define OFF_KINDS(X, ...) X(OFF32, __VA_ARGS__) X(OFF16, __VA_ARGS__)
+#define CODE_KINDS_a15(X, ...) OFF_KINDS(X, __VA_ARGS__) X(MIN32, __VA_ARGS__) X(MIN16, __VA_ARGS__)
+#ifdef PI__ISA_NARROW /* codes with a minimum have fewer than 8 bits, in all formats */
+#define CODE_KINDS_a8 OFF_KINDS
+#else
+#define CODE_KINDS_a8 CODE_KINDS_a15
+#endif
 #define FLOAT_KINDS(X, ...) X(F32, __VA_ARGS__) X(F16, __VA_ARGS__) X(BF16, __VA_ARGS__)
 
 #define ARGS const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y
@@ -851,7 +865,7 @@ PI__CODE_FORMATS(DIRECT_4)
 #define DEF_FLOAT(K, n) static void mul_##K##_##n(ARGS) { mul_floats(PI__LK_##K, n, w, x, y); }
 #define DEF_FLOATS(A, n) FLOAT_KINDS(DEF_FLOAT, n)
 #define DEF_TILE(K, A, n) static void mul_##K##_##A##_##n(ARGS) { mul_tile(DIGITS_##A, PI__LK_##K, 8, n, w, x, y); }
-#define DEF_TILES(A, n) CODE_KINDS(DEF_TILE, A, n)
+#define DEF_TILES(A, n) CODE_KINDS_##A(DEF_TILE, A, n)
 #if PI__ISA_COLS == 16
 #define COLS(X, A) X(A, 1) X(A, 2) X(A, 3) X(A, 4) X(A, 5) X(A, 6) X(A, 7) X(A, 8) X(A, 9) X(A, 10) X(A, 11) X(A, 12) \
                    X(A, 13) X(A, 14) X(A, 15) X(A, 16)
@@ -881,7 +895,7 @@ COLS(DEF_TILES, a15)
 #define DIRECT_a15(T, ...) ROW_DIRECT(T, a15)
 #define ROW_FLOAT(K, n) [PI__LK_##K][n] = mul_##K##_##n,
 #define ROW_TILE(K, A, n) [PI__LK_##K][n] = mul_##K##_##A##_##n,
-#define ROW_COLS(A, n) FLOAT_KINDS(ROW_FLOAT, n) CODE_KINDS(ROW_TILE, A, n)
+#define ROW_COLS(A, n) FLOAT_KINDS(ROW_FLOAT, n) CODE_KINDS_##A(ROW_TILE, A, n)
 
 #ifdef PI__ISA_NARROW
 /* Kinds and bits that formats have. */
