@@ -3,7 +3,9 @@
  * A row has a warp. What the filters keep follows from sums in double precision whose order is theirs, so one lane adds up, over
  * what all lanes have made ready: keys, and their weights exp(x - max). There are 40 of them in most rows, 256 at most.
  *
- *     keys, best first    -> top-p: the fewest that weigh p of all        in the order of the sampler's selection
+ *     keys, best first    -> penalties: of some a lower logit; sorted anew, without what is no more above those not found
+ *                         -> top-k, of which nothing is left to do without penalties
+ *                         -> top-p: the fewest that weigh p of all        in the order of the sampler's selection
  *                         -> min-p: those at or above max + log p         in the order that they have
  *                         -> temperature: x / t                           all lanes
  *                         -> the first at which the running sum of weights exceeds u of their sum
@@ -24,7 +26,8 @@ enum { LANES = 32, MOST_KEYS = 256 };
 typedef struct hat {
     uint64_t key[MOST_KEYS];
     float weight[MOST_KEYS]; /* of the key in this place */
-    int32_t n;
+    int32_t n, n_seen;
+    uint32_t seen[PI__MAX_SEEN + 1]; /* [n_seen] tokens that have penalties (backend/draw.h) */
 } hat;
 
 PI_FN float key_logit(uint64_t key)
@@ -133,16 +136,94 @@ PI_FN float largest(const hat *h)
     return key_logit(best);
 }
 
-/* All lanes: the row's candidates. */
-PI_FN void fill(hat *h, const uint64_t *found, int32_t n)
+/* As a logit that was computed. */
+PI_FN float finite(float x)
 {
     const float most = 3.402823466e+38f;
+    return x > most ? most : x == x ? x : -INFINITY;
+}
+
+/* All lanes: what has penalties in the row. */
+PI_FN void look_back(hat *h, const pi__k_draw &a, int row, const pi__draw &d)
+{
+    const int n = a.seen ? d.n_seen : 0;
+    for (int i = (int) threadIdx.x; i < n; i += LANES) h->seen[i] = a.seen[(size_t) row * PI__MAX_SEEN + (size_t) i];
+    if (threadIdx.x == 0) {
+        if (d.fed) h->seen[n] = PI__SEEN(a.token[a.index[row]], 1);
+        h->n_seen = n + d.fed;
+    }
+    __syncthreads();
+}
+
+PI_FN int32_t times_seen(const hat *h, uint64_t key)
+{
+    const uint32_t id = (uint32_t) key;
+    uint32_t n = 0;
+    for (int i = 0; i < h->n_seen; i++)
+        if ((h->seen[i] ^ id) << (32 - PI__SEEN_BITS) == 0) n += h->seen[i] >> PI__SEEN_BITS;
+    return (int32_t) n;
+}
+
+/* As the sampler's stage (sampler/sampler_penalties.c). */
+PI_FN float penalised(const pi__draw &d, float x, int32_t count)
+{
+    x = x <= 0 ? x * d.repeat : x / d.repeat;
+    return finite(x - ((float) count * d.frequency + d.presence));
+}
+
+/* All lanes: the row's candidates. */
+PI_FN void fill(hat *h, const uint64_t *found, int32_t n, const pi__draw &d)
+{
     for (int i = (int) threadIdx.x; i < n; i += LANES) {
         const uint64_t key = found[i];
-        h->key[i] = key_logit(key) > most ? logit_key(most, key) : key;
+        const float x = key_logit(key);
+        const int32_t count = times_seen(h, key);
+        h->key[i] = count ? logit_key(penalised(d, x, count), key) : x == finite(x) ? key : logit_key(finite(x), key);
     }
     if (threadIdx.x == 0) h->n = n;
     __syncthreads();
+}
+
+/* All lanes: ascending keys, by a bitonic network. */
+PI_FN void sort(hat *h)
+{
+    int width = 2;
+    while (width < h->n) width *= 2;
+    for (int i = h->n + (int) threadIdx.x; i < width; i += LANES) h->key[i] = ~(uint64_t) 0;
+    __syncthreads();
+    for (int size = 2; size <= width; size *= 2) {
+        for (int stride = size / 2; stride; stride /= 2) {
+            for (int i = (int) threadIdx.x; i < width / 2; i += LANES) {
+                const int at = 2 * i - (i & (stride - 1));
+                const uint64_t first = h->key[at], second = h->key[at + stride];
+                if ((first > second) == !(at & size)) h->key[at] = second, h->key[at + stride] = first;
+            }
+            __syncthreads();
+        }
+    }
+}
+
+/* All lanes: the best of the lowered keys, of which nothing is known below the border, and of those the top k. */
+PI_FN void keep_known(hat *h, uint64_t border, int32_t top_k)
+{
+    const uint64_t none = logit_key(-INFINITY, 0);
+    int n = 0;
+    sort(h);
+    for (int i = (int) threadIdx.x; i < h->n; i += LANES) n += h->key[i] < none && h->key[i] <= border;
+    for (int o = 16; o; o >>= 1) n += __shfl_xor_sync(PI_FULL, n, o);
+    __syncthreads();
+    if (threadIdx.x == 0) h->n = top_k && n > top_k ? top_k : n;
+    __syncthreads();
+}
+
+/* All lanes: the row's candidates behind penalties and top-k. missing: fewer were found than were wanted, so these are all. */
+PI_FN void candidates(hat *h, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found, int32_t n, bool missing)
+{
+    look_back(h, a, row, d);
+    fill(h, found, n, d);
+    if (!h->n_seen && !d.top_k) return;
+    const uint64_t last = found[n - 1];
+    keep_known(h, missing ? ~(uint64_t) 0 : logit_key(finite(key_logit(last)), last), d.top_k);
 }
 
 /* All lanes: what the filters leave of them, the first of which is the best. */
@@ -176,9 +257,9 @@ __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
     const pi__draw d = a.draw[row];
     const int32_t n = wanted ? wanted - (int32_t) (uint32_t) found[0] : 0;
     int32_t id = -1;
-    if (n > 0 && d.temp == 0) id = (int32_t) (uint32_t) found[2];
-    if (n > 0 && d.temp != 0) {
-        fill(h, found + 2, n);
+    if (n > 0) candidates(h, a, row, d, found + 2, n, (uint32_t) found[0] != 0);
+    if (n > 0 && d.temp == 0 && h->n) id = (int32_t) (uint32_t) h->key[0];
+    if (n > 0 && d.temp != 0 && h->n) {
         filter(h, d);
         weigh(h, largest(h));
         const double u = (double) ((uint64_t) d.high << 32 | d.low) * 0x1p-53;

@@ -157,8 +157,8 @@ typedef struct pi__device_fns {
     void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
     int (*wait)(pi__backend *be, int i, pi_error *err);
     /* Of such devices, or NULL: from what topk finds in the logits rows of the step that begins next, as its batch asks, the
-     * device draws a token each, as draw[row] says, and what was found stays there. draw is read by begin. */
-    void (*draw)(pi__backend *be, const pi__draw *draw);
+     * device draws a token each, and what was found stays there. What is in draws is read by begin. */
+    void (*draw)(pi__backend *be, const pi__draws *draws);
     /* Of devices with mark that have graph segments: a step that goes through several can begin before the last one is finished,
      * too. What is queued from now on waits for all that `first`, of the same kind, was given up to now. And of the step of kind
      * SEGMENTS that begins next the tokens are those of kind FED, of results at found, which another device's mark brings there. */

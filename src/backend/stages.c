@@ -211,7 +211,7 @@ static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int ki
     memset(s->own, 0, sizeof s->own);
     pi__stages_cut(s, b, kind);
     if (decodes && s->n_micro == 1 && be->at[0]->dev->graph_segment) b = pi__stages_begin_decode(s, b, kind == PI__STEP_FED);
-    s->draw = NULL;
+    s->draw = (pi__draws) {0};
     return b;
 }
 
@@ -243,7 +243,7 @@ static int stages_wait(pi__backend *be, int i, pi_error *err)
     return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK; /* finish forgets it */
 }
 
-static void stages_draw(pi__backend *be, const pi__draw *draw) { of(be)->draw = draw; }
+static void stages_draw(pi__backend *be, const pi__draws *draws) { of(be)->draw = *draws; }
 
 static bool stages_topk_here(const pi__backend *be)
 {

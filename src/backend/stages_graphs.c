@@ -38,7 +38,7 @@
 static captured shape_of(const stages *s, const pi__batch *b, int32_t n_seqs)
 {
     captured c = {.n_seqs = n_seqs, .each = b->n_tokens / b->n_seqs, .rows = b->n_rows / b->n_seqs};
-    if (b->top.request) c.top = 4 * b->top.k + 2 * b->top.sum + (s->draw != NULL);
+    if (b->top.request) c.top = 8 * b->top.k + 4 * b->top.sum + 2 * (s->draw.seen != NULL) + (s->draw.row != NULL);
     if (b->lora.n_runs) c.lora = pi__lora_ranks(&b->lora) | 1;
     return c;
 }
@@ -109,7 +109,7 @@ static void begin_on(stages *s, int32_t i, const pi__batch *b, bool fed)
 
 const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b, bool fed)
 {
-    for (int32_t i = 0; i < s->n && s->draw; i++) s->be.at[i]->dev->draw(s->be.at[i], s->draw);
+    for (int32_t i = 0; i < s->n && s->draw.row; i++) s->be.at[i]->dev->draw(s->be.at[i], &s->draw);
     captured *c = find_whole(s, b);
     for (int32_t i = 0; i < s->n; i++) begin_on(s, i, b, fed);
     s->step = *s->own[0];

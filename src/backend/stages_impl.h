@@ -118,7 +118,7 @@ struct stages {
     bool captures;            /* what is called belongs to graph segments */
     bool queued;              /* some of these may be under way */
     int32_t turn;             /* stage of the step's last one; -1: there was none */
-    const pi__draw *draw;     /* how tokens are drawn in the step that begins next; NULL: not */
+    pi__draws draw;           /* how tokens are drawn in the step that begins next; row NULL: not */
     const uint64_t *found;    /* [n_found, 3] where the last mark brings what was found, */
     int32_t n_found, finder;  /* and the stage that finds it */
     bool whole;               /* all that was done since the step began is in these */

@@ -303,7 +303,7 @@ void pi__stages_cut(stages *s, const pi__batch *b, int kind)
     int32_t n = b->n_tokens / s->least, from = 0, *at = s->arrays;
     s->n_micro = 1;
     if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row || b->lora.n_runs) return;
-    if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs || s->draw) return;
+    if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs || s->draw.row) return;
     if (n > 2 * s->n) n = 2 * s->n;
     int32_t made = 0;
     for (int32_t i = 1; i <= n && n > 1; i++) {

@@ -18,11 +18,11 @@ size_t pi__rows_device_bytes(int32_t max_rows, int32_t n_vocab, int32_t n_embd)
 
 enum { BEST_WORDS = 3 /* of a row of which one value is asked for */ };
 
-/* topk_result, best, request, draw and ids. */
+/* topk_result, best, request, draw, seen and ids. */
 static size_t topk_bytes(int32_t max_rows)
 {
     return (size_t) max_rows * ((2 + PI__MAX_TOP + 2 * BEST_WORDS) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(pi__draw) +
-                                sizeof(int32_t));
+                                (PI__MAX_SEEN + 1) * sizeof(int32_t));
 }
 
 size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t n_embd)
@@ -41,7 +41,8 @@ static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
     rows->best[1] = rows->best[0] + (size_t) rows->max_rows * BEST_WORDS;
     rows->request = (pi__topk_request *) (void *) (rows->best[1] + (size_t) rows->max_rows * BEST_WORDS);
     rows->draw = (pi__draw *) (void *) (rows->request + rows->max_rows);
-    rows->ids = (int32_t *) (void *) (rows->draw + rows->max_rows);
+    rows->seen = (uint32_t *) (void *) (rows->draw + rows->max_rows);
+    rows->ids = (int32_t *) (void *) (rows->seen + (size_t) rows->max_rows * PI__MAX_SEEN);
     if (!be->dev->topk_here || n > PI__MAX_SKIP || rows->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
     rows->skip = pi__calloc(n + 1, sizeof *rows->skip);
     if (!rows->skip) return pi__fail_mem(err, "logits");

@@ -25,7 +25,8 @@ typedef struct pi__rows {
     int32_t topk_k;            /* values of a row there */
     pi__topk_request *request; /* [max_rows] of each row; k 0: none, the whole row is here */
     pi__best_rows wanted;      /* of the step's rows, where the backend computes no more than that */
-    pi__draw *draw;            /* [max_rows] of steps that stay in flight (dev->draw) */
+    pi__draw *draw;            /* [max_rows] of steps that stay in flight (dev->draw), */
+    uint32_t *seen;            /* [max_rows, PI__MAX_SEEN] and what has penalties there */
     int32_t *ids;              /* [max_rows] argmax of each row, of pi__rows_pick */
     uint64_t *best[2];         /* [max_rows, 3] results of decode steps in flight (dev->mark) */
 } pi__rows;

@@ -500,7 +500,7 @@ static bool can_be_fed(const pi__runner *r, const pi__seq *s)
     pi__draw d;
     const bool looks = s->matcher || s->thoughts || s->params.n_bad || s->call.on_logits || s->probs;
     if (looks || r->config.drafting->of[s->spec.kind] || s->n_tokens >= s->max_total) return false;
-    return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d));
+    return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d, NULL));
 }
 
 /* The step may stay in flight, if what is asked of its rows is found on the device. */
@@ -516,15 +516,19 @@ static bool may_stay_in_flight(const pi__runner *r)
 static void draw_rows(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
+    const pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
+    bool penalties = false;
     for (int32_t i = 0; i < b->n_rows; i++) {
         const int32_t t = b->logits_indices[i];
         const pi__seq *s = r->plan->seq[b->seq[t]];
-        const bool can = pi__sampler_draw(s->sampler, (uint64_t) (b->pos[t] + 1 - s->n_tokens), &r->config.rows->draw[i]);
+        pi__draw *d = &rows->draw[i];
+        const bool can = pi__sampler_draw(s->sampler, b->pos[t] + 1 - s->n_tokens, d, rows->seen + (size_t) i * PI__MAX_SEEN);
         pi__assert(can);
         (void) can;
+        penalties |= d->n_seen || d->fed;
     }
-    be->dev->draw(be, r->config.rows->draw);
+    be->dev->draw(be, &(pi__draws) {rows->draw, penalties ? rows->seen : NULL});
 }
 
 /* Queues the model's graph, the first logits rows, and where these are all, topk of them, unless the backend replays a

@@ -360,15 +360,36 @@ bool pi__sampler_is_argmax(const pi__sampler *s)
     return s->greedy && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
 }
 
-bool pi__sampler_draw(const pi__sampler *s, uint64_t ahead, pi__draw *out)
+/* What has penalties `ahead` tokens after the next one, but for the token between: when that comes, the oldest leaves the window. */
+static void put_seen(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen)
+{
+    const pi__idmap *m = &s->counts;
+    const int32_t leaves = ahead && s->ring_len >= s->penalty_window ? pi__back(s, s->penalty_window - 1) : -1;
+    out->repeat = s->p.repeat_penalty, out->presence = s->p.presence_penalty, out->frequency = s->p.frequency_penalty;
+    out->fed = ahead;
+    for (int32_t i = 0; i < m->n; i++) {
+        const int32_t count = m->entry[i].val - (m->entry[i].id == leaves);
+        if (count && seen) seen[out->n_seen] = PI__SEEN(m->entry[i].id, count);
+        out->n_seen += count != 0;
+    }
+}
+
+bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen)
 {
     const pi__sampling *p = &s->p;
-    const uint64_t u = random_bits(s, s->n_seen + ahead, DRAW_TOKEN);
+    const uint64_t u = random_bits(s, s->n_seen + (uint64_t) ahead, DRAW_TOKEN);
     const uint8_t *c = s->chain;
-    *out = (pi__draw) {(uint32_t) u, (uint32_t) (u >> 32), 1, -INFINITY, s->greedy ? 0 : 1};
+    *out = (pi__draw) {.low = (uint32_t) u, .high = (uint32_t) (u >> 32), .top_p = 1, .log_min_p = -INFINITY, .temp = s->greedy ? 0 : 1};
     if (pi__sampler_is_argmax(s)) return true;
-    if (s->greedy || s->has_feedback || p->n_bias || p->min_keep > 1 || p->dynatemp_range > 0) return false;
-    if (*c++ != PI__SMP_TOP_K || p->top_k > PI__MAX_TOP) return false;
+    if (s->has_feedback || p->n_bias || p->min_keep > 1 || p->dynatemp_range > 0) return false;
+    if (*c == PI__SMP_PENALTIES) {
+        if (!pi__only_lowers(p) || s->penalty_window > PI__MAX_SEEN || s->n_vocab > 1 << PI__SEEN_BITS) return false;
+        put_seen(s, ahead, out, seen);
+        c++;
+    }
+    if (s->greedy) return *c == PI__SMP_N;
+    if (*c++ != PI__SMP_TOP_K || p->top_k > (s->penalty_window ? PI__MAX_TOP - PI__MAX_SEEN : PI__MAX_TOP)) return false;
+    if (s->penalty_window) out->top_k = p->top_k;
     if (*c == PI__SMP_TOP_P) out->top_p = p->top_p, c++;
     if (*c == PI__SMP_MIN_P) out->log_min_p = logf(p->min_p), c++;
     if (*c == PI__SMP_TEMPERATURE) out->temp = p->temp, c++;

@@ -141,6 +141,11 @@ double pi__list_weights(pi__cands *v, float max);
 void pi__cands_keep_from(pi__cands *v, float limit);
 /* Logarithms of probability of the first n of the sorted keys. */
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out);
+/* No penalty makes a token more likely. */
+static inline bool pi__only_lowers(const pi__sampling *p)
+{
+    return p->repeat_penalty >= 1 && p->presence_penalty >= 0 && p->frequency_penalty >= 0;
+}
 /* Adds a bias to a logit. */
 static inline float pi__biased(float logit, float bias) { return pi__logit_clamp(logit + bias); }
 void pi__stage_top_n_sigma(pi__cands *v, float n_sigma);

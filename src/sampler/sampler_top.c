@@ -21,7 +21,7 @@ static bool only_lowers(const pi__sampler *s)
     if (p->n_bias > MAX_BIASES) return false;
     for (size_t i = 0; i < p->n_bias; i++)
         if (s->bias[i].bias > 0) return false;
-    return p->repeat_penalty >= 1 && p->presence_penalty >= 0 && p->frequency_penalty >= 0;
+    return pi__only_lowers(p);
 }
 
 static bool lowers(int kind) { return kind == PI__SMP_PENALTIES || kind == PI__SMP_DRY; }

@@ -1,6 +1,8 @@
-/* Tokens drawn on the device are the sampler's: rows of all kinds, with top-k, top-p, min-p and temperature of their own, now and
- * for the token after the next one. */
+/* Tokens drawn on the device are the sampler's: rows of all kinds, with penalties, top-k, top-p, min-p and temperature of their own,
+ * now and for the token after the next one. */
 #include "selftest/checks.h"
+
+#include <algorithm>
 
 #include "backend/cuda/kernels_draw.h"
 
@@ -32,10 +34,36 @@ std::vector<float> row_of(random &r, int64_t n, int kind)
     return v;
 }
 
+enum { FED = 1 /* the next token of those that look one further */ };
+
+/* Penalties of two thirds of the requests; what they look back at is among the best of the row, or anywhere. */
+void add_penalties(random &r, int i, pi__sampling *p)
+{
+    if (i % 3 == 1) return;
+    p->repeat_penalty = i % 2 ? 1 : (float) (1 + r.uniform());
+    p->presence_penalty = i % 4 ? (float) r.uniform() : 0;
+    p->frequency_penalty = i % 5 ? (float) r.uniform() : 0.5f;
+    p->repeat_last_n = i % 4 == 1 ? 1 : 1 + (int32_t) r.below(PI__MAX_SEEN);
+    if (p->top_k > PI__K_TOP - PI__MAX_SEEN) p->top_k = PI__K_TOP - PI__MAX_SEEN;
+}
+
+/* Tokens of a row from the best one on, and of the lowest id first. */
+std::vector<int32_t> by_value(const std::vector<float> &row)
+{
+    std::vector<int32_t> id(row.size());
+    for (size_t k = 0; k < id.size(); k++) id[k] = (int32_t) k;
+    std::stable_sort(id.begin(), id.end(), [&](int32_t a, int32_t b) {
+        const bool odd = row[(size_t) a] != row[(size_t) a];
+        return row[(size_t) a] > row[(size_t) b] || (odd < (row[(size_t) b] != row[(size_t) b]));
+    });
+    return id;
+}
+
 /* A request's sampler after some tokens, what it asks of a row, and the token that it gives. */
 struct request {
     int32_t asks[3];
     pi__draw draw;
+    uint32_t seen[PI__MAX_SEEN] = {};
     int32_t want;
 
     request(random &r, int i, int32_t n, int32_t most, std::vector<float> row)
@@ -54,16 +82,19 @@ struct request {
         p.min_p = i % 5 > 2 ? (float) (0.3 * r.uniform()) : 0;
         p.typical_p = p.repeat_penalty = 1;
         p.adaptive_target = -1;
+        add_penalties(r, i, &p);
         std::memcpy(p.chain, chain, sizeof chain);
-        if (pi__sampler_create(&s, &p, n, 100, &err) || pi__sampler_scratch_create(&w, n, &err)) fail_check("%s", err.msg);
+        if (pi__sampler_create(&s, &p, n, 1000, &err) || pi__sampler_scratch_create(&w, n, &err)) fail_check("%s", err.msg);
+        const std::vector<int32_t> best = by_value(row);
         for (int k = 0; k < i; k++) pi__sampler_accept(s, k);
+        for (int k = 0; k < 7 * i; k++) pi__sampler_accept(s, best[r.below((unsigned) (i % 2 ? 20 : n))]);
         asks[0] = pi__sampler_top(s, 0, &sum), asks[1] = 0, asks[2] = sum;
-        const bool can = pi__sampler_draw(s, (uint64_t) (i % 2), &draw);
-        if (i % 2) pi__sampler_accept(s, 1);
+        const bool can = pi__sampler_draw(s, i % 2, &draw, seen);
+        if (i % 2) pi__sampler_accept(s, FED);
         want = pi__sampler_sample(s, w, row.data(), nullptr, 0);
         pi__sampler_free(s);
         pi__sampler_scratch_free(w);
-        expect_true(can && asks[0] > 0 && asks[0] <= most);
+        expect_true(can && asks[0] > 0 && (asks[0] <= most || p.repeat_last_n));
     }
 };
 
@@ -74,6 +105,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
     std::vector<float> all;
     std::vector<int32_t> asks, want;
     std::vector<pi__draw> draws;
+    std::vector<uint32_t> lists;
     int32_t k = 0;
     for (int i = 0; i < n_rows; i++) {
         const std::vector<float> row = row_of(r, n, i % KINDS);
@@ -81,6 +113,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         all.insert(all.end(), row.begin(), row.end());
         asks.insert(asks.end(), q.asks, q.asks + 3);
         draws.push_back(q.draw);
+        lists.insert(lists.end(), q.seen, q.seen + PI__MAX_SEEN);
         want.push_back(q.want);
         k = q.asks[0] > k ? q.asks[0] : k;
     }
@@ -88,6 +121,8 @@ void run_rows(int32_t n, int n_rows, int32_t most)
     want[1] = -1;
     buffer<int32_t> request(asks);
     buffer<pi__draw> draw(draws);
+    buffer<uint32_t> seen(lists);
+    buffer<int32_t> token(std::vector<int32_t>(1, FED)), index(std::vector<int32_t>((size_t) n_rows, 0));
     in_all_modes([&] {
         buffer<float> x(all);
         buffer<char> scratch(pi__k_top_scratch(n_rows, n));
@@ -96,7 +131,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         a.x = x.get(), a.n_rows = n_rows, a.k = k, a.n = n, a.skip = request.get(), a.request = request.get();
         a.scratch = scratch.get(), a.out = found.get();
         must_run(pi__k_top_run(stream(), &a));
-        const pi__k_draw d = {found.get(), request.get(), draw.get(), n_rows, k, out.get()};
+        const pi__k_draw d = {found.get(), request.get(), draw.get(), seen.get(), token.get(), index.get(), n_rows, k, out.get()};
         must_run(pi__k_draw_run(stream(), &d));
         for (size_t i = 0; i < (size_t) n_rows; i++) {
             about("row %zu of %d values", i, (int) n);

@@ -110,7 +110,7 @@ void top(int32_t k)
     a.sum = 1;
     CHECK(pi__k_top_run(nullptr, &a));
     CHECK(pi__k_top_tokens(nullptr, a.out, ints, 1, ints));
-    const pi__k_draw d = {a.out, ints, nullptr, 1, k, a.out};
+    const pi__k_draw d = {a.out, ints, nullptr, nullptr, ints, ints, 1, k, a.out};
     CHECK(pi__k_draw_run(nullptr, &d));
 }
 

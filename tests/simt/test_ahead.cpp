@@ -125,6 +125,8 @@ static std::vector<ask> requests(size_t n, bool mixed, int32_t stop)
         if (i % 8 == 6) q.how.insert(q.how.end(), {{"logprobs", "3"}, {"ignore-eos", "false"}});
         if (i % 7 == 3) q.cancel_after = 2;
         if (mixed && i % 3 == 1) q.how.insert(q.how.end(), {{"temp", "0.8"}, {"top-k", "20"}, {"seed", std::to_string(i + 1)}});
+        if (mixed && i % 4 < 2)
+            q.how.insert(q.how.end(), {{"repeat-penalty", "1.3"}, {"frequency-penalty", "0.2"}, {"repeat-last-n", "9"}});
         a.push_back(q);
     }
     return a;
@@ -163,7 +165,7 @@ static const bool lengthy = getenv("PAGEDINFER_LONG") != nullptr;
 static void test_one(void **) { assert_true(check("gemma3", {}, lengthy ? 3 : 2, 1, false) > (lengthy ? 10 : 1)); }
 static void test_many(void **) { assert_true(!lengthy || check("gemma3", {}, 16, 12, false) > 5); }
 
-/* Requests that sample by top-k, top-p, min-p and temperature, beside greedy ones. */
+/* Requests that sample by top-k, top-p, min-p and temperature, beside greedy ones, with penalties and without. */
 static void test_sampled(void **)
 {
     const size_t n = lengthy ? 12 : 5;
@@ -212,6 +214,7 @@ static void test_order(void **)
 {
     check_order({});
     check_order({{"temp", "0.8"}, {"seed", "7"}});
+    check_order({{"temp", "0.8"}, {"seed", "7"}, {"repeat-penalty", "1.2"}, {"presence-penalty", "0.5"}});
 }
 
 /* Calls of the runtime failing: every request ends, with an error of the device or well, and nothing stays behind. */

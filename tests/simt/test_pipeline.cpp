@@ -62,6 +62,7 @@ static std::vector<std::string> texts(pi_engine *e, const char *seed, const char
     for (size_t i = 0; i < n; i++) {
         settings how = {{"max-tokens", max_tokens}};
         if (*seed) how.insert(how.end(), {{"seed", seed}, {"temp", "0.9"}, {"top-k", "30"}});
+        if (*seed && i == 1) how.insert(how.end(), {{"repeat-penalty", "1.3"}, {"frequency-penalty", "0.1"}});
         r.push_back(pi_request_new(e));
         pi_request_set_user(r[i], &out[i]);
         for (const auto &s : how)

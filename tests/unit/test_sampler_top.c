@@ -118,15 +118,35 @@ static void check_logprobs(const float *row, int n, const pi__top *t, int32_t id
     }
 }
 
+/* Penalties, and what is left of the top k above what is not in the head; fed: the token of which the host has not told. */
+static void look_back(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__cands *v)
+{
+    uint64_t *key = v->w->key;
+    size_t n = 0;
+    for (size_t i = 0; i < v->n; i++) {
+        const int32_t id = pi__key_id(key[i]);
+        uint32_t count = d->fed && id == fed;
+        for (int32_t k = 0; k < d->n_seen; k++)
+            if ((seen[k] & ((1u << PI__SEEN_BITS) - 1)) == (uint32_t) id) count += seen[k] >> PI__SEEN_BITS;
+        float x = pi__key_logit(key[i]);
+        x = x <= 0 ? x * d->repeat : x / d->repeat;
+        if (count) key[i] = pi__logit_key(pi__logit_clamp(x - ((float) count * d->frequency + d->presence)), id);
+    }
+    pi__keys_sort(key, v->n);
+    while (n < v->n && pi__key_logit(key[n]) > -INFINITY && (t->all || key[n] <= t->key[t->n - 1])) n++;
+    v->n = d->top_k && n > (size_t) d->top_k ? (size_t) d->top_k : n;
+}
+
 /* What a device draws from the head of a row. */
-static int32_t drawn(const pi__draw *d, const pi__top *t, pi__sampler_scratch *w, float *scribble, int n)
+static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__sampler_scratch *w, float *scribble, int n)
 {
     const double u = (double) ((uint64_t) d->high << 32 | d->low) * 0x1p-53;
     pi__cands v = {.w = w, .row = scribble, .n_row = n, .list = true, .n = (size_t) t->n};
     double run = 0;
     int32_t last = -1;
-    if (!t->n || d->temp == 0) return pi__top_best(t);
     memcpy(w->key, t->key, (size_t) t->n * sizeof *t->key);
+    if (d->n_seen || d->fed || d->top_k) look_back(d, seen, fed, t, &v);
+    if (!v.n || d->temp == 0) return v.n ? pi__key_id(w->key[0]) : -1;
     if (d->top_p < 1) pi__stage_top_p(&v, d->top_p, 1);
     pi__cands_keep_from(&v, fminf(pi__cands_max(&v) + d->log_min_p, pi__cands_max(&v)));
     if (d->temp != 1) pi__stage_temperature(&v, d->temp);
@@ -139,7 +159,7 @@ static int32_t drawn(const pi__draw *d, const pi__top *t, pi__sampler_scratch *w
     return last;
 }
 
-static int n_drawn; /* tokens that a device could draw */
+static int n_drawn, n_lowered; /* tokens that a device could draw, and those of them that had penalties */
 
 /* One request: some tokens, each from the head and from the row. Counts those that the head was asked for, and those it
  * gave. */
@@ -151,6 +171,10 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
     const pi__sampling p = random_params(bias, n);
     const int32_t skipped[SKIPPED] = {rnd_int(n), rnd_int(n), rnd_int(n)};
     pi__sampler *s = NULL;
+    pi__draw d = {0};
+    uint32_t seen_ahead[PI__MAX_SEEN];
+    bool ahead = false; /* d was told with the token before, and is of those in seen_ahead and of that token */
+    int32_t fed = -1;
     assert_int_equal(pi__sampler_create(&s, &p, n, 200, NULL), PI_OK);
     for (int i = rnd_int(60); i > 0; i--) pi__sampler_accept(s, rnd_int(n < 30 ? n : 30));
     for (int i = 0; i < 8; i++) {
@@ -168,12 +192,13 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         if (masked) pi__row_allow(copy, n, allowed);
         const int32_t want = pi__sampler_sample(s, w, copy, skipped, n_forbid);
         const float value = s->feedback.value;
-        pi__draw d;
+        uint32_t seen[PI__MAX_SEEN];
         assert_in_range(k, 0, PI__MAX_TOP);
-        if (!masked && !n_forbid && pi__sampler_draw(s, 0, &d)) {
+        if (!masked && !n_forbid && (ahead || pi__sampler_draw(s, 0, &d, seen))) {
             const pi__top t = top_of(row, n, k, false, key);
-            if (!t.odd) assert_int_equal(drawn(&d, &t, w, scribble, n), want);
+            if (!t.odd) assert_int_equal(drawn(&d, ahead ? seen_ahead : seen, fed, &t, w, scribble, n), want);
             n_drawn += d.temp > 0;
+            n_lowered += d.n_seen || d.fed;
         }
         if (k) {
             const bool probs = rnd_int(3) == 0;
@@ -186,7 +211,9 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
             *asked += kind == 0 && !masked;
             *given += kind == 0 && !masked && got != PI__NEED_ROW;
         }
-        pi__sampler_accept(s, want < 0 ? 0 : want);
+        ahead = pi__sampler_draw(s, 1, &d, seen_ahead); /* before it is known what was drawn */
+        fed = want < 0 ? 0 : want;
+        pi__sampler_accept(s, fed);
     }
     pi__sampler_free(s);
 }
@@ -202,6 +229,7 @@ static void test_same(void **state)
         run_request(sizes[(size_t) i % (sizeof sizes / sizeof *sizes)], w, &asked, &given);
     assert_true(given > asked * 3 / 4);
     assert_true(n_drawn > (getenv("PI_TEST_EMULATED") ? 20 : 300));
+    assert_true(n_lowered > (getenv("PI_TEST_EMULATED") ? 5 : 100));
     pi__sampler_scratch_free(w);
 }
 

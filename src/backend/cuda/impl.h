@@ -18,7 +18,7 @@ typedef struct cuda_batch {
         *save_start;
     const pi__save *save;
     const int32_t *request; /* [rows][3] of host.top, or NULL */
-    const int32_t *draw;    /* [rows] pi__draw, or NULL */
+    const int32_t *draw, *seen; /* of pi__draws, or NULL */
     const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
     const int32_t *run_start, *run_seq, *run_block; /* of pi__batch.runs */
     int32_t keys;           /* most that a token sees, or a little more; 0: to be found out */
@@ -33,8 +33,8 @@ typedef struct cuda_shape {
     int32_t n_seqs;         /* sequences */
     int32_t each, rows;     /* tokens of each, and logits rows */
     int32_t keys;           /* most that a token sees */
-    int32_t top;            /* values of a row that it finds (4 times), whether sums are wanted (2), and a token drawn (1); 0: it
-                             * finds none */
+    int32_t top;            /* values of a row that it finds (8 times), whether sums are wanted (4), tokens drawn (1), some of them
+                             * with penalties (2); 0: it finds none */
     uint64_t lora;          /* what of its adapters launches know (ops_lora.c); 0: it has none */
 } cuda_shape;
 
@@ -172,7 +172,7 @@ typedef struct pi__cuda {
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     cuda_adapters adapters; /* of the step */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
-    const pi__draw *draw;   /* how tokens are drawn in the step that begins next, or NULL: not */
+    pi__draws draw;         /* how tokens are drawn in the step that begins next; row NULL: not */
     bool draws;             /* they are in the last one that began */
     const uint64_t *fed;    /* what another device found, [n_fed, 3]: tokens of the step that begins next; or NULL */
     int32_t n_fed;
@@ -353,7 +353,7 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
  * that. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn);
 void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows);
-void pi__cuda_draw(pi__backend *be, const pi__draw *draw);
+void pi__cuda_draw(pi__backend *be, const pi__draws *draws);
 /* Queues a copy of n rows of that in this step, of one value each. */
 void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);

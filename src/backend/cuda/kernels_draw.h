@@ -13,6 +13,8 @@ typedef struct pi__k_draw {
     const uint64_t *found;  /* [n_rows, 2 + k] of pi__k_top */
     const int32_t *request; /* as there */
     const pi__draw *draw;   /* [n_rows] */
+    const uint32_t *seen;   /* [n_rows, PI__MAX_SEEN] of pi__draws; NULL: no row has penalties */
+    const int32_t *token, *index; /* a row is computed from token[index[row]]: of those whose draw asks for it */
     int32_t n_rows, k;
     uint64_t *out;          /* [n_rows, 3] as of a pi__k_top with k 1 that found the token */
 } pi__k_draw;

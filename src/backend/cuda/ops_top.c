@@ -28,7 +28,7 @@ static uint64_t *found_of(const pi__cuda *c)
 
 static uint64_t *drawn_of(const pi__cuda *c) { return found_of(c) + OUT_BYTES / sizeof(uint64_t); }
 
-void pi__cuda_draw(pi__backend *be, const pi__draw *draw) { ((pi__cuda *) be)->draw = draw; }
+void pi__cuda_draw(pi__backend *be, const pi__draws *draws) { ((pi__cuda *) be)->draw = *draws; }
 
 void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows)
 {
@@ -89,8 +89,10 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
     c->no_room |= a->n_rows > PI__MAX_ROWS || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW;
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
     if (top && c->draws) {
-        const pi__draw *draw = (const pi__draw *) (const void *) pi__cuda_batch_of(c, b)->draw;
-        const pi__k_draw d = {k.out, k.request, draw, k.n_rows, k.k, drawn_of(c)};
+        const cuda_batch *here = pi__cuda_batch_of(c, b);
+        const pi__k_draw d = {.found = k.out, .request = k.request, .draw = (const pi__draw *) (const void *) here->draw,
+                              .seen = (const uint32_t *) here->seen, .token = here->token, .index = here->logits_indices,
+                              .n_rows = k.n_rows, .k = k.k, .out = drawn_of(c)};
         PI__QUEUE(c, pi__k_draw_run(pi__rt_stream(c->rt), &d));
         return;
     }

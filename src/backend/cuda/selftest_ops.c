@@ -370,10 +370,12 @@ static void try_draw(tryout *t, const pi__k_top *k, const uint64_t *keys, cuda_w
 {
     enum { DRAWS = 9 };
     for (int i = 0; i < DRAWS; i++) {
-        const pi__draw d = {0, (uint32_t) i * (0x1FFFFFu / DRAWS), i % 3 == 2 ? 0.001f : 1, -0.002f * (float) (1 + i % 2), 0.002f};
+        const pi__draw d = {.high = (uint32_t) i * (0x1FFFFFu / DRAWS), .top_p = i % 3 == 2 ? 0.001f : 1,
+                            .log_min_p = -0.002f * (float) (1 + i % 2), .temp = 0.002f};
         const double u = (double) d.high * 0x1p-21;
         const int32_t want = d.top_p < 1 ? pi__key_id(keys[0]) : drawn(keys, TOP, &d, u);
-        const pi__k_draw a = {k->out, k->request, put(t, &d, sizeof d), 1, TOP, take(t, 3 * sizeof(uint64_t))};
+        const pi__k_draw a = {.found = k->out, .request = k->request, .draw = put(t, &d, sizeof d), .n_rows = 1, .k = TOP,
+                              .out = take(t, 3 * sizeof(uint64_t))};
         uint64_t got[3];
         blank(t, a.out, got, sizeof got);
         if (!t->code) keep(t, pi__k_draw_run(pi__rt_stream(t->rt), &a));

@@ -54,7 +54,7 @@ static size_t image_ints(const pi__limits *lim, int32_t n_groups)
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
     if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1; /* three numbers a run */
-    return 15 * tokens + (6 + DRAW_INTS) * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
+    return 15 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
 }
 
 size_t pi__cuda_image_ints(const pi__limits *lim) { return image_ints(lim, PI__MAX_GROUPS) + pi__cuda_lora_most_ints(lim); }
@@ -168,11 +168,13 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     pi__batch *h = &d->host;
     int32_t n = b->n_seqs, saves = b->save && b->save_start ? b->save_start[n] : 0;
     const int32_t *save = (const int32_t *) b->save, *request = (const int32_t *) b->top.request;
-    const int32_t *draw = c->draws ? (const int32_t *) c->draw : NULL;
+    const int32_t *draw = c->draws ? (const int32_t *) c->draw.row : NULL;
+    const int32_t *seen = c->draws ? (const int32_t *) c->draw.seen : NULL;
     *h = *b;
     put_tokens(c, d, b, more, each);
     d->request = put(c, &request, REQUEST_INTS * b->n_rows, REQUEST_INTS * more * rows, 0, 0);
     d->draw = put(c, &draw, DRAW_INTS * b->n_rows, DRAW_INTS * more * rows, 0, 0);
+    d->seen = put(c, &seen, PI__MAX_SEEN * b->n_rows, PI__MAX_SEEN * more * rows, 0, 0);
     put_rows(c, d, b, more, each, rows);
     d->seq_len = put(c, &h->seq_len, n, more, 0, 0);
     d->n_verified = put(c, &h->n_verified, n, more, each, 0);
@@ -241,7 +243,7 @@ static bool has_adapters(const pi__batch *b, int kind)
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
     cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0, 0};
-    if (b->top.request) s.top = 4 * b->top.k + 2 * b->top.sum + (c->draw != NULL);
+    if (b->top.request) s.top = 8 * b->top.k + 4 * b->top.sum + 2 * (c->draw.seen != NULL) + (c->draw.row != NULL);
     const int32_t most = most_keys(b);
     if (has_adapters(b, kind)) s.lora = pi__cuda_lora_shape(&c->lim, &b->lora);
     if (kind == PI__STEP_CHAINED) s.kind = PI__STEP_DRAFT_NEXT;
@@ -439,7 +441,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     if (!captures) s = as_it_is;
     const int32_t more = s.n_seqs - b->n_seqs;
     const bool fed = kind == PI__STEP_FED || c->fed, drawn = c->draws && kind == PI__STEP_FED;
-    c->draws = c->draw && b->top.request;
+    c->draws = c->draw.row && b->top.request;
     pi__cuda_flush(c);
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .key_blocks = b->runs.n,
                              .max_ctx = s.keys < c->lim.max_ctx ? s.keys : c->lim.max_ctx};
@@ -459,7 +461,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
         const int32_t *row = b->hidden_row;
         c->batch[0].hidden_row = put(c, &row, b->n_tokens, 0, 0, 0);
     }
-    c->draw = NULL;
+    c->draw = (pi__draws) {0};
     const int32_t *image = c->image + c->first_int;
     pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
     if (kind == PI__STEP_CHAINED || fed) pi__cuda_chain(c, b->n_tokens, drawn);
