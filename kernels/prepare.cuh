@@ -58,18 +58,28 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     return most;
 }
 
+/* What a row of 16-bit floats is multiplied by, whose largest absolute value is `most`, infinite or NaN if one is: that becomes
+ * 2^14 or more; and what its products are multiplied by. bad: all of them are NaN, whatever the values. */
+struct row_scale {
+    float by, factor;
+    bool bad;
+};
+PI_FN row_scale scale_of_row(float most)
+{
+    const bool bad = !(most <= 3.4e38f);
+    uint32_t e = __float_as_uint(most) >> 23;
+    e = e > 15 ? e - 14 : 1;
+    return {__uint_as_float((254 - e) << 23), bad ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23), bad};
+}
+
 /* A row in 16-bit floats; scratch as of row_max. */
 PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of, uint16_t *words,
                       float *factor, float *scratch)
 {
-    float most = row_max(x, n_in, there, scratch);
-    bool bad = most > 3.4e38f; /* so is every result */
-    uint32_t e = __float_as_uint(most) >> 23; /* the largest becomes 2^14 or more */
-    e = e > 15 ? e - 14 : 1;
-    float by = __uint_as_float((254 - e) << 23);
-    if (threadIdx.x == 0 && of.first == 0) factor[row] = bad ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
+    const row_scale scale = scale_of_row(row_max(x, n_in, there, scratch));
+    if (threadIdx.x == 0 && of.first == 0) factor[row] = scale.factor;
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) {
-        float v = there && !bad ? x.at(i) * by : 0.0f;
+        float v = there && !scale.bad ? x.at(i) * scale.by : 0.0f;
         const uint32_t c = (uint32_t) (i % 32), at = w16_word_at((uint32_t) (row % 8), c % 16) * 2 + c / 16;
         words[(row / 8 * (n_in / 32) + i / 32) * 256 + at] = bf16 ? float_to_bf16(v) : float_to_half(v);
     }

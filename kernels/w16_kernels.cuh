@@ -303,6 +303,14 @@ PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int
     }
 }
 
+/* Of the block's groups of x the warp's two, which it copies. */
+template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, const uint8_t *tile)
+{
+    const int32_t first = (int32_t) (blockIdx.x * W16_MANY_GROUPS + threadIdx.x / 32 * 2), last = (p.n_rows + 7) / 8 - 1;
+    auto x = [&](int g) { return (const uint8_t *) p.x + (size_t) min(first + g, last) * (size_t) p.shape.n_block * 512; };
+    return w16_source<TYPE>(p.shape, tile, x(0), x(1));
+}
+
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_products p)
 {
     ptx_take_turn();
@@ -313,8 +321,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     int32_t tile = (int32_t) (blockIdx.y - w.first) * W16_MANY_TILES, last = (int32_t) ((w.n_out + 15) / 16 - 1);
     int32_t group = (int32_t) blockIdx.x * W16_MANY_GROUPS, last_group = (p.n_rows + 7) / 8 - 1;
     int32_t n = (int32_t) p.shape.n_block, first_w = warp / 2 * 2, first_g = warp % 2 * 8;
-    auto x = [&](int g) { return (const uint8_t *) p.x + (size_t) min(group + 2 * warp + g, last_group) * (size_t) n * 512; };
-    const w16_source<TYPE> from(p.shape, w.data + (size_t) min(tile + warp, last) * p.shape.tile_bytes, x(0), x(1));
+    const w16_source<TYPE> from = w16_source_of<TYPE>(p, w.data + (size_t) min(tile + warp, last) * p.shape.tile_bytes);
     bool busy = tile + first_w <= last && group + first_g <= last_group;
     float total[2][8][4] = {};
     w16_many_slices<TYPE>(from, raw, n, busy, (uint32_t) first_w * S::TILE, S::X_AT + first_g * W16_BLOCKS * 512, p.split, total);

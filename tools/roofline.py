@@ -103,11 +103,13 @@ def add(total, part, factor):
 
 
 def count_model(build, model, steps):
-    """{step: {kernel: counts}} of the whole model: a layer of each kind, and the last one, of whose tokens few are needed."""
+    """{step: {kernel: counts}} of the whole model: the first layer, whose input no layer before it prepares, a layer of each kind, and
+    the last one, of whose tokens few are needed."""
     parts = list(dict.fromkeys(p for step in steps.values() for p, _ in step))
     kinds = list(model["layers"])
-    kinds.append(kinds[-1])
-    many = [model["layers"][k] for k in kinds[:-1]] + [1]
+    many = [1, *(model["layers"][k] for k in kinds), 1]
+    kinds = [kinds[0], *kinds, kinds[-1]]
+    many[1] -= 1
     many[-2] -= 1
     counted = dict(zip(parts, run(build, model, kinds, parts, SAMPLE)))
     out = {}
@@ -429,7 +431,7 @@ def with_steps(text, name, counted, loops):
 
 SMALL = {"dense": {**gemma3(256, 512, 4, 1, 256, 512, {"window": 1, "global": 1}, Q8_0), "vocab": 1024},
          "experts": {**qwen(True, 256, 0, 4, 2, 16, {"delta": 1, "attention": 1}, NVFP4, 16, 64), "vocab": 1024}}
-SMALL_STEPS = [(1, 1, 200), (8, 1, 200), (1, 40, 200)]
+SMALL_STEPS = [(1, 1, 200), (8, 1, 200), (32, 1, 200), (1, 40, 200)]
 
 
 def small_counts(build):

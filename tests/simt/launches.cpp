@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_heads.h"
 #include "backend/cuda/kernels_lora.h"
+#include "backend/cuda/kernels_w16_glu.h"
 #include "backend/device.h"
 #include "formats/formats.h"
 #include "simt.h"
@@ -289,6 +290,8 @@ void products(int32_t n, int32_t type)
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
+        const pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory};
+        if (n > PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_run(nullptr, &both, memory, n, nullptr));
         pi__k_heads heads = {};
         heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));

@@ -313,6 +313,15 @@ template <class T> SIMT_PLAIN T atomicOr(T *p, T v, SIMT_AT)
     std::memcpy(p, &v, sizeof v);
     return old;
 }
+template <class T> SIMT_PLAIN T atomicMax(T *p, T v, SIMT_AT)
+{
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    simt::atomic_access(p, sizeof *p, v <= old, file, line);
+    std::memcpy(&old, p, sizeof old);
+    if (v > old) std::memcpy(p, &v, sizeof v);
+    return old;
+}
 template <class T> SIMT_PLAIN T atomicExch(T *p, T v, SIMT_AT)
 {
     simt::atomic_access(p, sizeof *p, false, file, line);

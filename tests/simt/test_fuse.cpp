@@ -1,6 +1,8 @@
 /* Launches that do the work of several ops (src/backend/cuda/fuse.c): the bits of separate launches in whole models, with any
  * number of rows, captured and not; and how many launches a layer takes. Prompts by wgmma: the bits of mma.sync; with slices that
  * blocks share: the bits of blocks that have them all. */
+#include "simt_impl.h" /* before cmocka.h, which has a macro "fail" */
+
 #include "engine_jobs.h"
 
 #include "counters.h"
@@ -129,7 +131,8 @@ static void test_wgmma(void **)
     unlink(model_path.c_str());
 }
 
-/* Where multiprocessors are many, slices of down's tiles are shared out among blocks: the same bits. */
+/* Where multiprocessors are many, slices of down's tiles are shared out among blocks: the same bits. In 16-bit floats gate and up are
+ * one launch with their activation, of either. */
 static void test_slices(void **)
 {
     const struct { int32_t type; const char *fp4, *sizes; } cases[] = {{PI__Q4_0, "off", "F=1536"}, {PI__MXFP4, "auto", "F=3072"}};
@@ -139,14 +142,18 @@ static void test_slices(void **)
         assert_int_equal(simt_typed_write(model_path.c_str(), "llama2", model.type, model.sizes), 0);
         for (int i = 0; i < 2; i++) {
             simt::counter c;
-            long shared = 0;
+            long shared = 0, both = 0;
             simt::watch.n_sm = i ? 64 : 1;
             pi_engine *e = open_fused("auto", "auto", model.fp4, "96");
             simt::options.count = &c;
             got[i] = run_jobs(e, {{prompt(90, 1), "2"}, {prompt(67, 2), "2"}});
             simt::options.count = nullptr;
             pi_engine_close(e);
-            for (const simt::launch_counts &l : c.launches) shared += l.grid.z > 1;
+            for (const simt::launch_counts &l : c.launches) {
+                shared += l.grid.z > 1;
+                both += std::string(simt::source_of(l.kernel)).find("w16_glu<") != std::string::npos;
+            }
+            assert_int_equal(both > 0, model.type == PI__Q4_0);
             if (!shared != !i) fail_msg("%d multiprocessors: %ld launches whose blocks share slices", i ? 64 : 1, shared);
         }
         same_rows(got[0], got[1]);

@@ -189,6 +189,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     const bool fp4 = c->fuses && c->ways & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
+    s.row_most = pi__cuda_take(&at, (size_t) lim->max_tokens * sizeof(uint32_t));
     s.n_slices = slices_bytes(c, lim);
     s.slices = pi__cuda_take(&at, s.n_slices);
     s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
@@ -244,6 +245,8 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->loads = true;
     static const uint32_t none[PI__CUDA_COUNTERS];
     pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.arrived, none, sizeof none));
+    for (size_t i = 0, n = (size_t) lim->max_tokens * sizeof *none; i < n; i += sizeof none)
+        pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.row_most + i, none, n - i < sizeof none ? n - i : sizeof none));
     return PI_OK;
 }
 

@@ -103,8 +103,8 @@ enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS 
 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, arrived, freq, picks, prepared, mid, floats, beside, experts, heads, clusters, gdn, indexer, key_blocks, taken,
-        counts, kv_splits, lora, blas, slices;
+    size_t batch, rows, arrived, freq, picks, prepared, mid, row_most, floats, beside, experts, heads, clusters, gdn, indexer,
+        key_blocks, taken, counts, kv_splits, lora, blas, slices;
     size_t n_slices; /* bytes of slices */
     size_t total; /* bytes */
 } cuda_scratch;
@@ -127,7 +127,7 @@ typedef struct cuda_without {
     bool slices;    /* nor are slices of products */
     bool delta;     /* delta nets: states are refused */
     bool tails;     /* launches do no work of several ops */
-    bool glu;       /* gate and up in FP4 are no launch with their activation */
+    bool glu;       /* gate and up are no launch with their activation */
     bool key_blocks; /* sparse prefill attends to all keys */
     bool topk;      /* rows of logits come to the host */
 } cuda_without;
@@ -308,8 +308,8 @@ void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
 /* The tail's targets are there when what is queued now is done. */
 void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t);
-/* Queues gate and up (pi__k_glu), whose results only `next` reads: its input is there then, and they are not. false: they cannot
- * be one launch. */
+/* Queues gate and up (pi__k_glu, pi__k_w16_glu), whose results only `next` reads: its input is there then, and they are not. false:
+ * they cannot be one launch. */
 bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next);
 
 /* The same of attention, which can always have one, and of gdn where it is one launch. */

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_mma16.h"
+#include "backend/cuda/kernels_w16_glu.h"
 #include "formats/formats.h"
 
 bool pi__cuda_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
@@ -112,13 +113,19 @@ void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
     return r->where[at];
 }
 
+/* Work of products whose slices blocks share. */
+static pi__k_split split_of(const pi__cuda *c)
+{
+    return (pi__k_split) {c->info.n_sm, (float *) (void *) (c->scratch + c->at.slices), c->at.n_slices / sizeof(float),
+                          (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
+}
+
 /* The same, by whom the backend has for it, and then the tail, if there is one. */
 static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                     const pi__k_tail *then)
 {
     void *stream = pi__rt_stream(c->rt);
-    const pi__k_split split = {c->info.n_sm, (float *) (void *) (c->scratch + c->at.slices), c->at.n_slices / sizeof(float),
-                               (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
+    const pi__k_split split = split_of(c);
     int code = 0;
     if (then && form == PI__FORM_W16) return pi__k_w16_linear_then(stream, p, n, prepared, n_rows, then);
     if (then && form == PI__FORM_FP4) return pi__k_fp4_linear_then(stream, p, n, prepared, n_rows, then);
@@ -292,6 +299,27 @@ static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, p
     return w->n_out == n && w2->n_out == n && a->lin[1].y == reads->x2 && a->lin[1].ldy == reads->ldx2;
 }
 
+/* In 16-bit floats, of many rows; next is of any type that has these. */
+static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *next)
+{
+    const int32_t mid_type = pi__cuda_packed_type(next->lin[0].w->type), rows = a->n_rows;
+    const pi__lin_in *reads = &next->in;
+    const pi__k_input in = pi__cuda_input(&a->in);
+    const pi__k_split split = split_of(c);
+    const int64_t n = next->lin[0].w->n_in;
+    pi__k_glu g = {.act = reads->kind};
+    if (c->wgmma || rows <= PI__K_MMA_ROWS || !halves_of(a, reads, n, &g)) return false;
+    if (pi__cuda_linear_form(c, g.gate.type, a) != PI__FORM_W16 || n % 32 || reads->ldx % 4 || (uintptr_t) reads->x % 16) return false;
+    const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, g.gate.type, rows, g.gate.n_in);
+    const pi__k_w16_glu both = {.gate = g.gate, .up = g.up, .up_scale = g.up_scale, .act = g.act, .limit = reads->limit, .y = a->lin[0].y,
+                                .ldy = reads->ldx, .most = (uint32_t *) (void *) (c->scratch + c->at.row_most), .mid_type = mid_type,
+                                .mid = c->scratch + c->at.prepared};
+    PI__QUEUE(c, pi__k_w16_glu_run(pi__rt_stream(c->rt), &both, x, rows, &split));
+    c->ready = (cuda_prepared) {.in = pi__cuda_input(reads), .n_rows = rows, .n_in = n,
+                                .what = {known_by(PI__FORM_W16, pi__k_w16_input(mid_type)), -1}, .where = {both.mid, NULL}};
+    return true;
+}
+
 bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next)
 {
     const pi__weight *down = next->lin[0].w;
@@ -302,6 +330,7 @@ bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next
     pi__k_glu g = {.act = next->in.kind, .limit = next->in.limit, .fp8 = form == PI__FORM_W4A8, .mid = c->scratch + c->at.mid,
                    .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
     if (!glu || c->without.glu || next->n_lin != 1 || next->n_rows != rows || rows < 1) return false;
+    if (form == PI__FORM_W16) return queue_glu_16(c, a, next);
     if (form != PI__FORM_FP4 && form != PI__FORM_W4A8) return false;
     if (!halves_of(a, &next->in, down->n_in, &g) || g.gate.type != type || pi__cuda_linear_form(c, type, a) != form) return false;
     const void *x = pi__cuda_prepared(c, form, &in, type, rows, g.gate.n_in);

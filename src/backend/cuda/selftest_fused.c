@@ -1,14 +1,15 @@
-/* More of what a device is tried out on when it is opened (selftest_ops.c): gate and up in FP4 that leave what down reads, of single
- * matrices and of experts; slices of products that blocks share; and sparse prefill.
+/* More of what a device is tried out on when it is opened (selftest_ops.c): gate and up that leave what down reads, of single
+ * matrices and, in FP4, of experts; slices of products that blocks share; and sparse prefill.
  *
  * Memory: that of the tryout. The opening thread. */
+#include "backend/cuda/kernels_w16_glu.h"
 #include "backend/cuda/tryout.h"
 
 #include "formats/formats.h"
 
-/* ------------------------------------------------------------------------------------------------------ gate and up in FP4 */
+/* ------------------------------------------------------------------------------------------------------------- gate and up */
 
-enum { G_IN = 128, G_OUT = 64, G_ROWS = 40 /* and FEW: either is a kernel's */, FEW = 8 };
+enum { G_IN = 128, G_OUT = 64, G_ROWS = PI__K_MMA_ROWS + 8 /* and FEW: either is a kernel's; groups of 8 */, FEW = 8 };
 
 typedef struct glu_try {
     float w[G_IN], x[G_ROWS * G_IN], zeros[G_ROWS];
@@ -23,7 +24,7 @@ typedef struct glu_at {
     void *prepared, *want, *mid; /* rows of x, and of what gate and up make: by several launches, by one */
     float *y;                    /* [G_ROWS, 2 G_OUT] */
     const float *logits;         /* of the only expert */
-    uint32_t *arrived;
+    uint32_t *arrived, *most;
 } glu_at;
 
 static uint8_t *put_matrix(tryout *t, glu_try *g, const pi__k_matrix *m)
@@ -64,23 +65,34 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
     return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
 }
 
+/* As one launch, of W16 with one that rounds. */
+static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
+{
+    void *s = pi__rt_stream(t->rt);
+    const pi__k_glu fp4 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .fp8 = form == PI__FORM_W4A8,
+                           .arrived = at->arrived, .mid = at->mid};
+    const pi__k_w16_glu w16 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .y = at->y, .ldy = 2 * G_OUT,
+                               .most = at->most, .mid_type = at->gate.type, .mid = at->mid};
+    if (form == PI__FORM_W16) return pi__k_w16_glu_run(s, &w16, at->prepared, rows, NULL);
+    return pi__k_fp4_glu(s, &fp4, at->prepared, rows);
+}
+
 /* One launch gives what several give, to the bit. */
 static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
     const pi__k_product p[2] = {{at->gate, at->y, 2 * G_OUT, 0}, {at->up, at->y + G_OUT, 2 * G_OUT, 0}};
     const pi__k_input gated = {.kind = PI__IN_SWIGLU, .x = at->y, .ldx = 2 * G_OUT, .x2 = at->y + G_OUT, .ldx2 = 2 * G_OUT};
-    const pi__k_glu one = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .fp8 = form == PI__FORM_W4A8,
-                           .arrived = at->arrived, .mid = at->mid};
-    const size_t bytes = pi__k_fp4_prepared_bytes(rows, G_OUT);
+    const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_prepared_bytes(rows, G_OUT) : pi__k_fp4_prepared_bytes(rows, G_OUT);
     const int32_t type = at->gate.type;
     pi__assert(bytes <= sizeof g->got);
     blank(t, at->want, g->blank, bytes), blank(t, at->mid, g->blank, bytes);
     if (!t->code) keep(t, pi__cuda_prepare(s, form, &at->in, type, rows, G_IN, at->prepared));
     if (!t->code) keep(t, pi__cuda_product(s, form, p, 2, at->prepared, rows, NULL));
     if (!t->code) keep(t, pi__cuda_prepare(s, form, &gated, type, rows, G_OUT, at->want));
-    if (!t->code) keep(t, pi__k_fp4_glu(s, &one, at->prepared, rows));
-    bool right = get(t, g->want, at->want, bytes) && same_mid(t, g, at, bytes);
+    if (!t->code) keep(t, as_one(t, form, at, rows));
+    const bool right = get(t, g->want, at->want, bytes) && same_mid(t, g, at, bytes);
+    if (form == PI__FORM_W16) return right || t->code;
     blank(t, at->mid, g->blank, bytes);
     if (!t->code) keep(t, experts_glu(t, form, at, rows));
     return (same_mid(t, g, at, bytes) && right) || t->code;
@@ -88,22 +100,25 @@ static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int3
 
 void pi__cuda_try_glu(tryout *t, cuda_without *without)
 {
-    static const int32_t types[] = {PI__NVFP4, PI__MXFP4};
+    static const int32_t types[] = {PI__NVFP4, PI__MXFP4, PI__Q8_0};
     static const uint32_t none;
     glu_try *g = own(t, sizeof *g);
-    for (int i = 0; g && i < 2 && !t->code; i++) {
+    for (int i = 0; g && i < 3 && !t->code; i++) {
         const int form = pi__cuda_form(t->ways, types[i], G_IN);
         glu_at at = {.gate = {.type = types[i], .n_in = G_IN, .n_out = G_OUT}};
         t->used = 0;
-        if ((form != PI__FORM_FP4 && form != PI__FORM_W4A8) || !pi__cuda_shape_of(types[i], G_IN, G_OUT, &at.gate.shape)) continue;
+        const bool fp4 = form == PI__FORM_FP4 || form == PI__FORM_W4A8;
+        if ((!fp4 && form != PI__FORM_W16) || !pi__cuda_shape_of(types[i], G_IN, G_OUT, &at.gate.shape)) continue;
         for (int32_t k = 0; k < G_ROWS * G_IN; k++) g->x[k] = next(t);
         at.up = at.gate;
         at.gate.data = put_matrix(t, g, &at.gate), at.up.data = put_matrix(t, g, &at.up);
         at.in = (pi__k_input) {.kind = PI__IN_PLAIN, .x = put(t, g->x, sizeof g->x), .ldx = G_IN};
-        at.prepared = take(t, pi__k_fp4_prepared_bytes(G_ROWS, G_IN)), at.y = take(t, G_ROWS * 2 * G_OUT * sizeof(float));
+        at.prepared = take(t, fp4 ? pi__k_fp4_prepared_bytes(G_ROWS, G_IN) : pi__k_w16_prepared_bytes(G_ROWS, G_IN));
+        at.y = take(t, G_ROWS * 2 * G_OUT * sizeof(float));
         at.want = take(t, sizeof g->want), at.mid = take(t, sizeof g->got);
         at.logits = put(t, g->zeros, sizeof g->zeros), at.arrived = put(t, &none, sizeof none);
-        for (int many = 0; many < 2 && !t->code; many++)
+        at.most = put(t, g->zeros, sizeof g->zeros);
+        for (int many = !fp4; many < 2 && !t->code; many++)
             without->glu |= !glu_is_right(t, g, form, &at, many ? G_ROWS : FEW);
     }
     pi__free(g);

@@ -447,7 +447,7 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
         {w->splits && !w->attention, "attention with split keys is wrong: keys are not split, long contexts are slower"},
         {w->slices, "slices of products that blocks share are wrong: each tile is one block's, prompts and many sequences are slower"},
         {w->key_blocks && !w->attention, "sparse prefill is wrong: prompts attend to all keys, prefill-sparsity or not"},
-        {w->glu, "gate and up in FP4 with their activation are wrong as one launch: they are several, which is slower"},
+        {w->glu, "gate and up with their activation are wrong as one launch: they are several, which is slower"},
         {w->delta, "delta nets are wrong: models that have them cannot run there; update the driver, or give device cpu"},
         {w->tails, "launches that do the work of several ops are wrong: cuda-fuse is switched off, which is slower"},
         {w->experts, "routed experts are wrong: models that have them cannot run there; give cpu-moe, or device cpu"},

@@ -1,0 +1,111 @@
+/* Gate and up times many rows of x by 16-bit tensor cores, as one launch that leaves act(gate x) * up x, so that neither lies in
+ * memory. The sums are those of w16_kernels.cuh, bit for bit, and so are what down reads and w16_prepare makes of them.
+ *
+ * A block (w16_glu) makes 64 rows of both matrices times 128 of x: of the 8 tiles of a stage those of even number are gate's, the
+ * next ones up's, so that a warp has both sums of a value in the same registers:
+ *
+ *     stage: { gate 0 } { up 0 } { gate 1 } { up 1 } ..   warps 0 and 1: tiles 0 and 1, 64 rows of x each; warps 2 and 3: ..
+ *
+ * The 16-bit floats of a row have a factor, which its largest value decides, and blocks make parts of rows: so values are left as
+ * floats, and of each row the largest, by atomics. A second launch (w16_round) reads them once and rounds. */
+#ifndef PI_W16_GLU_KERNELS_CUH
+#define PI_W16_GLU_KERNELS_CUH
+
+#include "backend/cuda/kernels_w16_glu.h"
+#include "w16_kernels.cuh"
+
+/* A launch: gate and up are p.w[0] and [1]; values go where gate's would. */
+struct w16_both {
+    w16_products p;
+    int32_t act;
+    float limit;
+    uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before */
+};
+
+/* A warp's tiles: n_row rows of x, 16 of each matrix. */
+template <class F>
+PI_FN void put_gated(const float (&sums)[2][8][4], const F &gate, const F &up, const w16_both &a, float *y, int64_t ldy, int64_t n_row,
+                     uint32_t *most)
+{
+    const int lane = (int) threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int row = 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+        uint32_t largest = 0;
+#pragma unroll
+        for (int k = i % 2; k < 4 && row < n_row; k += 2) {
+            const float v = gated(a.act, gate(row, sums[0][i / 2][k]), up(row, sums[1][i / 2][k]), a.limit);
+            y[row * ldy + lane / 4 + 8 * (k / 2)] = v;
+            largest = max(largest, __float_as_uint(v) & 0x7fffffffu);
+        }
+        for (int o = 4; o < 32; o *= 2) largest = max(largest, __shfl_xor_sync(PI_FULL, largest, o));
+        if (lane < 4 && row < n_row) atomicMax(most + row, largest);
+    }
+}
+
+template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_both a)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    using S = w16_stage<TYPE>;
+    const w16_products &p = a.p;
+    const int warp = (int) threadIdx.x / 32, first_g = warp % 2 * 8;
+    const int32_t tile = (int32_t) blockIdx.y * (W16_MANY_TILES / 2) + warp / 2, last = (int32_t) (p.w[0].n_out / 16 - 1);
+    const int32_t group = (int32_t) blockIdx.x * W16_MANY_GROUPS + first_g;
+    const uint8_t *matrix = warp % 2 ? p.w[1].data : p.w[0].data;
+    const w16_source<TYPE> from = w16_source_of<TYPE>(p, matrix + (size_t) min(tile, last) * p.shape.tile_bytes);
+    const bool busy = tile <= last && group < (p.n_rows + 7) / 8;
+    float total[2][8][4] = {};
+    w16_many_slices<TYPE>(from, raw, (int32_t) p.shape.n_block, busy, (uint32_t) (warp / 2 * 2) * S::TILE,
+                          S::X_AT + first_g * W16_BLOCKS * 512, p.split, total);
+    if (!split_last(p.split, total, busy, raw) || !busy) return;
+    const int64_t row = (int64_t) group * 8;
+    const w16_times<TYPE> gate(p.w[0].scale, p.factor + row), up(p.w[1].scale, p.factor + row);
+    put_gated(total, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy, p.n_rows - row, a.most + row);
+}
+
+/* Of four lanes side by side each has four words; then the k-th lane has the k-th word of each. */
+PI_FN uint4 turn_words(uint4 w, uint32_t k)
+{
+    const bool odd = k & 1, high = k & 2;
+    uint32_t a = __shfl_xor_sync(PI_FULL, odd ? w.x : w.y, 1), b = __shfl_xor_sync(PI_FULL, odd ? w.z : w.w, 1);
+    if (odd) w.x = a, w.z = b;
+    else w.y = a, w.w = b;
+    a = __shfl_xor_sync(PI_FULL, high ? w.x : w.z, 2), b = __shfl_xor_sync(PI_FULL, high ? w.y : w.w, 2);
+    if (high) w.x = a, w.y = b;
+    else w.z = a, w.w = b;
+    return w;
+}
+
+template <bool BF16> PI_FN uint32_t two_halves(float low, float high)
+{
+    const uint32_t a = BF16 ? float_to_bf16(low) : float_to_half(low), b = BF16 ? float_to_bf16(high) : float_to_half(high);
+    return a | b << 16;
+}
+
+/* A block of threads: a row, as of w16_prepare, of values that are multiples of 16 bytes apart; the words at `most` are 0 again
+ * then. Four threads a block of 32 columns, of which each reads eight and writes 16 bytes. */
+template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
+                                                                          int64_t n_in, uint4 *words, float *factor)
+{
+    ptx_take_turn();
+    const int64_t row = blockIdx.x, n = n_in / 32;
+    const bool there = row < n_rows;
+    const row_scale scale = scale_of_row(there ? __uint_as_float(most[row]) : 0.0f);
+    const uint32_t k = threadIdx.x % 4, r = (uint32_t) (row % 8);
+    const float4 *from = (const float4 *) (x + row * ldx);
+    __syncthreads();
+    if (threadIdx.x == 0) factor[row] = scale.factor;
+    if (threadIdx.x == 0 && there) most[row] = 0;
+    for (int64_t first = 0; first < n; first += THREADS / 4) {
+        const int64_t b = first + threadIdx.x / 4;
+        float4 low = {0, 0, 0, 0}, high = low;
+        if (b < n && there && !scale.bad) low = from[b * 8 + k], high = from[b * 8 + 4 + k];
+        const float by = scale.by;
+        const uint4 w = turn_words({two_halves<BF16>(low.x * by, high.x * by), two_halves<BF16>(low.y * by, high.y * by),
+                                    two_halves<BF16>(low.z * by, high.z * by), two_halves<BF16>(low.w * by, high.w * by)}, k);
+        if (b < n) words[(row / 8 * n + b) * 32 + r * 4 + (k ^ r / 2)] = w;
+    }
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* The launches of kernels/w16_glu_kernels.cuh, as a function; as those of kernels.h. */
+#ifndef PI__CUDA_KERNELS_W16_GLU_H
+#define PI__CUDA_KERNELS_W16_GLU_H
+
+#include "backend/cuda/kernels_split.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* act(gate x) * up x, rounded as the input of a matrix; gate and up of one type and shape. */
+typedef struct pi__k_w16_glu {
+    pi__k_matrix gate;     /* n_out: a multiple of 32 */
+    const uint8_t *up;
+    const float *up_scale; /* as gate.scale */
+    int32_t act;           /* PI__IN_* of ops.h */
+    float limit;           /* as in pi__k_input */
+    float *y;              /* [n_rows, ldy] where values go until they are rounded, at multiples of 16 bytes */
+    int64_t ldy;
+    uint32_t *most;        /* [n_rows] 0 before and after */
+    int32_t mid_type;      /* of the matrix */
+    void *mid;             /* its prepared input, as of pi__k_w16_prepare; may be where x is */
+} pi__k_w16_glu;
+/* Two launches, of which the first may share slices (split: NULL: not). As of pi__k_w16_linear, more than PI__K_MMA_ROWS rows. */
+int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, const pi__k_split *split);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
