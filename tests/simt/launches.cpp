@@ -292,6 +292,8 @@ void products(int32_t n, int32_t type)
         pi__k_heads heads = {};
         heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
+        heads.w.n_in = 512; /* rows that blocks prepare themselves */
+        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
         pi__k_product few = one;
         few.w.n_out = 1024;
         CHECK(pi__k_w16_linear(nullptr, &few, 1, memory, n));
