@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 
+#include "backend/cuda/kernels_sparse.h"
 #include "selftest/checks.h"
 
 namespace selftest {
@@ -427,9 +428,10 @@ void run_sparse(const sparse_case &c)
     const int32_t most = std::min(c.window, last + 1) + (c.n_top ? c.n_top : c.ratio ? (last + 1) / c.ratio : 0);
     buffer<float> scratch((size_t) (T * (c.n_head + 15) * (most / 128 + 1) * (c.dim + 2)));
     std::vector<float> want;
+    buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * std::min((most + 127) / 128, 16) * (c.dim + 2)) * 4; /* a token's units */
-    /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. Launches: two with a block a split, of as
-     * many tokens as there is room for, else one. Or results in place of the queries. */
+    /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. A launch with a block a split has as many tokens
+     * as there is room for. Or results in place of the queries. */
     auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false) {
         buffer<float> out(in_place ? q0 : std::vector<float>((size_t) (n * Q)));
         if (!in_place) out.fill(0xff);
@@ -445,9 +447,10 @@ void run_sparse(const sparse_case &c)
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm;
         k.scratch = scratch.get(), k.scratch_size = room;
         const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
-        must_run(pi__k_sparse_run(stream(), &k));
+        must_run(n_sm ? pi__k_sparse_split(stream(), &k, arrived.get()) : pi__k_sparse_run(stream(), &k));
+        expect_equal(*arrived.get(), 0u);
         const bool splits = n_sm && most > 128 && at_once;
-        const unsigned long launches = splits ? 2 * (((unsigned long) n + at_once - 1) / at_once) : 1;
+        const unsigned long launches = splits ? ((unsigned long) n + at_once - 1) / at_once : 1;
         if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
         std::vector<float> now(out.get(), out.get() + out.size());
         for (size_t i = 0; i < now.size(); i++) /* behind the values of a head queries are left */
@@ -460,6 +463,7 @@ void run_sparse(const sparse_case &c)
     else in_all_modes([&] { run(0, T, 0, all); });
     for (const size_t room : {all, one, one - 4})
         if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
+    if (most > 128 && most <= 512) in_all_modes([&] { run(0, T, 1000, all, true); });
     run(0, T, 0, all, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
     for (int32_t t = 0; t < T; t++)

@@ -8,6 +8,7 @@
 #include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_heads.h"
+#include "backend/cuda/kernels_sparse.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/device.h"
 #include "formats/formats.h"
@@ -186,7 +187,7 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     s.scratch_size = SIZE_MAX;
     for (int32_t n_sm : {0, 148}) {
         s.n_sm = n_sm;
-        CHECK(pi__k_sparse_run(nullptr, &s));
+        CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
 }
 
@@ -202,7 +203,7 @@ void latent(int32_t n, int32_t type)
     s.scratch_size = SIZE_MAX;
     for (int32_t n_sm : {0, 148}) {
         s.n_sm = n_sm;
-        CHECK(pi__k_sparse_run(nullptr, &s));
+        CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
     pi__k_head_rows h = {};
     h.n_rows = n, h.n_head = 128, h.n_in = 128, h.n_out = 512;

@@ -14,7 +14,7 @@
  * of their own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
  * with two additions, behind which the next layer begins. With latent attention and groups of experts it is eleven: q_a and kv;
  * q_b; k_b, which makes queries and the row, too; attention; v_b; output; router, shared gate and up; the choice; gate and up; down;
- * shared down; and one more where attention's rows are split. There are more where matrices with the same
+ * shared down. There are more where matrices with the same
  * input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends

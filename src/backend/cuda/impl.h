@@ -98,7 +98,8 @@ typedef struct cuda_adapters {
     int32_t n_levels, n_groups[PI__MAX_LORA]; /* of each level that there is, in order */
 } cuda_adapters;
 
-/* Counters of blocks that have arrived: a tail's, two of attention, and those of tiles of which several blocks have slices. */
+/* Counters of blocks that have arrived: a tail's, two of attention, the first of which latent attention has, too, and those of tiles of
+ * which several blocks have slices. */
 enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS + PI__K_SPLIT_TILES };
 
 /* Scratch in device memory: where its regions begin, and its size. */
