@@ -98,7 +98,7 @@ void test_launches()
         expect_equal(now->emu->launched() - before, 1u + 1 + 2 + 1);
         const unsigned long apart = now->emu->launched();
         grouped.run(0, n);
-        expect_equal(now->emu->launched() - apart, 1u + 1 + 1 + 2 + 1); /* and the choice */
+        expect_equal(now->emu->launched() - apart, 1u + 1 + 2 + 1);
     }
 }
 

@@ -12,10 +12,9 @@
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
  * one is seven: router, shared gate and up; gate and up; down; shared down, in the place of the last two. Where these have norms
  * of their own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
- * with two additions, behind which the next layer begins. With latent attention and groups of experts it is eleven: q_a and kv;
- * q_b; k_b, which makes queries and the row, too; attention; v_b; output; router, shared gate and up; the choice; gate and up; down;
- * shared down. There are more where matrices with the same
- * input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
+ * with two additions, behind which the next layer begins. With latent attention it is ten: q_a and kv; q_b; k_b, which makes queries
+ * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down; shared down. There are more where matrices
+ * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
  * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them.
@@ -151,7 +150,8 @@ void pi__cuda_flush(pi__cuda *c)
     if (c->held.id != PI__N_OPS || c->held.sums || c->held.n_adds) queue_held(c, NULL);
 }
 
-bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *next, cuda_prepared *beside)
+bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
+                         cuda_prepared *beside)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
@@ -163,28 +163,11 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *n
     if (few && beside) add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
     else if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
     c->held.id = PI__N_OPS;
-    pi__cuda_queue_linear(c, l, &t);
+    pi__cuda_queue_router(c, l, &t, choice);
     const cuda_prepared own = c->ready;
     if (beside) pi__cuda_forget(c);
     if (t.integers || t.floats || t.halves || t.fp4) pi__cuda_has_prepared(c, &t);
     if (beside) *beside = c->ready, c->ready = own;
-    return true;
-}
-
-bool pi__cuda_prepare_beside(pi__cuda *c, const pi__linear *next, cuda_prepared *beside)
-{
-    const cuda_held h = c->held;
-    const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || next->n_rows != l->n_rows || !pi__cuda_has_tail(c, l)) return false;
-    pi__k_tail t = empty_tail(c, l->n_rows);
-    add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
-    if (!t.integers && !t.halves && !t.fp4) return false;
-    c->held.id = PI__N_OPS;
-    pi__cuda_queue_linear(c, l, &t);
-    const cuda_prepared own = c->ready;
-    pi__cuda_forget(c);
-    pi__cuda_has_prepared(c, &t);
-    *beside = c->ready, c->ready = own;
     return true;
 }
 
