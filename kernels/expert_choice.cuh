@@ -42,8 +42,8 @@ PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
 }
 
 /* The warp's best of experts first.. up to end in open groups that is worse than `than`; 0: none. */
-PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end, int32_t each, uint64_t open,
-                         uint64_t than)
+PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end, int32_t each,
+                         uint64_t open, uint64_t than)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32;
     uint64_t best = 0;

@@ -7,6 +7,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_floats.h"
+#include "backend/cuda/kernels_down.h"
 #include "backend/cuda/kernels_heads.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "backend/cuda/kernels_lora.h"
@@ -238,6 +239,9 @@ void experts(int32_t n, const pi__k_matrix &w)
         CHECK(pi__k_w16_experts(nullptr, &r, &e, memory));
         CHECK(pi__k_w16_mid(nullptr, &glu, w.type, n, N_IN, memory));
         CHECK(pi__k_w16_down(nullptr, &r, &e, memory));
+        const pi__k_down down = {r, e, memory};
+        const pi__k_product shared = {w, some, N_OUT, 0};
+        if (n <= PI__K_DOWN_ROWS) CHECK(pi__k_w16_down_beside(nullptr, &down, &shared, memory, nullptr));
     }
     pi__k_sum sum = {};
     sum.n_rows = n, sum.n = N_IN;

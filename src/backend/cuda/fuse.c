@@ -6,14 +6,16 @@
  *     linear                 qkv: heads, and their write to the cache
  *     linear, of a router    the routes of moe, and its input
  *     linear                 what moe before it ends with: sums of experts; then add_norm, as above
+ *     shared down, which is  the same
+ *     one with experts' down
  *     attention, gdn         the input of the next linear: rounding
  *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
- * one is seven: router, shared gate and up; gate and up; down; shared down, in the place of the last two. Where these have norms
- * of their own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
- * with two additions, behind which the next layer begins. With latent attention it is ten: q_a and kv; q_b; k_b, which makes queries
- * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down; shared down. There are more where matrices
+ * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
+ * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
+ * with two additions, behind which the next layer begins. With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
+ * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. There are more where matrices
  * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
@@ -107,7 +109,8 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
 
 static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then)
 {
-    if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
+    if (h->downs) pi__cuda_queue_down(c, &h->of.linear, &h->down, then);
+    else if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
@@ -130,7 +133,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     cuda_held h = c->held;
     pi__k_tail t;
     c->held.id = PI__N_OPS;
-    c->held.sums = false;
+    c->held.downs = c->held.sums = false;
     c->held.n_adds = 0;
     const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
     if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;

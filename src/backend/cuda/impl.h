@@ -5,6 +5,7 @@
 #include "backend/cpu/pool.h"
 #include "backend/cuda/blas.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels_down.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_split.h"
 #include "backend/cuda/runtime.h"
@@ -74,6 +75,7 @@ typedef struct cuda_mark {
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
     pi__op_id id;           /* linear, attention, gdn, head_linear or compress; PI__N_OPS: none */
+    bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
     const pi__batch *b;     /* of attention, gdn and compress */
@@ -84,6 +86,7 @@ typedef struct cuda_held {
         pi__head_linear heads;
         pi__compress compress;
     } of;
+    pi__k_down down;
     pi__k_sum sum;
     pi__k_add add[PI__K_TAIL_ADDS];
     int32_t n_rows;         /* of these */
@@ -306,6 +309,9 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
 /* The same where the tail has routes; choice: what they are by, or NULL. */
 void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice);
+/* Queues a linear of one matrix and down of experts, and the tail, if there is one. The first can be of such a launch. */
+void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
+bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a);
 /* Queues a linear of many rows whose result is added to x where it is made; y is written nowhere, as the addition alone reads it.
  * false: it cannot. */
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
@@ -380,6 +386,8 @@ bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linea
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts, when routes are queued: results by column at h. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
+/* The same but for down, which *down is then, in 16-bit floats. false: it is not so, and nothing is queued. */
+bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down);
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);

@@ -267,6 +267,19 @@ void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
     }
 }
 
+bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a)
+{
+    return a->n_lin == 1 && a->n_rows <= PI__K_DOWN_ROWS && form_of(c, a, 0) == PI__FORM_W16;
+}
+
+void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then)
+{
+    const pi__k_input in = pi__cuda_input(&a->in);
+    const pi__k_product p = {.w = pi__cuda_matrix(a->lin[0].w), .y = a->lin[0].y, .ldy = a->lin[0].ldy};
+    const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, p.w.type, a->n_rows, p.w.n_in);
+    PI__QUEUE(c, pi__k_w16_down_beside(pi__rt_stream(c->rt), down, &p, x, then));
+}
+
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add)
 {
     const pi__weight *w = a->lin[0].w;

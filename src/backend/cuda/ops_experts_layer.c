@@ -3,8 +3,9 @@
  *
  *     router, shared gate and up    its tail: routes; the input of the shared down
  *     gate and up of experts        their activation
- *     down of experts
- *     shared down                   its tail: sums, residual; what the next op reads (fuse.c)
+ *     down of experts, shared down  its tail: sums, residual; what the next op reads (fuse.c)
+ *
+ * The last of these are two launches where products are not in 16-bit floats.
  *
  * Else the router is a launch of its own, and what its logits send where may be another; the shared expert is more.
  *
@@ -97,10 +98,12 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     const bool half = first_half(c, a, &at, &ready);
     pi__k_sum sum = pi__cuda_sum_of(&moe, &at);
     if (a->beside) sum.shared = a->shared, sum.gate = a->logits + moe.n_expert, sum.ldg = moe.ldl;
-    pi__cuda_gate_up_down(c, &moe, &at);
+    const bool downs = half && pi__cuda_goes_with_down(c, &last) && pi__cuda_gate_up_for(c, &moe, &at, &c->held.down);
+    if (!downs) pi__cuda_gate_up_down(c, &moe, &at);
     if (half) {
         c->ready = ready;
         hold(c, &last);
+        c->held.downs = downs;
     } else { /* through fuse.c: where rows are few, the first launch prepares what the last one reads */
         const pi__linear first = shared_gate_up(a);
         hold(c, &first);

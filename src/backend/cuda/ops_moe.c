@@ -104,6 +104,15 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
     return true;
 }
 
+bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down)
+{
+    const pi__k_experts e = {.w = pi__cuda_matrix(a->down), .y = at->h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
+    if (a->lora.rows || pi__cuda_form(c->ways, e.w.type, a->down->n_in) != PI__FORM_W16) return false;
+    if (!gate_up_to_mid(c, a, &at->r, at->mid)) return false;
+    *down = (pi__k_down) {.routes = at->r, .experts = e, .mid = at->mid};
+    return true;
+}
+
 /* Results of gate and up lie where those of down will, who reads what was made of them. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 {
