@@ -6,8 +6,10 @@
 #include <cmath>
 #include <memory>
 
+#include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "selftest/checks.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -137,6 +139,37 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
             for (int b = 0; b < 4; b++) k[from + b * step] /= sum;
         }
     return c;
+}
+
+/* What is prepared of the streams' sum where that is made: the bits of launches behind it. */
+void test_hyper_prepared()
+{
+    random r(2);
+    for (int32_t n : {64, 1568}) {
+        const int32_t R = n == 64 ? 3 : 9;
+        buffer<float> x(r.normals((size_t) (R * 4 * n))), mix(r.normals((size_t) (R * 24))), scale(r.normals(3)), base(r.normals(24));
+        buffer<float> w(r.normals((size_t) n)), want_y((size_t) (R * n)), y(want_y.size()), coef((size_t) (R * 20));
+        const pi__hyper before = {R, x.get(), n, mix.get(), scale.get(), base.get(), 1e-6f, 1e-6f, 20, coef.get(), want_y.get()};
+        pi__hyper a = before;
+        a.y = y.get();
+        forms want(R, n);
+        must_run(pi__k_hyper_pre(stream(), &before));
+        want.prepare({RMSNORM, want_y.get(), n, nullptr, 0, w.get(), 1e-5f, 0}, PI__Q8_0);
+        in_all_modes([&] {
+            forms got(R, n);
+            pi__k_tail t = {};
+            t.n_rows = R, t.n_in = n, t.in = {RMSNORM, y.get(), n, nullptr, 0, w.get(), 1e-5f, 0};
+            got.put_in(t);
+            t.fp4 = nullptr;
+            must_run(pi__k_hyper_pre_then(stream(), &a, &t));
+            got.fp4.fill(0), want.fp4.fill(0);
+            expect_bytes(want_y.get(), y.get(), y.size() * 4);
+            want.expect_same(got);
+        });
+        pi__k_tail t = {};
+        t.n_rows = R, t.n_in = n, t.in = {PLAIN, y.get(), n, nullptr, 0, nullptr, 0, 0};
+        expect_equal(pi__k_hyper_pre_then(stream(), &a, &t), 1);
+    }
 }
 
 void test_hyper()
@@ -494,7 +527,7 @@ void test_sparse()
 }
 
 const entry checks[] = {
-    {"hyper", test_hyper},     {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"hyper", test_hyper},     {"hyper_prepared", test_hyper_prepared}, {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
     {"indexer", test_indexer}, {"sparse", test_sparse},
 };
 

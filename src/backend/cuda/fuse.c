@@ -9,6 +9,7 @@
  *     shared down, which is  the same
  *     one with experts' down
  *     attention, gdn         the input of the next linear: rounding
+ *     hyper_pre              the same: norm, rounding
  *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
@@ -26,7 +27,7 @@
  *
  * Two compressors of DeepSeek V4's layers go together.
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, hyper_pre, the sums of experts, add_norm
  * and norm. What follows becomes the tail, as far as the launch can have it: up to pi__cuda_tail_rows(), of matrices in packed
  * formats or of F32. Else what is held is queued as it is, but for the sums, the residual and the next input, which are one launch
  * for any number of rows. Bits are the same in every case.
@@ -36,6 +37,7 @@
  *
  * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_hyper.h"
 
 #include "formats/formats.h"
 
@@ -95,11 +97,19 @@ static bool reads_fp4(const pi__cuda *c, const pi__linear *a)
     return does;
 }
 
+/* The linear reads what the streams are read as, under a norm, all of it. */
+static bool reads_streams(const pi__hyper *h, const pi__linear *next)
+{
+    const pi__lin_in *in = &next->in;
+    return in->kind == PI__IN_RMSNORM && in->x == h->y && in->ldx == h->n && next->n_rows == h->n_rows && next->lin[0].w->n_in == h->n;
+}
+
 /* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
  * rotated types are not what is read; and gdn has no registers for FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
+    if (h->id == PI__OP_hyper_pre) return next && reads_streams(&h->of.hyper, next) && !h->n_adds && !reads_fp4(c, next);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
     if (h->id == PI__OP_compress) return false;
@@ -115,6 +125,7 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
     if (h->id == PI__OP_compress) pi__cuda_queue_compress(c, h->b, &h->of.compress, NULL);
+    if (h->id == PI__OP_hyper_pre) PI__QUEUE(c, pi__k_hyper_pre_then(pi__rt_stream(c->rt), &h->of.hyper, then));
 }
 
 /* The held linear adds to the residual by itself, and is queued. */
@@ -229,6 +240,15 @@ static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a
     return true;
 }
 
+static bool hold_hyper(pi__cuda *c, const pi__hyper *a)
+{
+    pi__cuda_flush(c);
+    pi__cuda_forget(c);
+    c->held.id = PI__OP_hyper_pre;
+    c->held.of.hyper = *a;
+    return true;
+}
+
 static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 {
     pi__cuda_flush(c);
@@ -299,6 +319,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_mla_qkv && add_latent(c, b, args)) return true;
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
     if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
+    if (fuses && id == PI__OP_hyper_pre) return hold_hyper(c, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
     if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);

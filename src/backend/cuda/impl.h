@@ -74,7 +74,7 @@ typedef struct cuda_mark {
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn, head_linear or compress; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, head_linear, compress or hyper_pre; PI__N_OPS: none */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
@@ -85,6 +85,7 @@ typedef struct cuda_held {
         pi__gdn gdn;
         pi__head_linear heads;
         pi__compress compress;
+        pi__hyper hyper;
     } of;
     pi__k_down down;
     pi__k_sum sum;
