@@ -596,7 +596,7 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
 
 /* What all blocks left in scratch becomes results, by the last of them to end: as many as there are heads of tokens, if that leaves
  * the others room. */
-PI_FN void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, uint32_t *at)
+PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, uint32_t *at)
 {
     const uint32_t total = blocks_of_launch(), heads = gridDim.y * (uint32_t) k.a.n_head, least = PI__K_TAIL_STAY;
     const uint32_t most = ptx_blocks_that_wait(min(max(heads, least), max((uint32_t) k.n_sm / 2, least)));
@@ -605,10 +605,18 @@ PI_FN void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint
         fold_head(k, token0, n_splits, token0 + (int32_t) (i / (uint32_t) k.a.n_head), (int32_t) (i % (uint32_t) k.a.n_head));
 }
 
+/* Two blocks of 9 warps that copy rows have room in a multiprocessor's shared memory. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+enum { LONG_TWICE = 1 };
+#else
+enum { LONG_TWICE = 0 };
+#endif
+
 /* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
  * list has at most n_splits. */
-template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || KIND == COPIED) ? 2 : 1)
-sparse(pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
+template <int KIND, int W, bool UNITS>
+__global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
+sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
 {
     ptx_take_turn();
     using S = shape<KIND, W, UNITS>;
@@ -616,25 +624,27 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
     const int32_t token = token0 + (int32_t) blockIdx.y;
     const list l = list_of(k, token);
     const int32_t first = UNITS ? (int32_t) blockIdx.z * split_of(l.n) : 0, end = UNITS ? min(l.n, first + split_of(l.n)) : l.n;
-    if (!UNITS || first <= 0 || first < l.n) {
-        S t;
-        clear(t.acc);
-        clear(t.o);
-        float *run = (float *) (shared + S::run) + threadIdx.x / 32 * S::M * 32;
-        for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
-        wanted<S::EACH> now = {};
-        ahead<S> rows = {};
-        want_rows(l, first, end, now);
-        want_rows(l, first + KV_SPLIT, end, rows.next);
-        want_rows(l, first + 2 * KV_SPLIT, end, rows.later);
-        look_up_rows(k, l, first, now);
-        look_up_rows(k, l, first + KV_SPLIT, rows.next);
-        load_q<S>(k, token, (int32_t) blockIdx.x * S::HEADS, (int32_t) threadIdx.x / 32 * WIDTH, t);
-        put_rows(k, l, first, now, (cache_row *) (shared + S::address));
-        __syncthreads();
-        walk<S>(k, token, shared, first, end, rows, t);
-        put_all<S>(k, shared, token, token0, n_splits, end > first, t);
+    if (UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
+        combine(k, token0, n_splits, arrived, (uint32_t *) shared);
+        return;
     }
+    S t;
+    clear(t.acc);
+    clear(t.o);
+    float *run = (float *) (shared + S::run) + threadIdx.x / 32 * S::M * 32;
+    for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
+    wanted<S::EACH> now = {};
+    ahead<S> rows = {};
+    want_rows(l, first, end, now);
+    want_rows(l, first + KV_SPLIT, end, rows.next);
+    want_rows(l, first + 2 * KV_SPLIT, end, rows.later);
+    look_up_rows(k, l, first, now);
+    look_up_rows(k, l, first + KV_SPLIT, rows.next);
+    load_q<S>(k, token, (int32_t) blockIdx.x * S::HEADS, (int32_t) threadIdx.x / 32 * WIDTH, t);
+    put_rows(k, l, first, now, (cache_row *) (shared + S::address));
+    __syncthreads();
+    walk<S>(k, token, shared, first, end, rows, t);
+    put_all<S>(k, shared, token, token0, n_splits, end > first, t);
     if (UNITS) combine(k, token0, n_splits, arrived, (uint32_t *) shared);
 }
 
