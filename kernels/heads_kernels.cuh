@@ -1,12 +1,22 @@
-/* Heads' own matrices times few rows (op head_linear, which ops.h defines), of the types that w16.cuh has, in two launches:
+/* Heads' own matrices times few rows (op head_linear, which ops.h defines), of the types that w16.cuh has:
  *
- *     heads_prepare  a block of threads a row and a head: the head's part of the row, prepared as w16.cuh says, as row
- *                    head * n_rows + row; and what is copied behind the head's results
- *                    Or, where they are queries of latent attention, what op mla_qkv makes of these values, and of the token's row
  *     heads_w16      the products as moe_w16_kernels.cuh has those of experts of which each has all rows. So nothing need be
  *                    listed or sorted, and results go to where the rows have them. It may have a tail (tail.cuh)
+ *     heads_prepare  where rows are long or many, a launch before it: a block of threads a row and a head: the head's part of the
+ *                    row, prepared as w16.cuh says, as row head * n_rows + row; and what is copied behind the head's results
+ *                    Or, where they are queries of latent attention, what op mla_qkv makes of these values, and of the token's row
  *
- * With many rows the products are experts' own kernels, to the same bits, whose tiles head_linear_kernels.cuh lists. */
+ * Else heads_w16 does all that (OWN): a block of threads prepares the parts of the rows that its head has, in shared memory, while its
+ * first weights are on their way, a warp a row; the block of a head's first rows of W makes what is behind its results, too, and some
+ * blocks have the tokens' rows:
+ *
+ *     blocks    head 0: rows 0..63 of W | 64..127 .. | head 1: 0..63 | .. | rows of the cache, a warp each
+ *     shared    sums of slices, stages of W, rows: [blocks of 32 columns][rows] 64 bytes, factors
+ *
+ * A head's rows are read by as many blocks as share it, from the second-level cache: 64 kB of 32 rows of 512 values, which take less
+ * time than a launch.
+ *
+ * With more rows the products are experts' own kernels, to the same bits, whose tiles head_linear_kernels.cuh lists. */
 #ifndef PI_HEADS_KERNELS_CUH
 #define PI_HEADS_KERNELS_CUH
 
@@ -15,30 +25,47 @@
 #include "moe_w16.cuh"
 #include "tail.cuh"
 
+enum { OWN_BYTES = 32 << 10 /* of rows in shared memory, at most */, OWN_TAIL = 64 /* values behind them */ };
+
+/* Bytes of a head's rows in shared memory, without factors. */
+__host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows * (size_t) n_in * 2; }
+
 /* A launch: of w16_experts what is read of any, without tiles. */
-struct w16_heads : w16_experts {
+template <bool OWN_> struct w16_heads : w16_experts {
+    static constexpr bool OWN = OWN_;
     int32_t n_rows, n_head;
+    uint32_t row_blocks;  /* of threads that have tokens' rows */
+    pi__k_heads h;        /* OWN: what the op is given */
     pi__k_tail tail;
 };
 
 /* A head has one tile, of all rows. */
-PI_FN w16_item item_of(const w16_heads &p, uint32_t i)
+template <bool OWN> PI_FN w16_item item_of(const w16_heads<OWN> &p, uint32_t i)
 {
     const int32_t head = (int32_t) (i / p.n_item);
     return {{head, head * p.n_rows, p.n_rows}, (int32_t) (i % p.n_item)};
 }
 
-/* What lies behind a head's part of a row, as it is, or as queries that are scaled and rotated (mla.cuh). */
-PI_FN void put_behind(const pi__k_heads &a, int64_t r, const float *x, float *y)
+/* Values 2 i and 2 i + 1 behind a head's part of row r, as they are, or as queries that are scaled and rotated (mla.cuh). */
+struct behind {
+    float u, v, c, s; /* the values, and the angle's cosine and sine */
+};
+PI_FN behind load_behind(const pi__k_heads &a, int64_t r, const float *x, int32_t i)
 {
-    const int32_t thread = (int32_t) threadIdx.x, threads = (int32_t) blockDim.x, half = a.n_tail / 2;
     const float *table = a.prep.a.rope + r * a.n_tail;
-    for (int32_t i = thread; i < a.n_tail && !a.prep.n_tokens; i += threads) y[i] = x[i];
-    for (int32_t i = thread; i < half && a.prep.n_tokens; i += threads) {
-        float u = x[2 * i] * a.prep.a.q_scale, v = x[2 * i + 1] * a.prep.a.q_scale;
-        rotate_pair(u, v, table[i], table[half + i]);
-        y[2 * i] = u, y[2 * i + 1] = v;
+    behind b = {x[2 * i], 0, 1, 0};
+    if (2 * i + 1 < a.n_tail) b.v = x[2 * i + 1];
+    if (a.prep.n_tokens) b.c = table[i], b.s = table[a.n_tail / 2 + i];
+    return b;
+}
+PI_FN void put_behind(const pi__k_heads &a, behind b, float *y, int32_t i)
+{
+    if (a.prep.n_tokens) {
+        b.u *= a.prep.a.q_scale, b.v *= a.prep.a.q_scale;
+        rotate_pair(b.u, b.v, b.c, b.s);
     }
+    y[2 * i] = b.u;
+    if (2 * i + 1 < a.n_tail) y[2 * i + 1] = b.v;
 }
 
 /* blockIdx.y behind the last head: the token's row. */
@@ -54,20 +81,89 @@ __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads
         return;
     }
     put_halves({x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, h * a.n_rows + r, n_in, true, BF16, {0, 1}, words, factor, (float *) raw);
-    put_behind(a, r, x + n_in, a.y + r * a.ldy + h * a.y_step + a.w.n_out);
+    float *y = a.y + r * a.ldy + h * a.y_step + a.w.n_out;
+    for (int32_t i = (int32_t) threadIdx.x; 2 * i < a.n_tail; i += (int32_t) blockDim.x)
+        put_behind(a, load_behind(a, r, x + n_in, i), y, i);
 }
 
-/* Blocks share the items, heads times parts of their rows of W, evenly. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads p)
+/* ------------------------------------------------------------------------------------------------------- rows of one's own */
+
+/* The largest value of a row as row_max() has it, of n values, n a multiple of 32. By a warp. */
+PI_FN float own_max(const float *x, int32_t n)
 {
-    ptx_take_turn();
-    PI_SMEM(raw);
+    const int32_t lane = (int32_t) threadIdx.x % 32;
+    float most = 0;
+#pragma unroll 4
+    for (int32_t i = lane; i < n; i += 32) most = fmaxf(most, size_of_value(x[i]));
+    return warp_max(most);
+}
+
+/* The block's rows of head h to shared memory: words, and a factor each; and, if wanted, what is behind its results. */
+template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor)
+{
+    const int32_t lane = (int32_t) threadIdx.x % 32, n = (int32_t) a.w.n_in;
+#pragma unroll 1
+    for (int32_t r = (int32_t) threadIdx.x / 32; r < a.n_rows; r += THREADS / 32) {
+        const float *x = a.x + r * a.ldx + h * a.x_step;
+        const bool has = ends && 2 * lane < a.n_tail;
+        behind b = {};
+        if (has) b = load_behind(a, r, x + n, lane);
+        float by;
+        const float f = mid_factor(own_max(x, n), by);
+        if (lane == 0) factor[r] = f;
+        for (int32_t i = lane; i < n / 2; i += 32) {
+            const int32_t block = i / 16, c = i % 16;
+            const float *v = x + block * 32 + c;
+            uint32_t *to = (uint32_t *) (words + (block * a.n_rows + r / 8 * 8) * 64) + w16_word_at((uint32_t) r % 8, (uint32_t) c);
+            *to = mid_word(v[0], by, BF16) | mid_word(v[16], by, BF16) << 16;
+        }
+        if (has) put_behind(a, b, a.y + r * a.ldy + h * a.y_step + a.w.n_out, lane);
+    }
+}
+
+/* Tokens' rows, a warp each; rows: floats of shared memory for each warp. */
+PI_CALL void own_tokens(const pi__k_heads &a, uint32_t block, float *rows)
+{
+    const int32_t warp = (int32_t) threadIdx.x / 32, r = (int32_t) block * (THREADS / 32) + warp;
+    if (r < a.n_rows) make_row(a.prep, r, a.n_head, rows + warp * ((a.prep.a.dim + 31) / 32 * 32), (int) threadIdx.x % 32);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- products */
+
+/* Epilogue: a sum times the factors of row and matrix, and what all are multiplied by. */
+template <int TYPE> struct head_times {
+    const float *factor; /* of the rows */
+    float w, by;
+    __device__ __forceinline__ head_times(const float *factor_, const float *scale, float by_)
+        : factor(factor_), w(scale ? *scale : 1.0f), by(by_)
+    {
+        w *= __uint_as_float((uint32_t) (127 + w16<TYPE>::DOWN) << 23);
+    }
+    __device__ __forceinline__ float operator()(int r, float sum) const { return sum * factor[r] * w * by; }
+};
+
+/* A block's items, of `blocks` that share them evenly: heads times parts of their rows of W. */
+template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned char *raw)
+{
+    using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
     const uint64_t n = (uint64_t) p.n_item * (uint64_t) p.n_head;
-    const uint32_t first = (uint32_t) (n * blockIdx.x / gridDim.x), end = (uint32_t) (n * (blockIdx.x + 1) / gridDim.x);
-    float *part = (float *) raw;
-    using S = expert_stream<TYPE, NT, false, w16_heads>;
-    few_items<S, TYPE, NT, false>(p, first, end, raw + sums_bytes<NT>, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
-        const expert_times<TYPE, false> times(p, i.t, p.a.w.scale);
+    const uint32_t first = (uint32_t) (n * blockIdx.x / blocks), end = (uint32_t) (n * (blockIdx.x + 1) / blocks);
+    unsigned char *words = raw + S::BYTES; /* OWN */
+    float *part = (float *) raw, *factor = (float *) (words + own_bytes(p.n_rows, p.a.w.n_in));
+    int32_t head = -1;
+    const auto begin = [&](const w16_item &i) {
+        if constexpr (OWN) {
+            if (head < 0) ptx_wait_grids(); /* weights come while the kernel before makes x */
+            if (i.t.expert == head) return;
+            if (head >= 0) __syncthreads(); /* all are done with the factors */
+            head = i.t.expert;
+            own_rows<w16<TYPE>::BF16>(p.h, head, i.part == 0, words, factor);
+            __syncthreads();
+        }
+    };
+    few_items<S, TYPE, NT, false>(p, first, end, raw + sums_bytes<NT>, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
+        const float *scale = p.a.w.scale ? p.a.w.scale + i.t.expert : nullptr;
+        const head_times<TYPE> times(OWN ? factor : p.factor + i.t.first, scale, p.by);
 #pragma unroll
         for (int r = 0; r < FEW_TILES; r++) {
             const int64_t o = (i.part * FEW_TILES + r) * 16;
@@ -75,6 +171,17 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ?
             put_sums(acc[r], part, times, results_of(p, i.t, false) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
         }
     });
+}
+
+template <int TYPE, int NT, bool OWN> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads<OWN> p)
+{
+    ptx_launch_dependents();
+    PI_SMEM(raw);
+    const uint32_t blocks = gridDim.x - p.row_blocks;
+    const bool multiplies = blockIdx.x < blocks;
+    if (!OWN || !multiplies) ptx_wait_grids();
+    if (multiplies) multiply_heads<TYPE, NT, OWN>(p, blocks, raw);
+    else own_tokens(p.h, blockIdx.x - blocks, (float *) raw);
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 

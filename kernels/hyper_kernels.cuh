@@ -3,13 +3,14 @@
  *
  * Bound by memory: the streams are read once for their norm and once, out of the cache, for their sum. A block has a row;
  * sums of squares are always made by HYPER_THREADS threads, each adding its values in order. Sinkhorn's iteration is of 16
- * values: a lane of the first warp has one, rows are lanes that differ in bits 0 and 1, columns in bits 2 and 3. */
+ * values: a lane of the first warp has one, rows are lanes that differ in bits 0 and 1, columns in bits 2 and 3.
+ *
+ * What the block reads is normed and rounded for its matrices by the block of threads that has made the row (put_input() of tail.cuh),
+ * to the bits of a launch for that. */
 #ifndef PI_HYPER_KERNELS_CUH
 #define PI_HYPER_KERNELS_CUH
 
-#include "backend/cuda/kernels.h"
-#include "ptx.cuh"
-#include "warp.cuh"
+#include "tail.cuh"
 
 enum { HYPER_THREADS = 512, POST_THREADS = 256, S = PI__STREAMS };
 
@@ -38,7 +39,16 @@ PI_FN void mixing(const pi__hyper &a, const float *m, float f, float *coef)
     if (lane < S * S) coef[S + i] = c;
 }
 
-__global__ void __launch_bounds__(HYPER_THREADS) hyper_pre(pi__hyper a)
+/* norm_factor() of a row by HYPER_THREADS threads: the first THREADS of them add what as many threads do alone. */
+PI_FN float norm_of_more(const float *x, float eps, int64_t n, float *scratch)
+{
+    float s = 0;
+    for (int64_t i = threadIdx.x; i < n && threadIdx.x < THREADS; i += THREADS) s = fmaf(x[i], x[i], s);
+    return 1.0f / sqrtf(block_sum(s, scratch) / (float) n + eps);
+}
+
+/* t: its input, y under a norm, if n_rows is not 0. */
+__global__ void __launch_bounds__(HYPER_THREADS) hyper_pre(pi__hyper a, PI_CONSTANT pi__k_tail t)
 {
     ptx_take_turn();
     PI_SMEM(raw);
@@ -56,6 +66,11 @@ __global__ void __launch_bounds__(HYPER_THREADS) hyper_pre(pi__hyper a)
 #pragma unroll 2
     for (int64_t i = threadIdx.x; i < a.n; i += HYPER_THREADS)
         y[i] = p0 * x[i] + p1 * x[a.n + i] + p2 * x[2 * a.n + i] + p3 * x[3 * a.n + i];
+    if (!t.n_rows) return;
+    float *scratch = pre + S;
+    __syncthreads(); /* the row is there */
+    const float norm = norm_of_more(y, t.in.eps, a.n, scratch);
+    put_input(t, {y, nullptr, t.in.w, PI__IN_RMSNORM, norm, 0.0f}, r, {0, 1}, scratch + HYPER_THREADS / 32);
 }
 
 /* A thread has one value of each stream: columns blockIdx.x, rows blockIdx.y. */

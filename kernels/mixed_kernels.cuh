@@ -7,12 +7,12 @@
  * A warp of an F32 matrix reads 4 bytes of x for each product, so that more than 8 rows are shared out to more blocks: 128
  * rows of W times 32 of 2,816 columns are 47 MB from the second-level cache, 18 us by 16 blocks, 4 by 64.
  *
- * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh), which one block does, while
- * the others that stay have the rest of the tail. */
+ * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh, expert_choice.cuh), which one block
+ * does, while the others that stay have the rest of the tail. */
 #ifndef PI_MIXED_KERNELS_CUH
 #define PI_MIXED_KERNELS_CUH
 
-#include "route.cuh"
+#include "expert_choice.cuh"
 #include "w16_kernels.cuh"
 
 enum { MIXED_WARPS = THREADS / 32 };
@@ -34,6 +34,7 @@ struct mixed_products {
         uint32_t first;   /* block of threads that makes its first rows */
     } w[PI__K_MOST_MIXED];
     pi__k_tail tail;
+    pi__k_expert_choice choice; /* of the tail's routes, which are by its table then; r.n_rows 0: there is none */
 };
 
 /* Blocks of threads that have all rows of an F32 matrix, for as many rows of x as a warp takes. */
@@ -85,13 +86,14 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
 }
 
 /* The tail, and routes. shared: as many bytes as either needs. */
-PI_CALL void run_mixed_tail(const pi__k_tail &t, unsigned char *shared)
+PI_CALL void run_mixed_tail(const pi__k_tail &t, const pi__k_expert_choice &choice, unsigned char *shared)
 {
     float *scratch = (float *) shared;
     tail_share s = arrive(t, (uint32_t *) (scratch + 96));
     if (!s.parts) return;
     if (t.routes.n_rows && s.part == s.parts - 1) {
-        route_all(t.routes, shared);
+        if (choice.r.n_rows) choose_all(choice, t.routes, shared);
+        else route_all(t.routes, shared);
         __syncthreads();
     }
     if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
@@ -113,7 +115,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
 #undef RUN
     default: mixed_floats(p, w, block);
     }
-    if (p.tail.arrived) run_mixed_tail(p.tail, raw);
+    if (p.tail.arrived) run_mixed_tail(p.tail, p.choice, raw);
 }
 
 #endif

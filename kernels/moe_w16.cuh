@@ -18,6 +18,7 @@ struct w16_experts {
     uint32_t n_item;       /* of a tile: parts of the matrix's rows */
     bool mid_bf16;         /* of the two 16-bit forms, mid's */
     uint32_t many;         /* shares of work that an item of the largest tiles is; of others it is one */
+    static constexpr bool OWN = false; /* rows are prepared, not made by the blocks that read them */
     int64_t y_step;        /* floats from where an expert's results would be by its columns alone to where they are, times its number */
     float by;              /* results are multiplied by it */
 };
@@ -72,6 +73,22 @@ PI_FN float *results_of(const w16_experts &p, const pi__k_tile &t, bool second)
     return (second ? p.a.y2 : p.a.y) + t.expert * p.y_step + t.first * p.a.ldy;
 }
 
+/* The power of two that brings `most` to 2^14 or more, and its inverse; infinity: NaN, and 0. */
+PI_FN float mid_factor(float most, float &by)
+{
+    uint32_t e = __float_as_uint(most) >> 23;
+    e = e > 15 ? e - 14 : 1;
+    by = most > 3.4e38f ? 0.0f : __uint_as_float((254 - e) << 23);
+    return most > 3.4e38f ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
+}
+
+PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
+PI_FN uint32_t mid_word(float v, float by, bool bf16)
+{
+    v = by > 0 ? v * by : 0.0f;
+    return bf16 ? float_to_bf16(v) : float_to_half(v);
+}
+
 /* Epilogue: a column's sum times the factors of matrix and row, and what all are multiplied by. */
 template <int TYPE, bool MID> struct expert_times {
     const w16_experts &p;
@@ -93,13 +110,16 @@ template <int TYPE, bool MID> struct expert_times {
 enum { FEW_TILES = 4 /* of W */, ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 /* bytes of a block, two or one of them */ };
 
 /* A warp's slices of the block's items, as they pass through shared memory. NT: groups of columns at most. P: the launch, which
- * item_of() knows. */
+ * item_of() knows; with OWN the launch's rows are in shared memory as a whole, behind the stages: block by block, words as w16.cuh
+ * has them, but without those of rows behind the last. OWN_ROOM bytes of them cost no block of threads its place on a
+ * multiprocessor. */
 template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_stream {
     using T = w16<TYPE>;
-    static constexpr uint32_t X_BLOCK = MID ? MID_BLOCK : 512, SIDE_AT = FEW_TILES * T::CODE,
+    static constexpr uint32_t X_BLOCK = P::OWN ? 0 : MID ? MID_BLOCK : 512, SIDE_AT = FEW_TILES * T::CODE,
                               SUPER_AT = SIDE_AT + FEW_TILES * T::SIDE, X_AT = SUPER_AT + FEW_TILES * T::SUPER,
                               STAGE = X_AT + NT * X_BLOCK;
-    static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - (uint32_t) sums_bytes<NT>;
+    static constexpr uint32_t OWN_ROOM = P::OWN ? NT * 8192 : 0;
+    static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - (uint32_t) sums_bytes<NT> - OWN_ROOM;
     static constexpr int FIT = (int) (ROOM / SLICES / STAGE), STAGES = FIT < 6 ? FIT : 6;
     static_assert(STAGES >= 2, "one is filled while another is used");
     static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
@@ -142,15 +162,39 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
                (sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + (n ? k % n * 16 : 0);
         n_group = (i.t.n + 7) / 8;
 #pragma unroll
-        for (int g = 0; g < NT; g++) {
+        for (int g = 0; g < NT && !P::OWN; g++) {
             uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane / 4);
             x[g] = r / 8 * n_block * (X_BLOCK / 16) + piece_of(r);
             r = (uint32_t) row_of(p.a, i.t, 8 * g + (int) lane % 8);
             f[g] = r / 8 * n_block * (X_BLOCK / 4) + 128 + r % 8;
         }
+        if constexpr (P::OWN) open_own();
         b = (int32_t) (n_block * (threadIdx.x / 32) / SLICES);
         end = (int32_t) (n_block * (threadIdx.x / 32 + 1) / SLICES);
         if (b == end) item = last_item; /* fewer blocks than slices: none of any item */
+    }
+    /* Where the lane's words of the slice's first block are, as w16_words() has them. */
+    __device__ __forceinline__ void open_own()
+    {
+        const uint32_t lane = threadIdx.x % 32, rows = (uint32_t) p.n_rows;
+        const uint32_t warp = threadIdx.x / 32, first = (uint32_t) p.a.w.shape.n_block * warp / SLICES;
+        const uint32_t at = to + (SLICES - warp) * (STAGES * STAGE) + first * rows * 64;
+#pragma unroll
+        for (uint32_t g = 0; g < NT; g++) {
+            const uint32_t r = min(8 * g + lane % 8, rows - 1);
+            x[g] = at + r * 64 + (lane / 8 ^ r % 8 / 2) * 16;
+        }
+    }
+    /* The lane's words of B of a group: of a stage at hand, which is the slice's block k. */
+    __device__ __forceinline__ uint4 words(const unsigned char *at, int g, int32_t k) const
+    {
+        if constexpr (P::OWN) {
+            uint32_t r[4];
+            ptx_ldmatrix_x4(r, x[g] + (uint32_t) k * (uint32_t) p.n_rows * 64);
+            return {r[0], r[1], r[2], r[3]};
+        } else {
+            return w16_words(at + X_AT + g * X_BLOCK);
+        }
     }
     /* The next block of all items, if there is one, to a stage. */
     __device__ __forceinline__ void fill(int32_t stage)
@@ -162,7 +206,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16(dst + k * 512, code[k] + (size_t) b * T::CODE);
         if (lane < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
 #pragma unroll
-        for (int g = 0; g < NT; g++) {
+        for (int g = 0; g < NT && !P::OWN; g++) {
             if (g && g >= n_group) break;
             const uint8_t *from = p.x + (size_t) b * X_BLOCK;
             ptx_cp_async16(dst + X_AT + (uint32_t) g * X_BLOCK, from + (size_t) x[g] * 16);
@@ -203,7 +247,7 @@ PI_FN void expert_slice(S &in, int32_t n, int n_group, const unsigned char *mine
 #pragma unroll
         for (int g = 0; g < NT; g++) {
             if (g && g >= n_group) break; /* the first is always there */
-            x[g] = w16_words(at + S::X_AT + g * S::X_BLOCK);
+            x[g] = in.words(at, g, k);
             if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
         }
 #pragma unroll
@@ -220,10 +264,10 @@ PI_FN void expert_slice(S &in, int32_t n, int n_group, const unsigned char *mine
     }
 }
 
-/* Items first .. end - 1 of a launch: put(item, sums) is called with each one's sums, when shared memory for them is free but for
- * a barrier. */
-template <class S, int TYPE, int NT, bool MID, class P, class F>
-PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const F &put)
+/* Items first .. end - 1 of a launch: begin(item) is called before its products, while weights are on their way; put(item, sums) with
+ * each one's sums, when shared memory for them is free but for a barrier. */
+template <class S, int TYPE, int NT, bool MID, class P, class B, class F>
+PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const B &begin, const F &put)
 {
     const int32_t slice = (int32_t) threadIdx.x / 32, n_block = (int32_t) p.a.w.shape.n_block;
     S in(p, first, end, stages);
@@ -235,6 +279,7 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
 #pragma unroll 1
     for (uint32_t k = first; k < end; k++) {
         const w16_item i = item_of(p, k);
+        begin(i);
         float acc[FEW_TILES][NT][4] = {};
         expert_slice<S, TYPE, NT, MID>(in, n, (i.t.n + 7) / 8, stages + (uint32_t) slice * S::STAGES * S::STAGE, stage, acc);
         put(i, acc);

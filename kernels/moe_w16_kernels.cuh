@@ -27,22 +27,6 @@
 
 /* ------------------------------------------------------------------------------------------------------------------ mid */
 
-/* The power of two that brings `most` to 2^14 or more, and its inverse; infinity: NaN, and 0. */
-PI_FN float mid_factor(float most, float &by)
-{
-    uint32_t e = __float_as_uint(most) >> 23;
-    e = e > 15 ? e - 14 : 1;
-    by = most > 3.4e38f ? 0.0f : __uint_as_float((254 - e) << 23);
-    return most > 3.4e38f ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
-}
-
-PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
-PI_FN uint32_t mid_word(float v, float by, bool bf16)
-{
-    v = by > 0 ? v * by : 0.0f;
-    return bf16 ? float_to_bf16(v) : float_to_half(v);
-}
-
 /* Block b of column c of mid. */
 PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b) { return mid + ((c / 8) * n_block + b) * MID_BLOCK; }
 
@@ -117,7 +101,8 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
     if (first == end) return;
     float *part = (float *) raw;
     using S = expert_stream<TYPE, NT, MID>;
-    few_items<S, TYPE, NT, MID>(p, first, end, raw + sums_bytes<NT>, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
+    const auto begin = [](const w16_item &) {};
+    few_items<S, TYPE, NT, MID>(p, first, end, raw + sums_bytes<NT>, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
         if (!MID && p.a.mid) {
             few_to_mid<TYPE, NT>(p, i, acc, part);
             return;

@@ -15,7 +15,7 @@
  *
  * KV SPLITS. A list is cut into splits of KV_SPLIT rows, or twice, four times .. as many, so that there are at most
  * MOST_SPLITS. Each has a sum (m, l, O) of its own, and the sums are folded in order, by one block or by many that leave
- * theirs in scratch for combine():
+ * theirs in scratch: when all have, the last of them to end share the heads of all tokens (tail.cuh):
  *
  *     300 rows    [ 0..127 ][ 128..255 ][ 256..299 ]
  *     4096 rows   [ 0..255 ][ 256..511 ] ...                     16 splits
@@ -36,10 +36,9 @@
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
 
-#include "ptx.cuh"
 #include "row_cache.cuh"
 #include "row_turn.cuh"
-#include "warp.cuh"
+#include "tail.cuh"
 
 enum {
     WIDTH = 64,      /* columns of a warp */
@@ -575,10 +574,49 @@ PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t t
     }
 }
 
+/* Folds the KV splits of a token's head in order: a thread two columns. */
+PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t head)
+{
+    const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of(list_of(k, token).n), 1);
+    if (d >= k.a.dim_v) return;
+    float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
+#pragma unroll 4 /* their loads are under way at once */
+    for (int32_t i = 0; i < n; i++) {
+        const float *unit = unit_of(k, token - token0, head / 16, i, n_splits);
+        const float2 o = *(const float2 *) (unit + 32 + head % 16 * k.a.dim + d);
+        const fold_by f = fold(m, unit[head % 16]);
+        m = f.m;
+        l = fmaf(unit[16 + head % 16], f.split, l * f.run);
+        x = fmaf(o.x, f.split, x * f.run);
+        y = fmaf(o.y, f.split, y * f.run);
+    }
+    const float by = factor_of(k, head, m, l);
+    put(k, token, head, d, x * by, y * by);
+}
+
+/* What all blocks left in scratch becomes results, by the last of them to end: as many as there are heads of tokens, if that leaves
+ * the others room. */
+PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, uint32_t *at)
+{
+    const uint32_t total = blocks_of_launch(), heads = gridDim.y * (uint32_t) k.a.n_head, least = PI__K_TAIL_STAY;
+    const uint32_t most = ptx_blocks_that_wait(min(max(heads, least), max((uint32_t) k.n_sm / 2, least)));
+    const tail_share s = arrive_of(arrived, total, min(most, total), at);
+    for (uint32_t i = (uint32_t) s.part; s.parts && i < heads; i += (uint32_t) s.parts)
+        fold_head(k, token0, n_splits, token0 + (int32_t) (i / (uint32_t) k.a.n_head), (int32_t) (i % (uint32_t) k.a.n_head));
+}
+
+/* Two blocks of 9 warps that copy rows have room in a multiprocessor's shared memory. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+enum { LONG_TWICE = 1 };
+#else
+enum { LONG_TWICE = 0 };
+#endif
+
 /* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
  * list has at most n_splits. */
-template <int KIND, int W, bool UNITS> __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || KIND == COPIED) ? 2 : 1)
-sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
+template <int KIND, int W, bool UNITS>
+__global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
+sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
 {
     ptx_take_turn();
     using S = shape<KIND, W, UNITS>;
@@ -586,7 +624,10 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
     const int32_t token = token0 + (int32_t) blockIdx.y;
     const list l = list_of(k, token);
     const int32_t first = UNITS ? (int32_t) blockIdx.z * split_of(l.n) : 0, end = UNITS ? min(l.n, first + split_of(l.n)) : l.n;
-    if (UNITS && first > 0 && first >= l.n) return;
+    if (UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
+        combine(k, token0, n_splits, arrived, (uint32_t *) shared);
+        return;
+    }
     S t;
     clear(t.acc);
     clear(t.o);
@@ -604,28 +645,7 @@ sparse(pi__k_sparse k, int32_t token0, int32_t n_splits)
     __syncthreads();
     walk<S>(k, token, shared, first, end, rows, t);
     put_all<S>(k, shared, token, token0, n_splits, end > first, t);
-}
-
-/* Folds a token's KV splits in order: a thread two columns, a block a head. */
-__global__ void __launch_bounds__(256) combine(pi__k_sparse k, int32_t token0, int32_t n_splits)
-{
-    ptx_take_turn();
-    const int32_t head = (int32_t) blockIdx.x, token = token0 + (int32_t) blockIdx.y, d = 2 * (int32_t) threadIdx.x;
-    const int32_t n = max(splits_of(list_of(k, token).n), 1);
-    if (d >= k.a.dim_v) return;
-    float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
-#pragma unroll 4 /* their loads are under way at once */
-    for (int32_t i = 0; i < n; i++) {
-        const float *unit = unit_of(k, token - token0, head / 16, i, n_splits);
-        const float2 o = *(const float2 *) (unit + 32 + head % 16 * k.a.dim + d);
-        const fold_by f = fold(m, unit[head % 16]);
-        m = f.m;
-        l = fmaf(unit[16 + head % 16], f.split, l * f.run);
-        x = fmaf(o.x, f.split, x * f.run);
-        y = fmaf(o.y, f.split, y * f.run);
-    }
-    const float by = factor_of(k, head, m, l);
-    put(k, token, head, d, x * by, y * by);
+    if (UNITS) combine(k, token0, n_splits, arrived, (uint32_t *) shared);
 }
 
 #endif

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <memory>
 
+#include "backend/cuda/kernels_hyper.h"
+#include "backend/cuda/kernels_sparse.h"
 #include "selftest/checks.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -136,6 +139,37 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
             for (int b = 0; b < 4; b++) k[from + b * step] /= sum;
         }
     return c;
+}
+
+/* What is prepared of the streams' sum where that is made: the bits of launches behind it. */
+void test_hyper_prepared()
+{
+    random r(2);
+    for (int32_t n : {64, 1568}) {
+        const int32_t R = n == 64 ? 3 : 9;
+        buffer<float> x(r.normals((size_t) (R * 4 * n))), mix(r.normals((size_t) (R * 24))), scale(r.normals(3)), base(r.normals(24));
+        buffer<float> w(r.normals((size_t) n)), want_y((size_t) (R * n)), y(want_y.size()), coef((size_t) (R * 20));
+        const pi__hyper before = {R, x.get(), n, mix.get(), scale.get(), base.get(), 1e-6f, 1e-6f, 20, coef.get(), want_y.get()};
+        pi__hyper a = before;
+        a.y = y.get();
+        forms want(R, n);
+        must_run(pi__k_hyper_pre(stream(), &before));
+        want.prepare({RMSNORM, want_y.get(), n, nullptr, 0, w.get(), 1e-5f, 0}, PI__Q8_0);
+        in_all_modes([&] {
+            forms got(R, n);
+            pi__k_tail t = {};
+            t.n_rows = R, t.n_in = n, t.in = {RMSNORM, y.get(), n, nullptr, 0, w.get(), 1e-5f, 0};
+            got.put_in(t);
+            t.fp4 = nullptr;
+            must_run(pi__k_hyper_pre_then(stream(), &a, &t));
+            got.fp4.fill(0), want.fp4.fill(0);
+            expect_bytes(want_y.get(), y.get(), y.size() * 4);
+            want.expect_same(got);
+        });
+        pi__k_tail t = {};
+        t.n_rows = R, t.n_in = n, t.in = {PLAIN, y.get(), n, nullptr, 0, nullptr, 0, 0};
+        expect_equal(pi__k_hyper_pre_then(stream(), &a, &t), 1);
+    }
 }
 
 void test_hyper()
@@ -427,9 +461,10 @@ void run_sparse(const sparse_case &c)
     const int32_t most = std::min(c.window, last + 1) + (c.n_top ? c.n_top : c.ratio ? (last + 1) / c.ratio : 0);
     buffer<float> scratch((size_t) (T * (c.n_head + 15) * (most / 128 + 1) * (c.dim + 2)));
     std::vector<float> want;
+    buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * std::min((most + 127) / 128, 16) * (c.dim + 2)) * 4; /* a token's units */
-    /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. Launches: two with a block a split, of as
-     * many tokens as there is room for, else one. Or results in place of the queries. */
+    /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. A launch with a block a split has as many tokens
+     * as there is room for. Or results in place of the queries. */
     auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false) {
         buffer<float> out(in_place ? q0 : std::vector<float>((size_t) (n * Q)));
         if (!in_place) out.fill(0xff);
@@ -445,9 +480,10 @@ void run_sparse(const sparse_case &c)
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm;
         k.scratch = scratch.get(), k.scratch_size = room;
         const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
-        must_run(pi__k_sparse_run(stream(), &k));
+        must_run(n_sm ? pi__k_sparse_split(stream(), &k, arrived.get()) : pi__k_sparse_run(stream(), &k));
+        expect_equal(*arrived.get(), 0u);
         const bool splits = n_sm && most > 128 && at_once;
-        const unsigned long launches = splits ? 2 * (((unsigned long) n + at_once - 1) / at_once) : 1;
+        const unsigned long launches = splits ? ((unsigned long) n + at_once - 1) / at_once : 1;
         if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
         std::vector<float> now(out.get(), out.get() + out.size());
         for (size_t i = 0; i < now.size(); i++) /* behind the values of a head queries are left */
@@ -460,6 +496,7 @@ void run_sparse(const sparse_case &c)
     else in_all_modes([&] { run(0, T, 0, all); });
     for (const size_t room : {all, one, one - 4})
         if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
+    if (most > 128 && most <= 512) in_all_modes([&] { run(0, T, 1000, all, true); });
     run(0, T, 0, all, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
     for (int32_t t = 0; t < T; t++)
@@ -490,7 +527,7 @@ void test_sparse()
 }
 
 const entry checks[] = {
-    {"hyper", test_hyper},     {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"hyper", test_hyper},     {"hyper_prepared", test_hyper_prepared}, {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
     {"indexer", test_indexer}, {"sparse", test_sparse},
 };
 

@@ -4,6 +4,7 @@
 #include "selftest/op_ref.h"
 
 #include <cfloat>
+#include "backend/cuda/kernels_mixed.h"
 #include "selftest/checks.h"
 
 namespace selftest {
@@ -214,6 +215,51 @@ std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &
     return open;
 }
 
+/* The choice as the tail of the product that makes its logits: what it is behind that in a launch of its own. */
+void check_choice_behind(const choice_case &c)
+{
+    const int32_t X = c.experts, K = c.used, N = 64;
+    const matrix w = make_matrix(PI__F32, N, X);
+    random r((uint64_t) X);
+    buffer<float> x(r.normals((size_t) (c.rows * N))), bias(r.normals((size_t) X));
+    struct chosen {
+        routes to;
+        buffer<float> weight;
+        buffer<int32_t> table, token;
+        pi__k_expert_choice a;
+        chosen(const choice_case &c, float *bias)
+            : to(std::vector<float>((size_t) (c.rows * (c.experts + 1))), c.rows, c.experts, c.used), weight((size_t) (c.rows * c.used)),
+              table(weight.size()), token((size_t) c.rows),
+              a{to.a, c.groups, c.groups_used, !c.divided, table.get(), token.get(), weight.get()}
+        {
+            a.r.gating = c.gating, a.r.bias = c.gating == PI__GATE_SOFTMAX ? nullptr : bias;
+        }
+    };
+    auto product = [&](chosen &to) {
+        pi__k_product p = {};
+        p.w = w.m, p.y = to.to.logits.get(), p.ldy = X + 1;
+        return p;
+    };
+    chosen want(c, bias.get());
+    const pi__k_product before = product(want);
+    must_run(pi__k_linear(stream(), &before, 1, x.get(), c.rows));
+    must_run(pi__k_expert_choice_run(stream(), &want.a));
+    buffer<uint32_t> arrived(std::vector<uint32_t>{0});
+    in_all_modes([&] {
+        chosen got(c, bias.get());
+        const pi__k_product p = product(got);
+        pi__k_tail t = {};
+        t.arrived = arrived.get(), t.routes = got.a.r;
+        must_run(pi__k_mixed_linear_choice(stream(), &p, 1, nullptr, x.get(), c.rows, &t, &got.a));
+        expect_equal(*arrived.get(), 0u);
+        expect_bytes(got.table.get(), want.table.get(), got.table.size() * 4);
+        expect_bytes(got.weight.get(), want.weight.get(), got.weight.size() * 4);
+        expect_bytes(got.to.id.get(), want.to.id.get(), (size_t) (c.rows * K) * 4);
+        expect_bytes(got.to.column.get(), want.to.column.get(), (size_t) (c.rows * K) * 4);
+        check_columns(got.to);
+    });
+}
+
 void check_choice(const choice_case &c)
 {
     const int32_t X = c.experts, K = c.used;
@@ -258,10 +304,18 @@ void test_choice()
     check_choice({3, 64, 2, 64, 5, PI__GATE_SIGMOID, false});
     check_choice({40, 64, 4, 8, 3, PI__GATE_SIGMOID, true});   /* more rows than one launch takes */
     check_choice({4, 120, 7, 40, 9, PI__GATE_SIGMOID, true});
+    check_choice({6, 320, 40, 16, 5, PI__GATE_SIGMOID, true}); /* more than lanes hold */
+    check_choice({6, 300, 9, 0, 0, PI__GATE_SOFTMAX, false});
     in_all_modes([] { check_choice({9, 12, 3, 4, 2, PI__GATE_SIGMOID, true}); });
+    check_choice_behind({9, 256, 8, 8, 4, PI__GATE_SIGMOID, true});
+    check_choice_behind({1, 256, 8, 8, 4, PI__GATE_SIGMOID, true});
+    check_choice_behind({32, 320, 40, 16, 5, PI__GATE_SOFTMAX, false});
     pi__k_expert_choice a = {};
     a.r.n_rows = 1, a.r.n_expert = 10, a.n_group = 4;
     expect_equal(pi__k_expert_choice_run(stream(), &a), 1);
+    pi__k_tail t = {};
+    pi__k_product p = {};
+    expect_equal(pi__k_mixed_linear_choice(stream(), &p, 1, nullptr, nullptr, 1, &t, &a), 1);
 }
 
 /* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are

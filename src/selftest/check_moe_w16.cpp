@@ -1,9 +1,11 @@
 /* moe_w16 kernels: products of experts with 16-bit weights and activations. To the bit what the dense kernels of w16 make of a
  * row alone; gate, up and activation in one launch to the bit what they are one after the other; down within the error of its
- * roundings; and batch-invariant. */
+ * roundings; and batch-invariant. And heads' own matrices, which are multiplied as those are. */
 #include "selftest/checks.h"
+#include "backend/cuda/kernels_heads.h"
 #include "selftest/expert_ref.h"
 #include "selftest/matmul_error.h"
+#include "selftest/tail_ref.h"
 
 namespace selftest {
 namespace {
@@ -225,6 +227,110 @@ void test_extremes()
     }
 }
 
+/* Heads' own matrices, which are as many as experts: what few rows have in one launch, or in two, is to the bit what many have in
+ * three. With queries of latent attention, and the tokens' rows, or without. */
+struct heads {
+    static constexpr int32_t N = concurrency::EXPERTS;
+    int32_t rows, n_tail;
+    int64_t n_in, n_out, ldx, ldy;
+    expert_stack w;
+    buffer<float> x, row, norm, rope, scale;
+    buffer<int32_t> slot;
+    buffer<char> prepared;
+    bool queries;
+
+    heads(int32_t type, int32_t rows_, int64_t n_in_, int64_t n_out_, int32_t n_tail_, bool queries_, float size)
+        : rows(rows_), n_tail(n_tail_), n_in(n_in_), n_out(n_out_), ldx(N * (n_in + n_tail) + 4), ldy(N * (n_out + n_tail) + 3),
+          w(in_w16, type, n_in, n_out, 5), x(values(rows * ldx, size)), row(values(rows * dim(), 1)), norm(values(n_out, 1)),
+          rope(values(rows * n_tail, 1)), scale(std::vector<float>{0.5f, 1, 2, 0.7f}), slot((size_t) rows),
+          prepared(pi__k_w16_prepared_bytes(rows * N, n_in)), queries(queries_)
+    {
+        for (int32_t i = 0; i < rows; i++) slot[(size_t) i] = i % 5 == 3 ? -1 : i;
+    }
+    int64_t dim() const { return n_out + n_tail; }
+    static std::vector<float> values(int64_t n, float size)
+    {
+        std::vector<float> v = random((uint64_t) n).normals((size_t) n);
+        for (size_t i = 0; i < v.size(); i++) v[i] *= i % 7 == 3 ? size : 1;
+        return v;
+    }
+    pi__k_heads op(float *y, char *cache)
+    {
+        pi__k_heads a = {};
+        a.w = layer::all_of(w).w, a.w.scale = scale.get(), a.n_rows = rows, a.n_head = N;
+        a.x = x.get(), a.ldx = ldx, a.x_step = n_in + n_tail, a.n_tail = n_tail;
+        a.y = y, a.ldy = ldy, a.y_step = dim(), a.prepared = prepared.get(), a.n_sm = 3;
+        if (!queries) return a;
+        const pi__k_cache to = {cache, 0, PI__F32, PI__F32, 1, (int32_t) (dim() + 31) / 32 * 32, 64};
+        a.prep.rows = {to, 1, slot.get(), nullptr, 0};
+        a.prep.n_tokens = rows;
+        a.prep.a.n_head = N, a.prep.a.dim = (int32_t) dim(), a.prep.a.q_scale = 0.3f, a.prep.a.row = row.get(), a.prep.a.ldr = dim();
+        a.prep.a.norm = norm.get(), a.prep.a.n_norm = (int32_t) n_out, a.prep.a.eps = 1e-6f, a.prep.a.rope = rope.get();
+        a.prep.a.n_rot = n_tail;
+        return a;
+    }
+    void with_many(float *y, char *cache)
+    {
+        const pi__k_heads a = op(y, cache);
+        pi__k_head_rows k = {};
+        k.n_rows = rows, k.n_head = N;
+        std::vector<std::unique_ptr<buffer<pi__k_tile>>> tiles;
+        buffer<int32_t> n_tile(3);
+        pi__k_routes r = {};
+        for (int i = 0; i < 3; i++) {
+            tiles.emplace_back(new buffer<pi__k_tile>((size_t) pi__k_max_tiles(rows, N, N, i)));
+            k.tile[i] = r.tile[i] = tiles.back()->get();
+        }
+        k.n_tile = r.n_tile = n_tile.get();
+        r.n_rows = rows, r.n_expert = r.n_used = N;
+        pi__k_experts e = {};
+        e.w = a.w, e.y = a.y, e.ldy = a.ldy, e.n_sm = a.n_sm;
+        must_run(pi__k_head_rows_run(stream(), &k));
+        must_run(pi__k_heads_prepare(stream(), &a));
+        must_run(pi__k_w16_heads(stream(), &r, &e, a.prepared, a.y_step, queries ? a.prep.a.q_scale : 1.0f));
+    }
+    void check(unsigned long launches)
+    {
+        const size_t n = (size_t) (rows * ldy), bytes = (size_t) rows * (size_t) ((dim() + 31) / 32 * 32) * sizeof(float);
+        buffer<float> want(n), got(n);
+        buffer<char> want_rows(bytes), got_rows(bytes);
+        with_many(want.get(), want_rows.get());
+        in_all_modes([&] {
+            pi__k_heads a = op(got.get(), got_rows.get());
+            plain_tail tail(got.get(), ldy, rows, N * dim() / 32 * 32);
+            if (!queries) a.tail = &tail.t;
+            got.fill(0xff), got_rows.fill(0xff);
+            const unsigned long before = counts_launches() ? now->emu->launched() : 0;
+            must_run(pi__k_heads_run(stream(), &a));
+            if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
+            expect_bytes(want.get(), got.get(), n * sizeof(float));
+            expect_bytes(want_rows.get(), got_rows.get(), bytes);
+            if (!queries) tail.check();
+        });
+    }
+};
+
+void test_heads()
+{
+    const struct { int64_t n_in, n_out; int32_t n_tail; bool queries; float size; unsigned long launches; int32_t rows[4]; } cases[] = {
+        {128, 96, 64, true, 1, 1, {1, 7, 11, 32}},
+        {512, 128, 0, false, 1e-12f, 1, {2, 8, 17, 32}},
+        {256, 70, 6, false, INFINITY, 1, {5, 0}},
+        {4096, 64, 0, false, 1, 1, {1, 4, 0}},
+        {4096, 64, 8, false, 1, 2, {5, 9, 0}}, /* rows that are long */
+        {64, 64, 96, true, 1, 2, {3, 0}},      /* much behind them */
+    };
+    for (auto s : cases) {
+        for (int32_t rows : s.rows) {
+            const int32_t type = w16_types[rows % (sizeof w16_types / sizeof *w16_types)];
+            if (rows < 1) break;
+            if ((slow() && rows > 8) || (s.n_in % 256 && pi__type_info_of(type)->blck_size == 256)) continue;
+            about("%s, %d rows of %d", pi__type_info_of(type)->name, (int) rows, (int) s.n_in);
+            heads(type, rows, s.n_in, s.n_out, s.n_tail, s.queries, s.size).check(s.launches);
+        }
+    }
+}
+
 /* What no kernel is for. */
 void test_refused()
 {
@@ -242,7 +348,7 @@ void test_refused()
 
 const entry checks[] = {
     {"products", test_products}, {"modes", test_modes}, {"layer", test_layer}, {"layer_modes", test_layer_modes},
-    {"extremes", test_extremes}, {"refused", test_refused},
+    {"extremes", test_extremes}, {"heads", test_heads}, {"refused", test_refused},
 };
 
 } // namespace

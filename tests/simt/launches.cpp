@@ -7,7 +7,9 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_floats.h"
+#include "backend/cuda/kernels_down.h"
 #include "backend/cuda/kernels_heads.h"
+#include "backend/cuda/kernels_sparse.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/cuda/kernels_w16_glu.h"
 #include "backend/device.h"
@@ -187,7 +189,7 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     s.scratch_size = SIZE_MAX;
     for (int32_t n_sm : {0, 148}) {
         s.n_sm = n_sm;
-        CHECK(pi__k_sparse_run(nullptr, &s));
+        CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
 }
 
@@ -203,7 +205,7 @@ void latent(int32_t n, int32_t type)
     s.scratch_size = SIZE_MAX;
     for (int32_t n_sm : {0, 148}) {
         s.n_sm = n_sm;
-        CHECK(pi__k_sparse_run(nullptr, &s));
+        CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
     pi__k_head_rows h = {};
     h.n_rows = n, h.n_head = 128, h.n_in = 128, h.n_out = 512;
@@ -238,6 +240,9 @@ void experts(int32_t n, const pi__k_matrix &w)
         CHECK(pi__k_w16_experts(nullptr, &r, &e, memory));
         CHECK(pi__k_w16_mid(nullptr, &glu, w.type, n, N_IN, memory));
         CHECK(pi__k_w16_down(nullptr, &r, &e, memory));
+        const pi__k_down down = {r, e, memory};
+        const pi__k_product shared = {w, some, N_OUT, 0};
+        if (n <= PI__K_DOWN_ROWS) CHECK(pi__k_w16_down_beside(nullptr, &down, &shared, memory, nullptr));
     }
     pi__k_sum sum = {};
     sum.n_rows = n, sum.n = N_IN;
@@ -294,6 +299,8 @@ void products(int32_t n, int32_t type)
         if (n > PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_run(nullptr, &both, memory, n, nullptr));
         pi__k_heads heads = {};
         heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
+        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
+        heads.w.n_in = 512; /* rows that blocks prepare themselves */
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
         pi__k_product few = one;
         few.w.n_out = 1024;

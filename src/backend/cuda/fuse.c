@@ -6,16 +6,18 @@
  *     linear                 qkv: heads, and their write to the cache
  *     linear, of a router    the routes of moe, and its input
  *     linear                 what moe before it ends with: sums of experts; then add_norm, as above
+ *     shared down, which is  the same
+ *     one with experts' down
  *     attention, gdn         the input of the next linear: rounding
+ *     hyper_pre              the same: norm, rounding
  *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
- * one is seven: router, shared gate and up; gate and up; down; shared down, in the place of the last two. Where these have norms
- * of their own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
- * with two additions, behind which the next layer begins. With latent attention and groups of experts it is thirteen: q_a and kv;
- * q_b; k_b, two launches, which make queries and the row, too; attention; v_b, two; output; router, shared gate and up; the choice;
- * gate and up; down; shared down; and one more where attention's rows are split. There are more where matrices with the same
- * input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
+ * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
+ * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
+ * with two additions, behind which the next layer begins. With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
+ * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. There are more where matrices
+ * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
  * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them. So it is in 16-bit floats
@@ -27,7 +29,7 @@
  *
  * Two compressors of DeepSeek V4's layers go together.
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, the sums of experts, add_norm
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, hyper_pre, the sums of experts, add_norm
  * and norm. What follows becomes the tail, as far as the launch can have it: up to pi__cuda_tail_rows(), of matrices in packed
  * formats or of F32. Else what is held is queued as it is, but for the sums, the residual and the next input, which are one launch
  * for any number of rows. Bits are the same in every case.
@@ -37,6 +39,7 @@
  *
  * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_hyper.h"
 
 #include "formats/formats.h"
 
@@ -96,11 +99,19 @@ static bool reads_fp4(const pi__cuda *c, const pi__linear *a)
     return does;
 }
 
+/* The linear reads what the streams are read as, under a norm, all of it. */
+static bool reads_streams(const pi__hyper *h, const pi__linear *next)
+{
+    const pi__lin_in *in = &next->in;
+    return in->kind == PI__IN_RMSNORM && in->x == h->y && in->ldx == h->n && next->n_rows == h->n_rows && next->lin[0].w->n_in == h->n;
+}
+
 /* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
  * rotated types are not what is read; and gdn has no registers for FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
+    if (h->id == PI__OP_hyper_pre) return next && reads_streams(&h->of.hyper, next) && !h->n_adds && !reads_fp4(c, next);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
     if (h->id == PI__OP_compress) return false;
@@ -110,11 +121,13 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
 
 static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then)
 {
-    if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
+    if (h->downs) pi__cuda_queue_down(c, &h->of.linear, &h->down, then);
+    else if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
     if (h->id == PI__OP_compress) pi__cuda_queue_compress(c, h->b, &h->of.compress, NULL);
+    if (h->id == PI__OP_hyper_pre) PI__QUEUE(c, pi__k_hyper_pre_then(pi__rt_stream(c->rt), &h->of.hyper, then));
 }
 
 /* The held linear adds to the residual by itself, and is queued. */
@@ -133,7 +146,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     cuda_held h = c->held;
     pi__k_tail t;
     c->held.id = PI__N_OPS;
-    c->held.sums = false;
+    c->held.downs = c->held.sums = false;
     c->held.n_adds = 0;
     const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
     if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
@@ -153,7 +166,8 @@ void pi__cuda_flush(pi__cuda *c)
     if (c->held.id != PI__N_OPS || c->held.sums || c->held.n_adds) queue_held(c, NULL);
 }
 
-bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *next, cuda_prepared *beside)
+bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
+                         cuda_prepared *beside)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
@@ -165,28 +179,11 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *n
     if (few && beside) add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
     else if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
     c->held.id = PI__N_OPS;
-    pi__cuda_queue_linear(c, l, &t);
+    pi__cuda_queue_router(c, l, &t, choice);
     const cuda_prepared own = c->ready;
     if (beside) pi__cuda_forget(c);
     if (t.integers || t.floats || t.halves || t.fp4) pi__cuda_has_prepared(c, &t);
     if (beside) *beside = c->ready, c->ready = own;
-    return true;
-}
-
-bool pi__cuda_prepare_beside(pi__cuda *c, const pi__linear *next, cuda_prepared *beside)
-{
-    const cuda_held h = c->held;
-    const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || next->n_rows != l->n_rows || !pi__cuda_has_tail(c, l)) return false;
-    pi__k_tail t = empty_tail(c, l->n_rows);
-    add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
-    if (!t.integers && !t.halves && !t.fp4) return false;
-    c->held.id = PI__N_OPS;
-    pi__cuda_queue_linear(c, l, &t);
-    const cuda_prepared own = c->ready;
-    pi__cuda_forget(c);
-    pi__cuda_has_prepared(c, &t);
-    *beside = c->ready, c->ready = own;
     return true;
 }
 
@@ -242,6 +239,15 @@ static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a
     c->held.id = PI__OP_compress;
     c->held.b = b;
     c->held.of.compress = *a;
+    return true;
+}
+
+static bool hold_hyper(pi__cuda *c, const pi__hyper *a)
+{
+    pi__cuda_flush(c);
+    pi__cuda_forget(c);
+    c->held.id = PI__OP_hyper_pre;
+    c->held.of.hyper = *a;
     return true;
 }
 
@@ -315,6 +321,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_mla_qkv && add_latent(c, b, args)) return true;
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
     if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
+    if (fuses && id == PI__OP_hyper_pre) return hold_hyper(c, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
     if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);

@@ -5,6 +5,7 @@
 #include "backend/cpu/pool.h"
 #include "backend/cuda/blas.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/kernels_down.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_split.h"
 #include "backend/cuda/runtime.h"
@@ -73,7 +74,8 @@ typedef struct cuda_mark {
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn, head_linear or compress; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, head_linear, compress or hyper_pre; PI__N_OPS: none */
+    bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
     const pi__batch *b;     /* of attention, gdn and compress */
@@ -83,7 +85,9 @@ typedef struct cuda_held {
         pi__gdn gdn;
         pi__head_linear heads;
         pi__compress compress;
+        pi__hyper hyper;
     } of;
+    pi__k_down down;
     pi__k_sum sum;
     pi__k_add add[PI__K_TAIL_ADDS];
     int32_t n_rows;         /* of these */
@@ -98,7 +102,8 @@ typedef struct cuda_adapters {
     int32_t n_levels, n_groups[PI__MAX_LORA]; /* of each level that there is, in order */
 } cuda_adapters;
 
-/* Counters of blocks that have arrived: a tail's, two of attention, and those of tiles of which several blocks have slices. */
+/* Counters of blocks that have arrived: a tail's, two of attention, the first of which latent attention has, too, and those of tiles of
+ * which several blocks have slices. */
 enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS + PI__K_SPLIT_TILES };
 
 /* Scratch in device memory: where its regions begin, and its size. */
@@ -303,6 +308,11 @@ bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_exper
 bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
 /* Queues a linear, and its tail with its last matrices, if there is one and they can have it. */
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
+/* The same where the tail has routes; choice: what they are by, or NULL. */
+void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice);
+/* Queues a linear of one matrix and down of experts, and the tail, if there is one. The first can be of such a launch. */
+void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
+bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a);
 /* Queues a linear of many rows whose result is added to x where it is made; y is written nowhere, as the addition alone reads it.
  * false: it cannot. */
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
@@ -324,13 +334,11 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues what is held. */
 void pi__cuda_flush(pi__cuda *c);
-/* Queues the held linear, and as its tail routes by logits that it makes; and, where next is not NULL, the preparation of that
- * one's input, as far as tails can. With beside that lies apart, and is *beside, what is ready being as before. false: it
- * cannot, or none is held. */
-bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__linear *next, cuda_prepared *beside);
-/* Queues the held linear, of few rows, with the preparation of next's input as its tail, apart: *beside, what is ready being as
- * before. false: it cannot, or none is held. */
-bool pi__cuda_prepare_beside(pi__cuda *c, const pi__linear *next, cuda_prepared *beside);
+/* Queues the held linear, and as its tail routes by logits that it makes, those of the choice where that is not NULL; and, where next
+ * is not NULL, the preparation of that one's input, as far as tails can. With beside that lies apart, and is *beside, what is ready
+ * being as before. false: it cannot, or none is held. */
+bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
+                         cuda_prepared *beside);
 /* Sums of experts are queued with what comes next; they are behind the held linear, if there is one. false: they cannot. */
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
 /* So is an addition of rows, or a norm. */
@@ -367,19 +375,20 @@ typedef struct cuda_moe {
     pi__k_routes r;
     float *h;   /* [pairs, 2F], then [pairs, E] */
     void *mid;  /* what down reads */
-    pi__k_expert_choice choice; /* of r, where its experts are chosen apart */
+    pi__k_expert_choice choice; /* of r, where its experts are of groups or their weights are not divided by the sum */
     int32_t row0; /* the first of its rows among those that lists of adapters name */
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
-/* Its experts are chosen by a launch of their own, not by what their logits' product does behind it. */
-bool pi__cuda_chooses_apart(const pi__moe *a);
-/* Queues the choice and the routes of what was chosen, by logits that are queued. */
-void pi__cuda_choose(pi__cuda *c, cuda_moe *at);
+/* Queues routes behind the logits: as the tail of the held linear, if that makes them and can, with the preparation of next's input as
+ * pi__cuda_add_routes() has it; true: it is so. Else in a launch or more. */
+bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *next, cuda_prepared *beside);
 /* The sums of what it gives, without a shared expert. */
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts, when routes are queued: results by column at h. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
+/* The same but for down, which *down is then, in 16-bit floats. false: it is not so, and nothing is queued. */
+bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down);
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with rows that were prepared in that form. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);

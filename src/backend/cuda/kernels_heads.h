@@ -19,7 +19,7 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
     int32_t n_tail;
     float *y;
     int64_t ldy, y_step;
-    void *prepared;      /* pi__k_w16_prepared_bytes() of n_rows * n_head rows: work */
+    void *prepared;      /* pi__k_w16_prepared_bytes() of n_rows * n_head rows: work, where rows are long */
     int32_t n_sm;        /* as of pi__k_experts */
     pi__k_mla_qkv prep;  /* what op mla_qkv would do with y as its queries, which it does not norm, and with the row; of it q is not
                           * read. n_tokens 0: nothing */
@@ -27,7 +27,7 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
 } pi__k_heads;
 
 int pi__k_heads_run(void *stream, const pi__k_heads *a);
-/* Its first launch alone, for any number of rows: prepared row head * n_rows + row, and what lies behind the results. */
+/* What it does before products alone, for any number of rows: prepared row head * n_rows + row, and what lies behind the results. */
 int pi__k_heads_prepare(void *stream, const pi__k_heads *a);
 /* The products of many such rows (launch_moe_w16.cu): of pi__k_w16_experts, where each expert, a head, has all rows, and
  * row r's results of head h, times by, go to y + r * ldy + h * y_step. */

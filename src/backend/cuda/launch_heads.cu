@@ -4,6 +4,9 @@
 
 enum { SHORT = 1024 /* columns of which fewer threads prepare a row */, SHORT_THREADS = 64, USUAL_SM = 128 };
 
+/* Shared memory of so many warps, each of which has a token's row. */
+static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps) { return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float); }
+
 int pi__k_heads_prepare(void *stream, const pi__k_heads *a)
 {
     if (a->n_rows < 1) return 0;
@@ -12,25 +15,40 @@ int pi__k_heads_prepare(void *stream, const pi__k_heads *a)
     auto kernel = pi__k_w16_input(a->w.type) ? heads_prepare<true> : heads_prepare<false>;
     const unsigned threads = a->w.n_in <= SHORT ? (unsigned) SHORT_THREADS : (unsigned) THREADS;
     const bool row = a->prep.n_tokens && a->prep.a.row;
-    const size_t width = row ? (size_t) (a->prep.a.dim + 31) / 32 * 32 : 0;
+    const size_t width = row ? row_bytes(a->prep, 1) : 0, scratch = threads / 32 * sizeof(float);
     return pi_launch_dependent(stream, kernel, dim3((unsigned) a->n_rows, (unsigned) (a->n_head + row)), dim3(threads),
-                               (width > threads / 32 ? width : threads / 32) * sizeof(float), *a, words, factor);
+                               width > scratch ? width : scratch, *a, words, factor);
 }
 
-/* As many blocks as the device holds at once, where there are items for them. */
-template <int TYPE, int NT> static int run(void *stream, const w16_heads &p)
+/* As many blocks as the device holds at once, where there are items for them; and those of tokens' rows. */
+template <int TYPE, int NT, bool OWN> static int run(void *stream, w16_heads<OWN> p)
 {
+    using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
     const uint64_t items = (uint64_t) p.n_item * (uint64_t) p.n_head;
-    const uint64_t most = (uint64_t) (p.a.n_sm > 0 ? p.a.n_sm : (int) USUAL_SM) * (NT == 1 ? 2 : 1);
-    const size_t own = expert_stream<TYPE, NT, false, w16_heads>::BYTES;
-    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0;
-    return pi_launch_dependent(stream, heads_w16<TYPE, NT>, dim3((unsigned) (items < most ? items : most)), dim3(THREADS),
-                               own > least ? own : least, p);
+    size_t bytes = S::BYTES;
+    if (OWN) bytes += own_bytes(p.n_rows, p.a.w.n_in) + (size_t) p.n_rows * sizeof(float);
+    const bool two = NT == 1 && bytes <= ROOM_OF_TWO;
+    const uint64_t room = (uint64_t) (p.a.n_sm > 0 ? p.a.n_sm : (int) USUAL_SM) * (two ? 2 : 1);
+    const uint64_t most = room > p.row_blocks ? room - p.row_blocks : 1;
+    if (p.tail.arrived && bytes < tail_bytes(p.tail, THREADS / 32)) bytes = tail_bytes(p.tail, THREADS / 32);
+    if (p.row_blocks && bytes < row_bytes(p.h.prep, THREADS / 32)) bytes = row_bytes(p.h.prep, THREADS / 32);
+    const unsigned blocks = (unsigned) (items < most ? items : most) + p.row_blocks;
+    return pi_launch_dependent(stream, heads_w16<TYPE, NT, OWN>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
-template <int TYPE> static int run_rows(void *stream, const w16_heads &p)
+template <int TYPE, bool OWN> static int run_rows(void *stream, const w16_heads<OWN> &p)
 {
     return p.n_rows <= FEW ? run<TYPE, FEW / 8>(stream, p) : run<TYPE, PI__K_HEADS_ROWS / 8>(stream, p);
+}
+
+template <bool OWN> static int run_type(void *stream, const w16_heads<OWN> &p)
+{
+    switch (p.a.w.type) {
+#define RUN(t) case PI__##t: return run_rows<PI__##t>(stream, p);
+        W16_TYPES(RUN)
+#undef RUN
+    default: return 1;
+    }
 }
 
 /* What is to be done behind the product is what its results can have. */
@@ -43,23 +61,41 @@ static bool fits(const pi__k_heads *a)
            q.dim == a->w.n_out + a->n_tail;
 }
 
-int pi__k_heads_run(void *stream, const pi__k_heads *a)
+/* Blocks make what they read, of rows that are not long. */
+static bool makes_own(const pi__k_heads *a)
 {
-    if (a->n_rows < 1) return 0;
-    const int64_t rows = (int64_t) a->n_rows * a->n_head, parts = (a->w.n_out + FEW_TILES * 16 - 1) / (FEW_TILES * 16);
-    const size_t size = w16_rows_bytes(rows, a->w.n_in);
-    if (size / 16 > UINT32_MAX || parts * a->n_head > UINT32_MAX || !fits(a)) return 1;
-    w16_heads p = {};
+    return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL;
+}
+
+/* What does not depend on who prepares rows. */
+template <bool OWN> static w16_heads<OWN> heads_of(const pi__k_heads *a)
+{
+    w16_heads<OWN> p = {};
     p.a.w = a->w, p.a.y = a->y, p.a.ldy = a->ldy, p.a.n_sm = a->n_sm;
-    p.x = (const uint8_t *) a->prepared, p.factor = (const float *) ((const char *) a->prepared + size), p.n_item = (uint32_t) parts;
+    p.n_item = (uint32_t) ((a->w.n_out + FEW_TILES * 16 - 1) / (FEW_TILES * 16));
     p.n_rows = a->n_rows, p.n_head = a->n_head, p.y_step = a->y_step - a->n_rows * a->ldy;
     p.by = a->prep.n_tokens ? a->prep.a.q_scale : 1.0f;
     if (a->tail) p.tail = *a->tail;
+    return p;
+}
+
+static int run_own(void *stream, const pi__k_heads *a)
+{
+    w16_heads<true> p = heads_of<true>(a);
+    p.h = *a;
+    p.h.tail = nullptr;
+    if (a->prep.n_tokens && a->prep.a.row) p.row_blocks = (uint32_t) (a->n_rows + THREADS / 32 - 1) / (THREADS / 32);
+    return run_type(stream, p);
+}
+
+int pi__k_heads_run(void *stream, const pi__k_heads *a)
+{
+    if (a->n_rows < 1) return 0;
+    const size_t size = w16_rows_bytes((int64_t) a->n_rows * a->n_head, a->w.n_in);
+    w16_heads<false> p = heads_of<false>(a);
+    if (size / 16 > UINT32_MAX || (uint64_t) p.n_item * (uint64_t) a->n_head > UINT32_MAX || !fits(a)) return 1;
+    if (makes_own(a)) return run_own(stream, a);
+    p.x = (const uint8_t *) a->prepared, p.factor = (const float *) ((const char *) a->prepared + size);
     if (int code = pi__k_heads_prepare(stream, a)) return code;
-    switch (a->w.type) {
-#define RUN(t) case PI__##t: return run_rows<PI__##t>(stream, p);
-        W16_TYPES(RUN)
-#undef RUN
-    default: return 1;
-    }
+    return run_type(stream, p);
 }

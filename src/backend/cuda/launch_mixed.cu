@@ -1,4 +1,5 @@
 /* Launches of kernels/mixed_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+#include "backend/cuda/kernels_mixed.h"
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
@@ -47,12 +48,15 @@ static bool is_tail(const pi__k_tail &t)
     return !r.n_rows || (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
-int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                       const pi__k_tail *t)
+int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
+                              const pi__k_tail *t, const pi__k_expert_choice *choice)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || (t && !is_tail(*t))) return 1;
-    mixed_products p = {(const uint4 *) halves, nullptr, floats, n_rows, n, {}, {}};
+    if (choice && (!t || !choice_is_right(*choice))) return 1;
+    mixed_products p = {(const uint4 *) halves, nullptr, floats, n_rows, n, {}, {}, {}};
+    if (t) p.tail = *t;
+    if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
+    if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     int32_t like = -1; /* the 16-bit types, whose x has one form */
     for (int i = 0; i < n; i++) {
         const pi__k_matrix &m = w[i].w;
@@ -63,9 +67,14 @@ int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const vo
         }
         p.w[i] = {m.shape, m.data, m.scale, w[i].y, w[i].ldy, m.n_in, m.n_out, m.type, 0};
     }
-    if (t) p.tail = *t;
     const unsigned blocks = share(p, TILES);
     if (n_rows > 16 && like >= 0) return run<TILES, 4>(stream, p, blocks);
     if (n_rows > 8 && like >= 0) return run<TILES, 2>(stream, p, blocks);
     return blocks < LEAST_BLOCKS ? run<LEAST_TILES, 1>(stream, p, share(p, LEAST_TILES)) : run<TILES, 1>(stream, p, blocks);
+}
+
+int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
+                       const pi__k_tail *t)
+{
+    return pi__k_mixed_linear_choice(stream, w, n, halves, floats, n_rows, t, nullptr);
 }

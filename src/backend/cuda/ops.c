@@ -3,6 +3,7 @@
 #include "backend/cuda/impl.h"
 
 #include "backend/cuda/kernels_floats.h"
+#include "backend/cuda/kernels_mixed.h"
 #include "backend/cuda/kernels_mma16.h"
 #include "backend/cuda/kernels_w16_glu.h"
 #include "formats/formats.h"
@@ -234,7 +235,7 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 }
 
 /* n matrices of several types, from i on. */
-static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then)
+static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_expert_choice *choice)
 {
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
@@ -246,10 +247,12 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
         p[k] = (pi__k_product) {.w = m, .y = a->lin[i + k].y, .ldy = a->lin[i + k].ldy};
         x[form == PI__FORM_FLOATS] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
     }
-    PI__QUEUE(c, pi__k_mixed_linear(pi__rt_stream(c->rt), p, n, x[0], x[1], a->n_rows, then));
+    PI__QUEUE(c, pi__k_mixed_linear_choice(pi__rt_stream(c->rt), p, n, x[0], x[1], a->n_rows, then, then ? choice : NULL));
 }
 
-void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then) { pi__cuda_queue_router(c, a, then, NULL); }
+
+void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice)
 {
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
@@ -260,7 +263,7 @@ void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
         if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
             n = mixed;
-            queue_mixed(c, a, i, n, tail);
+            queue_mixed(c, a, i, n, tail, choice);
             continue;
         }
         for (int32_t m = 0; m < n; m++)
@@ -269,6 +272,19 @@ void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
         void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
         PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
+}
+
+bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a)
+{
+    return a->n_lin == 1 && a->n_rows <= PI__K_DOWN_ROWS && form_of(c, a, 0) == PI__FORM_W16;
+}
+
+void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then)
+{
+    const pi__k_input in = pi__cuda_input(&a->in);
+    const pi__k_product p = {.w = pi__cuda_matrix(a->lin[0].w), .y = a->lin[0].y, .ldy = a->lin[0].ldy};
+    const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, p.w.type, a->n_rows, p.w.n_in);
+    PI__QUEUE(c, pi__k_w16_down_beside(pi__rt_stream(c->rt), down, &p, x, then));
 }
 
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add)

@@ -3,10 +3,9 @@
  *
  *     router, shared gate and up    its tail: routes; the input of the shared down
  *     gate and up of experts        their activation
- *     down of experts
- *     shared down                   its tail: sums, residual; what the next op reads (fuse.c)
+ *     down of experts, shared down  its tail: sums, residual; what the next op reads (fuse.c)
  *
- * Experts of groups, or with weights that are not divided by their sum, are chosen by a launch behind the first one.
+ * The last of these are two launches where products are not in 16-bit floats.
  *
  * Else the router is a launch of its own, and what its logits send where may be another; the shared expert is more.
  *
@@ -74,19 +73,12 @@ static void hold(pi__cuda *c, const pi__linear *a)
 static bool first_half(pi__cuda *c, const pi__experts_layer *a, cuda_moe *at, cuda_prepared *ready)
 {
     const pi__linear logits = logits_of(a), first = shared_gate_up(a), last = shared_down(a);
-    const bool apart = pi__cuda_chooses_apart(&a->moe);
     pi__linear all = logits;
     all.lin[all.n_lin++] = first.lin[0];
     all.lin[all.n_lin++] = first.lin[1];
-    hold(c, &all);
-    bool half = all.n_rows <= PI__K_MIXED_ROWS;
-    if (half) half = apart ? pi__cuda_prepare_beside(c, &last, ready) : pi__cuda_add_routes(c, &at->r, &last, ready);
-    if (!half) hold(c, &logits);
-    if (!apart && (half || pi__cuda_add_routes(c, &at->r, NULL, NULL))) return half;
-    pi__cuda_flush(c);
-    if (apart) pi__cuda_choose(c, at);
-    else PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at->r));
-    return half;
+    const bool half = all.n_rows <= PI__K_MIXED_ROWS && pi__cuda_has_routes(c, &all, a->moe.n_expert);
+    hold(c, half ? &all : &logits);
+    return pi__cuda_route(c, &a->moe, at, half ? &last : NULL, half ? ready : NULL) && half;
 }
 
 void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__experts_layer *a)
@@ -106,10 +98,12 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     const bool half = first_half(c, a, &at, &ready);
     pi__k_sum sum = pi__cuda_sum_of(&moe, &at);
     if (a->beside) sum.shared = a->shared, sum.gate = a->logits + moe.n_expert, sum.ldg = moe.ldl;
-    pi__cuda_gate_up_down(c, &moe, &at);
+    const bool downs = half && pi__cuda_goes_with_down(c, &last) && pi__cuda_gate_up_for(c, &moe, &at, &c->held.down);
+    if (!downs) pi__cuda_gate_up_down(c, &moe, &at);
     if (half) {
         c->ready = ready;
         hold(c, &last);
+        c->held.downs = downs;
     } else { /* through fuse.c: where rows are few, the first launch prepares what the last one reads */
         const pi__linear first = shared_gate_up(a);
         hold(c, &first);

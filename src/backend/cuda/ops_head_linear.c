@@ -1,6 +1,6 @@
 /* Heads' own matrices (pi__head_linear) on the device: they are multiplied as experts are, each with all rows
  * (kernels/head_linear_kernels.cuh), so many rows at a time that scratch stays small. Packed types in 16-bit floats read rows and
- * write results where they lie, in three launches instead of four, or two with few rows (kernels/heads_kernels.cuh); and there
+ * write results where they lie, in three launches instead of four, or one or two with few rows (kernels/heads_kernels.cuh); and there
  * op mla_qkv, where the results are its queries, is done with them.
  *
  * Memory: of the backend's scratch, [three lists of tiles][their lengths][prepared input][columns: input, then results]. The step

@@ -2,6 +2,7 @@
  * No memory; the step thread. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_mla.h"
+#include "backend/cuda/kernels_sparse.h"
 #include "formats/formats.h"
 
 enum { MAX_ROW = 2048 /* values of a row */, INDEXER_ROOM = 64 << 20 /* bytes of scores, if not for a few tokens */, FEW = 8 };
@@ -95,5 +96,5 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
     pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
                       .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm};
-    PI__QUEUE(c, pi__k_sparse_run(pi__rt_stream(c->rt), &k));
+    PI__QUEUE(c, pi__k_sparse_split(pi__rt_stream(c->rt), &k, (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1));
 }

@@ -104,6 +104,15 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
     return true;
 }
 
+bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down)
+{
+    const pi__k_experts e = {.w = pi__cuda_matrix(a->down), .y = at->h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
+    if (a->lora.rows || pi__cuda_form(c->ways, e.w.type, a->down->n_in) != PI__FORM_W16) return false;
+    if (!gate_up_to_mid(c, a, &at->r, at->mid)) return false;
+    *down = (pi__k_down) {.routes = at->r, .experts = e, .mid = at->mid};
+    return true;
+}
+
 /* Results of gate and up lie where those of down will, who reads what was made of them. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 {
@@ -168,13 +177,17 @@ pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
                         .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
 }
 
-bool pi__cuda_chooses_apart(const pi__moe *a) { return a->n_group || a->undivided; }
-
-/* Weights are the choice's. */
-void pi__cuda_choose(pi__cuda *c, cuda_moe *at)
+bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *next, cuda_prepared *beside)
 {
-    PI__QUEUE(c, pi__k_expert_choice_run(pi__rt_stream(c->rt), &at->choice));
-    at->r.weight = at->choice.weight;
+    const pi__k_expert_choice *choice = a->n_group || a->undivided ? &at->choice : NULL;
+    void *stream = pi__rt_stream(c->rt);
+    const bool behind = pi__cuda_add_routes(c, &at->r, choice, next, beside);
+    if (!behind) {
+        pi__cuda_flush(c);
+        PI__QUEUE(c, choice ? pi__k_expert_choice_run(stream, choice) : pi__k_route(stream, &at->r));
+    }
+    if (choice) at->r.weight = choice->weight;
+    return behind;
 }
 
 /* All rows of an op, or some of one, from row0 on. */
@@ -184,13 +197,7 @@ static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t 
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
     at.row0 = row0;
     const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
-    if (pi__cuda_chooses_apart(a)) {
-        pi__cuda_flush(c);
-        pi__cuda_choose(c, &at);
-    } else if (!pi__cuda_add_routes(c, &at.r, &reads, NULL)) {
-        pi__cuda_flush(c);
-        PI__QUEUE(c, pi__k_route(pi__rt_stream(c->rt), &at.r));
-    }
+    (void) pi__cuda_route(c, a, &at, &reads, NULL);
     const pi__k_sum sum = pi__cuda_sum_of(a, &at);
     pi__cuda_gate_up_down(c, a, &at);
     if (a->shard || !all || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));

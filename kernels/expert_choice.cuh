@@ -1,0 +1,163 @@
+/* Which experts a row goes to where these are chosen from the best of their groups, or where weights are not divided by their sum
+ * (pi__moe of ops.h): by a warp. What it leaves is a table for route.cuh, which sorts the pairs.
+ *
+ *     groups    a group's score is what its two best experts are chosen by, together; in a softmax its best one's. A lane has the
+ *               scores of groups lane and lane + 32; the best are taken one after the other
+ *     experts   the best of the groups that were taken, in the same way as without groups
+ *
+ * An expert's key, what it is chosen by with its index, takes a gate to find out, and is looked at once for each of the groups and of
+ * the experts that are taken. So of as many experts as HELD lanes have their keys in registers; of more they are made anew. */
+#ifndef PI_EXPERT_CHOICE_CUH
+#define PI_EXPERT_CHOICE_CUH
+
+#include "route.cuh"
+
+enum { HELD_KEYS = 8 /* of a lane */, HELD = 32 * HELD_KEYS };
+
+PI_FN uint64_t warp_best(uint64_t v)
+{
+    for (int o = 16; o; o >>= 1) {
+        const uint64_t other = __shfl_xor_sync(PI_FULL, v, o);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+/* The index in a key of rank_key. */
+PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t) key); }
+
+/* Keys of the lane's experts: lane, lane + 32 .., while they are HELD at most; 0: none. */
+struct held_keys {
+    uint64_t key[HELD_KEYS];
+};
+PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
+{
+    held_keys h;
+#pragma unroll
+    for (int j = 0; j < HELD_KEYS; j++) {
+        const int32_t i = (int32_t) threadIdx.x % 32 + 32 * j;
+        h.key[j] = i < r.n_expert && r.n_expert <= HELD ? rank_key(choice_of(r, logits, i), i) : 0;
+    }
+    return h;
+}
+
+/* The warp's best of experts first.. up to end in open groups that is worse than `than`; 0: none. */
+PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end, int32_t each,
+                         uint64_t open, uint64_t than)
+{
+    const int32_t lane = (int32_t) threadIdx.x % 32;
+    uint64_t best = 0;
+    auto see = [&](uint64_t k, int32_t i) {
+        if (((open >> (i / each)) & 1) && k < than && k > best) best = k;
+    };
+    if (r.n_expert <= HELD) {
+#pragma unroll
+        for (int j = 0; j < HELD_KEYS; j++)
+            if (lane + 32 * j >= first && lane + 32 * j < end) see(h.key[j], lane + 32 * j);
+    } else {
+#pragma unroll 1 /* more of it spills registers */
+        for (int32_t i = first + lane; i < end; i += 32) see(rank_key(choice_of(r, logits, i), i), i);
+    }
+    return warp_best(best);
+}
+
+/* The lane's score of a group whose best experts these are. */
+PI_FN float group_score(const pi__k_routes &r, const float *logits, uint64_t first, uint64_t second)
+{
+    const float score = choice_of(r, logits, index_of(first));
+    return second ? score + choice_of(r, logits, index_of(second)) : score;
+}
+
+/* A bit for each group whose experts may be chosen. */
+PI_FN uint64_t open_groups(const pi__k_expert_choice &a, const float *logits, const held_keys &h, int32_t each)
+{
+    const int lane = (int) threadIdx.x % 32;
+    const bool two = each >= 2 && a.r.gating != PI__GATE_SOFTMAX;
+    const uint64_t all = ~UINT64_C(0);
+    uint64_t best[2][2] = {}, key[2], open = 0; /* of the lane's two groups, their two best */
+#pragma unroll 2
+    for (int32_t g = 0; g < a.n_group; g++) {
+        const uint64_t first = best_open(a.r, logits, h, g * each, (g + 1) * each, each, all, all);
+        const uint64_t second = two ? best_open(a.r, logits, h, g * each, (g + 1) * each, each, all, first) : 0;
+        if (g % 32 != lane) continue;
+        if (g < 32) best[0][0] = first, best[0][1] = second;
+        else best[1][0] = first, best[1][1] = second;
+    }
+    for (int k = 0; k < 2; k++)
+        key[k] = best[k][0] ? rank_key(group_score(a.r, logits, best[k][0], best[k][1]), lane + 32 * k) : 0;
+    for (int32_t i = 0; i < a.n_group_used; i++) {
+        const uint64_t next = warp_best(key[0] > key[1] ? key[0] : key[1]);
+        open |= UINT64_C(1) << index_of(next);
+        key[0] = key[0] == next ? 0 : key[0];
+        key[1] = key[1] == next ? 0 : key[1];
+    }
+    return open;
+}
+
+/* The n_used best experts, by rank. */
+PI_FN void choose_ids(const pi__k_expert_choice &a, const float *logits, int32_t *id)
+{
+    const int32_t n = a.r.n_expert, each = a.n_group > 0 ? n / a.n_group : n;
+    const held_keys h = hold_keys(a.r, logits);
+    const uint64_t open = a.n_group > 0 ? open_groups(a, logits, h, each) : 1;
+    uint64_t than = ~UINT64_C(0);
+#pragma unroll 1
+    for (int32_t k = 0; k < a.r.n_used; k++) {
+        than = best_open(a.r, logits, h, 0, n, each, open, than);
+        if (threadIdx.x % 32 == 0) id[k] = index_of(than);
+    }
+}
+
+/* The experts of a row, and their weights. */
+PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
+{
+    const int32_t n = a.r.n_expert, n_used = a.r.n_used;
+    const int lane = (int) threadIdx.x % 32;
+    const float *logits = a.r.logits + row * a.r.ldl;
+    const bool soft = a.r.gating == PI__GATE_SOFTMAX;
+    int32_t *id = a.table + (size_t) row * (size_t) n_used;
+    float *weight = a.weight + (size_t) row * (size_t) n_used, most = 0, all = 1, sum = 0;
+    choose_ids(a, logits, id);
+    if (lane == 0) a.token[row] = row;
+    __syncwarp();
+    if (soft) {
+        most = soft_logit(a.r, logits, id[0]);
+        all = 0;
+        for (int32_t i = lane; i < n; i += 32) all += expf(soft_logit(a.r, logits, i) - most);
+        all = warp_sum(all);
+    }
+    for (int32_t first = 0; first < n_used; first += 32) { /* added up by rank */
+        const int32_t k = first + lane, i = id[min(k, n_used - 1)];
+        const float w = soft ? expf(soft_logit(a.r, logits, i) - most) / all : own_gate(a.r, logits[i]);
+        for (int32_t j = 0; j < min(n_used - first, 32); j++) sum += __shfl_sync(PI_FULL, w, j);
+        if (k < n_used) weight[k] = w;
+    }
+    if (sum < PI__K_LEAST_SUM) sum = PI__K_LEAST_SUM;
+    for (int32_t k = lane; k < n_used; k += 32) weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
+}
+
+/* What sorts the pairs is given the table; its weights are not read. */
+static inline pi__k_routes routes_by_table(const pi__k_expert_choice &a)
+{
+    pi__k_routes r = a.r;
+    r.table = a.table, r.token = a.token;
+    r.gating = PI__GATE_SIGMOID, r.bias = nullptr;
+    return r;
+}
+
+/* There are such groups, and so many experts. */
+static inline bool choice_is_right(const pi__k_expert_choice &a)
+{
+    if (a.n_group > PI__MAX_EXPERT_GROUPS || (a.n_group > 0 && a.r.n_expert % a.n_group)) return false;
+    return a.r.n_used > 0 && a.r.n_used <= a.r.n_expert;
+}
+
+/* All rows by a block of threads, at most 32, which then sorts their pairs. by_table: routes_by_table(). raw: as of route_all(). */
+PI_FN void choose_all(const pi__k_expert_choice &a, const pi__k_routes &by_table, unsigned char *raw)
+{
+    for (int32_t row = (int32_t) threadIdx.x / 32; row < a.r.n_rows; row += (int32_t) blockDim.x / 32) choose_row(a, row);
+    __syncthreads();
+    route_all(by_table, raw);
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* Latent attention whose KV splits are folded where they are made (kernels/sparse_kernels.cuh), as a function; as those of
+ * kernels.h. */
+#ifndef PI__CUDA_KERNELS_SPARSE_H
+#define PI__CUDA_KERNELS_SPARSE_H
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* As pi__k_sparse_run, which has a block for each list; with lists split over blocks, where there is room for their sums and that fills
+ * more of the device. arrived: a counter, 0 before and after the launch. */
+int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
