@@ -73,13 +73,12 @@ PI_FN float *results_of(const w16_experts &p, const pi__k_tile &t, bool second)
     return (second ? p.a.y2 : p.a.y) + t.expert * p.y_step + t.first * p.a.ldy;
 }
 
-/* The power of two that brings `most` to 2^14 or more, and its inverse; infinity: NaN, and 0. */
+/* The factors of scale_of_row(); of infinity NaN, and 0. */
 PI_FN float mid_factor(float most, float &by)
 {
-    uint32_t e = __float_as_uint(most) >> 23;
-    e = e > 15 ? e - 14 : 1;
-    by = most > 3.4e38f ? 0.0f : __uint_as_float((254 - e) << 23);
-    return most > 3.4e38f ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23);
+    const row_scale scale = scale_of_row(most);
+    by = scale.bad ? 0.0f : scale.by;
+    return scale.factor;
 }
 
 PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }

@@ -58,20 +58,6 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     return most;
 }
 
-/* What a row of 16-bit floats is multiplied by, whose largest absolute value is `most`, infinite or NaN if one is: that becomes
- * 2^14 or more; and what its products are multiplied by. bad: all of them are NaN, whatever the values. */
-struct row_scale {
-    float by, factor;
-    bool bad;
-};
-PI_FN row_scale scale_of_row(float most)
-{
-    const bool bad = !(most <= 3.4e38f);
-    uint32_t e = __float_as_uint(most) >> 23;
-    e = e > 15 ? e - 14 : 1;
-    return {__uint_as_float((254 - e) << 23), bad ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23), bad};
-}
-
 /* A row in 16-bit floats; scratch as of row_max. */
 PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of, uint16_t *words,
                       float *factor, float *scratch)

@@ -40,6 +40,20 @@ __host__ __device__ static inline size_t w16_rows_bytes(int64_t n_rows, int64_t 
     return (size_t) ((n_rows + 7) / 8) * (size_t) (n_in / 32) * 512;
 }
 
+/* What a row of 16-bit floats is multiplied by, whose largest absolute value is `most`, infinite or NaN if one is: that becomes
+ * 2^14 or more; and what its products are multiplied by. bad: all of them are NaN, whatever the values. */
+struct row_scale {
+    float by, factor;
+    bool bad;
+};
+PI_FN row_scale scale_of_row(float most)
+{
+    const bool bad = !(most <= 3.4e38f);
+    uint32_t e = __float_as_uint(most) >> 23;
+    e = e > 15 ? e - 14 : 1;
+    return {__uint_as_float((254 - e) << 23), bad ? __uint_as_float(0x7fc00000) : __uint_as_float(e << 23), bad};
+}
+
 /* Where the word of columns c and c + 16 of a block lies in row r of a group, in words from the group's block on. */
 PI_FN uint32_t w16_word_at(uint32_t r, uint32_t c) { return r * 16 + (c % 4 ^ r / 2) * 4 + c / 4; }
 
