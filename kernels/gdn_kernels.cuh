@@ -209,7 +209,7 @@ template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const wo
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         if (query) rows[r * D] = ys[i];
         if (query) continue;
-        const float x = fmaf(sm[S::of_k + r] * sm[S::power + b / PATCH], ys[i], fmaf(sm[S::beta + r], own[i], 0.0f));
+        const float x = fmaf(sm[S::of_k + r] * sm[S::power + b / PATCH], ys[i], fmaf(sm[S::beta + r] * CONV_UNIT, own[i], 0.0f));
         own[i] = x;
         if (c.from >= s.keep) x_at(j, s.slot, w.head, c.from + r)[w.col + b] = x;
     }
@@ -355,6 +355,9 @@ template <int D, int PARTS> PI_FN constexpr uint32_t copy_to(int i)
                        copy_row<D, PARTS>(i) * planes<D>::PITCH) * 4;
 }
 
+/* The first column of a thread's pieces of T and P. */
+PI_FN int piece_column(int tid) { return tid % 8 * 2; }
+
 /* Begins the copies of a whole chunk to a stage, `at` bytes behind the first. */
 template <int D, int PARTS>
 PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
@@ -371,6 +374,7 @@ PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
 #pragma unroll
     for (int i = 0; i < C * 16; i += S::THREADS) { /* an even number of rows further */
         if (C * 16 % S::THREADS && i + (int) threadIdx.x >= C * 16) break;
+        if (!in_mix((i + (int) threadIdx.x) / 16, piece_column((int) threadIdx.x))) continue;
         ptx_cp_async16(mix_to + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, mixed + i * 4);
     }
     if (ptx_thread() < C) { /* by whose copies of T and P the first row begins */
@@ -397,7 +401,8 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
     }
 #pragma unroll 1
     for (int i = 0; i + tid < C * 16; i += S::THREADS) {
-        const bool fresh = (i + tid) / 16 >= c.n_old && (i + tid) / 16 < there;
+        const int row = (i + tid) / 16;
+        const bool fresh = row >= c.n_old && row < there && in_mix(row, piece_column(tid));
         const float *from = fresh ? m.mix + (int64_t) c.from * (2 * MIX) + i * 4 : (const float *) j.a.scratch;
         ptx_cp_async16(m.mix_to + at + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, from, fresh ? 16 : 0);
     }
