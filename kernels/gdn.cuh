@@ -162,6 +162,8 @@ PI_FN float *snap_bound(const job &j, float *snap, int32_t head, int32_t col)
  * first 11 bits. */
 enum { MIX = 2 * C };
 PI_FN int mix_at(int column, bool rest) { return column / 2 * 4 + rest * 2 + column % 2; }
+PI_FN int mix_column(int word) { return word / 4 * 2 + word % 2; }
+PI_FN bool mix_rest(int word) { return word / 2 % 2; }
 /* Of the first half of a chunk's rows, the second half of columns is zeros that nobody reads, nor are they written. */
 PI_FN bool in_mix(int row, int column) { return row >= C / 2 || column < C / 2; }
 
@@ -309,7 +311,8 @@ PI_FN float rest_of_tf32(float x) { return x - __uint_as_float(__float_as_uint(x
 template <int D> PI_FN float unit_of_sum(const job &j, bool query, float squares)
 {
     constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* of D */
-    return CONV_UNIT * (query ? 1 / (QUERY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(fmaf(squares, CONV_UNIT * CONV_UNIT, j.a.eps));
+    const float one = query ? CONV_UNIT / (QUERY_UNIT * ROOT) : CONV_UNIT / KEY_UNIT;
+    return one * ptx_rsqrt(fmaf(squares, CONV_UNIT * CONV_UNIT, j.a.eps));
 }
 template <int D> PI_FN float unit_of(const job &j, bool query, float lane_squares)
 {

@@ -32,9 +32,10 @@
  *
  * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
  *
- * Of instructions, prefill has about 490 of a warp a token and head where three value heads share a key head (sm_120a): 290 in
- * many(), or 401 with two warps for the same columns, 151 in prepare(), 48 in finish(). Between two products of tensor cores that nothing is between, a warp waits for
- * one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a warp's chunk in many() is, of 580:
+ * Of instructions, prefill has about 485 of a warp a token and head where three value heads share a key head (sm_120a): 290 in
+ * many(), or 402 with two warps for the same columns, 147 in prepare(), 48 in finish(). Between two products of tensor cores that
+ * nothing is between, a warp waits for one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a
+ * warp's chunk in many() is, of 581:
  *
  *     products of tensor cores                           162    each for 16 cycles of a PRO 6000's or GB10's tensor core
  *     loads of their B, of T and P, of scalars            59
@@ -97,11 +98,11 @@ template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D;
     static constexpr int pl = 0;
     static constexpr int part = pl + planes<D>::WORDS;       /* halves of four rows' products with S0 */
-    static constexpr int DOTS = C / 4 * 16 * C;              /* and before them, of its keys */
+    static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT; /* and before them, of its keys: [C / 4][halves][8][C] */
     static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS); /* quads: v, then x */
     static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: q . S0, then o */
     static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors */
-    static constexpr int cq = ck + C * C;                    /* [C][C] */
+    static constexpr int cq = ck + C * C + C;                /* [C][C], 16 banks further */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */
     static constexpr int beta = decay + C, of_k = beta + C, of_s = of_k + C; /* [C] */
@@ -123,16 +124,15 @@ template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work 
         x[row / 4 * quads<W>::PITCH + i % W * 4 + row % 4] = old ? x_at(j, s.slot, w.head, c.from + row)[w.col + i % W] : 0.0f;
     }
 }
-/* The same of T; P of all rows becomes zeros. */
+/* The same of T, a thread a word of its two parts; P of all rows becomes zeros. */
 PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *rows)
 {
 #pragma unroll 1
-    for (int i = ptx_thread(); i < C * C; i += threads) {
-        const int row = i / C, l = i % C;
-        const float t = row < c.n_old ? t_at(j, s.slot, w.head, c.from + row)[l] : 0.0f;
-        rows[mix_rows::at(row, false, mix_at(l, false))] = t;
-        rows[mix_rows::at(row, false, mix_at(l, true))] = rest_of_tf32(t);
-        rows[mix_rows::at(row, true, mix_at(l, false))] = rows[mix_rows::at(row, true, mix_at(l, true))] = 0;
+    for (int i = ptx_thread(); i < C * MIX; i += threads) {
+        const int row = i / MIX, word = i % MIX;
+        const float t = row < c.n_old ? t_at(j, s.slot, w.head, c.from + row)[mix_column(word)] : 0.0f;
+        rows[mix_rows::at(row, false, word)] = mix_rest(word) ? rest_of_tf32(t) : t;
+        rows[mix_rows::at(row, true, word)] = 0;
     }
 }
 /* Where the lane's first two values of x are, and all that it has of the patch's columns. */
@@ -274,7 +274,7 @@ template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const w
 template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
 {
     using S = few_shape<D>;
-    const int lane = ptx_thread() % 32;
+    const int lane = ptx_thread() & 31;
 #pragma unroll 1
     for (int n = ptx_thread() / 32; n < C / 4 * 2; n += S::THREADS / 32) {
         const int quad = n / 2;
@@ -282,7 +282,7 @@ template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
         float y[4];
         times_keys<D>((const uint32_t *) sm + S::pl, quad, n % 2, lane, y);
 #pragma unroll
-        for (int i = 0; i < 4; i++) sm[S::part + n * 8 * C + column_of(lane, i) * C + key_of(lane, i)] = y[i];
+        for (int i = 0; i < 4; i++) sm[S::part + (n * 8 + column_of(lane, i)) * S::DOT + key_of(lane, i)] = y[i];
     }
 }
 template <int D> PI_FN void factors(const chunk &c, float *sm)
@@ -290,12 +290,12 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
     using S = few_shape<D>;
 #pragma unroll 1
     for (int n = ptx_thread(); n < 2 * C * C; n += S::THREADS) {
-        const int r = n / (2 * C), l = n % C;
-        const bool query = n / C % 2;
+        const int r = n / (2 * C), l = n & (C - 1);
+        const bool query = n & C;
         float f = 0;
         if (r >= c.n_old && r < c.n_old + c.n_new && l < r + query) {
-            const float *half = sm + S::part + r / 4 * 16 * C + (query * 4 + r % 4) * C + l;
-            const float y = half[0] + half[8 * C], left = left_of(sm + S::decay, l, r);
+            const float *half = sm + S::part + (r / 4 * 16 + query * 4 + r % 4) * S::DOT + l;
+            const float y = half[0] + half[8 * S::DOT], left = left_of(sm + S::decay, l, r);
             f = query ? factor_q(left, y) : factor_k(sm[S::beta + r], left, y);
         }
         sm[(query ? S::cq : S::ck) + r * C + l] = f;
