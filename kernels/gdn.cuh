@@ -162,6 +162,10 @@ PI_FN float *snap_bound(const job &j, float *snap, int32_t head, int32_t col)
  * first 11 bits. */
 enum { MIX = 2 * C };
 PI_FN int mix_at(int column, bool rest) { return column / 2 * 4 + rest * 2 + column % 2; }
+PI_FN int mix_column(int word) { return word / 4 * 2 + word % 2; }
+PI_FN bool mix_rest(int word) { return word / 2 % 2; }
+/* Of the first half of a chunk's rows, the second half of columns is zeros that nobody reads, nor are they written. */
+PI_FN bool in_mix(int row, int column) { return row >= C / 2 || column < C / 2; }
 
 /* What prepare() makes of the step's tokens, where a sequence has more than a few: of a value head a row's scalars, which are
  * -beta_i 2^G_i in units, 2^G_i, 2^(G_15 - G_i) where its chunk is whole, g_i; of a key head a token's words of k hi, k lo,
@@ -235,18 +239,23 @@ PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
     return p < s.pos ? recent_at(j, s.slot, p)[c] : j.a.qkv[(s.first + p - s.pos) * j.a.ld_qkv + c];
 }
 
-/* A channel's convolution at a position: silu of the sum over taps in order. */
+/* Convolutions have their taps multiplied by -log2 e: a sum is the exponent that its silu needs, and silu(x) comes in units of
+ * CONV_UNIT, which keys lose by being normed, and values by what beta is. */
+constexpr float CONV_UNIT = -0.693147181f;
+PI_FN float silu_in_units(float exponent) { return exponent * ptx_rcp(1.0f + ptx_exp2(exponent)); }
+
+/* A channel's convolution at a position: silu of the sum over taps in order, in units. */
 PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
 {
     const float *tap = j.a.conv + c * (j.at.history + 1);
     float sum = 0;
 #pragma unroll 1
-    for (int32_t i = -j.at.history; i <= 0; i++) sum = fmaf(*tap++, raw_input(j, s, p + i, c), sum);
-    return silu(sum);
+    for (int32_t i = -j.at.history; i <= 0; i++) sum = fmaf(*tap++ * -LOG2E, raw_input(j, s, p + i, c), sum);
+    return silu_in_units(sum);
 }
 
 /* The same of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that nearly all
- * models have and rows that are multiples of 16 bytes: taps and the last inputs stay in registers. */
+ * models have and rows that are multiples of 16 bytes: taps, as they are used, and the last inputs stay in registers. */
 PI_FN void four(const float4 &v, float (&x)[4]) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
 template <bool FAST> struct convolution {
     float tap[4][4], last[3][4];
@@ -258,6 +267,8 @@ template <bool FAST> struct convolution {
         next_in = j.a.qkv + row_at(s.first + p - s.pos, j.a.ld_qkv) + c;
 #pragma unroll
         for (int i = 0; i < 4; i++) four(*(const float4 *) (j.a.conv + (c + i) * 4), tap[i]);
+#pragma unroll
+        for (int i = 0; i < 16; i++) tap[i / 4][i % 4] *= -LOG2E;
         if (p - 3 >= s.pos) {
 #pragma unroll
             for (int i = 0; i < 3; i++) four(*(const float4 *) (next_in + row_at(i - 3, j.a.ld_qkv)), last[i]);
@@ -286,7 +297,7 @@ template <bool FAST> struct convolution {
                 continue;
             }
             const float sum = fmaf(tap[n][1], last[1][n], fmaf(tap[n][0], last[0][n], 0.0f));
-            y[n] = silu(fmaf(tap[n][3], x[n], fmaf(tap[n][2], last[2][n], sum)));
+            y[n] = silu_in_units(fmaf(tap[n][3], x[n], fmaf(tap[n][2], last[2][n], sum)));
             last[0][n] = last[1][n], last[1][n] = last[2][n], last[2][n] = x[n];
         }
         if (FAST) next_in += row_at(1, j.a.ld_qkv);
@@ -300,7 +311,8 @@ PI_FN float rest_of_tf32(float x) { return x - __uint_as_float(__float_as_uint(x
 template <int D> PI_FN float unit_of_sum(const job &j, bool query, float squares)
 {
     constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* of D */
-    return (query ? 1 / (QUERY_UNIT * ROOT) : 1 / KEY_UNIT) * ptx_rsqrt(squares + j.a.eps);
+    const float one = query ? CONV_UNIT / (QUERY_UNIT * ROOT) : CONV_UNIT / KEY_UNIT;
+    return one * ptx_rsqrt(fmaf(squares, CONV_UNIT * CONV_UNIT, j.a.eps));
 }
 template <int D> PI_FN float unit_of(const job &j, bool query, float lane_squares)
 {

@@ -153,9 +153,10 @@ template <int ROWS> PI_FN void words_of_patch(const patch<ROWS> &st, patch_words
     for (int k = 0; k < ROWS / 16; k++) words_of(st.x[k], w.hi[k], w.lo[k]);
 }
 
-/* The patch's rows of S0 times all tokens of the chunk: keys, queries, of each half of S0's rows on its own. `at` is the
- * lane's address of the first row's keys (tokens_of_lane). Four sums run side by side, as each waits for its last product. */
-template <int D, int ROWS> PI_FN void times_tokens(const patch_words<ROWS> &w, uint32_t at, values (&y)[2 * ROWS / D][2])
+/* The patch's rows of S0 times all tokens of the chunk: keys, queries, of each half of S0's rows on its own. `keys` and
+ * `queries` are the lane's addresses of the first row's. Four sums run side by side, as each waits for its last product. */
+template <int D, int ROWS>
+PI_FN void times_tokens(const patch_words<ROWS> &w, uint32_t keys, uint32_t queries, values (&y)[2 * ROWS / D][2])
 {
     using P = planes<D>;
 #pragma unroll
@@ -165,8 +166,8 @@ template <int D, int ROWS> PI_FN void times_tokens(const patch_words<ROWS> &w, u
         uint32_t hi[2][4], lo[2][4];
 #pragma unroll
         for (int q = 0; q < 2; q++) {
-            ptx_ldmatrix_x4(hi[q], at + (uint32_t) (q * P::KIND * 4 + 32 * k));
-            ptx_ldmatrix_x4(lo[q], at + (uint32_t) ((q * P::KIND + P::PLANE) * 4 + 32 * k));
+            ptx_ldmatrix_x4(hi[q], (q ? queries : keys) + (uint32_t) (32 * k));
+            ptx_ldmatrix_x4(lo[q], (q ? queries : keys) + (uint32_t) (P::PLANE * 4 + 32 * k));
         }
 #pragma unroll
         for (int i = 0; i < 12; i++) { /* as add_product */
@@ -180,6 +181,14 @@ template <int D> PI_FN uint32_t tokens_of_lane(const uint32_t *pl, const patch_p
 {
     const int m = p.lane / 8;
     return ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * planes<D>::PITCH + m % 2 * 4 + p.row / 2);
+}
+/* Of two warps that have the same columns, queries, of whose halves each has those first whose outputs it makes: 8 rows of
+ * them further or back, by where a lane's keys are. */
+template <int D> PI_FN uint32_t queries_of_lane(uint32_t keys, const patch_place &p)
+{
+    using P = planes<D>;
+    const int further = p.lane < 16 ? 8 * P::PITCH * 4 : -8 * P::PITCH * 4;
+    return keys + P::KIND * 4 + (uint32_t) (p.row > 0 ? further : 0);
 }
 /* Results of half p.row > 0 of a quad to shared memory. */
 template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], float *to)
@@ -226,26 +235,34 @@ PI_FN int key_of(int lane, int n) { return lane / 4 + n / 2 * 8; }
 PI_FN float factor_k(float beta, float left, float kk) { return -beta * (left * (kk * (KEY_UNIT * KEY_UNIT))); }
 PI_FN float factor_q(float left, float qk) { return left * (qk * (KEY_UNIT * QUERY_UNIT)); }
 
-/* Adds rows 8 n .. of T, or P, times rows 8 h .. of x, h at most n, in TF32: y and x are as a half of values. */
-PI_FN void mix(const float (&x)[4], const float *rows, bool p, int n, int h, int lane, float (&y)[4])
+/* A half of values as words of A in TF32: columns of the patch 2 g, 2 g + 1 of an even row of the chunk, then of an odd one. */
+struct mix_words {
+    uint32_t all[4], rest[4];
+};
+PI_FN mix_words mix_words_of(const float (&x)[4])
 {
-    const float4 b = *(const float4 *) (rows + mix_rows::at(8 * n + lane / 4, p, 16 * h + lane % 4 * 4));
-    uint32_t a[4], low[4]; /* columns of the patch 2 g, 2 g + 1 of an even row of the chunk, then of an odd one */
+    mix_words w;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const float v = x[i % 2 * 2 + i / 2];
-        a[i] = __float_as_uint(v), low[i] = __float_as_uint(rest_of_tf32(v));
+        w.all[i] = __float_as_uint(v), w.rest[i] = __float_as_uint(rest_of_tf32(v));
     }
-    ptx_mma_tf32(y, low, {__float_as_uint(b.x), __float_as_uint(b.y)});
-    ptx_mma_tf32(y, a, {__float_as_uint(b.z), __float_as_uint(b.w)});
-    ptx_mma_tf32(y, a, {__float_as_uint(b.x), __float_as_uint(b.y)});
+    return w;
 }
-/* u in the place of x. */
-PI_FN void add_mix(values &x, const float *rows, int lane)
+/* Adds rows 8 n .. of T, or P, times rows 8 h .. of x, h at most n: y is as a half of values. */
+PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int lane, float (&y)[4])
+{
+    const float4 b = *(const float4 *) (rows + mix_rows::at(8 * n + lane / 4, p, 16 * h + lane % 4 * 4));
+    ptx_mma_tf32(y, x.rest, {__float_as_uint(b.x), __float_as_uint(b.y)});
+    ptx_mma_tf32(y, x.all, {__float_as_uint(b.z), __float_as_uint(b.w)});
+    ptx_mma_tf32(y, x.all, {__float_as_uint(b.x), __float_as_uint(b.y)});
+}
+/* u in the place of x, of which w are the words. */
+PI_FN void add_mix(values &x, const mix_words (&w)[2], const float *rows, int lane)
 {
     values y = {};
 #pragma unroll
-    for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, y[(i + 1) / 2]);
+    for (int i = 0; i < 3; i++) mix(w[i / 2], rows, false, (i + 1) / 2, i / 2, lane, y[(i + 1) / 2]);
 #pragma unroll
     for (int i = 0; i < 8; i++) x[i / 4][i % 4] += y[i / 4][i % 4];
 }
@@ -261,14 +278,13 @@ PI_FN int32_t exponent_of(float bound)
     return min(max((int32_t) (__float_as_uint(bound) >> 23) - 141, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
 }
 
-/* The largest sum of |u| of a column of the patch, or more: w is u as much as is left of it at the chunk's end. */
+/* The largest sum of |u| of a column of the patch, or up to four times as much: w is u as much as is left of it at the chunk's
+ * end, and a column's rows are four lanes'. What is not negative has the order of its bits. */
 PI_FN float most_of(const values &w)
 {
-    float most = fmaxf(fabsf(w[0][0]) + fabsf(w[0][1]) + (fabsf(w[1][0]) + fabsf(w[1][1])),
-                       fabsf(w[0][2]) + fabsf(w[0][3]) + (fabsf(w[1][2]) + fabsf(w[1][3])));
-    for (int o = 1; o < 4; o *= 2) most += __shfl_xor_sync(PI_FULL, most, o);
-    for (int o = 4; o < 32; o *= 2) most = fmaxf(most, __shfl_xor_sync(PI_FULL, most, o));
-    return most;
+    const float most = fmaxf(fabsf(w[0][0]) + fabsf(w[0][1]) + (fabsf(w[1][0]) + fabsf(w[1][1])),
+                             fabsf(w[0][2]) + fabsf(w[0][3]) + (fabsf(w[1][2]) + fabsf(w[1][3])));
+    return 4 * __uint_as_float(__reduce_max_sync(PI_FULL, __float_as_uint(most)));
 }
 
 /* What is left of the lane's rows at the chunk's end, of rows n and n + 1 from chunk_row(lane, h, 0) on. */

@@ -32,16 +32,17 @@
  *
  * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
  *
- * Of instructions, prefill has about 494 of a warp a token and head where three value heads share a key head (sm_120a): 294 in
- * many(), 151 in prepare(), 48 in finish(). Between two products of tensor cores that nothing is between, a warp waits for
- * one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a warp's chunk in many() is, of 588:
+ * Of instructions, prefill has about 485 of a warp a token and head where three value heads share a key head (sm_120a): 290 in
+ * many(), or 402 with two warps for the same columns, 147 in prepare(), 48 in finish(). Between two products of tensor cores that
+ * nothing is between, a warp waits for one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a
+ * warp's chunk in many() is, of 581:
  *
  *     products of tensor cores                           162    each for 16 cycles of a PRO 6000's or GB10's tensor core
  *     loads of their B, of T and P, of scalars            59
  *     hi and lo of S0, of u                              144
  *     S0 after a fold, with what it was                   64
  *     halves of S0's rows, x, o, u, their TF32 parts      65
- *     bound, its exponent, u in units                     46
+ *     bound, its exponent, u in units                     38
  *     copies for the next chunk, values, results          14
  *     addresses, barriers, the loop                       34
  *
@@ -97,11 +98,11 @@ template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D;
     static constexpr int pl = 0;
     static constexpr int part = pl + planes<D>::WORDS;       /* halves of four rows' products with S0 */
-    static constexpr int DOTS = C / 4 * 16 * C;              /* and before them, of its keys */
+    static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT; /* and before them, of its keys: [C / 4][halves][8][C] */
     static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS); /* quads: v, then x */
     static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: q . S0, then o */
     static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors */
-    static constexpr int cq = ck + C * C;                    /* [C][C] */
+    static constexpr int cq = ck + C * C + C;                /* [C][C], 16 banks further */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */
     static constexpr int beta = decay + C, of_k = beta + C, of_s = of_k + C; /* [C] */
@@ -123,16 +124,15 @@ template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work 
         x[row / 4 * quads<W>::PITCH + i % W * 4 + row % 4] = old ? x_at(j, s.slot, w.head, c.from + row)[w.col + i % W] : 0.0f;
     }
 }
-/* The same of T; P of all rows becomes zeros. */
+/* The same of T, a thread a word of its two parts; P of all rows becomes zeros. */
 PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *rows)
 {
 #pragma unroll 1
-    for (int i = ptx_thread(); i < C * C; i += threads) {
-        const int row = i / C, l = i % C;
-        const float t = row < c.n_old ? t_at(j, s.slot, w.head, c.from + row)[l] : 0.0f;
-        rows[mix_rows::at(row, false, mix_at(l, false))] = t;
-        rows[mix_rows::at(row, false, mix_at(l, true))] = rest_of_tf32(t);
-        rows[mix_rows::at(row, true, mix_at(l, false))] = rows[mix_rows::at(row, true, mix_at(l, true))] = 0;
+    for (int i = ptx_thread(); i < C * MIX; i += threads) {
+        const int row = i / MIX, word = i % MIX;
+        const float t = row < c.n_old ? t_at(j, s.slot, w.head, c.from + row)[mix_column(word)] : 0.0f;
+        rows[mix_rows::at(row, false, word)] = mix_rest(word) ? rest_of_tf32(t) : t;
+        rows[mix_rows::at(row, true, word)] = 0;
     }
 }
 /* Where the lane's first two values of x are, and all that it has of the patch's columns. */
@@ -155,7 +155,7 @@ template <int W> PI_FN void mix_of_x(const float *x, const float *rows, bool p_r
         float v[4];
         load_x<W>(x, h, p, v);
         clean(v);
-        mix(v, rows, p_rows, n, h, p.lane, y);
+        mix(mix_words_of(v), rows, p_rows, n, h, p.lane, y);
     }
 }
 
@@ -209,7 +209,7 @@ template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const wo
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         if (query) rows[r * D] = ys[i];
         if (query) continue;
-        const float x = fmaf(sm[S::of_k + r] * sm[S::power + b / PATCH], ys[i], fmaf(sm[S::beta + r], own[i], 0.0f));
+        const float x = fmaf(sm[S::of_k + r] * sm[S::power + b / PATCH], ys[i], fmaf(sm[S::beta + r] * CONV_UNIT, own[i], 0.0f));
         own[i] = x;
         if (c.from >= s.keep) x_at(j, s.slot, w.head, c.from + r)[w.col + b] = x;
     }
@@ -274,7 +274,7 @@ template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const w
 template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
 {
     using S = few_shape<D>;
-    const int lane = ptx_thread() % 32;
+    const int lane = ptx_thread() & 31;
 #pragma unroll 1
     for (int n = ptx_thread() / 32; n < C / 4 * 2; n += S::THREADS / 32) {
         const int quad = n / 2;
@@ -282,7 +282,7 @@ template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
         float y[4];
         times_keys<D>((const uint32_t *) sm + S::pl, quad, n % 2, lane, y);
 #pragma unroll
-        for (int i = 0; i < 4; i++) sm[S::part + n * 8 * C + column_of(lane, i) * C + key_of(lane, i)] = y[i];
+        for (int i = 0; i < 4; i++) sm[S::part + (n * 8 + column_of(lane, i)) * S::DOT + key_of(lane, i)] = y[i];
     }
 }
 template <int D> PI_FN void factors(const chunk &c, float *sm)
@@ -290,12 +290,12 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
     using S = few_shape<D>;
 #pragma unroll 1
     for (int n = ptx_thread(); n < 2 * C * C; n += S::THREADS) {
-        const int r = n / (2 * C), l = n % C;
-        const bool query = n / C % 2;
+        const int r = n / (2 * C), l = n & (C - 1);
+        const bool query = n & C;
         float f = 0;
         if (r >= c.n_old && r < c.n_old + c.n_new && l < r + query) {
-            const float *half = sm + S::part + r / 4 * 16 * C + (query * 4 + r % 4) * C + l;
-            const float y = half[0] + half[8 * C], left = left_of(sm + S::decay, l, r);
+            const float *half = sm + S::part + (r / 4 * 16 + query * 4 + r % 4) * S::DOT + l;
+            const float y = half[0] + half[8 * S::DOT], left = left_of(sm + S::decay, l, r);
             f = query ? factor_q(left, y) : factor_k(sm[S::beta + r], left, y);
         }
         sm[(query ? S::cq : S::ck) + r * C + l] = f;
@@ -355,6 +355,9 @@ template <int D, int PARTS> PI_FN constexpr uint32_t copy_to(int i)
                        copy_row<D, PARTS>(i) * planes<D>::PITCH) * 4;
 }
 
+/* The first column of a thread's pieces of T and P. */
+PI_FN int piece_column(int tid) { return tid % 8 * 2; }
+
 /* Begins the copies of a whole chunk to a stage, `at` bytes behind the first. */
 template <int D, int PARTS>
 PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
@@ -364,12 +367,14 @@ PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
     const float *mixed = m.mix + (int64_t) from * (2 * MIX);
     const uint32_t mix_to = (uint32_t) ptx_anew((int) (m.mix_to + at));
 #pragma unroll
-    for (int i = 0; i < 4 * C / S::ROWS; i++) {
+    for (int n = 0; n < 4 * C / S::ROWS; n++) {
+        const int i = n % 4 * (C / S::ROWS) + n / 4; /* all planes of a row, whose addresses are near */
         ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS>(i), kq + copy_row<D, PARTS>(i) * 2 * D + copy_plane<D, PARTS>(i) * (D / 2));
     }
 #pragma unroll
     for (int i = 0; i < C * 16; i += S::THREADS) { /* an even number of rows further */
         if (C * 16 % S::THREADS && i + (int) threadIdx.x >= C * 16) break;
+        if (!in_mix((i + (int) threadIdx.x) / 16, piece_column((int) threadIdx.x))) continue;
         ptx_cp_async16(mix_to + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, mixed + i * 4);
     }
     if (ptx_thread() < C) { /* by whose copies of T and P the first row begins */
@@ -396,7 +401,8 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
     }
 #pragma unroll 1
     for (int i = 0; i + tid < C * 16; i += S::THREADS) {
-        const bool fresh = (i + tid) / 16 >= c.n_old && (i + tid) / 16 < there;
+        const int row = (i + tid) / 16;
+        const bool fresh = row >= c.n_old && row < there && in_mix(row, piece_column(tid));
         const float *from = fresh ? m.mix + (int64_t) c.from * (2 * MIX) + i * 4 : (const float *) j.a.scratch;
         ptx_cp_async16(m.mix_to + at + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, from, fresh ? 16 : 0);
     }
@@ -457,7 +463,7 @@ PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_pl
 }
 
 /* o of rows 8 h .. of the chunk, in the place of y = q . S0: with what P has of x. of_s: what is left of S0 for the lane's. */
-PI_FN void outputs_of(const values &x, const float *rows, float2 of_s, float power, int h, int lane, float (&y)[4])
+PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, float power, int h, int lane, float (&y)[4])
 {
     float o[4] = {};
     power *= QUERY_UNIT;
@@ -609,29 +615,29 @@ template <int D, int PARTS>
 PI_FN void times_state(const patch_words<D / PARTS> &st, const patch_place &p, const uint32_t *pl, float *halves, values (&y)[2])
 {
     values half[2 / PARTS][2];
-    times_tokens<D>(st, tokens_of_lane<D>(pl, p), half);
+    const uint32_t at = tokens_of_lane<D>(pl, p);
+    times_tokens<D>(st, at, PARTS == 2 ? queries_of_lane<D>(at, p) : at + planes<D>::KIND * 4, half);
     const values(&k)[2] = half[0], (&other)[2] = half[2 / PARTS - 1];
     if (PARTS == 1) {
 #pragma unroll
         for (int i = 0; i < 16; i++) y[i / 8][i / 4 % 2][i % 4] = k[i / 8][i / 4 % 2][i % 4] + other[i / 8][i / 4 % 2][i % 4];
         return;
     }
-    const bool high = p.row > 0;
     float4 *own = (float4 *) halves + threadIdx.x / 32 * 96 + p.lane;
     const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS>::W / PATCH) * 96 + p.lane;
-    float give[4], keep[4], got[3][4];
+    float got[3][4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) give[i] = high ? k[1][0][i] : k[1][1][i], keep[i] = high ? k[1][1][i] : k[1][0][i];
-#pragma unroll
-    for (int h = 0; h < 2; h++) own[32 * h] = {k[0][h][0], k[0][h][1], k[0][h][2], k[0][h][3]};
-    own[64] = {give[0], give[1], give[2], give[3]};
+    for (int h = 0; h < 3; h++) { /* keys, and the half of queries that the other warp's outputs need */
+        const float(&give)[4] = h < 2 ? k[0][h] : k[1][1];
+        own[32 * h] = {give[0], give[1], give[2], give[3]};
+    }
     __syncthreads();
 #pragma unroll
     for (int n = 0; n < 3; n++) four(from[32 * n], got[n]);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         y[0][0][i] = k[0][0][i] + got[0][i], y[0][1][i] = k[0][1][i] + got[1][i];
-        y[1][0][i] = y[1][1][i] = keep[i] + got[2][i];
+        y[1][0][i] = y[1][1][i] = k[1][0][i] + got[2][i];
     }
 }
 
@@ -699,18 +705,20 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     for (int i = 0; i < 8; i++) x[i / 4][i % 4] = fmaf(of_k[i / 4][i % 2] * power, y[0][i / 4][i % 4], x[i / 4][i % 4]);
     if (!PLAIN && from >= s.keep && p.row == 0) keep_x<D>(j, s, w, p, c, x);
     if (!PLAIN && from + C > s.verified) clean(x[0]), clean(x[1]);
+    const mix_words words[2] = {mix_words_of(x[0]), mix_words_of(x[1])};
 #pragma unroll
     for (int i = 0; i < 2 / PARTS; i++) { /* of two warps each has half of the chunk's rows */
         const int h = PARTS == 2 ? p.row > 0 : i;
         float o[4];
         for (int n = 0; n < 4; n++) o[n] = h ? y[1][1][n] : y[1][0][n];
         const float2 f = {h ? of_s[1][0] : of_s[0][0], h ? of_s[1][1] : of_s[0][1]};
-        outputs_of(x, now + S::mix, f, power, h, p.lane, o);
-        if (whole) put_outputs(o, ld, a.out + (int64_t) ld * (8 * h));
-        else put_part(o, c, h, ld, a.out + (int64_t) ld * (8 * h));
+        outputs_of(words, now + S::mix, f, power, h, p.lane, o);
+        float *out = a.out + (int64_t) (ld * (8 * h)); /* of 8 rows an int has room */
+        if (whole) put_outputs(o, ld, out);
+        else put_part(o, c, h, ld, out);
     }
     if (full) {
-        add_mix(x, now + S::mix, p.lane);
+        add_mix(x, words, now + S::mix, p.lane);
         if (PLAIN) __syncwarp();
         fold<D>(x, left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
         if (PLAIN) words_of_patch(a.st, a.words);
@@ -820,7 +828,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int
         __syncthreads();
         values u;
         for (int h = 0; h < 2; h++) load_x<SLICE>(sm + S::x, h, p, u[h]);
-        add_mix(u, sm + S::mix, p.lane);
+        add_mix(u, {mix_words_of(u[0]), mix_words_of(u[1])}, sm + S::mix, p.lane);
         int32_t exponent = exponent_of(bound);
         remains left;
         load_left(sm + S::left, p.lane, left);

@@ -5,8 +5,8 @@
  * chunk; then each warp makes gates, T, P and values of one of the value heads that have this key. finish() has a block a
  * chunk and some value heads. Chunks that are not whole, in which rows are old or not there yet, go by loops with conditions.
  *
- * Of prepare()'s instructions, a token and value head, 45 are for a row of values (its convolution and silu: 36), 44 for a third
- * of a row of keys and one of queries (66 each), which all heads of a key head share, 9 for theirs of the products of these, 23
+ * Of prepare()'s instructions, a token and value head, 42 are for a row of values (its convolution and silu: 33), 42 for a third
+ * of a row of keys and one of queries (63 each), which all heads of a key head share, 9 for theirs of the products of these, 23
  * for T and P, 9 for their factors, 5 for gates, 16 for finding out where things are; of finish()'s, 41 for a row's norm and
  * gate. */
 #ifndef PI_GDN_PREPARE_CUH
@@ -24,7 +24,7 @@ constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_find
 template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20 */
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
     static constexpr int dots = planes<D>::WORDS; /* [k, q][C keys][C rows] */
-    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, beta */
+    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, beta in units */
     static constexpr int decay = 2 * KIND, minus_beta = decay + C, beta = minus_beta + 2 * C, OWN = beta + C;
     static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
     static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
@@ -38,7 +38,7 @@ template <int D> PI_FN void put_gate(const gate &x, int lane, float *own)
     own[S::decay + lane] = x.decay;
     own[S::minus_beta + lane] = -x.beta;
     own[S::minus_beta + C + lane] = 1;
-    own[S::beta + lane] = x.beta;
+    own[S::beta + lane] = x.beta * CONV_UNIT;
 }
 
 /* Factors of a chunk's rows with rows up to their own (of others anything), by a warp: lanes 0 .. 15 those of keys, the
@@ -95,7 +95,7 @@ template <int D> PI_FN void put_whole_mix(float *to, const float *own)
     for (int i = 0; i < C; i++) {
         const float sum = add_mixed(own + i * C, i, t); /* up to row l 0 */
         t[i] = own_row >> i & 1 ? 1.0f : sum;
-        to[i * 2 * MIX + mix_at(l, high)] = sum - __uint_as_float(__float_as_uint(sum) & first);
+        if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = sum - __uint_as_float(__float_as_uint(sum) & first);
     }
     own += S::KIND + high * C;
     to += high * 2 * MIX + MIX + mix_at(l, false);
@@ -103,6 +103,7 @@ template <int D> PI_FN void put_whole_mix(float *to, const float *own)
     for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
         float sum = add_mixed(own + i * C, i + 1, t);
         if (high) sum = fmaf(own[i * C + i + 1], t[i + 1], sum); /* t may be no number */
+        if (!in_mix(i, l)) continue;
         to[i * 2 * MIX] = sum;
         to[i * 2 * MIX + 2] = rest_of_tf32(sum);
     }
@@ -122,7 +123,8 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
         if (i < c.n_old) sum = l < i ? t_at(j, s.slot, head, c.from + i)[l] : 0.0f;
         t[i] = i == l ? 1.0f : sum;
         const float off = i == l ? 0.0f : sum;
-        if (i >= c.n_old && i < c.n_old + c.n_new) to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(off) : off;
+        if (i < c.n_old || i >= c.n_old + c.n_new || !in_mix(i, l)) continue;
+        to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(off) : off;
     }
     own += S::KIND + high * C;
     to += high * 2 * MIX + MIX + mix_at(l, false);
@@ -131,7 +133,7 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
         float sum = add_mixed(own + i * C, i + 1, t);
         sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t may be no number */
         const int row = i + high;
-        if (row < c.n_old || row >= c.n_old + c.n_new) continue;
+        if (row < c.n_old || row >= c.n_old + c.n_new || !in_mix(i, l)) continue;
         to[i * 2 * MIX] = sum;
         to[i * 2 * MIX + 2] = rest_of_tf32(sum);
     }
@@ -244,7 +246,8 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
         if (head < j.a.state.n_k) {
             for (int i = lane; i < D; i += 32) k_at(j, s.slot, head, p)[i] = new_kq(j, head, token)[i];
         }
-        if (lane < C) t_at(j, s.slot, head, p)[lane] = new_mix(j, head, token)[mix_at(lane, false)];
+        const float *mixed = new_mix(j, head, token);
+        if (lane < C) t_at(j, s.slot, head, p)[lane] = in_mix(c.n_old + r, lane) ? mixed[mix_at(lane, false)] : 0.0f;
         if (lane == 0) *decay_at(j, s.slot, head, p) = new_scalars(j, head, token)[LOG_DECAY];
     }
 }

@@ -314,6 +314,17 @@ static void do_sum(void **arg, const char *, int)
 }
 void sum(unsigned mask, sum_arg *a, const char *file, int line) { warp_op(mask, do_sum, a, file, line); }
 
+static void do_most(void **arg, const char *, int)
+{
+    unsigned out = 0;
+    count_op(DO_VOTE);
+    for (int i = 0; i < 32; i++)
+        if (arg[i]) out = std::max(out, static_cast<sum_arg *>(arg[i])->in);
+    for (int i = 0; i < 32; i++)
+        if (arg[i]) static_cast<sum_arg *>(arg[i])->out = out;
+}
+void most(unsigned mask, sum_arg *a, const char *file, int line) { warp_op(mask, do_most, a, file, line); }
+
 /* ------------------------------------------------------------------------------------------------------- shared memory */
 
 /* Addresses begin above 0, so that a forgotten conversion is not mistaken for the first byte. */

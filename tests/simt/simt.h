@@ -215,6 +215,7 @@ struct sum_arg {
     unsigned in, out; /* of this lane, of all */
 };
 void sum(unsigned mask, sum_arg *a, const char *file, int line);
+void most(unsigned mask, sum_arg *a, const char *file, int line); /* the largest instead of the sum */
 
 unsigned lane();
 /* Shared memory by its 32-bit address, as PTX has it. */
@@ -292,6 +293,12 @@ inline unsigned __reduce_add_sync(unsigned mask, unsigned v, SIMT_AT)
 {
     simt::sum_arg a = {v, 0};
     simt::sum(mask, &a, file, line);
+    return a.out;
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned v, SIMT_AT)
+{
+    simt::sum_arg a = {v, 0};
+    simt::most(mask, &a, file, line);
     return a.out;
 }
 
