@@ -373,32 +373,25 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
     }
 }
 
-/* The same of one position, to rows of hi and lo in shared memory, which first hold the channels, a lane's one after each other
- * lane's: with few registers. */
+/* The same of one position, to rows of hi and lo in shared memory, with few registers. */
 template <int D>
 PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi, uint32_t *to_lo)
 {
-    const int lane = ptx_thread() & 31;
+    const int lane = (int) threadIdx.x % 32;
     const int32_t c = key_channel(j, h, query, D);
-    const bool has = D == 128 || lane < D / 4;
-    float ss = 0, v[4] = {};
+    const int end = D == 128 || lane < D / 4 ? 2 * lane + 2 : 0;
+    float ss = 0;
 #pragma unroll 1
-    for (int i = 0; has && i < 2; i++) {
-        const float x = convolved(j, s, p, c + 4 * lane + 2 * i), y = convolved(j, s, p, c + 4 * lane + 2 * i + 1);
-        to_hi[lane + i * (D / 4)] = __float_as_uint(x), to_lo[lane + i * (D / 4)] = __float_as_uint(y);
+    for (int i = 2 * lane; i < end; i++) {
+        const float x = convolved(j, s, p, c + 2 * i), y = convolved(j, s, p, c + 2 * i + 1);
+        to_hi[i] = __float_as_uint(x), to_lo[i] = __float_as_uint(y);
         ss = fmaf(y, y, fmaf(x, x, ss));
     }
     const float unit = unit_of<D>(j, query, ss);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (has) v[i] = __uint_as_float((i % 2 ? to_lo : to_hi)[lane + i / 2 * (D / 4)]);
+#pragma unroll 1
+    for (int i = 2 * lane; i < end; i++) {
+        ptx_split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], to_lo[i]);
     }
-    __syncwarp();
-    if (!has) return;
-    uint2 hi, lo;
-    ptx_split(v[0] * unit, v[1] * unit, hi.x, lo.x);
-    ptx_split(v[2] * unit, v[3] * unit, hi.y, lo.y);
-    ((uint2 *) to_hi)[lane] = hi, ((uint2 *) to_lo)[lane] = lo;
 }
 
 /* A row's log2 decay, their sum from the chunk's first row on, and beta. */

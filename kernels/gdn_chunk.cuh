@@ -11,7 +11,7 @@
  *
  * In shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16; rows of T and P, in two parts each (mix_at);
  * few() has values a row and column of the chunk (k . S0, x) in quads, [C / 4][W columns][4 rows], a quad every 4 W + 4
- * words. No access has bank conflicts, but few()'s to a row of a quad, four words apart. */
+ * words. No access has bank conflicts. */
 #ifndef PI_GDN_CHUNK_CUH
 #define PI_GDN_CHUNK_CUH
 
