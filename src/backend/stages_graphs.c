@@ -32,13 +32,14 @@
 #include <string.h>
 
 #include "backend/stages_impl.h"
+#include "backend/top_shape.h"
 #include "base/assert.h"
 
 /* A step's shape, as one of so many sequences. */
 static captured shape_of(const stages *s, const pi__batch *b, int32_t n_seqs)
 {
     captured c = {.n_seqs = n_seqs, .each = b->n_tokens / b->n_seqs, .rows = b->n_rows / b->n_seqs};
-    if (b->top.request) c.top = 8 * b->top.k + 4 * b->top.sum + 2 * (s->draw.seen != NULL) + (s->draw.row != NULL);
+    c.top = pi__top_shape(&b->top, &s->draw);
     if (b->lora.n_runs) c.lora = pi__lora_ranks(&b->lora) | 1;
     return c;
 }

@@ -43,6 +43,7 @@
 #include <string.h>
 
 #include "backend/cuda/impl.h"
+#include "backend/top_shape.h"
 #include "base/error.h"
 
 enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255,
@@ -243,7 +244,7 @@ static bool has_adapters(const pi__batch *b, int kind)
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
     cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0, 0};
-    if (b->top.request) s.top = 8 * b->top.k + 4 * b->top.sum + 2 * (c->draw.seen != NULL) + (c->draw.row != NULL);
+    s.top = pi__top_shape(&b->top, &c->draw);
     const int32_t most = most_keys(b);
     if (has_adapters(b, kind)) s.lora = pi__cuda_lora_shape(&c->lim, &b->lora);
     if (kind == PI__STEP_CHAINED) s.kind = PI__STEP_DRAFT_NEXT;
