@@ -114,6 +114,25 @@ __global__ void swap(int bug, const float *x, float *y)
     y[l] = r;
 }
 
+__global__ void pass(int bug, const float *x, float *y)
+{
+    PI_SMEM(raw);
+    float *v = (float *) (raw + 128);
+    const uint32_t there = ptx_shared(raw);
+    const int l = (int) threadIdx.x % 32;
+    if (threadIdx.x == 0) ptx_mbarrier_init(there, 1);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        if (bug == BUG_PASS_EARLY && l == 0) ptx_mbarrier_arrive(there);
+        v[l] = x[l];
+        if (bug != BUG_PASS_ONE_LANE) __syncwarp();
+        if (bug != BUG_PASS_EARLY && l == 0) ptx_mbarrier_arrive(there);
+        return;
+    }
+    if (bug != BUG_PASS_NO_WAIT) ptx_mbarrier_wait(there, 0);
+    y[l] = v[31 - l];
+}
+
 __global__ void count(int bug, const int *x, int *y)
 {
     PI_SMEM(raw);
@@ -253,6 +272,11 @@ int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads)
 int launch_ring(int bug, const float *x, float *y, int n_tiles)
 {
     return pi_launch(nullptr, ring, dim3(1), dim3(96), 384, bug, x, y, n_tiles);
+}
+
+int launch_pass(int bug, const float *x, float *y)
+{
+    return pi_launch(nullptr, pass, dim3(1), dim3(64), 256, bug, x, y);
 }
 
 /* B[n][k] is 1 where k is n % 16. A row has 32 bytes, their halves by turns: a swizzle of 32 bytes. */

@@ -31,6 +31,9 @@ enum bug {
     BUG_BULK_LEFT,       /* bulk: ends with a copy under way */
     BUG_RING_NO_WAIT,    /* ring: a tile overwrites one that nobody may have read */
     BUG_RING_EARLY,      /* ring: a warp says that it is done before it reads */
+    BUG_PASS_NO_WAIT,    /* pass: the other warp reads without having waited */
+    BUG_PASS_EARLY,      /* pass: the warp says that it has written before it has */
+    BUG_PASS_ONE_LANE,   /* pass: a lane says so without waiting for the others */
     BUG_BOTH_WRITE,      /* folded: two blocks write a word */
     BUG_READS_OTHERS,    /* folded: a block reads what another has written, and nothing orders them */
     BUG_NO_FENCE,        /* folded: it counts itself before its part is there to be seen */
@@ -61,6 +64,7 @@ int launch_staged(int bug, const float *x, float *y, int n_tiles, int threads);
 int launch_bulk(int bug, const float *x, float *y, int n_tiles);
 /* The same by a warp that brings tiles and two that read them, which tell each other by mbarriers; 96 threads. */
 int launch_ring(int bug, const float *x, float *y, int n_tiles);
+int launch_pass(int bug, const float *x, float *y); /* as swap, by two warps */
 /* y[l] = x[31 - l]; one warp, 128 bytes. */
 int launch_swap(int bug, const float *x, float *y);
 /* *y = number of odd values among the 64 at x; 4 bytes. */

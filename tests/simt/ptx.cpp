@@ -103,16 +103,22 @@ bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch)
     return (t.barrier < seen.size() && seen[t.barrier] > t.phase) || (t.seen && t.seen <= block_epoch);
 }
 
+uint64_t bulk_time() { return bulk->time; }
+bool bulk_knows(unsigned lin, unsigned warp, uint64_t time)
+{
+    const std::vector<uint64_t> &knows = thread_of(lin)->knows;
+    return !knows.empty() && knows[warp] > time;
+}
+
 /* What a copy brought may be overwritten once all who read it, and somebody has, have arrived at an mbarrier that the writer
  * waited for. */
 void bulk_read(unsigned lin, size_t copy) { bulk->transfers[copy].read[lin / 32] = bulk->time; }
 bool bulk_let_go(unsigned lin, size_t copy)
 {
-    const std::vector<uint64_t> &knows = thread_of(lin)->knows;
     bool any = false;
     for (unsigned w = 0; w < 32; w++) {
         const uint64_t read = bulk->transfers[copy].read[w];
-        if (read && (knows.empty() || knows[w] <= read)) return false;
+        if (read && !bulk_knows(lin, w, read)) return false;
         any |= read != 0;
     }
     return any;

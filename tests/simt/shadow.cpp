@@ -3,9 +3,10 @@
  * Kernels of the race build are compiled with -fsanitize=thread, which makes the compiler call a function before each
  * load and store; the library that usually answers is not linked, the functions are here. Every byte of shared memory
  * has a record of its last writer and readers. Two accesses of a byte by two threads, one of them a write, are ordered
- * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; a bulk copy may also follow
- * reads of what another has brought if its thread waited for an mbarrier where their warps arrived since. If not, that is a
- * race, whatever order they happened to run in. Shuffles and tensor-core instructions order registers, not memory.
+ * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; what follows a write may also have
+ * waited for an mbarrier where the writer's warp arrived since, and a bulk copy that follows reads of what another has brought for
+ * one where the readers' did. If not, that is a race, whatever order they happened to run in. Shuffles and tensor-core instructions
+ * order registers, not memory.
  *
  * Memory: the records of one block. Threads: those of simt::run, one at a time. */
 #include "counters.h"
@@ -25,6 +26,7 @@ struct cell {
     uint32_t bulk;                   /* bulk copy that brought it, by its number + 1; 0: none */
     uint32_t w_block, w_warp;        /* barriers before the last write: of the block, of the writer's warp */
     uint32_t r_block, r_warp;        /* the same for the last read */
+    uint32_t w_time;                 /* arrivals at mbarriers before the last write */
 };
 static_assert(std::has_unique_object_representations<cell>::value, "cells are compared as bytes");
 
@@ -96,6 +98,7 @@ static void note_write(unsigned lin, cell &c, access kind)
     c.writer = (uint16_t) (lin + 1);
     c.w_block = sh->block_epoch;
     c.w_warp = sh->warp_epoch[lin / 32];
+    c.w_time = (uint32_t) bulk_time();
     c.atomic = kind == access::atomic;
     c.in_flight = kind == access::copy_issued;
     c.written = true;
@@ -114,7 +117,8 @@ static void access_cell(unsigned lin, size_t i, access kind, const char *file, i
         fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
     } else if (kind == access::read && !c.written) {
         fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
-    } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic)) {
+    } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic) &&
+               !bulk_knows(lin, (c.writer - 1u) / 32, c.w_time)) {
         fail(file, line, "race: %s shared memory + %zu, which thread %u wrote with no barrier between",
              kind == access::read ? "reads" : "writes", i, c.writer - 1u);
     } else if (kind != access::read && kind != access::copy_done && unordered_reader(lin, c)) {

@@ -86,6 +86,9 @@ bool bulk_visible(unsigned lin, size_t copy, uint32_t block_epoch);
 /* A thread reads what a copy brought; and whether it may overwrite that, as others who read it are done. */
 void bulk_read(unsigned lin, size_t copy);
 bool bulk_let_go(unsigned lin, size_t copy);
+/* Arrivals at mbarriers so far; and whether a thread has waited for one of a warp behind so many. */
+uint64_t bulk_time();
+bool bulk_knows(unsigned lin, unsigned warp, uint64_t time);
 
 /* mma.cpp: d += a b of 16-bit floats, 16x16 by 16x8, by lanes as the fragments are. */
 void multiply_16(float *const *d, const uint32_t (*a)[4], const uint32_t (*b)[2], bool bf16);

@@ -79,10 +79,10 @@ static bool run_four_warps(int bug)
     return true;
 }
 
-static bool run_swap(int bug)
+static bool run_swap(int bug, int (*launch)(int, const float *, float *) = launch_swap)
 {
     buffer<float> x(numbers(32)), y(32);
-    if (launch_swap(bug, x.get(), y.get())) return false;
+    if (launch(bug, x.get(), y.get())) return false;
     for (size_t i = 0; i < 32; i++) {
         if (y[i] != x[31 - i]) return false;
     }
@@ -110,6 +110,7 @@ static void test_correct_kernels(void **)
         assert_true(run_bulk(BUG_NONE));
         if (!run_bulk(BUG_NONE, launch_ring)) fail_msg("%s", simt::last_error());
         assert_true(run_swap(BUG_NONE));
+        if (!run_swap(BUG_NONE, launch_pass)) fail_msg("%s", simt::last_error());
         if (!run_four_warps(BUG_NONE)) fail_msg("wgmma: %s", simt::last_error());
         assert_true(run_count(BUG_NONE));
         assert_string_equal(simt::last_error(), "");
@@ -181,8 +182,10 @@ static void test_bulk_copies(void **)
     must_find("phase overflow", [] { return run_bulk(BUG_BULK_SKIPS); });
     must_find("under way", [] { return run_bulk(BUG_BULK_LEFT); });
     must_fail([] { return run_bulk(BUG_RING_NO_WAIT, launch_ring); });
+    for (int bug : {BUG_PASS_NO_WAIT, BUG_PASS_EARLY, BUG_PASS_ONE_LANE}) must_fail([bug] { return run_swap(bug, launch_pass); });
     if (!race_build) return;
     must_find("race", [] { return run_bulk(BUG_RING_EARLY, launch_ring); });
+    for (int bug : {BUG_PASS_NO_WAIT, BUG_PASS_EARLY}) must_find("race", [bug] { return run_swap(bug, launch_pass); });
     must_find("race", [] { return run_bulk(BUG_BULK_NO_WAIT); });
     must_find("race", [] { return run_bulk(BUG_BULK_ONE_WAITS); });
 }
