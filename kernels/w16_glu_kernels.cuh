@@ -22,24 +22,40 @@ struct w16_both {
     uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before */
 };
 
-/* A warp's tiles: n_row rows of x, 16 of each matrix. */
-template <class F>
-PI_FN void put_gated(const float (&sums)[2][8][4], const F &gate, const F &up, const w16_both &a, float *y, int64_t ldy, int64_t n_row,
-                     uint32_t *most)
+/* For n_rows prepared rows. false: they cannot be one launch. */
+static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int32_t n_rows, w16_both *to)
+{
+    const pi__k_matrix &m = a.gate;
+    const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, m.n_in);
+    *to = {{m.shape, (const uint4 *) prepared, (const float *) factors, n_rows, 2, {}, {}, {}}, a.act, a.limit, a.most};
+    to->p.w[0] = {m.data, m.scale, a.y, a.ldy, m.n_out, 0, 0};
+    to->p.w[1] = {a.up, a.up_scale, nullptr, 0, m.n_out, 0, 0};
+    return m.n_out >= 1 && m.n_out % 32 == 0 && a.ldy % 4 == 0 && (uintptr_t) a.y % 16 == 0;
+}
+
+/* A warp's tiles: n_row rows of x, 8 NT at most, times 16 of gate; ups(g): the lane's sums of the g-th 8 with up. */
+template <int NT, class F, class U>
+PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, const F &up, const w16_both &a, float *y, int64_t ldy,
+                     int64_t n_row, uint32_t *most)
 {
     const int lane = (int) threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int row = 8 * (i / 2) + 2 * (lane % 4) + i % 2;
-        uint32_t largest = 0;
+    for (int g = 0; g < NT; g++) {
+        const float4 u = ups(g);
+        const float sums[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
-        for (int k = i % 2; k < 4 && row < n_row; k += 2) {
-            const float v = gated(a.act, gate(row, sums[0][i / 2][k]), up(row, sums[1][i / 2][k]), a.limit);
-            y[row * ldy + lane / 4 + 8 * (k / 2)] = v;
-            largest = max(largest, __float_as_uint(v) & 0x7fffffffu);
+        for (int odd = 0; odd < 2; odd++) {
+            const int row = 8 * g + 2 * (lane % 4) + odd;
+            uint32_t largest = 0;
+#pragma unroll
+            for (int k = odd; k < 4 && row < n_row; k += 2) {
+                const float v = gated(a.act, gate(row, gates[g][k]), up(row, sums[k]), a.limit);
+                y[row * ldy + lane / 4 + 8 * (k / 2)] = v;
+                largest = max(largest, __float_as_uint(v) & 0x7fffffffu);
+            }
+            for (int o = 4; o < 32; o *= 2) largest = max(largest, __shfl_xor_sync(PI_FULL, largest, o));
+            if (lane < 4 && row < n_row) atomicMax(most + row, largest);
         }
-        for (int o = 4; o < 32; o *= 2) largest = max(largest, __shfl_xor_sync(PI_FULL, largest, o));
-        if (lane < 4 && row < n_row) atomicMax(most + row, largest);
     }
 }
 
@@ -61,7 +77,8 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_bo
     if (!split_last(p.split, total, busy, raw) || !busy) return;
     const int64_t row = (int64_t) group * 8;
     const w16_times<TYPE> gate(p.w[0].scale, p.factor + row), up(p.w[1].scale, p.factor + row);
-    put_gated(total, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy, p.n_rows - row, a.most + row);
+    auto ups = [&](int g) { return float4 {total[1][g][0], total[1][g][1], total[1][g][2], total[1][g][3]}; };
+    put_gated(total[0], ups, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy, p.n_rows - row, a.most + row);
 }
 
 /* Of four lanes side by side each has four words; then the k-th lane has the k-th word of each. */

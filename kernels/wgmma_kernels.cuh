@@ -79,11 +79,23 @@ template <class S> struct wgmma_ring {
     }
 };
 
-/* Where a block of threads is in the results. */
+/* Where a block of threads is in the results: a team has four tiles behind those of the one before; of two matrices the same tiles
+ * of either are two teams'. */
 struct wgmma_where {
     int32_t tile, last, group; /* its first tile of W, the matrix's last one, its first group of x */
-    /* Team t has rows of W that there are. */
-    __device__ __forceinline__ bool has(int32_t t) const { return tile + 4 * t <= last; }
+    const uint8_t *data, *other; /* W; or its teams of even number have rows of the first, the next ones of the second; or NULL */
+    /* The first tile of team t; it is there; the t-th of all the block's tiles, for which the last one stands if it is not. */
+    __device__ __forceinline__ int32_t tile_of(int32_t t) const { return tile + 4 * (other ? t / 2 : t); }
+    __device__ __forceinline__ bool has(int32_t t) const { return tile_of(t) <= last; }
+    __device__ __forceinline__ const uint8_t *find(int32_t r, size_t tile_bytes) const
+    {
+        return (other && r / 4 % 2 ? other : data) + (size_t) min(tile_of(r / 4) + r % 4, last) * tile_bytes;
+    }
+    /* Tiles that come for so many teams. */
+    __device__ __forceinline__ uint32_t tiles(int32_t teams) const
+    {
+        return 4 * (uint32_t) min(teams, ((last - tile) / 4 + 1) * (other ? 2 : 1));
+    }
 };
 
 /* Calls f(first block, how many) for each stage of n blocks. */
@@ -104,7 +116,7 @@ template <int TYPE, class S> struct wgmma_source {
     const uint8_t *from;         /* of block 0; NULL: it copies nothing */
     uint32_t to, block, super;   /* in a stage; bytes of a block, or of scales of scales */
 
-    __device__ __forceinline__ wgmma_source(const w16_products &p, const uint8_t *data, const wgmma_where &at)
+    __device__ __forceinline__ wgmma_source(const w16_products &p, const wgmma_where &at)
     {
         const int32_t warp = (int32_t) threadIdx.x / 32 - 4 * S::TEAMS, lane = (int32_t) threadIdx.x % 32;
         const int32_t i = lane - 4, r = warp * S::TEAMS + (i >= 0 ? i % S::TEAMS : 0), what = i >= 0 ? i / S::TEAMS : -1;
@@ -114,7 +126,7 @@ template <int TYPE, class S> struct wgmma_source {
             from = (const uint8_t *) p.x + (size_t) min(at.group + g, (p.n_rows + 7) / 8 - 1) * (size_t) p.shape.n_block * 512;
             to = (uint32_t) g * WGMMA_GROUP, block = 512;
         } else if (what < (T::SUPER ? 3 : 2) && at.has(r / 4)) {
-            const uint8_t *tile = data + (size_t) min(at.tile + r, at.last) * p.shape.tile_bytes;
+            const uint8_t *tile = at.find(r, p.shape.tile_bytes);
             from = tile + (what == 0 ? 0 : what == 1 ? p.shape.side_at : p.shape.super_at);
             to = S::W_AT + (uint32_t) r * S::TILE + (what == 0 ? 0 : what == 1 ? S::SIDE_AT : S::SUPER_AT);
             block = what == 0 ? T::CODE : what == 1 ? T::SIDE : 0;
@@ -132,13 +144,12 @@ template <int TYPE, class S> struct wgmma_source {
     }
 };
 
-template <int TYPE, class S> PI_FN void wgmma_bring(wgmma_ring<S> &ring, const w16_products &p, const uint8_t *data,
-                                                    const wgmma_where &at)
+template <int TYPE, class S> PI_FN void wgmma_bring(wgmma_ring<S> &ring, const w16_products &p, const wgmma_where &at)
 {
     using T = w16<TYPE>;
-    const wgmma_source<TYPE, S> in(p, data, at);
+    const wgmma_source<TYPE, S> in(p, at);
     const int32_t n = (int32_t) p.shape.n_block;
-    const uint32_t tiles = 4 * (uint32_t) min(S::TEAMS, (at.last - at.tile) / 4 + 1);
+    const uint32_t tiles = at.tiles(S::TEAMS);
     wgmma_stages(n, [&](int32_t b, uint32_t some) {
         ring.wait_empty();
         if (threadIdx.x == S::TEAMS * 128)
@@ -220,35 +231,49 @@ PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float 
     }
 }
 
-template <int TYPE, int TEAMS>
-__global__ void __launch_bounds__((TEAMS + 1) * 128, 1) w16_wgmma(PI_CONSTANT w16_products p)
+PI_FN int32_t wgmma_team() { return __shfl_sync(PI_FULL, (int32_t) threadIdx.x / 128, 0); }
+template <class S> PI_FN float4 *wgmma_totals(unsigned char *raw, int32_t team)
 {
-    ptx_take_turn();
-    if (!ptx_has_wgmma()) return;
-    PI_SMEM(raw);
+    return (float4 *) (raw + S::TOTALS_AT) + team * (WGMMA_TOTALS / 16) + threadIdx.x % 128;
+}
+
+/* A block of threads. false: the thread has no results. */
+template <int TYPE, int TEAMS>
+PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned char *raw, float (&acc)[WGMMA_GROUPS][4])
+{
     using S = wgmma_shape<TYPE, TEAMS>;
-    const auto &w = p.w[w16_which(p, blockIdx.y)];
-    const int32_t team = __shfl_sync(PI_FULL, (int32_t) threadIdx.x / 128, 0), last = (int32_t) ((w.n_out + 15) / 16 - 1);
-    const wgmma_where at = {(int32_t) (blockIdx.y - w.first) * S::TILES, last, (int32_t) blockIdx.x * WGMMA_GROUPS};
+    const int32_t team = wgmma_team(), n = (int32_t) p.shape.n_block;
     wgmma_ring<S> ring(raw);
     ring.open();
     if (team == TEAMS) {
         if (TEAMS > 2) ptx_fewer_registers<S::LEFT>();
-        wgmma_bring<TYPE, S>(ring, p, w.data, at);
-        return;
+        wgmma_bring<TYPE, S>(ring, p, at);
+        return false;
     }
     if (TEAMS > 2) ptx_more_registers<S::TAKEN>();
-    const int32_t n = (int32_t) p.shape.n_block;
     if (!at.has(team)) { /* it has only to say so */
         wgmma_stages(n, [&](int32_t, uint32_t) {
             ring.wait_full();
             ring.release(ring.now);
             ring.next();
         });
-        return;
+        return false;
     }
+    wgmma_multiply<TYPE>(ring, n, wgmma_totals<S>(raw, team), acc);
+    return true;
+}
+
+template <int TYPE, int TEAMS>
+__global__ void __launch_bounds__((TEAMS + 1) * 128, 1) w16_wgmma(PI_CONSTANT w16_products p)
+{
+    ptx_take_turn();
+    if (!ptx_has_wgmma()) return;
+    PI_SMEM(raw);
+    const auto &w = p.w[w16_which(p, blockIdx.y)];
+    const wgmma_where at = {(int32_t) (blockIdx.y - w.first) * wgmma_shape<TYPE, TEAMS>::TILES, (int32_t) ((w.n_out + 15) / 16 - 1),
+                            (int32_t) blockIdx.x * WGMMA_GROUPS, w.data, nullptr};
     float acc[WGMMA_GROUPS][4] = {};
-    wgmma_multiply<TYPE>(ring, n, (float4 *) (raw + S::TOTALS_AT) + team * (WGMMA_TOTALS / 16) + threadIdx.x % 128, acc);
+    if (!wgmma_sums<TYPE, TEAMS>(p, at, raw, acc)) return;
     const int64_t row = (int64_t) at.group * 8, o = (int64_t) (at.tile + (int32_t) threadIdx.x / 32) * 16;
     const w16_times<TYPE> result(w.scale, p.factor + row);
     float *y = w.y + row * w.ldy + o;

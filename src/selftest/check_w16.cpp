@@ -1,11 +1,10 @@
 /* w16 kernels: products with 16-bit weights and activations against double precision, at most with the error that is
  * usual, and batch-invariant: a row's bits are the same in every company. */
 #include "selftest/checks.h"
+#include "selftest/glu_ref.h"
 #include "selftest/matmul_error.h"
 #include "selftest/split_ref.h"
 #include "selftest/tail_ref.h"
-
-#include "backend/cuda/kernels_w16_glu.h"
 
 namespace selftest {
 namespace {
@@ -326,61 +325,23 @@ void test_whole_tiles()
     for (size_t i = 0; i < s.sums.size(); i++) expect_true(std::isnan(s.sums[i]));
 }
 
-/* Gate and up as one launch, or one matrix below the other: what down reads has the bits that launches for each give, whatever the
- * rows and the activation; of a row with a value that is none, all are. */
-struct gate_and_up {
-    int64_t n_in, n, ld;
-    int32_t rows;
-    matrix w[2];
-    buffer<float> x, factor{std::vector<float>{0.25f}}, y;
-    buffer<char> prepared, want, mid;
-    buffer<uint32_t> most;
-
-    gate_and_up(int32_t type, int64_t blocks, int64_t n_, int32_t rows_)
-        : n_in(columns(type, blocks)), n(n_), ld(2 * n_), rows(rows_), w{make_matrix(type, n_in, n), make_matrix(type, n_in, n)},
-          x(random((uint64_t) rows_).normals((size_t) (rows_ * n_in))), y(std::vector<float>((size_t) (rows_ * ld), 7.0f)),
-          prepared(pi__k_w16_prepared_bytes(rows_, n_in)), want(pi__k_w16_prepared_bytes(rows_, n_)),
-          mid(pi__k_w16_prepared_bytes(rows_, n_)), most(std::vector<uint32_t>((size_t) rows_, 0))
-    {
-        w[1].m.scale = factor.get();
-        for (size_t r = 0; r < 3; r++) { /* sizes that rows differ by, and what is no number */
-            const float by[3] = {1e12f, 0, NAN};
-            x[(r * 5 % (size_t) rows) * (size_t) n_in] = r == 2 ? by[r] : x[(r * 5 % (size_t) rows) * (size_t) n_in] * by[r];
-        }
-    }
-    void check(int32_t act, float limit, int32_t mid_type, const pi__k_split *split)
-    {
-        const pi__k_input in = plain(x.get(), n_in), reads = {act, y.get(), ld, y.get() + n, ld, nullptr, 0, limit};
-        const pi__k_product p[2] = {{w[0].m, y.get(), ld, 0}, {w[1].m, y.get() + n, ld, 0}};
-        const pi__k_w16_glu a = {w[0].m, w[1].m.data, w[1].m.scale, act, limit, y.get(), ld, most.get(), mid_type, mid.get()};
-        about("%s, %d x %d, %d rows, activation %d", pi__type_info_of(w[0].m.type)->name, (int) n_in, (int) n, (int) rows, (int) act);
-        must_run(pi__k_w16_prepare(stream(), &in, w[0].m.type, rows, n_in, prepared.get()));
-        must_run(pi__k_w16_linear(stream(), p, 2, prepared.get(), rows));
-        must_run(pi__k_w16_prepare(stream(), &reads, mid_type, rows, n, want.get()));
-        for (int again = 0; again < 2; again++) {
-            std::fill(mid.get(), mid.get() + mid.size(), 1);
-            must_run(pi__k_w16_glu_run(stream(), &a, prepared.get(), rows, split));
-            expect_bytes(want.get(), mid.get(), mid.size());
-            for (size_t i = 0; i < most.size(); i++) expect_equal(most[i], 0);
-        }
-    }
-};
-
+/* By mma.sync, perhaps with slices that blocks share. */
 void test_gate_and_up()
 {
+    const pi__k_split *shared = nullptr;
+    auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_w16_glu_run(stream(), &a, x, rows, shared); };
     for (int32_t type : w16_types) {
         if (slow() && type != PI__Q4_0) continue;
-        gate_and_up(type, 11, 96, 70).check(PI__IN_SWIGLU, 0, type, nullptr);
+        gate_and_up(type, 11, 96, 70).check(PI__IN_SWIGLU, 0, type, run);
     }
     gate_and_up one(PI__Q4_K, 9, 32, 65), two(PI__Q8_0, 40, 160, 131);
-    one.check(PI__IN_GEGLU, 0, PI__Q6_K, nullptr);
-    one.check(PI__IN_SWIGLU_OAI, 7, PI__MXFP4, nullptr);
+    one.check(PI__IN_GEGLU, 0, PI__Q6_K, run);
+    one.check(PI__IN_SWIGLU_OAI, 7, PI__MXFP4, run);
+    in_all_modes([&] { one.check(PI__IN_SWIGLU, 0, PI__Q4_K, run); });
+    expect_true(run(one.launch(PI__IN_SWIGLU, 0, PI__Q8_0), one.prepared.get(), PI__K_MMA_ROWS) != 0);
     shared_slices s(4, 6, shared_products::VALUES);
-    if (!slow()) two.check(PI__IN_SWIGLU, 1.5f, PI__Q8_0, &s.split);
-    in_all_modes([&] { one.check(PI__IN_SWIGLU, 0, PI__Q4_K, nullptr); });
-    const pi__k_w16_glu few = {one.w[0].m, one.w[1].m.data, nullptr, PI__IN_SWIGLU, 0, one.y.get(), one.ld, one.most.get(), PI__Q8_0,
-                               one.mid.get()};
-    expect_true(pi__k_w16_glu_run(stream(), &few, one.prepared.get(), PI__K_MMA_ROWS, nullptr) != 0);
+    shared = &s.split;
+    if (!slow()) two.check(PI__IN_SWIGLU, 1.5f, PI__Q8_0, run);
 }
 
 /* The bar for "matmul auto": 1.1 of the error of activations in q8_1, with and without outliers. */

@@ -1,5 +1,6 @@
 /* wgmma kernels: products of many rows on sm_90, to the bit what those of w16 are, whose values check_w16.cpp looks at. */
 #include "selftest/checks.h"
+#include "selftest/glu_ref.h"
 #include "selftest/matmul_error.h"
 
 namespace selftest {
@@ -118,9 +119,32 @@ void test_not_numbers()
     });
 }
 
+/* Rows of W that the teams of the last block have not, or half of them; large blocks and small ones. */
+void test_gate_and_up()
+{
+    on_arch(90, [] {
+        int32_t n_sm = MANY;
+        auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_wgmma_glu_run(stream(), &a, x, rows, n_sm); };
+        int n = 0;
+        for (int32_t type : w16_types) {
+            if (!pi__k_wgmma_has_glu(type)) continue;
+            gate_and_up g(type, 11, 160, 70);
+            for (int32_t size : {ONE, MANY}) n_sm = size, g.check(PI__IN_SWIGLU, 0, type, run);
+            n++;
+        }
+        expect_true(n >= 6);
+        gate_and_up one(PI__Q4_K, 9, 32, 65), two(PI__Q4_0, 3, 288, 131);
+        one.check(PI__IN_GEGLU, 0, PI__Q6_K, run);
+        one.check(PI__IN_SWIGLU_OAI, 7, PI__MXFP4, run);
+        n_sm = ONE;
+        two.check(PI__IN_SWIGLU, 1.5f, PI__Q8_0, run);
+        in_all_modes([&] { one.check(PI__IN_SWIGLU, 0, PI__Q4_K, run); });
+    });
+}
+
 const entry checks[] = {
     {"bits", test_bits}, {"many_rows", test_many_rows}, {"together", test_together}, {"modes", test_modes},
-    {"not_numbers", test_not_numbers},
+    {"not_numbers", test_not_numbers}, {"gate_and_up", test_gate_and_up},
 };
 
 } // namespace

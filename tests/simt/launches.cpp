@@ -297,6 +297,8 @@ void products(int32_t n, int32_t type)
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
         const pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory};
         if (n > PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_run(nullptr, &both, memory, n, nullptr));
+        for (int32_t n_sm : {1, INT32_MAX})
+            if (pi__k_wgmma_has_glu(type)) CHECK(pi__k_wgmma_glu_run(nullptr, &both, memory, n, n_sm));
         pi__k_heads heads = {};
         heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));

@@ -277,6 +277,15 @@ static void test_wrong_products(void **)
         assert_true((strstr(lines.c_str(), "wgmma does not give the sums of mma.sync") != nullptr) == !!spoil);
     }
     simt::options.spoil = simt::SPOIL_NONE;
+    for (const char *broken : {(const char *) nullptr, "launch_wgmma_glu"}) {
+        lines.clear();
+        simt::watch.broken = broken;
+        assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
+        be->dev->destroy(be);
+        assert_non_null(strstr(lines.c_str(), "many rows by wgmma"));
+        assert_true((strstr(lines.c_str(), "gate and up with their activation are wrong as one launch") != nullptr) == !!broken);
+    }
+    simt::watch.broken = nullptr;
     simt::watch.thorough = false;
     simt::options.arch = 120;
 }

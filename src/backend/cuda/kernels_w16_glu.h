@@ -1,4 +1,4 @@
-/* The launches of kernels/w16_glu_kernels.cuh, as a function; as those of kernels.h. */
+/* The launches of kernels/w16_glu_kernels.cuh and wgmma_glu_kernels.cuh, as functions; as those of kernels.h. */
 #ifndef PI__CUDA_KERNELS_W16_GLU_H
 #define PI__CUDA_KERNELS_W16_GLU_H
 
@@ -23,6 +23,12 @@ typedef struct pi__k_w16_glu {
 } pi__k_w16_glu;
 /* Two launches, of which the first may share slices (split: NULL: not). As of pi__k_w16_linear, more than PI__K_MMA_ROWS rows. */
 int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, const pi__k_split *split);
+/* The second of them: y's values become mid. */
+int pi__k_w16_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows);
+
+/* The same two of which the first is wgmma's, as of pi__k_wgmma_linear; with matrices of this type. */
+int pi__k_wgmma_has_glu(int32_t type);
+int pi__k_wgmma_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, int32_t n_sm);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,7 @@ template <int TYPE> static int run_both(void *stream, const w16_both &a, const p
                                pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE), a);
 }
 
-static int run_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows)
+int pi__k_w16_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows)
 {
     const int64_t n = a->gate.n_out;
     auto kernel = pi__k_w16_input(a->mid_type) ? w16_round<true> : w16_round<false>;
@@ -22,20 +22,16 @@ static int run_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows)
 
 int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, const pi__k_split *split)
 {
-    const pi__k_matrix &m = a->gate;
+    w16_both both;
     if (n_rows < 1) return 0;
-    if (n_rows <= PI__K_MMA_ROWS || m.n_out < 1 || m.n_out % 32 || a->ldy % 4 || (uintptr_t) a->y % 16) return 1;
-    w16_both both = {{m.shape, (const uint4 *) prepared, (const float *) ((const char *) prepared + w16_rows_bytes(n_rows, m.n_in)),
-                      n_rows, 2, {}, {}, {}}, a->act, a->limit, a->most};
-    both.p.w[0] = {m.data, m.scale, a->y, a->ldy, m.n_out, 0, 0};
-    both.p.w[1] = {a->up, a->up_scale, nullptr, 0, m.n_out, 0, 0};
+    if (n_rows <= PI__K_MMA_ROWS || !w16_both_of(*a, prepared, n_rows, &both)) return 1;
     if (split) both.p.split = {split->sums, split->arrived};
     int code = 1;
-    switch (m.type) {
+    switch (a->gate.type) {
 #define RUN(t) case PI__##t: code = run_both<PI__##t>(stream, both, split); break;
         W16_TYPES(RUN)
 #undef RUN
     default: break;
     }
-    return code ? code : run_round(stream, a, n_rows);
+    return code ? code : pi__k_w16_round(stream, a, n_rows);
 }

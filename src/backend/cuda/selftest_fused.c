@@ -73,6 +73,8 @@ static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
                            .arrived = at->arrived, .mid = at->mid};
     const pi__k_w16_glu w16 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .y = at->y, .ldy = 2 * G_OUT,
                                .most = at->most, .mid_type = at->gate.type, .mid = at->mid};
+    if (form == PI__FORM_W16 && t->wgmma && pi__k_wgmma_has_glu(at->gate.type))
+        return pi__k_wgmma_glu_run(s, &w16, at->prepared, rows, 1);
     if (form == PI__FORM_W16) return pi__k_w16_glu_run(s, &w16, at->prepared, rows, NULL);
     return pi__k_fp4_glu(s, &fp4, at->prepared, rows);
 }

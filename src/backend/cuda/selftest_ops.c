@@ -465,7 +465,7 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
                                                                       pi__cuda_try_key_blocks};
     const bool records = c->records;
     tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention, .w16 = (c->ways & PI__WAY_W16) != 0,
-                .ways = c->ways};
+                .ways = c->ways, .wgmma = c->wgmma};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
     t.p = p;

@@ -21,6 +21,7 @@ typedef struct tryout {
     bool fast;    /* attention's queries are rounded */
     bool w16;     /* products are made in 16-bit floats */
     int ways;     /* PI__WAY_*: how products are made */
+    bool wgmma;   /* those of many rows in 16-bit floats by it */
     uint64_t rng;
 } tryout;
 

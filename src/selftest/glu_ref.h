@@ -1,0 +1,61 @@
+/* Gate and up as one launch of many rows in 16-bit floats (kernels_w16_glu.h): what down reads has the bits that launches for each
+ * give, whatever the rows and the activation; of a row with a value that is none, all are. */
+#ifndef PI__SELFTEST_GLU_REF_H
+#define PI__SELFTEST_GLU_REF_H
+
+#include "backend/cuda/kernels_w16_glu.h"
+#include "selftest/matmul_error.h"
+
+namespace selftest {
+
+struct gate_and_up {
+    int64_t n_in, n, ld;
+    int32_t rows;
+    matrix w[2];
+    buffer<float> x, factor{std::vector<float>{0.25f}}, y;
+    buffer<char> prepared, want, mid;
+    buffer<uint32_t> most;
+
+    gate_and_up(int32_t type, int64_t blocks, int64_t n_, int32_t rows_)
+        : n_in(columns_of(type, blocks)), n(n_), ld(2 * n_), rows(rows_), w{make_matrix(type, n_in, n), make_matrix(type, n_in, n)},
+          x(random((uint64_t) rows_).normals((size_t) (rows_ * n_in))), y(std::vector<float>((size_t) (rows_ * ld), 7.0f)),
+          prepared(pi__k_w16_prepared_bytes(rows_, n_in)), want(pi__k_w16_prepared_bytes(rows_, n_)),
+          mid(pi__k_w16_prepared_bytes(rows_, n_)), most(std::vector<uint32_t>((size_t) rows_, 0))
+    {
+        w[1].m.scale = factor.get();
+        for (size_t r = 0; r < 3; r++) { /* sizes that rows differ by, and what is no number */
+            const float by[3] = {1e12f, 0, NAN};
+            x[(r * 5 % (size_t) rows) * (size_t) n_in] = r == 2 ? by[r] : x[(r * 5 % (size_t) rows) * (size_t) n_in] * by[r];
+        }
+    }
+    static int64_t columns_of(int32_t type, int64_t blocks)
+    {
+        const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
+        return (blocks * 32 + unit - 1) / unit * unit;
+    }
+    pi__k_w16_glu launch(int32_t act, float limit, int32_t mid_type)
+    {
+        return {w[0].m, w[1].m.data, w[1].m.scale, act, limit, y.get(), ld, most.get(), mid_type, mid.get()};
+    }
+    /* run(launch, prepared, rows): a code of the runtime. */
+    template <class F> void check(int32_t act, float limit, int32_t mid_type, const F &run)
+    {
+        const pi__k_input in = {PI__IN_PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
+        const pi__k_input reads = {act, y.get(), ld, y.get() + n, ld, nullptr, 0, limit};
+        const pi__k_product p[2] = {{w[0].m, y.get(), ld, 0}, {w[1].m, y.get() + n, ld, 0}};
+        about("%s, %d x %d, %d rows, activation %d", pi__type_info_of(w[0].m.type)->name, (int) n_in, (int) n, (int) rows, (int) act);
+        must_run(pi__k_w16_prepare(stream(), &in, w[0].m.type, rows, n_in, prepared.get()));
+        must_run(pi__k_w16_linear(stream(), p, 2, prepared.get(), rows));
+        must_run(pi__k_w16_prepare(stream(), &reads, mid_type, rows, n, want.get()));
+        for (int again = 0; again < 2; again++) {
+            std::fill(mid.get(), mid.get() + mid.size(), 1);
+            must_run(run(launch(act, limit, mid_type), prepared.get(), rows));
+            expect_bytes(want.get(), mid.get(), mid.size());
+            for (size_t i = 0; i < most.size(); i++) expect_equal(most[i], 0);
+        }
+    }
+};
+
+} // namespace selftest
+
+#endif
