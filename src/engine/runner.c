@@ -1,6 +1,6 @@
 /* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
  *
- * Fed ahead: a sequence whose next token the device finds (the best value of its row, or what it draws from the best ones, and
+ * Fed ahead: a sequence whose next token the device finds (the best value of its row, or what it draws from the best ones or all, and
  * nothing else has a say) need not be known to the host before the step behind is queued, as the device puts the token in
  * itself. So where all sequences of a step are such, the step stays in flight, and the device never waits for what the host does
  * between two steps:
