@@ -1,34 +1,33 @@
 /* Tokens drawn from the largest values of rows of logits, as the sampler draws them (sampler/sampler_top.c), to the bit.
  *
- * A row has a warp. What the filters keep follows from sums in double precision whose order is theirs, so one lane adds up, over
- * what all lanes have made ready: keys, and their weights exp(x - max). There are 40 of them in most rows, 256 at most.
+ * A row has a warp. There are 40 candidates in most rows, 256 at most, whose keys stay sorted, so that each filter keeps the first
+ * ones:
  *
  *     keys, best first    -> penalties: of some a lower logit; sorted anew, without what is no more above those not found
  *                         -> top-k, of which nothing is left to do without penalties
- *                         -> top-p: the fewest that weigh p of all        in the order of the sampler's selection
- *                         -> min-p: those at or above max + log p         in the order that they have
- *                         -> temperature: x / t                           all lanes
- *                         -> the first at which the running sum of weights exceeds u of their sum
+ *                         -> top-p: the fewest that weigh p of all, by integer weights
+ *                         -> min-p: those at or above max + log p
+ *                         -> temperature: x / t
+ *                         -> sorted by id; the first at which the running sum of weights exceeds u of their sum
  *
- * The selection is that of pi__keys_select_mass, pivots included: the order in which it leaves keys is the one in which they are
- * added up afterwards. +inf is the largest float here, as the sampler has it, and NaN was never found. */
+ * The last sums are those of a row that has nothing else (pi__keys_draw): floats within blocks of 256 ids, then doubles. Without
+ * top-k the filters are those of the whole row; where what they keep may not all have been found, and where they keep all, the
+ * row is left to draw_row_kernels.cuh. +inf is the largest float here, as the sampler has it, and NaN was never found. */
 #ifndef PI_DRAW_KERNELS_CUH
 #define PI_DRAW_KERNELS_CUH
 
-#include "backend/cuda/kernels_draw.h"
-#include "exp_neg.cuh"
-#include "ptx.cuh"
-#include "warp.cuh"
+#include "draw.cuh"
 
-enum { LANES = 32, MOST_KEYS = 256 };
+enum { LANES = 32, MOST_KEYS = 256, KEYS_EACH = MOST_KEYS / LANES, SUM = 256 /* ids of a block, in base/logits.h */ };
 
 /* The candidates of a row, in shared memory. */
-typedef struct hat {
+struct candidates {
     uint64_t key[MOST_KEYS];
     float weight[MOST_KEYS]; /* of the key in this place */
-    int32_t n, n_seen;
-    uint32_t seen[PI__MAX_SEEN + 1]; /* [n_seen] tokens that have penalties (backend/draw.h) */
-} hat;
+    double run[16];          /* sums of every 16th block */
+    int32_t n;
+    seen_list seen;
+};
 
 PI_FN float key_logit(uint64_t key)
 {
@@ -36,212 +35,237 @@ PI_FN float key_logit(uint64_t key)
     return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u);
 }
 
-PI_FN uint64_t logit_key(float x, uint64_t of)
-{
-    const uint32_t u = __float_as_uint(x + 0.0f);
-    return (uint64_t) ~(u ^ (u >> 31 ? 0xffffffffu : 0x80000000u)) << 32 | (uint32_t) of;
-}
+PI_FN uint64_t logit_key(float x, uint64_t of) { return (uint64_t) ~rank_of(x) << 32 | (uint32_t) of; }
 
 /* All lanes: weights of the keys, of which the largest logit is max. */
-PI_FN void weigh(hat *h, float max)
+PI_FN void weigh(candidates *c, float max)
 {
     __syncthreads();
-    for (int i = (int) threadIdx.x; i < h->n; i += LANES) h->weight[i] = exp_neg(key_logit(h->key[i]) - max);
+    for (int i = (int) threadIdx.x; i < c->n; i += LANES) c->weight[i] = exp_neg(key_logit(c->key[i]) - max);
     __syncthreads();
 }
 
-PI_FN void swap(hat *h, int a, int b)
-{
-    const uint64_t key = h->key[a];
-    const float weight = h->weight[a];
-    h->key[a] = h->key[b], h->weight[a] = h->weight[b];
-    h->key[b] = key, h->weight[b] = weight;
-}
-
-/* Of the n keys from `first` on: smaller ones than the one at p to the front. Returns where that is then, from `first`. */
-PI_FN int split_at(hat *h, int first, int n, int p)
-{
-    const uint64_t pivot = h->key[first + p];
-    int m = 0;
-    swap(h, first + p, first + n - 1);
-    for (int i = 0; i + 1 < n; i++) {
-        const bool less = h->key[first + i] < pivot;
-        swap(h, first + i, first + m);
-        m += less;
-    }
-    swap(h, first + n - 1, first + m);
-    return m;
-}
-
-/* One lane: the fewest of the smallest keys that weigh target or more, at least one. Returns their number. */
-PI_FN int select_mass(hat *h, double target)
-{
-    uint64_t rng = (uint64_t) h->n;
-    int kept = 0, n = h->n;
-    double mass = 0;
-    while (n > 0) {
-        rng = rng * 6364136223846793005u + 1442695040888963407u;
-        const int m = split_at(h, kept, n, (int) ((rng >> 33) % (uint64_t) n));
-        double part = 0;
-        for (int i = 0; i < m; i++) part += (double) h->weight[kept + i];
-        if (m > 0 && mass + part >= target) {
-            n = m;
-            continue;
-        }
-        mass += part + (double) h->weight[kept + m];
-        kept += m + 1;
-        n -= m + 1;
-        if (mass >= target) return kept;
-    }
-    return kept;
-}
-
-/* One lane: those at or above the limit, in the order that they have. Returns their number. */
-PI_FN int keep_from(hat *h, float limit)
+/* All lanes: how many of the keys are as f wants it; of sorted ones the first. */
+template <class F> PI_FN int32_t first_ones(const candidates *c, const F &f)
 {
     int n = 0;
-    for (int i = 0; i < h->n; i++)
-        if (key_logit(h->key[i]) >= limit) h->key[n++] = h->key[i];
-    return n;
+    for (int i = (int) threadIdx.x; i < c->n; i += LANES) n += f(c->key[i]);
+    return warp_sum_int(n);
 }
 
-/* One lane: the sum of all weights. */
-PI_FN double mass_of(const hat *h)
+PI_FN void keep(candidates *c, int32_t n)
 {
-    double sum = 0;
-    for (int i = 0; i < h->n; i++) sum += (double) h->weight[i];
-    return sum;
-}
-
-/* One lane: the token at which the running sum exceeds u of all; -1: nothing weighs anything. */
-PI_FN int32_t pick(const hat *h, double u)
-{
-    const double sum = mass_of(h);
-    double run = 0;
-    int32_t last = -1;
-    for (int i = 0; i < h->n; i++) {
-        run += (double) h->weight[i];
-        if (h->weight[i] > 0) last = (int32_t) (uint32_t) h->key[i];
-        if (run > u * sum) return last;
-    }
-    return last;
-}
-
-/* All lanes: the largest logit, whatever the order. */
-PI_FN float largest(const hat *h)
-{
-    uint64_t best = ~(uint64_t) 0;
-    for (int i = (int) threadIdx.x; i < h->n; i += LANES) best = min(best, h->key[i]);
-    for (int o = 16; o; o >>= 1) best = min(best, __shfl_xor_sync(PI_FULL, best, o));
-    return key_logit(best);
-}
-
-/* As a logit that was computed. */
-PI_FN float finite(float x)
-{
-    const float most = 3.402823466e+38f;
-    return x > most ? most : x == x ? x : -INFINITY;
-}
-
-/* All lanes: what has penalties in the row. */
-PI_FN void look_back(hat *h, const pi__k_draw &a, int row, const pi__draw &d)
-{
-    const int n = a.seen ? d.n_seen : 0;
-    for (int i = (int) threadIdx.x; i < n; i += LANES) h->seen[i] = a.seen[(size_t) row * PI__MAX_SEEN + (size_t) i];
-    if (threadIdx.x == 0) {
-        if (d.fed) h->seen[n] = PI__SEEN(a.token[a.index[row]], 1);
-        h->n_seen = n + d.fed;
-    }
+    __syncthreads();
+    if (threadIdx.x == 0) c->n = n;
     __syncthreads();
 }
 
-PI_FN int32_t times_seen(const hat *h, uint64_t key)
+/* All lanes: those at or above the limit; nearly always the first ones, but top-p may leave the last ones by id. */
+PI_FN void keep_from(candidates *c, float limit)
 {
-    const uint32_t id = (uint32_t) key;
-    uint32_t n = 0;
-    for (int i = 0; i < h->n_seen; i++)
-        if ((h->seen[i] ^ id) << (32 - PI__SEEN_BITS) == 0) n += h->seen[i] >> PI__SEEN_BITS;
-    return (int32_t) n;
-}
-
-/* As the sampler's stage (sampler/sampler_penalties.c). */
-PI_FN float penalised(const pi__draw &d, float x, int32_t count)
-{
-    x = x <= 0 ? x * d.repeat : x / d.repeat;
-    return finite(x - ((float) count * d.frequency + d.presence));
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int n = 0;
+        for (int i = 0; i < c->n; i++)
+            if (key_logit(c->key[i]) >= limit) c->key[n++] = c->key[i];
+        c->n = n;
+    }
+    __syncthreads();
 }
 
 /* All lanes: the row's candidates. */
-PI_FN void fill(hat *h, const uint64_t *found, int32_t n, const pi__draw &d)
+PI_FN void fill(candidates *c, const uint64_t *found, int32_t n, const pi__draw &d)
 {
     for (int i = (int) threadIdx.x; i < n; i += LANES) {
         const uint64_t key = found[i];
         const float x = key_logit(key);
-        const int32_t count = times_seen(h, key);
-        h->key[i] = count ? logit_key(penalised(d, x, count), key) : x == finite(x) ? key : logit_key(finite(x), key);
+        const int32_t count = times_seen(&c->seen, (uint32_t) key);
+        c->key[i] = count ? logit_key(penalised(d, x, count), key) : x == finite(x) ? key : logit_key(finite(x), key);
     }
-    if (threadIdx.x == 0) h->n = n;
-    __syncthreads();
+    keep(c, n);
 }
 
 /* All lanes: ascending keys, by a bitonic network. */
-PI_FN void sort(hat *h)
+PI_FN void sort(candidates *c)
 {
     int width = 2;
-    while (width < h->n) width *= 2;
-    for (int i = h->n + (int) threadIdx.x; i < width; i += LANES) h->key[i] = ~(uint64_t) 0;
+    while (width < c->n) width *= 2;
+    for (int i = c->n + (int) threadIdx.x; i < width; i += LANES) c->key[i] = ~(uint64_t) 0;
     __syncthreads();
     for (int size = 2; size <= width; size *= 2) {
         for (int stride = size / 2; stride; stride /= 2) {
             for (int i = (int) threadIdx.x; i < width / 2; i += LANES) {
                 const int at = 2 * i - (i & (stride - 1));
-                const uint64_t first = h->key[at], second = h->key[at + stride];
-                if ((first > second) == !(at & size)) h->key[at] = second, h->key[at + stride] = first;
+                const uint64_t first = c->key[at], second = c->key[at + stride];
+                if ((first > second) == !(at & size)) c->key[at] = second, c->key[at + stride] = first;
             }
             __syncthreads();
         }
     }
 }
 
-/* All lanes: the best of the lowered keys, of which nothing is known below the border, and of those the top k. */
-PI_FN void keep_known(hat *h, uint64_t border, int32_t top_k)
+/* All lanes: the candidates behind penalties and top-k; of lowered ones the best, as nothing is known below the last that was found.
+ * missing: fewer were found than were wanted, so these are all. */
+PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found, int32_t n, bool missing)
 {
-    const uint64_t none = logit_key(-INFINITY, 0);
-    int n = 0;
-    sort(h);
-    for (int i = (int) threadIdx.x; i < h->n; i += LANES) n += h->key[i] < none && h->key[i] <= border;
-    for (int o = 16; o; o >>= 1) n += __shfl_xor_sync(PI_FULL, n, o);
-    __syncthreads();
-    if (threadIdx.x == 0) h->n = top_k && n > top_k ? top_k : n;
-    __syncthreads();
+    look_back(&c->seen, a, row, d);
+    fill(c, found, n, d);
+    if (!c->seen.n && !d.top_k) return;
+    const uint64_t last = found[n - 1], none = logit_key(-INFINITY, 0);
+    const uint64_t border = missing ? ~(uint64_t) 0 : logit_key(finite(key_logit(last)), last);
+    sort(c);
+    n = first_ones(c, [=](uint64_t key) { return key < none && key <= border; });
+    keep(c, d.top_k && n > d.top_k ? d.top_k : n);
 }
 
-/* All lanes: the row's candidates behind penalties and top-k. missing: fewer were found than were wanted, so these are all. */
-PI_FN void candidates(hat *h, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found, int32_t n, bool missing)
+/* One lane: of the keys from..end, which are as far from max, those by whose ids the mass reaches the target. Returns where they end. */
+PI_FN int32_t by_id_to_mass(candidates *c, int from, int end, float max, uint64_t mass, uint64_t target)
 {
-    look_back(h, a, row, d);
-    fill(h, found, n, d);
-    if (!h->n_seen && !d.top_k) return;
-    const uint64_t last = found[n - 1];
-    keep_known(h, missing ? ~(uint64_t) 0 : logit_key(finite(key_logit(last)), last), d.top_k);
-}
-
-/* All lanes: what the filters leave of them, the first of which is the best. */
-PI_FN void filter(hat *h, const pi__draw &d)
-{
-    const float max = key_logit(h->key[0]);
-    if (d.top_p < 1) {
-        weigh(h, max);
-        if (threadIdx.x == 0) h->n = select_mass(h, (double) d.top_p * mass_of(h));
-        __syncthreads();
+    for (int i = from + 1; i < end; i++) { /* they are in this order, but where logits differ by next to nothing */
+        const uint64_t key = c->key[i];
+        int at = i;
+        for (; at > from && (uint32_t) c->key[at - 1] > (uint32_t) key; at--) c->key[at] = c->key[at - 1];
+        c->key[at] = key;
     }
-    const float limit = max + d.log_min_p;
+    int n = from;
+    do mass += weight_units(exp_neg(key_logit(c->key[n++]) - max));
+    while (n < end && mass < target);
+    return n;
+}
+
+/* All lanes: how many of the weighed keys top-p keeps, which are the first ones then; *end: behind those as far from max as the last
+ * of them. False: all weigh less than target. */
+PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
+{
+    const int lane = (int) threadIdx.x;
+    const float max = key_logit(c->key[0]);
+    uint64_t w[KEYS_EACH], sum = 0;
+#pragma unroll
+    for (int i = 0; i < KEYS_EACH; i++) {
+        const int at = lane * KEYS_EACH + i;
+        w[i] = at < c->n ? weight_units(c->weight[at]) : 0;
+        sum += w[i];
+    }
+    uint64_t run = sum;
+    for (unsigned o = 1; o < 32; o *= 2) {
+        const uint64_t before = __shfl_up_sync(PI_FULL, run, o);
+        if (lane >= (int) o) run += before;
+    }
+    int last = c->n; /* where the running sum reaches the target */
+    run -= sum;
+#pragma unroll
+    for (int i = 0; i < KEYS_EACH; i++) {
+        run += w[i];
+        if (run >= target && last == c->n && lane * KEYS_EACH + i < c->n) last = lane * KEYS_EACH + i;
+    }
+    for (int o = 16; o; o >>= 1) last = min(last, __shfl_xor_sync(PI_FULL, last, o));
+    *n = *end = c->n;
+    if (last == c->n) return false;
+    const uint32_t far = far_below(max, key_logit(c->key[last]));
+    const int from = first_ones(c, [=](uint64_t key) { return far_below(max, key_logit(key)) < far; });
+    *end = first_ones(c, [=](uint64_t key) { return far_below(max, key_logit(key)) <= far; });
+    *n = last + 1;
+    if (*end - from == 1) return true;
+    uint64_t before = 0; /* of those that are nearer */
+    for (int i = lane; i < from; i += LANES) before += weight_units(c->weight[i]);
+    for (int o = 16; o; o >>= 1) before += __shfl_xor_sync(PI_FULL, before, o);
     __syncthreads();
-    if (threadIdx.x == 0) h->n = keep_from(h, limit > max ? max : limit);
+    if (lane == 0) *n = by_id_to_mass(c, from, *end, max, before, target);
+    *n = __shfl_sync(PI_FULL, *n, 0);
     __syncthreads();
-    if (d.temp == 1) return;
-    const float shift = fabsf(max) / d.temp < 1e30f ? 0.0f : max;
-    for (int i = (int) threadIdx.x; i < h->n; i += LANES) h->key[i] = logit_key((key_logit(h->key[i]) - shift) / d.temp, h->key[i]);
+    return true;
+}
+
+PI_FN uint64_t all_units(const candidates *c)
+{
+    uint64_t sum = 0;
+    for (int i = (int) threadIdx.x; i < c->n; i += LANES) sum += weight_units(c->weight[i]);
+    for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
+    return sum;
+}
+
+/* All lanes: top-p and min-p of the candidates, the first of which is the best. sum: of the row's weights, where it is the row that
+ * they filter, and others were not found; 0: of the candidates alone. False: of a row more may be left than these. */
+PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
+{
+    const float max = key_logit(c->key[0]), limit = min_p_limit(d, max);
+    int32_t n = c->n;
+    if (others && !(d.top_p < 1) && key_logit(c->key[n - 1]) >= limit) return false;
+    if (d.top_p < 1) {
+        weigh(c, max);
+        const uint64_t target = sum > 0 ? mass_units((double) d.top_p * sum) : (uint64_t) ((double) d.top_p * (double) all_units(c));
+        int32_t end;
+        const bool reached = first_mass(c, target, &n, &end);
+        if (others && (!reached || end == c->n)) return false;
+        keep(c, n);
+    }
+    n = first_ones(c, [=](uint64_t key) { return key_logit(key) >= limit; });
+    if (n < c->n) keep_from(c, limit);
+    return true;
+}
+
+/* One lane: the sum of the weights from i on that are of the same block of ids as the i-th; *end: behind them. */
+PI_FN double block_weight(const candidates *c, int i, int *end)
+{
+    const uint32_t block = (uint32_t) (c->key[i] >> 32) / SUM;
+    int n = i + 1;
+    while (n < c->n && (uint32_t) (c->key[n] >> 32) / SUM == block) n++;
+    *end = n;
+    if (n == i + 1) return (double) c->weight[i];
+    double sum = 0;
+    for (uint32_t lane = 0; lane < 16; lane++) {
+        float s = 0;
+        for (int k = i; k < n; k++)
+            if ((uint32_t) (c->key[k] >> 32) % 16 == lane) s += c->weight[k];
+        sum += (double) s;
+    }
+    return sum;
+}
+
+/* One lane, of keys by id, ids in their upper half: the token at which the running sum exceeds u of all; -1: nothing weighs
+ * anything. */
+PI_FN int32_t pick(candidates *c, double u)
+{
+    double all = 0, sum = 0;
+    int end = 0;
+    for (int k = 0; k < 16; k++) c->run[k] = 0;
+    for (int i = 0; i < c->n; i = end) {
+        const double b = block_weight(c, i, &end);
+        c->run[(uint32_t) (c->key[i] >> 32) / SUM % 16] += b;
+    }
+    for (int k = 0; k < 16; k++) all += c->run[k];
+    const double target = u * all;
+    int last = -1;
+    for (int i = 0; i < c->n && sum <= target; i = end) {
+        const double b = block_weight(c, i, &end);
+        for (int k = i; k < end; k++)
+            if (c->weight[k] > 0) last = k;
+        if (sum + b <= target) {
+            sum += b;
+            continue;
+        }
+        for (int k = i; k < end && sum <= target; k++) {
+            if (c->weight[k] > 0) last = k;
+            sum += (double) c->weight[k];
+        }
+        break;
+    }
+    return last < 0 ? -1 : (int32_t) (c->key[last] >> 32);
+}
+
+/* All lanes: temperature, then by id: halves of keys are swapped. */
+PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
+{
+    uint64_t best = ~(uint64_t) 0;
+    for (int i = (int) threadIdx.x; i < c->n; i += LANES) best = min(best, c->key[i]);
+    for (int o = 16; o; o >>= 1) best = min(best, __shfl_xor_sync(PI_FULL, best, o));
+    const float max = key_logit(best), shift = shift_of(d, max), most = tempered(d, max, shift);
+    __syncthreads();
+    for (int i = (int) threadIdx.x; i < c->n; i += LANES) c->key[i] = c->key[i] << 32 | c->key[i] >> 32;
+    __syncthreads();
+    sort(c);
+    for (int i = (int) threadIdx.x; i < c->n; i += LANES)
+        c->weight[i] = exp_neg(tempered(d, key_logit(c->key[i] << 32), shift) - most);
     __syncthreads();
 }
 
@@ -250,25 +274,31 @@ __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    hat *h = (hat *) raw;
+    candidates *c = (candidates *) raw;
     const int row = (int) blockIdx.x;
-    const int32_t wanted = a.request[row * 3];
+    const int32_t *request = a.request + row * 3, wanted = request[0];
     const uint64_t *found = a.found + (size_t) row * (size_t) (2 + a.k);
     const pi__draw d = a.draw[row];
+    const bool missing = (uint32_t) found[0] != 0;
     const int32_t n = wanted ? wanted - (int32_t) (uint32_t) found[0] : 0;
     int32_t id = -1;
-    if (n > 0) candidates(h, a, row, d, found + 2, n, (uint32_t) found[0] != 0);
-    if (n > 0 && d.temp == 0 && h->n) id = (int32_t) (uint32_t) h->key[0];
-    if (n > 0 && d.temp != 0 && h->n) {
-        filter(h, d);
-        weigh(h, largest(h));
-        const double u = (double) ((uint64_t) d.high << 32 | d.low) * 0x1p-53;
-        if (threadIdx.x == 0) id = pick(h, u);
+    bool left = false; /* to who looks at the whole row */
+    if (n > 0) find_candidates(c, a, row, d, found + 2, n, missing);
+    if (n > 0 && d.temp == 0 && c->n) id = (int32_t) (uint32_t) c->key[0];
+    if (n > 0 && d.temp != 0) {
+        const bool others = d.row && !missing;
+        const double sum = d.row ? ((const double *) found)[1] : 0;
+        left = d.row && (c->seen.n || (d.top_p < 1 && (!request[2] || found[0] >> 32)));
+        if (!left && c->n) left = !filter(c, d, others, sum);
+        if (!left && c->n) {
+            weigh_by_id(c, d);
+            if (threadIdx.x == 0) id = pick(c, random_of(d));
+        }
     }
     if (threadIdx.x) return;
     uint64_t *out = a.out + (size_t) row * 3;
     out[0] = id < 0;
-    out[1] = 0;
+    out[1] = left;
     out[2] = (uint32_t) id;
 }
 

@@ -4,11 +4,11 @@
 
 #include "backend/device.h"
 
-/* Values of a row that it finds (8 times), whether sums are wanted (4), tokens drawn (1), some of them with penalties (2); 0: it
- * finds none. */
+/* Values of a row that it finds (16 times), whether sums are wanted (8), tokens drawn (1), some of them with penalties (2), or from
+ * whole rows (4); 0: it finds none. */
 static inline int32_t pi__top_shape(const pi__step_top *top, const pi__draws *draw)
 {
-    return top->request ? 8 * top->k + 4 * top->sum + 2 * (draw->seen != NULL) + (draw->row != NULL) : 0;
+    return top->request ? 16 * top->k + 8 * top->sum + 4 * draw->rows + 2 * (draw->seen != NULL) + (draw->row != NULL) : 0;
 }
 
 #endif

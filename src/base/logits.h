@@ -1,5 +1,5 @@
-/* What the sampler and the backends that search rows of logits for it (op topk) agree on to the bit: keys of values, and the
- * exponential of their sums. */
+/* What the sampler and the backends that search rows of logits for it (op topk) and draw from them agree on to the bit: keys of
+ * values, the exponential of their sums, and those values that together have so much of it. */
 #ifndef PI__LOGITS_H
 #define PI__LOGITS_H
 
@@ -53,6 +53,17 @@ static inline float pi__exp_neg(float x)
     y = y * f + 1.0f;
     uint32_t scale = (pi__f32_bits(r) - 0x4B400000u + 127u) << 23;
     return pi__f32_from(pi__f32_bits(y * pi__f32_from(scale)) & keep);
+}
+
+/* Top-p keeps the fewest best values that together have so much of the sum of exp(x - max). Both are integers there, so that who
+ * adds up may do it in any order: a weight in units of 2^-40, and the distance of a value from max in units of 2^-27; of those as
+ * far from it the lower index is the better one. Values 32 and more below max weigh nothing. */
+static inline uint64_t pi__weight_units(float weight) { return (uint64_t) (weight * 0x1p40f); }
+static inline uint64_t pi__mass_units(double sum) { return (uint64_t) (sum * 0x1p40); }
+static inline uint32_t pi__far_below(float max, float x)
+{
+    const float d = max - x;
+    return d < 32 ? (uint32_t) (d * 0x1p27f) : UINT32_MAX;
 }
 
 #endif

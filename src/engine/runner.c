@@ -1,6 +1,6 @@
 /* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
  *
- * Fed ahead: a sequence whose next token the device finds (the best value of its row, or what it draws from the best ones, and
+ * Fed ahead: a sequence whose next token the device finds (the best value of its row, or what it draws from the best ones or all, and
  * nothing else has a say) need not be known to the host before the step behind is queued, as the device puts the token in
  * itself. So where all sequences of a step are such, the step stays in flight, and the device never waits for what the host does
  * between two steps:
@@ -99,8 +99,9 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
 /* Token number n_gen of the answer may not end it. */
 static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
 
-/* The topk request that suffices to sample token number n_gen of the answer; k 0: the whole row is needed. With a grammar
- * the best of the row may not be allowed, and log-probabilities are of what is. */
+/* The topk request that suffices to sample token number n_gen of the answer, here or, in a step that stays in flight, on the
+ * device; k 0: the whole row is needed. With a grammar the best of the row may not be allowed, and log-probabilities are of what
+ * is. */
 static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
@@ -110,7 +111,8 @@ static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_
     bool sum;
     if (!rows->skip || s->call.on_logits || s->params.n_bad || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
     if (s->probs && (s->matcher || s->params.probs_drawn)) return (pi__topk_request) {0};
-    int32_t k = pi__sampler_top(s->sampler, s->matcher ? 1 : later ? (size_t) sp->n_eog : 0, &sum);
+    int32_t k = r->stays ? pi__sampler_draw_top(s->sampler, &sum)
+                         : pi__sampler_top(s->sampler, s->matcher ? 1 : later ? (size_t) sp->n_eog : 0, &sum);
     if (k && s->probs && k < s->params.n_logprobs) k = s->params.n_logprobs;
     return (pi__topk_request) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
 }
@@ -503,22 +505,22 @@ static bool can_be_fed(const pi__runner *r, const pi__seq *s)
     return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d, NULL));
 }
 
-/* The step may stay in flight, if what is asked of its rows is found on the device. */
+/* The step, whose rows the device can search, may stay in flight: all tokens are found there. */
 static bool may_stay_in_flight(const pi__runner *r)
 {
     const pi__step_plan *p = r->plan;
-    bool all = r->config.ahead && r->config.be->dev->mark && r->batch.b.top.request && p->n_tokens == p->n_seqs && is_decoding(r);
+    bool all = r->config.ahead && r->config.be->dev->mark && p->n_tokens == p->n_seqs && is_decoding(r);
     for (int32_t q = 0; q < p->n_seqs && all; q++) all = can_be_fed(r, p->seq[q]);
     return all;
 }
 
-/* Tokens are drawn on the device, of which not all are the best of their rows. */
+/* Tokens are drawn on the device, where not all are the best of their rows. */
 static void draw_rows(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
-    bool penalties = false;
+    bool penalties = false, drawn = false, whole = false;
     for (int32_t i = 0; i < b->n_rows; i++) {
         const int32_t t = b->logits_indices[i];
         const pi__seq *s = r->plan->seq[b->seq[t]];
@@ -527,8 +529,10 @@ static void draw_rows(const pi__runner *r)
         pi__assert(can);
         (void) can;
         penalties |= d->n_seen || d->fed;
+        whole |= d->row;
+        drawn |= !pi__sampler_is_argmax(s->sampler);
     }
-    be->dev->draw(be, &(pi__draws) {rows->draw, penalties ? rows->seen : NULL});
+    if (drawn) be->dev->draw(be, &(pi__draws) {rows->draw, penalties ? rows->seen : NULL, whole});
 }
 
 /* Queues the model's graph, the first logits rows, and where these are all, topk of them, unless the backend replays a
@@ -541,13 +545,14 @@ static bool run_graph(pi__runner *r)
     const int32_t n = r->batch.b.n_rows;
     r->batch.b.top = (pi__step_top) {0};
     rows->wanted.partial = false;
-    if (n && n <= rows->max_rows && pi__rows_searches(rows)) {
+    const bool searches = n && n <= rows->max_rows && pi__rows_searches(rows);
+    r->stays = r->plan->ahead || (searches && may_stay_in_flight(r));
+    if (searches) {
         request_rows(r, 0, n);
         r->batch.b.top = pi__rows_of_step(rows, n);
     }
     const bool asks = r->batch.b.top.request != NULL;
-    r->stays = r->plan->ahead || may_stay_in_flight(r);
-    if (r->stays && r->batch.b.top.k > 1) draw_rows(r);
+    if (r->stays) draw_rows(r);
     const int kind = r->plan->ahead ? PI__STEP_FED : is_decoding(r) ? PI__STEP_DECODE : PI__STEP_ANY;
     pi__profile_step(be->profile, n == r->batch.b.n_tokens);
     const pi__batch *b = be->dev->begin(be, &r->batch.b, kind);
@@ -574,7 +579,8 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     build_batch(r);
     const int32_t n_rows = r->batch.b.n_rows;
     const bool found = run_graph(r);
-    if (found && r->stays) {
+    r->stays &= found;
+    if (r->stays) {
         r->flight = plan;
         pi__rows_mark(r->config.rows, r->turn, n_rows);
         return PI_OK;

@@ -278,22 +278,24 @@ static int32_t pick_greedy(const pi__cands *v)
     return v->n ? pi__key_id(best) : -1;
 }
 
+/* A list becomes a row that has nothing else. */
+static void spread(pi__cands *v)
+{
+    for (int32_t i = 0; i < v->n_row; i++) v->row[i] = -INFINITY;
+    for (size_t i = 0; i < v->n; i++) v->row[pi__key_id(v->w->key[i])] = pi__key_logit(v->w->key[i]);
+    v->list = false;
+    v->clean = true;
+}
+
 static int32_t pick_random(pi__cands *v, double u)
 {
-    float max = pi__cands_max(v);
+    enum { LONG_LIST = 1024 }; /* sorting one would take longer than to go through a row */
+    const float max = pi__cands_max(v);
     if (max == -INFINITY) return -1;
-    if (!v->list) return pi__row_draw(v->row, v->n_row, max, u * pi__row_exp_sum(v->row, v->n_row, max));
-    const uint64_t *key = v->w->key;
-    double sum = 0, run = 0;
-    int32_t last = -1;
-    for (size_t i = 0; i < v->n; i++) sum += (double) pi__exp_neg(pi__key_logit(key[i]) - max);
-    for (size_t i = 0; i < v->n; i++) {
-        float w = pi__exp_neg(pi__key_logit(key[i]) - max);
-        run += (double) w;
-        if (w > 0) last = pi__key_id(key[i]);
-        if (run > u * sum) return last;
-    }
-    return last;
+    if (v->list && v->n > LONG_LIST) spread(v);
+    if (!v->list) return pi__row_draw(v->row, v->n_row, max, u);
+    pi__keys_sort_by_id(v->w->key, v->n);
+    return pi__keys_draw(v->w->key, v->n, max, u);
 }
 
 int32_t pi__sampler_pick(pi__sampler *s, pi__cands *v)
@@ -388,12 +390,21 @@ bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32
         c++;
     }
     if (s->greedy) return *c == PI__SMP_N;
-    if (*c++ != PI__SMP_TOP_K || p->top_k > (s->penalty_window ? PI__MAX_TOP - PI__MAX_SEEN : PI__MAX_TOP)) return false;
-    if (s->penalty_window) out->top_k = p->top_k;
+    out->row = *c != PI__SMP_TOP_K;
+    if (!out->row && p->top_k > (s->penalty_window ? PI__MAX_TOP - PI__MAX_SEEN : PI__MAX_TOP)) return false;
+    if (!out->row) out->top_k = s->penalty_window ? p->top_k : 0, c++;
     if (*c == PI__SMP_TOP_P) out->top_p = p->top_p, c++;
     if (*c == PI__SMP_MIN_P) out->log_min_p = logf(p->min_p), c++;
     if (*c == PI__SMP_TEMPERATURE) out->temp = p->temp, c++;
     return *c == PI__SMP_N;
+}
+
+int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum)
+{
+    const bool row = !s->greedy && s->chain[s->chain[0] == PI__SMP_PENALTIES] != PI__SMP_TOP_K;
+    if (!row) return pi__sampler_top(s, 0, sum);
+    *sum = s->chain[0] == PI__SMP_TOP_P;
+    return *sum || s->chain[0] == PI__SMP_MIN_P ? PI__MAX_TOP : 1;
 }
 
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out)

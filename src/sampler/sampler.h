@@ -36,10 +36,12 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
 /* True when sample is a plain argmax of unchanged logits (greedy, no penalties, no bias). */
 bool pi__sampler_is_argmax(const pi__sampler *s);
 
-/* How a device draws the token that sample would give, from the topk result that pi__sampler_top wants when nothing is forbidden.
+/* How a device draws the token that sample would give, from the row and the topk result that pi__sampler_draw_top wants.
  * ahead: 0, or 1 for the token after the next one, of which the device knows what the next one is. seen: [PI__MAX_SEEN] for the tokens
  * that have penalties; NULL: nobody wants them. false: it cannot be told. */
 bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen);
+/* Of a sampler of which it can be told: how many of the largest values, 1 at least, perhaps with their sum. */
+int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum);
 
 /* The topk result of a logits row: its largest values, as a device found them (op topk). */
 typedef struct pi__top {

@@ -146,49 +146,138 @@ void pi__stage_top_n_sigma(pi__cands *v, float n_sigma)
     pi__cands_keep_from(v, (float) ((double) max - (double) n_sigma * sqrt(squares / (double) n)));
 }
 
-bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n)
+static uint64_t units_of(uint64_t key, float max) { return pi__weight_units(pi__exp_neg(pi__key_logit(key) - max)); }
+static uint32_t far_of(uint64_t key, float max) { return pi__far_below(max, pi__key_logit(key)); }
+
+bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all)
 {
-    const float max = pi__key_logit(v->w->key[0]);
-    double mass = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        mass += (double) pi__exp_neg(pi__key_logit(v->w->key[i]) - max);
-        if (mass < target || i + 1 < min_n) continue;
-        v->n = i + 1;
-        return true;
+    uint64_t *key = v->w->key, mass = 0;
+    const float max = pi__key_logit(key[0]);
+    size_t n = 0, from, end; /* from..end are as far from max as the last one that is kept */
+    while (n < v->n && (!n || mass < target)) mass += units_of(key[n++], max);
+    const bool reached = mass >= target;
+    for (end = n; end < v->n && far_of(key[end], max) == far_of(key[n - 1], max);) end++;
+    if (!all && (!reached || end == v->n || min_n > v->n)) return false;
+    for (from = n; reached && from > 0 && far_of(key[from - 1], max) == far_of(key[end - 1], max);) mass -= units_of(key[--from], max);
+    if (n < min_n) {
+        n = min_n < v->n ? min_n : v->n;
+    } else if (reached && end - from > 1) {
+        pi__keys_sort_by_id(key + from, end - from);
+        for (n = from; !n || mass < target;) mass += units_of(key[n++], max);
     }
-    return false;
+    v->n = n;
+    return true;
 }
 
 /* The candidates that top-p keeps of a row, if they are among the best that are sorted. */
-static bool top_p_of_best(pi__cands *v, double target, size_t min_keep)
+static bool top_p_of_best(pi__cands *v, uint64_t target, size_t min_keep)
 {
     pi__cands best = *v;
     pi__stage_top_k(&best, PI__MAX_TOP);
-    if (!pi__cands_keep_mass(&best, target, min_keep)) return false;
+    if (!best.n || !pi__cands_keep_mass(&best, target, min_keep, best.n < PI__MAX_TOP)) return false;
     *v = best;
     return true;
 }
 
+static float logit_at(const pi__cands *v, size_t i) { return v->list ? pi__key_logit(v->w->key[i]) : v->row[i]; }
+static size_t n_values(const pi__cands *v) { return v->list ? v->n : (size_t) v->n_row; }
+
+static uint64_t list_mass(const pi__cands *v, float max)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < v->n; i++) sum += units_of(v->w->key[i], max);
+    return sum;
+}
+
+/* mass[(far >> shift) % bins] += what n values weigh, of those whose first `known` bits of far are those of found. */
+static void add_masses(const float *x, size_t n, float max, uint32_t found, int known, int shift, uint32_t bins, uint64_t *mass)
+{
+    enum { SOME = 64 };
+    for (size_t i = 0; i < n; i += SOME) {
+        const size_t len = n - i < SOME ? n - i : SOME;
+        uint32_t far[SOME], any = 0;
+        float w[SOME];
+        for (size_t j = 0; j < len; j++) far[j] = pi__far_below(max, x[i + j]);
+        for (size_t j = 0; j < len && known; j++) any |= (far[j] ^ found) >> (32 - known) == 0;
+        if (known && !any) continue;
+        for (size_t j = 0; j < len; j++) w[j] = pi__exp_neg(x[i + j] - max);
+        for (size_t j = 0; j < len; j++) {
+            const bool in = !known || (far[j] ^ found) >> (32 - known) == 0;
+            if (in) mass[far[j] >> shift & (bins - 1)] += pi__weight_units(w[j]);
+        }
+    }
+}
+
+/* What top-p keeps: values nearer to max, and of those so far from it the ones with ids up to last. */
+typedef struct reach {
+    uint32_t far; /* UINT32_MAX: all values */
+    int32_t last;
+} reach;
+static bool is_within(reach r, float max, float x, int32_t id)
+{
+    const uint32_t far = pi__far_below(max, x);
+    return far < r.far || (far == r.far && id <= r.last);
+}
+static int32_t id_at(const pi__cands *v, size_t i) { return v->list ? pi__key_id(v->w->key[i]) : (int32_t) i; }
+
+/* Of the values that are so far from max those by whose ids, in ascending order, the mass reaches target. */
+static int32_t last_of_mass(const pi__cands *v, float max, uint32_t far, uint64_t mass, uint64_t target)
+{
+    int32_t last = -1;
+    if (v->list) pi__keys_sort_by_id(v->w->key, v->n);
+    for (size_t i = 0; i < n_values(v) && (last < 0 || mass < target); i++) {
+        const float x = logit_at(v, i);
+        if (pi__far_below(max, x) != far) continue;
+        mass += pi__weight_units(pi__exp_neg(x - max));
+        last = id_at(v, i);
+    }
+    return last;
+}
+
+/* The fewest that weigh target. The distance's digits one after the other, from the highest, each from the sums of the values that
+ * share those before. */
+static reach reach_of_mass(const pi__cands *v, float max, uint64_t target)
+{
+    static const uint8_t digits[] = {11, 11, 10}; /* bits */
+    uint64_t mass[1 << 11], below = 0;            /* below: of all that are nearer than the digits so far */
+    uint32_t found = 0;
+    for (int d = 0, known = 0; d < 3; known += digits[d++]) {
+        const int shift = 32 - known - digits[d];
+        const uint32_t bins = 1u << digits[d];
+        uint32_t digit = 0;
+        memset(mass, 0, sizeof mass);
+        if (!v->list) add_masses(v->row, (size_t) v->n_row, max, found, known, shift, bins, mass);
+        for (size_t i = 0; v->list && i < v->n; i++) add_masses(&(float) {logit_at(v, i)}, 1, max, found, known, shift, bins, mass);
+        while (digit < bins && below + mass[digit] < target) below += mass[digit++];
+        if (digit == bins) return (reach) {UINT32_MAX, INT32_MAX};
+        found |= digit << shift;
+    }
+    return (reach) {found, last_of_mass(v, max, found, below, target)};
+}
+
+/* Keeps the candidates within reach; of a row, as a row. */
+static void keep_within(pi__cands *v, float max, reach r)
+{
+    size_t n = 0;
+    for (int32_t i = 0; i < v->n_row && !v->list; i++)
+        if (!is_within(r, max, v->row[i], i)) v->row[i] = -INFINITY;
+    for (size_t i = 0; v->list && i < v->n; i++)
+        if (is_within(r, max, logit_at(v, i), id_at(v, i))) v->w->key[n++] = v->w->key[i];
+    if (v->list) v->n = n;
+}
+
 void pi__stage_top_p(pi__cands *v, float p, size_t min_keep)
 {
-    float max = pi__cands_max(v);
+    const float max = pi__cands_max(v);
     if (max == -INFINITY) return;
-    double target;
-    if (!v->list) {
-        double sum = pi__row_exp_sum(v->row, v->n_row, max);
-        target = (double) p * sum;
-        if (top_p_of_best(v, target, min_keep)) return;
-        /* All tokens below this limit together weigh less than (1 - p) * sum, so the border is never among them. */
-        double limit = (double) max + log((1.0 - (double) p) * sum / (double) v->n_row) - 1e-3;
-        pi__cands rest = *v;
-        pi__cands_keep_from(&rest, limit < (double) max ? (float) limit : max);
-        if (rest.n < min_keep) pi__cands_list(v);
-        else *v = rest;
-        pi__list_weights(v, max);
-    } else {
-        target = (double) p * pi__list_weights(v, max);
-    }
-    v->n = pi__keys_select_mass(v->w->key, v->n, v->w->weight, target, false, min_keep > 1 ? min_keep : 1);
+    const uint64_t target = v->list ? (uint64_t) ((double) p * (double) list_mass(v, max))
+                                    : pi__mass_units((double) p * pi__row_exp_sum(v->row, v->n_row, max));
+    if (!v->list && top_p_of_best(v, target, min_keep)) return;
+    const reach r = reach_of_mass(v, max, target);
+    size_t n = 0;
+    for (size_t i = 0; i < n_values(v) && n < min_keep; i++) n += is_within(r, max, logit_at(v, i), id_at(v, i));
+    if (n < min_keep) pi__stage_top_k(v, min_keep < INT32_MAX ? (int32_t) min_keep : INT32_MAX);
+    else keep_within(v, max, r);
 }
 
 /* Locally typical: nearest to the entropy first, until their probability exceeds p; the lower id first on ties. */
@@ -212,7 +301,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
         float far = fabsf((float) (mean - ((double) logit - (double) max)));
         key[i] = (uint64_t) pi__f32_order(far) << 32 | (uint32_t) id;
     }
-    v->n = pi__keys_select_mass(key, v->n, v->w->weight, (double) p * sum, true, min_keep > 1 ? min_keep : 1);
+    v->n = pi__keys_select_mass(key, v->n, v->w->weight, (double) p * sum, min_keep > 1 ? min_keep : 1);
     for (size_t i = 0; i < v->n; i++) key[i] = pi__logit_key(v->row[pi__key_id(key[i])], pi__key_id(key[i]));
 }
 

@@ -7,10 +7,11 @@
  *     | ~ordered bits (logit) |       id       |     all keys differ, so any selection has one result
  *     +-----------------------+----------------+
  *
- * A stage that only looks at a few tokens works on the row; the first filter makes the list. Nothing is ever sorted
- * whole: filters select. What the first one takes of a row's PI__MAX_TOP best is in a known order, that of keys or of
- * ids: so that who was given only the topk result of the row (sampler_top.c) goes on with the same list. Memory is the
- * scratch's and the sampler's, one thread at a time. */
+ * A stage that only looks at a few tokens works on the row; the first filter makes the list, or takes what it does not keep
+ * from the row, where that is much. Nothing is ever sorted whole: filters select. The token is drawn in the order of ids, with
+ * sums that are the same for a list and for a row that has only the list's values: so whoever has only the topk result of
+ * the row (sampler_top.c), or is a device (backend/draw.h), draws the same. Memory is the scratch's and the sampler's, one
+ * thread at a time. */
 #ifndef PI__SAMPLER_IMPL_H
 #define PI__SAMPLER_IMPL_H
 
@@ -109,26 +110,30 @@ double pi__row_exp_sum(const float *x, int32_t n, float max);
 size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key);
 /* Keys of the k largest values (in no order); fewer when fewer are above -inf. key has room for n. */
 size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key);
-/* The index at which the running sum of exp(x - max) first exceeds target; -1 when it never does. Clean row. */
-int32_t pi__row_draw(const float *x, int32_t n, float max, double target);
+/* The index at which the running sum of exp(x - max) first exceeds u of the whole; -1: nothing is above -inf. Clean row. */
+int32_t pi__row_draw(const float *x, int32_t n, float max, double u);
+/* The same of a row in which all but n values are -inf, in the order of ids. */
+int32_t pi__keys_draw(const uint64_t *key, size_t n, float max, double u);
 
 /* ---- keys (sampler_row.c) */
 
 /* Moves the k smallest of key[0..n) to the front, in no order. */
 void pi__keys_select(uint64_t *key, size_t n, size_t k);
 void pi__keys_sort(uint64_t *key, size_t n);
+/* From any order to that of ids. */
+void pi__keys_sort_by_id(uint64_t *key, size_t n);
 /* Moves to the front the fewest smallest keys, at least min_n, whose weights (by the low half of the key: weight[id])
- * sum to at least target (above it if strict); returns their number. */
-size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, bool strict, size_t min_n);
+ * sum to more than target; returns their number. */
+size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, size_t min_n);
 
 /* ---- stages (sampler_filters.c, sampler_penalties.c, sampler_dry.c, sampler_feedback.c) */
 
 /* Makes v a list of everything above -inf. */
 void pi__cands_list(pi__cands *v);
 float pi__cands_max(pi__cands *v);
-/* Keeps the fewest of the best of a sorted list, at least min_n, that together weigh target or more (where the best
- * weighs 1). false: all of them do not, and nothing changed. */
-bool pi__cands_keep_mass(pi__cands *v, double target, size_t min_n);
+/* Of a sorted list, the first ones of a row: top-p of that, with at least min_n. all: there are no others. false: what it keeps
+ * is not in the list, and nothing changed. */
+bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all);
 /* Least logit that min-p keeps where the largest is max. */
 float pi__min_p_limit(float max, float p);
 /* One stage of the chain. */

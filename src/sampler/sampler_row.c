@@ -82,29 +82,70 @@ double pi__row_exp_sum(const float *x, int32_t n, float max)
     return sum;
 }
 
-int32_t pi__row_draw(const float *x, int32_t n, float max, double target)
+/* The block in which the running sum exceeds the target, then the value in it. The last value with any weight stands for one that
+ * rounding keeps from being reached. */
+int32_t pi__row_draw(const float *x, int32_t n, float max, double u)
 {
+    const double target = u * pi__row_exp_sum(x, n, max);
     double sum = 0;
-    int32_t last = -1; /* the last value with any weight, should rounding leave the sum at target */
     for (int32_t i = 0; i < n; i += BLOCK) {
-        int32_t len = n - i < BLOCK ? n - i : BLOCK;
-        double b = block_exp_sum(x + i, len, max);
-        if (sum + b <= target && i + len < n) {
+        const int32_t end = n - i < BLOCK ? n : i + BLOCK;
+        const double b = block_exp_sum(x + i, end - i, max);
+        if (sum + b <= target) {
             sum += b;
             continue;
         }
-        for (int32_t j = i; j < i + len; j++) {
-            float w = pi__exp_neg(x[j] - max);
+        int32_t last = i;
+        for (int32_t j = i; j < end && sum <= target; j++) {
+            const float w = pi__exp_neg(x[j] - max);
             if (w > 0) last = j;
             sum += (double) w;
-            if (sum > target) return j;
         }
-        if (last >= 0) return last;
+        return last;
     }
-    for (int32_t j = n - 1; j >= 0; j--) {
-        if (pi__exp_neg(x[j] - max) > 0) return j;
+    while (n > 0 && !(pi__exp_neg(x[n - 1] - max) > 0)) n--;
+    return n - 1;
+}
+
+/* The sum of the row's block that key[i] is in; *end: behind the block's last key. */
+static double keys_exp_sum(const uint64_t *key, size_t n, size_t i, float max, size_t *end)
+{
+    const int32_t block = pi__key_id(key[i]) / BLOCK;
+    float s[LANES] = {0};
+    double sum = 0;
+    for (; i < n && pi__key_id(key[i]) / BLOCK == block; i++)
+        s[pi__key_id(key[i]) % LANES] += pi__exp_neg(pi__key_logit(key[i]) - max);
+    for (int j = 0; j < LANES; j++) sum += (double) s[j];
+    *end = i;
+    return sum;
+}
+
+int32_t pi__keys_draw(const uint64_t *key, size_t n, float max, double u)
+{
+    double s[PI__LOGITS_RUNS] = {0}, all = 0, sum = 0;
+    size_t end = 0;
+    for (size_t i = 0; i < n; i = end) {
+        const double b = keys_exp_sum(key, n, i, max, &end);
+        s[pi__key_id(key[i]) / BLOCK % PI__LOGITS_RUNS] += b;
     }
-    return -1;
+    for (int j = 0; j < PI__LOGITS_RUNS; j++) all += s[j];
+    const double target = u * all;
+    for (size_t i = 0; i < n; i = end) {
+        const double b = keys_exp_sum(key, n, i, max, &end);
+        if (sum + b <= target) {
+            sum += b;
+            continue;
+        }
+        size_t last = i;
+        for (size_t j = i; j < end && sum <= target; j++) {
+            const float w = pi__exp_neg(pi__key_logit(key[j]) - max);
+            if (w > 0) last = j;
+            sum += (double) w;
+        }
+        return pi__key_id(key[last]);
+    }
+    while (n > 0 && !(pi__exp_neg(pi__key_logit(key[n - 1]) - max) > 0)) n--;
+    return n ? pi__key_id(key[n - 1]) : -1;
 }
 
 /* true: one of n values is above t. */
@@ -218,7 +259,23 @@ void pi__keys_sort(uint64_t *key, size_t n)
     }
 }
 
-size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, bool strict, size_t min_n)
+/* From the order of keys to the order of ids, or back. */
+static void swap_halves(uint64_t *key, size_t n)
+{
+    for (size_t i = 0; i < n; i++) key[i] = key[i] << 32 | key[i] >> 32;
+}
+
+void pi__keys_sort_by_id(uint64_t *key, size_t n)
+{
+    size_t i = 1;
+    while (i < n && pi__key_id(key[i - 1]) < pi__key_id(key[i])) i++;
+    if (i >= n) return;
+    swap_halves(key, n);
+    pi__keys_sort(key, n);
+    swap_halves(key, n);
+}
+
+size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, size_t min_n)
 {
     uint64_t rng = n;
     size_t kept = 0, all = n; /* key[0..kept) are in; the border is within the n keys behind them */
@@ -229,14 +286,14 @@ size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double
         double part = 0;
         for (size_t i = 0; i < m; i++) part += (double) weight[pi__key_id(k[i])];
         /* The keys before the pivot suffice: the border is among them. */
-        if (m > 0 && kept + m >= min_n && (strict ? mass + part > target : mass + part >= target)) {
+        if (m > 0 && kept + m >= min_n && mass + part > target) {
             n = m;
             continue;
         }
         mass += part + (double) weight[pi__key_id(k[m])];
         kept += m + 1;
         n -= m + 1;
-        if (kept >= min_n && (strict ? mass > target : mass >= target)) return kept;
+        if (kept >= min_n && mass > target) return kept;
     }
     return kept < all ? kept : all;
 }

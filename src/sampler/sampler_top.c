@@ -7,8 +7,7 @@
  *     head     9.1  8.7  8.2  7.9  7.5 | unknown, at most 7.5
  *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four, of the fifth nothing is known
  *
- * The first filter then takes what it wants, if that is above the border, in the order in which it would take it from the
- * row, and the rest of the chain goes on as ever. Where it is not, the whole row is asked for. Nothing here changes what
+ * The first filter then takes what it wants, if that is above the border, and the rest of the chain goes on as ever. Where it is not, the whole row is asked for. Nothing here changes what
  * is sampled. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
@@ -69,15 +68,6 @@ static void keep_known(pi__cands *v, uint64_t border)
     pi__keys_sort(key, n);
 }
 
-/* From the order of keys to the order of ids. */
-static void sort_by_id(pi__cands *v)
-{
-    uint64_t *key = v->w->key;
-    for (size_t i = 0; i < v->n; i++) key[i] = key[i] << 32 | key[i] >> 32;
-    pi__keys_sort(key, v->n);
-    for (size_t i = 0; i < v->n; i++) key[i] = key[i] << 32 | key[i] >> 32;
-}
-
 /* The first filter, of a list that is sorted and has all that is above the border. false: it looks below that. */
 static bool top_k(pi__cands *v, size_t k, bool all)
 {
@@ -94,7 +84,6 @@ static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all
     if (!all && pi__key_logit(border) >= limit) return false;
     if (p->min_keep > 1 && n < (size_t) p->min_keep) return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
     v->n = n;
-    sort_by_id(v);
     return true;
 }
 
@@ -104,7 +93,8 @@ static bool first_filter(const pi__sampler *s, int kind, pi__cands *v, const pi_
     case PI__SMP_N: return s->greedy; /* the best one is known */
     case PI__SMP_TOP_K: return s->p.top_k <= PI__MAX_TOP && top_k(v, (size_t) s->p.top_k, t->all);
     case PI__SMP_MIN_P: return min_p(v, &s->p, border, t->all);
-    case PI__SMP_TOP_P: return pi__cands_keep_mass(v, (double) s->p.top_p * t->sum, (size_t) s->p.min_keep);
+    case PI__SMP_TOP_P:
+        return pi__cands_keep_mass(v, pi__mass_units((double) s->p.top_p * t->sum), (size_t) s->p.min_keep, t->all);
     default: return false;
     }
 }

@@ -1,5 +1,5 @@
-/* Tokens drawn on the device are the sampler's: rows of all kinds, with penalties, top-k, top-p, min-p and temperature of their own,
- * now and for the token after the next one. */
+/* Tokens drawn on the device are the sampler's: rows of all kinds, with penalties, top-k or without, top-p, min-p and temperature of
+ * their own, now and for the token after the next one. */
 #include "selftest/checks.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ std::vector<int32_t> by_value(const std::vector<float> &row)
     return id;
 }
 
-/* A request's sampler after some tokens, what it asks of a row, and the token that it gives. */
+/* A request's sampler after some tokens, what it asks of a row, and the token that it gives. most: values of top-k; 0: without. */
 struct request {
     int32_t asks[3];
     pi__draw draw;
@@ -77,8 +77,8 @@ struct request {
         bool sum;
         p.seed = (uint64_t) i + 1;
         p.temp = i % 6 == 5 ? 0 : i % 4 == 3 ? 1 : (float) (0.1 + 2 * r.uniform());
-        p.top_k = 1 + (int32_t) r.below((unsigned) most);
-        p.top_p = i % 3 ? (float) r.uniform() : 1;
+        p.top_k = most ? 1 + (int32_t) r.below((unsigned) most) : 0;
+        p.top_p = i % 3 ? (float) (most ? r.uniform() : 1 - 0.5 * r.uniform()) : 1;
         p.min_p = i % 5 > 2 ? (float) (0.3 * r.uniform()) : 0;
         p.typical_p = p.repeat_penalty = 1;
         p.adaptive_target = -1;
@@ -88,17 +88,17 @@ struct request {
         const std::vector<int32_t> best = by_value(row);
         for (int k = 0; k < i; k++) pi__sampler_accept(s, k);
         for (int k = 0; k < 7 * i; k++) pi__sampler_accept(s, best[r.below((unsigned) (i % 2 ? 20 : n))]);
-        asks[0] = pi__sampler_top(s, 0, &sum), asks[1] = 0, asks[2] = sum;
         const bool can = pi__sampler_draw(s, i % 2, &draw, seen);
+        asks[0] = pi__sampler_draw_top(s, &sum), asks[1] = 0, asks[2] = sum;
         if (i % 2) pi__sampler_accept(s, FED);
         want = pi__sampler_sample(s, w, row.data(), nullptr, 0);
         pi__sampler_free(s);
         pi__sampler_scratch_free(w);
-        expect_true(can && asks[0] > 0 && (asks[0] <= most || p.repeat_last_n));
+        expect_true(can && asks[0] > 0 && (asks[0] <= most || !most || p.repeat_last_n));
     }
 };
 
-/* Rows of n values, of so many kinds; each asks for `most` values or less. */
+/* Rows of n values, of so many kinds; top-k is `most` or less. */
 void run_rows(int32_t n, int n_rows, int32_t most)
 {
     random r((uint64_t) n);
@@ -106,7 +106,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
     std::vector<int32_t> asks, want;
     std::vector<pi__draw> draws;
     std::vector<uint32_t> lists;
-    int32_t k = 0;
+    int32_t k = 0, sum = 0;
     for (int i = 0; i < n_rows; i++) {
         const std::vector<float> row = row_of(r, n, i % KINDS);
         const request q(r, i, n, most, row);
@@ -116,6 +116,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         lists.insert(lists.end(), q.seen, q.seen + PI__MAX_SEEN);
         want.push_back(q.want);
         k = q.asks[0] > k ? q.asks[0] : k;
+        sum |= q.asks[2];
     }
     asks[3] = 0; /* nothing is asked of the second row: it is padding */
     want[1] = -1;
@@ -128,11 +129,13 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         buffer<char> scratch(pi__k_top_scratch(n_rows, n));
         buffer<uint64_t> found((size_t) (n_rows * (2 + k))), out((size_t) n_rows * 3);
         pi__k_top a = {};
-        a.x = x.get(), a.n_rows = n_rows, a.k = k, a.n = n, a.skip = request.get(), a.request = request.get();
+        a.x = x.get(), a.n_rows = n_rows, a.k = k, a.n = n, a.skip = request.get(), a.request = request.get(), a.sum = sum;
         a.scratch = scratch.get(), a.out = found.get();
         must_run(pi__k_top_run(stream(), &a));
-        const pi__k_draw d = {found.get(), request.get(), draw.get(), seen.get(), token.get(), index.get(), n_rows, k, out.get()};
+        const pi__k_draw d = {found.get(), request.get(), draw.get(), seen.get(), token.get(), index.get(), n_rows, k, out.get(),
+                              most ? nullptr : x.get(), n};
         must_run(pi__k_draw_run(stream(), &d));
+        expect_bytes(x.get(), all.data(), all.size() * sizeof(float));
         for (size_t i = 0; i < (size_t) n_rows; i++) {
             about("row %zu of %d values", i, (int) n);
             expect_equal(out[3 * i], want[i] < 0);
@@ -154,7 +157,15 @@ void test_most()
     run_rows(500, 2 * KINDS, 1);
 }
 
-const entry checks[] = {{"kinds", test_kinds}, {"most", test_most}};
+/* Without top-k: of many rows fewer values are found than are left of them. */
+void test_rows()
+{
+    run_rows(300, KINDS, 0);
+    run_rows(1500, slow() ? KINDS : 12 * KINDS, 0);
+    if (!slow()) run_rows(40000, 2 * KINDS, 0);
+}
+
+const entry checks[] = {{"kinds", test_kinds}, {"most", test_most}, {"rows", test_rows}};
 
 } // namespace
 

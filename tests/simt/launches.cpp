@@ -113,7 +113,7 @@ void top(int32_t k)
     a.sum = 1;
     CHECK(pi__k_top_run(nullptr, &a));
     CHECK(pi__k_top_tokens(nullptr, a.out, ints, 1, ints));
-    const pi__k_draw d = {a.out, ints, nullptr, nullptr, ints, ints, 1, k, a.out};
+    const pi__k_draw d = {a.out, ints, nullptr, nullptr, ints, ints, 1, k, a.out, some, a.n};
     CHECK(pi__k_draw_run(nullptr, &d));
 }
 

@@ -118,51 +118,52 @@ static void check_logprobs(const float *row, int n, const pi__top *t, int32_t id
     }
 }
 
-/* Penalties, and what is left of the top k above what is not in the head; fed: the token of which the host has not told. */
+/* A logit with the penalties of its token; fed: the token of which the host has not told. */
+static float lowered(const pi__draw *d, const uint32_t *seen, int32_t fed, float x, int32_t id)
+{
+    uint32_t count = d->fed && id == fed;
+    for (int32_t k = 0; k < d->n_seen; k++)
+        if ((seen[k] & ((1u << PI__SEEN_BITS) - 1)) == (uint32_t) id) count += seen[k] >> PI__SEEN_BITS;
+    if (!count) return x;
+    x = x <= 0 ? x * d->repeat : x / d->repeat;
+    return pi__logit_clamp(x - ((float) count * d->frequency + d->presence));
+}
+
+/* Penalties, and what is left of the top k above what is not in the head. */
 static void look_back(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__cands *v)
 {
     uint64_t *key = v->w->key;
     size_t n = 0;
-    for (size_t i = 0; i < v->n; i++) {
-        const int32_t id = pi__key_id(key[i]);
-        uint32_t count = d->fed && id == fed;
-        for (int32_t k = 0; k < d->n_seen; k++)
-            if ((seen[k] & ((1u << PI__SEEN_BITS) - 1)) == (uint32_t) id) count += seen[k] >> PI__SEEN_BITS;
-        float x = pi__key_logit(key[i]);
-        x = x <= 0 ? x * d->repeat : x / d->repeat;
-        if (count) key[i] = pi__logit_key(pi__logit_clamp(x - ((float) count * d->frequency + d->presence)), id);
-    }
+    for (size_t i = 0; i < v->n; i++)
+        key[i] = pi__logit_key(lowered(d, seen, fed, pi__key_logit(key[i]), pi__key_id(key[i])), pi__key_id(key[i]));
     pi__keys_sort(key, v->n);
     while (n < v->n && pi__key_logit(key[n]) > -INFINITY && (t->all || key[n] <= t->key[t->n - 1])) n++;
     v->n = d->top_k && n > (size_t) d->top_k ? (size_t) d->top_k : n;
 }
 
-/* What a device draws from the head of a row. */
-static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__sampler_scratch *w, float *scribble, int n)
+/* What a device draws from a row, of which it knows the head. */
+static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__sampler_scratch *w, const float *row,
+                     float *scribble, int n)
 {
     const double u = (double) ((uint64_t) d->high << 32 | d->low) * 0x1p-53;
-    pi__cands v = {.w = w, .row = scribble, .n_row = n, .list = true, .n = (size_t) t->n};
-    double run = 0;
-    int32_t last = -1;
+    pi__cands v = {.w = w, .row = scribble, .n_row = n, .list = !d->row, .n = (size_t) t->n};
     memcpy(w->key, t->key, (size_t) t->n * sizeof *t->key);
-    if (d->n_seen || d->fed || d->top_k) look_back(d, seen, fed, t, &v);
-    if (!v.n || d->temp == 0) return v.n ? pi__key_id(w->key[0]) : -1;
+    for (int i = 0; i < n; i++) scribble[i] = lowered(d, seen, fed, row[i], i);
+    if (v.list && (d->n_seen || d->fed || d->top_k)) look_back(d, seen, fed, t, &v);
+    if (v.list && (!v.n || d->temp == 0)) return v.n ? pi__key_id(w->key[0]) : -1;
+    if (pi__cands_max(&v) == -INFINITY) return -1;
     if (d->top_p < 1) pi__stage_top_p(&v, d->top_p, 1);
     pi__cands_keep_from(&v, fminf(pi__cands_max(&v) + d->log_min_p, pi__cands_max(&v)));
     if (d->temp != 1) pi__stage_temperature(&v, d->temp);
-    const double sum = pi__list_weights(&v, pi__cands_max(&v));
-    for (size_t i = 0; i < v.n && !(run > u * sum); i++) {
-        const int32_t id = pi__key_id(w->key[i]);
-        run += (double) w->weight[id];
-        if (w->weight[id] > 0) last = id;
-    }
-    return last;
+    pi__keys_sort_by_id(w->key, v.n);
+    return pi__keys_draw(w->key, v.n, pi__cands_max(&v), u);
 }
 
 /* Of a request those that a device draws for, with penalties that look back at few tokens or many. */
 static pi__sampling with_penalties(uint64_t seed)
 {
-    pi__sampling p = {.seed = seed, .temp = rnd_int(4) ? (float) (0.2 + rnd01()) : 0, .top_k = 1 + rnd_int(PI__MAX_TOP - PI__MAX_SEEN),
+    pi__sampling p = {.seed = seed, .temp = rnd_int(4) ? (float) (0.2 + rnd01()) : 0,
+                      .top_k = rnd_int(4) ? 1 + rnd_int(PI__MAX_TOP - PI__MAX_SEEN) : 0,
                       .top_p = rnd_int(2) ? 1 : (float) rnd01(), .typical_p = 1, .repeat_penalty = rnd_int(2) ? 1 : 1.3f,
                       .repeat_last_n = 1 + rnd_int(rnd_int(2) ? 8 : PI__MAX_SEEN), .presence_penalty = (float) rnd01(),
                       .frequency_penalty = rnd_int(2) ? 0 : (float) rnd01(), .adaptive_target = -1};
@@ -171,7 +172,7 @@ static pi__sampling with_penalties(uint64_t seed)
     return p;
 }
 
-static int n_drawn, n_lowered; /* tokens that a device could draw, and those of them that had penalties */
+static int n_drawn, n_lowered, n_of_row; /* tokens that a device could draw, of them those with penalties, those without top-k */
 
 /* One request: some tokens, each from the head and from the row. Counts those that the head was asked for, and those it
  * gave. */
@@ -207,10 +208,14 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         uint32_t seen[PI__MAX_SEEN];
         assert_in_range(k, 0, PI__MAX_TOP);
         if (!masked && !n_forbid && (ahead || pi__sampler_draw(s, 0, &d, seen))) {
-            const pi__top t = top_of(row, n, k, false, key);
-            if (!t.odd) assert_int_equal(drawn(&d, ahead ? seen_ahead : seen, fed, &t, w, scribble, n), want);
+            bool with_sum;
+            const int most = pi__sampler_draw_top(s, &with_sum);
+            const pi__top t = top_of(row, n, most, false, key);
+            assert_in_range(most, 1, PI__MAX_TOP);
+            if (!t.odd || d.row) assert_int_equal(drawn(&d, ahead ? seen_ahead : seen, fed, &t, w, row, scribble, n), want);
             n_drawn += d.temp > 0;
             n_lowered += d.n_seen || d.fed;
+            n_of_row += d.row;
         }
         if (k) {
             const bool probs = rnd_int(3) == 0;
@@ -242,6 +247,7 @@ static void test_same(void **state)
     assert_true(given > asked * 3 / 4);
     assert_true(n_drawn > (getenv("PI_TEST_EMULATED") ? 20 : 300));
     assert_true(n_lowered > (getenv("PI_TEST_EMULATED") ? 20 : 300));
+    assert_true(n_of_row > (getenv("PI_TEST_EMULATED") ? 20 : 300));
     pi__sampler_scratch_free(w);
 }
 

@@ -178,7 +178,7 @@ typedef struct pi__cuda {
     cuda_adapters adapters; /* of the step */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
     pi__draws draw;         /* how tokens are drawn in the step that begins next; row NULL: not */
-    bool draws;             /* they are in the last one that began */
+    bool draws, draw_rows;  /* they are in the last one that began; some from whole rows */
     const uint64_t *fed;    /* what another device found, [n_fed, 3]: tokens of the step that begins next; or NULL */
     int32_t n_fed;
     cuda_freq freq[PI__CUDA_MAX_ROPES]; /* number i is at scratch + at.freq, PI__CUDA_MAX_FREQ floats each */

@@ -1,4 +1,4 @@
-/* The launch of tokens' draw (kernels/draw_kernels.cuh), as a function; as those of kernels.h. */
+/* The launches of tokens' draw (kernels/draw_kernels.cuh, draw_row_kernels.cuh), as a function; as those of kernels.h. */
 #ifndef PI__CUDA_KERNELS_DRAW_H
 #define PI__CUDA_KERNELS_DRAW_H
 
@@ -17,6 +17,8 @@ typedef struct pi__k_draw {
     const int32_t *token, *index; /* a row is computed from token[index[row]]: of those whose draw asks for it */
     int32_t n_rows, k;
     uint64_t *out;          /* [n_rows, 3] as of a pi__k_top with k 1 that found the token */
+    float *x;               /* [n_rows, n] the rows: of draws that may need all of theirs. NULL: there are none */
+    int64_t n;
 } pi__k_draw;
 
 int pi__k_draw_run(void *stream, const pi__k_draw *a);

@@ -1,10 +1,14 @@
-/* Launches of kernels/draw_kernels.cuh (see kernels_draw.h). */
+/* Launches of kernels/draw_kernels.cuh and draw_row_kernels.cuh (see kernels_draw.h). */
 #include "backend/cuda/launch.cuh"
 #include "draw_kernels.cuh"
+#include "draw_row_kernels.cuh"
 
 int pi__k_draw_run(void *stream, const pi__k_draw *a)
 {
     static_assert((int) MOST_KEYS == (int) PI__K_TOP, "all that topk finds");
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, draw_tokens, dim3((unsigned) a->n_rows), dim3(LANES), sizeof(hat), *a);
+    if (a->x && (a->n < 1 || a->n > MOST_SUMS * ROW_SUM)) return 1;
+    const dim3 rows((unsigned) a->n_rows);
+    const int code = pi_launch_dependent(stream, draw_tokens, rows, dim3(LANES), sizeof(candidates), *a);
+    return code || !a->x ? code : pi_launch_dependent(stream, draw_rows, rows, dim3(ROW_THREADS), sizeof(row_board), *a);
 }

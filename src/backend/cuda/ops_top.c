@@ -92,7 +92,7 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
         const cuda_batch *here = pi__cuda_batch_of(c, b);
         const pi__k_draw d = {.found = k.out, .request = k.request, .draw = (const pi__draw *) (const void *) here->draw,
                               .seen = (const uint32_t *) here->seen, .token = here->token, .index = here->logits_indices,
-                              .n_rows = k.n_rows, .k = k.k, .out = drawn_of(c)};
+                              .n_rows = k.n_rows, .k = k.k, .out = drawn_of(c), .x = c->draw_rows ? a->x : NULL, .n = a->n};
         PI__QUEUE(c, pi__k_draw_run(pi__rt_stream(c->rt), &d));
         return;
     }

@@ -351,31 +351,33 @@ static void try_tails(tryout *t, cuda_without *without)
 
 enum { VOCAB = 5000, TOP = 20 };
 
-/* The token drawn from n keys, best first, by min-p and temperature. */
-static int32_t drawn(const uint64_t *key, int n, const pi__draw *d, double u)
+/* The token drawn from a row by min-p and temperature. */
+static int32_t drawn(const float *x, const pi__draw *d, double u)
 {
-    const float max = pi__key_logit(key[0]);
+    float max = x[0];
     double all = 0, run = 0;
-    for (int i = 0; i < n && pi__key_logit(key[i]) >= max + d->log_min_p; i++)
-        all += (double) pi__exp_neg(pi__key_logit(key[i]) / d->temp - max / d->temp);
-    for (int i = 0; i < n; i++) {
-        run += (double) pi__exp_neg(pi__key_logit(key[i]) / d->temp - max / d->temp);
-        if (run > u * all) return pi__key_id(key[i]);
+    for (int32_t i = 1; i < VOCAB; i++) max = x[i] > max ? x[i] : max;
+    for (int32_t i = 0; i < VOCAB; i++)
+        if (x[i] >= max + d->log_min_p) all += (double) pi__exp_neg(x[i] / d->temp - max / d->temp);
+    for (int32_t i = 0; i < VOCAB; i++) {
+        if (x[i] >= max + d->log_min_p) run += (double) pi__exp_neg(x[i] / d->temp - max / d->temp);
+        if (run > u * all) return i;
     }
     return -1;
 }
 
-/* Draws from what topk found: the token is known where no order of sums matters; and by top-p of so little it is the best. */
-static void try_draw(tryout *t, const pi__k_top *k, const uint64_t *keys, cuda_without *without)
+/* Draws from what topk found, and from all of the row: the token is known where no order of sums matters; and by top-p of so little
+ * it is the best. */
+static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_without *without)
 {
     enum { DRAWS = 9 };
     for (int i = 0; i < DRAWS; i++) {
-        const pi__draw d = {.high = (uint32_t) i * (0x1FFFFFu / DRAWS), .top_p = i % 3 == 2 ? 0.001f : 1,
-                            .log_min_p = -0.002f * (float) (1 + i % 2), .temp = 0.002f};
-        const double u = (double) d.high * 0x1p-21;
-        const int32_t want = d.top_p < 1 ? pi__key_id(keys[0]) : drawn(keys, TOP, &d, u);
+        const pi__draw d = {.high = (uint32_t) i * (0x1FFFFFu / DRAWS), .top_p = i % 3 == 2 ? 0.001f : 1, .row = i % 2,
+                            .log_min_p = i % 4 == 3 ? -INFINITY : -0.002f * (float) (1 + i % 2), .temp = 0.002f};
+        const pi__draw best = {.log_min_p = 0, .temp = 1};
+        const int32_t want = d.top_p < 1 ? drawn(x, &best, 0) : drawn(x, &d, (double) d.high * 0x1p-21);
         const pi__k_draw a = {.found = k->out, .request = k->request, .draw = put(t, &d, sizeof d), .n_rows = 1, .k = TOP,
-                              .out = take(t, 3 * sizeof(uint64_t))};
+                              .out = take(t, 3 * sizeof(uint64_t)), .x = i % 2 ? k->x : NULL, .n = VOCAB};
         uint64_t got[3];
         blank(t, a.out, got, sizeof got);
         if (!t->code) keep(t, pi__k_draw_run(pi__rt_stream(t->rt), &a));
@@ -385,7 +387,7 @@ static void try_draw(tryout *t, const pi__k_top *k, const uint64_t *keys, cuda_w
 
 static void try_topk(tryout *t, cuda_without *without)
 {
-    float *x = own(t, VOCAB * sizeof *x);
+    float *x = own(t, 2 * VOCAB * sizeof *x), *left = x + VOCAB; /* left: of which the best were not found yet */
     const int32_t ints[] = {TOP, 1, 0, 17}; /* request: values, indices to skip, no sum; the index that is skipped */
     uint64_t got[2 + TOP];
     if (!x) return;
@@ -395,14 +397,15 @@ static void try_topk(tryout *t, cuda_without *without)
                          .scratch = take(t, pi__k_top_scratch(1, VOCAB)), .out = take(t, sizeof got)};
     if (!t->code) keep(t, pi__k_top_run(pi__rt_stream(t->rt), &k));
     x[17] = -2;
+    memcpy(left, x, VOCAB * sizeof *x);
     if (get(t, got, k.out, sizeof got)) {
         for (int i = 0; i < TOP; i++) {
             int32_t best = 0;
-            for (int32_t j = 1; j < VOCAB; j++) best = x[j] > x[best] ? j : best;
+            for (int32_t j = 1; j < VOCAB; j++) best = left[j] > left[best] ? j : best;
             without->topk |= (int32_t) (uint32_t) got[2 + i] != best;
-            x[best] = -2;
+            left[best] = -2;
         }
-        if (!without->topk) try_draw(t, &k, got + 2, without);
+        if (!without->topk) try_draw(t, &k, x, without);
     }
     pi__free(x);
 }

@@ -443,6 +443,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     const int32_t more = s.n_seqs - b->n_seqs;
     const bool fed = kind == PI__STEP_FED || c->fed, drawn = c->draws && kind == PI__STEP_FED;
     c->draws = c->draw.row && b->top.request;
+    c->draw_rows = c->draws && c->draw.rows;
     pi__cuda_flush(c);
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .key_blocks = b->runs.n,
                              .max_ctx = s.keys < c->lim.max_ctx ? s.keys : c->lim.max_ctx};

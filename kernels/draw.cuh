@@ -1,0 +1,69 @@
+/* What a draw from the largest values of a row (draw_kernels.cuh) and one from all of it (draw_row_kernels.cuh) share: tokens that
+ * have penalties, weights as the sampler adds them up (base/logits.h), and the random number. */
+#ifndef PI_DRAW_CUH
+#define PI_DRAW_CUH
+
+#include "backend/cuda/kernels_draw.h"
+#include "exp_neg.cuh"
+#include "ptx.cuh"
+#include "warp.cuh"
+
+/* As a logit that was computed. */
+PI_FN float finite(float x)
+{
+    const float most = 3.402823466e+38f;
+    return x > most ? most : x == x ? x : -INFINITY;
+}
+
+PI_FN uint64_t weight_units(float weight) { return (uint64_t) (weight * 0x1p40f); }
+PI_FN uint64_t mass_units(double sum) { return (uint64_t) (sum * 0x1p40); }
+PI_FN uint32_t far_below(float max, float x)
+{
+    const float d = max - x;
+    return d < 32 ? (uint32_t) (d * 0x1p27f) : 0xffffffffu;
+}
+
+PI_FN double random_of(const pi__draw &d) { return (double) ((uint64_t) d.high << 32 | d.low) * 0x1p-53; }
+
+/* The least logit that min-p keeps. */
+PI_FN float min_p_limit(const pi__draw &d, float max) { return fminf(max + d.log_min_p, max); }
+
+/* What logits are less before temperature divides them, which otherwise could overflow. */
+PI_FN float shift_of(const pi__draw &d, float max) { return d.temp == 1 || fabsf(max) / d.temp < 1e30f ? 0.0f : max; }
+PI_FN float tempered(const pi__draw &d, float x, float shift) { return d.temp == 1 ? x : (x - shift) / d.temp; }
+
+/* Tokens of a row that have penalties, in shared memory: PI__SEEN, in no order. */
+struct seen_list {
+    int32_t n;
+    uint32_t token[PI__MAX_SEEN + 1];
+};
+PI_FN uint32_t seen_id(uint32_t token) { return token & ((1u << PI__SEEN_BITS) - 1); }
+
+/* All threads of the block. */
+PI_FN void look_back(seen_list *s, const pi__k_draw &a, int row, const pi__draw &d)
+{
+    const int n = a.seen ? d.n_seen : 0;
+    for (int i = (int) threadIdx.x; i < n; i += (int) blockDim.x) s->token[i] = a.seen[(size_t) row * PI__MAX_SEEN + (size_t) i];
+    if (threadIdx.x == 0) {
+        if (d.fed) s->token[n] = PI__SEEN(a.token[a.index[row]], 1);
+        s->n = n + d.fed;
+    }
+    __syncthreads();
+}
+
+PI_FN int32_t times_seen(const seen_list *s, uint32_t id)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < s->n; i++)
+        if (seen_id(s->token[i]) == (id & ((1u << PI__SEEN_BITS) - 1))) n += s->token[i] >> PI__SEEN_BITS;
+    return (int32_t) n;
+}
+
+/* As the sampler's stage (sampler/sampler_penalties.c). */
+PI_FN float penalised(const pi__draw &d, float x, int32_t count)
+{
+    x = x <= 0 ? x * d.repeat : x / d.repeat;
+    return finite(x - ((float) count * d.frequency + d.presence));
+}
+
+#endif

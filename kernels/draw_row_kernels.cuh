@@ -1,0 +1,270 @@
+/* Tokens drawn from all of a row of logits, where there is no top-k and the largest values do not suffice (draw_kernels.cuh): as
+ * the sampler draws them from a row (sampler/sampler_filters.c, pi__row_draw), to the bit.
+ *
+ * A block of threads has a row, which it goes through once for each of these, values that penalties lower being written to it before
+ * and back behind:
+ *
+ *     the largest value
+ *     top-p          the sum of weights exp(x - max), then, from the highest, each of three digits of the distance from max at which
+ *                    the values that are as near weigh p of that: integers, whose sum no order changes, are added up in shared
+ *                    memory, for each digit; then the id up to which values are kept that are so far
+ *     weights        of what top-p and min-p keep, with temperature: the sums of 256 values each stay in shared memory
+ *
+ * Then one thread looks for the block of 256 in which the running sum exceeds u of the whole, and for the value in it. */
+#ifndef PI_DRAW_ROW_KERNELS_CUH
+#define PI_DRAW_ROW_KERNELS_CUH
+
+#include "draw.cuh"
+
+enum { ROW_THREADS = 1024, ROW_WARPS = ROW_THREADS / 32, ROW_SUM = 256, MOST_SUMS = (1 << 20) / ROW_SUM, DIGIT = 11 };
+
+/* Shared memory. */
+struct row_board {
+    union {
+        double sum[MOST_SUMS];     /* of the weights of 256 values each */
+        uint64_t mass[MOST_SUMS];  /* the same as integers; of what has a digit */
+    };
+    double run[16];                /* sums of every 16th of them */
+    float weight[ROW_SUM];         /* of the values of one block of them */
+    float old[PI__MAX_SEEN + 1];   /* what was in the row */
+    uint32_t most[ROW_WARPS];      /* of each warp */
+    uint64_t target, below;        /* of the digits: what is to be reached, and what all that are nearer weigh */
+    uint32_t far;                  /* the digits so far; all bits: no distance suffices */
+    int32_t block, id;             /* found */
+    seen_list seen;
+};
+
+PI_FN uint32_t block_most(row_board *s, uint32_t v)
+{
+    for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
+    if (threadIdx.x % 32 == 0) s->most[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = s->most[threadIdx.x % 32];
+    for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
+    __syncthreads();
+    return v;
+}
+
+PI_FN bool seen_before(const seen_list *s, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (seen_id(s->token[k]) == seen_id(s->token[i])) return true;
+    return false;
+}
+
+/* Values that have penalties: lowered in the row, or as they were. */
+PI_FN void lower(row_board *s, const pi__draw &d, float *x)
+{
+    for (int i = (int) threadIdx.x; i < s->seen.n; i += ROW_THREADS) {
+        if (seen_before(&s->seen, i)) continue;
+        const uint32_t id = seen_id(s->seen.token[i]);
+        s->old[i] = x[id];
+        x[id] = penalised(d, s->old[i], times_seen(&s->seen, id));
+    }
+    __syncthreads();
+}
+PI_FN void put_back(const row_board *s, float *x)
+{
+    __syncthreads();
+    for (int i = (int) threadIdx.x; i < s->seen.n; i += ROW_THREADS)
+        if (!seen_before(&s->seen, i)) x[seen_id(s->seen.token[i])] = s->old[i];
+}
+
+/* The sum of f(i) for all i below n, as pi__row_exp_sum adds up: half a warp a block of 256, whose sums stay. */
+template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
+    for (int first = 2 * warp; first < n_sum; first += 2 * ROW_WARPS) {
+        const int b = first + lane / 16;
+        float part = 0;
+        double sum = 0;
+#pragma unroll 4
+        for (int k = 0; k < ROW_SUM / 16; k++) {
+            const int i = b * ROW_SUM + 16 * k + lane % 16;
+            part += i < n ? f(i) : 0.0f;
+        }
+        for (int k = 0; k < 16; k++) sum += (double) __shfl_sync(PI_FULL, part, k, 16);
+        if (lane % 16 == 0 && b < n_sum) s->sum[b] = sum;
+    }
+    __syncthreads();
+    double own = 0, all = 0;
+    for (int i = (int) threadIdx.x; i < n_sum && threadIdx.x < 16; i += 16) own += s->sum[i];
+    if (threadIdx.x < 16) s->run[threadIdx.x] = own;
+    __syncthreads();
+    for (int i = 0; i < 16; i++) all += s->run[i];
+    return all;
+}
+
+/* One warp: the digit at which the sum of the masses up to it reaches the target, and what those before it weigh. */
+PI_FN void find_digit(row_board *s, int bits, int shift)
+{
+    const int lane = (int) threadIdx.x, each = (1 << bits) / 32;
+    uint64_t sum = 0, run;
+    for (int i = 0; i < each; i++) sum += s->mass[lane * each + (i + lane) % each]; /* from different banks */
+    run = sum;
+    for (unsigned o = 1; o < 32; o *= 2) {
+        const uint64_t before = __shfl_up_sync(PI_FULL, run, o);
+        if (lane >= (int) o) run += before;
+    }
+    const uint64_t target = s->target, below = s->below;
+    __syncwarp();
+    if (lane == 31 && below + run < target) s->far = 0xffffffffu;
+    uint64_t before = below + run - sum;
+    if (before + sum < target || (lane && before >= target)) return;
+    int digit = lane * each;
+    while (before + s->mass[digit] < target) before += s->mass[digit++];
+    s->below = before;
+    s->far |= (uint32_t) digit << shift;
+}
+
+/* What top-p keeps: values nearer to max, and of those so far from it the ones with ids up to last. */
+struct reach {
+    uint32_t far; /* all bits: all values */
+    int32_t last;
+    __device__ __forceinline__ bool has(float max, float x, int id) const
+    {
+        const uint32_t distance = far_below(max, x);
+        return distance < far || (distance == far && id <= last);
+    }
+};
+
+/* Of the values that are so far from max the last of those by whose ids the mass reaches the target. */
+PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, uint32_t far)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
+    auto units = [=](int i) {
+        const float v = i < n ? finite(x[i]) : -INFINITY;
+        return far_below(max, v) == far ? weight_units(exp_neg(v - max)) : 0;
+    };
+    for (int b = warp; b < n_sum; b += ROW_WARPS) {
+        uint64_t sum = 0;
+        for (int k = lane; k < ROW_SUM; k += 32) sum += units(b * ROW_SUM + k);
+        for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
+        if (lane == 0) s->mass[b] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint64_t mass = s->below;
+        int b = 0;
+        while (b + 1 < n_sum && mass + s->mass[b] < s->target) mass += s->mass[b++];
+        s->block = b, s->below = mass;
+    }
+    __syncthreads();
+    const int first = s->block * ROW_SUM;
+    if (warp == 0) { /* 32 values after the other */
+        uint64_t mass = s->below;
+        int last = -1;
+        for (int k = 0; k < ROW_SUM && last < 0; k += 32) {
+            const uint64_t own = units(first + k + lane);
+            uint64_t run = own;
+            for (unsigned o = 1; o < 32; o *= 2) {
+                const uint64_t before = __shfl_up_sync(PI_FULL, run, o);
+                if (lane >= (int) o) run += before;
+            }
+            const bool reached = own && mass + run >= s->target;
+            int at = reached ? k + lane : ROW_SUM;
+            for (int o = 16; o; o >>= 1) at = min(at, __shfl_xor_sync(PI_FULL, at, o));
+            if (at < ROW_SUM) last = at;
+            mass += __shfl_sync(PI_FULL, run, 31);
+        }
+        if (lane == 0) s->id = first + last;
+    }
+    __syncthreads();
+    return s->id;
+}
+
+/* What of the row weighs p of it. */
+PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double p)
+{
+    const double sum = weigh_row(s, n, [=](int i) { return exp_neg(finite(x[i]) - max); });
+    if (threadIdx.x == 0) s->target = mass_units(p * sum), s->below = 0, s->far = 0;
+    for (int known = 0; known < 32; known += DIGIT) {
+        const int bits = known + DIGIT < 32 ? DIGIT : 32 - known, shift = 32 - known - bits;
+        __syncthreads();
+        for (int i = (int) threadIdx.x; i < 1 << bits; i += ROW_THREADS) s->mass[i] = 0;
+        __syncthreads();
+        const uint32_t found = s->far;
+        if (found == 0xffffffffu) return {found, n};
+        for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS) {
+            const uint32_t far = far_below(max, finite(x[i]));
+            if (known && (far ^ found) >> (32 - known)) continue;
+            const uint64_t mass = weight_units(exp_neg(finite(x[i]) - max));
+            if (mass) atomicAdd((unsigned long long *) &s->mass[far >> shift & ((1u << bits) - 1)], (unsigned long long) mass);
+        }
+        __syncthreads();
+        if (threadIdx.x < 32) find_digit(s, bits, shift);
+    }
+    __syncthreads();
+    const uint32_t far = s->far;
+    return {far, far == 0xffffffffu ? n : last_of_mass(s, x, n, max, far)};
+}
+
+/* The index at which the running sum of f exceeds u of the whole; -1: all of it is 0. */
+template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, const F &f)
+{
+    const double target = u * weigh_row(s, n, f);
+    const int n_sum = (n + ROW_SUM - 1) / ROW_SUM;
+    double sum = 0;
+    if (threadIdx.x == 0) {
+        int b = 0;
+        for (; b < n_sum && sum + s->sum[b] <= target; b++) sum += s->sum[b];
+        s->block = b;
+    }
+    __syncthreads();
+    const int first = s->block * ROW_SUM;
+    if (s->block == n_sum) { /* rounding kept it from being reached */
+        uint32_t last = 0;
+        for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS)
+            if (f(i) > 0) last = (uint32_t) i + 1;
+        return (int32_t) block_most(s, last) - 1;
+    }
+    if (threadIdx.x < ROW_SUM) s->weight[threadIdx.x] = first + (int) threadIdx.x < n ? f(first + (int) threadIdx.x) : 0.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int last = 0;
+        for (int i = 0; i < ROW_SUM && sum <= target; i++) {
+            if (s->weight[i] > 0) last = i;
+            sum += (double) s->weight[i];
+        }
+        s->id = first + last;
+    }
+    __syncthreads();
+    return s->id;
+}
+
+/* A block: a row. */
+__global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
+{
+    ptx_take_turn();
+    PI_SMEM(raw);
+    row_board *s = (row_board *) raw;
+    const int row = (int) blockIdx.x;
+    const int32_t n = (int32_t) a.n;
+    uint64_t *out = a.out + (size_t) row * 3;
+    const pi__draw d = a.draw[row];
+    float *x = a.x + (size_t) row * (size_t) n;
+    if (!a.request[row * 3] || !out[1]) return;
+    look_back(&s->seen, a, row, d);
+    lower(s, d, x);
+    uint32_t most = 0;
+    for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS) most = max(most, rank_of(finite(x[i])));
+    most = block_most(s, most);
+    const float max = __uint_as_float(most >> 31 ? most ^ 0x80000000u : ~most);
+    int32_t id = -1;
+    if (max > -INFINITY) {
+        const reach r = d.top_p < 1 ? reach_of(s, x, n, max, (double) d.top_p) : reach {0xffffffffu, n};
+        const float limit = min_p_limit(d, max), shift = shift_of(d, max), top = tempered(d, max, shift);
+        __syncthreads();
+        id = pick_of_row(s, n, random_of(d), [=](int i) {
+            const float v = finite(x[i]);
+            return v >= limit && r.has(max, v, i) ? exp_neg(tempered(d, v, shift) - top) : 0.0f;
+        });
+    }
+    put_back(s, x);
+    if (threadIdx.x) return;
+    out[0] = id < 0;
+    out[1] = 0;
+    out[2] = (uint32_t) id;
+}
+
+#endif
