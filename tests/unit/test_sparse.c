@@ -305,9 +305,6 @@ static void each_isa(void (*fn)(int isa))
         if (own_kernels(i)) fn(i);
 }
 
-/* An emulator computes a hundredth as fast: less is looked at there. */
-static bool emulated(void) { return getenv("PI_TEST_EMULATED") != NULL; }
-
 static void reference(int isa)
 {
     static fixture w;
