@@ -161,8 +161,8 @@ void test_most()
 void test_rows()
 {
     run_rows(300, KINDS, 0);
-    run_rows(1500, slow() ? KINDS : 12 * KINDS, 0);
-    if (!slow()) run_rows(40000, 2 * KINDS, 0);
+    run_rows(1500, slow() ? KINDS : 4 * KINDS, 0);
+    if (!slow()) run_rows(20000, KINDS, 0);
 }
 
 const entry checks[] = {{"kinds", test_kinds}, {"most", test_most}, {"rows", test_rows}};

@@ -372,7 +372,7 @@ static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_without
 {
     enum { DRAWS = 9 };
     for (int i = 0; i < DRAWS; i++) {
-        const pi__draw d = {.high = (uint32_t) i * (0x1FFFFFu / DRAWS), .top_p = i % 3 == 2 ? 0.001f : 1, .row = i % 2,
+        const pi__draw d = {.high = (uint32_t) i * (0x1FFFFFu / DRAWS), .top_p = i % 3 == 2 ? 1e-6f : 1, .row = i % 2,
                             .log_min_p = i % 4 == 3 ? -INFINITY : -0.002f * (float) (1 + i % 2), .temp = 0.002f};
         const pi__draw best = {.log_min_p = 0, .temp = 1};
         const int32_t want = d.top_p < 1 ? drawn(x, &best, 0) : drawn(x, &d, (double) d.high * 0x1p-21);
