@@ -102,7 +102,7 @@ static void samplers_with_a_state(void **state)
     enum { N = 40 };
     static const char *const set[][3] = {{"mirostat=0"}, {"mirostat=1", "mirostat-ent=2"}, {"mirostat=2", "mirostat-ent=2"},
                                          {"mirostat=2", "mirostat-ent=2", "mirostat-lr=1"}, {"dynatemp-range=0.7"},
-                                         {"dynatemp-range=0.7", "dynatemp-exp=3"},
+                                         {"dynatemp-range=0.7", "dynatemp-exp=30"},
                                          {"samplers=top_k;adaptive_p", "adaptive-target=0.2"},
                                          {"samplers=top_k;adaptive_p", "adaptive-target=0.2", "adaptive-decay=0"}};
     enum { SETS = sizeof set / sizeof *set };
