@@ -7,8 +7,8 @@
  *     head     9.1  8.7  8.2  7.9  7.5 | unknown, at most 7.5
  *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four, of the fifth nothing is known
  *
- * The first filter then takes what it wants, if that is above the border, and the rest of the chain goes on as ever. Where it is not, the whole row is asked for. Nothing here changes what
- * is sampled. No memory; one thread at a time. */
+ * The first filter then takes what it wants, if that is above the border, and the rest of the chain goes on as ever. Where it is
+ * not, the whole row is asked for. Nothing here changes what is sampled. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
 enum { MAX_BIASES = 64, ROOM = 128 /* for what is lowered below the border */ };
