@@ -84,6 +84,7 @@ static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all
     if (!all && pi__key_logit(border) >= limit) return false;
     if (p->min_keep > 1 && n < (size_t) p->min_keep) return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
     v->n = n;
+    pi__keys_sort_by_id(v->w->key, n); /* as the filter takes them from a row: stages behind it add up in this order */
     return true;
 }
 
