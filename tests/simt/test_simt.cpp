@@ -182,8 +182,9 @@ static void test_bulk_copies(void **)
     must_find("phase overflow", [] { return run_bulk(BUG_BULK_SKIPS); });
     must_find("under way", [] { return run_bulk(BUG_BULK_LEFT); });
     must_fail([] { return run_bulk(BUG_RING_NO_WAIT, launch_ring); });
-    for (int bug : {BUG_PASS_NO_WAIT, BUG_PASS_EARLY, BUG_PASS_ONE_LANE}) must_fail([bug] { return run_swap(bug, launch_pass); });
+    must_fail([] { return run_swap(BUG_PASS_NO_WAIT, launch_pass); });
     if (!race_build) return;
+    must_fail([] { return run_swap(BUG_PASS_ONE_LANE, launch_pass); });
     must_find("race", [] { return run_bulk(BUG_RING_EARLY, launch_ring); });
     for (int bug : {BUG_PASS_NO_WAIT, BUG_PASS_EARLY}) must_find("race", [bug] { return run_swap(bug, launch_pass); });
     must_find("race", [] { return run_bulk(BUG_BULK_NO_WAIT); });
