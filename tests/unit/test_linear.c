@@ -75,7 +75,8 @@ static void shapes(const pi__cpu_linear_kernels *k)
         const int64_t blck = pi__type_info_of(all_types[t])->blck_size, unit = blck < 32 ? 32 : blck;
         const int64_t ins[] = {unit, 3 * unit, is_float(all_types[t]) ? 77 : 5 * unit, 640 / unit * unit};
         for (int i = 0; i < 4; i += emulated() ? 3 : 1)
-            for (int r = 0; r < 6; r++) run_shape(k, all_types[t], ins[i], outs[(t + i + r) % 4], rows[r]);
+            for (int r = crossed() ? t % 2 : 0; r < 6; r += crossed() ? 2 : 1)
+                run_shape(k, all_types[t], ins[i], outs[(t + i + r) % 4], rows[r]);
         run_shape(k, all_types[t], 2048, 33, 5);
         run_shape(k, all_types[t], 2 * unit, 640, 2);
     }
