@@ -15,6 +15,24 @@ PI_FN float finite(float x)
     return x > most ? most : x == x ? x : -INFINITY;
 }
 
+/* The float of a rank_of(). */
+PI_FN float of_rank(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }
+
+/* Over the lanes of a warp: the sum; the sum up to the lane's own. */
+PI_FN uint64_t warp_units(uint64_t v)
+{
+    for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
+    return v;
+}
+PI_FN uint64_t warp_run(uint64_t v)
+{
+    for (unsigned o = 1; o < 32; o *= 2) {
+        const uint64_t before = __shfl_up_sync(PI_FULL, v, o);
+        if (threadIdx.x % 32 >= o) v += before;
+    }
+    return v;
+}
+
 PI_FN uint64_t weight_units(float weight) { return (uint64_t) (weight * 0x1p40f); }
 PI_FN uint64_t mass_units(double sum) { return (uint64_t) (sum * 0x1p40); }
 PI_FN uint32_t far_below(float max, float x)
@@ -55,7 +73,7 @@ PI_FN int32_t times_seen(const seen_list *s, uint32_t id)
 {
     uint32_t n = 0;
     for (int i = 0; i < s->n; i++)
-        if (seen_id(s->token[i]) == (id & ((1u << PI__SEEN_BITS) - 1))) n += s->token[i] >> PI__SEEN_BITS;
+        if (seen_id(s->token[i]) == seen_id(id)) n += s->token[i] >> PI__SEEN_BITS;
     return (int32_t) n;
 }
 

@@ -29,12 +29,7 @@ struct candidates {
     seen_list seen;
 };
 
-PI_FN float key_logit(uint64_t key)
-{
-    const uint32_t u = ~(uint32_t) (key >> 32);
-    return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u);
-}
-
+PI_FN float key_logit(uint64_t key) { return of_rank(~(uint32_t) (key >> 32)); }
 PI_FN uint64_t logit_key(float x, uint64_t of) { return (uint64_t) ~rank_of(x) << 32 | (uint32_t) of; }
 
 /* All lanes: weights of the keys, of which the largest logit is max. */
@@ -45,8 +40,8 @@ PI_FN void weigh(candidates *c, float max)
     __syncthreads();
 }
 
-/* All lanes: how many of the keys are as f wants it; of sorted ones the first. */
-template <class F> PI_FN int32_t first_ones(const candidates *c, const F &f)
+/* All lanes: how many of the keys are as f wants it, which of sorted ones are the first. */
+template <class F> PI_FN int32_t count_of(const candidates *c, const F &f)
 {
     int n = 0;
     for (int i = (int) threadIdx.x; i < c->n; i += LANES) n += f(c->key[i]);
@@ -114,7 +109,7 @@ PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi
     const uint64_t last = found[n - 1], none = logit_key(-INFINITY, 0);
     const uint64_t border = missing ? ~(uint64_t) 0 : logit_key(finite(key_logit(last)), last);
     sort(c);
-    n = first_ones(c, [=](uint64_t key) { return key < none && key <= border; });
+    n = count_of(c, [=](uint64_t key) { return key < none && key <= border; });
     keep(c, d.top_k && n > d.top_k ? d.top_k : n);
 }
 
@@ -146,13 +141,8 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
         w[i] = at < c->n ? weight_units(c->weight[at]) : 0;
         sum += w[i];
     }
-    uint64_t run = sum;
-    for (unsigned o = 1; o < 32; o *= 2) {
-        const uint64_t before = __shfl_up_sync(PI_FULL, run, o);
-        if (lane >= (int) o) run += before;
-    }
+    uint64_t run = warp_run(sum) - sum;
     int last = c->n; /* where the running sum reaches the target */
-    run -= sum;
 #pragma unroll
     for (int i = 0; i < KEYS_EACH; i++) {
         run += w[i];
@@ -162,13 +152,13 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
     *n = *end = c->n;
     if (last == c->n) return false;
     const uint32_t far = far_below(max, key_logit(c->key[last]));
-    const int from = first_ones(c, [=](uint64_t key) { return far_below(max, key_logit(key)) < far; });
-    *end = first_ones(c, [=](uint64_t key) { return far_below(max, key_logit(key)) <= far; });
+    const int from = count_of(c, [=](uint64_t key) { return far_below(max, key_logit(key)) < far; });
+    *end = count_of(c, [=](uint64_t key) { return far_below(max, key_logit(key)) <= far; });
     *n = last + 1;
     if (*end - from == 1) return true;
     uint64_t before = 0; /* of those that are nearer */
     for (int i = lane; i < from; i += LANES) before += weight_units(c->weight[i]);
-    for (int o = 16; o; o >>= 1) before += __shfl_xor_sync(PI_FULL, before, o);
+    before = warp_units(before);
     __syncthreads();
     if (lane == 0) *n = by_id_to_mass(c, from, *end, max, before, target);
     *n = __shfl_sync(PI_FULL, *n, 0);
@@ -180,8 +170,7 @@ PI_FN uint64_t all_units(const candidates *c)
 {
     uint64_t sum = 0;
     for (int i = (int) threadIdx.x; i < c->n; i += LANES) sum += weight_units(c->weight[i]);
-    for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
-    return sum;
+    return warp_units(sum);
 }
 
 /* All lanes: top-p and min-p of the candidates, the first of which is the best. sum: of the row's weights, where it is the row that
@@ -199,7 +188,7 @@ PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
         if (others && (!reached || end == c->n)) return false;
         keep(c, n);
     }
-    n = first_ones(c, [=](uint64_t key) { return key_logit(key) >= limit; });
+    n = count_of(c, [=](uint64_t key) { return key_logit(key) >= limit; });
     if (n < c->n) keep_from(c, limit);
     return true;
 }
@@ -235,22 +224,22 @@ PI_FN int32_t pick(candidates *c, double u)
     }
     for (int k = 0; k < 16; k++) all += c->run[k];
     const double target = u * all;
-    int last = -1;
-    for (int i = 0; i < c->n && sum <= target; i = end) {
+    for (int i = 0; i < c->n; i = end) {
         const double b = block_weight(c, i, &end);
-        for (int k = i; k < end; k++)
-            if (c->weight[k] > 0) last = k;
         if (sum + b <= target) {
             sum += b;
             continue;
         }
+        int last = i;
         for (int k = i; k < end && sum <= target; k++) {
             if (c->weight[k] > 0) last = k;
             sum += (double) c->weight[k];
         }
-        break;
+        return (int32_t) (c->key[last] >> 32);
     }
-    return last < 0 ? -1 : (int32_t) (c->key[last] >> 32);
+    int n = c->n; /* rounding kept it from being reached */
+    while (n > 0 && !(c->weight[n - 1] > 0)) n--;
+    return n ? (int32_t) (c->key[n - 1] >> 32) : -1;
 }
 
 /* All lanes: temperature, then by id: halves of keys are swapped. */

@@ -99,13 +99,9 @@ template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
 PI_FN void find_digit(row_board *s, int bits, int shift)
 {
     const int lane = (int) threadIdx.x, each = (1 << bits) / 32;
-    uint64_t sum = 0, run;
+    uint64_t sum = 0;
     for (int i = 0; i < each; i++) sum += s->mass[lane * each + (i + lane) % each]; /* from different banks */
-    run = sum;
-    for (unsigned o = 1; o < 32; o *= 2) {
-        const uint64_t before = __shfl_up_sync(PI_FULL, run, o);
-        if (lane >= (int) o) run += before;
-    }
+    const uint64_t run = warp_run(sum);
     const uint64_t target = s->target, below = s->below;
     __syncwarp();
     if (lane == 31 && below + run < target) s->far = 0xffffffffu;
@@ -139,7 +135,7 @@ PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, u
     for (int b = warp; b < n_sum; b += ROW_WARPS) {
         uint64_t sum = 0;
         for (int k = lane; k < ROW_SUM; k += 32) sum += units(b * ROW_SUM + k);
-        for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
+        sum = warp_units(sum);
         if (lane == 0) s->mass[b] = sum;
     }
     __syncthreads();
@@ -155,12 +151,7 @@ PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, u
         uint64_t mass = s->below;
         int last = -1;
         for (int k = 0; k < ROW_SUM && last < 0; k += 32) {
-            const uint64_t own = units(first + k + lane);
-            uint64_t run = own;
-            for (unsigned o = 1; o < 32; o *= 2) {
-                const uint64_t before = __shfl_up_sync(PI_FULL, run, o);
-                if (lane >= (int) o) run += before;
-            }
+            const uint64_t own = units(first + k + lane), run = warp_run(own);
             const bool reached = own && mass + run >= s->target;
             int at = reached ? k + lane : ROW_SUM;
             for (int o = 16; o; o >>= 1) at = min(at, __shfl_xor_sync(PI_FULL, at, o));
@@ -249,7 +240,7 @@ __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
     uint32_t most = 0;
     for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS) most = max(most, rank_of(finite(x[i])));
     most = block_most(s, most);
-    const float max = __uint_as_float(most >> 31 ? most ^ 0x80000000u : ~most);
+    const float max = of_rank(most);
     int32_t id = -1;
     if (max > -INFINITY) {
         const reach r = d.top_p < 1 ? reach_of(s, x, n, max, (double) d.top_p) : reach {0xffffffffu, n};
