@@ -25,12 +25,6 @@ void no_check(const matrix &, const float *, const std::vector<float> &) {} /* c
 
 const way in_w16 = {make, bytes_of, pi__k_w16_prepare, one_product, pi__k_w16_experts, no_check};
 
-int64_t columns(int32_t type, int64_t blocks)
-{
-    const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
-    return unit > 64 ? (blocks + 7) / 8 * unit : (blocks * 32 + unit - 1) / unit * unit;
-}
-
 /* Shapes that fill no item, fewer blocks than slices; each kernel. */
 void test_products()
 {
@@ -39,7 +33,7 @@ void test_products()
         for (auto s : shapes) {
             if ((slow() || s.rows == 20) && type != PI__Q4_0 && type != PI__NVFP4) continue;
             about("%s, %d rows", pi__type_info_of(type)->name, (int) s.rows);
-            experts(in_w16, type, columns(type, s.blocks), s.n_out, s.rows).test();
+            experts(in_w16, type, columns_of(type, s.blocks), s.n_out, s.rows).test();
         }
     }
 }

@@ -37,12 +37,6 @@ void check(const matrix &w, const std::vector<float> &x, const std::vector<float
     }
 }
 
-int64_t columns(int32_t type, int64_t blocks)
-{
-    const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
-    return unit > 64 ? (blocks + 7) / 8 * unit : (blocks * 32 + unit - 1) / unit * unit;
-}
-
 /* Odd shapes: fewer blocks than slices, rows that fill no tile, tiles that fill no block of threads. */
 void test_values()
 {
@@ -52,7 +46,7 @@ void test_values()
     for (int32_t type : w16_types) {
         for (auto c : shapes) {
             if (slow() && c.rows > 9) continue;
-            matrix w = make_matrix(type, columns(type, c.blocks), c.n_out);
+            matrix w = make_matrix(type, columns_of(type, c.blocks), c.n_out);
             random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * w.m.n_in));
             if (c.rows > 2) std::fill(v.begin() + w.m.n_in, v.begin() + 2 * w.m.n_in, 0.0f);
@@ -68,7 +62,7 @@ void test_company()
     enum { ROWS = 130 };
     for (int32_t type : w16_types) {
         if (slow() && type != PI__Q4_0) continue;
-        const int64_t n_in = columns(type, 19), n_out = 131;
+        const int64_t n_in = columns_of(type, 19), n_out = 131;
         matrix w = make_matrix(type, n_in, n_out);
         random r(5);
         buffer<float> x(r.normals((size_t) (ROWS * n_in)));
@@ -88,7 +82,7 @@ void test_company()
 void test_long_matrices()
 {
     for (int32_t type : {PI__Q4_0, PI__Q6_K}) {
-        const int64_t n_in = columns(type, 1), n_out = 8190, part = 48;
+        const int64_t n_in = columns_of(type, 1), n_out = 8190, part = 48;
         if (slow()) continue;
         random r(21);
         const std::vector<uint8_t> bytes = random_rows(type, n_in, n_out, r);
@@ -129,7 +123,7 @@ void test_extremes()
     for (int32_t type : w16_types) {
         const pi__type_info *t = pi__type_info_of(type);
         const pi__format_facts f = pi__format_facts_of(type);
-        const int64_t n_in = columns(type, 24);
+        const int64_t n_in = columns_of(type, 24);
         random r(9);
         std::vector<uint8_t> bytes = random_rows(type, n_in, OUT, r);
         for (size_t b = 0, i = 0; b < bytes.size(); b += t->type_size, i++) { /* a row has all sizes */
@@ -230,7 +224,7 @@ struct shared_products {
     buffer<char> prepared;
 
     shared_products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out, int32_t rows_)
-        : n_in(columns(type_, blocks)), type(type_), rows(rows_), prepared(pi__k_w16_prepared_bytes(rows_, n_in))
+        : n_in(columns_of(type_, blocks)), type(type_), rows(rows_), prepared(pi__k_w16_prepared_bytes(rows_, n_in))
     {
         for (int64_t n : n_out) {
             w.push_back(make_matrix(type, n_in, n));

@@ -15,10 +15,8 @@ struct products {
     int64_t ld = 3;
     float add = 0; /* of all products */
 
-    products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out) : type(type_)
+    products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out) : type(type_), n_in(columns_of(type_, blocks))
     {
-        const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
-        n_in = (blocks * 32 + unit - 1) / unit * unit;
         for (int64_t n : n_out) {
             w.push_back(make_matrix(type, n_in, n));
             ld += n;

@@ -28,11 +28,6 @@ struct gate_and_up {
             x[(r * 5 % (size_t) rows) * (size_t) n_in] = r == 2 ? by[r] : x[(r * 5 % (size_t) rows) * (size_t) n_in] * by[r];
         }
     }
-    static int64_t columns_of(int32_t type, int64_t blocks)
-    {
-        const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
-        return (blocks * 32 + unit - 1) / unit * unit;
-    }
     pi__k_w16_glu launch(int32_t act, float limit, int32_t mid_type)
     {
         return {w[0].m, w[1].m.data, w[1].m.scale, act, limit, y.get(), ld, most.get(), mid_type, mid.get()};

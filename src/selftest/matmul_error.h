@@ -11,6 +11,13 @@ namespace selftest {
 
 static const int32_t w16_types[] = {PI__Q8_0, PI__Q4_0, PI__Q4_K, PI__Q6_K, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
 
+/* Columns of so many blocks of 32, or as many more as fill blocks of the type. */
+inline int64_t columns_of(int32_t type, int64_t blocks)
+{
+    const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
+    return (blocks * 32 + unit - 1) / unit * unit;
+}
+
 inline std::vector<float> multiply_w16(const matrix &w, const pi__k_input &in, int32_t n_rows)
 {
     const size_t bytes = pi__k_w16_prepared_bytes(n_rows, w.m.n_in);
