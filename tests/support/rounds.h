@@ -11,6 +11,9 @@ static inline bool emulated(void) { return getenv("PI_TEST_EMULATED") != NULL; }
 /* A cross build's tests alone. */
 static inline bool crossed(void) { return getenv("PI_TEST_CROSS") != NULL; }
 
+/* A cross build's tests of one instruction set, whose vectors qemu computes element by element: SVE's. */
+static inline bool slow_vectors(void) { return crossed() && getenv("PI_TEST_ISA") != NULL; }
+
 /* How often to repeat what is the same on every processor, parsing, files, damage to them: n, or a tenth of it. */
 static inline int rounds(int n) { return emulated() ? (n + 9) / 10 : n; }
 

@@ -306,9 +306,9 @@ static void test_shapes(void **state)
 static void test_long(void **state)
 {
     (void) state;
-    static const int lens[] = {1100, 256, 257};
+    const int lens[] = {slow_vectors() ? 500 : 1100, 256, 257};
     static const int windows[] = {0, 1, 64, 512};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i += slow_vectors() ? 2 : 1) {
         config c = base;
         c.window = windows[i];
         c.n_head = 2;
@@ -328,7 +328,7 @@ static void test_decode(void **state)
 {
     (void) state;
     static const int lens[] = {530};
-    for (int window = 0; window <= 100; window += 100) {
+    for (int window = 0; window <= 100; window += slow_vectors() ? 200 : 100) {
         config c = base;
         c.window = window;
         c.n_threads = 3;
@@ -395,9 +395,9 @@ static void identity(const config *c0, int n_seqs, const int *lens)
 static void test_identity(void **state)
 {
     (void) state;
-    static const int lens[] = {300, 65, 1, 40};
+    const int lens[] = {slow_vectors() ? 120 : 300, 65, 1, 40};
     for (int i = 0; i < n_isas; i++) {
-        for (int v = 0; v < N_TYPES; v += crossed() ? 3 : emulated() ? 2 : 1) {
+        for (int v = 0; v < N_TYPES; v += slow_vectors() ? 6 : crossed() ? 3 : emulated() ? 2 : 1) {
             config c = base;
             c.isa = isas[i];
             c.type_k = all_types[v];
@@ -420,6 +420,7 @@ static void test_waves(void **state)
 {
     (void) state;
     static const int lens[] = {1290};
+    if (slow_vectors()) return; /* how KV splits are shared out is no matter of the instruction set */
     for (int i = 0; i < n_isas; i++) {
         fixture w[2];
         for (int t = 0; t < 2; t++) {

@@ -75,7 +75,7 @@ static void shapes(const pi__cpu_linear_kernels *k)
         const int64_t blck = pi__type_info_of(all_types[t])->blck_size, unit = blck < 32 ? 32 : blck;
         const int64_t ins[] = {unit, 3 * unit, is_float(all_types[t]) ? 77 : 5 * unit, 640 / unit * unit};
         for (int i = 0; i < 4; i += emulated() ? 3 : 1)
-            for (int r = crossed() ? t % 2 : 0; r < 6; r += crossed() ? 2 : 1)
+            for (int r = crossed() ? t % 2 : 0; r < 6; r += slow_vectors() ? 5 : crossed() ? 2 : 1)
                 run_shape(k, all_types[t], ins[i], outs[(t + i + r) % 4], rows[r]);
         run_shape(k, all_types[t], 2048, 33, 5);
         run_shape(k, all_types[t], 2 * unit, 640, 2);
@@ -161,7 +161,7 @@ static void same_bits(const pi__cpu_linear_kernels *k)
         const int64_t n_in = 512, n_out = 40;
         float *x = random_rows(ROWS * n_in), *x2 = random_rows(ROWS * n_in), *w = random_rows(n_in);
         float *alone = malloc(ROWS * (size_t) n_out * sizeof *alone), *y = malloc(ROWS * (size_t) n_out * sizeof *y);
-        for (int32_t threads = 1; threads <= 3; threads++) {
+        for (int32_t threads = 1; threads <= 3; threads += crossed() ? 2 : 1) {
             fixture f = {0};
             backend_start(&f.cpu, k, threads, n_in, ROWS);
             seed = 12345; /* the same weights for every number of threads */
@@ -175,7 +175,7 @@ static void same_bits(const pi__cpu_linear_kernels *k)
                     one.x2 += r * n_in;
                     pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = one, .n_rows = 1, .n_lin = 1, .lin = {lin}});
                 }
-            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            for (size_t c = crossed() ? (size_t) t % 3 : 0; c < sizeof counts / sizeof *counts; c += crossed() ? 3 : 1) {
                 pi__lin lin = {&f.w, y, n_out};
                 memset(y, 0, ROWS * (size_t) n_out * sizeof *y);
                 pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = counts[c], .n_lin = 1, .lin = {lin}});
