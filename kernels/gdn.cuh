@@ -9,9 +9,9 @@
  *
  * and when a chunk is full and all of it stays, it is folded: S0 <- 2^G_15 S0 + sum of 2^(G_15 - G_i) k_i (outer) u_i.
  * u is a triangular system, which is solved for the keys and gates alone, once for all columns of S0. With A_il and M_il the
- * factors of u_l in -u_i and in o_i, and T = (1 + A)^-1 - 1, P = M (1 + T), which have a row i from rows up to i:
+ * factors of u_l in -u_i and in o_i, and T = (1 + A)^-1, P = M T, which have a row i from rows up to i:
  *
- *     x_i = beta_i (v_i - 2^G_i (k_i . S0))      u_i = x_i + sum over l < i of T_il x_l
+ *     x_i = beta_i (v_i - 2^G_i (k_i . S0))      u_i = sum over l <= i of T_il x_l
  *                                                o_i = 2^G_i (q_i . S0) + sum over l <= i of P_il x_l
  *
  * No value of T is above 1: keys have length 1, and beta is at most 1, so a row of it is a key after reflections that only
@@ -228,9 +228,11 @@ PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
 
 /* ----------------------------------------------------------------------------------------------------- sums of one row */
 
-/* x / (1 + e^-x), within 3e-7 of itself, or of its value at 0 */
-PI_FN float silu(float x) { return x * ptx_rcp(1.0f + ptx_exp2(-1.44269504f * x)); }
-PI_FN float sigmoid(float x) { return ptx_rcp(1.0f + expf(-x)); }
+/* What silu is divided by, where a factor of it is known: at most so much, or more than that times the 0 that e^-x may be is no
+ * number. */
+constexpr float MOST_OVER = 0x1p100f;
+/* x / (1 + e^-x) / over, within 3e-7 of itself, or of its value at 0. */
+PI_FN float silu_over(float x, float over) { return x * ptx_rcp(fmaf(ptx_exp2(-LOG2E * x), over, over)); }
 
 /* Channel c of position p as it came, from the step or an earlier one. */
 PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
@@ -243,18 +245,22 @@ PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
  * CONV_UNIT, which keys lose by being normed, and values by what beta is. */
 constexpr float CONV_UNIT = -0.693147181f;
 PI_FN float silu_in_units(float exponent) { return exponent * ptx_rcp(1.0f + ptx_exp2(exponent)); }
+/* A value times beta: over is what over_of() gave. */
+PI_FN float value_of(float exponent, float over) { return exponent * ptx_rcp(fmaf(ptx_exp2(exponent), over, over)); }
+PI_FN float over_of(float beta_over) { return fminf(beta_over, MOST_OVER) * -LOG2E; }
 
-/* A channel's convolution at a position: silu of the sum over taps in order, in units. */
-PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
+/* A channel's convolution at a position, the exponent: the sum over taps in order. */
+PI_FN float exponent_at(const job &j, const sequence &s, int32_t p, int32_t c)
 {
     const float *tap = j.a.conv + c * (j.at.history + 1);
     float sum = 0;
 #pragma unroll 1
     for (int32_t i = -j.at.history; i <= 0; i++) sum = fmaf(*tap++ * -LOG2E, raw_input(j, s, p + i, c), sum);
-    return silu_in_units(sum);
+    return sum;
 }
+PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c) { return silu_in_units(exponent_at(j, s, p, c)); }
 
-/* The same of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that nearly all
+/* The same exponents of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that nearly all
  * models have and rows that are multiples of 16 bytes: taps, as they are used, and the last inputs stay in registers. */
 PI_FN void four(const float4 &v, float (&x)[4]) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
 template <bool FAST> struct convolution {
@@ -293,11 +299,11 @@ template <bool FAST> struct convolution {
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             if (!FAST) {
-                y[n] = convolved(j, s, p, c + n);
+                y[n] = exponent_at(j, s, p, c + n);
                 continue;
             }
             const float sum = fmaf(tap[n][1], last[1][n], fmaf(tap[n][0], last[0][n], 0.0f));
-            y[n] = silu_in_units(fmaf(tap[n][3], x[n], fmaf(tap[n][2], last[2][n], sum)));
+            y[n] = fmaf(tap[n][3], x[n], fmaf(tap[n][2], last[2][n], sum));
             last[0][n] = last[1][n], last[1][n] = last[2][n], last[2][n] = x[n];
         }
         if (FAST) next_in += row_at(1, j.a.ld_qkv);
@@ -332,6 +338,11 @@ PI_FN float warp_sum_of_4(const float (&x)[4])
     for (int o = 4; o; o /= 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
     return sum;
 }
+PI_FN void silus(float (&x)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = silu_in_units(x[i]);
+}
 PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
 
 /* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
@@ -358,7 +369,7 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             four({0, 0, 0, 0}, x[i]);
-            if (has) conv.next(j, s, p + r + i, c, x[i]);
+            if (has) conv.next(j, s, p + r + i, c, x[i]), silus(x[i]);
             ss[i] = squares(x[i]);
         }
         const float unit = unit_of_sum<D>(j, query, warp_sum_of_4(ss));
@@ -368,7 +379,7 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
 #pragma unroll 1
     for (; r < n; r++) {
         float x[4] = {};
-        if (has) conv.next(j, s, p + r, c, x);
+        if (has) conv.next(j, s, p + r, c, x), silus(x);
         put_split(x, unit_of<D>(j, query, squares(x)), r, has, put);
     }
 }
@@ -394,21 +405,22 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
     }
 }
 
-/* A row's log2 decay, their sum from the chunk's first row on, and beta. */
+/* A row's log2 decay, their sum from the chunk's first row on, beta, and by what value_of() makes a value times beta. */
 struct gate {
-    float decay, sum, beta;
+    float decay, sum, beta, over;
 };
 /* Of a chunk's rows, a lane a row, by a warp; old rows have no beta. The sum is left out. */
 PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
-    gate x = {0, 0, 0};
+    gate x = {0, 0, 0, 0};
     if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, c.from + ptx_anew(lane));
     else if (lane < c.n_old + c.n_new) {
         const int32_t token = s.first + c.from + lane - s.pos;
         const int64_t at = row_at(token, j.a.ld_ab) + head;
         const float y = j.a.alpha[at] + j.a.dt_bias[head];
         x.decay = LOG2E * j.a.a[head] * (y > 20.0f ? y : log1pf(expf(y)));
-        x.beta = sigmoid(j.a.beta[at]);
+        const float over = 1.0f + expf(-j.a.beta[at]);
+        x.beta = ptx_rcp(over), x.over = over_of(over);
     }
     return x;
 }
@@ -438,6 +450,12 @@ template <int STEP = 1> PI_FN float left_of(const float *decay, int l, int i)
     return ptx_exp2(sum);
 }
 
+/* sqrt(mean(o^2) + eps). */
+template <int D> PI_FN float root_of_mean(float squares, float eps)
+{
+    return fminf(ptx_rcp(ptx_rsqrt(fmaf(squares, 1.0f / (float) D, eps))), MOST_OVER);
+}
+
 /* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) of one token and head; out may be o. A lane has four values, of which norm
  * has the lane's. FAST: z's and out's rows are multiples of 16 bytes. */
 template <int D, bool FAST>
@@ -453,9 +471,9 @@ PI_FN void gated_norm(const job &j, const float *o, const float (&norm)[4], int3
         if (has && !FAST) gate[i] = z[i];
         ss = fmaf(x[i], x[i], ss);
     }
-    const float factor = ptx_rsqrt(fmaf(warp_sum(ss), 1.0f / (float) D, j.a.eps));
+    const float over = root_of_mean<D>(warp_sum(ss), j.a.eps);
 #pragma unroll
-    for (int i = 0; i < 4; i++) x[i] = x[i] * factor * norm[i] * silu(gate[i]);
+    for (int i = 0; i < 4; i++) x[i] = x[i] * norm[i] * silu_over(gate[i], over);
     if (has) *(float4 *) out = {x[0], x[1], x[2], x[3]};
 }
 template <int D> PI_FN void load_norm(const job &j, int lane, float (&norm)[4])
@@ -480,11 +498,11 @@ PI_FN void gated_norm_of_quarter(float eps, const float (&norm)[D / 32][4], cons
     for (int n = 0; n < 4; n++) ss[n] = squares(x[n]);
     float sum = ss[0] + ss[2] + (ss[1] + ss[3]); /* as warp_sum() */
     for (int o = 4; o; o /= 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
-    const float factor = ptx_rsqrt(fmaf(sum, 1.0f / (float) D, eps));
+    const float over = root_of_mean<D>(sum, eps);
 #pragma unroll
     for (int n = 0; n < D / 32; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) x[n][i] = x[n][i] * factor * norm[n][i] * silu(gate[n][i]);
+        for (int i = 0; i < 4; i++) x[n][i] = x[n][i] * norm[n][i] * silu_over(gate[n][i], over);
         if (ALL || has) *(float4 *) (out + 32 * n) = {x[n][0], x[n][1], x[n][2], x[n][3]};
     }
 }

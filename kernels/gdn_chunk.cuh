@@ -257,14 +257,13 @@ PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int 
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.z), __float_as_uint(b.w)});
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.x), __float_as_uint(b.y)});
 }
-/* u in the place of x, of which w are the words. */
-PI_FN void add_mix(values &x, const mix_words (&w)[2], const float *rows, int lane)
+/* u, of the words of x. */
+PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &u)
 {
-    values y = {};
 #pragma unroll
-    for (int i = 0; i < 3; i++) mix(w[i / 2], rows, false, (i + 1) / 2, i / 2, lane, y[(i + 1) / 2]);
+    for (int i = 0; i < 8; i++) u[i / 4][i % 4] = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) x[i / 4][i % 4] += y[i / 4][i % 4];
+    for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, u[(i + 1) / 2]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- fold */

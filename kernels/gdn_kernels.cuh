@@ -11,7 +11,7 @@
  *
  *     products    k . S0 and q . S0, of all 16 rows: x
  *     outputs     o = 2^G q . S0 + P x
- *     fold        u = x + T x, then S0, if the chunk is full; to the slot, once, if all of it is verified
+ *     fold        u = T x, then S0, if the chunk is full; to the slot, once, if all of it is verified
  *
  * finish() does the gated norm and keeps what later steps need of keys and gates. A step with few and many launches both.
  *
@@ -99,13 +99,13 @@ template <int D> struct few_shape {
     static constexpr int pl = 0;
     static constexpr int part = pl + planes<D>::WORDS;       /* halves of four rows' products with S0 */
     static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT; /* and before them, of its keys: [C / 4][halves][8][C] */
-    static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS); /* quads: v, then x */
+    static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS); /* quads: exponents of v, then x */
     static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: q . S0, then o */
     static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors */
     static constexpr int cq = ck + C * C + C;                /* [C][C], 16 banks further */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */
-    static constexpr int beta = decay + C, of_k = beta + C, of_s = of_k + C; /* [C] */
+    static constexpr int beta = decay + C, over = beta + C, of_k = over + C, of_s = of_k + C; /* [C] */
     static constexpr int left = of_s + C;                    /* [C + 1] 2^(G_15 - G_i), then 2^G_15 */
     static constexpr int power = left + C + 4;               /* [D / PATCH] */
     static constexpr int bound = power + D / PATCH;          /* [warps], of the warp's 16 columns: registers are for S0 */
@@ -187,14 +187,14 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
     if (i >= c.n_old + c.n_new) return;
     sm[S::decay + i] = x.decay;
     if (i < c.n_old) return;
-    sm[S::beta + i] = x.beta;
+    sm[S::beta + i] = x.beta, sm[S::over + i] = x.over;
     sm[S::of_k + i] = of_k(x);
     sm[S::of_s + i] = of_s(x);
     if (c.from < s.keep) return;
     *decay_at(j, s.slot, w.head, c.from + i) = x.decay;
 }
 
-/* x of the new rows of a quad, in the place of v, a thread a column, and by other threads q . S0. */
+/* x of the new rows of a quad, in the place of the exponents of v, a thread a column, and by other threads q . S0. */
 template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float *sm)
 {
     using S = few_shape<D>;
@@ -209,7 +209,7 @@ template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const wo
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         if (query) rows[r * D] = ys[i];
         if (query) continue;
-        const float x = fmaf(sm[S::of_k + r] * sm[S::power + b / PATCH], ys[i], fmaf(sm[S::beta + r] * CONV_UNIT, own[i], 0.0f));
+        const float x = fmaf(sm[S::of_k + r] * sm[S::power + b / PATCH], ys[i], value_of(own[i], sm[S::over + r]));
         own[i] = x;
         if (c.from >= s.keep) x_at(j, s.slot, w.head, c.from + r)[w.col + b] = x;
     }
@@ -226,9 +226,8 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
     if (full) {
         mix_of_x<D>(sm + S::x, sm + S::mix, false, n, p, y);
         float *to = sm + S::part + x_of_lane<D>(p) + 2 * n * quads<D>::PITCH;
-        const float *from = to - S::part + S::x;
-        *(float2 *) to = {from[0] + y[0], from[1] + y[1]};
-        *(float2 *) (to + 4) = {from[4] + y[2], from[5] + y[3]};
+        *(float2 *) to = {y[0], y[1]};
+        *(float2 *) (to + 4) = {y[2], y[3]};
     }
     if (8 * n + 7 < c.n_old || 8 * n >= c.n_old + c.n_new) return;
     mix_of_x<D>(sm + S::x, sm + S::mix, true, n, p, y);
@@ -256,12 +255,12 @@ template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const w
         float t = 0, q = 0;
 #pragma unroll 2
         for (int n = 0; n < i; n++) {
-            const float at = n < l ? 0.0f : n == l ? 1.0f : rows[mix_rows::at(n, false, mix_at(l, false))];
+            const float at = n < l ? 0.0f : rows[mix_rows::at(n, false, mix_at(l, false))];
             t = fmaf(sm[S::ck + i * C + n], at, t);
             q = fmaf(sm[S::cq + i * C + n], at, q);
         }
-        q = fmaf(sm[S::cq + i * C + i], i == l ? 1.0f : i < l ? 0.0f : t, q);
-        t = l < i ? t : 0.0f;
+        t = l < i ? t : l == i ? 1.0f : 0.0f;
+        q = fmaf(sm[S::cq + i * C + i], t, q);
         rows[mix_rows::at(i, false, mix_at(l, low))] = low ? rest_of_tf32(t) : t;
         rows[mix_rows::at(i, true, mix_at(l, low))] = low ? rest_of_tf32(q) : q;
         if (!low && c.from >= s.keep) t_at(j, s.slot, w.head, c.from + i)[l] = t;
@@ -552,7 +551,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
 #pragma unroll 1
         for (int n = ptx_thread(); n < chunk_now().n_new * D; n += S::THREADS) {
             const int32_t channel = (2 * j.a.state.n_k + w.head) * D + n % D, row = chunk_now().n_old + n / D;
-            sm[S::x + row / 4 * quads<D>::PITCH + n % D * 4 + row % 4] = convolved(j, s, from + row, channel);
+            sm[S::x + row / 4 * quads<D>::PITCH + n % D * 4 + row % 4] = exponent_at(j, s, from + row, channel);
         }
         if (from == 0) clear_patch(st);
         if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, *bound_of());
@@ -718,9 +717,10 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         else put_part(o, c, h, ld, out);
     }
     if (full) {
-        add_mix(x, words, now + S::mix, p.lane);
+        values u;
+        solve(words, now + S::mix, p.lane, u);
         if (PLAIN) __syncwarp();
-        fold<D>(x, left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
+        fold<D>(u, left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
         if (PLAIN) words_of_patch(a.st, a.words);
     }
     if (!PLAIN && from + C == s.keep) keep_state<D>(j, s, w.head, p, a.st, a.bound);
@@ -826,9 +826,9 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int
         __syncthreads();
         put_left(sm + S::decay, sm + S::left, sm + S::left + C);
         __syncthreads();
-        values u;
-        for (int h = 0; h < 2; h++) load_x<SLICE>(sm + S::x, h, p, u[h]);
-        add_mix(u, {mix_words_of(u[0]), mix_words_of(u[1])}, sm + S::mix, p.lane);
+        values x, u;
+        for (int h = 0; h < 2; h++) load_x<SLICE>(sm + S::x, h, p, x[h]);
+        solve({mix_words_of(x[0]), mix_words_of(x[1])}, sm + S::mix, p.lane, u);
         int32_t exponent = exponent_of(bound);
         remains left;
         load_left(sm + S::left, p.lane, left);

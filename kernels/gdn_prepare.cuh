@@ -24,8 +24,8 @@ constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_find
 template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20 */
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
     static constexpr int dots = planes<D>::WORDS; /* [k, q][C keys][C rows] */
-    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, beta in units */
-    static constexpr int decay = 2 * KIND, minus_beta = decay + C, beta = minus_beta + 2 * C, OWN = beta + C;
+    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, of values */
+    static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C, OWN = over + C;
     static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
     static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
 };
@@ -38,7 +38,7 @@ template <int D> PI_FN void put_gate(const gate &x, int lane, float *own)
     own[S::decay + lane] = x.decay;
     own[S::minus_beta + lane] = -x.beta;
     own[S::minus_beta + C + lane] = 1;
-    own[S::beta + lane] = x.beta * CONV_UNIT;
+    own[S::over + lane] = x.over;
 }
 
 /* Factors of a chunk's rows with rows up to their own (of others anything), by a warp: lanes 0 .. 15 those of keys, the
@@ -95,7 +95,7 @@ template <int D> PI_FN void put_whole_mix(float *to, const float *own)
     for (int i = 0; i < C; i++) {
         const float sum = add_mixed(own + i * C, i, t); /* up to row l 0 */
         t[i] = own_row >> i & 1 ? 1.0f : sum;
-        if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = sum - __uint_as_float(__float_as_uint(sum) & first);
+        if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = t[i] - __uint_as_float(__float_as_uint(t[i]) & first);
     }
     own += S::KIND + high * C;
     to += high * 2 * MIX + MIX + mix_at(l, false);
@@ -122,9 +122,8 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
         float sum = add_mixed(own + i * C, i, t);
         if (i < c.n_old) sum = l < i ? t_at(j, s.slot, head, c.from + i)[l] : 0.0f;
         t[i] = i == l ? 1.0f : sum;
-        const float off = i == l ? 0.0f : sum;
         if (i < c.n_old || i >= c.n_old + c.n_new || !in_mix(i, l)) continue;
-        to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(off) : off;
+        to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(t[i]) : t[i];
     }
     own += S::KIND + high * C;
     to += high * 2 * MIX + MIX + mix_at(l, false);
@@ -163,21 +162,21 @@ PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t
     if (D == 128 || lane < D / 4) {
         convolution<FAST> conv;
         conv.begin(j, s, p, channel);
-        const auto next = [&](int32_t r, float beta) {
+        const auto next = [&](int32_t r, float over) {
             float v[4];
             conv.next(j, s, p + r, channel, v);
-            *(float4 *) to = {fmaf(beta, v[0], 0.0f), fmaf(beta, v[1], 0.0f), fmaf(beta, v[2], 0.0f), fmaf(beta, v[3], 0.0f)};
+            *(float4 *) to = {value_of(v[0], over), value_of(v[1], over), value_of(v[2], over), value_of(v[3], over)};
             to += row_at(1, j.a.ldo);
-        }; /* no zero is negative */
+        };
 #pragma unroll 1
         for (int32_t r = 0; whole && r < C; r += 4) {
-            float beta[4];
-            four(*(const float4 *) (own + S::beta + r), beta);
+            float over[4];
+            four(*(const float4 *) (own + S::over + r), over);
 #pragma unroll
-            for (int i = 0; i < 4; i++) next(r + i, beta[i]);
+            for (int i = 0; i < 4; i++) next(r + i, over[i]);
         }
 #pragma unroll 1
-        for (int32_t r = 0; !whole && r < c.n_new; r++) next(r, own[S::beta + c.n_old + r]);
+        for (int32_t r = 0; !whole && r < c.n_new; r++) next(r, own[S::over + c.n_old + r]);
     }
     __syncwarp();
 }
