@@ -168,10 +168,10 @@ PI_FN bool mix_rest(int word) { return word / 2 % 2; }
 PI_FN bool in_mix(int row, int column) { return row >= C / 2 || column < C / 2; }
 
 /* What prepare() makes of the step's tokens, where a sequence has more than a few: of a value head a row's scalars, which are
- * -beta_i 2^G_i in units, 2^G_i, 2^(G_15 - G_i) where its chunk is whole, g_i; of a key head a token's words of k hi, k lo,
- * q hi, q lo, D / 2 each; of a value head a row's T and P. beta v it leaves in `out`. */
+ * -beta_i 2^G_i in units, 2^G_i, nothing, g_i; of a key head a token's words of k hi, k lo, q hi, q lo, D / 2 each; of a value
+ * head a row's T, as folds have it where prepared_for_fold(), and P. beta v it leaves in `out`. */
 PI_FN size_t new_row(const job &j, int32_t head, int32_t token) { return (uint32_t) (head * j.a.n_tokens + token); }
-enum scalar { OF_K, OF_S, LEFT, LOG_DECAY, N_SCALARS };
+enum scalar { OF_K, OF_S, NOTHING, LOG_DECAY, N_SCALARS };
 PI_FN float *new_scalars(const job &j, int32_t head, int32_t token)
 {
     return (float *) j.a.scratch + new_row(j, head, token) * N_SCALARS;
@@ -208,6 +208,9 @@ PI_FN chunk chunk_of(const sequence &s, int32_t from)
     int32_t n_old = min(max(s.pos - from, 0), (int32_t) C);
     return {from, n_old, min(s.end - from, (int32_t) C) - n_old};
 }
+
+/* A chunk with n_new new rows from `from` on is whole, and nobody needs its T as the slot has it. */
+PI_FN bool prepared_for_fold(const sequence &s, int32_t from, int32_t n_new) { return n_new == C && from < s.keep; }
 
 /* The first tile of sequence i, where each has as many as it may need for chunks. */
 PI_FN int32_t first_tile(const job &j, int32_t i) { return j.a.seq_start[i] / C + 2 * i; }

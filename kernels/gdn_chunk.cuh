@@ -257,13 +257,24 @@ PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int 
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.z), __float_as_uint(b.w)});
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.x), __float_as_uint(b.y)});
 }
-/* u, of the words of x. */
-PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &u)
+/* What is left of u at the chunk's end, of the words of x: T's rows are as put_left_in_t() made them. */
+PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &w)
 {
 #pragma unroll
-    for (int i = 0; i < 8; i++) u[i / 4][i % 4] = 0;
+    for (int i = 0; i < 8; i++) w[i / 4][i % 4] = 0;
 #pragma unroll
-    for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, u[(i + 1) / 2]);
+    for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, w[(i + 1) / 2]);
+}
+/* Row i of T times 2^(G_15 - G_i), left(i): by `threads` threads, of which this is the `first`. */
+template <class LEFT> PI_FN void put_left_in_t(int first, int threads, float *rows, const LEFT &left)
+{
+#pragma unroll 1
+    for (int n = first; n < C * C; n += threads) {
+        if (!in_mix(n / C, n % C)) continue;
+        float *to = rows + mix_rows::at(n / C, false, mix_at(n % C, false));
+        const float t = *to * left(n / C);
+        to[0] = t, to[2] = rest_of_tf32(t);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- fold */
@@ -286,28 +297,13 @@ PI_FN float most_of(const values &w)
     return 4 * __uint_as_float(__reduce_max_sync(PI_FULL, __float_as_uint(most)));
 }
 
-/* What is left of the lane's rows at the chunk's end, of rows n and n + 1 from chunk_row(lane, h, 0) on. */
-using remains = float[2][2];
-PI_FN void load_left(const float *left, int lane, remains &x)
-{
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const float2 y = *(const float2 *) (left + chunk_row(lane, h, 0));
-        x[h][0] = y.x, x[h][1] = y.y;
-    }
-}
-
-/* S0 <- 2^G_15 S0 + sum of k_l (outer) 2^(G_15 - G_l) u_l, by a warp. left: 2^(G_15 - G_l); of_s: 2^G_15; exponent: that of
- * bound. */
+/* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. w: 2^(G_15 - G_l) u_l; of_s: 2^G_15; exponent: that of bound. */
 template <int D, int ROWS>
-PI_FN void fold(const values &u, const remains &left, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st,
-                float &bound, int32_t &exponent)
+PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound,
+                int32_t &exponent)
 {
     using P = planes<D>;
     const int lane = p.lane, m = lane / 8;
-    values w;
-#pragma unroll
-    for (int i = 0; i < 8; i++) w[i / 4][i % 4] = u[i / 4][i % 4] * left[i / 4][i % 2];
     const int32_t was = exponent;
     bound = fmaf(of_s, bound, most_of(w));
     exponent = exponent_of(bound);

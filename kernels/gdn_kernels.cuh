@@ -11,7 +11,7 @@
  *
  *     products    k . S0 and q . S0, of all 16 rows: x
  *     outputs     o = 2^G q . S0 + P x
- *     fold        u = T x, then S0, if the chunk is full; to the slot, once, if all of it is verified
+ *     fold        u = T x, or what is left of it at the chunk's end, then S0, if the chunk is full; to the slot, once, if all of it is verified
  *
  * finish() does the gated norm and keeps what later steps need of keys and gates. A step with few and many launches both.
  *
@@ -215,8 +215,8 @@ template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const wo
     }
 }
 
-/* Half of the chunk's rows of 16 columns, a warp: o of new rows, in the place of q . S0; and, where it is full, u of all, in
- * the place of sums. */
+/* Half of the chunk's rows of 16 columns, a warp: o of new rows, in the place of q . S0; and, where it is full, what is left of
+ * u of all, in the place of sums. */
 template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full, float *sm)
 {
     using S = few_shape<D>;
@@ -302,11 +302,11 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
 }
 
 /* What is left of each row, and of S0, at the end of a full chunk. */
-template <int STEP = 1> PI_FN void put_left(const float *decay, float *left, float *of_s)
+PI_FN void put_left(const float *decay, float *left)
 {
     const int i = ptx_thread();
-    if (i < C) left[i * STEP] = left_of<STEP>(decay, i, C - 1);
-    if (i == C) *of_s = left_of<STEP>(decay, -1, C - 1);
+    if (i < C) left[i] = left_of(decay, i, C - 1);
+    if (i == C) left[C] = left_of(decay, -1, C - 1);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- many */
@@ -559,10 +559,14 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         halves_of_factors<D>(chunk_now(), sm);
         __syncthreads();
         factors<D>(chunk_now(), sm);
-        if (full) put_left(sm + S::decay, sm + S::left, sm + S::left + C);
+        if (full) put_left(sm + S::decay, sm + S::left);
         __syncthreads();
         const chunk c = chunk_of(s, from);
-        if (threadIdx.x < 32) mix_of_rows<D>(j, s, w, c, sm);
+        if (threadIdx.x < 32) {
+            mix_of_rows<D>(j, s, w, c, sm);
+            if (full) put_left_in_t(ptx_thread(), 32, sm + S::mix, [&](int row) { return sm[S::left + row]; });
+        }
+        if (!c.n_new) __syncthreads(); /* else there are some */
 
 #pragma unroll 1
         for (int quad = c.n_old / 4; quad < quads_of(c); quad++) {
@@ -575,14 +579,12 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         }
         outputs<D>(s, c, full, sm);
         if (full) {
-            values u;
+            values left;
             __syncthreads();
-            for (int h = 0; h < 2; h++) load_x<D>(sm + S::part, h, place(), u[h]);
+            for (int h = 0; h < 2; h++) load_x<D>(sm + S::part, h, place(), left[h]);
             float bound = *bound_of();
             int32_t exponent = exponent_of(bound);
-            remains left;
-            load_left(sm + S::left, place().lane, left);
-            fold<D>(u, left, sm[S::left + C], (const uint32_t *) sm + S::pl, place(), st, bound, exponent);
+            fold<D>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, place(), st, bound, exponent);
             __syncwarp(); /* all lanes have the old one */
             if (place().lane == 0) *bound_of() = bound;
             __syncwarp();
@@ -671,6 +673,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     const int32_t from = a.from;
     const chunk c = PLAIN ? chunk{from, 0, C} : chunk_of(s, from);
     const bool full = PLAIN || from + C <= s.verified || from + C < s.end, whole = PLAIN || c.n_new == C;
+    const bool ready = PLAIN || prepared_for_fold(s, from, c.n_new);
     float *now = sm + (uint32_t) a.stage / 4, *scalars = now + S::scalars;
     const uint32_t next = (uint32_t) (S::STAGE * 4 - a.stage);
     const float power = power_of_2(a.exponent);
@@ -686,19 +689,24 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     } else {
         load_part(j, s, w, p, c, a.out, x);
         stage_old_t<D, PARTS>(j, s, w, c, now + S::mix);
-        put_left<N_SCALARS>(scalars + LOG_DECAY, scalars + LEFT, scalars + (C - 1) * N_SCALARS + OF_S);
+        if (threadIdx.x == 0) scalars[(C - 1) * N_SCALARS + OF_S] = left_of<N_SCALARS>(scalars + LOG_DECAY, -1, C - 1);
+    }
+    if (!ready) { /* a thread has the same of T as in stage_old_t() */
+        if (full) {
+            put_left_in_t(ptx_thread(), S::THREADS, now + S::mix,
+                          [&](int row) { return left_of<N_SCALARS>(scalars + LOG_DECAY, row, C - 1); });
+        }
+        if (PARTS == 1) __syncthreads(); /* else there is one before T's rows, and what is left of S0, are wanted */
     }
     if (!PLAIN && from <= s.verified) save_state<D>(j, s, w.head, from, p, a.st, a.bound);
     if (!PLAIN) words_of_patch(a.st, a.words);
     times_state<D, PARTS>(a.words, p, (const uint32_t *) now, sm + S::halves, y);
     if (PLAIN) __syncwarp();
-    if (!whole && PARTS == 1) __syncthreads(); /* old rows of T, and what is left of rows, are there */
     float of_k[2][2], of_s[2][2];
-    remains left;
 #pragma unroll
     for (int n = 0; n < 4; n++) {
-        const float4 f = *(const float4 *) (scalars + chunk_row(p.lane, n / 2, n % 2) * N_SCALARS);
-        of_k[n / 2][n % 2] = f.x, of_s[n / 2][n % 2] = f.y, left[n / 2][n % 2] = f.z;
+        const float2 f = *(const float2 *) (scalars + chunk_row(p.lane, n / 2, n % 2) * N_SCALARS);
+        of_k[n / 2][n % 2] = f.x, of_s[n / 2][n % 2] = f.y;
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) x[i / 4][i % 4] = fmaf(of_k[i / 4][i % 2] * power, y[0][i / 4][i % 4], x[i / 4][i % 4]);
@@ -717,10 +725,10 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         else put_part(o, c, h, ld, out);
     }
     if (full) {
-        values u;
-        solve(words, now + S::mix, p.lane, u);
+        values left;
+        solve(words, now + S::mix, p.lane, left);
         if (PLAIN) __syncwarp();
-        fold<D>(u, left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
+        fold<D>(left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
         if (PLAIN) words_of_patch(a.st, a.words);
     }
     if (!PLAIN && from + C == s.keep) keep_state<D>(j, s, w.head, p, a.st, a.bound);
@@ -824,15 +832,15 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int
         stage_t(j, s, w, c, 4 * SLICE, sm + S::mix);
         if (threadIdx.x < C) sm[S::decay + threadIdx.x] = *decay_at(j, s.slot, w.head, from + (int32_t) threadIdx.x);
         __syncthreads();
-        put_left(sm + S::decay, sm + S::left, sm + S::left + C);
+        put_left(sm + S::decay, sm + S::left);
         __syncthreads();
-        values x, u;
+        put_left_in_t((int) threadIdx.x, 4 * SLICE, sm + S::mix, [&](int row) { return sm[S::left + row]; });
+        __syncthreads();
+        values x, left;
         for (int h = 0; h < 2; h++) load_x<SLICE>(sm + S::x, h, p, x[h]);
-        solve({mix_words_of(x[0]), mix_words_of(x[1])}, sm + S::mix, p.lane, u);
+        solve({mix_words_of(x[0]), mix_words_of(x[1])}, sm + S::mix, p.lane, left);
         int32_t exponent = exponent_of(bound);
-        remains left;
-        load_left(sm + S::left, p.lane, left);
-        fold<D>(u, left, sm[S::left + C], (const uint32_t *) sm + S::pl, p, st, bound, exponent);
+        fold<D>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, p, st, bound, exponent);
     }
     store_patch<D>(s_at(j, snap, 0, w.head), p, st);
     if (p.row == 0 && p.lane == 0) *snap_bound(j, snap, w.head, p.col) = bound;

@@ -24,8 +24,9 @@ constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_find
 template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20 */
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
     static constexpr int dots = planes<D>::WORDS; /* [k, q][C keys][C rows] */
-    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, of values */
-    static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C, OWN = over + C;
+    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, of values, left */
+    static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C;
+    static constexpr int left = over + C, OWN = left + C;
     static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
     static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
 };
@@ -90,12 +91,15 @@ template <int D> PI_FN void put_whole_mix(float *to, const float *own)
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     const uint32_t first = high ? 0xffffe000 : 0; /* as rest_of_tf32(), or nothing to take away */
     const int own_row = ptx_anew(1 << l);
-    float t[C];
+    float t[C], left[C / 4][4];
+#pragma unroll
+    for (int i = 0; i < C; i += 4) four(*(const float4 *) (own + S::left + i), left[i / 4]);
 #pragma unroll
     for (int i = 0; i < C; i++) {
         const float sum = add_mixed(own + i * C, i, t); /* up to row l 0 */
         t[i] = own_row >> i & 1 ? 1.0f : sum;
-        if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = t[i] - __uint_as_float(__float_as_uint(t[i]) & first);
+        const float x = t[i] * left[i / 4][i % 4];
+        if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = x - __uint_as_float(__float_as_uint(x) & first);
     }
     own += S::KIND + high * C;
     to += high * 2 * MIX + MIX + mix_at(l, false);
@@ -122,8 +126,9 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
         float sum = add_mixed(own + i * C, i, t);
         if (i < c.n_old) sum = l < i ? t_at(j, s.slot, head, c.from + i)[l] : 0.0f;
         t[i] = i == l ? 1.0f : sum;
+        const float x = t[i] * own[S::left + i];
         if (i < c.n_old || i >= c.n_old + c.n_new || !in_mix(i, l)) continue;
-        to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(t[i]) : t[i];
+        to[i * 2 * MIX + mix_at(l, high)] = high ? rest_of_tf32(x) : x;
     }
     own += S::KIND + high * C;
     to += high * 2 * MIX + MIX + mix_at(l, false);
@@ -152,8 +157,9 @@ PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t
     __syncwarp();
     const float left = put_factors<D>(dots, own, x);
     if (lane >= c.n_old && lane < c.n_old + c.n_new) {
-        *(float4 *) new_scalars(j, head, token + lane - c.n_old) = {of_k(x), of_s(x), left, x.decay}; /* left: of whole ones */
+        *(float4 *) new_scalars(j, head, token + lane - c.n_old) = {of_k(x), of_s(x), 0, x.decay};
     }
+    if (lane < C) own[S::left + lane] = prepared_for_fold(s, c.from, c.n_new) ? left : 1.0f;
     __syncwarp();
     if (whole) put_whole_mix<D>(new_mix(j, head, token), own);
     else put_mix<D>(j, s, c, head, token, own);
