@@ -263,8 +263,9 @@ PI_FN float exponent_at(const job &j, const sequence &s, int32_t p, int32_t c)
 }
 PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c) { return silu_in_units(exponent_at(j, s, p, c)); }
 
-/* The same exponents of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that nearly all
- * models have and rows that are multiples of 16 bytes: taps, as they are used, and the last inputs stay in registers. */
+/* The same exponents of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that
+ * nearly all models have and rows that are multiples of 16 bytes: taps, as they are used, and the last inputs stay in
+ * registers. */
 PI_FN void four(const float4 &v, float (&x)[4]) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
 template <bool FAST> struct convolution {
     float tap[4][4], last[3][4];

@@ -11,7 +11,8 @@
  *
  *     products    k . S0 and q . S0, of all 16 rows: x
  *     outputs     o = 2^G q . S0 + P x
- *     fold        u = T x, or what is left of it at the chunk's end, then S0, if the chunk is full; to the slot, once, if all of it is verified
+ *     fold        what is left of u = T x at the chunk's end, then S0, if the chunk is full; to the slot, once, if all of it is
+ *                 verified
  *
  * finish() does the gated norm and keeps what later steps need of keys and gates. A step with few and many launches both.
  *
@@ -32,17 +33,17 @@
  *
  * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
  *
- * Of instructions, prefill has about 485 of a warp a token and head where three value heads share a key head (sm_120a): 290 in
- * many(), or 402 with two warps for the same columns, 147 in prepare(), 48 in finish(). Between two products of tensor cores that
+ * Of instructions, prefill has about 472 of a warp a token and head where three value heads share a key head (sm_120a): 282 in
+ * many(), or 386 with two warps for the same columns, 145 in prepare(), 45 in finish(). Between two products of tensor cores that
  * nothing is between, a warp waits for one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a
- * warp's chunk in many() is, of 581:
+ * warp's chunk in many() is, of 565:
  *
  *     products of tensor cores                           162    each for 16 cycles of a PRO 6000's or GB10's tensor core
  *     loads of their B, of T and P, of scalars            59
  *     hi and lo of S0, of u                              144
  *     S0 after a fold, with what it was                   64
- *     halves of S0's rows, x, o, u, their TF32 parts      65
- *     bound, its exponent, u in units                     38
+ *     halves of S0's rows, x, o, u, their TF32 parts      57
+ *     bound, its exponent, u in units                     30
  *     copies for the next chunk, values, results          14
  *     addresses, barriers, the loop                       34
  *
@@ -233,10 +234,11 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
     mix_of_x<D>(sm + S::x, sm + S::mix, true, n, p, y);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int r = chunk_row(p.lane, n, i), col = p.col + chunk_col(p.lane, i);
+        const patch_place q = place_of<D, D>(ptx_thread(), 0); /* again, instead of holding it in registers over products */
+        const int r = chunk_row(q.lane, q.row > 0, i), col = q.col + chunk_col(q.lane, i);
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         float *o = sm + S::rows + (c.from - s.pos + r) * D + col;
-        *o = fmaf(sm[S::of_s + r] * (sm[S::power + p.col / PATCH] * QUERY_UNIT), *o, y[i]);
+        *o = fmaf(sm[S::of_s + r] * (sm[S::power + q.col / PATCH] * QUERY_UNIT), *o, y[i]);
     }
 }
 

@@ -24,7 +24,7 @@ constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_find
 template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20 */
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
     static constexpr int dots = planes<D>::WORDS; /* [k, q][C keys][C rows] */
-    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, of values, left */
+    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, over, left */
     static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C;
     static constexpr int left = over + C, OWN = left + C;
     static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
