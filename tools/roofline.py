@@ -229,6 +229,7 @@ def least(model, step):
 
 # ---- the document
 
+NOTES = "**Of which tree.**"
 HEAD = """# Rooflines
 
 Written by tools/roofline.py from counts of the emulator: nothing here was measured on a device. It says what a step of the backend, as it
@@ -395,12 +396,19 @@ def section(text, name):
     return found[0].rstrip().split("\n") + [""] if found else []
 
 
+def notes(text):
+    """What somebody wrote of the counts, behind the head of a document."""
+    found = re.search(rf"^{re.escape(NOTES)}.*?(?=^## |\Z)", text, re.M | re.S)
+    return [found[0].rstrip(), ""] if found else []
+
+
 def document(counts, kernels, before):
     loops = loops_of_report(kernels)
     cards = "; ".join(f"{n} {c['bytes'] / 1e9:,.0f} GB/s, {c['sms']} multiprocessors at {c['clock'] / 1e9:.2f} GHz, {c['half'] / 1e12:,.0f} "
                       f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
                       (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
-    lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards)]
+    lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards),
+             *notes(before)]
     missing = [name for name in MODELS if name not in counts and not section(before, name)]
     if missing:
         lines += [f"Not counted: {', '.join(missing)}.", ""]
