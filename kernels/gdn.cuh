@@ -168,10 +168,10 @@ PI_FN bool mix_rest(int word) { return word / 2 % 2; }
 PI_FN bool in_mix(int row, int column) { return row >= C / 2 || column < C / 2; }
 
 /* What prepare() makes of the step's tokens, where a sequence has more than a few: of a value head a row's scalars, which are
- * -beta_i 2^G_i in units, 2^G_i, nothing, g_i; of a key head a token's words of k hi, k lo, q hi, q lo, D / 2 each; of a value
+ * -beta_i 2^G_i in units, 2^G_i, padding, g_i; of a key head a token's words of k hi, k lo, q hi, q lo, D / 2 each; of a value
  * head a row's T, as folds have it where prepared_for_fold(), and P. beta v it leaves in `out`. */
 PI_FN size_t new_row(const job &j, int32_t head, int32_t token) { return (uint32_t) (head * j.a.n_tokens + token); }
-enum scalar { OF_K, OF_S, NOTHING, LOG_DECAY, N_SCALARS };
+enum scalar { OF_K, OF_S, PADDING, LOG_DECAY, N_SCALARS };
 PI_FN float *new_scalars(const job &j, int32_t head, int32_t token)
 {
     return (float *) j.a.scratch + new_row(j, head, token) * N_SCALARS;
@@ -234,8 +234,10 @@ PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
 /* What silu is divided by, where a factor of it is known: at most so much, or more than that times the 0 that e^-x may be is no
  * number. */
 constexpr float MOST_OVER = 0x1p100f;
+/* 1 / (1 + 2^exponent) / over. */
+PI_FN float sigmoid_over(float exponent, float over) { return ptx_rcp(fmaf(ptx_exp2(exponent), over, over)); }
 /* x / (1 + e^-x) / over, within 3e-7 of itself, or of its value at 0. */
-PI_FN float silu_over(float x, float over) { return x * ptx_rcp(fmaf(ptx_exp2(-LOG2E * x), over, over)); }
+PI_FN float silu_over(float x, float over) { return x * sigmoid_over(-LOG2E * x, over); }
 
 /* Channel c of position p as it came, from the step or an earlier one. */
 PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
@@ -247,9 +249,9 @@ PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
 /* Convolutions have their taps multiplied by -log2 e: a sum is the exponent that its silu needs, and silu(x) comes in units of
  * CONV_UNIT, which keys lose by being normed, and values by what beta is. */
 constexpr float CONV_UNIT = -0.693147181f;
-PI_FN float silu_in_units(float exponent) { return exponent * ptx_rcp(1.0f + ptx_exp2(exponent)); }
+PI_FN float silu_in_units(float exponent) { return exponent * sigmoid_over(exponent, 1); }
 /* A value times beta: over is what over_of() gave. */
-PI_FN float value_of(float exponent, float over) { return exponent * ptx_rcp(fmaf(ptx_exp2(exponent), over, over)); }
+PI_FN float value_of(float exponent, float over) { return exponent * sigmoid_over(exponent, over); }
 PI_FN float over_of(float beta_over) { return fminf(beta_over, MOST_OVER) * -LOG2E; }
 
 /* A channel's convolution at a position, the exponent: the sum over taps in order. */

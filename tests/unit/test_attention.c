@@ -420,7 +420,7 @@ static void test_waves(void **state)
 {
     (void) state;
     static const int lens[] = {1290};
-    if (slow_vectors()) return; /* how KV splits are shared out is no matter of the instruction set */
+    if (slow_vectors()) skip(); /* how KV splits are shared out is no matter of the instruction set */
     for (int i = 0; i < n_isas; i++) {
         fixture w[2];
         for (int t = 0; t < 2; t++) {
