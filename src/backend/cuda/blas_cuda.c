@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
+#include "backend/cuda/queue.h"
 #include "base/alloc.h"
 
 enum { OP_N = 0, OP_T = 1, R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, ALGO_DEFAULT = -1, NO_NARROW_SUMS = 16 };
@@ -73,7 +74,7 @@ int pi__blas_open(pi__blas **out, pi__rt *rt)
     }
     int code = (int) cudaSetDevice(pi__rt_index(rt));
     if (!code) code = code_of(b->create(&b->handle));
-    if (!code) code = code_of(b->set_stream(b->handle, pi__rt_stream(rt)));
+    if (!code) code = code_of(b->set_stream(b->handle, pi__queue_stream(pi__rt_stream(rt))));
     if (!code) code = code_of(b->set_math(b->handle, NO_NARROW_SUMS));
     if (code) pi__blas_close(b);
     else *out = b;

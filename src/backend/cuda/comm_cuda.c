@@ -16,6 +16,7 @@
 
 #include "backend/cuda/comm.h"
 #include "backend/cuda/nccl.h"
+#include "backend/cuda/queue.h"
 #include "backend/ranks.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -61,7 +62,7 @@ static bool nccl_gather(pi__link *link, int32_t rank, float *buf, size_t count)
     if (!m->comm || atomic_load(&l->left)) return false;
     if (!count) return true;
     return cudaSetDevice(pi__rt_index(m->rt)) == cudaSuccess &&
-           l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm, pi__rt_stream(m->rt)) == 0;
+           l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm, pi__queue_stream(pi__rt_stream(m->rt))) == 0;
 }
 
 /* true: the rank's communicator is well. */
@@ -79,7 +80,7 @@ static int nccl_wait(pi__link *link, int32_t rank)
     cudaSetDevice(pi__rt_index(m->rt));
     const double start = l->timeout_ms > 0 ? pi__now_ms() : 0;
     for (unsigned i = 0;; i++) {
-        cudaError_t e = cudaStreamQuery(pi__rt_stream(m->rt));
+        cudaError_t e = cudaStreamQuery(pi__queue_stream(pi__rt_stream(m->rt)));
         if (e == cudaSuccess) return PI__LINK_DONE;
         if (e != cudaErrorNotReady) return PI__LINK_FAILED;
         if (i < SPINS) continue;

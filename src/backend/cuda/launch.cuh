@@ -20,31 +20,20 @@
 
 #ifdef __CUDACC__
 
-/* The calling thread's launches go to the stream's device: an engine may have several, and a thread is not told which it
- * had last. *overlaps: it has dependent launches, and the driver captures them (since CUDA 12.3). */
-static inline int pi_use_device_of(void *stream, bool *overlaps)
-{
-    int device = 0, major = 0, driver = 0;
-    cudaError_t e = cudaStreamGetDevice((cudaStream_t) stream, &device);
-    if (!e) e = cudaSetDevice(device);
-    if (!e) e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (!e) e = cudaDriverGetVersion(&driver);
-    *overlaps = major >= 9 && driver >= 12030;
-    return (int) e;
-}
+#include "backend/cuda/queue.h"
 
 template <class... P, class... A>
 int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
-    bool overlaps;
-    if (int code = pi_use_device_of(stream, &overlaps)) return code;
+    const pi__queue *q = static_cast<const pi__queue *>(stream);
+    if (cudaError_t e = cudaSetDevice(q->device)) return (int) e; /* a thread may have launched on another one since */
     if (shared > 48 << 10) { /* what a block gets without asking */
         cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared);
         if (e != cudaSuccess) return (int) e;
     }
     cudaLaunchAttribute overlap = {};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization, overlap.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t how = {grid, block, shared, (cudaStream_t) stream, &overlap, dependent && overlaps};
+    cudaLaunchConfig_t how = {grid, block, shared, q->stream, &overlap, dependent && q->overlaps};
     return (int) cudaLaunchKernelEx(&how, kernel, static_cast<P>(args)...);
 }
 

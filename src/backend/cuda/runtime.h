@@ -104,8 +104,8 @@ void pi__rt_unpin(pi__rt *rt, void *p);
 int pi__rt_wait(pi__rt *rt);
 /* The device's number. */
 int32_t pi__rt_index(const pi__rt *rt);
-/* The queue, as kernels take it. Its device becomes the one of the calling thread: ask for it where something is
- * launched, so that a thread may use several devices. */
+/* The queue, as launch functions take it; on CUDA queue.h says what is there. Its device becomes the one of the calling thread: ask
+ * for it where something is launched, so that a thread may use several devices. */
 void *pi__rt_stream(pi__rt *rt);
 /* Takes down when the queue comes here, i below 2; and the time from 0 to 1 once the queue is empty, 0: there is no clock. */
 int pi__rt_stamp(pi__rt *rt, int i);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cuda/queue.h"
 #include "base/alloc.h"
 
 enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
@@ -48,6 +49,7 @@ typedef struct driver {
 struct pi__rt {
     int device;                 /* index */
     cudaStream_t stream;        /* all work but copies beside it */
+    pi__queue queue;            /* it, for launches */
     cudaStream_t copies;        /* those */
     cudaEvent_t fence[PI__RT_FENCES]; /* in the stream */
     cudaEvent_t order;          /* what was queued before a copy is done */
@@ -164,6 +166,16 @@ static bool can_export(const pi__rt *rt)
     return !e && can && page && rt->page % page == 0;
 }
 
+/* The queue, for launches: once, so that none asks the driver. */
+static cudaError_t describe_queue(pi__rt *rt)
+{
+    int major = 0, version = 0;
+    cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, rt->device);
+    if (!e) e = cudaDriverGetVersion(&version);
+    rt->queue = (pi__queue) {rt->stream, rt->device, major >= 9 && version >= 12030};
+    return e;
+}
+
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
     *out = NULL;
@@ -182,6 +194,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     if (!e) e = cudaEventCreateWithFlags(&rt->passed, cudaEventDisableTiming);
     for (int i = 0; i < PI__RT_FENCES && !e; i++) e = cudaEventCreateWithFlags(&rt->fence[i], cudaEventDisableTiming);
     for (int i = 0; i < N_MARKS && !e; i++) e = cudaEventCreateWithFlags(&rt->mark[i], cudaEventDisableTiming);
+    if (!e) e = describe_queue(rt);
     if (e) {
         pi__rt_close(rt);
         return (int) e;
@@ -512,7 +525,7 @@ int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
 void *pi__rt_stream(pi__rt *rt)
 {
     cudaSetDevice(rt->device);
-    return rt->stream;
+    return &rt->queue;
 }
 
 int pi__rt_stamp(pi__rt *rt, int i)
