@@ -143,6 +143,10 @@ inline void *stream() { return pi__rt_stream(now->rt); }
 inline bool slow() { return now->emu && now->emu->slow; }
 inline bool counts_launches() { return now->emu && now->emu->launched; }
 inline bool has_fp4() { return now->info.arch / 10 == 12; }
+inline void need_fp4()
+{
+    if (!has_fp4()) skip_check("no tensor cores for FP4");
+}
 
 /* n values that host and device reach, filled with 0xFF: no number is untouched memory. On an emulator nothing lies behind
  * them; on a device what is written there is found when they are given back. */

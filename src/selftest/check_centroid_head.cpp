@@ -137,7 +137,7 @@ struct fixture {
     buffer<int32_t> pick;
     pi__centroid_head a = {};
 
-    explicit fixture(const shape &s_, const char *name = "emu", bool fp4 = false)
+    explicit fixture(const shape &s_, const char *name = nullptr, bool fp4 = false)
         : s(s_), d(fp4, name), x0(random(1).normals((size_t) (s.rows * s.E))),
           w0(random(2).normals((size_t) s.E)), order(shuffled(V(), 5)), x(x0), w(w0),
           scores((size_t) (s.rows * s.n_mat)), some((size_t) (s.rows * s.n_pick * s.per)), logits((size_t) s.rows * V()),
@@ -240,7 +240,7 @@ void test_batch_composition()
 {
     for (const shape &s : {shapes[1], shapes[2], shapes[6]}) {
         if (slow() && s.type == PI__Q8_0) continue;
-        fixture t(s, "emu", s.type == PI__NVFP4);
+        fixture t(s, nullptr, s.type == PI__NVFP4);
         const std::vector<float> all = t.run(0, s.rows);
         for (int32_t r = 0; r < s.rows; r += slow() ? 9 : 4) {
             expect_bytes(t.run(r, 1).data(), &all[(size_t) r * t.V()], t.V() * sizeof(float));

@@ -23,7 +23,7 @@ struct layer {
     buffer<float> x, x0, w, bias, logits, ff, shared, y;
 
     layer(const kinds &k, int32_t rows, bool fuse)
-        : d(false, "emu", k.matmul, !fuse), most(rows), groups(k.groups), gate(with_room(d, rows), k.experts, E, F, X),
+        : d(false, nullptr, k.matmul, !fuse), most(rows), groups(k.groups), gate(with_room(d, rows), k.experts, E, F, X),
           up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1),
           shared_gate(d, k.shared, E, F, 1),
           shared_up(d, k.shared, E, F, 1), shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)),

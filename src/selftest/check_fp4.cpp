@@ -128,6 +128,7 @@ void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t
 
 void test_values()
 {
+    need_fp4();
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
     const struct { int32_t type; activations a; } ways[] = {{PI__NVFP4, A4}, {PI__MXFP4, A4}, {PI__MXFP4, A8}};
     for (auto way : ways) {
@@ -155,6 +156,7 @@ void test_values()
  * 128 x 128, of which there have to be many. Several matrices are what they are one by one. */
 void test_shapes()
 {
+    need_fp4();
     const struct { int64_t n_in, n_out; int32_t rows; activations a; } shapes[] = {
         {4160, 24, 40, A4}, {192, 49, 130, A4}, {192, 70, 130, A8}, {64, 128 * 128, 66, A4}};
     for (const auto &c : shapes) {
@@ -190,7 +192,7 @@ void test_added()
 {
     const struct { int32_t type; activations a; int64_t n_in, n_out; int32_t rows; } cases[] = {
         {PI__NVFP4, A4, 320, 140, 70}, {PI__MXFP4, A8, 96, 40, 40}};
-    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    need_fp4();
     for (auto c : cases) {
         const matrix w = fp4_matrix(c.type, c.n_in, c.n_out, 0);
         buffer<float> x(random(4).normals((size_t) (c.rows * c.n_in)));
@@ -239,7 +241,7 @@ void check_shared(const shared_case &c, int parts, float add = 0.75f)
 
 void test_shared_slices()
 {
-    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    need_fp4();
     check_shared({PI__MXFP4, A8, 2144, 33, 33, {128, 64}}, 8, 0);
     if (slow()) return;
     check_shared({PI__NVFP4, A4, 7744, 40, 33, {128, 64}}, 2);
@@ -251,6 +253,7 @@ void test_shared_slices()
 
 void test_modes()
 {
+    need_fp4();
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         matrix w = fp4_matrix(type, 448, 140, 0);
         random r(1);
@@ -303,7 +306,7 @@ void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t row
 
 void test_glu()
 {
-    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    need_fp4();
     check_glu(PI__NVFP4, A4, 320, 192, 3, false, true);
     check_glu(PI__MXFP4, A4, 352, 608, 9, true);
     check_glu(PI__MXFP4, A8, 96, 160, 17, false);
@@ -337,6 +340,7 @@ const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi
 
 void test_experts()
 {
+    need_fp4();
     const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 23}, {704, 20, 9}, {192, 140, 90}};
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         for (auto s : shapes) {
@@ -388,7 +392,7 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
 
 void test_experts_glu()
 {
-    if (!has_fp4()) skip_check("no tensor cores for FP4");
+    need_fp4();
     check_experts_glu(PI__NVFP4, A4, 64, 192, slow() ? 3 : 90, true);
     if (slow()) return;
     check_experts_glu(PI__MXFP4, A4, 96, 96, 30, false);
@@ -398,6 +402,7 @@ void test_experts_glu()
 /* Scales of files: 0x7f stands for 0, bit 7 for nothing, 0xff for 480, which becomes 448. */
 void test_odd_scales()
 {
+    need_fp4();
     std::vector<uint8_t> bytes(3 * 36, 0x22); /* codes 2: 1.0 */
     for (size_t i = 0; i < 4; i++) bytes[i] = 0x7f, bytes[36 + i] = 0xb8, bytes[72 + i] = 0xff;
     matrix w = pack_matrix(PI__NVFP4, 64, 3, bytes);
@@ -413,6 +418,7 @@ void test_odd_scales()
 /* NaN and infinity stay with their row; an architecture that has no instructions for FP4 leaves results alone. */
 void test_not_numbers()
 {
+    need_fp4();
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         matrix w = fp4_matrix(type, 64, 16, 0);
         random r(3);

@@ -319,7 +319,9 @@ void test_long()
     }
 }
 
-/* Values and states of any size: results are the same, times a power of two, as the norm takes it away. */
+/* Values and states of any size: results are the same, times a power of two, as the norm takes it away. With it goes what small
+ * rows have hidden behind eps: where all keys that count are next to orthogonal to a query, the norm brings up the error of the
+ * sum with it. That is 0.93e-5 at most with exact exponentials, on the emulator, and 1.3e-5 with those of an H200. */
 void test_scales()
 {
     for (int32_t e : {-35, -9, 11, 40}) {
@@ -329,7 +331,7 @@ void test_scales()
         w.eps = 1e-30f; /* else it would hide what small values come to */
         w.scale_values(std::ldexp(1.0f, e));
         w.run_in_cuts(70);
-        w.check_reference();
+        w.check_reference(2e-5);
     }
 }
 

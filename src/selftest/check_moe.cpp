@@ -627,6 +627,7 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
  * floats. */
 void test_fp4()
 {
+    need_fp4();
     const int32_t kinds[][3] = {{PI__NVFP4, PI__NVFP4, PI__NVFP4}, {PI__MXFP4, PI__MXFP4, PI__MXFP4},
                                 {PI__MXFP4, PI__NVFP4, PI__Q8_0},  {PI__NVFP4, PI__Q4_K, PI__F32},
                                 {PI__Q6_K, PI__MXFP4, PI__NVFP4},  {PI__BF16, PI__NVFP4, PI__MXFP4},
@@ -705,7 +706,7 @@ struct heads {
     buffer<float> x, y;
     pi__head_linear a = {};
 
-    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows, const char *name = "emu",
+    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows, const char *name = nullptr,
           int matmul = PI__MATMUL_EXACT, bool fp4 = false)
         : d(fp4, name, matmul), max_rows(rows), tail(n_tail), x0(random(1).normals((size_t) (rows * n_head * (n_in + n_tail)))), x(x0),
           y((size_t) (rows * n_head * (n_out + n_tail)))
@@ -789,12 +790,12 @@ void test_heads()
 void test_few_heads()
 {
     const struct { int32_t type, matmul; int64_t n_in, n_out; int32_t tail; bool fp4; const char *name; } cases[] = {
-        {PI__Q8_0, PI__MATMUL_AUTO, 128, 80, 16, false, "emu"}, {PI__NVFP4, PI__MATMUL_AUTO, 512, 64, 0, false, "emu"},
-        {PI__Q4_K, PI__MATMUL_AUTO, 1280, 144, 4, false, "emu"}, {PI__MXFP4, PI__MATMUL_W16, 96, 40, 7, false, "emu"},
-        {PI__IQ4_XS, PI__MATMUL_AUTO, 256, 17, 0, false, "emu"}, {PI__Q4_0, PI__MATMUL_AUTO, 64, 128, 0, false, "emu"},
-        {PI__Q6_K, PI__MATMUL_AUTO, 512, 48, 3, false, "emu"}, {PI__Q8_0, PI__MATMUL_EXACT, 320, 48, 0, false, "emu"},
-        {PI__BF16, PI__MATMUL_AUTO, 160, 48, 0, false, "emu"}, {PI__F32, PI__MATMUL_AUTO, 96, 24, 0, false, "emu"},
-        {PI__NVFP4, PI__MATMUL_AUTO, 256, 64, 0, true, "emu"}, {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, "emu"},
+        {PI__Q8_0, PI__MATMUL_AUTO, 128, 80, 16, false, nullptr}, {PI__NVFP4, PI__MATMUL_AUTO, 512, 64, 0, false, nullptr},
+        {PI__Q4_K, PI__MATMUL_AUTO, 1280, 144, 4, false, nullptr}, {PI__MXFP4, PI__MATMUL_W16, 96, 40, 7, false, nullptr},
+        {PI__IQ4_XS, PI__MATMUL_AUTO, 256, 17, 0, false, nullptr}, {PI__Q4_0, PI__MATMUL_AUTO, 64, 128, 0, false, nullptr},
+        {PI__Q6_K, PI__MATMUL_AUTO, 512, 48, 3, false, nullptr}, {PI__Q8_0, PI__MATMUL_EXACT, 320, 48, 0, false, nullptr},
+        {PI__BF16, PI__MATMUL_AUTO, 160, 48, 0, false, nullptr}, {PI__F32, PI__MATMUL_AUTO, 96, 24, 0, false, nullptr},
+        {PI__NVFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr}, {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr},
         {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"}, {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
     enum { HEADS = 4, ROWS = 35 }; /* so many matrices end where the last of them does */
     for (const auto &c : cases) {
@@ -812,13 +813,13 @@ void test_few_heads()
                 expect_bytes(&all[(size_t) r * ld + (size_t) (h * t.a.y_step)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);
         }
     }
-    heads t(PI__Q8_0, 64, 80, 2, 16, 265, "emu", PI__MATMUL_AUTO); /* more than are taken at once */
+    heads t(PI__Q8_0, 64, 80, 2, 16, 265, nullptr, PI__MATMUL_AUTO); /* more than are taken at once */
     const std::vector<float> all = t.run(0, 265);
     for (int32_t first : {0, 120, 245})
         expect_bytes(t.run(first, 20).data(), &all[(size_t) (first * t.a.ldy)], (size_t) (20 * t.a.ldy) * 4);
     in_all_modes([] {
         static std::vector<float> first;
-        heads t(PI__Q4_K, 256, 80, 3, 16, 9, "emu", PI__MATMUL_AUTO);
+        heads t(PI__Q4_K, 256, 80, 3, 16, 9, nullptr, PI__MATMUL_AUTO);
         const std::vector<float> all = t.run(0, 9);
         if (first.empty()) first = all;
         expect_bytes(first.data(), all.data(), all.size() * 4);

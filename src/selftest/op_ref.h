@@ -1,4 +1,4 @@
-/* For the tests of ops: an emulated device, and stacked matrices on it and in double precision. */
+/* For the checks of ops: a device, and stacked matrices on it and in double precision. */
 #ifndef PI__SELFTEST_OP_REF_H
 #define PI__SELFTEST_OP_REF_H
 
@@ -10,18 +10,18 @@ extern "C" {
 
 namespace selftest {
 
-/* A device: emulated, or the CPU. */
+/* A device: the target, or the one of that name (the CPU). */
 struct device {
     pi__backend *be = nullptr;
     /* matmul: exact, as most references say. no_fuse: every op has launches of its own. */
-    explicit device(bool fp4 = false, const char *name = "emu", int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
+    explicit device(bool fp4 = false, const char *name = nullptr, int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
     {
         pi__cpu_params cpu = {};
         cpu.fp4 = fp4 ? PI__FP4_W4A4 : PI__FP4_AUTO;
         cpu.matmul = matmul;
         cpu.no_fuse = no_fuse;
         pi_error err;
-        if (pi__device_create(&be, name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
+        if (pi__device_create(&be, name ? name : now->name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
     }
     void reserve(const pi__limits &lim)
     {
