@@ -93,7 +93,8 @@ struct meter {
 
     void copies();
     void product(int32_t type, int way, int32_t n_rows, double peak_tflops);
-    void attention();
+    void attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tflops);
+    void deltas(int32_t seqs, int32_t tokens);
     void launches();
 };
 
@@ -120,14 +121,14 @@ void meter::copies()
     pi__rt_host_free(t.rt, host);
 }
 
-/* How matrices are multiplied: as their format is by default in the exact mode, in FP4, or in 16-bit floats. */
-enum { EXACTLY, IN_FP4, IN_W16 };
+/* How matrices are multiplied: as their format is by default in the exact mode, in FP4, or in 16-bit floats, of many rows by wgmma. */
+enum { EXACTLY, IN_FP4, IN_W16, BY_WGMMA };
 
 /* Few rows: how fast weights are read. Many (a peak of operations is given then, or 0): how fast they are multiplied. */
 void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
 {
     const bool many = n_rows > 32, mma16 = pi__k_mma16_has(type, 4096);
-    static const char *const names[] = {"", " in FP4,", " in 16 bits,"};
+    static const char *const names[] = {"", " in FP4,", " in 16 bits,", " by wgmma,"};
     char what[64];
     pi__k_matrix m = {};
     m.type = type, m.n_in = timed ? 4096 : 256;
@@ -144,13 +145,14 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
     const pi__k_product p = {m, (float *) y.p, m.n_out, 0};
     void *s = pi__rt_stream(t.rt);
     int code = way == IN_FP4 ? pi__k_fp4_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
-             : way == IN_W16 ? pi__k_w16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
+             : way >= IN_W16 ? pi__k_w16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
              : mma16 ? pi__k_mma16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
                      : pi__k_prepare(s, &in, n_rows, m.n_in, 0, prepared.p);
     const double ms = code ? -1 : time([&] {
         s = pi__rt_stream(t.rt);
         return way == IN_FP4 ? pi__k_fp4_linear(s, &p, 1, prepared.p, n_rows)
              : way == IN_W16 ? pi__k_w16_linear(s, &p, 1, prepared.p, n_rows)
+             : way == BY_WGMMA ? pi__k_wgmma_linear(s, &p, 1, prepared.p, n_rows, t.info.n_sm)
              : mma16 ? pi__k_mma16_linear(s, &m, prepared.p, n_rows, (float *) y.p, m.n_out)
                      : pi__k_linear(s, &p, 1, prepared.p, n_rows);
     });
@@ -158,31 +160,86 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
     else bandwidth(what, ms, (double) m.shape.mat_bytes, gbs);
 }
 
-/* A token of each of some sequences over a long cache of F16: 8 heads of keys and values, 4 of queries to each. */
-void meter::attention()
+/* Attention over caches of F16, 8 heads of keys and values, 4 of queries to each: a token of each of some sequences over a
+ * long cache, or one sequence's prompt. */
+void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tflops)
 {
     enum { KV = 8, HEADS = 32, DIM = 128, BLOCK = 16 };
-    const int32_t seqs = timed ? 8 : 2, keys = timed ? 8192 : 64, blocks = seqs * keys / BLOCK;
+    const int32_t blocks = seqs * keys / BLOCK, rows = seqs * tokens;
     const size_t block = (size_t) 2 * KV * BLOCK * DIM * 2, heads = (size_t) HEADS * DIM;
+    const size_t scratch_size = timed ? (size_t) 64 << 20 : (size_t) 1 << 20;
     std::vector<int32_t> ints;
-    for (int32_t i = 0; i < seqs; i++) ints.push_back(keys - 1);
-    for (int32_t i = 0; i <= seqs; i++) ints.push_back(i);
+    for (int32_t i = 0; i < rows; i++) ints.push_back(keys - tokens + i % tokens);
+    for (int32_t i = 0; i <= seqs; i++) ints.push_back(i * tokens);
     for (int32_t i = 0; i < blocks; i++) ints.push_back(i);
-    region cache, q, out, table, scratch;
-    const size_t scratch_size = (size_t) 64 << 20;
-    if (!take(cache, block * (size_t) blocks) || !take(q, (size_t) seqs * heads * 4) || !take(out, (size_t) seqs * heads * 4) ||
-        !take(table, ints.size() * 4) || !take(scratch, timed ? scratch_size : 1 << 20)) return no_room("attention");
+    region cache, q, out, table, scratch, arrived;
+    if (!take(cache, block * (size_t) blocks) || !take(q, (size_t) rows * heads * 4) || !take(out, (size_t) rows * heads * 4) ||
+        !take(table, ints.size() * 4) || !take(scratch, scratch_size) || !take(arrived, 2 * sizeof(uint32_t))) return no_room("attention");
+    const uint32_t none[2] = {};
+    if (pi__rt_upload(t.rt, arrived.p, none, sizeof none)) return no_room("attention");
     if (pi__rt_upload(t.rt, table.p, ints.data(), ints.size() * 4)) return no_room("attention");
     pi__k_attn a = {};
     a.q = (const float *) q.p, a.ldq = a.ldo = (int64_t) heads, a.q_stride = DIM;
-    a.out = (float *) out.p, a.n_head = HEADS, a.n_tokens = a.n_seqs = seqs;
-    a.pos = (const int32_t *) table.p, a.seq_start = a.pos + seqs, a.block_table = a.seq_start + seqs + 1;
+    a.out = (float *) out.p, a.n_head = HEADS, a.n_tokens = rows, a.n_seqs = seqs;
+    a.pos = (const int32_t *) table.p, a.seq_start = a.pos + rows, a.block_table = a.seq_start + seqs + 1;
     a.table_stride = keys / BLOCK, a.max_keys = keys;
     a.cache = {cache.p, block, PI__F16, PI__F16, KV, DIM, BLOCK};
-    a.scratch = scratch.p, a.scratch_size = timed ? scratch_size : 1 << 20, a.n_sm = t.info.n_sm;
+    a.scratch = scratch.p, a.scratch_size = scratch_size, a.n_sm = t.info.n_sm;
+    a.arrived = (uint32_t *) arrived.p, a.fast = 1;
     char what[64];
-    std::snprintf(what, sizeof what, "attention, %d sequences x %d keys", (int) seqs, (int) keys);
-    bandwidth(what, time([&] { return pi__k_attention(pi__rt_stream(t.rt), &a); }), (double) block * blocks, gbs);
+    if (tokens > 1) std::snprintf(what, sizeof what, "attention, a prompt of %d tokens", (int) tokens);
+    else std::snprintf(what, sizeof what, "attention, %d sequences x %d keys", (int) seqs, (int) keys);
+    const double ms = time([&] { return pi__k_attention(pi__rt_stream(t.rt), &a); });
+    if (tokens > 1) operations(what, ms, 2.0 * HEADS * DIM * (double) tokens * tokens, peak_tflops); /* half of the pairs */
+    else bandwidth(what, ms, (double) block * blocks, gbs);
+}
+
+/* Delta nets of Qwen3.6 27B's heads: a prompt of one sequence, in tokens a second of one layer; a token of each of many, whose
+ * states are read. Slots begin with what 40 tokens leave: two chunks that were folded, and rows since. */
+void meter::deltas(int32_t seqs, int32_t tokens)
+{
+    enum { N_K = 16, N_V = 48, DIM = 128, TAPS = 4, BEFORE = 40 };
+    const size_t channels = (2 * N_K + N_V) * DIM, values = N_V * DIM, ld = channels + values + 2 * N_V;
+    pi__k_state state = {nullptr, 0, nullptr, 0, N_K, N_V, DIM, 0, TAPS};
+    state.stride = pi__k_state_bytes(&state);
+    const int32_t first = tokens > 1 ? tokens : BEFORE, rows = seqs * first;
+    std::vector<int32_t> ints;
+    for (int32_t i = 0; i < rows; i++) ints.push_back(i % first);
+    for (int32_t i = 0; i < seqs; i++) ints.push_back(BEFORE);
+    for (int32_t n : {first, 1})
+        for (int32_t i = 0; i <= seqs; i++) ints.push_back(i * n);
+    for (int32_t n : {first, 1}) ints.insert(ints.end(), (size_t) seqs, n);
+    for (int32_t i = 0; i < seqs; i++) ints.push_back(i);
+    ints.insert(ints.end(), (size_t) seqs + 2, 0); /* nothing is saved */
+    std::vector<float> decay(N_V, -0.05f);
+    region slots, in, out, table, weights, scratch;
+    if (!take(slots, state.stride * (size_t) seqs) || !take(in, (size_t) rows * ld * 4) || !take(out, (size_t) rows * values * 4) ||
+        !take(table, ints.size() * 4) || !take(weights, (channels * TAPS + 2 * N_V + DIM) * 4) ||
+        !take(scratch, pi__k_gdn_scratch(&state, rows))) return no_room("delta nets");
+    state.base = slots.p;
+    pi__k_gdn a = {};
+    const int32_t *const p = (const int32_t *) table.p;
+    a.qkv = (const float *) in.p, a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
+    a.z = a.qkv + channels, a.alpha = a.z + values, a.beta = a.alpha + N_V;
+    a.conv = (const float *) weights.p, a.dt_bias = a.conv + channels * TAPS, a.norm = a.dt_bias + N_V, a.a = a.norm + DIM;
+    a.eps = 1e-6f, a.out = (float *) out.p, a.ldo = (int64_t) values, a.state = state, a.scratch = (float *) scratch.p;
+    a.n_sm = t.info.n_sm, a.n_seqs = seqs;
+    const int32_t *const starts = p + rows + seqs, *const lengths = starts + 2 * (seqs + 1);
+    a.state_slot = lengths + 2 * seqs, a.save_start = a.state_slot + seqs, a.save = a.save_start + seqs + 1;
+    a.n_tokens = rows, a.least = a.most = first, a.pos = p, a.seq_start = starts, a.n_verified = lengths;
+    int code = pi__rt_upload(t.rt, table.p, ints.data(), ints.size() * 4);
+    if (!code) code = pi__rt_upload(t.rt, (char *) weights.p + (channels * TAPS + N_V + DIM) * 4, decay.data(), sizeof(float) * N_V);
+    if (!code && tokens == 1) code = pi__k_gdn_run(pi__rt_stream(t.rt), &a);
+    if (tokens == 1) {
+        a.n_tokens = seqs, a.least = a.most = 1, a.pos = p + rows, a.seq_start = starts + seqs + 1, a.n_verified = lengths + seqs;
+    }
+    const double ms = code ? -1 : time([&] { return pi__k_gdn_run(pi__rt_stream(t.rt), &a); });
+    char what[64];
+    if (tokens > 1) std::snprintf(what, sizeof what, "delta net, a prompt of %d tokens", (int) tokens);
+    else std::snprintf(what, sizeof what, "delta nets, a token of %d sequences", (int) seqs);
+    if (code) pi__selftest_line(&to, "  %-44s not measured: %s", what, pi__rt_text(code));
+    else if (tokens > 1) tell(what, ms, tokens / ms * 1e-3, "M tokens/s", 0);
+    else bandwidth(what, ms, (double) N_V * DIM * DIM * 4 * seqs, gbs);
 }
 
 /* The least that a launch costs, by itself and in a graph. */
@@ -237,9 +294,13 @@ void measure(target &t, const pi__rt_facts &f, const pi__selftest &to)
     if (t.info.arch / 10 == 12) m.product(PI__NVFP4, IN_FP4, 1, 0);
     m.product(PI__Q4_K, EXACTLY, m.timed ? 2048 : 40, p ? p->s8 : 0);
     m.product(PI__Q4_K, IN_W16, m.timed ? 2048 : 72, p ? p->f16 : 0);
+    if (t.info.arch / 10 == 9) m.product(PI__Q4_K, BY_WGMMA, m.timed ? 2048 : 72, p ? p->f16 : 0);
     m.product(PI__BF16, EXACTLY, m.timed ? 2048 : 40, p ? p->f16 : 0);
     if (t.info.arch / 10 == 12) m.product(PI__NVFP4, IN_FP4, m.timed ? 2048 : 40, p ? p->fp4 : 0);
-    m.attention();
+    m.attention(m.timed ? 8 : 2, 1, m.timed ? 8192 : 64, 0);
+    m.attention(1, m.timed ? 4096 : 64, m.timed ? 4096 : 64, p ? p->f16 : 0);
+    m.deltas(m.timed ? 64 : 2, 1);
+    m.deltas(1, m.timed ? 2048 : 64);
     m.launches();
 }
 
