@@ -259,8 +259,13 @@ PI_FN float exponent_at(const job &j, const sequence &s, int32_t p, int32_t c)
 {
     const float *tap = j.a.conv + c * (j.at.history + 1);
     float sum = 0;
+    int32_t i = -j.at.history;
 #pragma unroll 1
-    for (int32_t i = -j.at.history; i <= 0; i++) sum = fmaf(*tap++ * -LOG2E, raw_input(j, s, p + i, c), sum);
+    for (; i < 0; i += 2, tap += 2) { /* two, so that what they read is on its way together */
+        const float x = raw_input(j, s, p + i, c), y = raw_input(j, s, p + i + 1, c);
+        sum = fmaf(tap[1] * -LOG2E, y, fmaf(tap[0] * -LOG2E, x, sum));
+    }
+    if (i == 0) sum = fmaf(*tap * -LOG2E, raw_input(j, s, p, c), sum);
     return sum;
 }
 PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c) { return silu_in_units(exponent_at(j, s, p, c)); }

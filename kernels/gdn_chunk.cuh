@@ -36,7 +36,7 @@ struct mix_rows {
     }
 };
 
-/* Keys; rows that the step does not make and that the slot does not have become zeros, of queries also old ones. */
+/* Keys, by copies to wait for; rows that the step does not make and that the slot does not have become zeros, of queries also old ones. */
 template <int D> PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
 {
     using P = planes<D>;
@@ -44,8 +44,9 @@ template <int D> PI_FN void stage_keys(const job &j, const sequence &s, const wo
     for (int i = ptx_thread(); i < C * D; i += threads) {
         const int row = i / D, word = i % D, to = word / (D / 2) * P::PLANE + row * P::PITCH + word % (D / 2);
         const bool old = row < c.n_old, made = !old && row < c.n_old + c.n_new;
-        if (!made) pl[to] = old ? k_at(j, s.slot, w.k_head, c.from + row)[word] : 0;
-        if (!made) pl[P::KIND + to] = 0;
+        if (made) continue;
+        ptx_cp_async4(ptx_shared(pl + to), k_at(j, s.slot, w.k_head, old ? c.from + row : 0) + word, old ? 4 : 0);
+        pl[P::KIND + to] = 0;
     }
 }
 

@@ -114,7 +114,7 @@ template <int D> struct few_shape {
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence) + sizeof(work);
 };
 
-/* Rows of the chunk that the slot has: x. Rows that there are not are zeros. */
+/* Rows of the chunk that the slot has: x, by copies to wait for. Rows that there are not are zeros. */
 template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *x)
 {
 #pragma unroll 1
@@ -122,7 +122,8 @@ template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work 
         const int row = i / W;
         const bool old = row < c.n_old;
         if (!old && row < c.n_old + c.n_new) continue;
-        x[row / 4 * quads<W>::PITCH + i % W * 4 + row % 4] = old ? x_at(j, s.slot, w.head, c.from + row)[w.col + i % W] : 0.0f;
+        ptx_cp_async4(ptx_shared(x + row / 4 * quads<W>::PITCH + i % W * 4 + row % 4),
+                      x_at(j, s.slot, w.head, old ? c.from + row : 0) + w.col + i % W, old ? 4 : 0);
     }
 }
 /* The same of T, a thread a word of its two parts; P of all rows becomes zeros. */
@@ -179,11 +180,11 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
     }
 }
 
-/* Log2 decays of all rows; what the new ones' gates make: by the first warp. */
+/* Log2 decays of all rows; what the new ones' gates make: by a warp. */
 template <int D> PI_FN void make_gates(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
-    const int i = ptx_thread();
+    const int i = ptx_thread() % 32;
     const gate x = gates(j, s, w.head, c, i);
     if (i >= c.n_old + c.n_new) return;
     sm[S::decay + i] = x.decay;
@@ -527,6 +528,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
     }
     sequence &s = *(sequence *) (sm + S::who);
     work &w = *(work *) (&s + 1);
+    constexpr unsigned GATES = D == 32 ? 1 : 2; /* a warp: the first make keys and queries, the last values, at the same time */
     const int32_t head = (int32_t) blockIdx.x;
     if (threadIdx.x == 0) {
         s = found;
@@ -545,18 +547,20 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         const auto chunk_now = [&] { return chunk_of(s, from); }; /* again, instead of holding it in registers */
         const bool full = from + C <= s.verified || from + C < s.end;
         stage_x<D>(j, s, w, chunk_now(), S::THREADS, sm + S::x);
-        stage_t(j, s, w, chunk_now(), S::THREADS, sm + S::mix);
         stage_keys<D>(j, s, w, chunk_now(), S::THREADS, (uint32_t *) sm + S::pl);
+        ptx_cp_async_commit();
+        stage_t(j, s, w, chunk_now(), S::THREADS, sm + S::mix);
         make_keys<D>(j, s, w, chunk_now(), (uint32_t *) sm + S::pl);
-        if (threadIdx.x < 32) make_gates<D>(j, s, w, chunk_now(), sm);
+        if (threadIdx.x / 32 == GATES) make_gates<D>(j, s, w, chunk_now(), sm);
         if (place().row == 0 && place().lane == 0) sm[S::power + place().col / PATCH] = power_of_2(exponent_of(*bound_of()));
 #pragma unroll 1
-        for (int n = ptx_thread(); n < chunk_now().n_new * D; n += S::THREADS) {
+        for (int n = S::THREADS - 1 - ptx_thread(); n < chunk_now().n_new * D; n += S::THREADS) {
             const int32_t channel = (2 * j.a.state.n_k + w.head) * D + n % D, row = chunk_now().n_old + n / D;
             sm[S::x + row / 4 * quads<D>::PITCH + n % D * 4 + row % 4] = exponent_at(j, s, from + row, channel);
         }
         if (from == 0) clear_patch(st);
         if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, *bound_of());
+        ptx_cp_async_wait<0>();
         __syncthreads();
         halves_of_factors<D>(chunk_now(), sm);
         __syncthreads();
@@ -811,7 +815,7 @@ template <int D> struct save_shape { /* in words; as in few_shape */
     static constexpr size_t bytes = sizeof(float) * (left + C + 4);
 };
 
-template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     using S = save_shape<D>;
     PI_SMEM(raw);
@@ -831,8 +835,10 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 4) save(job j, int
         __syncthreads();
         stage_keys<D>(j, s, w, c, 4 * SLICE, (uint32_t *) sm + S::pl);
         stage_x<SLICE>(j, s, w, c, 4 * SLICE, sm + S::x);
+        ptx_cp_async_commit();
         stage_t(j, s, w, c, 4 * SLICE, sm + S::mix);
         if (threadIdx.x < C) sm[S::decay + threadIdx.x] = *decay_at(j, s.slot, w.head, from + (int32_t) threadIdx.x);
+        ptx_cp_async_wait<0>();
         __syncthreads();
         put_left(sm + S::decay, sm + S::left);
         __syncthreads();

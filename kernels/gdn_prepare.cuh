@@ -217,6 +217,7 @@ template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST
     const int32_t k_head = (int32_t) blockIdx.y, p = c.from + c.n_old, token = s.first + p - s.pos;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     if (c.n_new < C) stage_keys<D>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
+    ptx_cp_async_commit();
 
     const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
     const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
@@ -226,6 +227,7 @@ template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST
         ((uint2 *) (to + r * P::PITCH + P::PLANE))[n] = ((uint2 *) (copy + r * 2 * D + D / 2))[n] = lo;
     };
     keys_or_queries<D, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
+    ptx_cp_async_wait<0>();
     __syncthreads();
     float y[2][4];
     times_keys<D>(pl, warp, 0, lane, y[0]);

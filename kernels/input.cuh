@@ -14,10 +14,33 @@ PI_FN float gated(int32_t kind, float x, float up, float limit)
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
 }
 
+/* The same, once in the code. */
+PI_CALL float gated_apart(int32_t kind, float x, float up, float limit) { return gated(kind, x, up, limit); }
+
 /* What threads do of a row: the pieces of blockDim.x columns from `first` on, each step-th. All: {0, 1}. */
 struct row_share {
     int64_t first, step;
 };
+
+/* Values of a row that a thread asks for before it uses the first of them. One row is one block's, which then waits for memory
+ * n / threads / ROW_AT_ONCE times in each loop over it, and not for every value. */
+enum { ROW_AT_ONCE = 4 };
+
+/* Calls use(i, what load(i) gives) for i = first, first + step .. below n, in that order. Code that one block runs, once, waits for
+ * memory as well: so it is short. */
+template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, int32_t n, const L &load, const F &use)
+{
+#pragma unroll 1
+    for (int32_t i = first; i < n; i += step * ROW_AT_ONCE) {
+        decltype(load(i)) v[ROW_AT_ONCE] = {};
+#pragma unroll
+        for (int j = 0; j < ROW_AT_ONCE; j++)
+            if (i + j * step < n) v[j] = load(i + j * step); /* no other: a thread changes its own values */
+#pragma unroll
+        for (int j = 0; j < ROW_AT_ONCE; j++)
+            if (i + j * step < n) use(i + j * step, v[j]);
+    }
+}
 
 /* A row, read by a block of `threads` threads. */
 struct input_row {
@@ -30,6 +53,20 @@ struct input_row {
         float v = x[i];
         if (kind == PI__IN_RMSNORM) v = v * norm * w[i];
         return x2 ? gated(kind, v, x2[i], limit) : v;
+    }
+    /* use(i, value i) for the values of a share by the threads of a block, each its own in order. */
+    template <class F> __device__ __forceinline__ void each(row_share of, int64_t n, const F &use) const
+    {
+        struct factors {
+            float v, w; /* w: of the norm, or the other half */
+        };
+        const bool normed = kind == PI__IN_RMSNORM;
+        const float *second = normed ? w : x2;
+        row_values((int32_t) (of.first * blockDim.x + threadIdx.x), (int32_t) (of.step * blockDim.x), (int32_t) n,
+                   [&](int32_t i) { return factors{x[i], second ? second[i] : 0.0f}; },
+                   [&](int32_t i, const factors &f) {
+                       use(i, normed ? f.v * norm * f.w : second ? gated_apart(kind, f.v, f.w, limit) : f.v);
+                   });
     }
     /* Four of them; i and all pointers are multiples of four values. */
     __device__ __forceinline__ void four(int64_t i, float *to) const
@@ -51,7 +88,8 @@ struct input_row {
 PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 {
     float s = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) s = fmaf(x[i], x[i], s);
+    const auto add = [&s](int32_t, float v) { s = fmaf(v, v, s); };
+    row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) n, [x](int32_t i) { return x[i]; }, add);
     return 1.0f / sqrtf(block_sum(s, scratch) / (float) n + eps);
 }
 
@@ -62,10 +100,15 @@ PI_FN void add_row(const pi__k_add &a, int64_t row, float *scratch)
     float *x = a.x + row * a.n;
     const float *y = a.y + row * a.n;
     const float factor = a.w ? norm_factor(y, a.eps, a.n, scratch) : 1.0f;
-    for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-        const float v = a.w ? y[i] * factor * a.w[i] : a.bias ? y[i] + a.bias[i] : y[i];
-        x[i] = a.fresh ? v : (x[i] + v) * a.scale;
-    }
+    struct addends {
+        float x, y, w;
+    };
+    const float *w = a.w ? a.w : a.bias;
+    const auto load = [&](int32_t i) { return addends{a.fresh ? 0.0f : x[i], y[i], w ? w[i] : 0.0f}; };
+    row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) a.n, load, [&](int32_t i, const addends &of) {
+        const float v = a.w ? of.y * factor * of.w : a.bias ? of.y + of.w : of.y;
+        x[i] = a.fresh ? v : (of.x + v) * a.scale;
+    });
 }
 
 /* scratch: as of block_sum. All threads of the block call it, for the same row. */

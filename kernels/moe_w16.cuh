@@ -200,10 +200,11 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     {
         if (item >= last_item) return;
         const uint32_t lane = threadIdx.x % 32, dst = to + (uint32_t) stage * STAGE + lane * 16;
+        const uint64_t once = ptx_read_once(); /* weights are not read again in a step, or soon */
 #pragma unroll
         for (uint32_t k = 0; k < CODES; k++)
-            if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16(dst + k * 512, code[k] + (size_t) b * T::CODE);
-        if (lane < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
+            if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16_once(dst + k * 512, code[k] + (size_t) b * T::CODE, once);
+        if (lane < ALL_SIDES) ptx_cp_async16_once(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step, once);
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {
             if (g && g >= n_group) break;

@@ -25,16 +25,16 @@ PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, f
 
 PI_FN void put_floats(const input_row &x, int64_t row, int64_t n_in, row_share of, float *to)
 {
-    for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) to[row * n_in + i] = x.at(i);
+    x.each(of, n_in, [&](int32_t i, float v) { to[row * n_in + i] = v; });
 }
 
 /* there: of a row behind the last, zeros are put. */
 PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *codes, block_meta *meta)
 {
     const int lane = (int) threadIdx.x % 32;
-    const int64_t n = (n_in + 31) / 32 * 32;
-    for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n; i += of.step * blockDim.x)
-        put_block(codes, meta, row / 8 * (n_in / 32) + i / 32, (int) (row % 8), there ? x.at(i) : 0.0f, lane);
+    const auto put = [&](int32_t i, float v) { put_block(codes, meta, row / 8 * (n_in / 32) + i / 32, (int) (row % 8), v, lane); };
+    if (there) return x.each(of, n_in, put);
+    for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) put((int32_t) i, 0.0f);
 }
 
 /* Largest absolute value of a row that the block's threads hold parts of; infinite if one is infinite or NaN. scratch: a float a
@@ -44,12 +44,11 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     float most = 0;
     const auto see = [&](float v) { most = fabsf(v) <= 3.4e38f ? fmaxf(most, fabsf(v)) : INFINITY; };
     if (x.kind == PI__IN_PLAIN && n_in % 4 == 0 && (uintptr_t) x.x % 16 == 0) {
-        for (int64_t i = threadIdx.x; i < n_in / 4 && there; i += blockDim.x) {
-            const float4 v = ((const float4 *) x.x)[i];
-            see(v.x), see(v.y), see(v.z), see(v.w);
-        }
+        const float4 *four = (const float4 *) x.x;
+        row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, there ? (int32_t) (n_in / 4) : 0, [four](int32_t i) { return four[i]; },
+                   [&](int32_t, const float4 &v) { see(v.x), see(v.y), see(v.z), see(v.w); });
     } else {
-        for (int64_t i = threadIdx.x; i < n_in && there; i += blockDim.x) see(x.at(i));
+        x.each({0, 1}, there ? n_in : 0, [&](int32_t, float v) { see(v); });
     }
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
@@ -64,11 +63,11 @@ PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there,
 {
     const row_scale scale = scale_of_row(row_max(x, n_in, there, scratch));
     if (threadIdx.x == 0 && of.first == 0) factor[row] = scale.factor;
-    for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) {
-        float v = there && !scale.bad ? x.at(i) * scale.by : 0.0f;
-        const uint32_t c = (uint32_t) (i % 32), at = w16_word_at((uint32_t) (row % 8), c % 16) * 2 + c / 16;
-        words[(row / 8 * (n_in / 32) + i / 32) * 256 + at] = bf16 ? float_to_bf16(v) : float_to_half(v);
-    }
+    const uint32_t c = threadIdx.x % 32; /* of its block of 32 columns, whichever that is */
+    uint16_t *to = words + row / 8 * (n_in / 32) * 256 + w16_word_at((uint32_t) (row % 8), c % 16) * 2 + c / 16;
+    const auto put = [&](int32_t i, float v) { to[i / 32 * 256] = bf16 ? float_to_bf16(v) : float_to_half(v); };
+    if (there && !scale.bad) return x.each(of, n_in, [&](int32_t i, float v) { put(i, v * scale.by); });
+    for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) put((int32_t) i, 0.0f);
 }
 
 #endif

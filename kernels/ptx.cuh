@@ -30,6 +30,18 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
+/* The same of what is read once in a step, as weights of few rows are: it leaves the second-level cache first, and activations,
+ * keys and the kernels' own code stay. */
+PI_FN uint64_t ptx_read_once()
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t policy)
+{
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "l"(policy) : "memory");
+}
 /* The same of 4 bytes, aligned to 4. */
 PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4)
 {
@@ -414,6 +426,8 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 {
     simt::cp_async(dst, src, 16, (unsigned) n, file, line);
 }
+PI_FN uint64_t ptx_read_once() { return 0; }
+PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t, SIMT_AT) { simt::cp_async(dst, src, 16, 16, file, line); }
 PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4, SIMT_AT)
 {
     simt::cp_async(dst, src, 4, (unsigned) n, file, line);

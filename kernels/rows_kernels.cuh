@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, con
     x += blockIdx.x * n;
     out += blockIdx.x * ldo;
     float factor = norm_factor(x, eps, n, (float *) raw);
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = x[i] * factor * w[i];
+    input_row{x, nullptr, w, PI__IN_RMSNORM, factor, 0.0f}.each({0, 1}, n, [&](int32_t i, float v) { out[i] = v; });
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
     ptx_take_turn();
     int64_t from = row[blockIdx.x];
     out += blockIdx.x * n;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) out[i] = from < 0 ? 0.0f : x[from * n + i];
+    row_values((int32_t) threadIdx.x, ROW_THREADS, (int32_t) n, [&](int32_t i) { return from < 0 ? 0.0f : x[from * n + i]; },
+               [&](int32_t i, float v) { out[i] = v; });
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *table, const int32_t *row, int64_t n)
@@ -67,7 +68,11 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *t
     ptx_take_turn();
     x += blockIdx.x * n;
     table += row[blockIdx.x] * n;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] += table[i];
+    struct addends {
+        float a, b;
+    };
+    row_values((int32_t) threadIdx.x, ROW_THREADS, (int32_t) n, [&](int32_t i) { return addends{x[i], table[i]}; },
+               [&](int32_t i, const addends &v) { x[i] = v.a + v.b; });
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)

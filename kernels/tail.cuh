@@ -18,6 +18,11 @@
  * 32 rows are two a block on a GB10, one on an RTX PRO 6000 (pi__cuda_tail_rows). Heads of 32 tokens are up to 8.3 MB
  * (Gemma 4 31B), 2.2 us for the 24 blocks of a GB10 against 2.6, 0.5 us for 94 of an RTX PRO 6000 against 1.8.
  *
+ * That counts bytes. What was measured, on an H200 (docs/CUDA.md), is mostly waiting: a launch of 128 blocks with a tail of one row of
+ * 2,048 values takes 22 us, the same products without one about 7. A block goes over its row some five times, each value of a
+ * thread a round to memory unless several are asked for together (row_values() in input.cuh), and runs code that its
+ * multiprocessor has not at hand.
+ *
  * A row's sums are made by 256 threads, as rows_kernels.cuh and prepare.cuh have them: bits are those of separate launches.
  * Where rows are too many for that, finish_rows() does the same with a block for each. */
 #ifndef PI_TAIL_CUH

@@ -76,14 +76,17 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__
 
 /* ------------------------------------------------------------------------------------------------------------ few rows */
 
-enum { W16_ROOM = 99 << 10 /* bytes of shared memory that a block of threads may have */, W16_MOST_STAGES = 6 };
+/* Bytes of shared memory that a block of threads may have: with up to 8 rows three fit side by side where a multiprocessor has
+ * 228 KiB (sm_90), and one has more on its way than an RTX PRO 6000's or GB10's multiprocessor takes in a microsecond. */
+template <int NT> constexpr uint32_t w16_room = (NT == 1 ? 75 : 99) << 10;
+enum { W16_MOST_STAGES = 6 };
 
 /* What a warp's slice of R tiles of W and up to NT groups of x passes through. */
 template <int TYPE, int NT, int R> struct w16_stream {
     using T = w16<TYPE>;
     static constexpr uint32_t SIDE_AT = R * T::CODE, SUPER_AT = SIDE_AT + R * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
                               STAGE = X_AT + NT * 512;
-    static constexpr int FIT = (int) (W16_ROOM / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
+    static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
     static_assert(STAGES >= 2, "one is filled while another is used");
     static constexpr uint32_t WARP = STAGES * STAGE, CODE_LANES = T::CODE / 16, SIDE_LANES = R * T::SIDE / 16,
                               ALL_SIDES = SIDE_LANES + R * T::SUPER / 16; /* 16-byte pieces */
@@ -93,10 +96,12 @@ template <int TYPE, int NT, int R> struct w16_stream {
     const uint8_t *code[CODES], *side, *x;
     uint32_t side_step, side_shift, to;
     int n_group;
+    uint32_t n_rows;
     size_t group; /* bytes from group to group */
+    uint64_t once; /* W is not read again in a step */
 
-    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t n_rows, const uint8_t *data,
-                                          int32_t tile, int32_t last, const unsigned char *shared)
+    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there,
+                                          const uint8_t *data, int32_t tile, int32_t last, const unsigned char *shared)
     {
         uint32_t lane = threadIdx.x % 32;
         auto tile_of = [&](uint32_t r) { return data + (size_t) min(tile + (int32_t) r, last) * shape.tile_bytes; };
@@ -110,19 +115,29 @@ template <int TYPE, int NT, int R> struct w16_stream {
         side_shift = sup ? 3 : 0;
         x = (const uint8_t *) (rows + lane);
         group = (size_t) shape.n_block * 512;
-        n_group = (n_rows + 7) / 8;
+        n_group = (rows_there + 7) / 8, n_rows = (uint32_t) rows_there;
         to = ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16;
+        once = ptx_read_once();
     }
     /* One more than half of NT groups is always there, or a kernel with half as many would do. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
+    /* Of a group alone the rows that are there, 4 pieces of 16 bytes each: one row is an eighth of what is read by all blocks. */
+    __device__ __forceinline__ bool has_row() const { return NT > 1 || threadIdx.x % 32 < 4 * n_rows; }
+    /* The others are zeros in all stages. */
+    __device__ __forceinline__ void clear_x(unsigned char *mine) const
+    {
+        if (has_row()) return;
+#pragma unroll
+        for (int i = 0; i < STAGES; i++) *(uint4 *) (mine + i * STAGE + X_AT + threadIdx.x % 32 * 16) = {0, 0, 0, 0};
+    }
     /* Block b to a stage: W, and x. */
     __device__ __forceinline__ void fill_w(int32_t stage, int32_t b) const
     {
         const uint32_t dst = to + (uint32_t) stage * STAGE;
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++)
-            if (threadIdx.x % 32 + i * 32 < R * CODE_LANES) ptx_cp_async16(dst + i * 512, code[i] + (size_t) b * T::CODE);
-        if (threadIdx.x % 32 < ALL_SIDES) ptx_cp_async16(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step);
+            if (threadIdx.x % 32 + i * 32 < R * CODE_LANES) ptx_cp_async16_once(dst + i * 512, code[i] + (size_t) b * T::CODE, once);
+        if (threadIdx.x % 32 < ALL_SIDES) ptx_cp_async16_once(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step, once);
     }
     __device__ __forceinline__ void fill_x(int32_t stage, int32_t b) const
     {
@@ -130,7 +145,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
         const uint8_t *from = x + (size_t) b * 512;
 #pragma unroll
         for (uint32_t g = 0; g < NT; g++)
-            if (has((int) g)) ptx_cp_async16(dst + X_AT + g * 512, from + g * group);
+            if (has((int) g) && has_row()) ptx_cp_async16(dst + X_AT + g * 512, from + g * group);
     }
     __device__ __forceinline__ void fill(int32_t stage, int32_t b) const
     {
@@ -142,7 +157,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
 
 /* The warp's slice: acc[tile][group]. */
 template <int TYPE, int NT, int R>
-PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const unsigned char *shared, float (&acc)[R][NT][4])
+PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, unsigned char *shared, float (&acc)[R][NT][4])
 {
     using S = w16_stream<TYPE, NT, R>;
     using T = w16<TYPE>;
@@ -150,6 +165,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, const u
     int32_t first = n_block * slice / SLICES, end = n_block * (slice + 1) / SLICES, stage = 0;
     for (int i = 0; i < S::STAGES - 1; i++)
         if (first + i < end) in.fill_w(i, first + i);
+    in.clear_x(shared + (uint32_t) slice * S::WARP);
     ptx_wait_grids(); /* weights come while the kernel before makes x */
     for (int i = 0; i < S::STAGES - 1; i++) {
         if (first + i < end) in.fill_x(i, first + i);
@@ -196,7 +212,14 @@ PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, cons
     }
 }
 
-template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, 1) w16_few(PI_CONSTANT w16_products p)
+/* Blocks that run side by side where shared memory has room for them: registers are for so many. Two warps of a scheduler
+ * would wait for most of their results. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+template <int NT> constexpr int w16_side_by_side = NT == 1 ? 3 : NT <= 4 ? 2 : 1;
+#else
+template <int NT> constexpr int w16_side_by_side = 1;
+#endif
+template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_few(PI_CONSTANT w16_products p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);

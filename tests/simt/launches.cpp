@@ -305,8 +305,10 @@ void products(int32_t n, int32_t type)
         heads.w.n_in = 512; /* rows that blocks prepare themselves */
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
         pi__k_product few = one;
-        few.w.n_out = 1024;
-        CHECK(pi__k_w16_linear(nullptr, &few, 1, memory, n));
+        for (int64_t n_out : {1024, 24576}) {
+            few.w.n_out = n_out;
+            CHECK(pi__k_w16_linear(nullptr, &few, 1, memory, n));
+        }
         pi__k_tail routes = {};
         routes.arrived = reinterpret_cast<uint32_t *>(memory);
         routes.routes.n_rows = n, routes.routes.n_expert = 256, routes.routes.n_used = 8;
