@@ -2,8 +2,8 @@
  * on their way, for fewer instructions a byte than linear_kernels.cuh's exact products, and far fewer a product. Layouts
  * and ORDER: as w16.cuh says.
  *
- * Few rows of x (w16_few, up to 64): a block of threads makes 64 rows of W, or 32 where there are few of them; a warp a
- * slice. What a warp needs, of W and of x, goes to shared memory ahead of it, in stages of one block of 32 columns: as many
+ * Few rows of x (w16_few, up to 64): a block of threads makes 64 rows of W, or 32 or 16 where there are few of them; a
+ * warp a slice. What a warp needs, of W and of x, goes to shared memory ahead of it, in stages of one block of 32 columns: as many
  * as there is room for, so that memory is busy even where there are fewer blocks of threads than multiprocessors. x is
  * read once for all of the block's rows of W.
  *
