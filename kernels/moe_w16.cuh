@@ -132,6 +132,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     int32_t b, end;               /* blocks of the slice, of the item that is copied */
     int n_group;
     uint32_t side_step, side_shift;
+    uint64_t once;                /* weights are not read again in a step, or soon */
     const uint8_t *code[CODES], *side;
     uint32_t x[NT], f[NT];        /* the lane's words of the rows of a group, and of mid, lanes 0..7, factors: in 16 and 4 bytes */
 
@@ -142,6 +143,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         to = ptx_shared(stages) + threadIdx.x / 32 * STAGES * STAGE;
         side_step = sup ? T::SUPER : T::SIDE;
         side_shift = sup ? 3 : 0;
+        once = ptx_read_once();
         open();
     }
     /* The item's pointers. */
@@ -200,7 +202,6 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     {
         if (item >= last_item) return;
         const uint32_t lane = threadIdx.x % 32, dst = to + (uint32_t) stage * STAGE + lane * 16;
-        const uint64_t once = ptx_read_once(); /* weights are not read again in a step, or soon */
 #pragma unroll
         for (uint32_t k = 0; k < CODES; k++)
             if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16_once(dst + k * 512, code[k] + (size_t) b * T::CODE, once);
