@@ -6,40 +6,11 @@
  *     experts   the best of the groups that were taken, in the same way as without groups
  *
  * An expert's key, what it is chosen by with its index, takes a gate to find out, and is looked at once for each of the groups and of
- * the experts that are taken. So of as many experts as HELD lanes have their keys in registers; of more they are made anew. */
+ * the experts that are taken: lanes hold them (held_keys of route.cuh). */
 #ifndef PI_EXPERT_CHOICE_CUH
 #define PI_EXPERT_CHOICE_CUH
 
 #include "route.cuh"
-
-enum { HELD_KEYS = 8 /* of a lane */, HELD = 32 * HELD_KEYS };
-
-PI_FN uint64_t warp_best(uint64_t v)
-{
-    for (int o = 16; o; o >>= 1) {
-        const uint64_t other = __shfl_xor_sync(PI_FULL, v, o);
-        v = other > v ? other : v;
-    }
-    return v;
-}
-
-/* The index in a key of rank_key. */
-PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t) key); }
-
-/* Keys of the lane's experts: lane, lane + 32 .., while they are HELD at most; 0: none. */
-struct held_keys {
-    uint64_t key[HELD_KEYS];
-};
-PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
-{
-    held_keys h;
-#pragma unroll
-    for (int j = 0; j < HELD_KEYS; j++) {
-        const int32_t i = (int32_t) threadIdx.x % 32 + 32 * j;
-        h.key[j] = i < r.n_expert && r.n_expert <= HELD ? rank_key(choice_of(r, logits, i), i) : 0;
-    }
-    return h;
-}
 
 /* The warp's best of experts first.. up to end in open groups that is worse than `than`; 0: none. */
 PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end, int32_t each,
@@ -111,28 +82,15 @@ PI_FN void choose_ids(const pi__k_expert_choice &a, const float *logits, int32_t
 /* The experts of a row, and their weights. */
 PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
 {
-    const int32_t n = a.r.n_expert, n_used = a.r.n_used;
+    const int32_t n_used = a.r.n_used;
     const int lane = (int) threadIdx.x % 32;
     const float *logits = a.r.logits + row * a.r.ldl;
-    const bool soft = a.r.gating == PI__GATE_SOFTMAX;
     int32_t *id = a.table + (size_t) row * (size_t) n_used;
-    float *weight = a.weight + (size_t) row * (size_t) n_used, most = 0, all = 1, sum = 0;
+    float *weight = a.weight + (size_t) row * (size_t) n_used;
     choose_ids(a, logits, id);
     if (lane == 0) a.token[row] = row;
     __syncwarp();
-    if (soft) {
-        most = soft_logit(a.r, logits, id[0]);
-        all = 0;
-        for (int32_t i = lane; i < n; i += 32) all += expf(soft_logit(a.r, logits, i) - most);
-        all = warp_sum(all);
-    }
-    for (int32_t first = 0; first < n_used; first += 32) { /* added up by rank */
-        const int32_t k = first + lane, i = id[min(k, n_used - 1)];
-        const float w = soft ? expf(soft_logit(a.r, logits, i) - most) / all : own_gate(a.r, logits[i]);
-        for (int32_t j = 0; j < min(n_used - first, 32); j++) sum += __shfl_sync(PI_FULL, w, j);
-        if (k < n_used) weight[k] = w;
-    }
-    if (sum < PI__K_LEAST_SUM) sum = PI__K_LEAST_SUM;
+    const float sum = weigh_experts(a.r, logits, id, weight);
     for (int32_t k = lane; k < n_used; k += 32) weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
 }
 

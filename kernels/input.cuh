@@ -52,7 +52,7 @@ struct input_row {
     {
         float v = x[i];
         if (kind == PI__IN_RMSNORM) v = v * norm * w[i];
-        return x2 ? gated(kind, v, x2[i], limit) : v;
+        return x2 ? gated_apart(kind, v, x2[i], limit) : v;
     }
     /* use(i, value i) for the values of a share by the threads of a block, each its own in order. */
     template <class F> __device__ __forceinline__ void each(row_share of, int64_t n, const F &use) const
@@ -79,36 +79,53 @@ struct input_row {
         }
         if (!x2) return;
         const float4 up = *(const float4 *) (x2 + i);
-        to[0] = gated(kind, to[0], up.x, limit), to[1] = gated(kind, to[1], up.y, limit);
-        to[2] = gated(kind, to[2], up.z, limit), to[3] = gated(kind, to[3], up.w, limit);
+        to[0] = gated_apart(kind, to[0], up.x, limit), to[1] = gated_apart(kind, to[1], up.y, limit);
+        to[2] = gated_apart(kind, to[2], up.z, limit), to[3] = gated_apart(kind, to[3], up.w, limit);
     }
 };
 
-/* 1 / sqrt(mean(x^2) + eps), by the threads of a block, of which each adds its values in order; scratch: as of block_sum. */
+/* 1 / sqrt(mean(x^2) + eps), of the sums of squares that a block's threads have; scratch: as of block_sum. */
+PI_FN float norm_of(float squares, float eps, int64_t n, float *scratch)
+{
+    return 1.0f / sqrtf(block_sum(squares, scratch) / (float) n + eps);
+}
+/* The same of x, by the threads of a block, of which each adds its values in order. */
 PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 {
     float s = 0;
     const auto add = [&s](int32_t, float v) { s = fmaf(v, v, s); };
     row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) n, [x](int32_t i) { return x[i]; }, add);
-    return 1.0f / sqrtf(block_sum(s, scratch) / (float) n + eps);
+    return norm_of(s, eps, n, scratch);
 }
 
+/* Where a block has copies of a row's values and factors, in shared memory; NULL: it has none. Threads read and write those at
+ * columns of their own. */
+struct add_near {
+    float *x;
+    const float *y, *w;
+};
+
 /* Row `row` of x = (x + rmsnorm(y) * w) * scale, of w NULL (x + y + bias) * scale; fresh: x = rmsnorm(y) * w. scratch: as of
- * block_sum. A thread changes the values that it reads of x in norm_factor(). */
-PI_FN void add_row(const pi__k_add &a, int64_t row, float *scratch)
+ * block_sum. A thread changes the values that it reads of x in norm_factor(). Returns the sum of the squares of the thread's values of
+ * x, as norm_factor() adds them. */
+PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_near &near = {})
 {
-    float *x = a.x + row * a.n;
-    const float *y = a.y + row * a.n;
+    float *to = a.x + row * a.n, squares = 0;
+    const float *x = near.x ? near.x : to, *y = near.y ? near.y : a.y + row * a.n;
     const float factor = a.w ? norm_factor(y, a.eps, a.n, scratch) : 1.0f;
     struct addends {
         float x, y, w;
     };
-    const float *w = a.w ? a.w : a.bias;
+    const float *w = near.w ? near.w : a.w ? a.w : a.bias;
     const auto load = [&](int32_t i) { return addends{a.fresh ? 0.0f : x[i], y[i], w ? w[i] : 0.0f}; };
     row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) a.n, load, [&](int32_t i, const addends &of) {
-        const float v = a.w ? of.y * factor * of.w : a.bias ? of.y + of.w : of.y;
-        x[i] = a.fresh ? v : (of.x + v) * a.scale;
+        float v = a.w ? of.y * factor * of.w : a.bias ? of.y + of.w : of.y;
+        if (!a.fresh) v = (of.x + v) * a.scale;
+        to[i] = v;
+        if (near.x) near.x[i] = v;
+        squares = fmaf(v, v, squares);
     });
+    return squares;
 }
 
 /* scratch: as of block_sum. All threads of the block call it, for the same row. */

@@ -97,7 +97,7 @@ PI_CALL void run_mixed_tail(const pi__k_tail &t, const pi__k_expert_choice &choi
         __syncthreads();
     }
     if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
-    if (t.n_rows) do_share(t, s, scratch);
+    if (t.n_rows) do_share(t, s, scratch, false);
 }
 
 /* NT: groups of 8 rows of x, as of w16_few(); of F32 matrices alone 1, with any number of rows. */

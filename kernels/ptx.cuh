@@ -347,11 +347,8 @@ PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want) { return want; }
 PI_FN void ptx_arriving() {}
 /* Counts a block of `total` as arrived: how many were there before it. */
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
-/* Counts a block as gone; the last one, which makes the counter `last`, sets it back. */
-PI_FN void ptx_leave(uint32_t *counter, uint32_t last)
-{
-    if (atomicAdd(counter, 1u) + 1 == last) atomicExch(counter, 0u);
-}
+/* Counts a block as gone; the last one, which would make the counter `last`, sets it back: true, for which alone one waits. */
+PI_FN bool ptx_leave(uint32_t *counter, uint32_t last) { return atomicInc(counter, last - 1) == last - 1; }
 
 /* 2^x, within 2 units in the last place; subnormal results are 0. */
 PI_FN float ptx_exp2(float x)
@@ -538,9 +535,11 @@ PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
     if (simt::sampling()) return simt::ends_sample() ? total - 1 : 0;
     return atomicAdd(counter, 1u, file, line);
 }
-PI_FN void ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
+PI_FN bool ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
 {
-    if (!simt::sampling() && atomicAdd(counter, 1u, file, line) + 1 == last) atomicExch(counter, 0u, file, line);
+    if (simt::sampling() || atomicAdd(counter, 1u, file, line) + 1 != last) return false;
+    atomicExch(counter, 0u, file, line);
+    return true;
 }
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "cache.cuh"
-#include "warp.cuh"
+#include "input.cuh"
 
 /* row = row / sqrt(mean(row^2) + eps) * w; w NULL: no weight. */
 PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
@@ -17,25 +17,28 @@ PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
     float s = 0;
     for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
     s = 1.0f / sqrtf(warp_sum(s) / (float) n + eps);
-    for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * s * (w ? w[i] : 1.0f);
+    row_values(lane, 32, n, [w](int32_t i) { return w ? w[i] : 1.0f; }, [&](int32_t i, float f) { row[i] = row[i] * s * f; });
     __syncwarp();
 }
 
 /* Rotates the pairs (i, i + stride), i < n_rot / 2, by the angles whose cosines and sines are at table. */
 PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t stride, int lane)
 {
-    for (int32_t i = lane; i < n_rot / 2; i += 32) {
-        float c = table[i], s = table[n_rot / 2 + i], a = row[i], b = row[i + stride];
-        row[i] = a * c - b * s;
-        row[i + stride] = a * s + b * c;
-    }
+    struct turn {
+        float c, s;
+    };
+    row_values(lane, 32, n_rot / 2, [&](int32_t i) { return turn{table[i], table[n_rot / 2 + i]}; }, [&](int32_t i, const turn &t) {
+        const float a = row[i], b = row[i + stride];
+        row[i] = a * t.c - b * t.s;
+        row[i + stride] = a * t.s + b * t.c;
+    });
     __syncwarp();
 }
 
 PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
 {
-    for (int32_t g = 0; g < n / 32; g++) cache_put(type, to, g, row[g * 32 + lane], lane);
-    if (lane < n % 32) cache_put(type, to, n / 32, row[n - n % 32 + lane], lane); /* of types that need no whole groups */
+#pragma unroll 1
+    for (int32_t i = lane; i < n; i += 32) cache_put(type, to, i / 32, row[i], lane); /* all lanes, of types that have groups */
 }
 
 /* Head `head` of a token, by a warp: queries, then keys, then values; row: head_dim floats of shared memory for it alone. */
@@ -49,7 +52,8 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
     const float *from = is_q ? q : is_v ? a.v + token * a.ldv + kv_head * n : a.k + token * a.ldk + kv_head * n;
     const float *bias = is_q ? a.q_bias : is_v ? a.v_bias : a.k_bias;
     if (bias) bias += (is_q ? head : kv_head) * n;
-    for (int32_t i = lane; i < n; i += 32) row[i] = bias ? from[i] + bias[i] : from[i];
+    const auto value = [&](int32_t i) { return bias ? from[i] + bias[i] : from[i]; };
+    row_values(lane, 32, n, value, [row](int32_t i, float f) { row[i] = f; });
     __syncwarp();
     const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);

@@ -31,13 +31,46 @@ PI_FN float choice_of(const pi__k_routes &a, const float *logits, int32_t i)
     return own_gate(a, logits[i]) + (a.bias ? a.bias[i] : 0.0f);
 }
 
+PI_FN uint64_t warp_best(uint64_t v)
+{
+    for (int o = 16; o; o >>= 1) {
+        const uint64_t other = __shfl_xor_sync(PI_FULL, v, o);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+/* The index in a key of rank_key. */
+PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t) key); }
+
+/* Keys of the lane's experts, lane, lane + 32 .., what these are chosen by: in registers while they are HELD at most; 0: none. Of more
+ * they are made anew each time. */
+enum { HELD_KEYS = 8 /* of a lane */, HELD = 32 * HELD_KEYS };
+struct held_keys {
+    uint64_t key[HELD_KEYS];
+};
+PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
+{
+    held_keys h;
+#pragma unroll
+    for (int j = 0; j < HELD_KEYS; j++) {
+        const int32_t i = (int32_t) threadIdx.x % 32 + 32 * j;
+        h.key[j] = i < r.n_expert && r.n_expert <= HELD ? rank_key(choice_of(r, logits, i), i) : 0;
+    }
+    return h;
+}
+
 /* The lane's best expert that is worse than `than`; 0: none. */
-PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, uint64_t than)
+PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, const held_keys &h, uint64_t than)
 {
     uint64_t best = 0;
-    for (int32_t i = (int32_t) threadIdx.x % 32; i < a.n_expert; i += 32) {
-        uint64_t k = rank_key(choice_of(a, logits, i), i);
-        if (k < than && k > best) best = k;
+    auto see = [&](uint64_t k) { best = k < than && k > best ? k : best; };
+    if (a.n_expert <= HELD) {
+#pragma unroll
+        for (int j = 0; j < HELD_KEYS; j++) see(h.key[j]);
+    } else {
+#pragma unroll 1
+        for (int32_t i = (int32_t) threadIdx.x % 32; i < a.n_expert; i += 32) see(rank_key(choice_of(a, logits, i), i));
     }
     return best;
 }
@@ -45,16 +78,34 @@ PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, uint64_t th
 /* The ids of the n_used best experts, by rank. */
 PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *id)
 {
-    uint64_t mine = next_best(a, logits, ~UINT64_C(0));
+    const held_keys h = hold_keys(a, logits);
+    uint64_t than = ~UINT64_C(0);
+#pragma unroll 1
     for (int32_t k = 0; k < a.n_used; k++) {
-        uint64_t best = mine;
-        for (int o = 16; o; o >>= 1) {
-            uint64_t v = __shfl_xor_sync(PI_FULL, best, o);
-            best = v > best ? v : best;
-        }
-        if (threadIdx.x % 32 == 0) id[k] = (int32_t) (0xffffffffu - (uint32_t) best);
-        if (mine == best) mine = next_best(a, logits, best);
+        than = warp_best(next_best(a, logits, h, than));
+        if (threadIdx.x % 32 == 0) id[k] = index_of(than);
     }
+}
+
+/* Weights of the experts that are chosen, a lane each: their gates. Returns the sum, added up by rank. By a warp. */
+PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int32_t *id, float *weight)
+{
+    const bool soft = a.gating == PI__GATE_SOFTMAX;
+    const int32_t lane = (int32_t) threadIdx.x % 32, n_used = a.n_used;
+    float most = 0, all = 1, sum = 0;
+    if (soft) {
+        most = soft_logit(a, logits, id[0]);
+        all = 0;
+        for (int32_t i = lane; i < a.n_expert; i += 32) all += expf(soft_logit(a, logits, i) - most);
+        all = warp_sum(all);
+    }
+    for (int32_t first = 0; first < n_used; first += 32) {
+        const int32_t k = first + lane, i = id[min(k, n_used - 1)];
+        const float w = soft ? expf(soft_logit(a, logits, i) - most) / all : own_gate(a, logits[i]);
+        for (int32_t j = 0; j < min(n_used - first, 32); j++) sum += __shfl_sync(PI_FULL, w, j);
+        if (k < n_used) weight[k] = w;
+    }
+    return sum < PI__K_LEAST_SUM ? PI__K_LEAST_SUM : sum;
 }
 
 /* Experts of row r and their weights. */
@@ -62,25 +113,12 @@ PI_FN void route_row(const pi__k_routes &a, int64_t r)
 {
     const float *logits = a.logits + r * a.ldl;
     int32_t *id = a.id + r * a.n_used;
-    float *weight = a.weight + r * a.n_used, most = 0, all = 1, sum = 0;
-    int lane = (int) threadIdx.x % 32;
+    float *weight = a.weight + r * a.n_used;
+    const int lane = (int) threadIdx.x % 32;
     if (!a.table) choose_experts(a, logits, id);
     for (int32_t k = lane; k < a.n_used && a.table; k += 32) id[k] = a.table[(size_t) a.token[r] * (size_t) a.n_used + k];
     __syncwarp();
-    if (a.gating == PI__GATE_SOFTMAX) {
-        most = soft_logit(a, logits, id[0]);
-        all = 0;
-        for (int32_t i = lane; i < a.n_expert; i += 32) all += expf(soft_logit(a, logits, i) - most);
-        all = warp_sum(all);
-    }
-    for (int32_t k = 0; k < a.n_used; k++) {
-        const bool soft = a.gating == PI__GATE_SOFTMAX;
-        const float w = soft ? expf(soft_logit(a, logits, id[k]) - most) / all : own_gate(a, logits[id[k]]);
-        sum += w;
-        if (lane == 0) weight[k] = w;
-    }
-    if (sum < PI__K_LEAST_SUM) sum = PI__K_LEAST_SUM;
-    __syncwarp();
+    const float sum = weigh_experts(a, logits, id, weight);
     for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
 }
 

@@ -7,8 +7,9 @@
 
 enum { SUM_AT_ONCE = 8 /* values of a thread whose addends are on their way together */ };
 
-/* The share of a row, by the threads of a block: value i of those that are i modulo their number. */
-PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of)
+/* The share of a row, by the threads of a block: value i of those that are i modulo their number. near: where the row is put as well,
+ * or NULL. */
+PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *near = nullptr)
 {
     const int32_t *column = s.column + row * s.n_used;
     const float *weight = s.weight + row * s.n_used;
@@ -28,7 +29,9 @@ PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of)
         for (int j = 0; j < SUM_AT_ONCE; j++) {
             const int64_t at = i + j * step;
             if (at >= s.n) break;
-            s.y[row * s.ldy + at] = s.shared ? fmaf(gate, s.shared[row * s.n + at], sum[j]) : sum[j];
+            const float v = s.shared ? fmaf(gate, s.shared[row * s.n + at], sum[j]) : sum[j];
+            s.y[row * s.ldy + at] = v;
+            if (near) near[at] = v;
         }
     }
 }

@@ -19,9 +19,13 @@
  * (Gemma 4 31B), 2.2 us for the 24 blocks of a GB10 against 2.6, 0.5 us for 94 of an RTX PRO 6000 against 1.8.
  *
  * That counts bytes. What was measured, on an H200 (docs/CUDA.md), is mostly waiting: a launch of 128 blocks with a tail of one row of
- * 2,048 values takes 22 us, the same products without one about 7. A block goes over its row some five times, each value of a
- * thread a round to memory unless several are asked for together (row_values() in input.cuh), and runs code that its
- * multiprocessor has not at hand.
+ * 2,048 values took 22 us, the same products without one about 7. A block goes over its row some five times, and waited for memory
+ * in each of them. So what a block has to read of a row lies in its shared memory, where there is room: the residual and the
+ * weights of norms are copied there while it waits for the other blocks, and the product's results once these are there, which is
+ * the one time that it waits for memory then.
+ *
+ *     block 950    arrives  [copies x, w .. |  waits      ][copies y][ sums, norms, rounding, in shared memory ]
+ *     block 951       ..  multiplies  .. arrives
  *
  * A row's sums are made by 256 threads, as rows_kernels.cuh and prepare.cuh have them: bits are those of separate launches.
  * Where rows are too many for that, finish_rows() does the same with a block for each. */
@@ -34,11 +38,48 @@
 
 enum { TAIL_SCRATCH = 4 * 32 /* floats */ };
 
-/* Shared memory of a tail's block of threads, of so many warps. */
-static inline size_t tail_bytes(const pi__k_tail &t, size_t warps)
+/* A row is one block's: sums over it are made, or it has a scale of which those of its groups are parts. */
+static __host__ __device__ __forceinline__ bool rows_are_whole(const pi__k_tail &t)
 {
-    const size_t heads = t.qkv.n_tokens ? warps * (size_t) t.qkv.cache.head_dim : 0;
-    return sizeof(float) * (heads > TAIL_SCRATCH ? heads : (size_t) TAIL_SCRATCH);
+    return t.sum.n_used || t.add[0].x || t.in.kind == PI__IN_RMSNORM || (t.fp4 && !t.fp8 && t.fp4_type == PI__NVFP4);
+}
+
+/* Values that a row is made of, by decreasing use of copies of them: of the first addition y, x and its weights, or biases; weights of
+ * the norm of what is prepared; x and weights of the second addition; what is prepared where it is not what was added. */
+enum { NEAR_Y, NEAR_X, NEAR_IN_W, NEAR_W, NEAR_X2, NEAR_W2, NEAR_IN_X };
+static_assert(NEAR_IN_X + 1 == PI__K_TAIL_NEAR, "a place for each");
+
+/* How many such values the tail has. */
+static inline int64_t near_values(const pi__k_tail &t, int which)
+{
+    const pi__k_add &a = t.add[0], &b = t.add[1];
+    const bool norm = (t.floats || t.integers || t.halves || t.fp4) && t.in.kind == PI__IN_RMSNORM;
+    switch (which) {
+    case NEAR_Y:
+    case NEAR_X: return a.x ? a.n : 0;
+    case NEAR_W: return a.x && (a.w || a.bias) ? a.n : 0;
+    case NEAR_X2: return b.x && b.x != a.x ? b.n : 0;
+    case NEAR_W2: return b.x && (b.w || b.bias) ? b.n : 0;
+    case NEAR_IN_W: return norm ? t.n_in : 0;
+    default: return norm && (!a.x || (t.in.x != a.x && t.in.x != b.x)) ? t.n_in : 0;
+    }
+}
+
+/* Bytes of shared memory of a block of threads, of so many warps, that has `own` for what it does before its tail: up to `most` if
+ * the tail has use for it. The tail is told where copies are. */
+static inline size_t tail_bytes(pi__k_tail &t, size_t warps, size_t own, size_t most = 0)
+{
+    const size_t heads = t.qkv.n_tokens ? warps * (size_t) t.qkv.cache.head_dim : 0, scratch = TAIL_SCRATCH;
+    const size_t room = max(own, most) / sizeof(float);
+    size_t end = scratch;
+    for (int i = 0; i < PI__K_TAIL_NEAR && !t.qkv.n_tokens && rows_are_whole(t); i++) {
+        const size_t n = (size_t) (near_values(t, i) + 3) / 4 * 4;
+        if (!n || end + n > room) continue;
+        t.near[i] = (int32_t) end;
+        end += n;
+    }
+    if (t.add[1].x == t.add[0].x) t.near[NEAR_X2] = t.near[NEAR_X];
+    return max(own, max(heads, end) * sizeof(float));
 }
 
 /* What a block does of the tail: part `part` of `parts`; 0: nothing. */
@@ -46,9 +87,14 @@ struct tail_share {
     int32_t part, parts;
 };
 
-/* A block of `total` has written its results: it arrives, and waits if it is one of the last `most`. at: shared memory. By all
- * threads. */
-PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at)
+/* By one thread of each block that stays. true: it is the last one. */
+PI_FN bool leave(uint32_t *counter, uint32_t total, uint32_t most) { return ptx_leave(counter, total + most); }
+
+/* A block of `total` has written its results: it arrives, and waits if it is one of the last `most`, each of which has to leave() when
+ * it has seen that all are there: at once, or (STAYS) when it wants to. Before it waits it calls meanwhile(what it will do), by all
+ * threads, which may use shared memory but for the word `at`. By all threads. */
+template <bool STAYS, class F>
+PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at, const F &meanwhile)
 {
     ptx_arriving();
     __syncthreads();
@@ -59,36 +105,51 @@ PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uin
     __syncthreads();
     const uint32_t before = *at;
     if (before + most < total) return {0, 0};
+    meanwhile(tail_share{(int32_t) (before + most - total), (int32_t) most});
     if (threadIdx.x == 0) {
         while (before + 1 < total && atomicAdd(counter, 0u) < total) {}
         __threadfence();
-        ptx_leave(counter, total + most);
+        if (!STAYS) leave(counter, total, most);
     }
     __syncthreads();
     return {(int32_t) (before + most - total), (int32_t) most};
 }
+PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at)
+{
+    return arrive_of<false>(counter, total, most, at, [](tail_share) {});
+}
 
 PI_FN uint32_t blocks_of_launch() { return gridDim.x * gridDim.y * gridDim.z; }
 
-/* How many of the launch's blocks stay: one for each row, and for routes, or for as many heads as it has warps. But no more than
- * there are multiprocessors to two, so that the blocks they wait for have room. */
+/* How many of a launch's blocks stay for so many things to do. No more than there are multiprocessors to two, so that the blocks they
+ * wait for have room. */
+PI_FN uint32_t blocks_for(uint32_t work, int32_t n_sm)
+{
+    const uint32_t least = PI__K_TAIL_STAY, room = max((uint32_t) n_sm / 2, least);
+    return ptx_blocks_that_wait(min(max(work, least), room));
+}
+
+/* One for each row, and for routes, or for as many heads as it has warps. */
 PI_FN uint32_t blocks_that_stay(const pi__k_tail &t)
 {
     const uint32_t warps = blockDim.x / 32, heads = (uint32_t) (t.qkv.n_tokens * qkv_heads(t.qkv));
     const uint32_t work = t.qkv.n_tokens ? (heads + warps - 1) / warps : (uint32_t) t.n_rows + (t.routes.n_rows > 0);
-    const uint32_t least = PI__K_TAIL_STAY, room = max((uint32_t) t.n_sm / 2, least);
-    return ptx_blocks_that_wait(min(max(work, least), room));
+    return blocks_for(work, t.n_sm);
 }
 
 /* A block of the launch. */
-PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at)
+template <class F> PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at, const F &meanwhile)
 {
     const uint32_t total = blocks_of_launch();
-    return arrive_of(t.arrived, total, min(blocks_that_stay(t), total), at);
+    return arrive_of<false>(t.arrived, total, min(blocks_that_stay(t), total), at, meanwhile);
+}
+PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at)
+{
+    return arrive(t, at, [](tail_share) {});
 }
 
 /* A row of the next input in FP4 or FP8, where the device multiplies such; scratch as of fp4_put_row. */
-template <int WAY> PI_FN void put_fp4_way(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
+template <int WAY> PI_CALL void put_fp4_way(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
 {
     uint8_t *to = (uint8_t *) t.fp4;
     fp4_put_row<WAY>(in, row, t.n_in, true, of, to, (float *) (to + fp4_factors_at(WAY, t.n_rows, t.n_in)), scratch);
@@ -117,28 +178,75 @@ PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_
     }
 }
 
+/* Where a block has a copy of such values; NULL: there is no room. */
+PI_FN float *near_at(const pi__k_tail &t, int which, float *scratch) { return t.near[which] ? scratch + t.near[which] : nullptr; }
+
+/* Copies n values, if there is room for them; a thread those that it reads (row_values). */
+PI_CALL void copy_near(float *to, const float *from, int32_t n)
+{
+    if (!to || !from) return;
+    const uint32_t at = ptx_shared(to);
+#pragma unroll 4
+    for (int32_t i = (int32_t) threadIdx.x; i < n; i += (int32_t) blockDim.x) ptx_cp_async4(at + 4 * (uint32_t) i, from + i);
+}
+
+/* What no block of the launch makes, and what its blocks have made. */
+PI_CALL void copy_given(const pi__k_tail &t, int64_t row, float *scratch)
+{
+    const pi__k_add &a = t.add[0], &b = t.add[1];
+    copy_near(near_at(t, NEAR_X, scratch), a.fresh ? nullptr : a.x + row * a.n, (int32_t) a.n);
+    copy_near(near_at(t, NEAR_W, scratch), a.w ? a.w : a.bias, (int32_t) a.n);
+    copy_near(near_at(t, NEAR_X2, scratch), b.fresh || b.x == a.x ? nullptr : b.x + row * b.n, (int32_t) b.n);
+    copy_near(near_at(t, NEAR_W2, scratch), b.w ? b.w : b.bias, (int32_t) b.n);
+    copy_near(near_at(t, NEAR_IN_W, scratch), t.in.w, (int32_t) t.n_in);
+}
+PI_FN void copy_made(const pi__k_tail &t, int64_t row, float *scratch)
+{
+    if (!t.sum.n_used) copy_near(near_at(t, NEAR_Y, scratch), t.add[0].y + row * t.add[0].n, (int32_t) t.add[0].n);
+    copy_near(near_at(t, NEAR_IN_X, scratch), t.in.x + row * t.in.ldx, (int32_t) t.n_in);
+    ptx_cp_async_commit();
+    ptx_cp_async_wait<0>();
+}
+
+/* Parts of a row that are functions of their own: a tail of a product runs few of them, once, and waits for code, also for that which
+ * lies between these. */
+PI_CALL void tail_input(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
+{
+    put_input(t, in, row, of, scratch);
+}
+PI_CALL float tail_add(const pi__k_add &a, int64_t row, float *scratch, float *x, const float *y, const float *w)
+{
+    return add_row(a, row, scratch, {x, y, w});
+}
+PI_CALL void tail_sum(const pi__k_sum &s, int64_t row, float *near) { sum_row(s, row, {0, 1}, near); }
+
 /* Row `row`, by the threads of a block: what they read of y after the sum, and of x after an addition, are the values that each
- * wrote itself. */
+ * wrote itself, as are copies. */
 PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scratch)
 {
-    if (t.sum.n_used) sum_row(t.sum, row, {0, 1});
-    if (t.add[0].x) add_row(t.add[0], row, scratch);
-    if (t.add[1].x) {
+    const pi__k_add &a = t.add[0], &b = t.add[1];
+    const bool two = b.x;
+    float squares = 0, *copy = near_at(t, NEAR_IN_X, scratch), *x = near_at(t, NEAR_X, scratch), *y = near_at(t, NEAR_Y, scratch);
+    if (t.sum.n_used) tail_sum(t.sum, row, y);
+    if (a.x) squares = tail_add(a, row, scratch, x, y, near_at(t, NEAR_W, scratch));
+    if (two) {
         __syncthreads(); /* scratch is free */
-        add_row(t.add[1], row, scratch);
+        y = b.y == a.x ? x : nullptr, x = near_at(t, NEAR_X2, scratch);
+        squares = tail_add(b, row, scratch, x, y, near_at(t, NEAR_W2, scratch));
     }
     if (!t.floats && !t.integers && !t.halves && !t.fp4) return;
-    const input_row in = open_row(t.in, row, t.n_in, true, scratch + 32);
-    put_input(t, in, row, of, scratch + 64);
+    const bool last = a.x && t.in.x == (two ? b.x : a.x) && t.in.ldx == t.n_in && t.n_in == (two ? b.n : a.n);
+    const float *w = near_at(t, NEAR_IN_W, scratch);
+    if (last) copy = x;
+    input_row in = {copy ? copy : t.in.x + row * t.in.ldx, t.in.x2 ? t.in.x2 + row * t.in.ldx2 : nullptr, w ? w : t.in.w, t.in.kind,
+                    1.0f, t.in.limit};
+    if (in.kind == PI__IN_RMSNORM && last) in.norm = norm_of(squares, t.in.eps, t.n_in, scratch + 32);
+    else if (in.kind == PI__IN_RMSNORM) in.norm = norm_factor(in.x, t.in.eps, t.n_in, scratch + 32);
+    if (in.kind == PI__IN_PLAIN && a.x) __syncthreads(); /* what was added is there: row_max() reads others' columns */
+    tail_input(t, in, row, of, scratch + 64);
     if (!t.fp4) return;
     __syncthreads(); /* scratch is free, and what was added is there: units are not the columns that a thread has added */
     put_fp4(t, in, row, of, scratch + 64);
-}
-
-/* A row is one block's: sums over it are made, or it has a scale of which those of its groups are parts. */
-PI_FN bool rows_are_whole(const pi__k_tail &t)
-{
-    return t.sum.n_used || t.add[0].x || t.in.kind == PI__IN_RMSNORM || (t.fp4 && !t.fp8 && t.fp4_type == PI__NVFP4);
 }
 
 /* Calls work(row, share of it) for what a block does of the rows; whole: they are not divided. */
@@ -152,7 +260,7 @@ template <class F> PI_FN void share_rows(tail_share s, int32_t n_rows, bool whol
 }
 
 /* The heads of all tokens, each by a warp; rows: head_dim floats for each warp of the block. */
-PI_FN void share_heads(tail_share s, const pi__k_qkv &a, float *rows)
+PI_CALL void share_heads(tail_share s, const pi__k_qkv &a, float *rows)
 {
     const int32_t warps = (int32_t) blockDim.x / 32, warp = (int32_t) threadIdx.x / 32, heads = qkv_heads(a);
     for (int32_t i = s.part * warps + warp; i < a.n_tokens * heads; i += s.parts * warps) {
@@ -161,11 +269,21 @@ PI_FN void share_heads(tail_share s, const pi__k_qkv &a, float *rows)
     }
 }
 
-/* A block's share of a product's tail. scratch: tail_bytes() that nobody uses any more. */
-PI_FN void do_share(const pi__k_tail &t, tail_share s, float *scratch)
+/* A block's share of a product's tail. scratch: tail_bytes() that nobody uses any more. begun: what is given of its first row is
+ * being copied (begin_share). */
+PI_FN void do_share(const pi__k_tail &t, tail_share s, float *scratch, bool begun)
 {
-    if (t.qkv.n_tokens) share_heads(s, t.qkv, scratch);
-    else if (t.n_rows > 0) share_rows(s, t.n_rows, rows_are_whole(t), [&](int32_t row, row_share of) { tail_row(t, row, of, scratch); });
+    if (t.qkv.n_tokens) return share_heads(s, t.qkv, scratch);
+    if (t.n_rows <= 0) return;
+    share_rows(s, t.n_rows, rows_are_whole(t), [&](int32_t row, row_share of) {
+        if (!begun || row != s.part) copy_given(t, row, scratch);
+        copy_made(t, row, scratch);
+        tail_row(t, row, of, scratch);
+    });
+}
+PI_FN void begin_share(const pi__k_tail &t, tail_share s, float *scratch)
+{
+    if (!t.qkv.n_tokens && s.part < t.n_rows) copy_given(t, s.part, scratch);
 }
 
 /* What a block does of the next input in FP4, which is PLAIN. */
@@ -180,8 +298,9 @@ PI_CALL void share_fp4(const pi__k_tail &t, int32_t part, int32_t parts, float *
 PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
 {
     float *scratch = (float *) shared;
-    const tail_share s = arrive(t, (uint32_t *) (scratch + 96));
-    if (s.parts) do_share(t, s, scratch);
+    const auto begin = [&](tail_share share) { begin_share(t, share, scratch); };
+    const tail_share s = arrive(t, (uint32_t *) (scratch + 96), begin);
+    if (s.parts) do_share(t, s, scratch, true);
 }
 
 /* The same in blocks of any number of threads, of the next input alone, which is PLAIN. FP4: in that, too, for

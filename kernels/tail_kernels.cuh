@@ -5,7 +5,7 @@
 
 #include "tail.cuh"
 
-__global__ void __launch_bounds__(THREADS, 4) finish_rows(PI_CONSTANT pi__k_tail t)
+__global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail t)
 {
     ptx_take_turn();
     PI_SMEM(raw);

@@ -1,13 +1,16 @@
-/* Gate and up times many rows of x by 16-bit tensor cores, as one launch that leaves act(gate x) * up x, so that neither lies in
- * memory. The sums are those of w16_kernels.cuh, bit for bit, and so are what down reads and w16_prepare makes of them.
+/* Gate and up times x by 16-bit tensor cores, as one launch that leaves act(gate x) * up x, so that neither lies in memory. The sums
+ * are those of w16_kernels.cuh, bit for bit, and so are what down reads and w16_prepare makes of them.
  *
- * A block (w16_glu) makes 64 rows of both matrices times 128 of x: of the 8 tiles of a stage those of even number are gate's, the
- * next ones up's, so that a warp has both sums of a value in the same registers:
+ * Of many rows a block (w16_glu) makes 64 rows of both matrices times 128 of x: of the 8 tiles of a stage those of even number are
+ * gate's, the next ones up's, so that a warp has both sums of a value in the same registers:
  *
  *     stage: { gate 0 } { up 0 } { gate 1 } { up 1 } ..   warps 0 and 1: tiles 0 and 1, 64 rows of x each; warps 2 and 3: ..
  *
  * The 16-bit floats of a row have a factor, which its largest value decides, and blocks make parts of rows: so values are left as
- * floats, and of each row the largest, by atomics. A second launch (w16_round) reads them once and rounds. */
+ * floats, and of each row the largest, by atomics. A second launch (w16_round) reads them once and rounds.
+ *
+ * Of few rows (w16_glu_few) it is w16_few() with tiles of gate and up in turn. Up to PI__K_TAIL_ROWS the last blocks to arrive round
+ * the rows, as tails do (tail.cuh), each a part of a row where these are few: what one needs to know of the others' is the largest. */
 #ifndef PI_W16_GLU_KERNELS_CUH
 #define PI_W16_GLU_KERNELS_CUH
 
@@ -20,6 +23,11 @@ struct w16_both {
     int32_t act;
     float limit;
     uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before */
+    /* Of few rows: */
+    uint32_t *arrived; /* not NULL: values are rounded by the launch itself; a counter, as of a tail */
+    int32_t n_sm, bf16;
+    uint4 *words;      /* where, and the rows' factors */
+    float *factor;
 };
 
 /* For n_rows prepared rows. false: they cannot be one launch. */
@@ -27,7 +35,9 @@ static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int
 {
     const pi__k_matrix &m = a.gate;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, m.n_in);
-    *to = {{m.shape, (const uint4 *) prepared, (const float *) factors, n_rows, 2, {}, {}, {}}, a.act, a.limit, a.most};
+    *to = {};
+    to->p = {m.shape, (const uint4 *) prepared, (const float *) factors, n_rows, 2, {}, {}, {}};
+    to->act = a.act, to->limit = a.limit, to->most = a.most, to->n_sm = a.n_sm;
     to->p.w[0] = {m.data, m.scale, a.y, a.ldy, m.n_out, 0, 0};
     to->p.w[1] = {a.up, a.up_scale, nullptr, 0, m.n_out, 0, 0};
     return m.n_out >= 1 && m.n_out % 32 == 0 && a.ldy % 4 == 0 && (uintptr_t) a.y % 16 == 0;
@@ -100,21 +110,14 @@ template <bool BF16> PI_FN uint32_t two_halves(float low, float high)
     return a | b << 16;
 }
 
-/* A block of threads: a row, as of w16_prepare, of values that are multiples of 16 bytes apart; the words at `most` are 0 again
- * then. Four threads a block of 32 columns, of which each reads eight and writes 16 bytes. */
-template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
-                                                                          int64_t n_in, uint4 *words, float *factor)
+/* The share of a row, n blocks of 32 columns, whose largest value is known. Four threads a block of columns, of which each reads eight
+ * and writes 16 bytes. */
+template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool there, int64_t n, row_share of,
+                                          uint4 *words)
 {
-    ptx_take_turn();
-    const int64_t row = blockIdx.x, n = n_in / 32;
-    const bool there = row < n_rows;
-    const row_scale scale = scale_of_row(there ? __uint_as_float(most[row]) : 0.0f);
     const uint32_t k = threadIdx.x % 4, r = (uint32_t) (row % 8);
-    const float4 *from = (const float4 *) (x + row * ldx);
-    __syncthreads();
-    if (threadIdx.x == 0) factor[row] = scale.factor;
-    if (threadIdx.x == 0 && there) most[row] = 0;
-    for (int64_t first = 0; first < n; first += THREADS / 4) {
+    const float4 *from = (const float4 *) x;
+    for (int64_t first = of.first * (THREADS / 4); first < n; first += of.step * (THREADS / 4)) {
         const int64_t b = first + threadIdx.x / 4;
         float4 low = {0, 0, 0, 0}, high = low;
         if (b < n && there && !scale.bad) low = from[b * 8 + k], high = from[b * 8 + 4 + k];
@@ -123,6 +126,85 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const 
                                     two_halves<BF16>(low.z * by, high.z * by), two_halves<BF16>(low.w * by, high.w * by)}, k);
         if (b < n) words[(row / 8 * n + b) * 32 + r * 4 + (k ^ r / 2)] = w;
     }
+}
+
+/* A block of threads: a row, as of w16_prepare, of values that are multiples of 16 bytes apart; the words at `most` are 0 again
+ * then. */
+template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
+                                                                          int64_t n_in, uint4 *words, float *factor)
+{
+    ptx_take_turn();
+    const int64_t row = blockIdx.x;
+    const bool there = row < n_rows;
+    const row_scale scale = scale_of_row(there ? __uint_as_float(most[row]) : 0.0f);
+    __syncthreads();
+    if (threadIdx.x == 0) factor[row] = scale.factor;
+    if (threadIdx.x == 0 && there) most[row] = 0;
+    round_row<BF16>(x + row * ldx, scale, row, there, n_in / 32, {0, 1}, words);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ few rows */
+
+/* A tile's sums with gate and with up to shared memory, and act(gate x) * up x to y; of each row the largest of its 16 values. */
+template <int NT, class F>
+PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4], float *part, const F &gate, const F &up,
+                          const w16_both &a, float *y, int64_t ldy)
+{
+    float *second = part + sums_bytes<NT> / sizeof *part;
+    keep_sums<NT>(gates, part);
+    keep_sums<NT>(ups, second);
+    __syncthreads();
+    for (int i = (int) threadIdx.x; i < NT * 8 * 16; i += THREADS) {
+        const int row = i / 16, o = i % 16;
+        const bool there = row < a.p.n_rows;
+        const float g = sum_of_slices<NT>(part, row, o), u = sum_of_slices<NT>(second, row, o);
+        const float v = there ? gated(a.act, gate(row, g), up(row, u), a.limit) : 0.0f;
+        if (there) y[row * ldy + o] = v;
+        uint32_t largest = __float_as_uint(v) & 0x7fffffffu;
+        for (int k = 8; k; k /= 2) largest = max(largest, __shfl_xor_sync(PI_FULL, largest, k));
+        if (o == 0 && there) atomicMax(a.most + row, largest);
+    }
+}
+
+/* The block arrives; the last ones to do so round what all have left. shared: a word that nobody uses any more. */
+PI_FN void round_all(const w16_both &a, unsigned char *shared)
+{
+    const int32_t n_rows = a.p.n_rows;
+    const uint32_t total = gridDim.x, stay = min(blocks_for((uint32_t) n_rows, a.n_sm), total);
+    const tail_share s = arrive_of<true>(a.arrived, total, stay, (uint32_t *) shared, [](tail_share) {});
+    if (!s.parts) return;
+    share_rows(s, n_rows, false, [&](int32_t row, row_share of) {
+        const row_scale scale = scale_of_row(__uint_as_float(a.most[row]));
+        const float *x = a.p.w[0].y + row * a.p.w[0].ldy;
+        if (threadIdx.x == 0 && of.first == 0) a.factor[row] = scale.factor;
+        if (a.bf16) round_row<true>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
+        else round_row<false>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
+    });
+    if (threadIdx.x == 0 && leave(a.arrived, total, stay))
+        for (int32_t row = 0; row < n_rows; row++) a.most[row] = 0;
+}
+
+/* A block of threads: R / 2 tiles of either matrix. */
+template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_CONSTANT w16_both a)
+{
+    ptx_launch_dependents();
+    PI_SMEM(raw);
+    const w16_products &p = a.p;
+    const int32_t tile = (int32_t) blockIdx.x * (R / 2), last = (int32_t) (p.w[0].n_out / 16 - 1);
+    auto tile_of = [&](uint32_t r) {
+        return (r % 2 ? p.w[1].data : p.w[0].data) + (size_t) min(tile + (int32_t) r / 2, last) * p.shape.tile_bytes;
+    };
+    const w16_stream<TYPE, NT, R> in(p.shape, p.x, p.n_rows, tile_of, raw);
+    float acc[R][NT][4] = {};
+    w16_slice<TYPE, NT>(in, (int32_t) p.shape.n_block, raw, acc);
+    const w16_times<TYPE> gate(p.w[0].scale, p.factor), up(p.w[1].scale, p.factor);
+#pragma unroll
+    for (int r = 0; r < R; r += 2) {
+        __syncthreads(); /* all are done with what is there in shared memory */
+        if (tile + r / 2 > last) break;
+        put_gated_sums<NT>(acc[r], acc[r + 1], (float *) raw, gate, up, a, p.w[0].y + (tile + r / 2) * 16, p.w[0].ldy);
+    }
+    if (a.arrived) round_all(a, raw);
 }
 
 #endif

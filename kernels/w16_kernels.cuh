@@ -100,11 +100,12 @@ template <int TYPE, int NT, int R> struct w16_stream {
     size_t group; /* bytes from group to group */
     uint64_t once; /* W is not read again in a step */
 
-    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there,
-                                          const uint8_t *data, int32_t tile, int32_t last, const unsigned char *shared)
+    /* tile_of(r): the r-th tile. */
+    template <class F>
+    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there, const F &tile_of,
+                                          const unsigned char *shared)
     {
         uint32_t lane = threadIdx.x % 32;
-        auto tile_of = [&](uint32_t r) { return data + (size_t) min(tile + (int32_t) r, last) * shape.tile_bytes; };
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++)
             code[i] = tile_of((lane + 32 * i) / CODE_LANES) + (lane + 32 * i) % CODE_LANES * 16;
@@ -201,7 +202,9 @@ template <int TYPE, int NT, int R, class W>
 PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor, int32_t n_rows,
                      unsigned char *raw)
 {
-    const w16_stream<TYPE, NT, R> in(shape, x, n_rows, w.data, tile, (int32_t) ((w.n_out + 15) / 16 - 1), raw);
+    const int32_t last = (int32_t) ((w.n_out + 15) / 16 - 1);
+    auto tile_of = [&](uint32_t r) { return w.data + (size_t) min(tile + (int32_t) r, last) * shape.tile_bytes; };
+    const w16_stream<TYPE, NT, R> in(shape, x, n_rows, tile_of, raw);
     float acc[R][NT][4] = {};
     w16_slice<TYPE, NT>(in, (int32_t) shape.n_block, raw, acc);
     const w16_times<TYPE> result(w.scale, factor);

@@ -124,6 +124,23 @@ void test_all(bool adds)
 void test_residual() { test_all(true); }
 void test_gate() { test_all(false); }
 
+/* Rows of which a block's shared memory has room for some copies, one, or none. */
+void test_wide()
+{
+    const struct {
+        int64_t n;
+        int32_t rows;
+    } cases[] = {{4256, 3}, {12320, 1}, {19232, 1}};
+    for (const auto &k : cases) {
+        if (slow() && k.n != 12320) continue;
+        const matrix w = make_matrix(PI__Q8_0, 32, k.n);
+        buffer<float> norm(random(3).normals((size_t) k.n));
+        about("%d columns, %d rows", (int) k.n, (int) k.rows);
+        half_layer l(w, W16, true, norm.get(), k.rows);
+        check(l);
+    }
+}
+
 /* Matrices of several types in one launch, with a tail: what a launch for each type and those behind them give. */
 void test_mixed()
 {
@@ -181,7 +198,8 @@ void test_refused()
     expect_true(pi__k_mixed_linear(stream(), &p, 1, &none, &nothing, 1, &t) != 0);
 }
 
-const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"mixed", test_mixed}, {"refused", test_refused}};
+const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"wide", test_wide}, {"mixed", test_mixed},
+                        {"refused", test_refused}};
 
 } // namespace
 

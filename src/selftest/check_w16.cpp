@@ -338,6 +338,24 @@ void test_gate_and_up()
     if (!slow()) two.check(PI__IN_SWIGLU, 1.5f, PI__Q8_0, run);
 }
 
+/* Of few rows, whose last blocks round them up to PI__K_TAIL_ROWS; of one row each a part of it. */
+void test_gate_and_up_few()
+{
+    auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_w16_glu_few(stream(), &a, x, rows); };
+    for (int32_t type : w16_types) {
+        if (slow() && type != PI__Q4_0) continue;
+        gate_and_up(type, 11, 96, 8).check(PI__IN_SWIGLU, 0, type, run);
+    }
+    gate_and_up one(PI__Q4_K, 9, 32, 1), wide(PI__Q8_0, 8, 8224, 3), some(PI__Q6_K, 24, 160, 16);
+    one.check(PI__IN_GEGLU, 0, PI__Q8_0, run);
+    in_all_modes([&] { wide.check(PI__IN_SWIGLU, 0, PI__Q8_0, run); });
+    in_all_modes([&] { some.check(PI__IN_SWIGLU_OAI, 7, PI__MXFP4, run); });
+    gate_and_up(PI__NVFP4, 10, 320, 29).check(PI__IN_SWIGLU, 1.5f, PI__NVFP4, run);
+    gate_and_up(PI__IQ4_XS, 8, 96, 33).check(PI__IN_SWIGLU, 0, PI__Q4_K, run);
+    gate_and_up(PI__Q4_0, 12, 64, 64).check(PI__IN_GEGLU, 0, PI__Q4_0, run);
+    expect_true(run(one.launch(PI__IN_SWIGLU, 0, PI__Q8_0), one.prepared.get(), PI__K_MMA_ROWS + 1) != 0);
+}
+
 /* The bar for "matmul auto": 1.1 of the error of activations in q8_1, with and without outliers. */
 void test_errors()
 {
@@ -363,7 +381,8 @@ const entry checks[] = {
     {"values", test_values}, {"company", test_company}, {"long_matrices", test_long_matrices}, {"modes", test_modes},
     {"extremes", test_extremes}, {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors},
     {"added", test_added}, {"shared_slices", test_shared_slices}, {"replayed_slices", test_replayed_slices},
-    {"whole_tiles", test_whole_tiles}, {"gate_and_up", test_gate_and_up}, {"unsupported", test_unsupported},
+    {"whole_tiles", test_whole_tiles}, {"gate_and_up", test_gate_and_up}, {"gate_and_up_few", test_gate_and_up_few},
+    {"unsupported", test_unsupported},
 };
 
 } // namespace

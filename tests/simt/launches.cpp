@@ -295,7 +295,11 @@ void products(int32_t n, int32_t type)
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
-        const pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory};
+        pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory, nullptr, 0};
+        for (int64_t n_out : {1024, 12288}) {
+            both.gate.n_out = n_out;
+            if (n <= PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_few(nullptr, &both, memory, n));
+        }
         if (n > PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_run(nullptr, &both, memory, n, nullptr));
         for (int32_t n_sm : {1, INT32_MAX})
             if (pi__k_wgmma_has_glu(type)) CHECK(pi__k_wgmma_glu_run(nullptr, &both, memory, n, n_sm));
@@ -312,7 +316,7 @@ void products(int32_t n, int32_t type)
         pi__k_tail routes = {};
         routes.arrived = reinterpret_cast<uint32_t *>(memory);
         routes.routes.n_rows = n, routes.routes.n_expert = 256, routes.routes.n_used = 8;
-        for (int64_t n_out : {1024, 12288}) {
+        for (int64_t n_out : {1024, 8192, 24576}) {
             few.w.n_out = n_out;
             if (n <= PI__K_MIXED_ROWS) CHECK(pi__k_mixed_linear(nullptr, &few, 1, memory, some, n, &routes));
         }

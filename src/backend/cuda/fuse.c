@@ -20,8 +20,8 @@
  * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
- * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them. So it is in 16-bit floats
- * with many rows, but that what the activation gives is written as floats, which the next launch rounds
+ * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them. So it is in 16-bit floats,
+ * but that what the activation gives is written as floats, which with many rows the next launch rounds
  * (kernels/w16_glu_kernels.cuh).
  *
  * With many rows, products in 16-bit floats, FP4 or FP8 add their result to the residual where they make it, if it has no norm of

@@ -360,7 +360,7 @@ typedef struct pi__k_add {
 /* What the blocks of a launch that are the last to end do for all: y is summed up from what experts give; rows are added, or
  * normed, one such thing behind the other; then the input of the next matrices is prepared from what is there
  * (kernels/tail.cuh). */
-enum { PI__K_TAIL_ADDS = 2 };
+enum { PI__K_TAIL_ADDS = 2, PI__K_TAIL_NEAR = 7 /* kinds of values (kernels/tail.cuh) */ };
 typedef struct pi__k_tail {
     uint32_t *arrived;   /* a counter, 0 before and after the launch; NULL: there is no tail */
     int32_t n_sm;        /* multiprocessors, 0: not known. How many blocks may stay, a choice of speed alone */
@@ -376,6 +376,7 @@ typedef struct pi__k_tail {
     int32_t fp4_type, fp8;
     pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
     pi__k_routes routes; /* of pi__k_mixed_linear, besides: where its results, logits, send rows; n_rows 0: nowhere */
+    int32_t near[PI__K_TAIL_NEAR]; /* where in shared memory copies of a row's values are, or 0; set where it is launched */
 } pi__k_tail;
 /* The most rows, and the blocks that have room to stay on any device. */
 enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };

@@ -20,10 +20,14 @@ typedef struct pi__k_w16_glu {
     uint32_t *most;        /* [n_rows] 0 before and after */
     int32_t mid_type;      /* of the matrix */
     void *mid;             /* its prepared input, as of pi__k_w16_prepare; may be where x is */
+    uint32_t *arrived;     /* as of a tail; of few rows alone, with n_sm */
+    int32_t n_sm;
 } pi__k_w16_glu;
 /* Two launches, of which the first may share slices (split: NULL: not). As of pi__k_w16_linear, more than PI__K_MMA_ROWS rows. */
 int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, const pi__k_split *split);
-/* The second of them: y's values become mid. */
+/* Of PI__K_MMA_ROWS rows at most: one launch with up to PI__K_TAIL_ROWS, which writes no rows behind the last, else two. */
+int pi__k_w16_glu_few(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows);
+/* The second of the two: y's values become mid. */
 int pi__k_w16_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows);
 
 /* The same two of which the first is wgmma's, as of pi__k_wgmma_linear; with matrices of this type. */

@@ -43,10 +43,12 @@ static unsigned share(fp4_products &p, int64_t tiles)
     return blocks;
 }
 
+enum { ROOM = 48 << 10 /* bytes, of which two blocks fit side by side on any device */ };
+
 template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 {
-    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = sums_bytes<NT>;
-    return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), own > least ? own : least, p);
+    const size_t own = sums_bytes<NT>, bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM) : own;
+    return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), bytes, p);
 }
 
 enum { LEAST_BLOCKS = 128 /* fewer than most devices have multiprocessors */ };

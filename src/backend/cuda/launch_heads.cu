@@ -30,7 +30,7 @@ template <int TYPE, int NT, bool OWN> static int run(void *stream, w16_heads<OWN
     const bool two = NT == 1 && bytes <= ROOM_OF_TWO;
     const uint64_t room = (uint64_t) (p.a.n_sm > 0 ? p.a.n_sm : (int) USUAL_SM) * (two ? 2 : 1);
     const uint64_t most = room > p.row_blocks ? room - p.row_blocks : 1;
-    if (p.tail.arrived && bytes < tail_bytes(p.tail, THREADS / 32)) bytes = tail_bytes(p.tail, THREADS / 32);
+    if (p.tail.arrived) bytes = tail_bytes(p.tail, THREADS / 32, bytes);
     if (p.row_blocks && bytes < row_bytes(p.h.prep, THREADS / 32)) bytes = row_bytes(p.h.prep, THREADS / 32);
     const unsigned blocks = (unsigned) (items < most ? items : most) + p.row_blocks;
     return pi_launch_dependent(stream, heads_w16<TYPE, NT, OWN>, dim3(blocks), dim3(THREADS), bytes, p);

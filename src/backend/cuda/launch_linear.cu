@@ -19,14 +19,15 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
 }
 
 enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequences, gemm_kernels.cuh for prefill */
+enum { ROOM = 48 << 10 /* bytes, of which two blocks fit side by side on any device */ };
 
-template <int TYPE, int NT> static int run_few(void *stream, const products &p, unsigned tiles)
+template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
 {
-    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = slice_bytes<TYPE, NT>(p.shape);
-    return pi_launch_dependent(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), own > least ? own : least, p);
+    const size_t own = slice_bytes<TYPE, NT>(p.shape), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM) : own;
+    return pi_launch_dependent(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), bytes, p);
 }
 
-template <int TYPE> static int run_packed(void *stream, const products &p, unsigned tiles)
+template <int TYPE> static int run_packed(void *stream, products &p, unsigned tiles)
 {
     return p.n_rows <= 8 ? run_few<TYPE, 1>(stream, p, tiles) : run_few<TYPE, MOST_GROUPS>(stream, p, tiles);
 }

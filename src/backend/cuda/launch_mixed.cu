@@ -3,9 +3,8 @@
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
-/* As in launch_w16.cu: tiles of W of a block, of few rows fewer where blocks would be fewer than most devices have
- * multiprocessors. */
-enum { TILES = 4, LEAST_TILES = 2, LEAST_BLOCKS = 128 };
+/* As in launch_w16.cu: tiles of W of a block, of few rows fewer where blocks would be fewer than most devices can run side by side. */
+enum { TILES = 4, LEAST_BLOCKS = 256 };
 
 /* Gives each matrix its blocks of threads, of so many tiles. */
 static unsigned share(mixed_products &p, int64_t tiles)
@@ -31,12 +30,13 @@ template <int R, int NT> static size_t bytes_for(int32_t type)
     }
 }
 
-template <int R, int NT> static int run(void *stream, const mixed_products &p, unsigned blocks)
+template <int R, int NT> static int run(void *stream, mixed_products &p, unsigned blocks)
 {
-    size_t bytes = p.tail.arrived ? tail_bytes(p.tail, MIXED_WARPS) : 0;
+    size_t bytes = 0;
     if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
     for (int i = 0; i < p.n; i++)
         if (bytes < bytes_for<R, NT>(p.w[i].type)) bytes = bytes_for<R, NT>(p.w[i].type);
+    if (p.tail.arrived) bytes = tail_bytes(p.tail, MIXED_WARPS, bytes);
     return pi_launch_dependent(stream, mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
@@ -70,7 +70,9 @@ int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, c
     const unsigned blocks = share(p, TILES);
     if (n_rows > 16 && like >= 0) return run<TILES, 4>(stream, p, blocks);
     if (n_rows > 8 && like >= 0) return run<TILES, 2>(stream, p, blocks);
-    return blocks < LEAST_BLOCKS ? run<LEAST_TILES, 1>(stream, p, share(p, LEAST_TILES)) : run<TILES, 1>(stream, p, blocks);
+    if (blocks >= LEAST_BLOCKS) return run<TILES, 1>(stream, p, blocks);
+    const unsigned twice = share(p, 2);
+    return twice >= LEAST_BLOCKS ? run<2, 1>(stream, p, twice) : run<1, 1>(stream, p, share(p, 1));
 }
 
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,

@@ -17,12 +17,12 @@ template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
 }
 
 /* As many blocks as the device holds at once, where there are items for them. */
-template <int NT> static int run(void *stream, const w16_down &p, uint64_t tiles)
+template <int NT> static int run(void *stream, w16_down &p, uint64_t tiles)
 {
     const uint64_t items = tiles * p.routed.n_item + p.shared.n_item;
     const uint64_t most = (uint64_t) (p.routed.a.n_sm > 0 ? p.routed.a.n_sm : (int) USUAL_SM) * (NT == 1 ? 2 : 1);
     size_t bytes = max(bytes_for<NT, true, w16_experts>(p.routed.a.w.type), bytes_for<NT, false, w16_shared>(p.shared.a.w.type));
-    if (p.tail.arrived) bytes = max(bytes, tail_bytes(p.tail, THREADS / 32));
+    if (p.tail.arrived) bytes = tail_bytes(p.tail, THREADS / 32, bytes);
     return pi_launch_dependent(stream, moe_down<NT>, dim3((unsigned) min(items, most)), dim3(THREADS), bytes, p);
 }
 

@@ -44,10 +44,10 @@ static unsigned share(w16_products &p, int64_t tiles)
     return blocks;
 }
 
-template <int TYPE, int NT, int R> static int run_few(void *stream, const w16_products &p, unsigned blocks)
+template <int TYPE, int NT, int R> static int run_few(void *stream, w16_products &p, unsigned blocks)
 {
-    const size_t least = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32) : 0, own = w16_stream<TYPE, NT, R>::bytes();
-    return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), own > least ? own : least, p);
+    const size_t own = w16_stream<TYPE, NT, R>::bytes(), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, w16_room<NT>) : own;
+    return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
 /* Of 128 rows of W and of x; a multiprocessor's tensor cores multiply 512 numbers a clock, on H100 twice as many. */

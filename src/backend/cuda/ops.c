@@ -315,7 +315,7 @@ static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, p
     return w->n_out == n && w2->n_out == n && a->lin[1].y == reads->x2 && a->lin[1].ldy == reads->ldx2;
 }
 
-/* In 16-bit floats, of many rows; next is of any type that has these. */
+/* In 16-bit floats; next is of any type that has these. */
 static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *next)
 {
     const int32_t mid_type = pi__cuda_packed_type(next->lin[0].w->type), rows = a->n_rows;
@@ -324,13 +324,16 @@ static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *nex
     const pi__k_split split = split_of(c);
     const int64_t n = next->lin[0].w->n_in;
     pi__k_glu g = {.act = reads->kind};
-    if (rows <= PI__K_MMA_ROWS || !halves_of(a, reads, n, &g) || (c->wgmma && !pi__k_wgmma_has_glu(g.gate.type))) return false;
+    const bool few = rows <= PI__K_MMA_ROWS;
+    if (!halves_of(a, reads, n, &g) || (!few && c->wgmma && !pi__k_wgmma_has_glu(g.gate.type))) return false;
     if (pi__cuda_linear_form(c, g.gate.type, a) != PI__FORM_W16 || n % 32 || reads->ldx % 4 || (uintptr_t) reads->x % 16) return false;
     const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, g.gate.type, rows, g.gate.n_in);
     const pi__k_w16_glu both = {.gate = g.gate, .up = g.up, .up_scale = g.up_scale, .act = g.act, .limit = reads->limit, .y = a->lin[0].y,
                                 .ldy = reads->ldx, .most = (uint32_t *) (void *) (c->scratch + c->at.row_most), .mid_type = mid_type,
-                                .mid = c->scratch + c->at.prepared};
-    if (c->wgmma) PI__QUEUE(c, pi__k_wgmma_glu_run(pi__rt_stream(c->rt), &both, x, rows, c->info.n_sm));
+                                .mid = c->scratch + c->at.prepared, .n_sm = c->info.n_sm,
+                                .arrived = rows <= pi__cuda_tail_rows(c) ? (uint32_t *) (void *) (c->scratch + c->at.arrived) : NULL};
+    if (few) PI__QUEUE(c, pi__k_w16_glu_few(pi__rt_stream(c->rt), &both, x, rows));
+    else if (c->wgmma) PI__QUEUE(c, pi__k_wgmma_glu_run(pi__rt_stream(c->rt), &both, x, rows, c->info.n_sm));
     else PI__QUEUE(c, pi__k_w16_glu_run(pi__rt_stream(c->rt), &both, x, rows, &split));
     c->ready = (cuda_prepared) {.in = pi__cuda_input(reads), .n_rows = rows, .n_in = n,
                                 .what = {known_by(PI__FORM_W16, pi__k_w16_input(mid_type)), -1}, .where = {both.mid, NULL}};

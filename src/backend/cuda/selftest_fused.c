@@ -65,14 +65,15 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
     return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
 }
 
-/* As one launch, of W16 with one that rounds. */
+/* As one launch, of W16 with many rows and one that rounds. */
 static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
     const pi__k_glu fp4 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .fp8 = form == PI__FORM_W4A8,
                            .arrived = at->arrived, .mid = at->mid};
     const pi__k_w16_glu w16 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .y = at->y, .ldy = 2 * G_OUT,
-                               .most = at->most, .mid_type = at->gate.type, .mid = at->mid};
+                               .most = at->most, .mid_type = at->gate.type, .mid = at->mid, .arrived = at->arrived};
+    if (form == PI__FORM_W16 && rows <= PI__K_MMA_ROWS) return pi__k_w16_glu_few(s, &w16, at->prepared, rows);
     if (form == PI__FORM_W16 && t->wgmma && pi__k_wgmma_has_glu(at->gate.type))
         return pi__k_wgmma_glu_run(s, &w16, at->prepared, rows, 1);
     if (form == PI__FORM_W16) return pi__k_w16_glu_run(s, &w16, at->prepared, rows, NULL);
@@ -120,7 +121,7 @@ void pi__cuda_try_glu(tryout *t, cuda_without *without)
         at.want = take(t, sizeof g->want), at.mid = take(t, sizeof g->got);
         at.logits = put(t, g->zeros, sizeof g->zeros), at.arrived = put(t, &none, sizeof none);
         at.most = put(t, g->zeros, sizeof g->zeros);
-        for (int many = !fp4; many < 2 && !t->code; many++)
+        for (int many = 0; many < 2 && !t->code; many++)
             without->glu |= !glu_is_right(t, g, form, &at, many ? G_ROWS : FEW);
     }
     pi__free(g);
