@@ -163,9 +163,10 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
 /* Columns of a head's query, from col0 on: f[n][p] is 8 n + 2 (lane % 4) + p of these. What is not there is 0. */
 template <int N> PI_FN void query_columns(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, float (&f)[N][2])
 {
+    const int lane = (int) threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        const int32_t col = col0 + n * 8 + (int32_t) threadIdx.x % 4 * 2;
+        const int32_t col = col0 + n * 8 + lane % 4 * 2;
         const bool there = head < k.a.n_head && col < k.a.dim;
         const float2 x = there ? *(const float2 *) (k.a.q + token * k.a.ldq + (int64_t) head * k.a.dim + col) : float2{0, 0};
         f[n][0] = x.x, f[n][1] = x.y;

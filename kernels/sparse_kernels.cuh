@@ -302,8 +302,8 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     PI_SMEM(shared);
     const int32_t token = token0 + (int32_t) blockIdx.y;
     const list l = list_of(k, token);
-    const int32_t split = split_of<S::FEW>(l.n), first = UNITS ? (int32_t) blockIdx.z * split : 0;
-    const int32_t end = UNITS ? min(l.n, first + split) : l.n;
+    const int32_t first = UNITS ? (int32_t) blockIdx.z * split_of<S::FEW>(l.n) : 0;
+    const int32_t end = UNITS ? min(l.n, first + split_of<S::FEW>(l.n)) : l.n;
     if (UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
         combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
         return;
