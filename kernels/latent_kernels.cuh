@@ -265,7 +265,6 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
 #pragma unroll 1
         for (int32_t at = from; at < last; at += S::TILE, s ^= 1, opens = false) see_tile<S>(k, n_window, shared, s, at, end, opens, t);
     }
-    __syncthreads(); /* for state */
     if (first < end) end_split<S>(k, shared, t);
     __syncwarp();
 }

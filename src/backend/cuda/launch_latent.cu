@@ -2,6 +2,8 @@
 #include "backend/cuda/launch_sparse.cuh"
 #include "latent_kernels.cuh"
 
+static_assert(shape<COPIED, false>::total <= 99 << 10, "a block of sm_120 has no more");
+
 template <int KIND> static int run(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
     return run_lists<shape<KIND, false>, shape<KIND, true>>(stream, a, latent<KIND, false>, latent<KIND, true>, arrived);
