@@ -187,8 +187,9 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     pi__k_sparse s = {};
     s.a.n_head = 64, s.a.dim = s.a.dim_v = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640, s.scratch = memory;
     s.scratch_size = SIZE_MAX;
-    for (int32_t n_sm : {0, 148}) {
-        s.n_sm = n_sm;
+    for (int32_t way = 0; way < 4; way++) {
+        s.n_sm = way % 2 ? 148 : 0;
+        s.fast = way / 2;
         CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
 }
@@ -203,8 +204,9 @@ void latent(int32_t n, int32_t type)
     pi__k_sparse s = {};
     s.a.n_head = 128, s.a.dim = 576, s.a.dim_v = 512, s.rows = rows, s.n_tokens = n, s.most = 32768, s.scratch = memory;
     s.scratch_size = SIZE_MAX;
-    for (int32_t n_sm : {0, 148}) {
-        s.n_sm = n_sm;
+    for (int32_t way = 0; way < 4; way++) {
+        s.n_sm = way % 2 ? 148 : 0;
+        s.fast = way / 2;
         CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
     pi__k_head_rows h = {};

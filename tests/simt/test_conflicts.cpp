@@ -83,24 +83,24 @@ void test_wgmma(void **)
     simt::options.arch = 120, simt::options.no_mma = false;
 }
 
-/* Attention to the last 128 of pos + 1 rows and to as many entries, for 64 heads of 512, a token. */
-simt::launch_counts sparse(int32_t pos, int32_t n_entries)
+/* Attention to the last 128 of pos + 1 rows and to as many entries, for 64 heads of dim values, a token. */
+simt::launch_counts sparse(int32_t pos, int32_t n_entries, int32_t dim, bool fast)
 {
-    const size_t block_bytes = 32 * 512 * 2;
+    const size_t block_bytes = (size_t) (32 * dim * 2);
     const int32_t n_blocks = (pos + 32) / 32 + (n_entries + 31) / 32;
     buffer<uint8_t> cache((size_t) n_blocks * block_bytes);
-    buffer<float> q(64 * 512), out(64 * 512), sinks(64);
+    buffer<float> q((size_t) (64 * dim)), out((size_t) (64 * dim)), sinks(64);
     std::vector<int32_t> blocks, first = {pos}, none = {0};
     for (int32_t i = 0; i < n_blocks; i++) blocks.push_back(i);
     buffer<int32_t> table(blocks), at(first), seq(none);
     for (buffer<float> *b : {&q, &out, &sinks}) b->fill(0);
     cache.fill(0);
     pi__k_sparse k = {};
-    k.rows = k.entries = {{(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, 512, 32}, 1, nullptr, table.get(), n_blocks};
+    k.rows = k.entries = {{(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, dim, 32}, 1, nullptr, table.get(), n_blocks};
     k.entries.table = table.get() + (pos + 32) / 32;
     k.entries.ratio = (pos + 1) / n_entries;
-    k.a.q = q.get(), k.a.ldq = k.a.ldo = 64 * 512, k.a.out = out.get(), k.a.sinks = sinks.get();
-    k.a.n_head = 64, k.a.dim = k.a.dim_v = 512, k.a.window = 128;
+    k.a.q = q.get(), k.a.ldq = k.a.ldo = 64 * dim, k.a.out = out.get(), k.a.sinks = sinks.get();
+    k.a.n_head = 64, k.a.dim = dim, k.a.dim_v = 512, k.a.window = 128, k.fast = fast;
     k.pos = at.get(), k.seq = seq.get(), k.n_tokens = 1, k.most = 128 + n_entries;
     simt::counter c;
     simt::options.count = &c;
@@ -113,9 +113,13 @@ simt::launch_counts sparse(int32_t pos, int32_t n_entries)
 /* None when queries are loaded, either. */
 void test_sparse(void **)
 {
-    const simt::launch_counts n = sparse(1023, 256);
-    assert_true(n.op[simt::DO_MMA_F16] > 0 && n.least > 0);
-    if (n.wavefronts > 1.01 * n.least) fail_msg("%.0f wavefronts of shared memory for %.0f", n.wavefronts, n.least);
+    const struct { int32_t dim; bool fast; } forms[] = {{512, false}, {512, true}, {576, false}, {576, true}};
+    for (const auto &f : forms) {
+        const simt::launch_counts n = sparse(1023, 256, f.dim, f.fast);
+        assert_true(n.op[simt::DO_MMA_F16] > 0 && n.least > 0);
+        if (n.wavefronts > 1.01 * n.least)
+            fail_msg("%d values: %.0f wavefronts of shared memory for %.0f", (int) f.dim, n.wavefronts, n.least);
+    }
 }
 
 } // namespace

@@ -150,7 +150,7 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
 
 /* Bytes for the sums of rows over some of their keys (kernels/attention_kernels.cuh): keys are split while tiles of 16 rows are
  * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. Of rows of 16 heads
- * (kernels/sparse_kernels.cuh) there are at most SPARSE_SPLITS splits, and tokens are taken as many at a time as there is room
+ * (kernels/sparse.cuh) there are at most SPARSE_SPLITS splits, and tokens are taken as many at a time as there is room
  * for. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {

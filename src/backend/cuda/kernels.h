@@ -234,7 +234,7 @@ typedef struct pi__k_indexer {
 size_t pi__k_indexer_scratch(int32_t most); /* of a token that sees so many entries */
 int pi__k_indexer_run(void *stream, const pi__k_indexer *a);
 
-/* launch_sparse.cu */
+/* launch_sparse.cu, launch_latent.cu */
 typedef struct pi__k_sparse {
     pi__sparse a;
     pi__k_rows rows, entries;
@@ -244,6 +244,8 @@ typedef struct pi__k_sparse {
     void *scratch;        /* as in pi__k_attn */
     size_t scratch_size;
     int32_t n_sm;
+    int32_t fast;         /* not 0: P is rounded to f16, and q of rows of more than 512 values. 0, and with F32 caches: they are the
+                             sums of two */
 } pi__k_sparse;
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 

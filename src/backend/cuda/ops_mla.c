@@ -95,6 +95,6 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
     if (a->pick && entries > a->n_top) entries = a->n_top;
     pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
-                      .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm};
+                      .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->fast_attention};
     PI__QUEUE(c, pi__k_sparse_split(pi__rt_stream(c->rt), &k, (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1));
 }

@@ -1,0 +1,302 @@
+/* Latent attention of long rows on tensor cores, with queries and probabilities as one f16 each (op sparse; sparse.cuh says what is
+ * common to its kernels): DeepSeek V2's and V3's, rows of 513 to 576 values of which the last 64 are no result's, where products
+ * are not exact and rows not F32. 128 heads read each row, which is 240 operations a byte: where a device has 280, what is done
+ * beside the products has to be little.
+ *
+ * Rows come to shared memory 32 at a time, and stay there for S and O while the next ones are on their way. Eight warps share
+ * both products in two ways:
+ *
+ *     S    warp w: 16 rows, w / 4, in 128 columns, w % 4, and in 16 of the last 64; Q in registers
+ *     P    the four parts are added up in order; online softmax in powers of 2, 8 threads a head
+ *     O    warp w: all rows, 64 columns, w: O = O c + P V
+ *
+ *     barrier    tile i + 1 is sent for, S of tile i    barrier    P of tile i    barrier    O of tile i    barrier ..
+ *
+ *     columns    0        128       256       384       512
+ *     rows  0    [ w 0    | w 1     | w 2     | w 3     |0|1|2|3]      S, and of O 64 columns a warp of all rows: 0 | 1 | .. | 7
+ *          16    [ w 4    | w 5     | w 6     | w 7     |4|5|6|7]
+ *
+ * The maximum that scores are taken from follows the largest only where that is more than SLACK above it, so that O is seldom
+ * multiplied by a c that is not 1. P is 2^SLACK at most, and no less exact for that; l is the sum of P as it is rounded. A row's
+ * bits depend on the split alone, not on how many heads a block has. Columns and rows that are not there are zeros. */
+#ifndef PI_LATENT_KERNELS_CUH
+#define PI_LATENT_KERNELS_CUH
+
+#include "sparse.cuh"
+
+enum {
+    LATENT_WARPS = 8,
+    PARTS = 4,        /* of a score */
+    PART = 128,       /* columns */
+    LAST = PARTS * PART, /* the first of the columns behind those, of which each part has 16 */
+    STEPS = PART / 16 + 1,
+    SLACK = 8,
+    LDP = 32 + 8,            /* halves from head to head of P */
+    P_EIGHT = 8 * LDP + 32,  /* and from 8 heads to the next ones: in between lies what keeps them in different banks */
+};
+
+/* Rows 8 n .. of a tile are in P in the order n = 0, 2, 1, 3: so who makes it, a row of 8 of each 16, stores without conflicts. */
+PI_FN uint32_t place_in_p(uint32_t sixteen, uint32_t eight) { return 8 * (2 * eight + sixteen); }
+
+/* Sizes, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the 8 that ldmatrix reads at a
+ * time then lie in different banks. Where rows are converted, or a block has one split, as there are such where multiprocessors
+ * have nothing to do, 16 heads. */
+template <int KIND_, bool UNITS_> struct shape {
+    static constexpr int KIND = KIND_, W = LATENT_WARPS, THREADS = 32 * W, EACH = 1;
+    static constexpr bool UNITS = UNITS_, FEW = true;
+    static constexpr int M = UNITS || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    static constexpr int TILE = 32, CHUNKS = (LAST + 16 * PARTS) / 8;
+    static constexpr int LD = 8 * CHUNKS + 8, PLANE = TILE * LD;              /* halves from row to row; of a tile */
+    static constexpr int SCORES = M * 2 * 32;                                 /* float4: a part of the scores of 16 rows */
+    static constexpr size_t row = 0;                                          /* [2][TILE][LD] halves */
+    static constexpr size_t address = row + 2 * (size_t) (2 * PLANE);         /* [AHEAD] */
+    static constexpr size_t part = address + AHEAD * sizeof(cache_row);       /* [PARTS][2][2][M][32] float4 */
+    static constexpr size_t p = part + 16 * (size_t) (PARTS * 2 * SCORES);    /* [M][2] times P_EIGHT halves */
+    static constexpr size_t state = p + 2 * (size_t) (M * 2 * P_EIGHT);       /* m, l, c: [3][HEADS] floats */
+    static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);           /* m, l of a warp's folded splits: [W][M][2][16] */
+    static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
+
+    uint32_t q[M][STEPS][4];    /* of the warp's columns */
+    float acc[M][8][4];         /* O of a split */
+    float o[M][8][4];           /* and of those folded; UNITS: not used */
+    float m, l;                 /* of the head whose P the thread makes */
+
+    static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i) { return (uint16_t *) (shared + row) + i * PLANE; }
+};
+
+/* The rows from `first` on, which end before `end`, as copies in the background: 8 threads a row. */
+template <class S> PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t first, int32_t end)
+{
+    const uint32_t r = (uint32_t) ptx_thread() / 8, c = (uint32_t) ptx_thread() % 8;
+    const bool there = first + (int32_t) r < end;
+    const char *from = (there ? address[(uint32_t) first % AHEAD + r].codes : k.rows.cache.base) + 16 * c;
+    const uint32_t to = ptx_shared(stage) + 2 * (r * S::LD + 8 * c);
+    const int n = there ? 16 : 0;
+#pragma unroll
+    for (int i = 0; i < LAST / 64; i++) ptx_cp_async16(to + 128 * (uint32_t) i, from + 128 * i, n);
+    ptx_cp_async16(to + 2 * LAST, from + 2 * LAST, LAST + 8 * (int32_t) c < k.rows.cache.head_dim ? n : 0);
+}
+
+template <class S>
+PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t first, int32_t end)
+{
+    const cache_row *address = (const cache_row *) (shared + S::address);
+    if constexpr (S::KIND == COPIED) copy_tile<S>(k, address, S::stage(shared, s), first, end);
+    else convert_tile<S>(k, address, S::stage(shared, s), n_window, first, end);
+    ptx_cp_async_commit();
+}
+
+/* Columns of a query's to words i % 2 and i % 2 + 2 of A, from step s on. */
+template <class S, int N> PI_FN void put_columns(const float (&f)[N][2], int i, int s, S &t)
+{
+#pragma unroll
+    for (int n = 0; n < N; n++) t.q[i / 2][s + n / 2][n % 2 * 2 + i % 2] = ptx_half2(clean(f[n][0]), clean(f[n][1]));
+}
+
+/* The warp's columns of the block's queries from head on. */
+template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, S &t)
+{
+    const int lane = (int) threadIdx.x % 32, part = (int) threadIdx.x / 32 % PARTS;
+    const bool turn = S::KIND != COPIED && stays_turned(k);
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int32_t h = head + 8 * i + lane / 4;
+#pragma unroll
+        for (int s = 0; s < STEPS - 1; s += 4) {
+            float f[8][2];
+            query_columns(k, token, h, PART * part + 16 * s, f);
+            if (turn) turn_columns(f, false);
+            put_columns<S>(f, i, s, t);
+        }
+        float own[2][2];
+        query_columns(k, token, h, LAST + 16 * part, own);
+        if (turn) {
+            float f[8][2];
+            query_columns(k, token, h, LAST, f);
+            turn_columns(f, false);
+#pragma unroll
+            for (int n = 0; n < 16; n++) own[n / 2 % 2][n % 2] = n / 4 == part ? f[n / 2][n % 2] : own[n / 2 % 2][n % 2];
+        }
+        put_columns<S>(own, i, STEPS - 1, t);
+    }
+}
+
+/* The warp's part of S: to part [PARTS][2][2][M][32], by 16 rows, 8 of these, heads as lanes have them. */
+template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
+{
+    const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32, mine = warp % PARTS, half = warp / PARTS;
+    float acc[2][S::M][4] = {};
+    uint32_t b[4];
+    stage += 2 * ((16 * half + lane % 8) * S::LD);
+    const uint32_t row = stage + 2 * (PART * mine + lane / 8 * 8);
+#pragma unroll
+    for (int i = 0; i < STEPS - 1; i++) { /* two steps, of the first 8 rows and of the others in turn */
+        const int s = i / 2 * 2;
+        ptx_ldmatrix_x4(b, row + 2 * (uint32_t) (i % 2 * 8 * S::LD + 16 * s));
+#pragma unroll
+        for (int j = 0; j < 2 * S::M; j++) {
+            const int m = j % S::M, more = j / S::M;
+            ptx_mma_f16(acc[i % 2][m], t.q[m][s + more], {b[2 * more], b[2 * more + 1]});
+        }
+    }
+    ptx_ldmatrix_x4(b, stage + 2 * (lane / 16 * 8 * S::LD + LAST + 16 * mine + lane / 8 % 2 * 8)); /* a step, of all 16 */
+#pragma unroll
+    for (int j = 0; j < 2 * S::M; j++) ptx_mma_f16(acc[j % 2][j / 2], t.q[j / 2][STEPS - 1], {b[j % 2 * 2], b[j % 2 * 2 + 1]});
+    part += (2 * mine + half) * S::SCORES + lane;
+#pragma unroll
+    for (int j = 0; j < 2 * S::M; j++) {
+        const float (&f)[4] = acc[j / S::M][j % S::M];
+        part[32 * j] = {f[0], f[1], f[2], f[3]};
+    }
+}
+
+/* Softmax of a tile, whose first n rows are there, the split's first if so: P, and the split's new m, l and c of each head. Of 8
+ * threads that share a head each has two rows of 8, and of each 16. A warp's heads are two, and two that are 8 further: as scores lie. */
+template <class S> PI_FN void softmax(const float4 *part, int32_t n, bool is_first, uint16_t *p, float *state, S &t)
+{
+    const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32;
+    const uint32_t eight = lane / 16, r = warp % 4 * 2 + lane / 8 % 2, high = lane % 2, m = warp / 4; /* head 16 m + 8 high + r */
+    const int32_t row = (int32_t) (8 * eight + lane / 2 % 4 * 2);
+    if (m >= S::M) return;
+    const float2 *from = (const float2 *) part + (eight * S::M + m) * 64 + warp % 4 * 16 + lane % 16;
+    float x[4], e[4];
+#pragma unroll
+    for (int i = 0; i < 2 * PARTS; i++) {
+        const float2 v = from[i * S::SCORES * 2];
+        float &a = x[i % 2 * 2], &b = x[i % 2 * 2 + 1];
+        a = i < 2 ? v.x : a + v.x, b = i < 2 ? v.y : b + v.y;
+    }
+    for (int i = 0; i < 4 && n < S::TILE; i++) x[i] = row + 16 * (i / 2) + i % 2 < n ? x[i] : PI_MINUS_INF;
+    float top = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+    for (int o = 16; o > 1; o = o == 16 ? 4 : o / 2) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
+    top *= LOG2E;
+    const float old = is_first ? PI_MINUS_INF : t.m;
+    t.m = top > old + SLACK ? top : old;
+    const float base = t.m == PI_MINUS_INF ? 0.0f : t.m, scale = is_first ? 1.0f : ptx_exp2(old - base);
+    for (int i = 0; i < 4; i++) e[i] = ptx_exp2(fmaf(x[i], LOG2E, -base));
+    uint32_t *to = (uint32_t *) (p + (2 * m + high) * P_EIGHT + r * LDP + lane / 2 % 4 * 2);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t h = ptx_half2(e[2 * i], e[2 * i + 1]);
+        const float2 f = ptx_floats(h);
+        to[place_in_p((uint32_t) i, eight) / 2] = h;
+        sum = i ? sum + (f.x + f.y) : f.x + f.y;
+    }
+    for (int o = 16; o > 1; o = o == 16 ? 4 : o / 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
+    t.l = fmaf(is_first ? 0.0f : t.l, scale, sum);
+    if (lane & 22) return; /* one of the 8 */
+    state += 16 * m + 8 * high + r;
+    state[0] = t.m, state[S::HEADS] = t.l, state[2 * S::HEADS] = scale;
+}
+
+/* What is summed up so far is multiplied by c, where that is not 1. */
+template <class S> PI_FN void scale_sums(const float *c, S &t)
+{
+    float by[S::M][2];
+    bool any = false;
+    c += (uint32_t) ptx_thread() % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        by[i / 2][i % 2] = c[8 * i];
+        any = any || by[i / 2][i % 2] != 1.0f;
+    }
+    if (!__any_sync(PI_FULL, any)) return;
+#pragma unroll
+    for (int i = 0; i < 32 * S::M; i++) t.acc[i / 32][i / 4 % 8][i % 4] *= by[i / 32][i % 4 / 2];
+}
+
+/* O = O c + P V for the warp's columns. */
+template <class S> PI_FN void weigh(uint32_t stage, uint32_t p, const float *c, S &t)
+{
+    const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32;
+    scale_sums<S>(c, t);
+    p += 2 * (lane / 8 % 2 * P_EIGHT + lane % 8 * LDP + place_in_p(0, lane / 16));
+    stage += 2 * (lane % 16 * S::LD + lane / 16 * 8 + warp * WIDTH);
+#pragma unroll
+    for (int s = 0; s < S::TILE / 16; s++) {
+        uint32_t w[S::M][4];
+#pragma unroll
+        for (int m = 0; m < S::M; m++) ptx_ldmatrix_x4(w[m], p + 2 * (uint32_t) (2 * m * P_EIGHT) + 2 * place_in_p((uint32_t) s, 0));
+#pragma unroll
+        for (int n = 0; n < 8; n += 2) {
+            uint32_t b[4];
+            ptx_ldmatrix_x4_trans(b, stage + 32 * (uint32_t) (s * S::LD) + 16 * (uint32_t) n);
+#pragma unroll
+            for (int i = 0; i < 2 * S::M; i++) {
+                const int m = i % S::M, more = i / S::M;
+                ptx_mma_f16(t.acc[m][n + more], w[m], {b[2 * more], b[2 * more + 1]});
+            }
+        }
+    }
+}
+
+/* A tile that is on its way to stage s: the next one is sent for, and S, P and O of it. */
+template <class S>
+PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t at, int32_t end, bool opens, S &t)
+{
+    float4 *part = (float4 *) (shared + S::part);
+    float *state = (float *) (shared + S::state);
+    const uint32_t stage = ptx_shared(S::stage(shared, s));
+    ptx_cp_async_wait<0>();
+    __syncthreads(); /* it is there, and all are done with the tile before */
+    if (at + S::TILE < end) load_tile<S>(k, n_window, shared, s ^ 1, at + S::TILE, end);
+    scores<S>(stage, t, part);
+    __syncthreads();
+    softmax<S>(part, end - at, opens, (uint16_t *) (shared + S::p), state, t);
+    __syncthreads();
+    weigh<S>(stage, ptx_shared(shared + S::p), state + 2 * S::HEADS, t);
+}
+
+/* The list's rows from first on, which ends before `end`: acc, state, and without UNITS run and the folded sums. */
+template <class S>
+PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows, S &t)
+{
+    const list all = list_of(k, token);
+    const int32_t split = split_of<S::FEW>(all.n) /* 2^n */, n_window = all.n_window;
+    int32_t s = 0;
+    if (first < end) load_tile<S>(k, n_window, shared, s, first, end);
+#pragma unroll 1
+    for (int32_t from = first; from < end; from += KV_SPLIT) {
+        bool opens = !(from & (split - 1));
+        if (opens && from > first) end_split<S>(k, shared, t);
+        look_ahead<S>(k, token, shared, from, end, rows);
+        const int32_t last = min(from + KV_SPLIT, end);
+#pragma unroll 1
+        for (int32_t at = from; at < last; at += S::TILE, s ^= 1, opens = false) see_tile<S>(k, n_window, shared, s, at, end, opens, t);
+    }
+    if (first < end) end_split<S>(k, shared, t);
+    __syncwarp();
+}
+
+/* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
+ * list has at most n_splits. */
+template <int KIND, bool UNITS>
+__global__ void __launch_bounds__(32 * LATENT_WARPS, UNITS ? 2 : 1)
+latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
+{
+    ptx_take_turn();
+    using S = shape<KIND, UNITS>;
+    PI_SMEM(shared);
+    const int32_t token = token0 + (int32_t) blockIdx.y;
+    const list l = list_of(k, token);
+    const int32_t split = split_of<S::FEW>(l.n), first = UNITS ? (int32_t) blockIdx.z * split : 0;
+    const int32_t end = UNITS ? min(l.n, first + split) : l.n;
+    if (UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
+        combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+        return;
+    }
+    S t;
+    begin_sums<S>(shared, t);
+    wanted<S::EACH> now = {};
+    ahead<S> rows = {};
+    look_for<S>(k, l, first, end, now, rows);
+    load_q<S>(k, token, (int32_t) blockIdx.x * S::HEADS, t);
+    put_rows(k, l, first, now, (cache_row *) (shared + S::address));
+    __syncthreads();
+    walk<S>(k, token, shared, first, end, rows, t);
+    put_all<S>(k, shared, token, token0, n_splits, end > first, t);
+    if (UNITS) combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+}
+
+#endif

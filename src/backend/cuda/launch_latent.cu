@@ -1,0 +1,15 @@
+/* Launches of kernels/latent_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+#include "backend/cuda/launch_sparse.cuh"
+#include "latent_kernels.cuh"
+
+static_assert(shape<COPIED, false>::total <= 99 << 10, "a block of sm_120 has no more");
+
+template <int KIND> static int run(void *stream, const pi__k_sparse *a, uint32_t *arrived)
+{
+    return run_lists<shape<KIND, false>, shape<KIND, true>>(stream, a, latent<KIND, false>, latent<KIND, true>, arrived);
+}
+
+int pi__k_latent(void *stream, const pi__k_sparse *a, bool copied, uint32_t *arrived)
+{
+    return copied ? run<COPIED>(stream, a, arrived) : run<ONE>(stream, a, arrived);
+}

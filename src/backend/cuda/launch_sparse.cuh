@@ -1,0 +1,41 @@
+/* How kernels of attention to lists of rows (kernels/sparse.cuh) are launched: with a block a list, or a split of it. */
+#ifndef PI__LAUNCH_SPARSE_CUH
+#define PI__LAUNCH_SPARSE_CUH
+
+#include "backend/cuda/kernels_sparse.h"
+#include "backend/cuda/launch.cuh"
+#include "sparse.cuh"
+
+typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
+
+/* With a block a split, for as many tokens a launch as scratch has room for. */
+template <class S>
+static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once, uint32_t *arrived)
+{
+    static_assert(2 * S::THREADS >= S::W * WIDTH, "when splits are folded, a thread has two columns");
+    const unsigned blocks = (unsigned) (a->a.n_head + S::HEADS - 1) / S::HEADS;
+    int code = 0;
+    for (int32_t t = 0; t < a->n_tokens && !code; t += at_once) {
+        const unsigned n = (unsigned) min(at_once, a->n_tokens - t);
+        const dim3 grid(blocks, n, (unsigned) splits);
+        code = pi_launch_dependent(stream, kernel, grid, dim3(S::THREADS), S::total, *a, t, splits, arrived);
+    }
+    return code;
+}
+
+/* Lists are split where blocks that take whole ones would leave half of the multiprocessors without: sums in scratch are as
+ * many bytes as the rows. S, U: the shapes of the kernels for whole lists and for splits. */
+template <class S, class U>
+static int run_lists(void *stream, const pi__k_sparse *a, sparse_kernel *whole, sparse_kernel *units, uint32_t *arrived)
+{
+    const int32_t blocks = (a->a.n_head + S::HEADS - 1) / S::HEADS, tiles = (a->a.n_head + 15) / 16;
+    const int32_t splits = most_splits<S::FEW>(a->most);
+    const size_t token = (size_t) tiles * (size_t) splits * 16 * (size_t) (a->a.dim + 2) * sizeof(float);
+    const size_t room = arrived && a->scratch && splits > 1 ? a->scratch_size / token : 0; /* tokens */
+    if (2 * (int64_t) a->n_tokens * blocks <= a->n_sm && room)
+        return run_units<U>(stream, a, units, splits, (int32_t) min(room, (size_t) a->n_tokens), arrived);
+    return pi_launch_dependent(stream, whole, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS), S::total, *a, 0,
+                               splits, arrived);
+}
+
+#endif
