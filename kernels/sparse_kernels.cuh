@@ -11,8 +11,8 @@
  *
  *     barrier    O of tile i - 1, S of tile i    barrier    tile i + STAGES - 1 is sent for, P of tile i    barrier ..
  *
- * Q is hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
- * Q as one f16, logits of a small model were five times as far from those of floats. P is as well, but for FAST, where it is one.
+ * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
+ * Q as one f16, logits of a small model were five times as far from those of floats, with P three times.
  * Rows of F32 caches are two as well (TWO). Columns and rows that are not there are zeros. */
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
@@ -29,11 +29,11 @@ enum {
  * 8 that ldmatrix reads at a time then lie in different banks. 16 heads a block where a block has one split, as there are
  * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; of short rows; and of
  * those that take more than 8 warps, which have 168 registers a thread. */
-template <int KIND_, int W_, bool UNITS_, bool FAST_> struct shape {
+template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
     static constexpr bool UNITS = UNITS_, FEW = false;
     static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
-    static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = ::TILE, P_TERMS = FAST_ ? 1 : 2;
+    static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = ::TILE;
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
     static constexpr int CHUNKS = W * WIDTH / 8;                             /* 16 bytes of a row, as f16 */
@@ -41,8 +41,8 @@ template <int KIND_, int W_, bool UNITS_, bool FAST_> struct shape {
     static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves */
     static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* [AHEAD] */
     static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [W][M][16][TILE] floats */
-    static constexpr size_t p = part + 4 * (size_t) (W * HEADS * TILE);      /* [P_TERMS][HEADS][LDS] halves */
-    static constexpr size_t state = p + 2 * (size_t) (P_TERMS * HEADS * LDS);/* m, l, c: [3][HEADS] floats */
+    static constexpr size_t p = part + 4 * (size_t) (W * HEADS * TILE);      /* [hi, lo][HEADS][LDS] halves */
+    static constexpr size_t state = p + 2 * (size_t) (2 * HEADS * LDS);/* m, l, c: [3][HEADS] floats */
     static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);          /* m, l of a warp's folded splits: [W][M][2][16] */
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
 
@@ -160,16 +160,11 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
         const float base = top == PI_MINUS_INF ? 0.0f : top;
         for (int i = 0; i < 2; i++) e[i] = ptx_exp2(x[i] - base);
         uint32_t high, low;
-        if (S::P_TERMS == 2) ptx_split(e[0], e[1], high, low);
-        else high = ptx_half2(e[0], e[1]);
+        ptx_split(e[0], e[1], high, low);
         uint16_t *to = p + h * LDS + j;
         to[0] = (uint16_t) high, to[8] = (uint16_t) (high >> 16);
-        if (S::P_TERMS == 2) {
-            to += S::HEADS * LDS;
-            to[0] = (uint16_t) low, to[8] = (uint16_t) (low >> 16);
-        } else {
-            e[0] = ptx_floats(high).x, e[1] = ptx_floats(high).y; /* what is added up */
-        }
+        to += S::HEADS * LDS;
+        to[0] = (uint16_t) low, to[8] = (uint16_t) (low >> 16);
         float sum = e[0] + e[1];
         for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
         __syncwarp(); /* all lanes have the old m */
@@ -185,10 +180,10 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
 template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S &t)
 {
     const int lane = ptx_thread() % 32;
-    uint32_t w[S::P_TERMS][S::M][4];
+    uint32_t w[2][S::M][4];
     p += 2 * (uint32_t) (lane % 16 * LDS + 8 * (lane / 16));
 #pragma unroll
-    for (int i = 0; i < S::P_TERMS * S::M; i++) ptx_ldmatrix_x4(w[i / S::M][i % S::M], p + 2 * (uint32_t) (16 * i * LDS));
+    for (int i = 0; i < 2 * S::M; i++) ptx_ldmatrix_x4(w[i / S::M][i % S::M], p + 2 * (uint32_t) (16 * i * LDS));
     float by[S::M][2];
 #pragma unroll
     for (int m = 0; m < S::M; m++) by[m][0] = c[16 * m + lane / 4], by[m][1] = c[16 * m + lane / 4 + 8];
@@ -204,7 +199,7 @@ template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S 
             float (&o)[4] = t.acc[m][n + h];
             o[0] *= by[m][0], o[1] *= by[m][0], o[2] *= by[m][1], o[3] *= by[m][1];
             if (S::KIND == TWO) ptx_mma_f16(o, w[0][m], {bl[2 * h], bl[2 * h + 1]});
-            if (S::P_TERMS == 2) ptx_mma_f16(o, w[S::P_TERMS - 1][m], {b[2 * h], b[2 * h + 1]});
+            ptx_mma_f16(o, w[1][m], {b[2 * h], b[2 * h + 1]});
             ptx_mma_f16(o, w[0][m], {b[2 * h], b[2 * h + 1]});
         }
     }
@@ -293,12 +288,12 @@ enum { LONG_TWICE = 0 };
 
 /* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
  * list has at most n_splits. */
-template <int KIND, int W, bool UNITS, bool FAST>
+template <int KIND, int W, bool UNITS>
 __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
 sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
 {
     ptx_take_turn();
-    using S = shape<KIND, W, UNITS, FAST>;
+    using S = shape<KIND, W, UNITS>;
     PI_SMEM(shared);
     const int32_t token = token0 + (int32_t) blockIdx.y;
     const list l = list_of(k, token);

@@ -399,12 +399,12 @@ struct sparse_case {
     int32_t dim_v = 0; /* 0: dim; else nothing is rotated back, and there are no sinks */
 };
 
-/* Of sums of rows whose values are about 1: where what is multiplied is not exact, 11 bits of P, and of long rows 11 bits of q as
- * well, as in attention (tolerance_of in check_attention.cpp). */
+/* Of sums of rows whose values are about 1: where what is multiplied is not exact, 11 bits of P and of q of long rows, as in attention
+ * (tolerance_of in check_attention.cpp). */
 double tolerance_of(const sparse_case &c, bool fast, bool mixed)
 {
     const bool f32 = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
-    if (fast && !f32) return c.dim > 512 ? 4e-3 : 2e-3;
+    if (fast && !f32 && c.dim > 512) return 4e-3;
     return mixed && !f32 ? 1e-4 : 1e-5; /* floats before they are rounded */
 }
 
@@ -543,9 +543,11 @@ void test_sparse()
 {
     for (const sparse_case &c : sparse_cases) run_sparse(c, false);
 }
+/* Which long rows alone know of. */
 void test_sparse_fast()
 {
-    for (const sparse_case &c : sparse_cases) run_sparse(c, true);
+    for (const sparse_case &c : sparse_cases)
+        if (c.dim > 512) run_sparse(c, true);
 }
 
 const entry checks[] = {

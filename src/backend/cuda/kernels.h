@@ -244,8 +244,8 @@ typedef struct pi__k_sparse {
     void *scratch;        /* as in pi__k_attn */
     size_t scratch_size;
     int32_t n_sm;
-    int32_t fast;         /* not 0: P is rounded to f16, and q of rows of more than 512 values. 0, and with F32 caches: they are the
-                             sums of two */
+    int32_t fast;         /* not 0: q and P of rows of more than 512 values are rounded to f16. 0, and with F32 caches: they are the
+                           * sums of two, as those of shorter rows are */
 } pi__k_sparse;
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 

@@ -2,28 +2,17 @@
 #include "backend/cuda/launch_sparse.cuh"
 #include "sparse_kernels.cuh"
 
-template <int KIND, int W, bool FAST> static int run(void *stream, const pi__k_sparse *a, uint32_t *arrived)
+template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
-    return run_lists<shape<KIND, W, false, FAST>, shape<KIND, W, true, FAST>>(stream, a, sparse<KIND, W, false, FAST>,
-                                                                             sparse<KIND, W, true, FAST>, arrived);
+    return run_lists<shape<KIND, W, false>, shape<KIND, W, true>>(stream, a, sparse<KIND, W, false>, sparse<KIND, W, true>, arrived);
 }
 
-/* Warps for rows of as many values. */
-template <int KIND, bool FAST> static int run_for(void *stream, const pi__k_sparse *a, uint32_t *arrived)
+/* Warps for rows of as many values; and those for long rows where products are not exact. */
+template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
-    if (a->a.dim > 2 * WIDTH) return run<KIND, 8, FAST>(stream, a, arrived);
-    return run<KIND, 2, FAST>(stream, a, arrived);
-}
-
-/* Products are exact, or not. */
-template <int KIND> static int run_as(void *stream, const pi__k_sparse *a, uint32_t *arrived)
-{
-    const bool is_long = a->a.dim > 8 * WIDTH;
-    if constexpr (KIND != TWO) {
-        if (a->fast && is_long) return pi__k_latent(stream, a, KIND == COPIED, arrived);
-        if (a->fast) return run_for<KIND, true>(stream, a, arrived);
-    }
-    return is_long ? run<KIND, 9, false>(stream, a, arrived) : run_for<KIND, false>(stream, a, arrived);
+    if (a->a.dim > 8 * WIDTH && a->fast && KIND != TWO) return pi__k_latent(stream, a, KIND == COPIED, arrived);
+    if (a->a.dim > 8 * WIDTH) return run<KIND, 9>(stream, a, arrived);
+    return a->a.dim > 2 * WIDTH ? run<KIND, 8>(stream, a, arrived) : run<KIND, 2>(stream, a, arrived);
 }
 
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
@@ -35,8 +24,8 @@ int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 #undef ROW
     if (a->n_tokens < 1) return 0;
     if (a->a.dim > 9 * WIDTH || a->a.dim_v > 8 * WIDTH || a->a.dim % 2) return 1;
-    if (type == PI__F16 && other == PI__F16) return run_as<COPIED>(stream, a, arrived);
-    return split ? run_as<TWO>(stream, a, arrived) : run_as<ONE>(stream, a, arrived);
+    if (type == PI__F16 && other == PI__F16) return run_for<COPIED>(stream, a, arrived);
+    return split ? run_for<TWO>(stream, a, arrived) : run_for<ONE>(stream, a, arrived);
 }
 
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a) { return pi__k_sparse_split(stream, a, nullptr); }
