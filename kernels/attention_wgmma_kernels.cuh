@@ -41,7 +41,7 @@ template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_
 
     /* Shared memory: stages, sums of spans, seen tiles, barriers, facts. */
     static constexpr int FILLERS = 4;
-    static constexpr uint32_t SIZE = TILES, RUN = shared_sums<N>::SIZE, SEEN = THREADS * 8;
+    static constexpr uint32_t SIZE = TILES, RUN = shared_sums<N>::SIZE, SEEN = 128;
     static constexpr uint32_t FACTS = 8192; /* most bytes of them */
     static constexpr int FIT = (int) ((WGMMA_ROOM - TEAMS * RUN - SEEN - 128 - FACTS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
     static constexpr int AHEAD = STAGES - 3; /* tiles that are copied before the first of them has to be there */
@@ -184,23 +184,25 @@ PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t
     t.there = true;
 }
 
-/* First and last tile of which any of the team's rows sees a key; last < first: there are none. Each thread keeps them in shared
+/* First and last tile of which any of the team's rows sees a key; last < first: there are none. Each warp keeps them in shared
  * memory, as registers are full. */
 struct seen_tiles {
     int32_t first, last;
 };
 template <class S> PI_FN seen_tiles &seen_by_team(unsigned char *shared)
 {
-    return ((seen_tiles *) (shared + S::SEEN_AT))[ptx_read_thread()];
+    return ((seen_tiles *) (shared + S::SEEN_AT))[ptx_read_thread() / 32];
 }
-template <class S> PI_FN void find_seen(const block_facts<S> &facts, seen_tiles &seen)
+template <class S> PI_FN void find_seen(const block_facts<S> &facts, seen_tiles &found)
 {
-    seen = {INT32_MAX, -1};
+    seen_tiles seen = {INT32_MAX, -1};
     for (int i = 0; i < 4; i++) {
         const group_keys &g = facts.group[S::group() / 4 * 4 + i];
         if (g.to < g.from) continue;
         seen.first = min(seen.first, g.from / S::TILE), seen.last = max(seen.last, g.to / S::TILE);
     }
+    if (S::thread() % 32 == 0) found = seen;
+    __syncwarp();
 }
 
 template <bool V> struct constant {

@@ -30,8 +30,8 @@ struct cell {
 };
 static_assert(std::has_unique_object_representations<cell>::value, "cells are compared as bytes");
 
-struct last_read { /* of 16 bytes, by a warp: arrivals at mbarriers before it, 0: it has not read; its own barriers */
-    uint32_t time, epoch;
+struct last_read { /* of 16 bytes, by a warp: arrivals at mbarriers before it, 0: it has not read; its own barriers; lanes since */
+    uint32_t time, epoch, lanes;
 };
 struct shadow_state { /* of a block */
     std::vector<cell> cells;
@@ -85,20 +85,23 @@ static bool unordered_reader(unsigned lin, const cell &c)
     return unordered(lin, c.reader, c.r_block, c.r_warp);
 }
 
-/* All warps that have read byte i, and some have, arrived at an mbarrier since for which this thread has waited, or it is a lane
- * of the warp that has met since. */
+/* All warps that have read byte i, and some have, arrived at an mbarrier since for which this thread has waited; of its own warp
+ * no other lane has read it since they met. */
 static bool readers_let_go(unsigned lin, size_t i)
 {
     for (unsigned w = 0; w < 32; w++) {
         const last_read &r = sh->reads[i / 16 * 32 + w];
-        if (r.time && !(w == lin / 32 ? r.epoch < sh->warp_epoch[w] : bulk_knows(lin, w, r.time))) return false;
+        const bool met = r.epoch < sh->warp_epoch[w] || r.lanes == 1u << lin % 32;
+        if (r.time && !(w == lin / 32 ? met : bulk_knows(lin, w, r.time))) return false;
     }
     return true;
 }
 
 static void note_read(unsigned lin, size_t i, cell &c)
 {
-    sh->reads[i / 16 * 32 + lin / 32] = {(uint32_t) bulk_time(), sh->warp_epoch[lin / 32]};
+    last_read &last = sh->reads[i / 16 * 32 + lin / 32];
+    const uint32_t before = last.time && last.epoch == sh->warp_epoch[lin / 32] ? last.lanes : 0;
+    last = {(uint32_t) bulk_time(), sh->warp_epoch[lin / 32], before | 1u << lin % 32};
     bool fresh = !c.reader || c.r_block != sh->block_epoch;
     bool same_warp = !fresh && (unsigned) (c.reader - 1) / 32 == lin / 32;
     if (fresh) c.many_lanes = c.many_warps = false;
