@@ -129,7 +129,7 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
             if (S::WARPS > 1) exchange<S>(active, (float4 *) shared, s);
             if (!active) continue;
             softmax(j.a, facts, key0, s, acc.m, c);
-            rescale(c, acc);
+            if (is_new(c)) scale(c, acc);
             weigh<S>(here, s, acc);
         }
         return tile;

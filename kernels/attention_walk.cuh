@@ -68,9 +68,10 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
         s[i / 4][i % 4] = ptx_exp2(fmaf(s[i / 4][i % 4], LOG2E, -base[i % 4 / 2]));
 }
 
-template <int N> PI_FN void rescale(const float (&c)[2], sums<N> &acc)
+/* A maximum of the warp's rows is new: then what was summed so far is scaled. */
+PI_FN bool is_new(const float (&c)[2]) { return __any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f); }
+template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
 {
-    if (!__any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f)) return;
 #pragma unroll
     for (int i = 0; i < N * 4; i++) acc.o[i / 4][i % 4] *= c[i % 4 / 2];
     acc.l[0] *= c[0], acc.l[2] *= c[1];

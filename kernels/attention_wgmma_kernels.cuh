@@ -143,16 +143,17 @@ template <class S> PI_FN void begin_weighing(team_state<S> &t, int i, uint32_t o
     ptx_wgmma_commit();
 }
 
-/* The tile whose parts of scores are there. more: another one comes behind it, whose parts are there at the end, else those of this
- * one again. Its last step is left to who comes next, as one is by the tile before, if there is one of the split (BEFORE); nothing
- * is under way before and after. */
-template <bool BEFORE, class S>
-PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, bool more, wgmma_ring<S> &ring,
-                       team_state<S> &t, sums<S::N> &acc)
+/* The tile whose parts of scores are there. go_on(): goes to the tile behind it; whether it is seen, so that its parts are there at
+ * the end, else those of this one again. Its last step is left to who comes next, as one is by the tile before, if there is one of
+ * the split (BEFORE); nothing is under way before and after. */
+template <bool BEFORE, class S, class F>
+PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, wgmma_ring<S> &ring, team_state<S> &t,
+                       sums<S::N> &acc, const F &go_on)
 {
     const int32_t before = ring.before(), now = ring.now;
     const uint32_t ones = 0x3c003c00;
     float s[S::PHASES][S::STEP / 8][4];
+    if (BEFORE) begin_weighing(t, S::PHASES - 1, v_of(ring, before), acc);
 #pragma unroll
     for (int i = 0; i < S::TILE / 2; i++) {
         float &x = s[i / (S::STEP / 2)][i % (S::STEP / 2) / 4][i % 4];
@@ -160,17 +161,19 @@ PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t
         if (S::PHASES > 1) x += t.part[S::PHASES - 1][0][i / 4][i % 4];
     }
     ring.next();
+    const bool more = go_on();
     if (more) ring.wait_full();
 #pragma unroll
     for (int i = 0; i < S::PHASES; i++) {
         float c[2];
         if (i) begin_weighing(t, i - 1, v_of(ring, now), acc);
-        else if (BEFORE) begin_weighing(t, S::PHASES - 1, v_of(ring, before), acc);
         begin_scores(t, i, k_of(ring, more ? ring.now : now));
         softmax(a, facts, key0 + i * S::STEP, s[i], acc.m, c);
-        if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
+        if (is_new(c)) { /* ptxas would have the wait before the softmax, were there no branch between them */
+            if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
+            scale(c, acc);
+        } else if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
         if (!i && BEFORE) ring.release(before);
-        rescale(c, acc);
 #pragma unroll
         for (int k = 0; k < S::STEP / 16; k++) {
             make_a<false>(s[i][2 * k], s[i][2 * k + 1], t.a[k], nullptr);
@@ -205,10 +208,6 @@ template <class S> PI_FN void find_seen(const block_facts<S> &facts, seen_tiles 
     __syncwarp();
 }
 
-template <bool V> struct constant {
-    static constexpr bool value = V;
-};
-
 /* What a team does. */
 template <class S>
 PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &ring, unsigned char *shared)
@@ -227,10 +226,9 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
             ring.next();
             tile = behind();
         };
-        auto attend = [&](auto before) {
-            const int32_t next = behind();
-            attend_tile<before.value>(j.a, facts, tile * S::TILE, next <= seen_by_team<S>(shared).last, ring, t, acc);
-            tile = next;
+        auto go_on = [&] {
+            tile = behind();
+            return tile <= seen_by_team<S>(shared).last;
         };
         auto seen = [&] { return tile <= min(stop, seen_by_team<S>(shared).last); };
         while (tile <= stop && tile < seen_by_team<S>(shared).first) pass();
@@ -243,9 +241,9 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
 #pragma unroll
                 for (int i = 0; i < S::PHASES; i++) end_scores(t, i);
             }
-            attend(constant<false>{});
+            attend_tile<false>(j.a, facts, tile * S::TILE, ring, t, acc, go_on);
 #pragma unroll 1
-            while (seen()) attend(constant<true>{});
+            while (seen()) attend_tile<true>(j.a, facts, tile * S::TILE, ring, t, acc, go_on);
             begin_weighing(t, S::PHASES - 1, v_of(ring, ring.before()), acc);
             ptx_wgmma_wait<0>(acc.o);
             ring.release(ring.before());

@@ -405,6 +405,15 @@ void test_wgmma()
         check_wgmma({PI__F16, PI__F16, 7, 1, 128, 0, 0, false, false, 0, -1}, {80}, {{0, 33, 80}}, 16);
         check_wgmma({PI__F16, PI__BF16, 2, 2, 256, 40, 3, false, true, 0, 0}, {130, 64}, {{0, 30, 130}, {1, 20, 64}}, 16);
         check_wgmma({PI__F16, PI__F16, 8, 1, 128, 0, 0, false, false, 0, 0}, {1300}, {{0, 1270, 1300}}, 16);
+        if (now->emu && !now->emu->thorough) return;
+        for (int32_t dim : {64, 112, 128, 256}) {
+            for (int32_t group = 1; group <= 16; group++) { /* whatever share of a tile's rows a token has */
+                const int32_t k = group % 2 ? PI__F16 : PI__BF16, v = group % 3 ? PI__F16 : PI__BF16, n = 130 / group + 3;
+                check_wgmma({k, v, 2 * group, 2, dim, group % 4 ? 0 : 19 + group, 0, group % 5 == 0, false, 0, 0},
+                            {260 + group, n, n + 40}, {{0, 260 - n, 260 + group}, {2, 20, n + 40}, {1, 0, n}}, 16);
+            }
+            if (!now->emu) check_wgmma({PI__F16, PI__F16, 6, 1, dim, 0, 0, false, false, 0, 0}, {5000}, {{0, 4000, 5000}}, 64);
+        }
     });
 }
 
