@@ -413,10 +413,10 @@ void count_meet(unsigned warp, unsigned mask)
         if (mask >> l & 1) list[l].clear();
 }
 
-void count_op(int what, double n)
+void count_op(int what)
 {
     if (!now) return;
-    now->op[what] += n;
+    now->op[what]++;
     trial_worked = true;
 }
 
