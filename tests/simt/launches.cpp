@@ -187,8 +187,8 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     pi__k_sparse s = {};
     s.a.n_head = 64, s.a.dim = s.a.dim_v = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640, s.scratch = memory;
     s.scratch_size = SIZE_MAX;
-    for (int32_t way = 0; way < 2; way++) {
-        s.n_sm = way ? 148 : 0;
+    for (int32_t n_sm : {0, 148}) {
+        s.n_sm = n_sm;
         CHECK(pi__k_sparse_split(nullptr, &s, reinterpret_cast<uint32_t *>(memory)));
     }
 }
@@ -296,10 +296,11 @@ void products(int32_t n, int32_t type)
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
-        pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory, nullptr, 0};
+        const pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory, nullptr, 0};
         for (int64_t n_out : {1024, 12288}) {
-            both.gate.n_out = n_out;
-            if (n <= PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_few(nullptr, &both, memory, n));
+            pi__k_w16_glu few = both;
+            few.gate.n_out = n_out;
+            if (n <= PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_few(nullptr, &few, memory, n));
         }
         if (n > PI__K_MMA_ROWS) CHECK(pi__k_w16_glu_run(nullptr, &both, memory, n, nullptr));
         for (int32_t n_sm : {1, INT32_MAX})
