@@ -48,16 +48,25 @@ template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr int TILE = head<D>::TILE;
     static constexpr int COLS = D / 8;                       /* pieces of 16 bytes a row of K or V */
     static constexpr int N = COLS / WARPS;                   /* 8-column pieces of O that a warp has */
-    static constexpr int STEPS = N / 2;                      /* 16 values of Q and K each, that a warp has */
     static constexpr int PARTS = head<D>::PARTS / WARPS;     /* of a score, that a warp has */
     static constexpr int Q_TERMS = KIND == FAST ? 1 : 2, PLANES = KIND == HILO ? 2 : 1;
     static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V; of HILO, lo is behind hi */
     static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* of K and V */
     static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* parts of scores */
     static constexpr int LEAST_BLOCKS = THREADS == 256 ? 1 : 2; /* that registers leave room for */
+    static constexpr int STEP = TILE;                        /* keys of a step of softmax */
+    static constexpr int STEPS = N / 2;                      /* 16 values of Q and K each, that a warp has */
+    static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* threads that copy keys and values */
+    static constexpr uint32_t PITCH = 2 * D;                 /* bytes from row to row of a tile */
+    static constexpr uint32_t NEXT = COLS % 8 ? 64 : 128;    /* bytes from a piece of a row to the one that is swizzled like it */
 
     /* Some heads are smaller than D. */
     static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim) { return (D != 96 && D != 128) || d < dim; }
+    /* The thread; the warp's 16 rows, its part of O's columns, and its first column of Q. */
+    static __device__ __forceinline__ int thread() { return (int) threadIdx.x; }
+    static __device__ __forceinline__ int group() { return (int) threadIdx.x / 32 / WARPS; }
+    static __device__ __forceinline__ int part() { return (int) threadIdx.x / 32 % WARPS; }
+    static __device__ __forceinline__ int q_column() { return part() * N * 8; }
 };
 
 /* A launch. */
@@ -186,15 +195,37 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
 /* Of a thread's rows g and g + 8: 2 N columns of each, as the accumulators of an mma have them. l[0] and l[2] are the sums
  * of P, which a column of ones in V makes; m, the maxima, are logits in powers of 2. */
 template <int N> struct sums {
-    float o[N][4], l[4], m[2];
+    float o[N][4], l[4] = {}, m[2];
+
+    /* Of O the thread's two of piece n and row r. */
+    __device__ __forceinline__ float2 get(int n, int r) const { return {o[n][2 * r], o[n][2 * r + 1]}; }
+    __device__ __forceinline__ void put(int n, int r, const float2 &x) { o[n][2 * r] = x.x, o[n][2 * r + 1] = x.y; }
+    /* m and l of row r. */
+    __device__ __forceinline__ float2 get_ml(int r) const { return {m[r], l[2 * r]}; }
+    __device__ __forceinline__ void put_ml(int r, const float2 &x) { m[r] = x.x, l[2 * r] = x.y; }
 };
 
-template <int N> PI_FN void clear(sums<N> &s)
+/* The same in shared memory: of four warps O [N], then m and l, [2][128 threads] each. */
+template <int N> struct shared_sums {
+    static constexpr uint32_t SIZE = (N + 1) * 2 * 128 * sizeof(float2);
+    float2 *room;
+
+    __device__ __forceinline__ float2 &at(int n, int r) const
+    {
+        const int thread = ptx_read_thread(); /* what is made of it does not take registers between splits */
+        return room[thread / 128 * (N + 1) * 256 + (2 * n + r) * 128 + thread % 128];
+    }
+    __device__ __forceinline__ float2 get(int n, int r) const { return at(n, r); }
+    __device__ __forceinline__ void put(int n, int r, const float2 &x) { at(n, r) = x; }
+    __device__ __forceinline__ float2 get_ml(int r) const { return at(N, r); }
+    __device__ __forceinline__ void put_ml(int r, const float2 &x) { at(N, r) = x; }
+};
+
+template <int N, template <int> class SUMS> PI_FN void clear(SUMS<N> &s)
 {
 #pragma unroll
-    for (int i = 0; i < N * 4; i++) s.o[i / 4][i % 4] = 0;
-    for (int i = 0; i < 4; i++) s.l[i] = 0;
-    s.m[0] = s.m[1] = PI_MINUS_INF;
+    for (int i = 0; i < 2 * N; i++) s.put(i / 2, i % 2, {0, 0});
+    for (int r = 0; r < 2; r++) s.put_ml(r, {PI_MINUS_INF, 0});
 }
 
 /* A sum and the one that is folded into it: the new maximum, and what becomes of both. One that has seen no key is left
@@ -212,17 +243,17 @@ PI_FN fold_by fold(float m_run, float m_next)
 PI_FN float folded(const fold_by &f, float run, float next) { return f.none ? run : fmaf(next, f.next, run * f.run); }
 
 /* Folds `next` into `run`. */
-template <int N> PI_FN void fold_split(const sums<N> &next, sums<N> &run)
+template <int N, template <int> class SUMS> PI_FN void fold_split(const sums<N> &next, SUMS<N> &run)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const fold_by f = fold(run.m[r], next.m[r]);
-        run.m[r] = f.m;
-        run.l[2 * r] = folded(f, run.l[2 * r], next.l[2 * r]);
+        const float2 was = run.get_ml(r), ml = next.get_ml(r);
+        const fold_by f = fold(was.x, ml.x);
+        run.put_ml(r, {f.m, folded(f, was.y, ml.y)});
 #pragma unroll
-        for (int i = 0; i < 2 * N; i++) {
-            float &to = run.o[i / 2][2 * r + i % 2];
-            to = folded(f, to, next.o[i / 2][2 * r + i % 2]);
+        for (int n = 0; n < N; n++) {
+            const float2 x = run.get(n, r), y = next.get(n, r);
+            run.put(n, r, {folded(f, x.x, y.x), folded(f, x.y, y.y)});
         }
     }
 }
@@ -264,19 +295,21 @@ PI_FN float2 *unit_ml(const attn_job &j, size_t row, int32_t unit)
 
 /* A span's sum to its place, and clears it: to scratch, or folded into those before, in out, which after the last one is the
  * result. */
-template <class S> PI_FN void put_span(const attn_job &j, const work &w, bool last, sums<S::N> &run, row_sums &of)
+template <class S, template <int> class SUMS>
+PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run, row_sums &of)
 {
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int32_t row0 = warp / S::WARPS * 16 + lane / 4, col = warp % S::WARPS * S::N * 8 + lane % 4 * 2;
+    const int lane = S::thread() % 32;
+    const int32_t row0 = S::group() * 16 + lane / 4, col = S::part() * S::N * 8 + lane % 4 * 2;
     const bool unit = j.n_units > 0;
     row_sums all = of;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const fold_by f = fold(all.m[r], run.m[r]);
-        const float m = run.m[r], before = all.m[r] == PI_MINUS_INF ? 0.0f : f.run;
+        const float2 ml = run.get_ml(r);
+        const fold_by f = fold(all.m[r], ml.x);
+        const float before = all.m[r] == PI_MINUS_INF ? 0.0f : f.run;
         const int32_t row = row0 + 8 * r;
         all.m[r] = f.m;
-        all.l[r] = folded(f, all.l[r], run.l[2 * r]);
+        all.l[r] = folded(f, all.l[r], ml.y);
         if (!row_there(w, row)) continue;
         const int32_t token = row_token(w, row), head = row_head(w, row);
         const float by = last ? final_factor(j.a, head, f.m, all.l[r]) : 1.0f;
@@ -284,12 +317,12 @@ template <class S> PI_FN void put_span(const attn_job &j, const work &w, bool la
         if (unit) {
             const size_t at = scratch_row(j, token, head);
             o = unit_o(j, at, (int32_t) blockIdx.z) + col;
-            if (col == 0) *unit_ml(j, at, (int32_t) blockIdx.z) = {m, run.l[2 * r]};
+            if (col == 0) *unit_ml(j, at, (int32_t) blockIdx.z) = ml;
         }
 #pragma unroll
         for (int n = 0; n < S::N; n++) {
             if (!S::has_column(col + 8 * n, j.a.cache.head_dim)) continue;
-            float2 x = {run.o[n][2 * r], run.o[n][2 * r + 1]}, *at = (float2 *) (o + 8 * n);
+            float2 x = run.get(n, r), *at = (float2 *) (o + 8 * n);
             if (!unit) {
                 const float2 old = before == 0.0f ? float2{0, 0} : *at;
                 x = {folded(f, old.x, x.x) * by, folded(f, old.y, x.y) * by};
@@ -304,7 +337,7 @@ template <class S> PI_FN void put_span(const attn_job &j, const work &w, bool la
         }
     }
     of = all;
-    clear(run);
+    clear<S::N>(run);
 }
 
 #endif

@@ -28,7 +28,7 @@
 #ifndef PI_ATTENTION_KERNELS_CUH
 #define PI_ATTENTION_KERNELS_CUH
 
-#include "attention_scores.cuh"
+#include "attention_walk.cuh"
 #include "tail.cuh"
 
 /* ------------------------------------------------------------------------------------------------------------- a tile */
@@ -63,43 +63,6 @@ template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::
     }
 }
 
-/* Scores become P, in f32; what was summed so far is scaled to the new maximum. */
-template <class S>
-PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::TILE / 8][4], sums<S::N> &acc)
-{
-    const int lane = (int) threadIdx.x % 32, group = (int) threadIdx.x / 32 / S::WARPS;
-    float top[2] = {PI_MINUS_INF, PI_MINUS_INF}, base[2], c[2];
-    if (a.softcap != 0) {
-#pragma unroll
-        for (int i = 0; i < S::TILE / 2; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], a.softcap);
-    }
-    if (key0 < facts.group[group].all_from || key0 + S::TILE - 1 > facts.group[group].all_to) {
-        const row_keys of[2] = {facts.row[16 * group + lane / 4], facts.row[16 * group + lane / 4 + 8]};
-#pragma unroll
-        for (int i = 0; i < S::TILE / 2; i++) {
-            const int32_t key = key0 + lane % 4 * 2 + i / 4 * 8 + i % 2;
-            if (key < of[i % 4 / 2].lo || key > of[i % 4 / 2].hi) s[i / 4][i % 4] = PI_MINUS_INF;
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < S::TILE / 2; i++) top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i / 4][i % 4]);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        for (int o = 1; o < 4; o *= 2) top[r] = fmaxf(top[r], __shfl_xor_sync(PI_FULL, top[r], o));
-        const float old = acc.m[r];
-        acc.m[r] = fmaxf(old, top[r] * LOG2E);
-        base[r] = acc.m[r] == PI_MINUS_INF ? 0.0f : acc.m[r];
-        c[r] = ptx_exp2(old - base[r]);
-    }
-#pragma unroll
-    for (int i = 0; i < S::TILE / 2; i++)
-        s[i / 4][i % 4] = ptx_exp2(fmaf(s[i / 4][i % 4], LOG2E, -base[i % 4 / 2]));
-    if (!__any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f)) return;
-#pragma unroll
-    for (int i = 0; i < S::N * 4; i++) acc.o[i / 4][i % 4] *= c[i % 4 / 2];
-    acc.l[0] *= c[0], acc.l[2] *= c[1];
-}
-
 /* O = O + P V of the warp's columns, l = l + P 1. */
 template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8][4], sums<S::N> &acc)
 {
@@ -109,12 +72,7 @@ template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8]
 #pragma unroll
     for (int j = 0; j < S::TILE / 16; j++) {
         uint32_t high[4], low[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float x = s[2 * j + i / 2][i % 2 * 2], y = s[2 * j + i / 2][i % 2 * 2 + 1];
-            high[i] = ptx_half2(x, y);
-            if (S::KIND == HILO) low[i] = ptx_half2(x - ptx_floats(high[i]).x, y - ptx_floats(high[i]).y);
-        }
+        make_a<S::KIND == HILO>(s[2 * j], s[2 * j + 1], high, low);
         if (S::KIND == HILO) ptx_mma_f16(acc.l, low, {ones, ones});
         ptx_mma_f16(acc.l, high, {ones, ones});
 #pragma unroll
@@ -135,18 +93,6 @@ template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8]
             ptx_mma_f16(acc.o[n + 1], high, {b[2], b[3]});
         }
     }
-}
-
-/* The tiles of block (tile of rows, kv head, unit): all that its rows see, or those of a unit. false: there are none. */
-template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32_t *first, int32_t *last)
-{
-    *first = w.lo / S::TILE, *last = max(w.hi / S::TILE, *first);
-    if (!j.n_units) return true;
-    const int32_t number = (w.lo >> j.unit_shift) + (int32_t) blockIdx.z;
-    if (number > w.hi >> j.unit_shift) return false;
-    *first = max(*first, (number << j.unit_shift) / S::TILE);
-    *last = max(min(*last, ((number + 1) << j.unit_shift) / S::TILE - 1), *first);
-    return true;
 }
 
 /* Block (tile of rows from the last one on, which see most keys; kv head; unit). */
@@ -170,28 +116,24 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
     keys.begin(tile);
     queries<S> q;
     load_q(j.a, w, q);
-    sums<S::N> acc, run;
-    clear(run);
-    while (tile <= last) {
-        clear(acc);
-        const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* of the split */
+    sums<S::N> run;
+    walk_splits<S>(j, facts, tile, last, run, [&](int32_t tile, int32_t stop, sums<S::N> &acc) {
 #pragma unroll 1
         for (; tile <= stop; tile = tile < last ? next_tile<S>(facts.at, tile) : last + 1) {
             const int32_t key0 = tile * S::TILE;
             const uint32_t here = keys.get(tile);
             const group_keys &of = facts.group[threadIdx.x / 32 / S::WARPS];
             const bool active = key0 <= of.to && key0 + S::TILE > of.from;
-            float s[S::TILE / 8][4];
+            float s[S::TILE / 8][4], c[2];
             if (active) scores(q, here, s);
             if (S::WARPS > 1) exchange<S>(active, (float4 *) shared, s);
             if (!active) continue;
-            softmax(j.a, facts, key0, s, acc);
+            softmax(j.a, facts, key0, s, acc.m, c);
+            if (is_new(c)) scale(c, acc);
             weigh<S>(here, s, acc);
         }
-        fold_split(acc, run);
-        if (tile <= last && tile / ((1 << SPAN_SHIFT) / S::TILE) == stop / ((1 << SPAN_SHIFT) / S::TILE)) continue;
-        put_span<S>(j, w, tile > last, run, facts.all[threadIdx.x]);
-    }
+        return tile;
+    });
 }
 
 /* A row of the launch, token by token, head by head: what its units gave, folded in order. By a block, a thread a column; the

@@ -39,23 +39,25 @@ PI_FN bool any_seen(const work &w, int32_t key) { return key + 15 >= w.lo && key
 /* Which pieces a thread copies: LANES side by side have a row, the same of K and V; where there are threads for both, the
  * second half has V. */
 template <class S> struct copies {
-    static constexpr int LANES = S::COLS % 8 ? 4 : 8, ROWS = S::THREADS / LANES;
+    static constexpr int LANES = S::COLS % 8 ? 4 : 8, ROWS = S::COPIERS / LANES;
     static constexpr bool HALVES = ROWS > S::TILE;
     static constexpr int PASSES = HALVES ? 1 : S::TILE / ROWS, EACH = S::COLS / LANES; /* rows of a thread, pieces of a row */
 };
 
-/* The thread's rows: f(pass, row of the tile, first piece, its place in K's tile). */
+/* Which of the threads that copy it is. */
+template <class S> PI_FN int copier() { return (int) threadIdx.x - S::FIRST_COPIER; }
+/* The thread's rows: f(pass, row of the tile, first piece, its place in K's tile, from where its i-th is i NEXT further). */
 template <class S, class F> PI_FN void each_row(const F &f)
 {
     using C = copies<S>;
-    const int r = (int) threadIdx.x / C::LANES % S::TILE, c = (int) threadIdx.x % C::LANES;
+    const int r = copier<S>() / C::LANES % S::TILE, c = copier<S>() % C::LANES;
 #pragma unroll
     for (int n = 0; n < C::PASSES; n++)
-        f(n, r + n * C::ROWS, c, (uint32_t) ((r + n * C::ROWS) * S::D * 2 + 16 * swizzled<S>(r, c)));
+        f(n, r + n * C::ROWS, c, (uint32_t) (r + n * C::ROWS) * S::PITCH + 16 * (uint32_t) swizzled<S>(r, c));
 }
 /* The thread copies K, or V. */
-template <class S> PI_FN bool copies_k() { return !copies<S>::HALVES || (int) threadIdx.x < S::THREADS / 2; }
-template <class S> PI_FN bool copies_v() { return !copies<S>::HALVES || (int) threadIdx.x >= S::THREADS / 2; }
+template <class S> PI_FN bool copies_k() { return !copies<S>::HALVES || copier<S>() < S::COPIERS / 2; }
+template <class S> PI_FN bool copies_v() { return !copies<S>::HALVES || copier<S>() >= S::COPIERS / 2; }
 
 /* The numbers of the blocks that the thread's rows are in. */
 template <class S>
@@ -83,9 +85,9 @@ PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int3
 #pragma unroll
         for (int i = 0; i < C::EACH; i++) {
             const bool in = there && S::has_column(8 * (c + i * C::LANES), a.cache.head_dim);
-            ptx_cp_async16(to + place + 16 * i * C::LANES, k + 16 * i * C::LANES, in ? 16 : 0);
+            ptx_cp_async16(to + place + (uint32_t) i * S::NEXT, k + 16 * i * C::LANES, in ? 16 : 0);
             if (C::HALVES) continue;
-            ptx_cp_async16(to + S::PLANE + place + 16 * i * C::LANES, v + 16 * i * C::LANES, in ? 16 : 0);
+            ptx_cp_async16(to + S::PLANE + place + (uint32_t) i * S::NEXT, v + 16 * i * C::LANES, in ? 16 : 0);
         }
     });
 }
@@ -122,7 +124,7 @@ template <class S> PI_FN void make_f16(const pi__k_cache &cache, unsigned char *
         each_row<S>([&](int, int, int, uint32_t place) {
 #pragma unroll 1
             for (int i = 0; i < C::EACH; i++) {
-                unsigned char *p = tile + (v ? S::PLANE : 0) + place + 16 * i * C::LANES;
+                unsigned char *p = tile + (v ? S::PLANE : 0) + place + (uint32_t) i * S::NEXT;
                 float f[8];
                 get8<PI__BF16>({(char *) p, nullptr}, 0, f);
                 put8(p, nullptr, f);
@@ -208,6 +210,17 @@ template <class S> PI_FN int32_t next_tile(const keys_at &at, int32_t i)
     return block * EACH;
 }
 
+/* Begins to copy tile i, the last one is `last`, to shared address `to`; then finds the blocks of the next one. */
+template <class S>
+PI_FN void copy_next(const pi__k_attn &a, const keys_at &at, const work &w, int32_t i, int32_t last,
+                     int32_t (&block)[copies<S>::PASSES], uint32_t to)
+{
+    const int32_t key0 = i * S::TILE;
+    if (key0 >= w.lo && key0 + S::TILE - 1 <= w.hi) copy_tile<S, true>(a, at, w, key0, block, to);
+    else copy_tile<S, false>(a, at, w, key0, block, to);
+    if (i < last) find_blocks<S>(a, at, w, next_tile<S>(at, i) * S::TILE, block);
+}
+
 /* The tiles of a block, one after the other. */
 template <class S> struct tiles {
     const pi__k_attn &a;
@@ -227,14 +240,9 @@ template <class S> struct tiles {
     /* Begins to copy tile i, if there is one, to the next stage. */
     __device__ __forceinline__ void fetch(int32_t i)
     {
-        const int32_t key0 = i * S::TILE;
         if (S::KIND == HILO) return;
-        if (i <= last && S::COMES == RAW) copy_raw<S>(a, at, w, key0, ptx_shared(stage(n)));
-        else if (i <= last) {
-            if (key0 >= w.lo && key0 + S::TILE - 1 <= w.hi) copy_tile<S, true>(a, at, w, key0, block, ptx_shared(stage(n)));
-            else copy_tile<S, false>(a, at, w, key0, block, ptx_shared(stage(n)));
-            if (i < last) find_blocks<S>(a, at, w, next_tile<S>(at, i) * S::TILE, block);
-        }
+        if (i <= last && S::COMES == RAW) copy_raw<S>(a, at, w, i * S::TILE, ptx_shared(stage(n)));
+        else if (i <= last) copy_next<S>(a, at, w, i, last, block, ptx_shared(stage(n)));
         ptx_cp_async_commit();
         n++;
     }

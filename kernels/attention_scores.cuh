@@ -12,15 +12,15 @@ template <class S> struct queries {
 
 template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries<S> &t)
 {
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int row0 = warp / S::WARPS * 16 + lane / 4, col0 = warp % S::WARPS * S::N * 8 + lane % 4 * 2;
+    const int lane = (int) threadIdx.x % 32;
+    const int row0 = S::group() * 16 + lane / 4, col0 = S::q_column() + lane % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const bool there = row_there(w, row0 + 8 * r);
         const float *q = a.q + col0;
         if (there) q += row_token(w, row0 + 8 * r) * a.ldq + row_head(w, row0 + 8 * r) * a.q_stride;
 #pragma unroll
-        for (int i = 0; i < S::N; i++) {
+        for (int i = 0; i < 2 * S::STEPS; i++) {
             const bool in = there && S::has_column(col0 + 8 * i, a.cache.head_dim);
             const float2 f = in ? *(const float2 *) (q + 8 * i) : float2{0, 0};
             const float x = clean(f.x), y = clean(f.y);

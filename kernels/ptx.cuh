@@ -184,14 +184,18 @@ PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b)
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-/* wgmma: 64 rows of A, 16 of which are a warp's, times 128 columns of B, by four warps that begin at a multiple of four, while
- * they go on. d[g]: columns 8 g .. 8 g + 7, as the fragments above have D; a: as A's there; b: where B is in shared memory.
+/* wgmma: 64 rows of A, 16 of which are a warp's, times the columns of B, by four warps that begin at a multiple of four, while
+ * they go on. d[g]: columns 8 g .. 8 g + 7, as the fragments above have D, of 4, 8 or 16; a: as A's there; b: where B is in
+ * shared memory. FIRST: the products are D, and what it was is not looked at. TURNED: not 16 values of a column lie side by side
+ * there but columns' (MN-major).
  *
  *     fence   what was written to A's and D's registers comes before
  *     commit  what was issued since the last one is a group
  *     wait    until at most N groups are pending: their D is there, and A, B may be changed
+ *     pin     the compiler has d's values in their registers here: written before they are used by what follows, and read later
  *
- * D may not be touched meanwhile, save by others of the same shape, which come one after the other. */
+ * D may not be touched meanwhile, save by others of the same shape, which come one after the other. What threads wrote to B, or
+ * copied without a bulk copy, they fence (ptx_fence_async) before they let it be read. */
 PI_FN constexpr bool ptx_has_wgmma()
 {
 #ifdef PI_HAS_WGMMA
@@ -201,56 +205,65 @@ PI_FN constexpr bool ptx_has_wgmma()
 #endif
 }
 #ifdef PI_HAS_WGMMA
-PI_FN void ptx_wgmma_fence(uint32_t (&a)[2][4])
+template <int G> PI_FN void ptx_wgmma_pin(float (&d)[G][4])
 {
 #pragma unroll
-    for (int i = 0; i < 8; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+    for (int i = 0; i < 4 * G; i++) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+}
+template <int N> PI_FN void ptx_wgmma_fence(uint32_t (&a)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 PI_FN void ptx_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> PI_FN void ptx_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 /* And all of d is used later than that. */
-template <int N> PI_FN void ptx_wgmma_wait(float (&d)[16][4])
+template <int N, int G> PI_FN void ptx_wgmma_wait(float (&d)[G][4])
 {
     ptx_wgmma_wait<N>();
-#pragma unroll
-    for (int i = 0; i < 64; i++) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+    ptx_wgmma_pin(d);
 }
-#define PI_WGMMA(name, type)                                                                                            \
-    PI_FN void name(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b)                                              \
-    {                                                                                                                   \
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.eq.u32 p, 0, 0;\n\t"                                                     \
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {"                                  \
-                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                                           \
-                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                                 \
-                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                                 \
-                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"                                  \
-                     "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0;\n\t}"                                                      \
-                     : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),                                      \
-                       "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),                                      \
-                       "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]),                                      \
-                       "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]),                                      \
-                       "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),                                      \
-                       "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),                                      \
-                       "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),                                      \
-                       "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]),                                      \
-                       "+f"(d[8][0]), "+f"(d[8][1]), "+f"(d[8][2]), "+f"(d[8][3]),                                      \
-                       "+f"(d[9][0]), "+f"(d[9][1]), "+f"(d[9][2]), "+f"(d[9][3]),                                      \
-                       "+f"(d[10][0]), "+f"(d[10][1]), "+f"(d[10][2]), "+f"(d[10][3]),                                  \
-                       "+f"(d[11][0]), "+f"(d[11][1]), "+f"(d[11][2]), "+f"(d[11][3]),                                  \
-                       "+f"(d[12][0]), "+f"(d[12][1]), "+f"(d[12][2]), "+f"(d[12][3]),                                  \
-                       "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),                                  \
-                       "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),                                  \
-                       "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])                                   \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+#define PI_WGMMA_16(d, g, f)                                                                                              \
+    f(d[g][0]), f(d[g][1]), f(d[g][2]), f(d[g][3]), f(d[g + 1][0]), f(d[g + 1][1]), f(d[g + 1][2]), f(d[g + 1][3]),       \
+    f(d[g + 2][0]), f(d[g + 2][1]), f(d[g + 2][2]), f(d[g + 2][3]), f(d[g + 3][0]), f(d[g + 3][1]), f(d[g + 3][2]),       \
+    f(d[g + 3][3])
+#define PI_WGMMA_NEW "=f"
+#define PI_WGMMA_SUM "+f"
+#define PI_WGMMA_0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define PI_WGMMA_1 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define PI_WGMMA_2 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define PI_WGMMA_3 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define PI_WGMMA_D4(d, f) PI_WGMMA_16(d, 0, f)
+#define PI_WGMMA_D8(d, f) PI_WGMMA_D4(d, f), PI_WGMMA_16(d, 4, f)
+#define PI_WGMMA_D16(d, f) PI_WGMMA_D8(d, f), PI_WGMMA_16(d, 8, f), PI_WGMMA_16(d, 12, f)
+#define PI_WGMMA_ASM(type, columns, text, behind, adds, operands)                                                         \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, " adds ", 0;\n\t"                                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" text "}, " behind ";\n\t}"     \
+                 : operands                                                                                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED ? 1 : 0))
+/* g: 8 columns each; text: D's operands; behind: those behind them. */
+#define PI_WGMMA_OF(name, type, g, columns, text, behind)                                                                 \
+    template <bool FIRST = false, bool TURNED = false>                                                                    \
+    PI_FN void name(float (&d)[g][4], const uint32_t (&a)[4], uint64_t b)                                                 \
+    {                                                                                                                     \
+        if constexpr (FIRST) PI_WGMMA_ASM(type, columns, text, behind, "0", PI_WGMMA_D##g(d, PI_WGMMA_NEW));              \
+        else PI_WGMMA_ASM(type, columns, text, behind, "1", PI_WGMMA_D##g(d, PI_WGMMA_SUM));                              \
     }
+#define PI_WGMMA(name, type)                                                                                              \
+    PI_WGMMA_OF(name, type, 4, "32", PI_WGMMA_0, "{%16,%17,%18,%19}, %20, p, 1, 1, %21")                                  \
+    PI_WGMMA_OF(name, type, 8, "64", PI_WGMMA_0 PI_WGMMA_1, "{%32,%33,%34,%35}, %36, p, 1, 1, %37")                       \
+    PI_WGMMA_OF(name, type, 16, "128", PI_WGMMA_0 PI_WGMMA_1 PI_WGMMA_2 PI_WGMMA_3,                                       \
+                "{%64,%65,%66,%67}, %68, p, 1, 1, %69")
 #else
-PI_FN void ptx_wgmma_fence(uint32_t (&)[2][4]) { __trap(); }
+template <int G> PI_FN void ptx_wgmma_pin(float (&)[G][4]) { __trap(); }
+template <int N> PI_FN void ptx_wgmma_fence(uint32_t (&)[N][4]) { __trap(); }
 PI_FN void ptx_wgmma_commit() { __trap(); }
 template <int N> PI_FN void ptx_wgmma_wait() { __trap(); }
-template <int N> PI_FN void ptx_wgmma_wait(float (&)[16][4]) { __trap(); }
+template <int N, int G> PI_FN void ptx_wgmma_wait(float (&)[G][4]) { __trap(); }
 #define PI_WGMMA(name, type)                                                                                            \
-    PI_FN void name(float (&)[16][4], const uint32_t (&)[4], uint64_t) { __trap(); }
+    template <bool FIRST = false, bool TURNED = false, int G>                                                           \
+    PI_FN void name(float (&)[G][4], const uint32_t (&)[4], uint64_t) { __trap(); }
 #endif
 PI_WGMMA(ptx_wgmma_f16, "f16")
 PI_WGMMA(ptx_wgmma_bf16, "bf16")
@@ -323,6 +336,14 @@ PI_FN int ptx_thread()
 {
     int x = (int) threadIdx.x;
     asm volatile("" : "+r"(x));
+    return x;
+}
+
+/* The same where not even the number is kept: it is read anew. */
+PI_FN int ptx_read_thread()
+{
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
     return x;
 }
 
@@ -439,17 +460,20 @@ template <int N> PI_FN void ptx_more_registers() {}
 template <int N> PI_FN void ptx_sync_first(SIMT_AT) { simt::first_barrier(N, file, line); }
 PI_FN bool ptx_has_fp4() { return simt::options.arch >= 120; }
 PI_FN bool ptx_has_wgmma() { return simt::options.arch == 90; }
-PI_FN void ptx_wgmma_fence(uint32_t (&a)[2][4]) { simt::wgmma_fence(a[0], 8); }
+template <int G> PI_FN void ptx_wgmma_pin(float (&)[G][4]) {}
+template <int N> PI_FN void ptx_wgmma_fence(uint32_t (&a)[N][4]) { simt::wgmma_fence(a[0], 4 * N); }
 PI_FN void ptx_wgmma_commit() { simt::wgmma_commit(); }
 template <int N> PI_FN void ptx_wgmma_wait(SIMT_AT) { simt::wgmma_wait(N, file, line); }
-template <int N> PI_FN void ptx_wgmma_wait(float (&)[16][4], SIMT_AT) { simt::wgmma_wait(N, file, line); }
-PI_FN void ptx_wgmma_f16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, SIMT_AT)
+template <int N, int G> PI_FN void ptx_wgmma_wait(float (&)[G][4], SIMT_AT) { simt::wgmma_wait(N, file, line); }
+template <bool FIRST = false, bool TURNED = false, int G>
+PI_FN void ptx_wgmma_f16(float (&d)[G][4], const uint32_t (&a)[4], uint64_t b, SIMT_AT)
 {
-    simt::wgmma(d[0], 128, a, b, false, file, line);
+    simt::wgmma(d[0], {8 * G, FIRST, TURNED, false}, a, b, file, line);
 }
-PI_FN void ptx_wgmma_bf16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b, SIMT_AT)
+template <bool FIRST = false, bool TURNED = false, int G>
+PI_FN void ptx_wgmma_bf16(float (&d)[G][4], const uint32_t (&a)[4], uint64_t b, SIMT_AT)
 {
-    simt::wgmma(d[0], 128, a, b, true, file, line);
+    simt::wgmma(d[0], {8 * G, FIRST, TURNED, true}, a, b, file, line);
 }
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count, SIMT_AT) { simt::mbarrier_init(at, count, file, line); }
 PI_FN void ptx_fence_async() { simt::fence_async(); }
@@ -524,6 +548,7 @@ PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_p
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
+PI_FN int ptx_read_thread() { return (int) threadIdx.x; }
 PI_FN void ptx_anew(float &) {}
 PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_anew(int x) { return x; }

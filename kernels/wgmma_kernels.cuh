@@ -17,9 +17,9 @@
 #define PI_WGMMA_KERNELS_CUH
 
 #include "w16_kernels.cuh"
+#include "wgmma_ring.cuh"
 
 enum {
-    WGMMA_ROOM = 227 << 10,    /* bytes of shared memory that a block may have there */
     WGMMA_GROUPS = 16,         /* of 8 rows of x */
     WGMMA_BLOCKS = 2,          /* of a stage */
     WGMMA_GROUP = WGMMA_BLOCKS * 512, /* bytes of a group's */
@@ -28,7 +28,7 @@ enum {
 
 template <int TYPE, int TEAMS_> struct wgmma_shape {
     using T = w16<TYPE>;
-    static constexpr int TEAMS = TEAMS_, TILES = 4 * TEAMS, THREADS = (TEAMS + 1) * 128;
+    static constexpr int TEAMS = TEAMS_, TILES = 4 * TEAMS, THREADS = (TEAMS + 1) * 128, FILLERS = 1;
     static constexpr uint32_t SIDE_AT = WGMMA_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + WGMMA_BLOCKS * T::SIDE,
                               TILE = SUPER_AT + WGMMA_BLOCKS * T::SUPER, W_AT = WGMMA_GROUPS * WGMMA_GROUP,
                               SIZE = (W_AT + TILES * TILE + 511) / 512 * 512; /* rows of a swizzle begin at 512 bytes */
@@ -41,43 +41,6 @@ template <int TYPE, int TEAMS_> struct wgmma_shape {
 
 /* Teams of a block of threads that makes as much as there is room for. */
 template <int TYPE> constexpr int wgmma_most_teams() { return wgmma_shape<TYPE, 4>::STAGES >= 3 ? 4 : 3; }
-
-/* Stages, and who has them: full, which counts bytes, and empty, which counts the warps that multiply. */
-template <class S> struct wgmma_ring {
-    unsigned char *raw;
-    int32_t now = 0;    /* stage in turn */
-    uint32_t round = 0; /* how often all have been */
-
-    __device__ __forceinline__ explicit wgmma_ring(unsigned char *raw_) : raw(raw_) {}
-    __device__ __forceinline__ uint32_t full(int32_t i) const { return ptx_shared(raw) + S::BARRIERS_AT + 8 * (uint32_t) i; }
-    __device__ __forceinline__ uint32_t empty(int32_t i) const { return full(i) + 8 * S::STAGES; }
-    __device__ __forceinline__ const unsigned char *stage() const { return raw + (uint32_t) now * S::SIZE; }
-    /* By all threads of the block, once. */
-    __device__ __forceinline__ void open() const
-    {
-        if (threadIdx.x == 0) {
-            for (int32_t i = 0; i < S::STAGES; i++) {
-                ptx_mbarrier_init(full(i), 1);
-                ptx_mbarrier_init(empty(i), 4 * S::TEAMS);
-            }
-            ptx_fence_async();
-        }
-        __syncthreads();
-    }
-    __device__ __forceinline__ void next()
-    {
-        if (++now == S::STAGES) now = 0, round++;
-    }
-    __device__ __forceinline__ int32_t before() const { return now ? now - 1 : S::STAGES - 1; }
-    __device__ __forceinline__ void wait_full() const { ptx_mbarrier_wait(full(now), round & 1); }
-    __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(now), ~round & 1); } /* at first it is */
-    /* The warp is done with stage i. */
-    __device__ __forceinline__ void release(int32_t i) const
-    {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx_mbarrier_arrive(empty(i));
-    }
-};
 
 /* Where a block of threads is in the results: a team has four tiles behind those of the one before; of two matrices the same tiles
  * of either are two teams'. */
@@ -231,7 +194,6 @@ PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float 
     }
 }
 
-PI_FN int32_t wgmma_team() { return __shfl_sync(PI_FULL, (int32_t) threadIdx.x / 128, 0); }
 template <class S> PI_FN float4 *wgmma_totals(unsigned char *raw, int32_t team)
 {
     return (float4 *) (raw + S::TOTALS_AT) + team * (WGMMA_TOTALS / 16) + threadIdx.x % 128;

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
 OTHERS = ("sm_80", "sm_90a", "sm_121a")  # --check leaves them out, unless PAGEDINFER_LONG is set, but for those of ELSEWHERE
 LOOPS = "sm_120a"  # whose main loops are told
-ELSEWHERE = {"launch_wgmma": "sm_90a", "launch_wgmma_glu": "sm_90a"}  # of kernels that are there alone
+ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}  # of kernels that are there alone
 TOLD = f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)."
 NOT_TOLD = "What main loops are made of is left out: there was no nvdisasm."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),

@@ -32,11 +32,13 @@ struct fixture {
     std::unique_ptr<paged> cache;
     std::vector<float> sinks;
     bool fast; /* q is rounded to f16 */
+    bool wgmma; /* rows are so many that it is taken */
+    bool tails; /* where rows are few */
 };
 
 fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
 {
-    fixture w = {c, block_size, {}, nullptr, {}, false};
+    fixture w = {c, block_size, {}, nullptr, {}, false, false, true};
     int32_t blocks = 1;
     for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
@@ -118,10 +120,13 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.arrived = arrived.get();
     a.n_sm = n_sm;
     a.fast = w.fast;
-    const bool few = a.n_tokens <= PI__K_TAIL_ROWS && nq % 32 == 0;
+    a.wgmma = w.wgmma;
+    const bool few = a.n_tokens <= PI__K_TAIL_ROWS && nq % 32 == 0 && w.tails;
     plain_tail tail(out.get(), (int64_t) nq, few ? a.n_tokens : 1, (int64_t) (few ? nq : 32));
     if (few) a.tail = &tail.t;
-    must_run(pi__k_attention(stream(), &a));
+    int code;
+    if (w.wgmma) expect_true(pi__k_attention_wgmma(stream(), &a, &code));
+    must_run(w.wgmma ? code : pi__k_attention(stream(), &a));
     if (few) tail.check();
     expect_true(!arrived.get()[0] && !arrived.get()[1]);
     if (split) *split = std::count(scratch.get(), scratch.get() + scratch.size(), (char) 0xff) < (std::ptrdiff_t) scratch.size();
@@ -370,9 +375,51 @@ void test_splits()
     });
 }
 
+/* Prompts by wgmma have the bits of mma.sync, whatever is read or written beside them: rows end within tiles, what no row sees is NaN. */
+void check_wgmma(const config &c, const std::vector<int32_t> &lens, const std::vector<span> &spans, int32_t block_size, bool modes = false)
+{
+    fixture w = make_fixture(c, lens, block_size);
+    w.fast = true, w.tails = false;
+    about("%d values, %d heads for %d, keys of type %d", c.dim, c.n_head, c.n_head_kv, c.type_k);
+    const std::vector<float> want = run(w, spans, 0, false);
+    if (c.past >= 0 && spans.size() == 1) poison(w, spans[0]);
+    w.wgmma = true;
+    auto same = [&] {
+        const std::vector<float> got = run(w, spans, 0, false);
+        expect_bytes(want.data(), got.data(), want.size() * 4);
+    };
+    if (modes) in_all_modes(same);
+    else same();
+}
+
+void test_wgmma()
+{
+    on_arch(90, [] {
+        check_wgmma({PI__F16, PI__F16, 1, 1, 64, 0, 0, false, false, 0, 0}, {275}, {{0, 100, 275}}, 16);
+        check_wgmma({PI__BF16, PI__F16, 4, 1, 128, 0, 0, false, false, 0, 0}, {300}, {{0, 240, 300}}, 32, !slow());
+        check_wgmma({PI__F16, PI__F16, 3, 1, 256, 0, 0, true, false, 0, 0}, {290}, {{0, 250, 290}}, 16, !slow());
+        if (slow()) return; /* an emulator in an emulator */
+        check_wgmma({PI__BF16, PI__F16, 6, 2, 64, 70, 0, true, false, 0, 0}, {200, 70, 1}, {{0, 60, 200}, {2, 0, 1}, {1, 0, 70}}, 16);
+        check_wgmma({PI__F16, PI__BF16, 10, 2, 112, 0, 5, false, true, 3, 1}, {90, 40}, {{1, 0, 40}, {0, 50, 90}}, 64);
+        check_wgmma({PI__BF16, PI__BF16, 16, 1, 128, 33, 0, false, false, 0, 0}, {150}, {{0, 118, 150}}, 128);
+        check_wgmma({PI__F16, PI__F16, 7, 1, 128, 0, 0, false, false, 0, -1}, {80}, {{0, 33, 80}}, 16);
+        check_wgmma({PI__F16, PI__BF16, 2, 2, 256, 40, 3, false, true, 0, 0}, {130, 64}, {{0, 30, 130}, {1, 20, 64}}, 16);
+        check_wgmma({PI__F16, PI__F16, 8, 1, 128, 0, 0, false, false, 0, 0}, {1300}, {{0, 1270, 1300}}, 16);
+        if (now->emu && !now->emu->thorough) return;
+        for (int32_t dim : {64, 112, 128, 256}) {
+            for (int32_t group = 1; group <= 16; group++) { /* whatever share of a tile's rows a token has */
+                const int32_t k = group % 2 ? PI__F16 : PI__BF16, v = group % 3 ? PI__F16 : PI__BF16, n = 130 / group + 3;
+                check_wgmma({k, v, 2 * group, 2, dim, group % 4 ? 0 : 19 + group, 0, group % 5 == 0, false, 0, 0},
+                            {260 + group, n, n + 40}, {{0, 260 - n, 260 + group}, {2, 20, n + 40}, {1, 0, n}}, 16);
+            }
+            if (!now->emu) check_wgmma({PI__F16, PI__F16, 6, 1, dim, 0, 0, false, false, 0, 0}, {5000}, {{0, 4000, 5000}}, 64);
+        }
+    });
+}
+
 const entry checks[] = {
     {"shapes", test_shapes}, {"same_bits", test_same_bits}, {"splits", test_splits},
-    {"odd_heads", test_odd_heads}, {"tiles", test_tiles}, {"spans", test_spans},
+    {"odd_heads", test_odd_heads}, {"tiles", test_tiles}, {"spans", test_spans}, {"wgmma", test_wgmma},
 };
 
 } // namespace

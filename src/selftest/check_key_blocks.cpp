@@ -67,8 +67,8 @@ struct result {
     std::vector<unsigned long long> counts;
 };
 
-/* sparse: by query blocks; else as one run. */
-result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true)
+/* sparse: by query blocks; else as one run. wgmma: attention goes by it. */
+result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true, bool wgmma = false)
 {
     const config &c = w.c;
     const int32_t T = w.others + w.n * B, first = (w.blocks - w.n) * B, words = (w.blocks + 31) / 32;
@@ -100,7 +100,9 @@ result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true)
         must_run(pi__k_blocks_run(stream(), &blocks));
         a.run_seq = dseq.get(), a.run_block = dblock.get(), a.seq_start = dstart.get(), a.n_seqs = (int32_t) seq.size();
     }
-    must_run(pi__k_attention(stream(), &a));
+    int code;
+    if (wgmma) expect_true(pi__k_attention_wgmma(stream(), &a, &code));
+    must_run(wgmma ? code : pi__k_attention(stream(), &a));
     const pi__k_turn t = {out.get(), a.ldo, nullptr, a.ldo, c.dim, T, c.n_head, c.dim};
     if (pi__kv_rotated(c.type)) must_run(pi__k_turn_run(stream(), &t));
     return {{out.get(), out.get() + out.size()}, {taken.get(), taken.get() + taken.size()}, {counts.get(), counts.get() + 2}};
@@ -235,7 +237,22 @@ void test_modes()
     });
 }
 
-const entry checks[] = {{"choice", test_choice}, {"all_is_dense", test_all_is_dense}, {"modes", test_modes}};
+/* Prompts by wgmma, which walk over the same key blocks: the bits of mma.sync. */
+void test_wgmma()
+{
+    on_arch(90, [] {
+        for (int32_t dim : {64, 128, 256}) {
+            if (slow() && dim > 64) continue;
+            about("%d values", dim);
+            const fixture w = make_fixture({PI__F16, 3, 1, dim, 0.5f, 0}, 16, dim > 64 ? 8 : 12, dim > 64 ? 1 : 2, dim > 64 ? 0 : 1);
+            const result want = run(w, true), got = run(w, true, 0, true, true);
+            expect_true(want.counts[0] < want.counts[1]);
+            expect_bytes(want.out.data(), got.out.data(), want.out.size() * 4);
+        }
+    });
+}
+
+const entry checks[] = {{"wgmma", test_wgmma}, {"choice", test_choice}, {"all_is_dense", test_all_is_dense}, {"modes", test_modes}};
 
 } // namespace
 

@@ -296,6 +296,7 @@ __global__ void four_warps(int bug, const float *x, float *y)
     uint32_t a[2][4] = {};
     float d[16][4] = {};
     write_b(b);
+    if (bug != BUG_GROUP_NO_B_FENCE) ptx_fence_async();
     if (bug != BUG_GROUP_NO_B || threadIdx.x / 32 == 3) __syncthreads();
     if (bug == BUG_GROUP_NO_FENCE) ptx_wgmma_fence(a);
     for (unsigned i = 0; i < 4; i++) {

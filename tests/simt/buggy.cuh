@@ -52,6 +52,7 @@ enum bug {
     BUG_GROUP_WRITES_D,  /* four_warps: and the accumulator */
     BUG_GROUP_WRITES_B,  /* four_warps: and B */
     BUG_GROUP_NO_B,      /* four_warps: a warp does not wait for B */
+    BUG_GROUP_NO_B_FENCE, /* four_warps: what is written to B is not fenced */
     BUG_GROUP_LEFT,      /* four_warps: ends with one under way */
     BUG_GROUP_OF_THREE   /* four_warps: one of them leaves it out */
 };

@@ -413,10 +413,10 @@ void count_meet(unsigned warp, unsigned mask)
         if (mask >> l & 1) list[l].clear();
 }
 
-void count_op(int what)
+void count_op(int what, double n)
 {
     if (!now) return;
-    now->op[what]++;
+    now->op[what] += n;
     trial_worked = true;
 }
 

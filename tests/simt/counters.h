@@ -27,7 +27,7 @@ namespace simt {
 
 enum counted {
     DO_MMA_BF16, DO_MMA_F16, DO_MMA_TF32, DO_MMA_S8_K16, DO_MMA_S8_K32, DO_MMA_NVFP4, DO_MMA_MXFP4, DO_MMA_MX8,
-    DO_WGMMA, /* tensor cores until here */
+    DO_WGMMA, /* of 128 columns each; tensor cores until here */
     DO_LDMATRIX, DO_SHUFFLE, DO_VOTE /* and sums */, DO_SYNC_WARP, DO_BARRIER, DO_BULK /* copies */,
     DO_CP_ASYNC, DO_LDS, DO_STS, DO_LDG, DO_STG, /* requests */
     DO_ATOMIC, /* of lanes */

@@ -152,6 +152,10 @@ void attention(int32_t n, int32_t dim, int32_t type)
         a.fast = way / 2;
         CHECK(pi__k_attention(nullptr, &a));
     }
+    a.n_sm = 1;
+    a.n_head = 16;
+    a.wgmma = 1;
+    CHECK(pi__k_attention(nullptr, &a));
     const pi__k_blocks b = {a, 0.1f, 0, 0, 0, 0, 4, nullptr, memory, nullptr};
     CHECK(pi__k_blocks_run(nullptr, &b));
 }

@@ -151,6 +151,7 @@ void mbarrier_init(uint32_t at, unsigned count, const char *file, int line)
 
 void fence_async()
 {
+    current()->async_fences++;
     for (mbarrier &b : bulk->barriers) b.fenced |= b.owner == self->lin;
 }
 

@@ -16,7 +16,7 @@ void cp_async_wait(unsigned n, const char *file, int line);
 
 /* mbarriers: count arrivals and all expected bytes end a phase. The word itself is opaque. */
 void mbarrier_init(uint32_t at, unsigned count, const char *file, int line);
-/* Makes this thread's inits visible to bulk copies. */
+/* Makes this thread's inits visible to bulk copies, and what it wrote to shared memory to wgmma. */
 void fence_async();
 void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int line);
 /* Until the phase of that parity has ended. Every thread that waits for a barrier is taken to wait for each of its
@@ -37,16 +37,23 @@ void mma_tf32(float *d, const uint32_t *a, const uint32_t *b, const char *file, 
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 
-/* wgmma of 16-bit floats, m64nNk16, A from registers (4 words), B by its descriptor, K-major: D += A B, n / 2 values of D. A
- * warp does its 16 of the 64 rows. The others of sm_90a:
+/* wgmma of 16-bit floats, m64nNk16, A from registers (4 words), B by its descriptor: D += A B, n / 2 values of D. A warp does its
+ * 16 of the 64 rows. The others of sm_90a:
  *
  *     fence   words of A written before it may be read by what follows
  *     commit  what was issued is a group
  *     wait    until at most n groups are pending
  *
  * Errors: registers of A that no fence has seen as they are, or that change before the wait; of D that are written before;
- * what is still under way when its block ends; warps of four that do not issue as many. D read before the wait is NaN. */
-void wgmma(float *d, int n, const uint32_t *a, uint64_t b, bool bf16, const char *file, int line);
+ * what is still under way when its block ends; warps of four that do not issue as many; B that a thread wrote, or copied without
+ * a bulk copy, and did not fence. D read before the wait is NaN. */
+struct wgmma_kind {
+    int n;      /* columns of B */
+    bool first; /* D = A B */
+    bool mn;    /* B is MN-major, else K-major */
+    bool bf16;
+};
+void wgmma(float *d, const wgmma_kind &kind, const uint32_t *a, uint64_t b, const char *file, int line);
 void wgmma_fence(const uint32_t *a, int words);
 void wgmma_commit();
 void wgmma_wait(unsigned n, const char *file, int line);

@@ -3,10 +3,9 @@
  * Kernels of the race build are compiled with -fsanitize=thread, which makes the compiler call a function before each
  * load and store; the library that usually answers is not linked, the functions are here. Every byte of shared memory
  * has a record of its last writer and readers. Two accesses of a byte by two threads, one of them a write, are ordered
- * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; what follows a write may also have
- * waited for an mbarrier where the writer's warp arrived since, and a bulk copy that follows reads of what another has brought for
- * one where the readers' did. If not, that is a race, whatever order they happened to run in. Shuffles and tensor-core instructions
- * order registers, not memory.
+ * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; what follows may also have waited for
+ * an mbarrier where the other's warp, or those of all who read, arrived since. If not, that is a race, whatever order they
+ * happened to run in. Shuffles and tensor-core instructions order registers, not memory.
  *
  * Memory: the records of one block. Threads: those of simt::run, one at a time. */
 #include "counters.h"
@@ -27,11 +26,16 @@ struct cell {
     uint32_t w_block, w_warp;        /* barriers before the last write: of the block, of the writer's warp */
     uint32_t r_block, r_warp;        /* the same for the last read */
     uint32_t w_time;                 /* arrivals at mbarriers before the last write */
+    uint32_t w_fences;               /* the writer's fences for wgmma before it */
 };
 static_assert(std::has_unique_object_representations<cell>::value, "cells are compared as bytes");
 
+struct last_read { /* of 16 bytes, by a warp: arrivals at mbarriers before it, 0: it has not read; its own barriers; lanes since */
+    uint32_t time, epoch, lanes;
+};
 struct shadow_state { /* of a block */
     std::vector<cell> cells;
+    std::vector<last_read> reads; /* [a warp of 32] for each 16 bytes */
     uint32_t block_epoch, warp_epoch[32];
 };
 static shadow_state states[MOST_RESIDENT], *sh = states;
@@ -46,6 +50,7 @@ void shadow_begin(size_t shared_size)
 {
     if (!checks()) return;
     sh->cells.assign(shared_size, cell());
+    sh->reads.assign((shared_size + 15) / 16 * 32, last_read());
     sh->block_epoch = 1;
     for (uint32_t &e : sh->warp_epoch) e = 1;
 }
@@ -80,8 +85,23 @@ static bool unordered_reader(unsigned lin, const cell &c)
     return unordered(lin, c.reader, c.r_block, c.r_warp);
 }
 
-static void note_read(unsigned lin, cell &c)
+/* All warps that have read byte i, and some have, arrived at an mbarrier since for which this thread has waited; of its own warp
+ * no other lane has read it since they met. */
+static bool readers_let_go(unsigned lin, size_t i)
 {
+    for (unsigned w = 0; w < 32; w++) {
+        const last_read &r = sh->reads[i / 16 * 32 + w];
+        const bool met = r.epoch < sh->warp_epoch[w] || r.lanes == 1u << lin % 32;
+        if (r.time && !(w == lin / 32 ? met : bulk_knows(lin, w, r.time))) return false;
+    }
+    return true;
+}
+
+static void note_read(unsigned lin, size_t i, cell &c)
+{
+    last_read &last = sh->reads[i / 16 * 32 + lin / 32];
+    const uint32_t before = last.time && last.epoch == sh->warp_epoch[lin / 32] ? last.lanes : 0;
+    last = {(uint32_t) bulk_time(), sh->warp_epoch[lin / 32], before | 1u << lin % 32};
     bool fresh = !c.reader || c.r_block != sh->block_epoch;
     bool same_warp = !fresh && (unsigned) (c.reader - 1) / 32 == lin / 32;
     if (fresh) c.many_lanes = c.many_warps = false;
@@ -99,6 +119,7 @@ static void note_write(unsigned lin, cell &c, access kind)
     c.w_block = sh->block_epoch;
     c.w_warp = sh->warp_epoch[lin / 32];
     c.w_time = (uint32_t) bulk_time();
+    c.w_fences = thread_of(lin)->async_fences;
     c.atomic = kind == access::atomic;
     c.in_flight = kind == access::copy_issued;
     c.written = true;
@@ -109,24 +130,27 @@ static void note_write(unsigned lin, cell &c, access kind)
 static void access_cell(unsigned lin, size_t i, access kind, const char *file, int line)
 {
     cell &c = sh->cells[i];
+    const bool reads = kind == access::read || kind == access::wgmma_read;
     if (c.in_flight && kind != access::copy_done) {
         fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
     } else if (kind == access::copy_issued && c.bulk && bulk_let_go(lin, c.bulk - 1)) {
         /* those who read it have waited for it, and this thread for them */
     } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, sh->block_epoch)) {
         fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
-    } else if (kind == access::read && !c.written) {
+    } else if (reads && !c.written) {
         fail(file, line, "uninitialised: nobody has written shared memory + %zu", i);
     } else if (unordered(lin, c.writer, c.w_block, c.w_warp) && !(kind == access::atomic && c.atomic) &&
                !bulk_knows(lin, (c.writer - 1u) / 32, c.w_time)) {
         fail(file, line, "race: %s shared memory + %zu, which thread %u wrote with no barrier between",
-             kind == access::read ? "reads" : "writes", i, c.writer - 1u);
-    } else if (kind != access::read && kind != access::copy_done && unordered_reader(lin, c)) {
+             reads ? "reads" : "writes", i, c.writer - 1u);
+    } else if (kind == access::wgmma_read && c.writer && thread_of(c.writer - 1u)->async_fences == c.w_fences) {
+        fail(file, line, "race: a wgmma reads shared memory + %zu, which thread %u wrote and did not fence", i, c.writer - 1u);
+    } else if (!reads && kind != access::copy_done && unordered_reader(lin, c) && !readers_let_go(lin, i)) {
         fail(file, line, "race: writes shared memory + %zu, which thread %u read with no barrier between", i,
              c.reader - 1u);
     }
-    if (kind == access::read && c.bulk) bulk_read(lin, c.bulk - 1);
-    if (kind == access::read) note_read(lin, c);
+    if (reads && c.bulk) bulk_read(lin, c.bulk - 1);
+    if (reads) note_read(lin, i, c);
     else note_write(lin, c, kind);
 }
 

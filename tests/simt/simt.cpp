@@ -399,6 +399,7 @@ static bool start_thread(unsigned i, dim3 dim)
     f.pc = nullptr;
     f.group = 0;
     f.async.clear();
+    f.async_fences = 0;
     f.seen.clear();
     f.knows.clear();
     f.order = between_thread();

@@ -49,6 +49,7 @@ struct fiber : thread_view {
     const void *pc;                /* code of its last access, in instrumented kernels */
     unsigned group;                /* number of the open group of asynchronous copies */
     std::vector<async_copy> async; /* issued, in order */
+    uint32_t async_fences;         /* so far: fence_async() */
     size_t waits_for;              /* mbarrier, by its number in the block */
     std::vector<uint64_t> seen;    /* of each mbarrier, phases whose end this thread has waited for */
     std::vector<uint64_t> knows;   /* of each warp: the last arrival at an mbarrier that this thread has waited for */
@@ -100,7 +101,7 @@ void wgmma_end();
 
 /* shadow.cpp. Accesses of shared memory by thread lin, as race and initialisation checks see them. They do nothing
  * unless the kernels are instrumented. */
-enum class access { read, write, atomic, copy_issued, copy_done };
+enum class access { read, write, atomic, copy_issued, copy_done, wgmma_read };
 void shadow_select(unsigned resident); /* whose block the calls below are about */
 void shadow_begin(size_t shared_size);
 void shadow_block_barrier();
@@ -140,7 +141,7 @@ std::vector<uint64_t> count_blocks(bool (*probe)(dim3 idx));
 void count_block(dim3 idx);
 bool count_trial(); /* the block that was begun, and not ended, did something */
 void count_block_end();
-void count_op(int what);
+void count_op(int what, double n = 1);
 void count_access(unsigned lin, const void *p, size_t size, int what, const void *code);
 void count_copy(unsigned lin, uint32_t dst, const void *src, unsigned size, unsigned n, const void *code);
 void count_bulk(const void *src, unsigned size);

@@ -276,15 +276,18 @@ static void test_wrong_products(void **)
         be->dev->destroy(be);
         assert_true((strstr(lines.c_str(), "many rows by wgmma") != nullptr) == !spoil);
         assert_true((strstr(lines.c_str(), "wgmma does not give the sums of mma.sync") != nullptr) == !!spoil);
+        assert_true((strstr(lines.c_str(), "attention by wgmma does not give the bits") != nullptr) == !!spoil);
     }
     simt::options.spoil = simt::SPOIL_NONE;
-    for (const char *broken : {(const char *) nullptr, "launch_wgmma_glu"}) {
+    for (const char *broken : {(const char *) nullptr, "launch_wgmma_glu", "launch_attention_wgmma"}) {
         lines.clear();
         simt::watch.broken = broken;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
         assert_non_null(strstr(lines.c_str(), "many rows by wgmma"));
-        assert_true((strstr(lines.c_str(), "gate and up with their activation are wrong as one launch") != nullptr) == !!broken);
+        const bool glu = broken && strstr(broken, "glu"), attention = broken && strstr(broken, "attention");
+        assert_true((strstr(lines.c_str(), "gate and up with their activation are wrong as one launch") != nullptr) == glu);
+        assert_true((strstr(lines.c_str(), "attention by wgmma does not give the bits") != nullptr) == attention);
     }
     simt::watch.broken = nullptr;
     simt::watch.thorough = false;

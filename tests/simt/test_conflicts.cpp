@@ -83,6 +83,43 @@ void test_wgmma(void **)
     simt::options.arch = 120, simt::options.no_mma = false;
 }
 
+/* Attention of 64 tokens with 4 heads, over so many keys. */
+simt::launch_counts prompt(int32_t dim, int32_t keys)
+{
+    const size_t block_bytes = (size_t) (2 * 32 * dim * 2);
+    buffer<uint8_t> cache((size_t) (keys / 32) * block_bytes);
+    buffer<float> q((size_t) (64 * 4 * dim)), out(q.size());
+    std::vector<int32_t> blocks, positions, starts = {0, 64};
+    for (int32_t i = 0; i < keys / 32; i++) blocks.push_back(i);
+    for (int32_t i = 0; i < 64; i++) positions.push_back(keys - 64 + i);
+    buffer<int32_t> table(blocks), at(positions), start(starts);
+    q.fill(0), cache.fill(0);
+    pi__k_attn k = {};
+    k.q = q.get(), k.ldq = k.ldo = 4 * dim, k.q_stride = dim, k.out = out.get(), k.n_head = 4, k.n_tokens = 64, k.n_seqs = 1;
+    k.pos = at.get(), k.seq_start = start.get(), k.block_table = table.get(), k.table_stride = keys / 32, k.max_keys = keys;
+    k.cache = {(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, dim, 32}, k.fast = k.wgmma = 1;
+    simt::counter c;
+    simt::options.count = &c;
+    must_run(pi__k_attention(nullptr, &k));
+    simt::options.count = nullptr;
+    assert_int_equal(c.launches.size(), 1);
+    return c.launches[0];
+}
+
+/* None at all for keys, values and what is made of them. */
+void test_prompts(void **)
+{
+    simt::options.arch = 90, simt::options.no_mma = true;
+    for (int32_t dim : {64, 128, 256}) {
+        const simt::launch_counts some = prompt(dim, 256), more = prompt(dim, 512);
+        assert_true(more.op[simt::DO_WGMMA] > some.op[simt::DO_WGMMA] && more.wavefronts > some.wavefronts);
+        if (some.wavefronts - some.least != more.wavefronts - more.least)
+            fail_msg("%d values: 256 keys more have %.0f wavefronts of shared memory for %.0f", (int) dim,
+                     more.wavefronts - some.wavefronts, more.least - some.least);
+    }
+    simt::options.arch = 120, simt::options.no_mma = false;
+}
+
 /* Attention to the last 128 of pos + 1 rows and to as many entries, for 64 heads of dim values, a token. */
 simt::launch_counts sparse(int32_t pos, int32_t n_entries, int32_t dim, bool fast)
 {
@@ -127,6 +164,6 @@ void test_sparse(void **)
 int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_w16), cmocka_unit_test(test_wgmma), cmocka_unit_test(test_mma16),
-                                cmocka_unit_test(test_sparse)};
+                                cmocka_unit_test(test_prompts), cmocka_unit_test(test_sparse)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

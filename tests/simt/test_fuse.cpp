@@ -107,14 +107,16 @@ static void test_fp4(void **)
     check_bits("qwen35moe", PI__MXFP4, "auto", "w4a4");
 }
 
-/* More rows than mma.sync is given on sm_90, and then steps of one; gate and up are one launch there, too. */
+/* More rows than mma.sync is given on sm_90, in products and in attention, and then steps of one; gate and up are one launch there,
+ * too. */
 static void test_wgmma(void **)
 {
     std::vector<rows> got[2];
     simt::counter c;
     double n = 0;
-    long both = 0;
-    assert_int_equal(simt_typed_write(model_path.c_str(), "llama2", PI__Q4_0, nullptr), 0);
+    long both = 0, attention = 0;
+    simt::watch.n_sm = 6; /* for whose half there are tiles of queries */
+    assert_int_equal(simt_typed_write(model_path.c_str(), "llama2", PI__Q4_0, "E=256 H=4 G=2 D=64 F=256"), 0);
     for (int i = 0; i < 2; i++) {
         pi_engine *e;
         pi_error err;
@@ -126,12 +128,14 @@ static void test_wgmma(void **)
     }
     simt::options.count = nullptr;
     simt::options.arch = 120;
+    simt::watch.n_sm = MANY_SM;
     same_rows(got[0], got[1]);
     for (const simt::launch_counts &l : c.launches) {
         n += l.op[simt::DO_WGMMA];
         both += std::string(simt::source_of(l.kernel)).find("wgmma_glu<") != std::string::npos;
+        attention += std::string(simt::source_of(l.kernel)).find("attention_wgmma<") != std::string::npos;
     }
-    assert_true(n > 0 && both > 0);
+    assert_true(n > 0 && both > 0 && attention > 0);
     unlink(model_path.c_str());
 }
 

@@ -169,6 +169,7 @@ static void test_wgmma(void **)
     if (!race_build) return;
     must_find("race", [] { return run_four_warps(BUG_GROUP_WRITES_B); });
     must_find("race", [] { return run_four_warps(BUG_GROUP_NO_B); });
+    must_find("did not fence", [] { return run_four_warps(BUG_GROUP_NO_B_FENCE); });
 }
 
 static void test_bulk_copies(void **)

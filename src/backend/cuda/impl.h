@@ -129,6 +129,7 @@ typedef struct cuda_without {
     bool experts;   /* routed experts: layers of them are refused */
     bool attention; /* caches are refused */
     bool splits;    /* attention's keys are not split over blocks */
+    bool wgmma_attention; /* that of prompts goes by mma.sync on sm_90, too */
     bool slices;    /* nor are slices of products */
     bool delta;     /* delta nets: states are refused */
     bool tails;     /* launches do no work of several ops */

@@ -118,6 +118,7 @@ typedef struct pi__k_attn {
     int32_t block, ahead;       /* tokens see their sequence's last one, or the next so many where ahead is not 0 */
     const struct pi__k_tail *tail; /* the last launch's, of in alone, which is PLAIN; or NULL */
     int32_t fast;               /* not 0: q is rounded to f16. 0, and with F32 caches: it is taken as the sum of two */
+    int32_t wgmma;              /* not 0: the device has wgmma, with the same bits: many rows go by it, faster, where they can */
     /* Sparse prefill: seq_start and n_seqs are those of runs (pi__runs); else NULL: */
     const int32_t *run_seq;     /* [n_seqs] the sequence of each */
     const int32_t *run_block;   /* [n_seqs] the query block that it is, -1: none */
@@ -125,6 +126,8 @@ typedef struct pi__k_attn {
     int32_t taken_words;
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
+/* launch_attention_wgmma.cu, for pi__k_attention alone: not 0: it was taken, with this code. */
+int pi__k_attention_wgmma(void *stream, const pi__k_attn *a, int *code);
 /* Not 0: there is a kernel for heads of this size: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
 

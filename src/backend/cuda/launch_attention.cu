@@ -8,7 +8,9 @@ int pi__k_attention_has(int32_t d)
 
 int pi__k_attention(void *stream, const pi__k_attn *a)
 {
+    int code;
     if (a->n_tokens < 1) return 0;
+    if (a->wgmma && pi__k_attention_wgmma(stream, a, &code)) return code;
     switch (a->cache.head_dim) {
     case 32: return run_for<32>(stream, a);
     case 64: return run_for<64>(stream, a);

@@ -448,6 +448,8 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
     const struct { bool is; const char *what; } lines[] = {
         {w->attention, "attention is wrong: no cache can lie there; update the driver, or give device cpu"},
         {w->splits && !w->attention, "attention with split keys is wrong: keys are not split, long contexts are slower"},
+        {w->wgmma_attention && !w->attention,
+         "attention by wgmma does not give the bits of mma.sync, which has its place: prompts are slower"},
         {w->slices, "slices of products that blocks share are wrong: each tile is one block's, prompts and many sequences are slower"},
         {w->key_blocks && !w->attention, "sparse prefill is wrong: prompts attend to all keys, prefill-sparsity or not"},
         {w->glu, "gate and up with their activation are wrong as one launch: they are several, which is slower"},
@@ -463,12 +465,12 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
 
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    static void (*const tries[])(tryout *t, cuda_without *without) = {try_attention, try_delta, try_experts, try_tails, try_topk,
-                                                                      pi__cuda_try_glu, pi__cuda_try_slices,
-                                                                      pi__cuda_try_key_blocks};
+    static void (*const tries[])(tryout *t, cuda_without *without) = {
+        try_attention, pi__cuda_try_wgmma, try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu, pi__cuda_try_slices,
+        pi__cuda_try_key_blocks};
     const bool records = c->records;
     tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention, .w16 = (c->ways & PI__WAY_W16) != 0,
-                .ways = c->ways, .wgmma = c->wgmma};
+                .ways = c->ways, .wgmma = c->wgmma, .arch = c->info.arch};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
     t.p = p;

@@ -1,12 +1,10 @@
-/* Whether wgmma gives the bits of mma.sync on the device: products of many rows go to it, of few to mma.sync, and a row's bits
- * may not tell. Values are as far apart as makes every instruction cut what it adds, where the two might differ; their error
- * was looked at before (selftest.c).
+/* Whether wgmma gives the bits of mma.sync on the device: products and attention of many rows go to it, of few to mma.sync, and a
+ * row's bits may not tell. Values are as far apart as makes every instruction cut what it adds, where the two might differ; their
+ * error was looked at before (selftest.c, selftest_ops.c).
  *
- * Memory: one buffer of the host and one of the device, for the time of a call. The opening thread. */
-#include <string.h>
-
-#include "backend/cuda/impl.h"
-#include "base/alloc.h"
+ * Memory: one buffer of the host and one of the device, for the time of a call, or those of the trials (tryout.h). The opening
+ * thread. */
+#include "backend/cuda/tryout.h"
 #include "base/error.h"
 #include "formats/formats.h"
 
@@ -19,19 +17,19 @@ typedef struct trial {
 } trial;
 
 /* Of either sign, 2^-10 to 2^10. */
-static float next(trial *t)
+static float far_apart(uint64_t *rng)
 {
-    t->rng = t->rng * 6364136223846793005u + 1442695040888963407u;
-    const float v = (float) (t->rng >> 40) * 0x1p-24f + 1.0f;
-    const int e = (int) (t->rng >> 20 & 15);
-    return (t->rng >> 36 & 1 ? -v : v) * (e < 8 ? 1.0f / (float) (1 << e) : (float) (1 << (e - 8)));
+    *rng = *rng * 6364136223846793005u + 1442695040888963407u;
+    const float v = (float) (*rng >> 40) * 0x1p-24f + 1.0f;
+    const int e = (int) (*rng >> 20 & 15);
+    return (*rng >> 36 & 1 ? -v : v) * (e < 8 ? 1.0f / (float) (1 << e) : (float) (1 << (e - 8)));
 }
 
 static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
 {
     const size_t row = pi__row_size(pi__type_info_of(type), N_IN);
     for (int32_t i = 0; i < N_OUT; i++) {
-        for (int32_t k = 0; k < N_IN; k++) t->w[k] = next(t);
+        for (int32_t k = 0; k < N_IN; k++) t->w[k] = far_apart(&t->rng);
         pi__quantize_row(type, t->w, t->file + (size_t) (i % TILE) * row, N_IN, NULL);
         if (i % TILE == TILE - 1) pi__cuda_pack_tile(type, s, N_IN, t->file, TILE, t->packed + (size_t) (i / TILE) * s->tile_bytes);
     }
@@ -56,7 +54,7 @@ static int compare(pi__rt *rt, trial *t, int32_t type, char *d, bool *wrong)
     if (!pi__cuda_shape_of(type, N_IN, N_OUT, &p.w.shape)) return 0;
     pack(t, type, &p.w.shape);
     int code = pi__rt_upload(rt, d, t->packed, p.w.shape.mat_bytes);
-    for (int32_t i = 0; i < N_X * N_IN; i++) t->x[i] = next(t);
+    for (int32_t i = 0; i < N_X * N_IN; i++) t->x[i] = far_apart(&t->rng);
     if (!code) code = pi__rt_upload(rt, d + X_AT, t->x, sizeof t->x);
     if (!code) code = pi__k_w16_prepare(pi__rt_stream(rt), &in, type, N_X, N_IN, d + PREPARED_AT);
     if (!code) code = multiply(rt, t, &p, d + PREPARED_AT, 0, 0);
@@ -80,4 +78,58 @@ int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err)
     pi__free(t);
     if (code) return pi__fail(err, PI_EDEVICE, "the device's first product by wgmma failed: %.300s", pi__rt_text(code));
     return no_memory ? pi__fail_mem(err, "a first product by wgmma") : PI_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- attention */
+
+enum {
+    TOKENS = 60, GROUP = 3, MOST_DIM = 256,
+    KEYS = 800, /* splits, and stages of which each is in both phases */
+    BLOCK = 16, BLOCKS = KEYS / BLOCK,
+};
+
+typedef struct prompt {
+    uint16_t cache[BLOCKS * 2 * BLOCK * MOST_DIM]; /* a block: keys, then values, of one head */
+    float q[TOKENS * GROUP * MOST_DIM], out[2][TOKENS * GROUP * MOST_DIM]; /* out: of mma.sync, of wgmma */
+    int32_t pos[TOKENS], start[2], table[BLOCKS];
+} prompt;
+
+/* A sequence's last tokens over keys and values of these types; whether the two ways agree. */
+static bool attention_agrees(tryout *t, prompt *p, int32_t dim, int32_t type_k, int32_t type_v)
+{
+    const size_t bytes = (size_t) (TOKENS * GROUP * dim) * sizeof(float), block = (size_t) (2 * BLOCK * dim) * 2;
+    for (int32_t i = 0; i < BLOCKS * 2 * BLOCK * dim; i++) {
+        const int32_t type = i / (BLOCK * dim) % 2 ? type_v : type_k;
+        const float v = far_apart(&t->rng) / 64;
+        p->cache[i] = type == PI__BF16 ? pi__f32_to_bf16(v) : pi__f32_to_f16(v);
+    }
+    for (int32_t i = 0; i < TOKENS * GROUP * dim; i++) p->q[i] = far_apart(&t->rng) / 128; /* no score is above all others */
+    t->used = 0;
+    pi__k_attn k = {
+        .q = put(t, p->q, bytes), .ldq = GROUP * dim, .q_stride = dim, .out = take(t, bytes), .ldo = GROUP * dim, .n_head = GROUP,
+        .n_tokens = TOKENS, .n_seqs = 1, .pos = put(t, p->pos, sizeof p->pos), .seq_start = put(t, p->start, sizeof p->start),
+        .block_table = put(t, p->table, sizeof p->table), .table_stride = BLOCKS, .max_keys = KEYS, .fast = 1,
+        .cache = {put(t, p->cache, (size_t) BLOCKS * block), block, type_k, type_v, 1, dim, BLOCK},
+    };
+    for (int i = 0; i < 2; i++) {
+        k.wgmma = i;
+        blank(t, k.out, p->out[i], bytes);
+        if (!t->code) keep(t, pi__k_attention(pi__rt_stream(t->rt), &k));
+        if (!get(t, p->out[i], k.out, bytes)) return true;
+    }
+    return !memcmp(p->out[0], p->out[1], bytes);
+}
+
+void pi__cuda_try_wgmma(tryout *t, cuda_without *without)
+{
+    static const int32_t tries[][3] = {{64, PI__BF16, PI__F16}, {128, PI__F16, PI__F16}, {256, PI__F16, PI__BF16}};
+    if (t->arch != 90 || !t->fast) return;
+    prompt *p = own(t, sizeof *p);
+    if (!p) return;
+    for (int32_t i = 0; i < TOKENS; i++) p->pos[i] = KEYS - TOKENS + i;
+    for (int32_t i = 0; i < BLOCKS; i++) p->table[i] = i * 7 % BLOCKS;
+    p->start[1] = TOKENS;
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
+        without->wgmma_attention |= !attention_agrees(t, p, tries[i][0], tries[i][1], tries[i][2]);
+    pi__free(p);
 }

@@ -1,4 +1,5 @@
-/* What the trials of a device share (selftest_ops.c, selftest_fused.c): a region of it, copies that are waited for, numbers. */
+/* What the trials of a device share (selftest_ops.c, selftest_fused.c, selftest_wgmma.c): a region of it, copies that are waited
+ * for, numbers. */
 #ifndef PI__CUDA_TRYOUT_H
 #define PI__CUDA_TRYOUT_H
 
@@ -22,6 +23,7 @@ typedef struct tryout {
     bool w16;     /* products are made in 16-bit floats */
     int ways;     /* PI__WAY_*: how products are made */
     bool wgmma;   /* those of many rows in 16-bit floats by it */
+    int arch;     /* the device's */
     uint64_t rng;
 } tryout;
 
@@ -77,6 +79,8 @@ static inline float next(tryout *t)
 
 static inline bool near(double got, double want, double tolerance) { return fabs(got - want) <= tolerance * (1 + fabs(want)); }
 
+/* selftest_wgmma.c: of attention */
+void pi__cuda_try_wgmma(tryout *t, cuda_without *without);
 /* selftest_fused.c */
 void pi__cuda_try_glu(tryout *t, cuda_without *without);
 void pi__cuda_try_slices(tryout *t, cuda_without *without);

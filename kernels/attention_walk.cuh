@@ -1,0 +1,92 @@
+/* What attention_kernels.cuh and attention_wgmma_kernels.cuh have in common besides attention.cuh: which tiles of keys a block
+ * walks, splits and spans, the steps of a softmax, P as an A of the next products. */
+#ifndef PI_ATTENTION_WALK_CUH
+#define PI_ATTENTION_WALK_CUH
+
+#include "attention_scores.cuh"
+
+/* The tiles of block (tile of rows, kv head, unit): all that its rows see, or those of a unit. false: there are none. */
+template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32_t *first, int32_t *last)
+{
+    *first = w.lo / S::TILE, *last = max(w.hi / S::TILE, *first);
+    if (!j.n_units) return true;
+    const int32_t number = (w.lo >> j.unit_shift) + (int32_t) blockIdx.z;
+    if (number > w.hi >> j.unit_shift) return false;
+    *first = max(*first, (number << j.unit_shift) / S::TILE);
+    *last = max(min(*last, ((number + 1) << j.unit_shift) / S::TILE - 1), *first);
+    return true;
+}
+
+/* The walk over tiles `tile` to `last`. do_split(tile, stop, acc) adds those of a split from `tile` to `stop` to acc, and returns
+ * the one behind them. */
+template <class S, template <int> class SUMS, class F>
+PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, int32_t last, SUMS<S::N> &run, const F &do_split)
+{
+    sums<S::N> acc;
+    clear<S::N>(run);
+    while (tile <= last) {
+        clear(acc);
+        const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* of the split */
+        tile = do_split(tile, stop, acc);
+        fold_split(acc, run);
+        if (tile <= last && tile / ((1 << SPAN_SHIFT) / S::TILE) == stop / ((1 << SPAN_SHIFT) / S::TILE)) continue;
+        put_span<S>(j, facts.w, tile > last, run, facts.all[S::thread()]);
+    }
+}
+
+/* Scores of S::STEP keys from key0 on become P, in f32; c is what the new maxima m do to what was summed so far. */
+template <class S>
+PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::STEP / 8][4], float (&m)[2],
+                   float (&c)[2])
+{
+    const int lane = S::thread() % 32, group = S::group();
+    float top[2] = {PI_MINUS_INF, PI_MINUS_INF}, base[2];
+    if (a.softcap != 0) {
+#pragma unroll
+        for (int i = 0; i < S::STEP / 2; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], a.softcap);
+    }
+    if (key0 < facts.group[group].all_from || key0 + S::STEP - 1 > facts.group[group].all_to) {
+        const row_keys of[2] = {facts.row[16 * group + lane / 4], facts.row[16 * group + lane / 4 + 8]};
+#pragma unroll
+        for (int i = 0; i < S::STEP / 2; i++) {
+            const int32_t key = key0 + lane % 4 * 2 + i / 4 * 8 + i % 2;
+            if (key < of[i % 4 / 2].lo || key > of[i % 4 / 2].hi) s[i / 4][i % 4] = PI_MINUS_INF;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < S::STEP / 2; i++) top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i / 4][i % 4]);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        for (int o = 1; o < 4; o *= 2) top[r] = fmaxf(top[r], __shfl_xor_sync(PI_FULL, top[r], o));
+        const float old = m[r];
+        m[r] = fmaxf(old, top[r] * LOG2E);
+        base[r] = m[r] == PI_MINUS_INF ? 0.0f : m[r];
+        c[r] = ptx_exp2(old - base[r]);
+    }
+#pragma unroll
+    for (int i = 0; i < S::STEP / 2; i++)
+        s[i / 4][i % 4] = ptx_exp2(fmaf(s[i / 4][i % 4], LOG2E, -base[i % 4 / 2]));
+}
+
+/* A maximum of the warp's rows is new: then what was summed so far is scaled. */
+PI_FN bool is_new(const float (&c)[2]) { return __any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f); }
+template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
+{
+#pragma unroll
+    for (int i = 0; i < N * 4; i++) acc.o[i / 4][i % 4] *= c[i % 4 / 2];
+    acc.l[0] *= c[0], acc.l[2] *= c[1];
+}
+
+/* P of 16 keys, 8 and 8, as an A of f16; low, of HILO: what is left of them. */
+template <bool LOW> PI_FN void make_a(const float (&first)[4], const float (&next)[4], uint32_t (&high)[4], uint32_t *low)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float *of = i < 2 ? first : next; /* GCC with -fsanitize=undefined takes an array chosen by ?: for the first one */
+        const float x = of[i % 2 * 2], y = of[i % 2 * 2 + 1];
+        high[i] = ptx_half2(x, y);
+        if (LOW) low[i] = ptx_half2(x - ptx_floats(high[i]).x, y - ptx_floats(high[i]).y);
+    }
+}
+
+#endif

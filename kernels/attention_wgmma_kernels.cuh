@@ -1,0 +1,280 @@
+/* Attention of prompts by wgmma (sm_90a): tiles of many rows, FAST, over caches of F16 and BF16, with the bits of
+ * attention_kernels.cuh, whose ORDER, steps of softmax, splits and spans it has: an instruction adds its 16 products and the
+ * accumulator as mma.sync does there (selftest_wgmma.c tries it on the device), and accumulators lie in registers alike.
+ *
+ * A team of four warps has 64 rows, and all of their columns; of heads of 256 values two teams have the same rows, half of O's
+ * columns each, and both make all scores, which needs no exchange. Q and P are A, from registers. K is B as it lies in the cache,
+ * V is a turned B. Four more warps copy both to a ring of stages (wgmma_ring.cuh), TILE keys each, and make f16 of bf16 there:
+ *
+ *     stage: K, then V: [D / 64 slabs][TILE keys] 128 bytes, in which the 16-byte pieces are swizzled (of 128 bytes)
+ *
+ * A tile is one step of softmax, or two: the scores of all of it are one product of twice as many columns. Of scores at most the
+ * products of one tile are under way, of O those of one step:
+ *
+ *     tensor cores   S(t)  [ O(t-1) last step, S(t+1) ][ O(t) first step ][ O(t) last step, S(t+2) ]
+ *     others         [ parts of S(t) are added ][ softmax ][ softmax ][ parts of S(t+1) are added ] ...
+ *
+ * The sums of spans lie in shared memory: registers have O of a split, Q, and the parts of scores. */
+#ifndef PI_ATTENTION_WGMMA_KERNELS_CUH
+#define PI_ATTENTION_WGMMA_KERNELS_CUH
+
+#include "attention_walk.cuh"
+#include "wgmma_ring.cuh"
+
+/* TEAMS teams, SHARE of which have the same rows. */
+template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_heads {
+    static constexpr int D = D_, TEAMS = TEAMS_, SHARE = SHARE_, KIND = FAST, COMES = COPIED, WARPS = 1;
+    static constexpr int R = 64 * TEAMS / SHARE, GROUPS = R / 16, THREADS = 128 * TEAMS; /* that multiply */
+    static constexpr int STEP = head<D>::TILE, TILE = D <= 128 ? 64 : 32;
+    static constexpr int COLS = D / 8, N = COLS / SHARE, STEPS = D / 16;
+    static constexpr int PARTS = head<D>::PARTS, Q_TERMS = 1, PLANES = 1;
+    static constexpr int PHASES = TILE / STEP, EACH = PARTS / PHASES; /* steps of a tile; parts of scores that are made beside one */
+    static constexpr uint32_t PLANE = 2 * TILE * D, TILES = 2 * PLANE;
+    static constexpr int FIRST_COPIER = THREADS, COPIERS = 128;
+    static constexpr uint32_t PITCH = 128, NEXT = TILE * 128; /* a slab */
+
+    static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim) { return D != 128 || d < dim; }
+    static __device__ __forceinline__ int thread() { return ptx_read_thread(); } /* registers are full */
+    static __device__ __forceinline__ int group() { return SHARE > 1 ? thread() / 32 % 4 : thread() / 32; }
+    static __device__ __forceinline__ int part() { return SHARE > 1 ? thread() / 128 : 0; }
+    static __device__ __forceinline__ int q_column() { return 0; }
+
+    /* Shared memory: stages, sums of spans, seen tiles, barriers, facts. */
+    static constexpr int FILLERS = 4;
+    static constexpr uint32_t SIZE = TILES, RUN = shared_sums<N>::SIZE, SEEN = 128;
+    static constexpr uint32_t FACTS = 8192; /* most bytes of them */
+    static constexpr int FIT = (int) ((WGMMA_ROOM - TEAMS * RUN - SEEN - 128 - FACTS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
+    static constexpr int AHEAD = STAGES - 3; /* tiles that are copied before the first of them has to be there */
+    static constexpr uint32_t RUN_AT = STAGES * SIZE, SEEN_AT = RUN_AT + TEAMS * RUN, BARRIERS_AT = SEEN_AT + SEEN,
+                              FACTS_AT = BARRIERS_AT + 128;
+    /* Registers of a thread: those that copy leave some to those that multiply. */
+    static constexpr int GIVEN = 65536 / (THREADS + 128) / 8 * 8, LEFT = 40, TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
+};
+
+/* ---------------------------------------------------------------------------------------------------------- who copies */
+
+/* A tile is there for the teams when its copies have come, and what they brought is fenced. Waiting for that comes behind the
+ * copies of the next AHEAD tiles, for which the teams may have to let go of tiles that are STAGES before those: of tile t - 1 they
+ * do so when they have begun with t + 1. */
+template <class S> PI_FN void copy_tiles(const attn_job &j, const block_facts<S> &facts, wgmma_ring<S> &ring)
+{
+    static_assert(S::AHEAD >= 1, "a tile is copied while another one is waited for");
+    wgmma_ring<S> there = ring; /* behind it */
+    int32_t tile, last, block[copies<S>::PASSES];
+    find_tiles<S>(j, facts.w, &tile, &last);
+    find_blocks<S>(j.a, facts.at, facts.w, tile * S::TILE, block);
+#pragma unroll 1
+    for (int32_t n = 0, ends = S::AHEAD; ends; n++) {
+        if (tile <= last) {
+            ring.wait_empty();
+            copy_next<S>(j.a, facts.at, facts.w, tile, last, block, ptx_shared(ring.stage()));
+            tile = tile < last ? next_tile<S>(facts.at, tile) : last + 1;
+            ring.next();
+        } else ends--;
+        ptx_cp_async_commit();
+        if (n < S::AHEAD) continue;
+        ptx_cp_async_wait<S::AHEAD>();
+        make_f16<S>(j.a.cache, there.stage());
+        ptx_fence_async();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx_mbarrier_arrive(there.full(there.now));
+        there.next();
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- who multiplies */
+
+/* Where K and V of a stage are, of V the team's columns; and of them K's 16 columns, the step-th ones, and V's 16 keys, the j-th
+ * ones. Rows are 128 bytes, and swizzled in groups of 8. The low words are sums, with no carry, as shared memory has less than
+ * 2^18 bytes; lanes have lane 0's, so that they take no registers but those that all share. */
+template <class S> PI_FN uint32_t k_of(const wgmma_ring<S> &ring, int32_t stage) { return __shfl_sync(PI_FULL, ring.at(stage) / 16, 0); }
+template <class S> PI_FN uint32_t v_of(const wgmma_ring<S> &ring, int32_t stage)
+{
+    const uint32_t slab = (uint32_t) S::part() * (S::N / 8); /* of the team's columns */
+    return __shfl_sync(PI_FULL, (ring.at(stage) + S::PLANE + slab * S::NEXT) / 16 + (S::NEXT / 16 << 16), 0);
+}
+PI_FN uint64_t rows_of_128(uint32_t low) { return UINT64_C(1) << 62 | UINT64_C(1024 / 16) << 32 | low; }
+template <class S> PI_FN uint64_t k_at(uint32_t of, int step)
+{
+    return rows_of_128(of + ((uint32_t) (step / 4) * S::NEXT + (uint32_t) (step % 4) * 32) / 16);
+}
+PI_FN uint64_t v_at(uint32_t of, int j) { return rows_of_128(of + (uint32_t) j * (2048 / 16)); }
+
+/* What a thread of a team keeps in registers beside O. */
+template <class S> struct team_state {
+    queries<S> q;
+    float part[S::PHASES][S::EACH][S::TILE / 8][4]; /* of the scores of the tile in turn; those of a phase are added up in its first */
+    bool there;                                     /* they are, for that tile, which is the ring's stage in turn */
+    uint32_t a[S::STEP / 16][4];                    /* P of a step */
+};
+
+/* Begins with a phase's parts of the scores of a tile. */
+template <class S> PI_FN void begin_scores(team_state<S> &t, int phase, uint32_t of)
+{
+    constexpr int STEPS = S::STEPS / S::PARTS;
+    ptx_wgmma_fence(t.q.q[0]);
+#pragma unroll
+    for (int i = 0; i < S::EACH * STEPS; i++) {
+        const int step = phase * S::EACH * STEPS + i;
+        if (i % STEPS) ptx_wgmma_f16<false>(t.part[phase][i / STEPS], t.q.q[0][step], k_at<S>(of, step));
+        else ptx_wgmma_f16<true>(t.part[phase][i / STEPS], t.q.q[0][step], k_at<S>(of, step));
+    }
+    ptx_wgmma_commit();
+}
+
+/* They are there, and added in pairs. */
+template <class S> PI_FN void end_scores(team_state<S> &t, int phase)
+{
+    static_assert(S::EACH <= 2, "one pair at most");
+#pragma unroll
+    for (int p = 0; p < S::EACH; p++) ptx_wgmma_pin(t.part[phase][p]);
+#pragma unroll
+    for (int i = 0; i < (S::EACH > 1 ? S::TILE / 2 : 0); i++) t.part[phase][0][i / 4][i % 4] += t.part[phase][S::EACH - 1][i / 4][i % 4];
+}
+
+/* Begins with O = O + P V of a step, the i-th one of its tile. */
+template <class S> PI_FN void begin_weighing(team_state<S> &t, int i, uint32_t of, sums<S::N> &acc)
+{
+    constexpr int EACH = S::STEP / 16;
+    ptx_wgmma_pin(acc.o);
+    ptx_wgmma_fence(t.a);
+#pragma unroll
+    for (int k = 0; k < EACH; k++) ptx_wgmma_f16<false, true>(acc.o, t.a[k], v_at(of, i * EACH + k));
+    ptx_wgmma_commit();
+}
+
+/* The tile whose parts of scores are there. go_on(): goes to the tile behind it; whether it is seen, so that its parts are there at
+ * the end, else those of this one again. Its last step is left to who comes next, as one is by the tile before, if there is one of
+ * the split (BEFORE); nothing is under way before and after. */
+template <bool BEFORE, class S, class F>
+PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, wgmma_ring<S> &ring, team_state<S> &t,
+                       sums<S::N> &acc, const F &go_on)
+{
+    const int32_t before = ring.before(), now = ring.now;
+    const uint32_t ones = 0x3c003c00;
+    float s[S::PHASES][S::STEP / 8][4];
+    if (BEFORE) begin_weighing(t, S::PHASES - 1, v_of(ring, before), acc);
+#pragma unroll
+    for (int i = 0; i < S::TILE / 2; i++) {
+        float &x = s[i / (S::STEP / 2)][i % (S::STEP / 2) / 4][i % 4];
+        x = t.part[0][0][i / 4][i % 4];
+        if (S::PHASES > 1) x += t.part[S::PHASES - 1][0][i / 4][i % 4];
+    }
+    ring.next();
+    const bool more = go_on();
+    if (more) ring.wait_full();
+#pragma unroll
+    for (int i = 0; i < S::PHASES; i++) {
+        float c[2];
+        if (i) begin_weighing(t, i - 1, v_of(ring, now), acc);
+        begin_scores(t, i, k_of(ring, more ? ring.now : now));
+        softmax(a, facts, key0 + i * S::STEP, s[i], acc.m, c);
+        if (is_new(c)) { /* ptxas would have the wait before the softmax, were there no branch between them */
+            if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
+            scale(c, acc);
+        } else if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
+        if (!i && BEFORE) ring.release(before);
+#pragma unroll
+        for (int k = 0; k < S::STEP / 16; k++) {
+            make_a<false>(s[i][2 * k], s[i][2 * k + 1], t.a[k], nullptr);
+            ptx_mma_f16(acc.l, t.a[k], {ones, ones});
+        }
+        if (S::EACH == 1 && i < S::PHASES - 1) continue;
+        ptx_wgmma_wait<0>();
+#pragma unroll
+        for (int p = S::EACH == 1 ? 0 : i; p <= i; p++) end_scores(t, p);
+    }
+    t.there = true;
+}
+
+/* First and last tile of which any of the team's rows sees a key; last < first: there are none. Each warp keeps them in shared
+ * memory, as registers are full. */
+struct seen_tiles {
+    int32_t first, last;
+};
+template <class S> PI_FN seen_tiles &seen_by_team(unsigned char *shared)
+{
+    return ((seen_tiles *) (shared + S::SEEN_AT))[ptx_read_thread() / 32];
+}
+template <class S> PI_FN void find_seen(const block_facts<S> &facts, seen_tiles &found)
+{
+    seen_tiles seen = {INT32_MAX, -1};
+    for (int i = 0; i < 4; i++) {
+        const group_keys &g = facts.group[S::group() / 4 * 4 + i];
+        if (g.to < g.from) continue;
+        seen.first = min(seen.first, g.from / S::TILE), seen.last = max(seen.last, g.to / S::TILE);
+    }
+    if (S::thread() % 32 == 0) found = seen;
+    __syncwarp();
+}
+
+/* What a team does. */
+template <class S>
+PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &ring, unsigned char *shared)
+{
+    int32_t tile, last;
+    find_tiles<S>(j, facts.w, &tile, &last);
+    find_seen(facts, seen_by_team<S>(shared));
+    team_state<S> t = {};
+    load_q(j.a, facts.w, t.q);
+    shared_sums<S::N> run = {(float2 *) (shared + S::RUN_AT)};
+    walk_splits<S>(j, facts, tile, last, run, [&](int32_t tile, int32_t stop, sums<S::N> &acc) {
+        auto behind = [&] { return facts.at.taken && tile < facts.w.hi / S::TILE ? next_tile<S>(facts.at, tile) : tile + 1; };
+        auto pass = [&] { /* a tile that the rows do not see */
+            ring.wait_full();
+            ring.release(ring.now);
+            ring.next();
+            tile = behind();
+        };
+        auto go_on = [&] {
+            tile = behind();
+            return tile <= seen_by_team<S>(shared).last;
+        };
+        auto seen = [&] { return tile <= min(stop, seen_by_team<S>(shared).last); };
+        while (tile <= stop && tile < seen_by_team<S>(shared).first) pass();
+        if (seen()) {
+            if (!t.there) {
+                ring.wait_full();
+#pragma unroll
+                for (int i = 0; i < S::PHASES; i++) begin_scores(t, i, k_of(ring, ring.now));
+                ptx_wgmma_wait<0>();
+#pragma unroll
+                for (int i = 0; i < S::PHASES; i++) end_scores(t, i);
+            }
+            attend_tile<false>(j.a, facts, tile * S::TILE, ring, t, acc, go_on);
+#pragma unroll 1
+            while (seen()) attend_tile<true>(j.a, facts, tile * S::TILE, ring, t, acc, go_on);
+            begin_weighing(t, S::PHASES - 1, v_of(ring, ring.before()), acc);
+            ptx_wgmma_wait<0>(acc.o);
+            ring.release(ring.before());
+        }
+        while (tile <= stop) pass();
+        return tile;
+    });
+}
+
+/* As attention_kernels.cuh's; the last four warps copy. */
+template <class S> __global__ void __launch_bounds__(S::THREADS + 128, 1) attention_wgmma(PI_CONSTANT attn_job j)
+{
+    ptx_launch_dependents();
+    if (!ptx_has_wgmma()) return ptx_wait_grids();
+    PI_SMEM(shared);
+    block_facts<S> &facts = *(block_facts<S> *) (shared + S::FACTS_AT);
+    {
+        work found;
+        if (!find_work<S::R>(j, (int32_t) (gridDim.x - 1 - blockIdx.x), found)) return ptx_wait_grids();
+        if (threadIdx.x < S::THREADS) find_facts(j.a, found, facts);
+    }
+    ptx_wait_grids();
+    wgmma_ring<S> ring(shared);
+    ring.open();
+    if (wgmma_team() == S::TEAMS) {
+        ptx_fewer_registers<S::LEFT>();
+        copy_tiles(j, facts, ring);
+        return;
+    }
+    ptx_more_registers<S::TAKEN>();
+    attend_team(j, facts, ring, shared);
+}
+
+#endif
