@@ -52,6 +52,12 @@ struct input_row {
     {
         float v = x[i];
         if (kind == PI__IN_RMSNORM) v = v * norm * w[i];
+        return x2 ? gated(kind, v, x2[i], limit) : v; /* a call between sums would take their registers */
+    }
+    /* The same, where there are many in the code. */
+    __device__ __forceinline__ float at_apart(int64_t i) const
+    {
+        const float v = kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i];
         return x2 ? gated_apart(kind, v, x2[i], limit) : v;
     }
     /* use(i, value i) for the values of a share by the threads of a block, each its own in order. */

@@ -20,6 +20,8 @@
 #include "ptx.cuh"
 
 enum { SLICES = 8, THREADS = SLICES * 32, FLOAT_WARPS = 4, FLOAT_ROWS = 8 };
+/* Bytes of shared memory of a block of which any device has room for two, or one. */
+enum { ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 };
 
 /* Every type of matrix: packed, and as in the file; X gets a row of weight_formats.h. */
 #define PACKED_TYPES(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X)

@@ -20,11 +20,4 @@ PI_FN float lora_value(int32_t type, const void *p, int64_t i)
     return type == PI__F16 ? half_to_float(h) : bf16_to_float(h);
 }
 
-/* Value i of a row, as input_row::at() has it, but that gates are in line: a call between sums takes their registers. */
-PI_FN float lora_input(const input_row &x, int64_t i)
-{
-    const float v = x.kind == PI__IN_RMSNORM ? x.x[i] * x.norm * x.w[i] : x.x[i];
-    return x.x2 ? gated(x.kind, v, x.x2[i], x.limit) : v;
-}
-
 #endif

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_shrink(PI_CONSTANT 
         for (int64_t first = 0; first < a.n_in; first += LORA_TILE) {
             __syncthreads();
             for (int i = (int) threadIdx.x; i < LORA_TILE; i += LORA_THREADS)
-                tile[i] = first + i < a.n_in ? lora_input(row, first + i) : 0.0f;
+                tile[i] = first + i < a.n_in ? row.at(first + i) : 0.0f;
             __syncthreads();
             for (int k = 0; k < LORA_RANKS; k++) {
                 const int32_t r = r0 + warp + k * LORA_WARPS;

@@ -106,7 +106,7 @@ template <int TYPE, bool MID> struct expert_times {
 
 /* ------------------------------------------------------------------------------------------------------------- few rows */
 
-enum { FEW_TILES = 4 /* of W */, ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 /* bytes of a block, two or one of them */ };
+enum { FEW_TILES = 4 /* of W */ };
 
 /* A warp's slices of the block's items, as they pass through shared memory. NT: groups of columns at most. P: the launch, which
  * item_of() knows; with OWN the launch's rows are in shared memory as a whole, behind the stages: block by block, words as w16.cuh

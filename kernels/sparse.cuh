@@ -373,4 +373,31 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
         fold_head<FEW>(k, token0, n_splits, token0 + (int32_t) (i / (uint32_t) k.a.n_head), (int32_t) (i % (uint32_t) k.a.n_head));
 }
 
+/* A block of a kernel: its heads, blockIdx.x, of a token from token0 on, blockIdx.y; with UNITS of a KV split, blockIdx.z, of which a
+ * list has at most n_splits. load(token, head, t): its queries; walk(token, first, end, rows, t): rows `first` to `end` of the list. */
+template <class S, class L, class W>
+PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared, const L &load,
+                    const W &walk)
+{
+    const int32_t token = token0 + (int32_t) blockIdx.y;
+    const list l = list_of(k, token);
+    const int32_t first = S::UNITS ? (int32_t) blockIdx.z * split_of<S::FEW>(l.n) : 0;
+    const int32_t end = S::UNITS ? min(l.n, first + split_of<S::FEW>(l.n)) : l.n;
+    if (S::UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
+        combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+        return;
+    }
+    S t;
+    begin_sums<S>(shared, t);
+    wanted<S::EACH> now = {};
+    ahead<S> rows = {};
+    look_for<S>(k, l, first, end, now, rows);
+    load(token, (int32_t) blockIdx.x * S::HEADS, t);
+    put_rows(k, l, first, now, (cache_row *) (shared + S::address));
+    __syncthreads();
+    walk(token, first, end, rows, t);
+    put_all<S>(k, shared, token, token0, n_splits, end > first, t);
+    if (S::UNITS) combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+}
+
 #endif

@@ -295,25 +295,10 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     ptx_take_turn();
     using S = shape<KIND, W, UNITS>;
     PI_SMEM(shared);
-    const int32_t token = token0 + (int32_t) blockIdx.y;
-    const list l = list_of(k, token);
-    const int32_t first = UNITS ? (int32_t) blockIdx.z * split_of<S::FEW>(l.n) : 0;
-    const int32_t end = UNITS ? min(l.n, first + split_of<S::FEW>(l.n)) : l.n;
-    if (UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
-        combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
-        return;
-    }
-    S t;
-    begin_sums<S>(shared, t);
-    wanted<S::EACH> now = {};
-    ahead<S> rows = {};
-    look_for<S>(k, l, first, end, now, rows);
-    load_q<S>(k, token, (int32_t) blockIdx.x * S::HEADS, (int32_t) threadIdx.x / 32 * WIDTH, t);
-    put_rows(k, l, first, now, (cache_row *) (shared + S::address));
-    __syncthreads();
-    walk<S>(k, token, shared, first, end, rows, t);
-    put_all<S>(k, shared, token, token0, n_splits, end > first, t);
-    if (UNITS) combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+    see_list<S>(
+        k, token0, n_splits, arrived, shared,
+        [&](int32_t token, int32_t head, S &t) { load_q<S>(k, token, head, ptx_thread() / 32 * WIDTH, t); },
+        [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
 }
 
 #endif

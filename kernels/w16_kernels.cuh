@@ -81,6 +81,10 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__
 template <int NT> constexpr uint32_t w16_room = (NT == 1 ? 75 : 99) << 10;
 enum { W16_MOST_STAGES = 6 };
 
+/* Tiles of W that a block of threads makes of up to 64 rows. Of up to 8 rows fewer where blocks would be fewer than most devices can
+ * run side by side: with twice as many as there is room for, nearly half of it is idle at the end. */
+enum { W16_TILES = 4, W16_LEAST_BLOCKS = 256 };
+
 /* What a warp's slice of R tiles of W and up to NT groups of x passes through. */
 template <int TYPE, int NT, int R> struct w16_stream {
     using T = w16<TYPE>;

@@ -43,11 +43,10 @@ static unsigned share(fp4_products &p, int64_t tiles)
     return blocks;
 }
 
-enum { ROOM = 48 << 10 /* bytes, of which two blocks fit side by side on any device */ };
 
 template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 {
-    const size_t own = sums_bytes<NT>, bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM) : own;
+    const size_t own = sums_bytes<NT>, bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
     return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), bytes, p);
 }
 

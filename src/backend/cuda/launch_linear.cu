@@ -19,11 +19,10 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
 }
 
 enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequences, gemm_kernels.cuh for prefill */
-enum { ROOM = 48 << 10 /* bytes, of which two blocks fit side by side on any device */ };
 
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
 {
-    const size_t own = slice_bytes<TYPE, NT>(p.shape), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM) : own;
+    const size_t own = slice_bytes<TYPE, NT>(p.shape), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
     return pi_launch_dependent(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), bytes, p);
 }
 

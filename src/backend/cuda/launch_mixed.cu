@@ -3,9 +3,6 @@
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
-/* As in launch_w16.cu: tiles of W of a block, of few rows fewer where blocks would be fewer than most devices can run side by side. */
-enum { TILES = 4, LEAST_BLOCKS = 256 };
-
 /* Gives each matrix its blocks of threads, of so many tiles. */
 static unsigned share(mixed_products &p, int64_t tiles)
 {
@@ -67,12 +64,12 @@ int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, c
         }
         p.w[i] = {m.shape, m.data, m.scale, w[i].y, w[i].ldy, m.n_in, m.n_out, m.type, 0};
     }
-    const unsigned blocks = share(p, TILES);
-    if (n_rows > 16 && like >= 0) return run<TILES, 4>(stream, p, blocks);
-    if (n_rows > 8 && like >= 0) return run<TILES, 2>(stream, p, blocks);
-    if (blocks >= LEAST_BLOCKS) return run<TILES, 1>(stream, p, blocks);
+    const unsigned blocks = share(p, W16_TILES);
+    if (n_rows > 16 && like >= 0) return run<W16_TILES, 4>(stream, p, blocks);
+    if (n_rows > 8 && like >= 0) return run<W16_TILES, 2>(stream, p, blocks);
+    if (blocks >= W16_LEAST_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks);
     const unsigned twice = share(p, 2);
-    return twice >= LEAST_BLOCKS ? run<2, 1>(stream, p, twice) : run<1, 1>(stream, p, share(p, 1));
+    return twice >= W16_LEAST_BLOCKS ? run<2, 1>(stream, p, twice) : run<1, 1>(stream, p, share(p, 1));
 }
 
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,

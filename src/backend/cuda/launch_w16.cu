@@ -29,10 +29,6 @@ int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t
                      (uint16_t *) prepared, (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 
-/* Tiles of W that a block of threads makes. Of up to 8 rows fewer where blocks would be fewer than most devices can run side by
- * side: with twice as many as there is room for, nearly half of it is idle at the end. */
-enum { TILES = 4, LEAST_BLOCKS = 256 };
-
 /* Gives each matrix its blocks of threads, of so many tiles. */
 static unsigned share(w16_products &p, int64_t tiles)
 {
@@ -62,15 +58,15 @@ template <int TYPE> static int run_many(void *stream, const w16_products &p, uns
 
 template <int TYPE> static int run_w16(void *stream, w16_products &p, const pi__k_split *split)
 {
-    unsigned blocks = share(p, p.n_rows <= PI__K_MMA_ROWS ? (int64_t) TILES : (int64_t) W16_MANY_TILES);
+    unsigned blocks = share(p, p.n_rows <= PI__K_MMA_ROWS ? (int64_t) W16_TILES : (int64_t) W16_MANY_TILES);
     if (p.n_rows <= 8) {
-        if (blocks >= LEAST_BLOCKS) return run_few<TYPE, 1, TILES>(stream, p, blocks);
-        if (2 * blocks >= LEAST_BLOCKS) return run_few<TYPE, 1, 2>(stream, p, share(p, 2));
+        if (blocks >= W16_LEAST_BLOCKS) return run_few<TYPE, 1, W16_TILES>(stream, p, blocks);
+        if (2 * blocks >= W16_LEAST_BLOCKS) return run_few<TYPE, 1, 2>(stream, p, share(p, 2));
         return run_few<TYPE, 1, 1>(stream, p, share(p, 1));
     }
-    if (p.n_rows <= 16) return run_few<TYPE, 2, TILES>(stream, p, blocks);
-    if (p.n_rows <= 32) return run_few<TYPE, 4, TILES>(stream, p, blocks);
-    if (p.n_rows <= PI__K_MMA_ROWS) return run_few<TYPE, 8, TILES>(stream, p, blocks);
+    if (p.n_rows <= 16) return run_few<TYPE, 2, W16_TILES>(stream, p, blocks);
+    if (p.n_rows <= 32) return run_few<TYPE, 4, W16_TILES>(stream, p, blocks);
+    if (p.n_rows <= PI__K_MMA_ROWS) return run_few<TYPE, 8, W16_TILES>(stream, p, blocks);
     return run_many<TYPE>(stream, p, blocks, split);
 }
 

@@ -2,8 +2,6 @@
 #include "backend/cuda/launch.cuh"
 #include "w16_glu_kernels.cuh"
 
-enum { TILES = 4, LEAST_BLOCKS = 256 }; /* as in launch_w16.cu */
-
 template <int TYPE, int NT, int R> static int run(void *stream, const w16_both &a)
 {
     const unsigned blocks = (unsigned) ((a.p.w[0].n_out + 8 * R - 1) / (8 * R));
@@ -13,10 +11,11 @@ template <int TYPE, int NT, int R> static int run(void *stream, const w16_both &
 
 template <int TYPE> static int run_rows(void *stream, const w16_both &a)
 {
-    if (a.p.n_rows <= 8) return a.p.w[0].n_out < 8 * TILES * LEAST_BLOCKS ? run<TYPE, 1, 2>(stream, a) : run<TYPE, 1, TILES>(stream, a);
-    if (a.p.n_rows <= 16) return run<TYPE, 2, TILES>(stream, a);
-    if (a.p.n_rows <= 32) return run<TYPE, 4, TILES>(stream, a);
-    return run<TYPE, 8, TILES>(stream, a);
+    if (a.p.n_rows <= 8 && a.p.w[0].n_out < 8 * W16_TILES * W16_LEAST_BLOCKS) return run<TYPE, 1, 2>(stream, a);
+    if (a.p.n_rows <= 8) return run<TYPE, 1, W16_TILES>(stream, a);
+    if (a.p.n_rows <= 16) return run<TYPE, 2, W16_TILES>(stream, a);
+    if (a.p.n_rows <= 32) return run<TYPE, 4, W16_TILES>(stream, a);
+    return run<TYPE, 8, W16_TILES>(stream, a);
 }
 
 int pi__k_w16_glu_few(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows)
