@@ -33,6 +33,7 @@ typedef struct pi__limits {
     int32_t max_pick;     /* clusters of it that are multiplied for a row */
     pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
     int32_t max_row;      /* values of a row that sparse attends to; 0: none */
+    int64_t max_stream;   /* values of one of several residual streams; 0: none */
     int32_t n_head_mat;   /* matrices of op heads, and the most columns and rows of one; 0: there are none */
     int64_t head_in, head_out;
     int32_t indexer_head, indexer_dim; /* of op index; 0: none */

@@ -253,8 +253,6 @@ typedef struct pi__sparse {
     OP(gelu, pi__gelu)                                                                                                  \
     OP(add_gated, pi__add_gated)                                                                                        \
     OP(softcap, pi__softcap)                                                                                            \
-    OP(copy_2d, pi__copy_2d)                                                                                            \
-    OP(hyper_pre, pi__hyper)                                                                                            \
-    OP(hyper_post, pi__hyper)
+    OP(copy_2d, pi__copy_2d)
 
 #endif

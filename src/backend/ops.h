@@ -458,6 +458,8 @@ typedef struct pi__state_copy {
 /* What every backend has. */
 #define PI__OPS_ALL(OP)                                                                                                 \
     PI__OPS_ROWS(OP)                                                                                                    \
+    OP(hyper_pre, pi__hyper)                                                                                            \
+    OP(hyper_post, pi__hyper)                                                                                           \
     OP(embed, pi__embed)                                                                                                \
     OP(linear, pi__linear)                                                                                              \
     OP(lora, pi__lora)                                                                                                  \

@@ -133,6 +133,7 @@ static void read_attention(pi__model *m, deepseek4 *p)
         pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.attention.head_count %d is not a multiple of "
                          "output_group_count %d", p->n_head, p->n_group);
     m->lim.max_row = p->dim;
+    m->lim.max_stream = m->n_embd;
 }
 
 static void read_indexer(pi__model *m, deepseek4 *p)

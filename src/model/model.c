@@ -166,6 +166,7 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     at_least32(&lim->state.n_conv, own->state.n_conv);
     at_least32(&lim->state.n_draft, m->n_draft);
     at_least32(&lim->max_row, own->max_row);
+    at_least(&lim->max_stream, own->max_stream);
     at_least32(&lim->n_head_mat, own->n_head_mat);
     at_least(&lim->head_in, own->head_in);
     at_least(&lim->head_out, own->head_out);

@@ -141,75 +141,159 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
     return c;
 }
 
+/* Streams of R rows of n values, a block's result, and the matrix of the next one's weights: M rows. */
+struct streams {
+    int32_t R, n_iter;
+    int64_t n;
+    int32_t type = PI__F32;
+    std::vector<float> x0, result0, coef0;
+    buffer<float> x, result, w, mix, scale, base, coef, y, sums;
+    buffer<uint16_t> halves;
+    buffer<uint32_t> arrived;
+
+    streams(random &r, int32_t rows, int64_t n_, int32_t iterations)
+        : R(rows), n_iter(iterations), n(n_), x0(r.normals((size_t) (R * 4 * n))), result0(r.normals((size_t) (R * n))),
+          coef0(r.normals((size_t) R * 20)), x(x0), result(result0), w(r.normals((size_t) (mixes() * 4 * n))), mix((size_t) (R * mixes())),
+          scale(r.normals(3)), base(r.normals((size_t) mixes())), coef(coef0), y(result0.size()), sums(pi__k_hyper_sums(R, n)),
+          halves(w.size()), arrived((size_t) PI__K_HYPER_ROWS)
+    {
+        const float by = 1 / std::sqrt(4 * (float) n); /* sums are of the streams' size */
+        for (size_t i = 0; i < w.size(); i++) w.get()[i] *= by;
+        arrived.fill(0);
+        again();
+    }
+    int32_t mixes() const { return n_iter ? 24 : 4; }
+    /* The matrix is of that type. */
+    void round_to(int32_t t)
+    {
+        type = t;
+        for (size_t i = 0; i < w.size() && t != PI__F32; i++) {
+            uint32_t u;
+            memcpy(&u, &w.get()[i], 4);
+            halves.get()[i] = t == PI__F16 ? pi__f32_to_f16(w.get()[i]) : (uint16_t) (u >> 16);
+            u &= 0xffff0000u;
+            if (t == PI__F16) w.get()[i] = pi__f16_to_f32(halves.get()[i]);
+            else memcpy(&w.get()[i], &u, 4);
+        }
+    }
+    /* As before a launch. */
+    void again()
+    {
+        memcpy(x.get(), x0.data(), x0.size() * 4), memcpy(coef.get(), coef0.data(), coef0.size() * 4);
+        mix.fill(0xff), y.fill(0xff), sums.fill(0xff); /* NaN */
+    }
+    /* Of rows from `first` on. */
+    pi__k_streams all(int32_t first, int32_t rows)
+    {
+        pi__k_streams k = {};
+        k.n_rows = rows, k.n_iter = n_iter, k.n = n, k.x = x.get() + first * 4 * n, k.result = result.get() + first * n;
+        k.w = type == PI__F32 ? (const void *) w.get() : halves.get(), k.type = type;
+        k.mix = mix.get() + first * mixes(), k.scale = scale.get(), k.base = base.get(), k.norm_eps = k.eps = 1e-6f;
+        k.coef = coef.get() + first * 20, k.y = y.get() + first * n, k.sums = sums.get(), k.arrived = arrived.get();
+        return k;
+    }
+    void run(const pi__k_streams &k) { must_run(pi__k_streams_run(stream(), &k, nullptr)); }
+    void run_all(int32_t first, int32_t rows) { run(all(first, rows)); }
+    /* What was made: streams, what is read, coefficients. */
+    std::vector<float> made() const
+    {
+        std::vector<float> m(x.get(), x.get() + x.size());
+        m.insert(m.end(), y.get(), y.get() + y.size());
+        if (n_iter) m.insert(m.end(), coef.get(), coef.get() + coef.size());
+        return m;
+    }
+};
+
 /* What is prepared of the streams' sum where that is made: the bits of launches behind it. */
 void test_hyper_prepared()
 {
     random r(2);
-    for (int32_t n : {64, 1568}) {
-        const int32_t R = n == 64 ? 3 : 9;
-        buffer<float> x(r.normals((size_t) (R * 4 * n))), mix(r.normals((size_t) (R * 24))), scale(r.normals(3)), base(r.normals(24));
-        buffer<float> w(r.normals((size_t) n)), want_y((size_t) (R * n)), y(want_y.size()), coef((size_t) (R * 20));
-        const pi__hyper before = {R, x.get(), n, mix.get(), scale.get(), base.get(), 1e-6f, 1e-6f, 20, coef.get(), want_y.get()};
-        pi__hyper a = before;
-        a.y = y.get();
-        forms want(R, n);
-        must_run(pi__k_hyper_pre(stream(), &before));
-        want.prepare({RMSNORM, want_y.get(), n, nullptr, 0, w.get(), 1e-5f, 0}, PI__Q8_0);
+    for (int32_t n : {64, 1568, 12000}) { /* of the last there is no room for a copy */
+        streams s(r, n == 64 ? 3 : n == 1568 ? 9 : 2, n, 20);
+        buffer<float> w(r.normals((size_t) n));
+        forms want(s.R, n);
+        const pi__k_input in = {RMSNORM, s.y.get(), n, nullptr, 0, w.get(), 1e-5f, 0};
+        s.run_all(0, s.R);
+        const std::vector<float> made = s.made();
+        want.prepare(in, PI__Q8_0);
         in_all_modes([&] {
-            forms got(R, n);
+            forms got(s.R, n);
             pi__k_tail t = {};
-            t.n_rows = R, t.n_in = n, t.in = {RMSNORM, y.get(), n, nullptr, 0, w.get(), 1e-5f, 0};
+            t.n_rows = s.R, t.n_in = n, t.in = in;
             got.put_in(t);
             t.fp4 = nullptr;
-            must_run(pi__k_hyper_pre_then(stream(), &a, &t));
+            s.again();
+            const pi__k_streams k = s.all(0, s.R);
+            must_run(pi__k_streams_run(stream(), &k, &t));
             got.fp4.fill(0), want.fp4.fill(0);
-            expect_bytes(want_y.get(), y.get(), y.size() * 4);
+            expect_bytes(made.data(), s.made().data(), made.size() * 4);
             want.expect_same(got);
         });
         pi__k_tail t = {};
-        t.n_rows = R, t.n_in = n, t.in = {PLAIN, y.get(), n, nullptr, 0, nullptr, 0, 0};
-        expect_equal(pi__k_hyper_pre_then(stream(), &a, &t), 1);
+        const pi__k_streams k = s.all(0, s.R);
+        t.n_rows = s.R, t.n_in = n, t.in = {PLAIN, s.y.get(), n, nullptr, 0, nullptr, 0, 0};
+        expect_equal(pi__k_streams_run(stream(), &k, &t), 1);
     }
+}
+
+/* Row `row` of what was made, against double precision. */
+void check_streams(const streams &s, size_t row)
+{
+    const size_t n = (size_t) s.n, M = (size_t) s.mixes();
+    const float *was = &s.x0[row * 4 * n], *coef = &s.coef0[row * 20], *result = &s.result0[row * n];
+    std::vector<double> x(4 * n);
+    std::vector<float> m(M);
+    double squares = 0;
+    for (size_t i = 0; i < 4 * n; i++) {
+        const size_t b = i / n, col = i % n;
+        x[i] = (double) coef[b] * result[col];
+        for (size_t a = 0; a < 4; a++) x[i] += (double) coef[4 + 4 * a + b] * was[a * n + col];
+        squares += x[i] * x[i];
+        check_near(s.x.get()[row * 4 * n + i], x[i], 2e-6, "stream", i);
+    }
+    for (size_t o = 0; o < M; o++) {
+        double sum = 0;
+        for (size_t i = 0; i < 4 * n; i++) sum += s.w.get()[o * 4 * n + i] * x[i];
+        m[o] = (float) sum;
+    }
+    const double f = 1 / std::sqrt(squares / (4 * (double) n) + 1e-6);
+    for (size_t col = 0; col < n; col++) {
+        double want = 0;
+        for (size_t k = 0; k < 4; k++) want += (sigmoid(m[k] * f * s.scale.get()[0] + s.base.get()[k]) + 1e-6) * x[k * n + col];
+        check_near(s.y.get()[row * n + col], want, 1e-5, "what is read", col);
+    }
+    if (!s.n_iter) return;
+    const std::vector<double> c = mixing(m.data(), f, s.scale.get(), s.base.get(), 1e-6, s.n_iter);
+    for (size_t i = 0; i < 20; i++) check_near(s.coef.get()[row * 20 + i], c[i], 2e-5, "coefficient", i);
 }
 
 void test_hyper()
 {
     random r(1);
-    for (int32_t n : {4, 100, 640}) {
-        const int32_t R = 3, n_iter = n == 100 ? 0 : 20, M = n_iter ? 24 : 4;
-        std::vector<float> x0 = r.normals((size_t) (R * 4 * n)), y0 = r.normals((size_t) (R * n));
-        buffer<float> mix(r.normals((size_t) (R * M))), scale(r.normals(3)), base(r.normals((size_t) M));
-        in_all_modes([&] {
-            buffer<float> x(x0), y((size_t) (R * n)), coef((size_t) (R * 20));
-            pi__hyper a = {R, x.get(), n, mix.get(), scale.get(), base.get(), 1e-6f, 1e-6f, n_iter, coef.get(), y.get()};
-            must_run(pi__k_hyper_pre(stream(), &a));
-            if (n_iter) memcpy(y.get(), y0.data(), y0.size() * 4);
-            std::vector<float> read(y.get(), y.get() + y.size());
-            if (n_iter) must_run(pi__k_hyper_post(stream(), &a));
-            for (size_t row = 0; row < (size_t) R; row++) {
-                const float *was = &x0[row * 4 * (size_t) n], *m = mix.get() + row * (size_t) M;
-                double s = 0;
-                for (int32_t i = 0; i < 4 * n; i++) s += (double) was[i] * was[i];
-                const double f = 1 / std::sqrt(s / (4 * n) + 1e-6);
-                if (!n_iter) {
-                    for (int32_t i = 0; i < n; i++) {
-                        double want = 0;
-                        for (int k = 0; k < 4; k++) want += (sigmoid(m[k] * f * scale[0] + base[(size_t) k]) + 1e-6) * was[k * n + i];
-                        check_near(read[row * (size_t) n + (size_t) i], want, 2e-6, "stream", (size_t) i);
-                    }
-                    continue;
-                }
-                const std::vector<double> c = mixing(m, f, scale.get(), base.get(), 1e-6, n_iter);
-                for (size_t i = 0; i < 20; i++) check_near(coef[row * 20 + i], c[i], 5e-6, "coefficient", i);
-                for (int32_t b = 0; b < 4; b++)
-                    for (int32_t i = 0; i < n; i++) {
-                        double want = c[(size_t) b] * y0[row * (size_t) n + (size_t) i];
-                        for (int32_t k = 0; k < 4; k++) want += c[(size_t) (4 + 4 * k + b)] * was[k * n + i];
-                        check_near(x[row * 4 * (size_t) n + (size_t) (b * n + i)], want, 2e-5, "mixed", (size_t) i);
-                    }
+    for (int32_t n : {4, 50, 100, 640, 4100})
+        for (int32_t R : {3, 11}) {
+            streams s(r, R, n, n == 100 ? 0 : 20);
+            s.round_to(n == 640 || n == 50 ? PI__F16 : R == 11 && n != 4 ? PI__BF16 : PI__F32);
+            in_all_modes([&] {
+                s.again();
+                s.run_all(0, R);
+                for (size_t row = 0; row < (size_t) R; row++) check_streams(s, row);
+            });
+            const std::vector<float> made = s.made();
+            s.again(); /* by themselves */
+            pi__k_streams k = s.all(0, R), post = k, mix = k;
+            post.w = nullptr, post.y = nullptr, mix.result = nullptr, mix.y = nullptr, k.result = nullptr, k.w = nullptr;
+            s.run(post), s.run(mix), s.run(k);
+            expect_bytes(made.data(), s.made().data(), made.size() * 4);
+            s.again(); /* rows by themselves, what is read in the place of the result */
+            for (int32_t row = 0; row < R; row++) {
+                pi__k_streams one = s.all(row, 1);
+                memcpy(one.y, one.result, (size_t) n * 4);
+                one.result = one.y;
+                s.run(one);
             }
-        });
-    }
+            expect_bytes(made.data(), s.made().data(), made.size() * 4);
+        }
 }
 
 /* ------------------------------------------------------------------------------------------------------------- mla_qkv */

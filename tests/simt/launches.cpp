@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_down.h"
 #include "backend/cuda/kernels_heads.h"
+#include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "backend/cuda/kernels_lora.h"
 #include "backend/cuda/kernels_w16_glu.h"
@@ -99,9 +100,16 @@ void rows_of_floats(int32_t n)
     const pi__gelu gelu = {some, some, n, N_IN};
     CHECK(pi__k_layer_norm(nullptr, &layer_norm));
     CHECK(pi__k_gelu(nullptr, &gelu));
-    const pi__hyper hyper = {n, some, N_IN, some, some, some, 0, 0, 20, some, some};
-    CHECK(pi__k_hyper_pre(nullptr, &hyper));
-    CHECK(pi__k_hyper_post(nullptr, &hyper));
+    pi__k_streams streams = {}, post = {};
+    pi__k_tail read = {};
+    post.n_rows = n, post.n = N_IN, post.result = some;
+    streams.n_rows = n, streams.n_iter = 20, streams.n = N_IN, streams.w = streams.y = some;
+    read.n_rows = n, read.n_in = read.in.ldx = N_IN, read.in.kind = PI__IN_RMSNORM, read.in.x = some;
+    CHECK(pi__k_streams_run(nullptr, &post, nullptr));
+    for (const int32_t type : {PI__F32, PI__F16, PI__BF16}) {
+        streams.type = type;
+        CHECK(pi__k_streams_run(nullptr, &streams, &read));
+    }
 }
 
 void top(int32_t k)

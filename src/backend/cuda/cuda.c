@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "backend/cuda/comm.h"
+#include "backend/cuda/kernels_hyper.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/formats.h"
@@ -208,6 +209,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.counts = pi__cuda_take(&at, 2 * sizeof(unsigned long long));
     s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
     s.lora = pi__cuda_take(&at, pi__cuda_lora_bytes(lim));
+    s.streams = pi__cuda_take(&at, lim->max_stream ? pi__k_hyper_sums(lim->max_tokens, lim->max_stream) * sizeof(float) : 0);
     s.total = at;
     return s;
 }

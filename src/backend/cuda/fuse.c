@@ -9,7 +9,7 @@
  *     shared down, which is  the same
  *     one with experts' down
  *     attention, gdn         the input of the next linear: rounding
- *     hyper_pre              the same: norm, rounding
+ *     hyper_pre              the same: norm, rounding; and before it hyper_post, and the product that its weights come from
  *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
@@ -29,17 +29,16 @@
  *
  * Two compressors of DeepSeek V4's layers go together.
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, hyper_pre, the sums of experts, add_norm
- * and norm. What follows becomes the tail, as far as the launch can have it: up to pi__cuda_tail_rows(), of matrices in packed
- * formats or of F32. Else what is held is queued as it is, but for the sums, the residual and the next input, which are one launch
- * for any number of rows. Bits are the same in every case.
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, what goes through residual streams,
+ * the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
+ * pi__cuda_tail_rows(), of matrices in packed formats or of F32. Else what is held is queued as it is, but for the sums, the residual
+ * and the next input, which are one launch for any number of rows. Bits are the same in every case.
  *
  * Held is at most one launch, with sums and two of add_norm and norm behind it, in the order in which they were called, but that
  * sums wait for a linear that has nothing to do with them; whatever else comes to the device has them queued first.
  *
  * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
-#include "backend/cuda/kernels_hyper.h"
 
 #include "formats/formats.h"
 
@@ -111,7 +110,8 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
-    if (h->id == PI__OP_hyper_pre) return next && reads_streams(&h->of.hyper, next) && !h->n_adds && !reads_fp4(c, next);
+    if (h->id == PI__OP_hyper_pre)
+        return next && h->of.streams.reads && reads_streams(&h->of.streams.pre, next) && !h->n_adds && !reads_fp4(c, next);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
     if (h->id == PI__OP_compress) return false;
@@ -127,7 +127,7 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
     if (h->id == PI__OP_compress) pi__cuda_queue_compress(c, h->b, &h->of.compress, NULL);
-    if (h->id == PI__OP_hyper_pre) PI__QUEUE(c, pi__k_hyper_pre_then(pi__rt_stream(c->rt), &h->of.hyper, then));
+    if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->of.streams, then);
 }
 
 /* The held linear adds to the residual by itself, and is queued. */
@@ -151,7 +151,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
     if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
     const bool few = !next || (next->n_rows > 0 && next->n_rows <= pi__cuda_tail_rows(c));
-    const bool one = few && takes_tail(c, &h, next);
+    const bool one = (few || h.id == PI__OP_hyper_pre) && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);
     const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
     queue_launch(c, &h, one && more ? &t : NULL);
@@ -242,12 +242,48 @@ static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a
     return true;
 }
 
-static bool hold_hyper(pi__cuda *c, const pi__hyper *a)
+/* Holds what goes through streams, alone. */
+static cuda_streams *begin_streams(pi__cuda *c)
 {
     pi__cuda_flush(c);
     pi__cuda_forget(c);
     c->held.id = PI__OP_hyper_pre;
-    c->held.of.hyper = *a;
+    c->held.of.streams = (cuda_streams) {.posts = false};
+    return &c->held.of.streams;
+}
+
+static bool hold_post(pi__cuda *c, const pi__hyper *a)
+{
+    cuda_streams *s = begin_streams(c);
+    s->posts = true;
+    s->post = *a;
+    return true;
+}
+
+/* Behind a hyper_post of the same streams, or alone. */
+static bool hold_mix(pi__cuda *c, const pi__linear *a)
+{
+    cuda_streams *s = &c->held.of.streams;
+    const int64_t n = a->lin[0].w->n_in / PI__STREAMS;
+    const bool behind = c->held.id == PI__OP_hyper_pre && s->posts && !s->mixes && !s->reads && s->post.x == a->in.x &&
+                        s->post.n == n && s->post.n_rows == a->n_rows;
+    if (!behind) s = begin_streams(c);
+    s->mixes = true;
+    s->mix = *a;
+    return true;
+}
+
+/* Behind the product, or alone. */
+static bool hold_pre(pi__cuda *c, const pi__hyper *a)
+{
+    cuda_streams *s = &c->held.of.streams;
+    const pi__linear *mix = &s->mix;
+    const bool behind = c->held.id == PI__OP_hyper_pre && s->mixes && !s->reads && mix->lin[0].y == a->mix && mix->in.x == a->x &&
+                        mix->n_rows == a->n_rows && mix->lin[0].w->n_out == (a->n_iter ? PI__HYPER_MIX : PI__STREAMS) &&
+                        mix->in.ldx == PI__STREAMS * a->n && (!s->posts || !a->n_iter || s->post.coef == a->coef);
+    if (!behind) s = begin_streams(c);
+    s->reads = true;
+    s->pre = *a;
     return true;
 }
 
@@ -299,6 +335,7 @@ static bool touches(const pi__linear *a, const pi__k_sum *s)
 
 static bool hold_linear(pi__cuda *c, const pi__linear *a)
 {
+    if (pi__cuda_is_mix(c, a)) return hold_mix(c, a);
     if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) {
         pi__cuda_flush(c);
         return false;
@@ -321,7 +358,8 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_mla_qkv && add_latent(c, b, args)) return true;
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
     if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
-    if (fuses && id == PI__OP_hyper_pre) return hold_hyper(c, args);
+    if (fuses && id == PI__OP_hyper_pre) return hold_pre(c, args);
+    if (fuses && id == PI__OP_hyper_post) return hold_post(c, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
     if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
         const pi__linear reads = pi__cuda_layer_reads(args);

@@ -72,9 +72,17 @@ typedef struct cuda_mark {
     bool no_room;           /* it failed for that */
 } cuda_mark;
 
+/* What residual streams are gone through for: some of hyper_post, the linear whose results are the weights, and hyper_pre, of the same
+ * rows. */
+typedef struct cuda_streams {
+    bool posts, mixes, reads;
+    pi__hyper post, pre;
+    pi__linear mix;
+} cuda_streams;
+
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn, head_linear, compress or hyper_pre; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, head_linear, compress or (streams) hyper_pre; PI__N_OPS: none */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
@@ -85,7 +93,7 @@ typedef struct cuda_held {
         pi__gdn gdn;
         pi__head_linear heads;
         pi__compress compress;
-        pi__hyper hyper;
+        cuda_streams streams;
     } of;
     pi__k_down down;
     pi__k_sum sum;
@@ -109,7 +117,7 @@ enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS 
 /* Scratch in device memory: where its regions begin, and its size. */
 typedef struct cuda_scratch {
     size_t batch, rows, arrived, freq, picks, prepared, mid, row_most, floats, beside, experts, heads, clusters, gdn, indexer,
-        key_blocks, taken, counts, kv_splits, lora, blas, slices;
+        key_blocks, taken, counts, kv_splits, lora, blas, slices, streams;
     size_t n_slices; /* bytes of slices */
     size_t total; /* bytes */
 } cuda_scratch;
@@ -406,6 +414,10 @@ size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
 /* Queues an op compress, and with it another one or NULL. */
 void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other);
+/* Queues them, and with hyper_pre the tail's input, if there is one. */
+void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
+/* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */
+bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
 /* An op mla_qkv as the kernels have it. */
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);
 

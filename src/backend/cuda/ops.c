@@ -363,7 +363,8 @@ bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next
 void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     pi__cuda *c = (pi__cuda *) be;
-    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) linear_in_pieces(be, b, a);
+    if (pi__cuda_is_mix(c, a)) pi__cuda_queue_streams(c, &(cuda_streams) {.mixes = true, .mix = *a}, NULL);
+    else if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) linear_in_pieces(be, b, a);
     else pi__cuda_queue_linear(c, a, NULL);
 }
 

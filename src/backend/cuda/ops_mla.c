@@ -1,6 +1,7 @@
 /* The ops of DeepSeek V4 that are not on rows alone: structs of ops.h turned into the kernels' and queued (see kernels.h).
  * No memory; the step thread. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "formats/formats.h"
@@ -32,6 +33,46 @@ static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch
 {
     const int32_t keys = d->keys ? d->keys : pi__cuda_most_keys(b, 0);
     return keys < c->lim.max_ctx ? keys : c->lim.max_ctx;
+}
+
+bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a)
+{
+    const pi__weight *w = a->lin[0].w;
+    const int64_t n = w->n_in / PI__STREAMS;
+    if (a->n_lin != 1 || !pi__cuda_is_float(w->type) || w->scale || a->in.kind != PI__IN_PLAIN) return false;
+    if (!n || n != c->lim.max_stream) return false;
+    if (w->n_in != PI__STREAMS * n || (w->n_out != PI__HYPER_MIX && w->n_out != PI__STREAMS)) return false;
+    return a->in.ldx == w->n_in && a->lin[0].ldy == w->n_out;
+}
+
+void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then)
+{
+    pi__k_streams k = {.sums = (float *) (void *) (c->scratch + c->at.streams),
+                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
+    if (s->posts) k.n_rows = s->post.n_rows, k.n = s->post.n, k.x = s->post.x, k.result = s->post.y, k.coef = s->post.coef;
+    if (s->mixes) {
+        const pi__weight *w = s->mix.lin[0].w;
+        k.n_rows = s->mix.n_rows, k.n = w->n_in / PI__STREAMS, k.x = (float *) (uintptr_t) s->mix.in.x;
+        k.w = w->data, k.type = w->type, k.n_iter = w->n_out == PI__HYPER_MIX, k.mix = s->mix.lin[0].y;
+    }
+    if (s->reads) {
+        const pi__hyper *a = &s->pre;
+        k.n_rows = a->n_rows, k.n_iter = a->n_iter, k.n = a->n, k.x = a->x, k.mix = (float *) (uintptr_t) a->mix, k.scale = a->scale;
+        k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.coef = a->coef, k.y = a->y;
+    }
+    PI__QUEUE(c, pi__k_streams_run(pi__rt_stream(c->rt), &k, then));
+}
+
+void pi__cuda_hyper_pre(pi__backend *be, const pi__batch *b, const pi__hyper *a)
+{
+    (void) b;
+    pi__cuda_queue_streams((pi__cuda *) be, &(cuda_streams) {.reads = true, .pre = *a}, NULL);
+}
+
+void pi__cuda_hyper_post(pi__backend *be, const pi__batch *b, const pi__hyper *a)
+{
+    (void) b;
+    pi__cuda_queue_streams((pi__cuda *) be, &(cuda_streams) {.posts = true, .post = *a}, NULL);
 }
 
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
