@@ -8,8 +8,7 @@
 #define PI_MMA16_KERNELS_CUH
 
 #include "backend/cuda/kernels_mma16.h"
-#include "mma16.cuh"
-#include "input.cuh"
+#include "mma16_rows.cuh"
 
 /* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
@@ -17,29 +16,9 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi_
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    int64_t row = blockIdx.x, n_block = (n_in + 31) / 32;
-    bool there = row < n_rows;
-    int lane = (int) threadIdx.x % 32, r = (int) (row % 8);
-    input_row x = open_row(in, row, n_in, there, (float *) raw);
-    for (int64_t i = threadIdx.x; i < n_block * 32; i += THREADS) {
-        float v = there && i < n_in ? x.at(i) : 0.0f;
-        uint8_t *block = blocks + (size_t) (row / 8 * n_block + i / 32) * mma16<TYPE>::BYTES;
-        uint16_t *p = (uint16_t *) block + (r * 4 + lane / 8) * 8 + lane % 8;
-        if (TYPE == PI__BF16) {
-            for (int k = 0; k < 3; k++) {
-                p[k * 256] = float_to_bf16(v);
-                v -= bf16_to_float(p[k * 256]);
-            }
-            continue;
-        }
-        bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* infinite or NaN: so is every result */
-        uint32_t e = __float_as_uint(warp_max(fabsf(v))) >> 23; /* the largest becomes 2^14 or more */
-        e = e > 15 ? e - 14 : 1;
-        v = bad ? 0.0f : v * __uint_as_float((254 - e) << 23);
-        p[0] = float_to_half(v);
-        p[256] = float_to_half(v - half_to_float(p[0]));
-        if (lane == 0) ((float *) (block + 1024))[r] = __uint_as_float(bad ? 0x7fc00000 : e << 23);
-    }
+    const int64_t row = blockIdx.x;
+    const bool there = row < n_rows;
+    put_terms<TYPE>(open_row(in, row, n_in, there, (float *) raw), row, n_in, there, blocks);
 }
 
 /* Rows of x as they lie, for few_rows. */

@@ -439,10 +439,12 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
 {
     const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->indexer_head;
     pi__lin_in in = pi__normed(m, p->y, l->attn_norm, p->eps);
-    const pi__lin lin[] = {{&l->q_a, p->qa, Q}, {&l->kv, p->row, p->dim}, {&l->comp.kv, p->comp, 2 * w},
-                           {&l->comp.gate, p->comp + w, 2 * w}, {&l->index.kv, p->icomp, 2 * iw},
-                           {&l->index.gate, p->icomp + iw, 2 * iw}, {&l->index_w, p->iw, I}};
-    pi__linear all = pi__linear_of(&in, b->n_tokens, lin, l->ratio == CSA ? 7 : l->ratio ? 4 : 2);
+    /* What the next matrices read comes last: it can be prepared for them where it is made. */
+    const pi__lin lin[] = {{&l->index.kv, p->icomp, 2 * iw}, {&l->index.gate, p->icomp + iw, 2 * iw}, {&l->index_w, p->iw, I},
+                           {&l->comp.kv, p->comp, 2 * w}, {&l->comp.gate, p->comp + w, 2 * w},
+                           {&l->q_a, p->qa, Q}, {&l->kv, p->row, p->dim}};
+    const int32_t from = l->ratio == CSA ? 0 : l->ratio ? 3 : 5;
+    pi__linear all = pi__linear_of(&in, b->n_tokens, lin + from, 7 - from);
     pi__op_linear(m->be, NULL, &all);
     in = (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = p->qa, .ldx = Q, .w = l->q_norm, .eps = p->eps};
     const pi__linear queries = {.in = in, .n_rows = b->n_tokens, .n_lin = l->ratio == CSA ? 2 : 1,

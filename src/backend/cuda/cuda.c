@@ -193,8 +193,10 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.row_most = pi__cuda_take(&at, (size_t) lim->max_tokens * sizeof(uint32_t));
     s.n_slices = slices_bytes(c, lim);
     s.slices = pi__cuda_take(&at, s.n_slices);
-    s.floats = pi__cuda_take(&at, pi__k_prepared_bytes(lim->max_tokens, n_in, 1));
-    const int32_t few = lim->max_expert ? pi__cuda_tail_rows(c) : 0; /* what tails prepare beside the others: integers take most */
+    const int32_t tails = pi__cuda_tail_rows(c);
+    const size_t floats = pi__k_prepared_bytes(lim->max_tokens, n_in, 1), terms = pi__k_mma16_prepared_bytes(PI__BF16, tails, n_in);
+    s.floats = pi__cuda_take(&at, floats > terms ? floats : terms); /* of few rows terms have this place, so that others keep theirs */
+    const int32_t few = lim->max_expert ? tails : 0; /* what tails prepare beside the others: integers take most */
     s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
     s.heads = pi__cuda_take(&at, pi__cuda_head_linear_bytes(lim));

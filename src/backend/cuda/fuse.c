@@ -105,6 +105,16 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
     return in->kind == PI__IN_RMSNORM && in->x == h->y && in->ldx == h->n && next->n_rows == h->n_rows && next->lin[0].w->n_in == h->n;
 }
 
+/* The type of a matrix of the linear that reads sums of 16-bit floats; 0: there is none. */
+static int32_t reads_terms(const pi__cuda *c, const pi__linear *a)
+{
+    for (int32_t i = 0; i < a->n_lin; i++) {
+        const int32_t type = pi__cuda_packed_type(a->lin[i].w->type);
+        if (pi__cuda_linear_form(c, type, a) == PI__FORM_MMA16) return type;
+    }
+    return 0;
+}
+
 /* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
  * rotated types are not what is read; and gdn has no registers for FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
@@ -154,11 +164,14 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     const bool one = (few || h.id == PI__OP_hyper_pre) && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);
     const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
+    const bool terms = few && one && more && h.id == PI__OP_hyper_pre && !t.floats;
+    if (terms) h.of.streams.terms = reads_terms(c, next);
     queue_launch(c, &h, one && more ? &t : NULL);
     if (h.sums || h.n_adds || next) pi__cuda_forget(c);
     if (more && !one && sums_alone) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &t.sum));
     else if (more && !one) PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
     if (more && (t.integers || t.floats || t.halves || t.fp4)) pi__cuda_has_prepared(c, &t);
+    if (terms && h.of.streams.terms) pi__cuda_has_terms(c, h.of.streams.terms);
 }
 
 void pi__cuda_flush(pi__cuda *c)

@@ -76,6 +76,7 @@ typedef struct cuda_mark {
  * rows. */
 typedef struct cuda_streams {
     bool posts, mixes, reads;
+    int32_t terms;          /* F16, BF16: the tail's input is wanted as products with matrices of that type read it, too; or 0 */
     pi__hyper post, pre;
     pi__linear mix;
 } cuda_streams;
@@ -416,6 +417,8 @@ size_t pi__cuda_indexer_bytes(const pi__limits *lim);
 void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other);
 /* Queues them, and with hyper_pre the tail's input, if there is one. */
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
+/* Their `terms` are there when what is queued now is done, beside the tail's targets. */
+void pi__cuda_has_terms(pi__cuda *c, int32_t type);
 /* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */
 bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
 /* An op mla_qkv as the kernels have it. */

@@ -24,6 +24,8 @@ typedef struct pi__k_streams {
     float norm_eps, eps;
     float *coef;            /* [n_rows, 20] read for result; written with y */
     float *y;               /* [n_rows, n] what the next block reads; NULL: that is not made. It may be `result` */
+    void *terms;            /* pi__k_mma16_prepared_bytes(terms_type) of n_rows: of the tail's input, too; NULL: it is not wanted */
+    int32_t terms_type;
     float *sums;            /* [pi__k_hyper_sums()] work */
     uint32_t *arrived;      /* [PI__K_HYPER_ROWS] 0 before and after the launch */
 } pi__k_streams;

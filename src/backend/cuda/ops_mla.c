@@ -58,7 +58,9 @@ void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail
     if (s->reads) {
         const pi__hyper *a = &s->pre;
         k.n_rows = a->n_rows, k.n_iter = a->n_iter, k.n = a->n, k.x = a->x, k.mix = (float *) (uintptr_t) a->mix, k.scale = a->scale;
-        k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.coef = a->coef, k.y = a->y;
+        if (s->terms) k.terms = c->scratch + c->at.floats, k.terms_type = s->terms;
+        k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.y = a->y;
+        if (a->n_iter) k.coef = a->coef; /* else it is the result's, or nobody's */
     }
     PI__QUEUE(c, pi__k_streams_run(pi__rt_stream(c->rt), &k, then));
 }

@@ -1,0 +1,35 @@
+/* Rows of x as sums of 16-bit floats, for the products of mma16_kernels.cuh: by the kernel that prepares rows alone, and where a row is
+ * made. */
+#ifndef PI_MMA16_ROWS_CUH
+#define PI_MMA16_ROWS_CUH
+
+#include "input.cuh"
+#include "mma16.cuh"
+
+/* A row by the threads of a block of any number of warps; there: of one behind the last, zeros are put. */
+template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_t n_in, bool there, uint8_t *blocks)
+{
+    const int64_t n_block = (n_in + 31) / 32;
+    const int lane = (int) threadIdx.x % 32, r = (int) (row % 8);
+    for (int64_t i = threadIdx.x; i < n_block * 32; i += blockDim.x) {
+        float v = there && i < n_in ? x.at(i) : 0.0f;
+        uint8_t *block = blocks + (size_t) (row / 8 * n_block + i / 32) * mma16<TYPE>::BYTES;
+        uint16_t *p = (uint16_t *) block + (r * 4 + lane / 8) * 8 + lane % 8;
+        if (TYPE == PI__BF16) {
+            for (int k = 0; k < 3; k++) {
+                p[k * 256] = float_to_bf16(v);
+                v -= bf16_to_float(p[k * 256]);
+            }
+            continue;
+        }
+        bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* infinite or NaN: so is every result */
+        uint32_t e = __float_as_uint(warp_max(fabsf(v))) >> 23; /* the largest becomes 2^14 or more */
+        e = e > 15 ? e - 14 : 1;
+        v = bad ? 0.0f : v * __uint_as_float((254 - e) << 23);
+        p[0] = float_to_half(v);
+        p[256] = float_to_half(v - half_to_float(p[0]));
+        if (lane == 0) ((float *) (block + 1024))[r] = __uint_as_float(bad ? 0x7fc00000 : e << 23);
+    }
+}
+
+#endif
