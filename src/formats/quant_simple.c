@@ -16,7 +16,7 @@ const pi__levels pi__levels_e2m1 = {15,
 void pi__write_f32(const float *src, uint8_t *dst, int64_t n, const float *importance)
 {
     (void) importance;
-    memcpy(dst, src, (size_t) n * sizeof *src);
+    if (n > 0) memcpy(dst, src, (size_t) n * sizeof *src); /* src may be NULL else */
 }
 
 void pi__write_f16(const float *src, uint8_t *dst, int64_t n, const float *importance)
