@@ -4,6 +4,7 @@
  * answer's; a failed allocation is kept in a->code. */
 #include "template/answer_impl.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -173,7 +174,7 @@ static unsigned type_of(const pi__val *v)
     switch (v->type) {
     case PI__V_STR: return PI__T_STR;
     case PI__V_INT: return PI__T_INT | PI__T_NUM;
-    case PI__V_FLOAT: return v->f == (double) (int64_t) v->f ? PI__T_INT | PI__T_NUM : PI__T_NUM;
+    case PI__V_FLOAT: return v->f == floor(v->f) ? PI__T_INT | PI__T_NUM : PI__T_NUM; /* of any size */
     case PI__V_BOOL: return PI__T_BOOL;
     case PI__V_NONE: return PI__T_NULL;
     case PI__V_MAP: return PI__T_MAP;
