@@ -2,7 +2,7 @@
  * the next block's weights, and reading the row as that block does (ops hyper_post, linear and hyper_pre, which ops.h defines).
  *
  * Little of it is arithmetic, and all of it waits: a row of 16,384 values is read for the product, 24 sums over it make the weights,
- * and with those it is read again. So a row is many blocks', each of HYPER_PIECE columns of the four streams:
+ * and with those it is read again. So a row is many blocks', each of 128 columns of the four streams:
  *
  *     hyper_mix      piece i of a row, or of 8: x = post y + comb x; sums of the piece: 24 products, and squares     sums [25][pieces]
  *     hyper_read     a row: the sums of all pieces; weights; y = sum of pre x; norm, rounding for the matrices that read y

@@ -83,6 +83,17 @@ void test_wgmma(void **)
     simt::options.arch = 120, simt::options.no_mma = false;
 }
 
+/* Of the one launch that run() is. */
+template <class F> simt::launch_counts counts_of(const F &run)
+{
+    simt::counter c;
+    simt::options.count = &c;
+    must_run(run());
+    simt::options.count = nullptr;
+    assert_int_equal(c.launches.size(), 1);
+    return c.launches[0];
+}
+
 /* Attention of 64 tokens with 4 heads, over so many keys. */
 simt::launch_counts prompt(int32_t dim, int32_t keys)
 {
@@ -98,12 +109,7 @@ simt::launch_counts prompt(int32_t dim, int32_t keys)
     k.q = q.get(), k.ldq = k.ldo = 4 * dim, k.q_stride = dim, k.out = out.get(), k.n_head = 4, k.n_tokens = 64, k.n_seqs = 1;
     k.pos = at.get(), k.seq_start = start.get(), k.block_table = table.get(), k.table_stride = keys / 32, k.max_keys = keys;
     k.cache = {(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, dim, 32}, k.fast = k.wgmma = 1;
-    simt::counter c;
-    simt::options.count = &c;
-    must_run(pi__k_attention(nullptr, &k));
-    simt::options.count = nullptr;
-    assert_int_equal(c.launches.size(), 1);
-    return c.launches[0];
+    return counts_of([&] { return pi__k_attention(nullptr, &k); });
 }
 
 /* None at all for keys, values and what is made of them. */
@@ -139,12 +145,7 @@ simt::launch_counts sparse(int32_t pos, int32_t n_entries, int32_t dim, bool fas
     k.a.q = q.get(), k.a.ldq = k.a.ldo = 64 * dim, k.a.out = out.get(), k.a.sinks = sinks.get();
     k.a.n_head = 64, k.a.dim = dim, k.a.dim_v = 512, k.a.window = 128, k.fast = fast;
     k.pos = at.get(), k.seq = seq.get(), k.n_tokens = 1, k.most = 128 + n_entries;
-    simt::counter c;
-    simt::options.count = &c;
-    must_run(pi__k_sparse_run(nullptr, &k));
-    simt::options.count = nullptr;
-    assert_int_equal(c.launches.size(), 1);
-    return c.launches[0];
+    return counts_of([&] { return pi__k_sparse_run(nullptr, &k); });
 }
 
 /* None when queries are loaded, either. */
