@@ -168,12 +168,10 @@ struct streams {
     {
         type = t;
         for (size_t i = 0; i < w.size() && t != PI__F32; i++) {
-            uint32_t u;
-            memcpy(&u, &w.get()[i], 4);
-            halves.get()[i] = t == PI__F16 ? pi__f32_to_f16(w.get()[i]) : (uint16_t) (u >> 16);
-            u &= 0xffff0000u;
-            if (t == PI__F16) w.get()[i] = pi__f16_to_f32(halves.get()[i]);
-            else memcpy(&w.get()[i], &u, 4);
+            float &f = w.get()[i];
+            uint16_t &h = halves.get()[i];
+            h = t == PI__F16 ? pi__f32_to_f16(f) : pi__f32_to_bf16(f);
+            f = t == PI__F16 ? pi__f16_to_f32(h) : pi__bf16_to_f32(h);
         }
     }
     /* As before a launch. */
@@ -193,7 +191,7 @@ struct streams {
         return k;
     }
     void run(const pi__k_streams &k) { must_run(pi__k_streams_run(stream(), &k, nullptr)); }
-    void run_all(int32_t first, int32_t rows) { run(all(first, rows)); }
+    void run_all() { run(all(0, R)); }
     /* What was made: streams, what is read, coefficients. */
     std::vector<float> made() const
     {
@@ -225,7 +223,7 @@ void test_hyper_prepared()
         buffer<float> w(r.normals((size_t) n));
         forms want(s.R, n);
         const pi__k_input in = {RMSNORM, s.y.get(), n, nullptr, 0, w.get(), 1e-5f, 0};
-        s.run_all(0, s.R);
+        s.run_all();
         const std::vector<float> made = s.made();
         want.prepare(in, PI__Q8_0);
         const int32_t type = n == 1568 ? PI__BF16 : PI__F16;
@@ -294,7 +292,7 @@ void test_hyper()
             s.round_to(n == 640 || n == 50 ? PI__F16 : R == 11 && n != 4 ? PI__BF16 : PI__F32);
             in_all_modes([&] {
                 s.again();
-                s.run_all(0, R);
+                s.run_all();
                 for (size_t row = 0; row < (size_t) R; row++) check_streams(s, row);
             });
             const std::vector<float> made = s.made();

@@ -12,6 +12,17 @@ using namespace simt_test;
 
 namespace {
 
+/* Of the one launch that run() is. */
+template <class F> simt::launch_counts counts_of(const F &run)
+{
+    simt::counter c;
+    simt::options.count = &c;
+    must_run(run());
+    simt::options.count = nullptr;
+    assert_int_equal(c.launches.size(), 1);
+    return c.launches[0];
+}
+
 simt::launch_counts product(int32_t type, int64_t n_in, int32_t rows, bool wgmma = false)
 {
     pi__k_matrix w = {};
@@ -22,13 +33,10 @@ simt::launch_counts product(int32_t type, int64_t n_in, int32_t rows, bool wgmma
     prepared.fill(0);
     w.data = data.get(), w.type = type, w.n_in = n_in, w.n_out = 64;
     const pi__k_product one = {w, y.get(), 64, 0};
-    simt::counter c;
-    simt::options.count = &c;
-    if (wgmma) must_run(pi__k_wgmma_linear(nullptr, &one, 1, prepared.get(), rows, 1));
-    else must_run(pi__k_w16_linear(nullptr, &one, 1, prepared.get(), rows));
-    simt::options.count = nullptr;
-    assert_int_equal(c.launches.size(), 1);
-    return c.launches[0];
+    return counts_of([&] {
+        if (wgmma) return pi__k_wgmma_linear(nullptr, &one, 1, prepared.get(), rows, 1);
+        return pi__k_w16_linear(nullptr, &one, 1, prepared.get(), rows);
+    });
 }
 
 void test_w16(void **)
@@ -58,11 +66,7 @@ void test_mma16(void **)
             data.fill(0);
             prepared.fill(0);
             w.data = data.get(), w.type = type, w.n_in = 512, w.n_out = 32;
-            simt::counter c;
-            simt::options.count = &c;
-            must_run(pi__k_mma16_linear(nullptr, &w, prepared.get(), rows, y.get(), 32));
-            simt::options.count = nullptr;
-            const simt::launch_counts &n = c.launches[0];
+            const simt::launch_counts n = counts_of([&] { return pi__k_mma16_linear(nullptr, &w, prepared.get(), rows, y.get(), 32); });
             assert_true(n.op[simt::DO_MMA_F16] + n.op[simt::DO_MMA_BF16] > 0 && n.least > 0);
             if (n.wavefronts > 1.05 * n.least) fail_msg("%d rows: %.0f wavefronts for %.0f", (int) rows, n.wavefronts, n.least);
         }
@@ -81,17 +85,6 @@ void test_wgmma(void **)
                      more.wavefronts - some.wavefronts, more.least - some.least);
     }
     simt::options.arch = 120, simt::options.no_mma = false;
-}
-
-/* Of the one launch that run() is. */
-template <class F> simt::launch_counts counts_of(const F &run)
-{
-    simt::counter c;
-    simt::options.count = &c;
-    must_run(run());
-    simt::options.count = nullptr;
-    assert_int_equal(c.launches.size(), 1);
-    return c.launches[0];
 }
 
 /* Attention of 64 tokens with 4 heads, over so many keys. */
