@@ -242,8 +242,10 @@ PI_FN float silu_over(float x, float over) { return x * sigmoid_over(-LOG2E * x,
 /* Channel c of position p as it came, from the step or an earlier one. */
 PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
 {
-    if (p < 0) return 0;
-    return p < s.pos ? recent_at(j, s.slot, p)[c] : j.a.qkv[(s.first + p - s.pos) * j.a.ld_qkv + c];
+    const bool kept = p >= 0 && p < s.pos; /* one load for both, so that several are on their way together */
+    const float *row = kept ? recent_at(j, s.slot, p) : j.a.qkv + (s.first + max(p - s.pos, 0)) * j.a.ld_qkv;
+    const float x = row[c];
+    return p < 0 ? 0.0f : x;
 }
 
 /* Convolutions have their taps multiplied by -log2 e: a sum is the exponent that its silu needs, and silu(x) comes in units of
@@ -254,18 +256,28 @@ PI_FN float silu_in_units(float exponent) { return exponent * sigmoid_over(expon
 PI_FN float value_of(float exponent, float over) { return exponent * sigmoid_over(exponent, over); }
 PI_FN float over_of(float beta_over) { return fminf(beta_over, MOST_OVER) * -LOG2E; }
 
-/* A channel's convolution at a position, the exponent: the sum over taps in order. */
+/* A channel's convolution at a position, the exponent: the sum over taps in order. Some are read together, so that one waits for
+ * memory once; for more of them sm_80 needs more registers. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+enum { TAPS_TOGETHER = 2 };
+#else
+enum { TAPS_TOGETHER = 4 };
+#endif
 PI_FN float exponent_at(const job &j, const sequence &s, int32_t p, int32_t c)
 {
     const float *tap = j.a.conv + c * (j.at.history + 1);
     float sum = 0;
     int32_t i = -j.at.history;
 #pragma unroll 1
-    for (; i < 0; i += 2, tap += 2) { /* two, so that what they read is on its way together */
-        const float x = raw_input(j, s, p + i, c), y = raw_input(j, s, p + i + 1, c);
-        sum = fmaf(tap[1] * -LOG2E, y, fmaf(tap[0] * -LOG2E, x, sum));
+    for (; i + TAPS_TOGETHER <= 1; i += TAPS_TOGETHER, tap += TAPS_TOGETHER) {
+        float x[TAPS_TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TAPS_TOGETHER; k++) x[k] = raw_input(j, s, p + i + k, c);
+#pragma unroll
+        for (int k = 0; k < TAPS_TOGETHER; k++) sum = fmaf(tap[k] * -LOG2E, x[k], sum);
     }
-    if (i == 0) sum = fmaf(*tap * -LOG2E, raw_input(j, s, p, c), sum);
+#pragma unroll 1
+    for (; i <= 0; i++, tap++) sum = fmaf(*tap * -LOG2E, raw_input(j, s, p + i, c), sum);
     return sum;
 }
 PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c) { return silu_in_units(exponent_at(j, s, p, c)); }
