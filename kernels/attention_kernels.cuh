@@ -136,12 +136,13 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
     });
 }
 
-/* A row of the launch, token by token, head by head: what its units gave, folded in order. By a block, a thread a column; the
- * share `of` of the columns. */
-PI_FN void fold_units(const attn_job &j, int32_t row, row_share of)
+/* A row of the launch, token by token, head by head: what its units gave, folded in order. By a warp; a lane has columns lane, lane + 32 ..
+ * Units are asked for some at a time: one after the other each would take as long as memory does. */
+enum { FOLD_COLUMNS = 4, FOLD_UNITS = 8 };
+PI_FN void fold_units(const attn_job &j, int32_t row)
 {
     const pi__k_attn &a = j.a;
-    const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads;
+    const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads, dim = a.cache.head_dim;
     int32_t lo = 0, hi = a.n_seqs - 1;
     while (lo < hi) { /* the token's sequence */
         const int32_t mid = (lo + hi + 1) >> 1;
@@ -153,30 +154,47 @@ PI_FN void fold_units(const attn_job &j, int32_t row, row_share of)
     if (!find_work<UNIT_ROWS>(j, first_tile<UNIT_ROWS>(j, lo) + of_seq / UNIT_ROWS, w)) return;
     const int32_t first = w.lo >> j.unit_shift, n = (w.hi >> j.unit_shift) - first + 1, spans = (1 << (SPAN_SHIFT - j.unit_shift)) - 1;
     const float2 *ml = unit_ml(j, (size_t) row, 0);
-    for (int64_t d = of.first * blockDim.x + threadIdx.x; d < a.cache.head_dim; d += of.step * blockDim.x) {
+#pragma unroll 1
+    for (int32_t d = (int32_t) threadIdx.x % 32; d < dim; d += 32 * FOLD_COLUMNS) {
         const float *from = unit_o(j, (size_t) row, 0) + d;
         float2 run = {PI_MINUS_INF, 0}, all = run;
-        float run_o = 0, all_o = 0;
-#pragma unroll 8
-        for (int32_t i = 0; i < n; i++) {
-            const float2 next = ml[i];
-            const float o = from[(size_t) i * (size_t) a.cache.head_dim];
-            fold_by f = fold(run.x, next.x);
-            run = {f.m, folded(f, run.y, next.y)};
-            run_o = folded(f, run_o, o);
-            if (((first + i + 1) & spans) && i + 1 < n) continue;
-            f = fold(all.x, run.x);
-            all = {f.m, folded(f, all.y, run.y)};
-            all_o = folded(f, all_o, run_o);
-            run = {PI_MINUS_INF, 0};
-            run_o = 0;
+        float run_o[FOLD_COLUMNS] = {}, all_o[FOLD_COLUMNS] = {};
+#pragma unroll 1
+        for (int32_t i = 0; i < n; i += FOLD_UNITS) {
+            float2 next[FOLD_UNITS];
+            float o[FOLD_UNITS][FOLD_COLUMNS] = {};
+#pragma unroll
+            for (int k = 0; k < FOLD_UNITS; k++) {
+                next[k] = i + k < n ? ml[i + k] : float2{PI_MINUS_INF, 0};
+#pragma unroll
+                for (int c = 0; c < FOLD_COLUMNS; c++)
+                    if (i + k < n && d + 32 * c < dim) o[k][c] = from[(size_t) (i + k) * (size_t) dim + 32 * c];
+            }
+#pragma unroll
+            for (int k = 0; k < FOLD_UNITS; k++) {
+                if (i + k >= n) break;
+                fold_by f = fold(run.x, next[k].x);
+                run = {f.m, folded(f, run.y, next[k].y)};
+#pragma unroll
+                for (int c = 0; c < FOLD_COLUMNS; c++) run_o[c] = folded(f, run_o[c], o[k][c]);
+                if (((first + i + k + 1) & spans) && i + k + 1 < n) continue;
+                f = fold(all.x, run.x);
+                all = {f.m, folded(f, all.y, run.y)};
+                run = {PI_MINUS_INF, 0};
+#pragma unroll
+                for (int c = 0; c < FOLD_COLUMNS; c++) all_o[c] = folded(f, all_o[c], run_o[c]), run_o[c] = 0;
+            }
         }
-        const float x = all_o * final_factor(a, head, all.x, all.y);
-        out_of(a, token, head)[d] = a.gate ? x * gate_of(a, token, head, (int32_t) d) : x;
+        const float by = final_factor(a, head, all.x, all.y);
+#pragma unroll
+        for (int c = 0; c < FOLD_COLUMNS; c++) {
+            const int32_t at = d + 32 * c;
+            if (at < dim) out_of(a, token, head)[at] = a.gate ? all_o[c] * by * gate_of(a, token, head, at) : all_o[c] * by;
+        }
     }
 }
 
-enum { MOST_COMBINE = 32 /* blocks that stay to combine units */ };
+enum { MOST_COMBINE = 64 /* blocks that stay to combine units */ };
 
 /* How many of the launch's blocks stay, so that the others have room: no more than half of them, nor than there are
  * multiprocessors to two; or those of any tail. */
@@ -193,7 +211,9 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
     uint32_t *at = (uint32_t *) (scratch + 96);
     tail_share s = arrive_of(j.a.arrived, blocks_of_launch(), blocks_that_combine(j), at);
     if (!s.parts) return;
-    share_rows(s, j.a.n_tokens * j.n_kv_heads * j.group, false, [&](int32_t row, row_share of) { fold_units(j, row, of); });
+    const int32_t warps = (int32_t) blockDim.x / 32, rows = j.a.n_tokens * j.n_kv_heads * j.group;
+#pragma unroll 1
+    for (int32_t row = s.part * warps + (int32_t) threadIdx.x / 32; row < rows; row += s.parts * warps) fold_units(j, row);
     if (!j.tail.arrived) return;
     const uint32_t parts = (uint32_t) s.parts;
     s = arrive_of(j.a.arrived + 1, parts, min(blocks_that_stay(j.tail), parts), at);
