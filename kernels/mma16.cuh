@@ -52,24 +52,43 @@ PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], c
 }
 
 /* The warp's slice of the n_out (16 or more: of the first 16) rows at w, `pitch` bytes apart, times n_group groups of x (at
- * most NT). X gives, of group g and block c, what load_terms does: load(g, c, words, scales). */
-template <int TYPE, int NT, class X>
-PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group,
-                            float (&acc)[NT][4])
+ * most NT). X gives, of group g and block c, what load_terms does: load(g, c, words, scales). Blocks of W are on their way to
+ * registers before they are used, the first of them before wait() is called, after which x is there. */
+template <int TYPE, int NT, class X, class F>
+PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group, const F &wait,
+                           float (&acc)[NT][4])
 {
+    enum { AHEAD = 2 };
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32, n = (int) ((n_in + 31) / 32);
     w += (size_t) (lane / 4) * pitch + lane % 4 * 16;
-    for (int c = n * slice / SLICES; c < n * (slice + 1) / SLICES; c++) {
-        bool inside = c * 32 + lane % 4 * 8 < n_in;
-        uint4 w0 = {0, 0, 0, 0}, w1 = {0, 0, 0, 0}, b[mma16<TYPE>::TERMS];
-        float scale[2];
-        if (inside && lane / 4 < n_out) w0 = *(const uint4 *) (w + (size_t) c * 64);
-        if (inside && lane / 4 + 8 < n_out) w1 = *(const uint4 *) (w + 8 * pitch + (size_t) c * 64);
+    const int first = n * slice / SLICES, end = n * (slice + 1) / SLICES;
+    const uint8_t *next_rows = w + 8 * pitch;
+    uint4 ahead[AHEAD][2];
+    auto fetch = [&](int c, uint4 (&to)[2]) {
+        const bool inside = c < end && c * 32 + lane % 4 * 8 < n_in;
+        to[0] = to[1] = {0, 0, 0, 0};
+        if (inside && lane / 4 < n_out) to[0] = *(const uint4 *) (w + (size_t) (uint32_t) c * 64);
+        if (inside && lane / 4 + 8 < n_out) to[1] = *(const uint4 *) (next_rows + (size_t) (uint32_t) c * 64);
+    };
 #pragma unroll
-        for (int g = 0; g < NT; g++) {
-            if (g >= n_group) break;
-            x.load(g, c, b, scale);
-            add_mma16<TYPE>(w0, w1, b, scale, acc[g]);
+    for (int i = 0; i < AHEAD; i++) fetch(first + i, ahead[i]);
+    wait();
+#pragma unroll 1
+    for (int c0 = first; c0 < end; c0 += AHEAD) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const int c = c0 + i;
+            if (c >= end) break;
+            const uint4 w0 = ahead[i][0], w1 = ahead[i][1];
+            fetch(c + AHEAD, ahead[i]);
+#pragma unroll
+            for (int g = 0; g < NT; g++) {
+                if (g >= n_group) break;
+                uint4 b[mma16<TYPE>::TERMS];
+                float scale[2];
+                x.load(g, c, b, scale);
+                add_mma16<TYPE>(w0, w1, b, scale, acc[g]);
+            }
         }
     }
 }

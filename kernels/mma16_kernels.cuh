@@ -55,9 +55,14 @@ struct mma16_products {
 };
 
 /* A block of threads: 16 rows of a W times up to NT groups of 8 rows of x; a warp a slice. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_few_rows(PI_CONSTANT mma16_products p)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2; /* registers are for so many */
+#else
+template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 4 : 2;
+#endif
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_rows(PI_CONSTANT mma16_products p)
 {
-    ptx_take_turn();
+    ptx_launch_dependents();
     PI_SMEM(raw);
     int i = 0;
     while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
@@ -65,7 +70,8 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_
     const int64_t row = (int64_t) (blockIdx.x - w.first) * 16, n_out = w.n_out - row;
     const term_rows<TYPE> x = {p.x, (int) ((p.n_in + 31) / 32), p.n_rows};
     float acc[NT][4] = {};
-    mma16_add_slice<TYPE>(w.data + (size_t) row * w.pitch, w.pitch, p.n_in, n_out, x, (p.n_rows + 7) / 8, acc);
+    const auto wait = [] { ptx_wait_grids(); }; /* weights come while the kernel before makes x */
+    mma16_add_slice<TYPE>(w.data + (size_t) row * w.pitch, w.pitch, p.n_in, n_out, x, (p.n_rows + 7) / 8, wait, acc);
     put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, p.n_rows, n_out);
 }
 

@@ -43,7 +43,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_
     int64_t row = (int64_t) blockIdx.x * 16, n_out = p.a.w.n_out - row;
     size_t pitch = p.a.w.shape.tile_bytes;
     float acc[NT][4] = {};
-    mma16_add_slice<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, n_out, x, (own.t.n + 7) / 8, acc);
+    mma16_add_slice<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, n_out, x, (own.t.n + 7) / 8, [] {}, acc);
     put_sums(acc, (float *) raw, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out);
 }
 
