@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small reference models on the CUDA backend, whose kernels an emulator runs: the tokens of the CPU, and nearly its logits.
+"""Small reference models on the CUDA backend, whose kernels an emulator, or a card, runs: the tokens of the CPU, and nearly its logits.
 
     check_emulated.py [--long] [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
 
@@ -8,6 +8,7 @@ within TOLERANCE of the row's spread. A case in company gives the bytes it gives
 with experts give the same bytes on two devices; some are quantised to FP4 as well: with matmul exact and in 16-bit floats as
 above, in the other modes of FP4_MODES within what these allow. With --long, or PAGEDINFER_LONG set: all cases but the longest,
 which only DeepSeek V4 runs, more tokens, and every mode on two devices. Standard library only.
+With PAGEDINFER_DEVICE=cuda (or cuda0): on that card, by $PAGEDINFER_BIN; what takes two devices is left out.
 Exit 77: no such models, or no emulator in the build.
 """
 import json, os, subprocess, sys, tempfile, time
@@ -52,7 +53,9 @@ FP4_MODES = {
 STAGES = {'qwen35-moe64-micro': ['--device', 'emu,emu', '--split-mode', 'layer', '--no-prefix-cache']} # and as stages of layers
 TWO = ['--device', 'emu,emu', '--split-mode', 'tensor', '--no-prefix-cache']
 HERE = os.path.dirname(os.path.abspath(__file__))
-EMULATED = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
+DEVICE = os.environ.get('PAGEDINFER_DEVICE', 'emu')
+ON_CARD = DEVICE != 'emu'
+EMULATED = eval_runs.BIN if ON_CARD else os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'simt', 'pagedinfer_emu')
 
 
 def choose(folder, names, long=False):
@@ -74,11 +77,18 @@ def compare(label, cases, cpu, emulated, width, tolerance=TOLERANCE):
 def check_drafter(model, flags, cases, plain, untrained):
     """Drafts change the number of steps alone, and as many are right as with the CPU."""
     flags = ['--no-prefix-cache', *flags, '--no-spec-adaptive', '--spec-draft-n-max', '3']
-    got = run(model, cases, '--device', 'emu', *flags)
+    got = run(model, cases, '--device', DEVICE, *flags)
     faults = differences('with a drafter', got, plain)
     accepted = [sum(l['accepted'] for l in lines) for lines in (got[0], run(model, cases, '--device', 'cpu', *flags)[0])]
     if bool(accepted[0]) == untrained or accepted[0] != accepted[1]: faults.append('with a drafter: %d drafts accepted, %d by the CPU' % tuple(accepted))
     return faults
+
+
+def multiplies_fp4():
+    """A card has tensor cores for FP4."""
+    if not ON_CARD: return True
+    told = subprocess.run([EMULATED, 'selftest', '--device', DEVICE, '--checks', 'fp4'], stdout=subprocess.PIPE, text=True).stdout
+    return 'no tensor cores for FP4' not in told
 
 
 def check_fp4(folder, model, width, long):
@@ -88,7 +98,7 @@ def check_fp4(folder, model, width, long):
     r = subprocess.run([EMULATED, 'quantize', model, other, kind], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                        timeout=eval_runs.SECONDS)
     if r.returncode: return [f'{label}: {r.stdout[-500:]}']
-    cpu, flags = run(other, cases, '--device', 'cpu', '--no-prefix-cache'), ['--device', 'emu', '--no-prefix-cache']
+    cpu, flags = run(other, cases, '--device', 'cpu', '--no-prefix-cache'), ['--device', DEVICE, '--no-prefix-cache']
     exact = run(other, cases, *flags, '--matmul', 'exact')
     faults, seen = compare(label, cases, cpu, exact, width)[0], [('matmul exact', exact)]
     for mode, tolerance, on_two in FP4_MODES[kind]:
@@ -96,7 +106,7 @@ def check_fp4(folder, model, width, long):
         got = run(other, cases, *flags, '--fp4-mode', mode, '--parallel', '4')
         more, worst = compare(own, cases, cpu, got, width, tolerance)
         faults += more + differences(own + ', alone', run(other, cases[:1], *flags, '--fp4-mode', mode, '--parallel', '1'), got)
-        if on_two or long: faults += differences(own + ', two devices', run(other, cases[:1], *TWO, '--fp4-mode', mode), got)
+        if (on_two or long) and not ON_CARD: faults += differences(own + ', two devices', run(other, cases[:1], *TWO, '--fp4-mode', mode), got)
         if mode == 'w4a4' and worst <= TOLERANCE: faults.append(f'{own} changes nothing')
         faults += [f'{own} gives what {name} does' for name, other_one in seen if not differences('', got, other_one)]
         seen.append((mode, got))
@@ -107,7 +117,7 @@ def check_fp4(folder, model, width, long):
 
 def check_longest(folder, model, width, flags):
     cases = [dict(c, n=2) for c in json.load(open(os.path.join(folder, 'cases.json'))) if len(c['ids']) > 300]
-    cpu, emulated = [run(model, cases, '--device', device, '--no-prefix-cache', *flags) for device in ('cpu', 'emu')]
+    cpu, emulated = [run(model, cases, '--device', device, '--no-prefix-cache', *flags) for device in ('cpu', DEVICE)]
     faults, worst = compare(os.path.basename(folder), cases, cpu, emulated, width)
     print(f'{os.path.basename(folder)}: {len(cases)} long cases, logits within {worst:.6f} of the CPU')
     return faults
@@ -118,9 +128,9 @@ def check_folder(golden, name, to, long):
     model, cases = unpack(golden, name, to), choose(folder, FOLDERS[name], long)
     width = json.load(open(os.path.join(folder, 'golden.json')))['vocab']
     cpu = run(model, cases, '--device', 'cpu', '--no-prefix-cache')
-    emulated = run(model, cases, '--device', 'emu', '--no-prefix-cache', '--parallel', '4')
+    emulated = run(model, cases, '--device', DEVICE, '--no-prefix-cache', '--parallel', '4')
     faults, worst = compare(name, cases, cpu, emulated, width)
-    alone = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', '--parallel', '1')
+    alone = run(model, cases[:1], '--device', DEVICE, '--no-prefix-cache', '--parallel', '1')
     faults += differences(f'{name}, alone', alone, emulated)
     if name in DRAFTERS:
         how, *what = DRAFTERS[name]
@@ -129,12 +139,12 @@ def check_folder(golden, name, to, long):
     if name in BLOCKS:
         flags = ['-md', unpack(golden, BLOCKS[name][0], to, BLOCKS[name][1])]
         faults += check_drafter(model, flags, cases if long else cases[:1], emulated, True)
-    if name in TWO_DEVICES: faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
-    if name in STAGES: faults += differences(f'{name}, two stages', run(model, cases[:1], *STAGES[name]), emulated)
+    if name in TWO_DEVICES and not ON_CARD: faults += differences(f'{name}, two devices', run(model, cases[:1], *TWO), emulated)
+    if name in STAGES and not ON_CARD: faults += differences(f'{name}, two stages', run(model, cases[:1], *STAGES[name]), emulated)
     if name in SPLIT:
-        split = run(model, cases[:1], '--device', 'emu', '--no-prefix-cache', *SPLIT[name])
+        split = run(model, cases[:1], '--device', DEVICE, '--no-prefix-cache', *SPLIT[name])
         faults += compare(f'{name}, split', cases[:1], cpu, split, width)[0]
-    if name in FP4: faults += check_fp4(folder, model, width, long)
+    if name in FP4 and multiplies_fp4(): faults += check_fp4(folder, model, width, long)
     if long and name in LONGEST: faults += check_longest(folder, model, width, LONGEST[name])
     print(f'{name}: {len(cases)} cases, logits within {worst:.6f} of the CPU, {len(faults)} faults, {time.time() - start:.0f} s')
     os.unlink(model)
