@@ -7,8 +7,8 @@
  *                    Or, where they are queries of latent attention, what op mla_qkv makes of these values, and of the token's row
  *
  * Else heads_w16 does all that (OWN): a block of threads prepares the parts of the rows that its head has, in shared memory, while its
- * first weights are on their way, a warp a row; the block of a head's first rows of W makes what is behind its results, too, and some
- * blocks have the tokens' rows:
+ * first weights are on their way, a warp a row, or several where rows are few; the block of a head's first rows of W makes what is
+ * behind its results, too, and some blocks have the tokens' rows:
  *
  *     blocks    head 0: rows 0..63 of W | 64..127 .. | head 1: 0..63 | .. | rows of the cache, a warp each
  *     shared    sums of slices, stages of W, rows: [blocks of 32 columns][rows] 64 bytes, factors
@@ -88,36 +88,54 @@ __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads
 
 /* ------------------------------------------------------------------------------------------------------- rows of one's own */
 
-/* The largest value of a row as row_max() has it, of n values, n a multiple of 32. By a warp. */
-PI_FN float own_max(const float *x, int32_t n)
+/* The largest of a row's values that begin with words first, first + step, ..: a word has values i and i + 16 of a block of 32. n: values,
+ * a multiple of 32. By a warp. */
+PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
 {
-    const int32_t lane = (int32_t) threadIdx.x % 32;
     float most = 0;
 #pragma unroll 4
-    for (int32_t i = lane; i < n; i += 32) most = fmaxf(most, size_of_value(x[i]));
+    for (int32_t i = first; i < n / 2; i += step) {
+        const float *v = x + i / 16 * 32 + i % 16;
+        most = fmaxf(most, fmaxf(size_of_value(v[0]), size_of_value(v[16])));
+    }
     return warp_max(most);
 }
 
-/* The block's rows of head h to shared memory: words, and a factor each; and, if wanted, what is behind its results. */
-template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor)
+/* Warps that share a row, where rows are fewer than warps. */
+PI_FN int32_t warps_of_row(int32_t n_rows) { return n_rows > 4 ? 1 : n_rows > 2 ? 2 : n_rows > 1 ? 4 : 8; }
+static_assert(THREADS / 32 == 8, "all of them then have one row at most");
+
+/* The block's rows of head h to shared memory: words, and a factor each; and, if wanted, what is behind its results. most: a float for
+ * each warp. */
+template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor, float *most)
 {
-    const int32_t lane = (int32_t) threadIdx.x % 32, n = (int32_t) a.w.n_in;
+    const int32_t lane = (int32_t) threadIdx.x % 32, warp = (int32_t) threadIdx.x / 32, n = (int32_t) a.w.n_in;
+    const int32_t share = warps_of_row(a.n_rows), part = warp % share, first = lane + 32 * part, step = 32 * share;
 #pragma unroll 1
-    for (int32_t r = (int32_t) threadIdx.x / 32; r < a.n_rows; r += THREADS / 32) {
-        const float *x = a.x + r * a.ldx + h * a.x_step;
-        const bool has = ends && 2 * lane < a.n_tail;
+    for (int32_t r = warp / share; r < a.n_rows || share > 1; r += THREADS / 32) {
+        const bool there = r < a.n_rows;
+        const float *x = a.x + (there ? r : 0) * a.ldx + h * a.x_step;
+        const bool has = there && part == 0 && ends && 2 * lane < a.n_tail;
         behind b = {};
         if (has) b = load_behind(a, r, x + n, lane);
-        float by;
-        const float f = mid_factor(own_max(x, n), by);
-        if (lane == 0) factor[r] = f;
-        for (int32_t i = lane; i < n / 2; i += 32) {
+        float largest = own_max(x, first, step, n), by;
+        if (share > 1) {
+            if (lane == 0) most[warp] = largest;
+            __syncthreads();
+            for (int32_t k = 0; k < share; k++) largest = fmaxf(largest, most[warp - part + k]);
+        }
+        if (!there) break;
+        const float f = mid_factor(largest, by);
+        if (lane == 0 && part == 0) factor[r] = f;
+#pragma unroll 2
+        for (int32_t i = first; i < n / 2; i += step) {
             const int32_t block = i / 16, c = i % 16;
             const float *v = x + block * 32 + c;
             uint32_t *to = (uint32_t *) (words + (block * a.n_rows + r / 8 * 8) * 64) + w16_word_at((uint32_t) r % 8, (uint32_t) c);
             *to = mid_word(v[0], by, BF16) | mid_word(v[16], by, BF16) << 16;
         }
         if (has) put_behind(a, b, a.y + r * a.ldy + h * a.y_step + a.w.n_out, lane);
+        if (share > 1) break;
     }
 }
 
@@ -146,8 +164,7 @@ template <int TYPE> struct head_times {
 template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned char *raw)
 {
     using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
-    const uint64_t n = (uint64_t) p.n_item * (uint64_t) p.n_head;
-    const uint32_t first = (uint32_t) (n * blockIdx.x / blocks), end = (uint32_t) (n * (blockIdx.x + 1) / blocks);
+    const uint32_t n = p.n_item * (uint32_t) p.n_head, first = part_of(n, blockIdx.x, blocks), end = part_of(n, blockIdx.x + 1, blocks);
     unsigned char *words = raw + S::BYTES; /* OWN */
     float *part = (float *) raw, *factor = (float *) (words + own_bytes(p.n_rows, p.a.w.n_in));
     int32_t head = -1;
@@ -157,19 +174,18 @@ template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<
             if (i.t.expert == head) return;
             if (head >= 0) __syncthreads(); /* all are done with the factors */
             head = i.t.expert;
-            own_rows<w16<TYPE>::BF16>(p.h, head, i.part == 0, words, factor);
+            own_rows<w16<TYPE>::BF16>(p.h, head, i.part == 0, words, factor, part);
             __syncthreads();
         }
     };
-    few_items<S, TYPE, NT, false>(p, first, end, raw + sums_bytes<NT>, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
+    few_items<S, TYPE, NT, false>(p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
         const float *scale = p.a.w.scale ? p.a.w.scale + i.t.expert : nullptr;
         const head_times<TYPE> times(OWN ? factor : p.factor + i.t.first, scale, p.by);
-#pragma unroll
-        for (int r = 0; r < FEW_TILES; r++) {
-            const int64_t o = (i.part * FEW_TILES + r) * 16;
-            __syncthreads(); /* all are done with what is there */
-            put_sums(acc[r], part, times, results_of(p, i.t, false) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
-        }
+        float *y = results_of(p, i.t, false);
+        put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int row, int o, float sum) {
+            const int32_t at = (i.part * FEW_TILES + r) * 16 + o;
+            if (at < p.a.w.n_out) y[row * p.a.ldy + at] = times(row, sum);
+        });
     });
 }
 

@@ -111,27 +111,37 @@ struct add_near {
     const float *y, *w;
 };
 
+/* The thread's values of a row of (x + rmsnorm(y) * w) * scale, as add_row() has it: put(i, value). factor: of rmsnorm(y). Returns the
+ * sum of their squares, as norm_factor() adds them. */
+template <class F>
+PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const float *y, const float *w, const F &put)
+{
+    struct addends {
+        float x, y, w;
+    };
+    float squares = 0;
+    const auto load = [&](int32_t i) { return addends{a.fresh ? 0.0f : x[i], y[i], w ? w[i] : 0.0f}; };
+    row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) a.n, load, [&](int32_t i, const addends &of) {
+        float v = a.w ? of.y * factor * of.w : a.bias ? of.y + of.w : of.y;
+        if (!a.fresh) v = (of.x + v) * a.scale;
+        put(i, v);
+        squares = fmaf(v, v, squares);
+    });
+    return squares;
+}
+
 /* Row `row` of x = (x + rmsnorm(y) * w) * scale, of w NULL (x + y + bias) * scale; fresh: x = rmsnorm(y) * w. scratch: as of
  * block_sum. A thread changes the values that it reads of x in norm_factor(). Returns the sum of the squares of the thread's values of
  * x, as norm_factor() adds them. */
 PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_near &near = {})
 {
-    float *to = a.x + row * a.n, squares = 0;
-    const float *x = near.x ? near.x : to, *y = near.y ? near.y : a.y + row * a.n;
+    float *to = a.x + row * a.n;
+    const float *x = near.x ? near.x : to, *y = near.y ? near.y : a.y + row * a.n, *w = near.w ? near.w : a.w ? a.w : a.bias;
     const float factor = a.w ? norm_factor(y, a.eps, a.n, scratch) : 1.0f;
-    struct addends {
-        float x, y, w;
-    };
-    const float *w = near.w ? near.w : a.w ? a.w : a.bias;
-    const auto load = [&](int32_t i) { return addends{a.fresh ? 0.0f : x[i], y[i], w ? w[i] : 0.0f}; };
-    row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) a.n, load, [&](int32_t i, const addends &of) {
-        float v = a.w ? of.y * factor * of.w : a.bias ? of.y + of.w : of.y;
-        if (!a.fresh) v = (of.x + v) * a.scale;
+    return add_values(a, factor, x, y, w, [&](int32_t i, float v) {
         to[i] = v;
         if (near.x) near.x[i] = v;
-        squares = fmaf(v, v, squares);
     });
-    return squares;
 }
 
 /* scratch: as of block_sum. All threads of the block call it, for the same row. */

@@ -233,6 +233,29 @@ PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, flo
     }
 }
 
+/* The same of R tiles, of which ONCE at a time lie in part, 16 banks further each: put(tile, row, o, sum) for n_row rows of x. Between
+ * its steps are barriers, before the first as well: few of them take less time, and less code. */
+template <int NT> constexpr int tile_sums = SLICES * NT * 8 * 16 + 16; /* floats from tile to tile */
+template <int NT, int ONCE> constexpr size_t tiles_bytes = sums_bytes<NT> + (ONCE - 1) * tile_sums<NT> * sizeof(float);
+template <int NT, int R, int ONCE, class F>
+PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, const F &put)
+{
+    static_assert(R % ONCE == 0, "as many each time");
+    enum { TILE = tile_sums<NT>, ROW = ONCE * 16 };
+#pragma unroll
+    for (int first = 0; first < R; first += ONCE) {
+        __syncthreads(); /* all are done with what is there */
+#pragma unroll
+        for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * TILE);
+        __syncthreads();
+#pragma unroll 1
+        for (int i = (int) threadIdx.x; i < n_row * ROW; i += THREADS) {
+            const int r = i % ROW / 16, row = i / ROW, o = i % 16;
+            put(first + r, row, o, sum_of_slices<NT>(part + r * TILE, row, o));
+        }
+    }
+}
+
 /* Where one warp has all slices, one after the other: a slice is done. */
 template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4])
 {

@@ -67,8 +67,10 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
     const float *x = p.floats + (int64_t) first * n_in;
     const int n = min((int) FLOAT_ROWS, p.n_rows - first);
     float acc[FLOAT_ROWS] = {};
+#pragma unroll 1
     for (int32_t i = lane; i < n_in; i += 32 * MIXED_AHEAD) {
-        if (i != lane) load_ahead(row, i, n_in, v);
+        float next[MIXED_AHEAD];
+        load_ahead(row, i + 32 * MIXED_AHEAD, n_in, next);
 #pragma unroll
         for (int r = 0; r < FLOAT_ROWS; r++) {
             if (r >= n) break;
@@ -76,6 +78,8 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
             for (int k = 0; k < MIXED_AHEAD; k++)
                 if (i + 32 * k < n_in) acc[r] = fmaf(v[k], x[r * n_in + i + 32 * k], acc[r]);
         }
+#pragma unroll
+        for (int k = 0; k < MIXED_AHEAD; k++) v[k] = next[k];
     }
 #pragma unroll
     for (int r = 0; r < FLOAT_ROWS; r++) {

@@ -32,10 +32,10 @@ struct down_share {
 };
 PI_FN down_share share_of(const w16_down &p)
 {
-    const uint64_t shared = p.shared.n_item, all = shared + (uint64_t) (p.routed.n_tile[0] + p.routed.n_tile[1]) * p.routed.n_item;
-    const uint64_t at = all * blockIdx.x / gridDim.x, to = all * (blockIdx.x + 1) / gridDim.x;
-    const uint64_t s = at * shared / all, s_end = to * shared / all;
-    return {{(uint32_t) s, (uint32_t) (at - s)}, {(uint32_t) s_end, (uint32_t) (to - s_end)}};
+    const uint32_t shared = p.shared.n_item, all = shared + (uint32_t) (p.routed.n_tile[0] + p.routed.n_tile[1]) * p.routed.n_item;
+    const uint32_t at = part_of(all, blockIdx.x, gridDim.x), to = part_of(all, blockIdx.x + 1, gridDim.x);
+    const uint32_t s = shared * at / all, s_end = shared * to / all;
+    return {{s, at - s}, {s_end, to - s_end}};
 }
 
 /* Items of either kind to where their results belong. */
@@ -44,14 +44,13 @@ template <int TYPE, int NT, bool MID, class P> PI_FN void multiply_items(const P
     float *part = (float *) raw;
     const auto begin = [](const w16_item &) {};
     using S = expert_stream<TYPE, NT, MID, P>;
-    few_items<S, TYPE, NT, MID>(p, first, end, raw + sums_bytes<NT>, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
+    few_items<S, TYPE, NT, MID>(p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
         const expert_times<TYPE, MID> times(p, i.t, p.a.w.scale);
-#pragma unroll
-        for (int r = 0; r < FEW_TILES; r++) {
-            const int64_t o = (i.part * FEW_TILES + r) * 16;
-            __syncthreads(); /* all are done with what is there */
-            put_sums(acc[r], part, times, results_of(p, i.t, false) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
-        }
+        float *y = results_of(p, i.t, false);
+        put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int c, int o, float sum) {
+            const int32_t at = (i.part * FEW_TILES + r) * 16 + o;
+            if (at < p.a.w.n_out) y[c * p.a.ldy + at] = times(c, sum);
+        });
     });
 }
 

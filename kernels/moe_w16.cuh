@@ -38,16 +38,19 @@ PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
     return {p.tile[k][tile], part};
 }
 
-/* The block's items: first .. end - 1. */
+/* all * i / n, i up to n, of up to 65,536 parts, with no product above 32 bits. */
+PI_FN uint32_t part_of(uint32_t all, uint32_t i, uint32_t n) { return all / n * i + all % n * i / n; }
+
+/* The block's items: first .. end - 1. Shares of work are below 2^32: 2.4 million tiles of 65,536 rows, and parts of matrices. */
 PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
 {
-    const uint64_t large = (uint64_t) p.n_tile[2] * p.n_item, small = (uint64_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
-    const uint64_t all = p.many * large + small;
-    auto item_at = [&](uint64_t share) { /* the first that begins there or later */
-        return (uint32_t) (share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large);
+    const uint32_t large = (uint32_t) p.n_tile[2] * p.n_item, small = (uint32_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
+    const uint32_t all = p.many * large + small;
+    auto item_at = [&](uint32_t share) { /* the first that begins there or later */
+        return share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large;
     };
-    first = item_at(all * blockIdx.x / gridDim.x);
-    end = item_at(all * (blockIdx.x + 1) / gridDim.x);
+    first = item_at(part_of(all, blockIdx.x, gridDim.x));
+    end = item_at(part_of(all, blockIdx.x + 1, gridDim.x));
 }
 
 /* Tile r of the n of an item, of 16 rows: of two matrices the first half is of the first. */
@@ -81,7 +84,6 @@ PI_FN float mid_factor(float most, float &by)
     return scale.factor;
 }
 
-PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
 PI_FN uint32_t mid_word(float v, float by, bool bf16)
 {
     v = by > 0 ? v * by : 0.0f;
@@ -118,14 +120,19 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
                               SUPER_AT = SIDE_AT + FEW_TILES * T::SIDE, X_AT = SUPER_AT + FEW_TILES * T::SUPER,
                               STAGE = X_AT + NT * X_BLOCK;
     static constexpr uint32_t OWN_ROOM = P::OWN ? NT * 8192 : 0;
-    static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - (uint32_t) sums_bytes<NT> - OWN_ROOM;
-    static constexpr int FIT = (int) (ROOM / SLICES / STAGE), STAGES = FIT < 6 ? FIT : 6;
+    static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - OWN_ROOM;
+    template <int N> static constexpr int FIT = (int) ((ROOM - (uint32_t) tiles_bytes<NT, N>) / SLICES / STAGE);
+    /* Tiles whose sums are added up together: where there are two stages beside them. */
+    static constexpr int ONCE = NT > 1 ? 1 : FIT<4> >= 2 ? 4 : FIT<2> >= 2 ? 2 : 1;
+    static constexpr int STAGES = FIT<ONCE> < 6 ? FIT<ONCE> : 6;
     static_assert(STAGES >= 2, "one is filled while another is used");
+    static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
     static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
                               ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16; /* 16-byte pieces */
     static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32; /* of them, of the codes, a lane's at most */
     static_assert(ALL_SIDES <= 32, "one of scales a lane");
-    static constexpr size_t BYTES = sums_bytes<NT> + (size_t) SLICES * STAGES * STAGE;
+    static_assert(FEW_TILES * CODE_LANES == 32 * CODES, "every lane has as many pieces of codes");
+    static constexpr size_t BYTES = SUMS + (size_t) SLICES * STAGES * STAGE;
 
     const P &p;
     uint32_t item, last_item, to;
@@ -137,30 +144,29 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     uint32_t x[NT], f[NT];        /* the lane's words of the rows of a group, and of mid, lanes 0..7, factors: in 16 and 4 bytes */
 
     __device__ __forceinline__ expert_stream(const P &p_, uint32_t first, uint32_t end_, const unsigned char *stages)
-        : p(p_), item(first), last_item(end_)
+        : p(p_), item(first), last_item(end_), b(0), end(0)
     {
         const bool sup = threadIdx.x % 32 >= SIDE_LANES;
         to = ptx_shared(stages) + threadIdx.x / 32 * STAGES * STAGE;
         side_step = sup ? T::SUPER : T::SIDE;
         side_shift = sup ? 3 : 0;
         once = ptx_read_once();
-        open();
     }
-    /* The item's pointers. */
-    __device__ __forceinline__ void open()
+    /* The item's pointers, if there is one. */
+    __device__ __forceinline__ bool open()
     {
-        if (item >= last_item) return;
+        if (item >= last_item) return false;
         const w16_item i = item_of(p, item);
         const uint32_t lane = threadIdx.x % 32, n_block = (uint32_t) p.a.w.shape.n_block;
 #pragma unroll
         for (uint32_t k = 0; k < CODES; k++) {
             const uint32_t at = lane + 32 * k;
-            code[k] = tile_of(p, i, FEW_TILES, (int32_t) min(at / CODE_LANES, (uint32_t) FEW_TILES - 1)) + at % CODE_LANES * 16;
+            code[k] = tile_of(p, i, FEW_TILES, (int32_t) (at / CODE_LANES)) + at % CODE_LANES * 16;
         }
         const bool sup = lane >= SIDE_LANES;
         const uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
-        side = tile_of(p, i, FEW_TILES, n ? (int32_t) min(k / n, (uint32_t) FEW_TILES - 1) : 0) +
-               (sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + (n ? k % n * 16 : 0);
+        const uint32_t tile = n ? min(k / n, (uint32_t) FEW_TILES - 1) : 0, in_tile = n ? k % n ^ (sup ? w16_turn<TYPE>(tile) : 0) : 0;
+        side = tile_of(p, i, FEW_TILES, (int32_t) tile) + (sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + in_tile * 16;
         n_group = (i.t.n + 7) / 8;
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {
@@ -173,6 +179,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         b = (int32_t) (n_block * (threadIdx.x / 32) / SLICES);
         end = (int32_t) (n_block * (threadIdx.x / 32 + 1) / SLICES);
         if (b == end) item = last_item; /* fewer blocks than slices: none of any item */
+        return b < end;
     }
     /* Where the lane's words of the slice's first block are, as w16_words() has them. */
     __device__ __forceinline__ void open_own()
@@ -200,20 +207,19 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     /* The next block of all items, if there is one, to a stage. */
     __device__ __forceinline__ void fill(int32_t stage)
     {
-        if (item >= last_item) return;
+        if (b == end && !open()) return;
         const uint32_t lane = threadIdx.x % 32, dst = to + (uint32_t) stage * STAGE + lane * 16;
 #pragma unroll
-        for (uint32_t k = 0; k < CODES; k++)
-            if (lane + k * 32 < FEW_TILES * CODE_LANES) ptx_cp_async16_once(dst + k * 512, code[k] + (size_t) b * T::CODE, once);
-        if (lane < ALL_SIDES) ptx_cp_async16_once(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step, once);
+        for (uint32_t k = 0; k < CODES; k++) ptx_cp_async16_once(dst + k * 512, code[k] + (size_t) (uint32_t) b * T::CODE, once);
+        ptx_cp_async16_once_below(dst + SIDE_AT, side + (size_t) (((uint32_t) b >> side_shift) * side_step), (int) lane, ALL_SIDES, once);
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {
             if (g && g >= n_group) break;
-            const uint8_t *from = p.x + (size_t) b * X_BLOCK;
+            const uint8_t *from = p.x + (size_t) (uint32_t) b * X_BLOCK;
             ptx_cp_async16(dst + X_AT + (uint32_t) g * X_BLOCK, from + (size_t) x[g] * 16);
-            if (MID && lane < 8) ptx_cp_async4(dst - lane * 12 + X_AT + (uint32_t) g * X_BLOCK + 512, from + (size_t) f[g] * 4);
+            if (MID) ptx_cp_async4_below(dst - lane * 12 + X_AT + (uint32_t) g * X_BLOCK + 512, from + (size_t) f[g] * 4, (int) lane, 8);
         }
-        if (++b == end) item++, open();
+        if (++b == end) item++;
     }
 };
 
@@ -230,59 +236,66 @@ template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], ui
     for (int i = 0; i < 4; i++) acc[i] = fmaf(d[i], i % 2 ? f.y : f.x, acc[i]);
 }
 
-/* The slice's sums over the stages of an item: acc[tile][group]. */
+/* Adds a stage, which is the slice's block k of an item: acc[tile][group]. */
 template <class S, int TYPE, int NT, bool MID>
-PI_FN void expert_slice(S &in, int32_t n, int n_group, const unsigned char *mine, int32_t &stage, float (&acc)[FEW_TILES][NT][4])
+PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char *at, float (&acc)[FEW_TILES][NT][4])
 {
     using T = w16<TYPE>;
-    const int lane = (int) threadIdx.x % 32;
-#pragma unroll 1
-    for (int32_t k = 0; k < n; k++) {
-        ptx_cp_async_wait<S::STAGES - 2>();
-        __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
-        in.fill(stage ? stage - 1 : S::STAGES - 1);
-        ptx_cp_async_commit();
-        const unsigned char *at = mine + (uint32_t) stage * S::STAGE;
-        uint4 x[NT];
-        float2 f[NT];
+    const int lane = (int) threadIdx.x % 32, tile = lane % FEW_TILES; /* whose scales the lane has */
+    const uint32_t turn = w16_turn<TYPE>((uint32_t) tile) * 16;
+    const unsigned char *sup = at + S::SUPER_AT + tile * T::SUPER + turn;
+    const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE, sup, sup + 16 - 2 * turn, lane / 4);
+    uint4 x[NT];
+    float2 f[NT];
+#pragma unroll
+    for (int g = 0; g < NT; g++) {
+        if (g && g >= n_group) break; /* the first is always there */
+        x[g] = in.words(at, g, k);
+        if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
+    }
+#pragma unroll
+    for (int r = 0; r < FEW_TILES; r++) {
+        uint32_t a[2][4];
+        w16_weights<TYPE>(at + r * T::CODE, w16_packed_of<TYPE>(scales, r), lane, a);
 #pragma unroll
         for (int g = 0; g < NT; g++) {
-            if (g && g >= n_group) break; /* the first is always there */
-            x[g] = in.words(at, g, k);
-            if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
+            if (g && g >= n_group) break;
+            add_words<TYPE, MID>(a, x[g], f[g], acc[r][g]);
         }
-#pragma unroll
-        for (uint32_t r = 0; r < FEW_TILES; r++) {
-            uint32_t a[2][4];
-            w16_weights<TYPE>(at + r * T::CODE, at + S::SIDE_AT + r * T::SIDE, at + S::SUPER_AT + r * T::SUPER, lane, a);
-#pragma unroll
-            for (int g = 0; g < NT; g++) {
-                if (g && g >= n_group) break;
-                add_words<TYPE, MID>(a, x[g], f[g], acc[r][g]);
-            }
-        }
-        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
     }
 }
 
 /* Items first .. end - 1 of a launch: begin(item) is called before its products, while weights are on their way; put(item, sums) with
- * each one's sums, when shared memory for them is free but for a barrier. */
+ * each one's sums, when shared memory for them is free but for a barrier. The rounds that fill the first stages are those of the
+ * first item that come before its first block, so that their code is there once. */
 template <class S, int TYPE, int NT, bool MID, class P, class B, class F>
 PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const B &begin, const F &put)
 {
     const int32_t slice = (int32_t) threadIdx.x / 32, n_block = (int32_t) p.a.w.shape.n_block;
+    const int32_t n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
+    const unsigned char *mine = stages + (uint32_t) slice * S::STAGES * S::STAGE;
     S in(p, first, end, stages);
-    for (int i = 0; i < S::STAGES - 1; i++) {
-        in.fill(i);
-        ptx_cp_async_commit();
-    }
-    int32_t stage = 0, n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
+    int32_t k = 1 - S::STAGES, stage = 0, filled = 0;
 #pragma unroll 1
-    for (uint32_t k = first; k < end; k++) {
-        const w16_item i = item_of(p, k);
-        begin(i);
+    for (uint32_t at = first; at < end; at++, k = 0) {
+        const w16_item i = item_of(p, at);
+        const int n_group = (i.t.n + 7) / 8;
         float acc[FEW_TILES][NT][4] = {};
-        expert_slice<S, TYPE, NT, MID>(in, n, (i.t.n + 7) / 8, stages + (uint32_t) slice * S::STAGES * S::STAGE, stage, acc);
+#pragma unroll 1
+        for (;; k++) {
+            if (k == 0) begin(i);
+            if (k >= n) break;
+            if (k >= 0) {
+                ptx_cp_async_wait<S::STAGES - 2>();
+                __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
+            }
+            in.fill(filled);
+            ptx_cp_async_commit();
+            filled = filled + 1 == S::STAGES ? 0 : filled + 1;
+            if (k < 0) continue;
+            expert_block<S, TYPE, NT, MID>(in, k, n_group, mine + (uint32_t) stage * S::STAGE, acc);
+            stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+        }
         put(i, acc);
     }
 }

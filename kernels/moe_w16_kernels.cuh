@@ -58,26 +58,23 @@ __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in,
 /* ------------------------------------------------------------------------------------------------------------- few rows */
 
 /* The sums of gate (tiles 0, 1) and up (2, 3) to mid: block `part` of its columns. */
-template <int TYPE, int NT>
+template <int TYPE, int NT, int ONCE>
 PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc)[FEW_TILES][NT][4], float *part)
 {
-    enum { EACH = (NT + 1) / 2 }; /* results of a thread: column k / 16, value k % 16, as put_sums has them */
-    const int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
+    enum { EACH = (NT + 1) / 2, TILE = tile_sums<NT> }; /* results of a thread: column k / 16, value k % 16, as put_sums has them */
     const expert_times<TYPE, false> gate(p, i.t, p.a.w.scale), up(p, i.t, p.a.scale2);
     float v[FEW_TILES][EACH];
 #pragma unroll
-    for (int r = 0; r < FEW_TILES; r++) {
+    for (int first = 0; first < FEW_TILES; first += ONCE) {
         __syncthreads(); /* all are done with what is there */
 #pragma unroll
-        for (int g = 0; g < NT * 4; g++)
-            part[slice * NT * 128 + sum_at(8 * (g / 4) + 2 * (lane % 4) + g % 2, lane / 4 + 8 * (g % 4 / 2))] = acc[r][g / 4][g % 4];
+        for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * TILE);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             const int at = (int) threadIdx.x + k * THREADS;
-            v[r][k] = 0;
-            if (at >= NT * 128) break;
-            for (int s = 0; s < SLICES; s++) v[r][k] += part[s * NT * 128 + sum_at(at / 16, at % 16)];
+#pragma unroll
+            for (int r = 0; r < ONCE; r++) v[first + r][k] = at < NT * 128 ? sum_of_slices<NT>(part + r * TILE, at / 16, at % 16) : 0;
         }
     }
 #pragma unroll
@@ -102,20 +99,18 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
     float *part = (float *) raw;
     using S = expert_stream<TYPE, NT, MID>;
     const auto begin = [](const w16_item &) {};
-    few_items<S, TYPE, NT, MID>(p, first, end, raw + sums_bytes<NT>, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
+    few_items<S, TYPE, NT, MID>(p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
         if (!MID && p.a.mid) {
-            few_to_mid<TYPE, NT>(p, i, acc, part);
+            few_to_mid<TYPE, NT, S::ONCE>(p, i, acc, part);
             return;
         }
         const int32_t half = p.a.data2 ? FEW_TILES / 2 : FEW_TILES;
-#pragma unroll
-        for (int r = 0; r < FEW_TILES; r++) {
+        put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int c, int o, float sum) {
             const bool second = r >= half;
-            const int64_t o = (i.part * half + r - (second ? half : 0)) * 16;
-            __syncthreads(); /* all are done with what is there */
-            put_sums(acc[r], part, expert_times<TYPE, MID>(p, i.t, second ? p.a.scale2 : p.a.w.scale),
-                     results_of(p, i.t, second) + o, p.a.ldy, i.t.n, p.a.w.n_out - o);
-        }
+            const int32_t at = (i.part * half + r - (second ? half : 0)) * 16 + o;
+            const expert_times<TYPE, MID> times(p, i.t, second ? p.a.scale2 : p.a.w.scale);
+            if (at < p.a.w.n_out) results_of(p, i.t, second)[c * p.a.ldy + at] = times(c, sum);
+        });
     });
 }
 

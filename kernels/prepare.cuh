@@ -42,7 +42,7 @@ PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool ther
 PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
 {
     float most = 0;
-    const auto see = [&](float v) { most = fabsf(v) <= 3.4e38f ? fmaxf(most, fabsf(v)) : INFINITY; };
+    const auto see = [&](float v) { most = fmaxf(most, size_of_value(v)); };
     if (x.kind == PI__IN_PLAIN && n_in % 4 == 0 && (uintptr_t) x.x % 16 == 0) {
         const float4 *four = (const float4 *) x.x;
         row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, there ? (int32_t) (n_in / 4) : 0, [four](int32_t i) { return four[i]; },
@@ -50,11 +50,7 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     } else {
         x.each({0, 1}, there ? n_in : 0, [&](int32_t, float v) { see(v); });
     }
-    most = warp_max(most);
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < (int) blockDim.x / 32; i++) most = fmaxf(most, scratch[i]);
-    return most;
+    return block_max(most, scratch);
 }
 
 /* A row in 16-bit floats; scratch as of row_max. */

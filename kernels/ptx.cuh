@@ -42,10 +42,26 @@ PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t policy)
 {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "l"(policy) : "memory");
 }
+/* The same where at < end, and else nothing, without a branch: lanes whose pieces are of different blocks. */
+PI_FN void ptx_cp_async16_below(uint32_t dst, const void *src, int at, int end)
+{
+    asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(dst), "l"(src), "r"(at),
+                 "r"(end) : "memory");
+}
+PI_FN void ptx_cp_async16_once_below(uint32_t dst, const void *src, int at, int end, uint64_t policy)
+{
+    asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %4; }" ::"r"(dst),
+                 "l"(src), "r"(at), "r"(end), "l"(policy) : "memory");
+}
 /* The same of 4 bytes, aligned to 4. */
 PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
+}
+PI_FN void ptx_cp_async4_below(uint32_t dst, const void *src, int at, int end)
+{
+    asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.ca.shared.global [%0], [%1], 4; }" ::"r"(dst), "l"(src), "r"(at),
+                 "r"(end) : "memory");
 }
 PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /* Until at most N groups of this thread are pending. */
@@ -297,6 +313,12 @@ PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
+PI_FN uint32_t ptx_add_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t d;
@@ -361,6 +383,18 @@ PI_FN int ptx_anew(int x)
 {
     asm volatile("" : "+r"(x));
     return x;
+}
+/* x, which stays in its register: what it was made of is not gone through again in every round of a loop, as the compiler does with
+ * addresses where registers are few. */
+PI_FN uint32_t ptx_kept(uint32_t x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
+}
+PI_FN const uint8_t *ptx_kept(const uint8_t *p)
+{
+    asm volatile("" : "+l"(p));
+    return p;
 }
 /* Blocks of a launch that wait for its others: as many as are wanted by who knows that these have room beside them. */
 PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want) { return want; }
@@ -446,9 +480,21 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
 }
 PI_FN uint64_t ptx_read_once() { return 0; }
 PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t, SIMT_AT) { simt::cp_async(dst, src, 16, 16, file, line); }
+PI_FN void ptx_cp_async16_below(uint32_t dst, const void *src, int at, int end, SIMT_AT)
+{
+    if (at < end) simt::cp_async(dst, src, 16, 16, file, line);
+}
+PI_FN void ptx_cp_async16_once_below(uint32_t dst, const void *src, int at, int end, uint64_t, SIMT_AT)
+{
+    if (at < end) simt::cp_async(dst, src, 16, 16, file, line);
+}
 PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4, SIMT_AT)
 {
     simt::cp_async(dst, src, 4, (unsigned) n, file, line);
+}
+PI_FN void ptx_cp_async4_below(uint32_t dst, const void *src, int at, int end, SIMT_AT)
+{
+    if (at < end) simt::cp_async(dst, src, 4, 4, file, line);
 }
 PI_FN void ptx_cp_async_commit() { simt::cp_async_commit(); }
 template <int N> PI_FN void ptx_cp_async_wait(SIMT_AT) { simt::cp_async_wait(N, file, line); }
@@ -545,6 +591,7 @@ PI_FN void ptx_mma_mxf8_e2m1_e2m1(float (&d)[4], const uint32_t (&a)[4], const u
 PI_FN uint32_t ptx_and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
 PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) { return (a & b) ^ c; }
 PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s) { return __byte_perm(a, b, s); }
+PI_FN uint32_t ptx_add_f16x2(uint32_t a, uint32_t b) { return simt::fma_f16x2(a, 0x3c003c00, b); }
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_f16x2(a, b, c); }
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
@@ -552,6 +599,8 @@ PI_FN int ptx_read_thread() { return (int) threadIdx.x; }
 PI_FN void ptx_anew(float &) {}
 PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_anew(int x) { return x; }
+PI_FN uint32_t ptx_kept(uint32_t x) { return x; }
+PI_FN const uint8_t *ptx_kept(const uint8_t *p) { return p; }
 /* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
 PI_FN uint32_t ptx_blocks_that_wait(uint32_t) { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }

@@ -49,19 +49,26 @@ static __host__ __device__ __forceinline__ bool rows_are_whole(const pi__k_tail 
 enum { NEAR_Y, NEAR_X, NEAR_IN_W, NEAR_W, NEAR_X2, NEAR_W2, NEAR_IN_X };
 static_assert(NEAR_IN_X + 1 == PI__K_TAIL_NEAR, "a place for each");
 
-/* How many such values the tail has. */
+/* What is prepared is the norm of what was added last. */
+static __host__ __device__ __forceinline__ bool norm_is_of(const pi__k_tail &t, const pi__k_add &a)
+{
+    return a.x && t.in.kind == PI__IN_RMSNORM && t.in.x == a.x && t.in.ldx == t.n_in && t.n_in == a.n;
+}
+
+/* How many such values the tail has: rows of n at p, which can be copied 16 bytes at a time. */
+static inline int64_t near_rows(bool has, const float *p, int64_t n) { return has && n % 4 == 0 && (uintptr_t) p % 16 == 0 ? n : 0; }
 static inline int64_t near_values(const pi__k_tail &t, int which)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
     const bool norm = (t.floats || t.integers || t.halves || t.fp4) && t.in.kind == PI__IN_RMSNORM;
     switch (which) {
-    case NEAR_Y:
-    case NEAR_X: return a.x ? a.n : 0;
-    case NEAR_W: return a.x && (a.w || a.bias) ? a.n : 0;
-    case NEAR_X2: return b.x && b.x != a.x ? b.n : 0;
-    case NEAR_W2: return b.x && (b.w || b.bias) ? b.n : 0;
-    case NEAR_IN_W: return norm ? t.n_in : 0;
-    default: return norm && (!a.x || (t.in.x != a.x && t.in.x != b.x)) ? t.n_in : 0;
+    case NEAR_Y: return near_rows(a.x, a.y, a.n);
+    case NEAR_X: return near_rows(a.x, a.x, a.n);
+    case NEAR_W: return near_rows(a.x && (a.w || a.bias), a.w ? a.w : a.bias, a.n);
+    case NEAR_X2: return near_rows(b.x && b.x != a.x, b.x, b.n);
+    case NEAR_W2: return near_rows(b.x && (b.w || b.bias), b.w ? b.w : b.bias, b.n);
+    case NEAR_IN_W: return near_rows(norm, t.in.w, t.n_in);
+    default: return t.in.ldx % 4 ? 0 : near_rows(norm && (!a.x || (t.in.x != a.x && t.in.x != b.x)), t.in.x, t.n_in);
     }
 }
 
@@ -78,7 +85,10 @@ static inline size_t tail_bytes(pi__k_tail &t, size_t warps, size_t own, size_t 
         t.near[i] = (int32_t) end;
         end += n;
     }
-    if (t.add[1].x == t.add[0].x) t.near[NEAR_X2] = t.near[NEAR_X];
+    const pi__k_add &a = t.add[0];
+    if (t.add[1].x == a.x) t.near[NEAR_X2] = t.near[NEAR_X];
+    t.all_near = !t.add[1].x && norm_is_of(t, a) && !t.in.x2 && !t.integers && !t.fp4 && t.near[NEAR_Y] && t.near[NEAR_X] &&
+                 t.near[NEAR_IN_W] && (t.near[NEAR_W] || !(a.w || a.bias));
     return max(own, max(heads, end) * sizeof(float));
 }
 
@@ -181,13 +191,13 @@ PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_
 /* Where a block has a copy of such values; NULL: there is no room. */
 PI_FN float *near_at(const pi__k_tail &t, int which, float *scratch) { return t.near[which] ? scratch + t.near[which] : nullptr; }
 
-/* Copies n values, if there is room for them; a thread those that it reads (row_values). */
+/* Copies n values, if there is room for them. */
 PI_CALL void copy_near(float *to, const float *from, int32_t n)
 {
     if (!to || !from) return;
     const uint32_t at = ptx_shared(to);
-#pragma unroll 4
-    for (int32_t i = (int32_t) threadIdx.x; i < n; i += (int32_t) blockDim.x) ptx_cp_async4(at + 4 * (uint32_t) i, from + i);
+#pragma unroll 2
+    for (int32_t i = 4 * (int32_t) threadIdx.x; i < n; i += 4 * (int32_t) blockDim.x) ptx_cp_async16(at + 4 * (uint32_t) i, from + i);
 }
 
 /* What no block of the launch makes, and what its blocks have made. */
@@ -206,6 +216,7 @@ PI_FN void copy_made(const pi__k_tail &t, int64_t row, float *scratch)
     copy_near(near_at(t, NEAR_IN_X, scratch), t.in.x + row * t.in.ldx, (int32_t) t.n_in);
     ptx_cp_async_commit();
     ptx_cp_async_wait<0>();
+    __syncthreads();
 }
 
 /* Parts of a row that are functions of their own: a tail of a product runs few of them, once, and waits for code, also for that which
@@ -220,14 +231,57 @@ PI_CALL float tail_add(const pi__k_add &a, int64_t row, float *scratch, float *x
 }
 PI_CALL void tail_sum(const pi__k_sum &s, int64_t row, float *near) { sum_row(s, row, {0, 1}, near); }
 
+/* A row x of n values in shared memory times norm and w, which take its place, to where floats and halves of it are wanted: what
+ * put_input() does of any row, in less code. scratch: as of block_max. x is there for all threads then. */
+PI_CALL void near_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n, float *scratch)
+{
+    const int32_t first = (int32_t) threadIdx.x, step = (int32_t) blockDim.x;
+    float *floats = t.floats ? (float *) t.floats + row * n : nullptr, most = 0;
+    struct factors {
+        float x, w;
+    };
+    row_values(first, step, n, [&](int32_t i) { return factors{x[i], w[i]}; }, [&](int32_t i, const factors &of) {
+        const float v = of.x * norm * of.w;
+        x[i] = v;
+        if (floats) floats[i] = v;
+        most = fmaxf(most, size_of_value(v));
+    });
+    const row_scale scale = scale_of_row(block_max(most, scratch));
+    if (!t.halves) return;
+    if (threadIdx.x == 0) ((float *) ((char *) t.halves + w16_rows_bytes(t.n_rows, n)))[row] = scale.factor;
+    uint32_t *words = (uint32_t *) t.halves + row / 8 * (n / 32) * 128 + w16_word_at((uint32_t) (row % 8), threadIdx.x % 16);
+    struct pair {
+        float low, high;
+    };
+    row_values(first, step, n / 2, [&](int32_t i) { return pair{x[i / 16 * 32 + i % 16], x[i / 16 * 32 + i % 16 + 16]}; },
+               [&](int32_t i, pair v) {
+        if (scale.bad) v = {0, 0};
+        v.low *= scale.by, v.high *= scale.by;
+        words[i / 16 * 128] = t.bf16 ? float_to_bf16(v.low) | (uint32_t) float_to_bf16(v.high) << 16 : ptx_half2(v.low, v.high);
+    });
+}
+
+/* A row of which t.all_near is true, after its sum: what tail_row() does of any, in less code. */
+PI_CALL void near_row(const pi__k_tail &t, int64_t row, float *scratch)
+{
+    const pi__k_add &a = t.add[0];
+    const int32_t n = (int32_t) a.n;
+    float *x = scratch + t.near[NEAR_X], *to = a.x + row * n;
+    const float *y = scratch + t.near[NEAR_Y], *w = a.w || a.bias ? scratch + t.near[NEAR_W] : nullptr;
+    const float factor = a.w ? norm_factor(y, a.eps, n, scratch) : 1.0f;
+    const float squares = add_values(a, factor, x, y, w, [&](int32_t i, float v) { to[i] = x[i] = v; });
+    near_norm(t, row, x, scratch + t.near[NEAR_IN_W], norm_of(squares, t.in.eps, n, scratch + 32), n, scratch + 64);
+}
+
 /* Row `row`, by the threads of a block: what they read of y after the sum, and of x after an addition, are the values that each
- * wrote itself, as are copies. */
-PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scratch)
+ * wrote itself, as are copies. NEAR: there may be such. */
+template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scratch)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
     const bool two = b.x;
     float squares = 0, *copy = near_at(t, NEAR_IN_X, scratch), *x = near_at(t, NEAR_X, scratch), *y = near_at(t, NEAR_Y, scratch);
     if (t.sum.n_used) tail_sum(t.sum, row, y);
+    if (NEAR && t.all_near) return near_row(t, row, scratch);
     if (a.x) squares = tail_add(a, row, scratch, x, y, near_at(t, NEAR_W, scratch));
     if (two) {
         __syncthreads(); /* scratch is free */
@@ -235,7 +289,7 @@ PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scrat
         squares = tail_add(b, row, scratch, x, y, near_at(t, NEAR_W2, scratch));
     }
     if (!t.floats && !t.integers && !t.halves && !t.fp4) return;
-    const bool last = a.x && t.in.x == (two ? b.x : a.x) && t.in.ldx == t.n_in && t.n_in == (two ? b.n : a.n);
+    const bool last = two ? norm_is_of(t, b) : norm_is_of(t, a);
     const float *w = near_at(t, NEAR_IN_W, scratch);
     if (last) copy = x;
     input_row in = {copy ? copy : t.in.x + row * t.in.ldx, t.in.x2 ? t.in.x2 + row * t.in.ldx2 : nullptr, w ? w : t.in.w, t.in.kind,

@@ -9,7 +9,7 @@ __global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    tail_row(t, blockIdx.x, {0, 1}, (float *) raw);
+    tail_row<false>(t, blockIdx.x, {0, 1}, (float *) raw);
 }
 
 #endif

@@ -57,18 +57,23 @@ PI_FN row_scale scale_of_row(float most)
 /* Where the word of columns c and c + 16 of a block lies in row r of a group, in words from the group's block on. */
 PI_FN uint32_t w16_word_at(uint32_t r, uint32_t c) { return r * 16 + (c % 4 ^ r / 2) * 4 + c / 4; }
 
-/* The lane's words 0 .. 3 of B of a group's block in shared memory. By all lanes. */
-PI_FN uint4 w16_words(const unsigned char *block)
+/* The lane's words 0 .. 3 of B of a group's block in shared memory, and where in it the lane's piece is that it points to. By all lanes. */
+PI_FN uint32_t w16_words_of_lane()
 {
     const uint32_t row = threadIdx.x % 8, piece = threadIdx.x / 8 % 4;
+    return row * 64 + (piece ^ row / 2) * 16;
+}
+PI_FN uint4 w16_words(const unsigned char *block, uint32_t of_lane)
+{
     uint32_t r[4];
-    ptx_ldmatrix_x4(r, ptx_shared(block) + row * 64 + (piece ^ row / 2) * 16);
+    ptx_ldmatrix_x4(r, ptx_shared(block) + of_lane);
     return {r[0], r[1], r[2], r[3]};
 }
+PI_FN uint4 w16_words(const unsigned char *block) { return w16_words(block, w16_words_of_lane()); }
 
-/* Two F16: ones; what, added to a product, changes nothing, not even its sign. An integer n below 1024 is exact as
- * 1024 + n, 0x6400 with n as its last bits, less 1024. */
-static constexpr uint32_t ONES = 0x3c003c00, MINUS_ZEROS = 0x80008000;
+/* Two F16: what, added to a product, changes nothing, not even its sign. An integer n below 1024 is exact as 1024 + n, 0x6400 with
+ * n as its last bits, less 1024. */
+static constexpr uint32_t MINUS_ZEROS = 0x80008000;
 
 /* The scales of a row of W for the columns of a word's low and high half, and what to take off. */
 struct w16_scale {
@@ -80,46 +85,81 @@ PI_FN uint32_t half_of(const uint8_t *p, int i) { return ((const uint16_t *) p)[
 /* Two bytes as F16: unsigned ones and those with a sign. */
 PI_FN uint32_t from_bytes(uint32_t low, uint32_t high)
 {
-    return ptx_fma_f16x2(__byte_perm(low, high, 0x3430) | 0x64006400, ONES, 0xe400e400);
+    return ptx_add_f16x2(__byte_perm(low, high, 0x3430) | 0x64006400, 0xe400e400);
 }
 PI_FN uint32_t from_signed(uint32_t low, uint32_t high)
 {
-    return ptx_fma_f16x2(__byte_perm(low, high, 0x3430) ^ 0x64806480, ONES, 0xe480e480);
+    return ptx_add_f16x2(__byte_perm(low, high, 0x3430) ^ 0x64806480, 0xe480e480);
 }
 
-/* Of a row of a block; side: the block's scales, sup: those of 256 columns. */
-template <int TYPE> PI_FN uint32_t w16_scale_of(const uint8_t *side, const uint8_t *sup, int row)
+/* Two F16 or BF16 side by side. */
+PI_FN uint32_t both(uint32_t low, uint32_t high) { return __byte_perm(low, high, 0x5410); }
+
+/* Scales of rows row and row + 8 of a block as they are before they are spread over the lane's words: what is the same for the lanes of
+ * a row, in two words. side: the block's scales; sup: those of 256 columns, of 8 rows, and next: of the other 8.
+ *
+ *     a scale a row, or with a second to take off     [0] scales of both rows, [1] what to take off
+ *     a scale for each half of the columns            [0] those of the first row, [1] of the other */
+struct w16_packed {
+    uint32_t s[2];
+};
+template <int TYPE> constexpr bool w16_halves = w16<TYPE>::FACTS.scales == PI__SCALES_K6 || w16<TYPE>::FACTS.scales == PI__SCALES_UE4M3;
+template <int TYPE> constexpr bool w16_takes_off = w16<TYPE>::FACTS.scales == PI__SCALES_K4;
+
+template <int TYPE> PI_FN w16_packed w16_pack(const uint8_t *side, const uint8_t *sup, const uint8_t *next, int row)
 {
     constexpr int SCALES = w16<TYPE>::FACTS.scales;
-    if (SCALES == PI__SCALES_K6) return ptx_fma_f16x2(from_signed(side[row], side[16 + row]), twice(half_of(sup, row)), MINUS_ZEROS);
-    if (SCALES == PI__SCALES_XS) return ptx_fma_f16x2(from_signed(side[row], side[row]), twice(half_of(sup, row)), MINUS_ZEROS);
-    if (SCALES == PI__SCALES_E8M0) return twice(min(side[row] + 94u, 255u) << 7); /* 2^(e - 33): e2m1 comes as 2^-126 of it */
-    if (SCALES == PI__SCALES_UE4M3) { /* its bits read as F16 are 2^-8 of it, and it shall be 2^7, as e2m1 is 2^-14 */
-        return ptx_fma_f16x2(__byte_perm(half_of(side, row), 0, 0x4140) << 7, 0x78007800, MINUS_ZEROS);
+    auto of_both = [&](const uint8_t *p, const uint8_t *q) { return both(half_of(p, row), half_of(q, row)); };
+    w16_packed k = {};
+    if constexpr (SCALES == PI__SCALES_K4) { /* 6 bits times F16 */
+        k.s[0] = ptx_fma_f16x2(from_bytes(side[row], side[row + 8]), of_both(sup, next), MINUS_ZEROS);
+        k.s[1] = ptx_fma_f16x2(from_bytes(side[16 + row], side[24 + row]), of_both(sup + 32, next + 32), MINUS_ZEROS) ^ 0x80008000;
+    } else if constexpr (SCALES == PI__SCALES_XS) {
+        k.s[0] = ptx_fma_f16x2(from_signed(side[row], side[row + 8]), of_both(sup, next), MINUS_ZEROS);
+    } else if constexpr (SCALES == PI__SCALES_K6) {
+        for (int i = 0; i < 2; i++) {
+            const uint32_t codes = from_signed(side[8 * i + row], side[16 + 8 * i + row]);
+            k.s[i] = ptx_fma_f16x2(codes, twice(half_of(i ? next : sup, row)), MINUS_ZEROS);
+        }
+    } else if constexpr (SCALES == PI__SCALES_UE4M3) { /* its bits read as F16 are 2^-8 of it, and it shall be 2^7, as e2m1 is 2^-14 */
+        for (int i = 0; i < 2; i++)
+            k.s[i] = ptx_fma_f16x2(__byte_perm(half_of(side, 8 * i + row), 0, 0x4140) << 7, 0x78007800, MINUS_ZEROS);
+    } else if constexpr (SCALES == PI__SCALES_E8M0) { /* 2^(e - 33): e2m1 comes as 2^-126 of it */
+        k.s[0] = both(min(side[row] + 94u, 255u), min(side[row + 8] + 94u, 255u)) << 7;
+    } else {
+        k.s[0] = of_both(side, side + 16);
     }
-    return twice(half_of(side, row));
+    return k;
 }
 
-/* Of rows row and row + 8. */
-template <int TYPE> PI_FN void w16_scales(const uint8_t *side, const uint8_t *sup, int row, w16_scale (&to)[2])
+/* Of four tiles' scales of scales that lie side by side, 64 bytes each, lanes of all four read at the same time: so the pieces of
+ * 16 bytes of the third and fourth are in another order, and none of the four is in the banks of another. Piece p of tile r is at
+ * piece p ^ w16_turn(r). */
+template <int TYPE> PI_FN uint32_t w16_turn(uint32_t tile) { return w16<TYPE>::SUPER == 64 ? tile / 2 : 0; }
+
+/* Scales for the lane's words of both rows. */
+template <int TYPE> PI_FN void w16_spread(const w16_packed &p, w16_scale (&to)[2])
 {
-    if constexpr (w16<TYPE>::FACTS.scales == PI__SCALES_K4) { /* both rows in a word: 6 bits times F16 */
-        uint32_t d = __byte_perm(half_of(sup, row), half_of(sup, row + 8), 0x5410);
-        uint32_t dmin = __byte_perm(half_of(sup + 32, row), half_of(sup + 32, row + 8), 0x5410);
-        uint32_t s = ptx_fma_f16x2(from_bytes(side[row], side[row + 8]), d, MINUS_ZEROS);
-        uint32_t m = ptx_fma_f16x2(from_bytes(side[16 + row], side[24 + row]), dmin, MINUS_ZEROS) ^ 0x80008000;
-        to[0] = {twice(s), twice(m)};
-        to[1] = {__byte_perm(s, 0, 0x3232), __byte_perm(m, 0, 0x3232)};
-    } else {
-        for (int i = 0; i < 2; i++) to[i] = {w16_scale_of<TYPE>(side, sup, row + 8 * i), MINUS_ZEROS};
+    for (int i = 0; i < 2; i++) {
+        const uint32_t both_of = i ? 0x3232 : 0x1010;
+        to[i].s = w16_halves<TYPE> ? p.s[i] : __byte_perm(p.s[0], 0, both_of);
+        to[i].m = w16_takes_off<TYPE> ? __byte_perm(p.s[1], 0, both_of) : MINUS_ZEROS;
     }
+}
+
+/* Of what the four lanes of a row have, the i-th one's. */
+template <int TYPE> PI_FN w16_packed w16_packed_of(const w16_packed &p, int i)
+{
+    w16_packed k = {{__shfl_sync(PI_FULL, p.s[0], i, 4), 0}};
+    if (w16_halves<TYPE> || w16_takes_off<TYPE>) k.s[1] = __shfl_sync(PI_FULL, p.s[1], i, 4);
+    return k;
 }
 
 /* Two words of a row from the bytes of columns j, j + 1, j + 16, j + 17: 1024 + n is byte ^ MAGIC, OFF is taken off. */
 template <uint32_t MAGIC, uint32_t OFF> PI_FN void from_four(uint32_t p, w16_scale k, uint32_t &even, uint32_t &odd)
 {
-    even = ptx_fma_f16x2(ptx_fma_f16x2(ptx_and_xor(p, 0x00ff00ff, MAGIC), ONES, OFF), k.s, k.m);
-    odd = ptx_fma_f16x2(ptx_fma_f16x2(ptx_and_xor(p >> 8, 0x00ff00ff, MAGIC), ONES, OFF), k.s, k.m);
+    even = ptx_fma_f16x2(ptx_add_f16x2(ptx_and_xor(p, 0x00ff00ff, MAGIC), OFF), k.s, k.m);
+    odd = ptx_fma_f16x2(ptx_add_f16x2(ptx_and_xor(p >> 8, 0x00ff00ff, MAGIC), OFF), k.s, k.m);
 }
 
 /* Points of 8 indices: signed bytes, four in a word. */
@@ -145,13 +185,12 @@ template <bool BF16> PI_FN void e2m1_to_words(uint32_t code, w16_scale k, uint32
 }
 
 /* The lane's words of A of a block of a tile: a[i] is of the i-th 16 of 32 columns. */
-template <int TYPE>
-PI_FN void w16_weights(const uint8_t *codes, const uint8_t *side, const uint8_t *sup, int lane, uint32_t (&a)[2][4])
+template <int TYPE> PI_FN void w16_weights(const uint8_t *codes, const w16_packed &scales, int lane, uint32_t (&a)[2][4])
 {
     using F = format<TYPE>;
     w16_scale k[2];
     uint32_t w[2][4]; /* of each row */
-    w16_scales<TYPE>(side, sup, lane / 4, k);
+    w16_spread<TYPE>(scales, k);
     if constexpr (F::FP4) {
         uint2 u = ((const uint2 *) codes)[lane];
         e2m1_to_words<w16<TYPE>::BF16>(u.x, k[0], w[0]);
@@ -179,7 +218,7 @@ PI_FN void w16_weights(const uint8_t *codes, const uint8_t *side, const uint8_t 
         for (int j = 0; j < 4; j++) {
             uint32_t p = __byte_perm(u.x, u.y, j < 2 ? 0x5410 : 0x7632);
             if (j % 2) p >>= 8;
-            w[0][j] = ptx_fma_f16x2(ptx_and_or(p, 0x000f000f, 0x64006400), ONES, LOW);
+            w[0][j] = ptx_add_f16x2(ptx_and_or(p, 0x000f000f, 0x64006400), LOW);
             w[1][j] = ptx_fma_f16x2(ptx_and_or(p, 0x00f000f0, 0x64006400), 0x2c002c00, HIGH);
             for (int i = 0; i < 2; i++) w[i][j] = ptx_fma_f16x2(w[i][j], k[i].s, k[i].m);
         }
@@ -197,6 +236,12 @@ PI_FN void w16_weights(const uint8_t *codes, const uint8_t *side, const uint8_t 
         }
     }
     for (int i = 0; i < 2; i++) a[i][0] = w[0][2 * i], a[i][1] = w[1][2 * i], a[i][2] = w[0][2 * i + 1], a[i][3] = w[1][2 * i + 1];
+}
+
+template <int TYPE>
+PI_FN void w16_weights(const uint8_t *codes, const uint8_t *side, const uint8_t *sup, int lane, uint32_t (&a)[2][4])
+{
+    w16_weights<TYPE>(codes, w16_pack<TYPE>(side, sup, sup + 16, lane / 4), lane, a);
 }
 
 /* Adds a block. */

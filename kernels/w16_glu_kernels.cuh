@@ -196,7 +196,7 @@ template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w1
     };
     const w16_stream<TYPE, NT, R> in(p.shape, p.x, p.n_rows, tile_of, raw);
     float acc[R][NT][4] = {};
-    w16_slice<TYPE, NT>(in, (int32_t) p.shape.n_block, raw, acc);
+    w16_slice<TYPE, NT>(in, raw, acc);
     const w16_times<TYPE> gate(p.w[0].scale, p.factor), up(p.w[1].scale, p.factor);
 #pragma unroll
     for (int r = 0; r < R; r += 2) {

@@ -85,22 +85,30 @@ enum { W16_MOST_STAGES = 6 };
  * run side by side: with twice as many as there is room for, nearly half of it is idle at the end. */
 enum { W16_TILES = 4, W16_LEAST_BLOCKS = 256 };
 
-/* What a warp's slice of R tiles of W and up to NT groups of x passes through. */
+/* What a warp's slice of R tiles of W and up to NT groups of x passes through. With few tiles a stage has several blocks of columns,
+ * those that a multiple of their number begins, so that what a round costs is shared by more of W. With one tile there would be no
+ * room for x in stages: a lane reads its words itself, a round ahead. */
 template <int TYPE, int NT, int R> struct w16_stream {
     using T = w16<TYPE>;
-    static constexpr uint32_t SIDE_AT = R * T::CODE, SUPER_AT = SIDE_AT + R * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
-                              STAGE = X_AT + NT * 512;
+    static constexpr int BLOCKS = W16_TILES / R, PARTS = R * BLOCKS; /* of columns; of them and tiles */
+    static constexpr bool STAGED = R > 1; /* x */
+    static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "scales of a part are one of four lanes'");
+    static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
+                              STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
     static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
     static_assert(STAGES >= 2, "one is filled while another is used");
-    static constexpr uint32_t WARP = STAGES * STAGE, CODE_LANES = T::CODE / 16, SIDE_LANES = R * T::SIDE / 16,
-                              ALL_SIDES = SIDE_LANES + R * T::SUPER / 16; /* 16-byte pieces */
-    static constexpr uint32_t CODES = (R * CODE_LANES + 31) / 32; /* of them, of the codes, a lane's at most */
+    /* 16-byte pieces: of a tile's codes and scales; of all scales */
+    static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16, TILE_SIDES = BLOCKS * T::SIDE / 16,
+                              SIDE_LANES = R * TILE_SIDES, ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
+    static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* of the codes, a lane's at most */
     static_assert(ALL_SIDES <= 32, "one of scales a lane");
 
-    const uint8_t *code[CODES], *side, *x;
+    int32_t first, end, base; /* blocks of the slice, and the first stage's first */
+    /* The lane's pieces of block 0, and for which stages' first blocks there are such: those below. */
+    const uint8_t *code[CODES], *side, *x[4]; /* of x the first, or each of its words' */
+    int32_t code_end[CODES], side_end, x_end;
     uint32_t side_step, side_shift, to;
     int n_group;
-    uint32_t n_rows;
     size_t group; /* bytes from group to group */
     uint64_t once; /* W is not read again in a step */
 
@@ -109,95 +117,169 @@ template <int TYPE, int NT, int R> struct w16_stream {
     __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there, const F &tile_of,
                                           const unsigned char *shared)
     {
-        uint32_t lane = threadIdx.x % 32;
+        const uint32_t lane = threadIdx.x % 32;
+        const int32_t n_block = (int32_t) shape.n_block, slice = (int32_t) threadIdx.x / 32;
+        first = n_block * slice / SLICES, end = n_block * (slice + 1) / SLICES, base = first / BLOCKS * BLOCKS;
 #pragma unroll
-        for (uint32_t i = 0; i < CODES; i++)
-            code[i] = tile_of((lane + 32 * i) / CODE_LANES) + (lane + 32 * i) % CODE_LANES * 16;
-        bool sup = lane >= SIDE_LANES;
-        uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
-        side = tile_of(n ? k / n : 0) + (sup ? shape.super_at : shape.side_at) + (n ? k % n * 16 : 0);
-        side_step = sup ? T::SUPER : T::SIDE;
-        side_shift = sup ? 3 : 0;
-        x = (const uint8_t *) (rows + lane);
+        for (uint32_t i = 0; i < CODES; i++) {
+            const uint32_t at = lane + 32 * i, k = at % TILE_CODES;
+            code[i] = ptx_kept(tile_of(min(at / TILE_CODES, (uint32_t) R - 1)) + k * 16);
+            code_end[i] = kept(at < R * TILE_CODES ? end - (int32_t) (k * 16 / T::CODE) : 0);
+        }
+        const bool sup = lane >= SIDE_LANES;
+        const uint32_t k = sup ? lane - SIDE_LANES : lane, n = sup ? T::SUPER / 16 : TILE_SIDES;
+        const uint32_t tile = n ? min(k / n, (uint32_t) R - 1) : 0;
+        const uint32_t in_tile = n ? k % n ^ (sup ? w16_turn<TYPE>(tile) : 0) : 0;
+        side = ptx_kept(tile_of(tile) + (sup ? shape.super_at : shape.side_at) + in_tile * 16);
+        side_end = kept(lane >= ALL_SIDES ? 0 : sup ? end : end - (int32_t) (in_tile * 16 / T::SIDE));
+        side_step = kept(sup ? T::SUPER : T::SIDE);
+        side_shift = kept(sup ? 3u : 0u);
+        if constexpr (STAGED) {
+            x[0] = ptx_kept((const uint8_t *) (rows + lane));
+        } else {
+            const uint32_t row = lane / 4;
+            for (uint32_t j = 0; j < 4; j++) x[j] = ptx_kept((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
+        }
+        /* Of a group alone the rows that are there, 4 pieces each: one row is an eighth of what is read by all blocks. */
+        x_end = kept(NT > 1 || lane < 4 * (uint32_t) rows_there ? end : 0);
         group = (size_t) shape.n_block * 512;
-        n_group = (rows_there + 7) / 8, n_rows = (uint32_t) rows_there;
-        to = ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16;
+        n_group = (rows_there + 7) / 8;
+        to = ptx_kept(ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16);
         once = ptx_read_once();
     }
+    /* Of four groups, of which sm_90 has two blocks side by side, sums need the registers. */
+    static __device__ __forceinline__ uint32_t kept(uint32_t x) { return NT != 4 ? ptx_kept(x) : x; }
+    static __device__ __forceinline__ int32_t kept(int32_t x) { return (int32_t) kept((uint32_t) x); }
     /* One more than half of NT groups is always there, or a kernel with half as many would do. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
-    /* Of a group alone the rows that are there, 4 pieces of 16 bytes each: one row is an eighth of what is read by all blocks. */
-    __device__ __forceinline__ bool has_row() const { return NT > 1 || threadIdx.x % 32 < 4 * n_rows; }
-    /* The others are zeros in all stages. */
+    /* Rows that are not there are zeros in all stages. */
     __device__ __forceinline__ void clear_x(unsigned char *mine) const
     {
-        if (has_row()) return;
-#pragma unroll
-        for (int i = 0; i < STAGES; i++) *(uint4 *) (mine + i * STAGE + X_AT + threadIdx.x % 32 * 16) = {0, 0, 0, 0};
+        if constexpr (STAGED && NT == 1) {
+#pragma unroll 1
+            for (int i = x_end ? STAGES * BLOCKS : 0; i < STAGES * BLOCKS; i++)
+                *(uint4 *) (mine + i / BLOCKS * STAGE + X_AT + i % BLOCKS * 512 + threadIdx.x % 32 * 16) = {0, 0, 0, 0};
+        }
     }
-    /* Block b to a stage: W, and x. */
-    __device__ __forceinline__ void fill_w(int32_t stage, int32_t b) const
+    /* Blocks b .., of W and of x, to the stage that is `at` bytes behind the first. */
+    __device__ __forceinline__ void fill_w(uint32_t at, int32_t b) const
     {
-        const uint32_t dst = to + (uint32_t) stage * STAGE;
+        const uint32_t dst = to + at;
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++)
-            if (threadIdx.x % 32 + i * 32 < R * CODE_LANES) ptx_cp_async16_once(dst + i * 512, code[i] + (size_t) b * T::CODE, once);
-        if (threadIdx.x % 32 < ALL_SIDES) ptx_cp_async16_once(dst + SIDE_AT, side + ((uint32_t) b >> side_shift) * side_step, once);
+            ptx_cp_async16_once_below(dst + i * 512, code[i] + (size_t) (uint32_t) b * T::CODE, b, code_end[i], once);
+        ptx_cp_async16_once_below(dst + SIDE_AT, side + (size_t) (((uint32_t) b >> side_shift) * side_step), b, side_end, once);
     }
-    __device__ __forceinline__ void fill_x(int32_t stage, int32_t b) const
+    __device__ __forceinline__ void fill_x(uint32_t at, int32_t b) const
     {
-        const uint32_t dst = to + (uint32_t) stage * STAGE;
-        const uint8_t *from = x + (size_t) b * 512;
+        if constexpr (!STAGED) return;
+        const uint32_t dst = to + at + X_AT;
+        const uint8_t *from = x[0] + (size_t) (uint32_t) b * 512;
 #pragma unroll
-        for (uint32_t g = 0; g < NT; g++)
-            if (has((int) g) && has_row()) ptx_cp_async16(dst + X_AT + g * 512, from + g * group);
+        for (uint32_t g = 0; g < NT; g++) {
+            if (!has((int) g)) continue;
+#pragma unroll
+            for (int k = 0; k < BLOCKS; k++)
+                ptx_cp_async16_below(dst + (g * BLOCKS + k) * 512, from + g * group + k * 512, b + k, x_end);
+        }
     }
-    __device__ __forceinline__ void fill(int32_t stage, int32_t b) const
+    /* The lane's words of n blocks of one group from block b on, if the slice has all of them. */
+    template <int N> __device__ __forceinline__ void read_x(int32_t b, uint4 (&words)[N]) const
     {
-        fill_w(stage, b);
-        fill_x(stage, b);
+        if (b + N > x_end) return;
+        const size_t at = (size_t) (uint32_t) b * 512;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const auto word = [&](int j) { return *(const uint32_t *) (x[j] + at + k * 512); };
+            words[k] = {word(0), word(1), word(2), word(3)};
+        }
     }
-    static constexpr size_t bytes() { return WARP * SLICES > sums_bytes<NT> ? WARP * SLICES : sums_bytes<NT>; }
+    static constexpr int ONCE = NT == 1 ? R : 1; /* tiles whose sums are added up together */
+    static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
+    static constexpr size_t bytes() { return WARP * SLICES > SUMS ? WARP * SLICES : SUMS; }
 };
+
+/* Adds block k of the stage at `at` to acc[tile][group]; scales(part). */
+template <int TYPE, int NT, int R, class F>
+PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *at, const F &scales, int k, const uint4 (&x)[NT],
+                        float (&acc)[R][NT][4])
+{
+    using S = w16_stream<TYPE, NT, R>;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const int part = r * S::BLOCKS + k;
+        uint32_t a[2][4];
+        w16_weights<TYPE>(at + part * w16<TYPE>::CODE, scales(part), (int) threadIdx.x % 32, a);
+#pragma unroll
+        for (int g = 0; g < NT; g++)
+            if (in.has(g)) w16_add<TYPE>(a, x[g], acc[r][g]);
+    }
+}
 
 /* The warp's slice: acc[tile][group]. */
 template <int TYPE, int NT, int R>
-PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, int32_t n_block, unsigned char *shared, float (&acc)[R][NT][4])
+PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, float (&acc)[R][NT][4])
 {
     using S = w16_stream<TYPE, NT, R>;
     using T = w16<TYPE>;
-    int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
-    int32_t first = n_block * slice / SLICES, end = n_block * (slice + 1) / SLICES, stage = 0;
-    for (int i = 0; i < S::STAGES - 1; i++)
-        if (first + i < end) in.fill_w(i, first + i);
-    in.clear_x(shared + (uint32_t) slice * S::WARP);
+    const int lane = (int) threadIdx.x % 32;
+    enum { AHEAD = (S::STAGES - 1) * S::BLOCKS };
+    unsigned char *mine = shared + threadIdx.x / 32 * S::WARP;
+#pragma unroll 1
+    for (int i = 0; i < S::STAGES - 1; i++) in.fill_w(i * S::STAGE, in.base + i * S::BLOCKS);
+    in.clear_x(mine);
     ptx_wait_grids(); /* weights come while the kernel before makes x */
+#pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) {
-        if (first + i < end) in.fill_x(i, first + i);
+        in.fill_x(i * S::STAGE, in.base + i * S::BLOCKS);
         ptx_cp_async_commit();
     }
-    const unsigned char *mine = shared + (uint32_t) slice * S::WARP;
+    uint4 ahead[S::BLOCKS] = {}; /* rows that are not there stay zeros */
+    if (!S::STAGED) in.read_x(in.base, ahead);
+    /* Where scales of a part of a stage are; a lane has those of one of the four for all lanes of a row. */
+    const auto side_at = [](uint32_t part) { return S::SIDE_AT + part * T::SIDE; };
+    const auto super_at = [](uint32_t part, uint32_t half) {
+        const uint32_t tile = part / S::BLOCKS;
+        return S::SUPER_AT + tile * T::SUPER + (half ^ w16_turn<TYPE>(tile)) * 16;
+    };
+    const uint32_t own = (uint32_t) lane % S::PARTS, words = in.kept(S::X_AT + w16_words_of_lane());
+    const uint32_t side = in.kept(side_at(own)), super = in.kept(super_at(own, 0)), next = super_at(own, 1);
+    uint32_t now = 0, before = S::WARP - S::STAGE;
 #pragma unroll 1
-    for (int32_t b = first; b < end; b++) {
+    for (int32_t b = in.base; b < in.end; b += S::BLOCKS) {
         ptx_cp_async_wait<S::STAGES - 2>();
-        __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
-        int32_t next = stage ? stage - 1 : S::STAGES - 1;
-        if (b + S::STAGES - 1 < end) in.fill(next, b + S::STAGES - 1);
+        __syncwarp(); /* the stage is there for all lanes, and all are done with the one before */
+        in.fill_w(before, b + AHEAD);
+        in.fill_x(before, b + AHEAD);
         ptx_cp_async_commit();
-        const unsigned char *at = mine + (uint32_t) stage * S::STAGE;
-        uint4 x[NT];
+        const unsigned char *at = mine + now;
+        if (S::BLOCKS == 1 || (b >= in.first && b + S::BLOCKS <= in.end)) {
+            const w16_packed of_lane = w16_pack<TYPE>(at + side, at + super, at + next, lane / 4);
+            const auto scales = [&](int part) { return w16_packed_of<TYPE>(of_lane, part); };
 #pragma unroll
-        for (int g = 0; g < NT; g++)
-            if (in.has(g)) x[g] = w16_words(at + S::X_AT + g * 512);
+            for (int k = 0; k < S::BLOCKS; k++) {
+                uint4 x[NT] = {ahead[k]};
 #pragma unroll
-        for (uint32_t r = 0; r < R; r++) {
-            uint32_t a[2][4];
-            w16_weights<TYPE>(at + r * T::CODE, at + S::SIDE_AT + r * T::SIDE, at + S::SUPER_AT + r * T::SUPER, lane, a);
-#pragma unroll
-            for (int g = 0; g < NT; g++)
-                if (in.has(g)) w16_add<TYPE>(a, x[g], acc[r][g]);
+                for (int g = 0; g < NT && S::STAGED; g++)
+                    if (in.has(g)) x[g] = w16_words(at + (g * S::BLOCKS + k) * 512, words);
+                w16_block_of<TYPE, NT, R>(in, at, scales, k, x, acc);
+            }
+        } else { /* a stage that the slice has in part */
+            const auto scales = [&](int of) {
+                const uint32_t part = (uint32_t) of;
+                return w16_pack<TYPE>(at + side_at(part), at + super_at(part, 0), at + super_at(part, 1), lane / 4);
+            };
+#pragma unroll 1
+            for (int k = max(in.first - b, 0); k < min(in.end - b, (int32_t) S::BLOCKS); k++) {
+                uint4 x[1] = {};
+                if (S::STAGED) x[0] = w16_words(at + k * 512, words);
+                else in.read_x(b + k, x);
+                w16_block_of<TYPE, NT, R>(in, at, scales, k, (const uint4 (&)[NT]) x, acc);
+            }
         }
-        stage = stage + 1 == S::STAGES ? 0 : stage + 1;
+        if (!S::STAGED) in.read_x(b + S::BLOCKS, ahead);
+        before = now;
+        now = now + S::STAGE == S::WARP ? 0 : now + S::STAGE;
     }
 }
 
@@ -210,13 +292,12 @@ PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, cons
     auto tile_of = [&](uint32_t r) { return w.data + (size_t) min(tile + (int32_t) r, last) * shape.tile_bytes; };
     const w16_stream<TYPE, NT, R> in(shape, x, n_rows, tile_of, raw);
     float acc[R][NT][4] = {};
-    w16_slice<TYPE, NT>(in, (int32_t) shape.n_block, raw, acc);
+    w16_slice<TYPE, NT>(in, raw, acc);
     const w16_times<TYPE> result(w.scale, factor);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        __syncthreads(); /* all are done with what is there in shared memory */
-        put_sums(acc[r], (float *) raw, result, w.y + (tile + r) * 16, w.ldy, n_rows, w.n_out - (tile + r) * 16);
-    }
+    put_tiles<NT, R, w16_stream<TYPE, NT, R>::ONCE>(acc, (float *) raw, n_rows, [&](int r, int row, int o, float sum) {
+        const int32_t at = (tile + r) * 16 + o;
+        if (at < w.n_out) w.y[row * w.ldy + at] = result(row, sum);
+    });
 }
 
 /* Blocks that run side by side where shared memory has room for them: registers are for so many. Two warps of a scheduler

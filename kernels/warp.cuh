@@ -21,6 +21,9 @@ PI_FN int warp_sum_int(int v)
     return v;
 }
 
+/* The absolute value, infinite if v is NaN. */
+PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
+
 /* Over the threads of a block of at most 32 warps; scratch: a float a warp, in use until the next barrier. */
 PI_FN float block_sum(float v, float *scratch)
 {
@@ -30,6 +33,16 @@ PI_FN float block_sum(float v, float *scratch)
     __syncthreads();
     v = 0;
     for (int i = 0; i < n; i++) v += scratch[i];
+    return v;
+}
+
+/* The largest, of the same threads. */
+PI_FN float block_max(float v, float *scratch)
+{
+    v = warp_max(v);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < (int) blockDim.x / 32; i++) v = fmaxf(v, scratch[i]);
     return v;
 }
 

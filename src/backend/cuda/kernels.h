@@ -382,6 +382,7 @@ typedef struct pi__k_tail {
     pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
     pi__k_routes routes; /* of pi__k_mixed_linear, besides: where its results, logits, send rows; n_rows 0: nowhere */
     int32_t near[PI__K_TAIL_NEAR]; /* where in shared memory copies of a row's values are, or 0; set where it is launched */
+    int32_t all_near;              /* one addition and its norm have all of theirs there, and are wanted in floats or halves alone */
 } pi__k_tail;
 /* The most rows, and the blocks that have room to stay on any device. */
 enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };
