@@ -256,10 +256,10 @@ bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
     return t->offload.host && (t->offload.n_copies || n_waiting || pi__host_grows(t->offload.host));
 }
 
-/* Others may have written what s needs: the directory is looked at once, unless everything is at hand. */
+/* Others may have written what s needs: the directory is looked at once, unless everything is at hand, or nobody may have. */
 static bool looking(pi__tiering *t, pi__seq *s)
 {
-    if (!t->disk || (s->fetch.look && !s->fetch.look_end)) return false;
+    if (!t->disk || s->sample_group || (s->fetch.look && !s->fetch.look_end)) return false;
     if (!s->fetch.look) {
         const int32_t reuse = t->cache->reuse_block, most = pi__seq_most(s) / reuse * reuse;
         s->fetch.look = 1;
