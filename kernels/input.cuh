@@ -48,18 +48,13 @@ struct input_row {
     int32_t kind;
     float norm, limit;
 
+    __device__ __forceinline__ float first_at(int64_t i) const { return kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i]; }
     __device__ __forceinline__ float at(int64_t i) const
     {
-        float v = x[i];
-        if (kind == PI__IN_RMSNORM) v = v * norm * w[i];
-        return x2 ? gated(kind, v, x2[i], limit) : v; /* a call between sums would take their registers */
+        return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i); /* a call between sums would take their registers */
     }
     /* The same, where there are many in the code. */
-    __device__ __forceinline__ float at_apart(int64_t i) const
-    {
-        const float v = kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i];
-        return x2 ? gated_apart(kind, v, x2[i], limit) : v;
-    }
+    __device__ __forceinline__ float at_apart(int64_t i) const { return x2 ? gated_apart(kind, first_at(i), x2[i], limit) : first_at(i); }
     /* use(i, value i) for the values of a share by the threads of a block, each its own in order. */
     template <class F> __device__ __forceinline__ void each(row_share of, int64_t n, const F &use) const
     {

@@ -233,10 +233,18 @@ PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, flo
     }
 }
 
-/* The same of R tiles, of which ONCE at a time lie in part, 16 banks further each: put(tile, row, o, sum) for n_row rows of x. Between
- * its steps are barriers, before the first as well: few of them take less time, and less code. */
+/* Slices of ONCE of R tiles, from `first` on, to part, a tile's 16 banks behind another's; between barriers. */
 template <int NT> constexpr int tile_sums = SLICES * NT * 8 * 16 + 16; /* floats from tile to tile */
 template <int NT, int ONCE> constexpr size_t tiles_bytes = sums_bytes<NT> + (ONCE - 1) * tile_sums<NT> * sizeof(float);
+template <int NT, int ONCE, int R> PI_FN void keep_tiles(const float (&acc)[R][NT][4], int first, float *part)
+{
+    __syncthreads(); /* all are done with what is there */
+#pragma unroll
+    for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * tile_sums<NT>);
+    __syncthreads();
+}
+/* As put_sums, of R tiles, of which ONCE at a time lie in part: put(tile, row, o, sum) for n_row rows of x. Few barriers take less time,
+ * and less code. */
 template <int NT, int R, int ONCE, class F>
 PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, const F &put)
 {
@@ -244,10 +252,7 @@ PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, c
     enum { TILE = tile_sums<NT>, ROW = ONCE * 16 };
 #pragma unroll
     for (int first = 0; first < R; first += ONCE) {
-        __syncthreads(); /* all are done with what is there */
-#pragma unroll
-        for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * TILE);
-        __syncthreads();
+        keep_tiles<NT, ONCE>(acc, first, part);
 #pragma unroll 1
         for (int i = (int) threadIdx.x; i < n_row * ROW; i += THREADS) {
             const int r = i % ROW / 16, row = i / ROW, o = i % 16;

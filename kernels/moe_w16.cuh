@@ -163,10 +163,8 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             const uint32_t at = lane + 32 * k;
             code[k] = tile_of(p, i, FEW_TILES, (int32_t) (at / CODE_LANES)) + at % CODE_LANES * 16;
         }
-        const bool sup = lane >= SIDE_LANES;
-        const uint32_t k = sup ? lane - SIDE_LANES : lane, n = (sup ? T::SUPER : T::SIDE) / 16;
-        const uint32_t tile = n ? min(k / n, (uint32_t) FEW_TILES - 1) : 0, in_tile = n ? k % n ^ (sup ? w16_turn<TYPE>(tile) : 0) : 0;
-        side = tile_of(p, i, FEW_TILES, (int32_t) tile) + (sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + in_tile * 16;
+        const w16_side_piece own = w16_side_piece_of<TYPE, FEW_TILES>(lane, SIDE_LANES, T::SIDE / 16);
+        side = tile_of(p, i, FEW_TILES, (int32_t) own.tile) + (own.sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + own.piece * 16;
         n_group = (i.t.n + 7) / 8;
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {
@@ -242,9 +240,9 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
 {
     using T = w16<TYPE>;
     const int lane = (int) threadIdx.x % 32, tile = lane % FEW_TILES; /* whose scales the lane has */
-    const uint32_t turn = w16_turn<TYPE>((uint32_t) tile) * 16;
-    const unsigned char *sup = at + S::SUPER_AT + tile * T::SUPER + turn;
-    const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE, sup, sup + 16 - 2 * turn, lane / 4);
+    const unsigned char *sup = at + S::SUPER_AT;
+    const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE, sup + w16_super_at<TYPE>((uint32_t) tile, 0),
+                                             sup + w16_super_at<TYPE>((uint32_t) tile, 1), lane / 4);
     uint4 x[NT];
     float2 f[NT];
 #pragma unroll
@@ -275,7 +273,7 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
     const int32_t n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
     const unsigned char *mine = stages + (uint32_t) slice * S::STAGES * S::STAGE;
     S in(p, first, end, stages);
-    int32_t k = 1 - S::STAGES, stage = 0, filled = 0;
+    int32_t k = 1 - S::STAGES, stage = 0; /* that is filled next, and then used: the oldest */
 #pragma unroll 1
     for (uint32_t at = first; at < end; at++, k = 0) {
         const w16_item i = item_of(p, at);
@@ -289,12 +287,11 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
                 ptx_cp_async_wait<S::STAGES - 2>();
                 __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
             }
-            in.fill(filled);
+            in.fill(stage);
             ptx_cp_async_commit();
-            filled = filled + 1 == S::STAGES ? 0 : filled + 1;
+            stage = stage + 1 == S::STAGES ? 0 : stage + 1;
             if (k < 0) continue;
             expert_block<S, TYPE, NT, MID>(in, k, n_group, mine + (uint32_t) stage * S::STAGE, acc);
-            stage = stage + 1 == S::STAGES ? 0 : stage + 1;
         }
         put(i, acc);
     }

@@ -66,10 +66,7 @@ PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc
     float v[FEW_TILES][EACH];
 #pragma unroll
     for (int first = 0; first < FEW_TILES; first += ONCE) {
-        __syncthreads(); /* all are done with what is there */
-#pragma unroll
-        for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * TILE);
-        __syncthreads();
+        keep_tiles<NT, ONCE>(acc, first, part);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             const int at = (int) threadIdx.x + k * THREADS;

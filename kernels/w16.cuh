@@ -137,6 +137,25 @@ template <int TYPE> PI_FN w16_packed w16_pack(const uint8_t *side, const uint8_t
  * piece p ^ w16_turn(r). */
 template <int TYPE> PI_FN uint32_t w16_turn(uint32_t tile) { return w16<TYPE>::SUPER == 64 ? tile / 2 : 0; }
 
+/* Where those of 8 rows of such a tile begin, the first or (half 1) the others, in bytes. */
+template <int TYPE> PI_FN uint32_t w16_super_at(uint32_t tile, uint32_t half)
+{
+    return tile * w16<TYPE>::SUPER + (half ^ w16_turn<TYPE>(tile)) * 16;
+}
+
+/* The piece of 16 bytes of R tiles' scales, or behind `sides` lanes of their scales of scales, that the lane copies: a tile has
+ * `of_tile` of the first. */
+struct w16_side_piece {
+    bool sup;
+    uint32_t tile, piece;
+};
+template <int TYPE, uint32_t R> PI_FN w16_side_piece w16_side_piece_of(uint32_t lane, uint32_t sides, uint32_t of_tile)
+{
+    const bool sup = lane >= sides;
+    const uint32_t k = sup ? lane - sides : lane, n = sup ? w16<TYPE>::SUPER / 16 : of_tile, tile = n ? min(k / n, R - 1) : 0;
+    return {sup, tile, n ? k % n ^ (sup ? w16_turn<TYPE>(tile) : 0) : 0};
+}
+
 /* Scales for the lane's words of both rows. */
 template <int TYPE> PI_FN void w16_spread(const w16_packed &p, w16_scale (&to)[2])
 {

@@ -126,14 +126,11 @@ template <int TYPE, int NT, int R> struct w16_stream {
             code[i] = ptx_kept(tile_of(min(at / TILE_CODES, (uint32_t) R - 1)) + k * 16);
             code_end[i] = kept(at < R * TILE_CODES ? end - (int32_t) (k * 16 / T::CODE) : 0);
         }
-        const bool sup = lane >= SIDE_LANES;
-        const uint32_t k = sup ? lane - SIDE_LANES : lane, n = sup ? T::SUPER / 16 : TILE_SIDES;
-        const uint32_t tile = n ? min(k / n, (uint32_t) R - 1) : 0;
-        const uint32_t in_tile = n ? k % n ^ (sup ? w16_turn<TYPE>(tile) : 0) : 0;
-        side = ptx_kept(tile_of(tile) + (sup ? shape.super_at : shape.side_at) + in_tile * 16);
-        side_end = kept(lane >= ALL_SIDES ? 0 : sup ? end : end - (int32_t) (in_tile * 16 / T::SIDE));
-        side_step = kept(sup ? T::SUPER : T::SIDE);
-        side_shift = kept(sup ? 3u : 0u);
+        const w16_side_piece own = w16_side_piece_of<TYPE, R>(lane, SIDE_LANES, TILE_SIDES);
+        side = ptx_kept(tile_of(own.tile) + (own.sup ? shape.super_at : shape.side_at) + own.piece * 16);
+        side_end = kept(lane >= ALL_SIDES ? 0 : own.sup ? end : end - (int32_t) (own.piece * 16 / T::SIDE));
+        side_step = kept(own.sup ? T::SUPER : T::SIDE);
+        side_shift = kept(own.sup ? 3u : 0u);
         if constexpr (STAGED) {
             x[0] = ptx_kept((const uint8_t *) (rows + lane));
         } else {
@@ -238,10 +235,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     if (!S::STAGED) in.read_x(in.base, ahead);
     /* Where scales of a part of a stage are; a lane has those of one of the four for all lanes of a row. */
     const auto side_at = [](uint32_t part) { return S::SIDE_AT + part * T::SIDE; };
-    const auto super_at = [](uint32_t part, uint32_t half) {
-        const uint32_t tile = part / S::BLOCKS;
-        return S::SUPER_AT + tile * T::SUPER + (half ^ w16_turn<TYPE>(tile)) * 16;
-    };
+    const auto super_at = [](uint32_t part, uint32_t half) { return S::SUPER_AT + w16_super_at<TYPE>(part / S::BLOCKS, half); };
     const uint32_t own = (uint32_t) lane % S::PARTS, words = in.kept(S::X_AT + w16_words_of_lane());
     const uint32_t side = in.kept(side_at(own)), super = in.kept(super_at(own, 0)), next = super_at(own, 1);
     uint32_t now = 0, before = S::WARP - S::STAGE;
