@@ -21,7 +21,6 @@
 #define PI_HYPER_KERNELS_CUH
 
 #include "backend/cuda/kernels_hyper.h"
-#include "mma16_rows.cuh"
 #include "tail.cuh"
 
 enum {
@@ -192,15 +191,10 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     if (!t.n_rows) return;
     __syncthreads(); /* the row is there */
     const float norm = norm_factor(y, t.in.eps, k.n, scratch);
-    input_row in = {y, nullptr, t.in.w, PI__IN_RMSNORM, norm, 0.0f};
-    if (near && !t.integers) {
-        near_norm(t, row, shared + ROW, t.in.w, norm, (int32_t) k.n, scratch + HYPER_WARPS);
-        in = {y, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}; /* that is what there is now */
-    } else {
-        put_input(t, in, row, {0, 1}, scratch + HYPER_WARPS);
-    }
-    if (k.terms && k.terms_type == PI__BF16) put_terms<PI__BF16>(in, row, k.n, true, (uint8_t *) k.terms);
-    if (k.terms && k.terms_type == PI__F16) put_terms<PI__F16>(in, row, k.n, true, (uint8_t *) k.terms);
+    if (near && !t.integers) return near_norm(t, row, shared + ROW, t.in.w, norm, (int32_t) k.n, scratch + HYPER_WARPS);
+    const input_row in = {y, nullptr, t.in.w, PI__IN_RMSNORM, norm, 0.0f};
+    put_input(t, in, row, {0, 1}, scratch + HYPER_WARPS);
+    if (t.terms) tail_terms(t, in, row, {0, 1});
 }
 
 /* Block (piece; R rows of the launch's, which begin at row0). t: as of finish_streams(), by the last block of a row, if `reads`. */

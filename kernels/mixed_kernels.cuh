@@ -8,10 +8,14 @@
  * rows of W times 32 of 2,816 columns are 47 MB from the second-level cache, 18 us by 16 blocks, 4 by 64.
  *
  * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh, expert_choice.cuh), which one block
- * does, while the others that stay have the rest of the tail. */
+ * does, while the others that stay have the rest of the tail; and prepare another input beside the tail's own, by blocks that have
+ * none of this, where there are such:
+ *
+ *     blocks that stay, of 8, 2 rows    own input: row 0 | row 1 | beside: row 0, columns of 2 parts | row 1, .. | idle | routes */
 #ifndef PI_MIXED_KERNELS_CUH
 #define PI_MIXED_KERNELS_CUH
 
+#include "backend/cuda/kernels_mixed.h"
 #include "expert_choice.cuh"
 #include "w16_kernels.cuh"
 
@@ -35,6 +39,7 @@ struct mixed_products {
     } w[PI__K_MOST_MIXED];
     pi__k_tail tail;
     pi__k_expert_choice choice; /* of the tail's routes, which are by its table then; r.n_rows 0: there is none */
+    pi__k_beside beside;        /* of as many rows as the tail */
 };
 
 /* Blocks of threads that have all rows of an F32 matrix, for as many rows of x as a warp takes. */
@@ -89,11 +94,27 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
     }
 }
 
-/* The tail, and routes. shared: as many bytes as either needs. */
-PI_CALL void run_mixed_tail(const pi__k_tail &t, const pi__k_expert_choice &choice, unsigned char *shared)
+/* A block's share of what is prepared beside the input of n_rows. scratch: as of row_max. */
+PI_FN void share_beside(const pi__k_beside &b, tail_share s, int32_t n_rows, float *scratch)
 {
+    uint16_t *words = (uint16_t *) b.halves;
+    float *factor = (float *) ((char *) b.halves + w16_rows_bytes(n_rows, b.n_in));
+    share_rows(s, n_rows, false, [&](int32_t row, row_share of) {
+        const input_row in = {b.in.x + row * b.in.ldx, b.in.x2 ? b.in.x2 + row * b.in.ldx2 : nullptr, b.in.w, b.in.kind, 1.0f, b.in.limit};
+        put_halves(in, row, b.n_in, true, b.bf16, of, words, factor, scratch);
+    });
+}
+
+/* The tail, routes, and what is beside. shared: as many bytes as any needs. */
+PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
+{
+    const pi__k_tail &t = p.tail;
+    const pi__k_expert_choice &choice = p.choice;
     float *scratch = (float *) shared;
-    tail_share s = arrive(t, (uint32_t *) (scratch + 96));
+    const uint32_t total = blocks_of_launch(), inputs = p.beside.halves ? 2 : 1;
+    const uint32_t work = inputs * (uint32_t) t.n_rows + (t.routes.n_rows > 0);
+    const uint32_t most = t.qkv.n_tokens ? blocks_that_stay(t) : blocks_for(work, t.n_sm);
+    tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (scratch + 96));
     if (!s.parts) return;
     if (t.routes.n_rows && s.part == s.parts - 1) {
         if (choice.r.n_rows) choose_all(choice, t.routes, shared);
@@ -101,7 +122,10 @@ PI_CALL void run_mixed_tail(const pi__k_tail &t, const pi__k_expert_choice &choi
         __syncthreads();
     }
     if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
-    if (t.n_rows) do_share(t, s, scratch, false);
+    const bool apart = p.beside.halves && s.parts > t.n_rows; /* blocks that have no row of their own */
+    if (t.n_rows && (!apart || s.part < t.n_rows)) do_share(t, {s.part, apart ? t.n_rows : s.parts}, scratch, false);
+    if (apart && s.part >= t.n_rows) share_beside(p.beside, {s.part - t.n_rows, s.parts - t.n_rows}, t.n_rows, scratch);
+    if (p.beside.halves && !apart) share_beside(p.beside, s, t.n_rows, scratch);
 }
 
 /* NT: groups of 8 rows of x, as of w16_few(); of F32 matrices alone 1, with any number of rows. */
@@ -119,7 +143,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
 #undef RUN
     default: mixed_floats(p, w, block);
     }
-    if (p.tail.arrived) run_mixed_tail(p.tail, p.choice, raw);
+    if (p.tail.arrived) run_mixed_tail(p, raw);
 }
 
 #endif

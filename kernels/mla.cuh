@@ -1,5 +1,5 @@
-/* A head of queries, or the latent row beside them, as latent attention reads it (op mla_qkv, which ops.h defines): for the kernel
- * that does that alone (mla_kernels.cuh), and for the product that makes the queries (heads_kernels.cuh). */
+/* A head of queries, or the latent row beside them, as latent attention reads it (op mla_qkv, which ops.h defines): for the
+ * kernel that makes what attention reads (mla_kernels.cuh), and for the product that makes the queries (heads_kernels.cuh). */
 #ifndef PI_MLA_CUH
 #define PI_MLA_CUH
 

@@ -18,7 +18,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi_
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
-    put_terms<TYPE>(open_row(in, row, n_in, there, (float *) raw), row, n_in, there, blocks);
+    put_terms<TYPE>(open_row(in, row, n_in, there, (float *) raw), row, n_in, there, {0, 1}, blocks);
 }
 
 /* Rows of x as they lie, for few_rows. */

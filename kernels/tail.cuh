@@ -33,6 +33,7 @@
 #define PI_TAIL_CUH
 
 #include "fp4_rows.cuh"
+#include "mma16_rows.cuh"
 #include "qkv.cuh"
 #include "sum.cuh"
 
@@ -60,7 +61,7 @@ static inline int64_t near_rows(bool has, const float *p, int64_t n) { return ha
 static inline int64_t near_values(const pi__k_tail &t, int which)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
-    const bool norm = (t.floats || t.integers || t.halves || t.fp4) && t.in.kind == PI__IN_RMSNORM;
+    const bool norm = (t.floats || t.integers || t.halves || t.fp4 || t.terms) && t.in.kind == PI__IN_RMSNORM;
     switch (which) {
     case NEAR_Y: return near_rows(a.x, a.y, a.n);
     case NEAR_X: return near_rows(a.x, a.x, a.n);
@@ -204,15 +205,18 @@ PI_CALL void copy_near(float *to, const float *from, int32_t n)
 PI_CALL void copy_given(const pi__k_tail &t, int64_t row, float *scratch)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
-    copy_near(near_at(t, NEAR_X, scratch), a.fresh ? nullptr : a.x + row * a.n, (int32_t) a.n);
+    copy_near(near_at(t, NEAR_X, scratch), a.fresh || a.made ? nullptr : a.x + row * a.n, (int32_t) a.n);
     copy_near(near_at(t, NEAR_W, scratch), a.w ? a.w : a.bias, (int32_t) a.n);
-    copy_near(near_at(t, NEAR_X2, scratch), b.fresh || b.x == a.x ? nullptr : b.x + row * b.n, (int32_t) b.n);
+    copy_near(near_at(t, NEAR_X2, scratch), b.fresh || b.made || b.x == a.x ? nullptr : b.x + row * b.n, (int32_t) b.n);
     copy_near(near_at(t, NEAR_W2, scratch), b.w ? b.w : b.bias, (int32_t) b.n);
     copy_near(near_at(t, NEAR_IN_W, scratch), t.in.w, (int32_t) t.n_in);
 }
 PI_FN void copy_made(const pi__k_tail &t, int64_t row, float *scratch)
 {
-    if (!t.sum.n_used) copy_near(near_at(t, NEAR_Y, scratch), t.add[0].y + row * t.add[0].n, (int32_t) t.add[0].n);
+    const pi__k_add &a = t.add[0], &b = t.add[1];
+    if (!t.sum.n_used) copy_near(near_at(t, NEAR_Y, scratch), a.y + row * a.n, (int32_t) a.n);
+    if (a.made) copy_near(near_at(t, NEAR_X, scratch), a.x + row * a.n, (int32_t) a.n);
+    if (b.made) copy_near(near_at(t, NEAR_X2, scratch), b.x + row * b.n, (int32_t) b.n);
     copy_near(near_at(t, NEAR_IN_X, scratch), t.in.x + row * t.in.ldx, (int32_t) t.n_in);
     ptx_cp_async_commit();
     ptx_cp_async_wait<0>();
@@ -225,6 +229,11 @@ PI_CALL void tail_input(const pi__k_tail &t, const input_row &in, int64_t row, r
 {
     put_input(t, in, row, of, scratch);
 }
+PI_CALL void tail_terms(const pi__k_tail &t, const input_row &in, int64_t row, row_share of)
+{
+    if (t.terms_type == PI__BF16) put_terms<PI__BF16>(in, row, t.n_in, true, of, (uint8_t *) t.terms);
+    else put_terms<PI__F16>(in, row, t.n_in, true, of, (uint8_t *) t.terms);
+}
 PI_CALL float tail_add(const pi__k_add &a, int64_t row, float *scratch, float *x, const float *y, const float *w)
 {
     return add_row(a, row, scratch, {x, y, w});
@@ -232,7 +241,7 @@ PI_CALL float tail_add(const pi__k_add &a, int64_t row, float *scratch, float *x
 PI_CALL void tail_sum(const pi__k_sum &s, int64_t row, float *near) { sum_row(s, row, {0, 1}, near); }
 
 /* A row x of n values in shared memory times norm and w, which take its place, to where floats and halves of it are wanted: what
- * put_input() does of any row, in less code. scratch: as of block_max. x is there for all threads then. */
+ * put_input() and tail_terms() do of any row, in less code. scratch: as of block_max. x is there for all threads then. */
 PI_CALL void near_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n, float *scratch)
 {
     const int32_t first = (int32_t) threadIdx.x, step = (int32_t) blockDim.x;
@@ -247,17 +256,21 @@ PI_CALL void near_norm(const pi__k_tail &t, int64_t row, float *x, const float *
         most = fmaxf(most, size_of_value(v));
     });
     const row_scale scale = scale_of_row(block_max(most, scratch));
+    if (t.terms) tail_terms(t, {x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, row, {0, 1});
     if (!t.halves) return;
     if (threadIdx.x == 0) ((float *) ((char *) t.halves + w16_rows_bytes(t.n_rows, n)))[row] = scale.factor;
     uint32_t *words = (uint32_t *) t.halves + row / 8 * (n / 32) * 128 + w16_word_at((uint32_t) (row % 8), threadIdx.x % 16);
     struct pair {
-        float low, high;
+        float a, b; /* columns c and c + 16 of a block, of an odd one the other way round: so a warp's two meet in no bank */
     };
-    row_values(first, step, n / 2, [&](int32_t i) { return pair{x[i / 16 * 32 + i % 16], x[i / 16 * 32 + i % 16 + 16]}; },
-               [&](int32_t i, pair v) {
-        if (scale.bad) v = {0, 0};
-        v.low *= scale.by, v.high *= scale.by;
-        words[i / 16 * 128] = t.bf16 ? float_to_bf16(v.low) | (uint32_t) float_to_bf16(v.high) << 16 : ptx_half2(v.low, v.high);
+    const int32_t odd = first / 16 % 2;
+    const float *from = x + 16 * odd;
+    row_values(first, step, n / 2, [&](int32_t i) {
+        const int32_t c = i / 16 * 32 + i % 16;
+        return pair{from[c], from[c + 16 - 32 * odd]};
+    }, [&](int32_t i, const pair &p) {
+        const float low = scale.bad ? 0.0f : (odd ? p.b : p.a) * scale.by, high = scale.bad ? 0.0f : (odd ? p.a : p.b) * scale.by;
+        words[i / 16 * 128] = t.bf16 ? float_to_bf16(low) | (uint32_t) float_to_bf16(high) << 16 : ptx_half2(low, high);
     });
 }
 
@@ -288,7 +301,7 @@ template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row
         y = b.y == a.x ? x : nullptr, x = near_at(t, NEAR_X2, scratch);
         squares = tail_add(b, row, scratch, x, y, near_at(t, NEAR_W2, scratch));
     }
-    if (!t.floats && !t.integers && !t.halves && !t.fp4) return;
+    if (!t.floats && !t.integers && !t.halves && !t.fp4 && !t.terms) return;
     const bool last = two ? norm_is_of(t, b) : norm_is_of(t, a);
     const float *w = near_at(t, NEAR_IN_W, scratch);
     if (last) copy = x;
@@ -298,6 +311,7 @@ template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row
     else if (in.kind == PI__IN_RMSNORM) in.norm = norm_factor(in.x, t.in.eps, t.n_in, scratch + 32);
     if (in.kind == PI__IN_PLAIN && a.x) __syncthreads(); /* what was added is there: row_max() reads others' columns */
     tail_input(t, in, row, of, scratch + 64);
+    if (t.terms) tail_terms(t, in, row, of);
     if (!t.fp4) return;
     __syncthreads(); /* scratch is free, and what was added is there: units are not the columns that a thread has added */
     put_fp4(t, in, row, of, scratch + 64);

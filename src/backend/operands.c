@@ -421,6 +421,7 @@ static void experts_layer(const pi__experts_layer *a, const pi__batch *b, pi__op
     WEIGHT(moe.up);
     WEIGHT(moe.down);
     VECTOR(moe.bias);
+    VECTOR(moe.table);
     SCRATCH(moe.y, n, a->moe.ldy);
     WEIGHT(router);
     WEIGHT(beside);
@@ -429,7 +430,8 @@ static void experts_layer(const pi__experts_layer *a, const pi__batch *b, pi__op
     WEIGHT(down);
     SCRATCH(logits, n, a->moe.ldl);
     SCRATCH(ff, n, 2 * a->down->n_in);
-    SCRATCH(shared, n, n_embd);
+    if (a->x) SCRATCH(shared, n, n_embd);
+    else WRITE(shared, n, n_embd, n_embd);
     UPDATE(x, n, n_embd, n_embd);
 }
 

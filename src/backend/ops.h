@@ -354,16 +354,17 @@ typedef struct pi__moe_shard {
  *   linear:    logits = router in, behind them beside in; ff = gate in, up in
  *   moe:       y = experts of in                linear: shared = down(act(gate) up)
  *   add_gated: y += sigmoid(beside in) shared   add_norm: x += y      or, without beside, add_norm: x += y   add_norm: x += shared
- * of which x is what is left: logits, ff, shared and y are room to work in. */
+ * of which x is what is left: logits, ff, shared and y are room to work in. x NULL, without beside: shared += y is what is left.
+ * The batch is needed where experts are chosen by a table. */
 typedef struct pi__experts_layer {
-    pi__moe moe;              /* the experts, without logits and table; ldl is n_expert, with beside one more; not a shard */
+    pi__moe moe;              /* the experts, without logits; ldl is n_expert, with beside one more; not a shard */
     const pi__weight *router; /* [n_expert, E] */
     const pi__weight *beside; /* [1, E], or NULL */
     const pi__weight *gate, *up, *down; /* of the shared expert: [F, E], [F, E], [E, F]; activated as the experts are */
     float *logits;            /* [n_rows, ldl] */
     float *ff;                /* [n_rows, F | F] */
-    float *shared;            /* [n_rows, E] */
-    float *x;                 /* [n_rows, E] residual stream, changed in place */
+    float *shared;            /* [n_rows, E], not what in reads, but where x is NULL */
+    float *x;                 /* [n_rows, E] residual stream, changed in place; or NULL */
 } pi__experts_layer;
 
 /* Each head's own matrix times its part of a row, and behind that the values behind that part, as they are:

@@ -8,23 +8,26 @@ namespace selftest {
 namespace {
 
 /* Types of the experts' gate and up, and down; of the shared expert's; of the router. groups: experts are chosen from the best 2 of
- * so many, by sigmoids with a bias, and the shared expert has no gate, as DeepSeek V3 has it. */
+ * so many, by sigmoids with a bias, and the shared expert has no gate, as DeepSeek V3 has it. streams: nor has it one, and what is left
+ * is the sum of all experts, as DeepSeek V4 has it. */
 struct kinds {
     int32_t experts, down, shared, shared_down, router;
     int matmul;
     int32_t groups;
+    bool streams = false;
 };
 
 struct layer {
     enum { E = 256, F = 128, X = 9, USED = 3, LD = X + 1 };
     device d;
     int32_t most, groups;
+    bool streams;
     stack gate, up, down, router, beside, shared_gate, shared_up, shared_down;
     buffer<float> x, x0, w, bias, logits, ff, shared, y;
 
     layer(const kinds &k, int32_t rows, bool fuse)
-        : d(false, nullptr, k.matmul, !fuse), most(rows), groups(k.groups), gate(with_room(d, rows), k.experts, E, F, X),
-          up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1),
+        : d(false, nullptr, k.matmul, !fuse), most(rows), groups(k.groups), streams(k.streams),
+          gate(with_room(d, rows), k.experts, E, F, X), up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1),
           shared_gate(d, k.shared, E, F, 1),
           shared_up(d, k.shared, E, F, 1), shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)),
           x0(random(1).normals((size_t) (rows * E))), w(random(2).normals(E)), bias(random(3).normals(X)),
@@ -39,7 +42,7 @@ struct layer {
         d.reserve(lim);
         return d;
     }
-    /* The residual stream of rows first .. first + n - 1. */
+    /* The residual stream, or the sum of all experts, of rows first .. first + n - 1. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         std::copy(x0.get(), x0.get() + x0.size(), x.get());
@@ -53,6 +56,7 @@ struct layer {
             a.moe.n_group = groups, a.moe.n_group_used = 2, a.moe.weights_scale = 2.5f;
         }
         a.logits = logits.get(), a.ff = ff.get(), a.shared = shared.get(), a.x = x.get() + first * E;
+        if (streams) a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SQRT_SOFTPLUS, a.shared = a.x, a.x = nullptr;
         pi__op_experts_layer(d.be, NULL, &a);
         d.finish();
         return std::vector<float>(x.get() + first * E, x.get() + (first + n) * E);
@@ -69,6 +73,9 @@ void test_same_bits()
         {PI__Q4_K, PI__Q8_0, PI__Q8_0, PI__Q5_0, PI__F32, PI__MATMUL_AUTO, 0},
         {PI__Q4_0, PI__Q8_0, PI__Q4_0, PI__MXFP4, PI__F32, PI__MATMUL_EXACT, 0},
         {PI__BF16, PI__Q4_0, PI__F16, PI__F32, PI__BF16, PI__MATMUL_AUTO, 0},
+        {PI__MXFP4, PI__MXFP4, PI__Q8_0, PI__Q8_0, PI__F32, PI__MATMUL_AUTO, 0},
+        {PI__MXFP4, PI__MXFP4, PI__Q8_0, PI__Q8_0, PI__F32, PI__MATMUL_AUTO, 0, true},
+        {PI__Q4_K, PI__Q8_0, PI__Q8_0, PI__Q8_0, PI__F32, PI__MATMUL_AUTO, 0, true},
     };
     for (const kinds &k : all) {
         about("experts in %s", pi__type_info_of(k.experts)->name);
@@ -84,14 +91,16 @@ void test_same_bits()
 }
 
 /* A decode step asks for no more launches than these: the input in both forms; router and what makes the shared expert's
- * activation; gate and up of experts; down of all, and the rest. Where the launch before it has prepared the input, one less. */
+ * activation; gate and up of experts; down of all, and the rest, which of experts in FP8 is two. Where the launch before it has prepared
+ * the input, one less. */
 void test_launches()
 {
     const kinds k = {PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0};
     if (!counts_launches()) return;
     kinds of_groups = k;
     of_groups.groups = 3;
-    layer t(k, 8, true), grouped(of_groups, 8, true);
+    const kinds fp8 = {PI__MXFP4, PI__MXFP4, PI__Q8_0, PI__Q8_0, PI__F32, PI__MATMUL_AUTO, 0, true};
+    layer t(k, 8, true), grouped(of_groups, 8, true), apart_in_fp8(fp8, 8, true);
     for (int32_t n : {1, 8}) {
         const unsigned long before = now->emu->launched();
         t.run(0, n);
@@ -99,19 +108,25 @@ void test_launches()
         const unsigned long apart = now->emu->launched();
         grouped.run(0, n);
         expect_equal(now->emu->launched() - apart, 1u + 1 + 1 + 1);
+        const unsigned long in_fp8 = now->emu->launched();
+        apart_in_fp8.run(0, n);
+        expect_equal(now->emu->launched() - in_fp8, 1u + 1 + 1 + 1 + 1);
     }
 }
 
 void test_modes()
 {
-    const kinds k = {PI__Q4_0, PI__NVFP4, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0};
-    layer t(k, 11, true);
-    std::vector<float> first;
-    in_all_modes([&] {
-        std::vector<float> y = t.run(0, 11);
-        if (first.empty()) first = y;
-        expect_bytes(first.data(), y.data(), y.size() * 4);
-    });
+    const kinds all[] = {{PI__Q4_0, PI__NVFP4, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0},
+                         {PI__MXFP4, PI__MXFP4, PI__Q8_0, PI__Q8_0, PI__F32, PI__MATMUL_AUTO, 0, true}};
+    for (const kinds &k : all) {
+        layer t(k, 11, true);
+        std::vector<float> first;
+        in_all_modes([&] {
+            std::vector<float> y = t.run(0, 11);
+            if (first.empty()) first = y;
+            expect_bytes(first.data(), y.data(), y.size() * 4);
+        });
+    }
 }
 
 const entry checks[] = {{"same_bits", test_same_bits}, {"launches", test_launches}, {"modes", test_modes}};

@@ -202,18 +202,6 @@ struct streams {
     }
 };
 
-/* Rows as sums of 16-bit floats (kernels/mma16.cuh), in groups of 8, but for those behind the last. */
-void expect_same_terms(const buffer<char> &want, const buffer<char> &got, int32_t type, int32_t rows, int64_t n)
-{
-    const size_t n_terms = type == PI__F16 ? 2 : 3, blocks = (size_t) (n + 31) / 32, bytes = 512 * n_terms + (type == PI__F16 ? 32 : 0);
-    for (size_t b = 0; b < (size_t) ((rows + 7) / 8) * blocks; b++)
-        for (size_t r = 0; r < 8 && b / blocks * 8 + r < (size_t) rows; r++) {
-            for (size_t k = 0; k < n_terms; k++)
-                expect_bytes(want.get() + b * bytes + 512 * k + 64 * r, got.get() + b * bytes + 512 * k + 64 * r, 64);
-            if (type == PI__F16) expect_bytes(want.get() + b * bytes + 1024 + 4 * r, got.get() + b * bytes + 1024 + 4 * r, 4);
-        }
-}
-
 /* What is prepared of the streams' sum where that is made: the bits of launches behind it. */
 void test_hyper_prepared()
 {
@@ -226,24 +214,27 @@ void test_hyper_prepared()
         s.run_all();
         const std::vector<float> made = s.made();
         want.prepare(in, PI__Q8_0);
-        const int32_t type = n == 1568 ? PI__BF16 : PI__F16;
-        buffer<char> terms(pi__k_mma16_prepared_bytes(type, s.R, n)), got_terms(terms.size());
-        must_run(pi__k_mma16_prepare(stream(), &in, type, s.R, n, terms.get()));
-        in_all_modes([&] {
+        term_form want_terms(n == 1568 ? PI__BF16 : PI__F16, s.R, n);
+        want_terms.prepare(in);
+        want.fp4.fill(0);
+        const auto check = [&](bool in_floats) {
             forms got(s.R, n);
             pi__k_tail t = {};
             t.n_rows = s.R, t.n_in = n, t.in = in;
-            got.put_in(t);
+            if (in_floats) got.put_in_floats(t, want);
+            else got.put_in(t);
             t.fp4 = nullptr;
             s.again();
             pi__k_streams k = s.all(0, s.R);
-            k.terms = got_terms.get(), k.terms_type = type;
-            got_terms.fill(0xff);
+            term_form got_terms(want_terms.type, s.R, n);
+            got_terms.put_in(t);
             must_run(pi__k_streams_run(stream(), &k, &t));
-            expect_same_terms(terms, got_terms, type, s.R, n);
-            got.fp4.fill(0), want.fp4.fill(0);
+            want_terms.expect_same(got_terms);
             expect_bytes(made.data(), s.made().data(), made.size() * 4);
             want.expect_same(got);
+        };
+        in_all_modes([&] {
+            for (bool in_floats : {false, true}) check(in_floats);
         });
         pi__k_tail t = {};
         const pi__k_streams k = s.all(0, s.R);

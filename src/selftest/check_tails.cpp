@@ -51,8 +51,8 @@ struct half_layer {
         t.arrived = arrived.get();
         t.n_sm = rows % 2 ? now->info.n_sm : 0;
         t.n_rows = rows;
-        if (twice) t.add[0] = {normed.get(), y.get(), norm, nullptr, 1e-5f, 0, 1, w.m.n_out};
-        if (adds) t.add[twice] = {x.get(), added(), norm, nullptr, 1e-5f, 0.5f, 0, w.m.n_out};
+        if (twice) t.add[0] = {normed.get(), y.get(), norm, nullptr, 1e-5f, 0, 1, 0, w.m.n_out};
+        if (adds) t.add[twice] = {x.get(), added(), norm, nullptr, 1e-5f, 0.5f, 0, 0, w.m.n_out};
         t.in = next(x.get());
         t.n_in = next_n();
         f.put_in(t);
@@ -85,19 +85,25 @@ void check(half_layer &l)
     buffer<float> want_x(x0);
     const int32_t fp4 = l.next_n() % 64 || l.way == W4A8 ? PI__MXFP4 : PI__NVFP4;
     forms want(l.rows, l.next_n(), fp4, l.way == W4A8);
+    term_form want_terms(l.rows == 7 ? PI__F16 : PI__BF16, l.rows, l.next_n());
     l.apart(want_x, want);
+    want_terms.prepare(l.next(want_x.get()));
     const std::vector<float> want_y(l.y.get(), l.y.get() + n);
     in_all_modes([&] {
-        for (int i = 0; i < 3; i++) { /* twice as a tail, as it is when it is captured; then as a launch of its own */
+        for (int i = 0; i < 4; i++) { /* three times as a tail, as it is when it is captured; then as a launch of its own */
             buffer<float> x(x0);
             forms got(l.rows, l.next_n(), fp4, l.way == W4A8);
             pi__k_tail t = l.tail(x, got);
+            if (i == 2) got.put_in_floats(t, want);
+            term_form got_terms(want_terms.type, l.rows, l.next_n());
+            got_terms.put_in(t);
             l.y.fill(0xff);
-            l.multiply(i < 2 ? &t : nullptr);
-            if (i == 2) must_run(pi__k_finish_rows(stream(), &t));
+            l.multiply(i < 3 ? &t : nullptr);
+            if (i == 3) must_run(pi__k_finish_rows(stream(), &t));
             expect_bytes(want_y.data(), l.y.get(), n * sizeof(float));
             expect_bytes(want_x.get(), x.get(), n * sizeof(float));
             want.expect_same(got);
+            want_terms.expect_same(got_terms);
             expect_equal(*l.arrived.get(), 0u);
         }
     });

@@ -41,6 +41,14 @@ struct forms {
         t.integers = integers.get(), t.floats = floats.get(), t.halves = halves.get();
         t.fp4 = has_fp4() ? fp4.get() : nullptr, t.fp4_type = fp4_type, t.fp8 = fp8;
     }
+    /* Floats of both sizes alone, for which rows at hand have code of their own; the others are as wanted. */
+    void put_in_floats(pi__k_tail &t, const forms &want)
+    {
+        put_in(t);
+        t.integers = t.fp4 = nullptr;
+        std::copy(want.integers.get(), want.integers.get() + integers.size(), integers.get());
+        std::copy(want.fp4.get(), want.fp4.get() + fp4.size(), fp4.get());
+    }
     void prepare(const pi__k_input &in, int32_t type)
     {
         must_run(pi__k_prepare(stream(), &in, rows, n, 0, integers.get()));
@@ -56,6 +64,31 @@ struct forms {
         expect_bytes(floats.get(), o.floats.get(), floats.size() * sizeof(float));
         expect_bytes(halves.get(), o.halves.get(), factors + (size_t) rows * sizeof(float));
         if (has_fp4()) expect_same_fp4(fp4, o.fp4, rows, n, fp8);
+    }
+};
+
+/* The same as sums of 16-bit floats, for matrices of that type (kernels/mma16.cuh), which tails of attention and delta nets have not. */
+struct term_form {
+    int32_t type, rows;
+    int64_t n;
+    buffer<char> at;
+
+    term_form(int32_t type_, int32_t rows_, int64_t n_) : type(type_), rows(rows_), n(n_), at(pi__k_mma16_prepared_bytes(type, rows, n))
+    {
+        at.fill(0xff);
+    }
+    void put_in(pi__k_tail &t) { t.terms = at.get(), t.terms_type = type; }
+    void prepare(const pi__k_input &in) { must_run(pi__k_mma16_prepare(stream(), &in, type, rows, n, at.get())); }
+    /* In groups of 8 rows, but for those behind the last. */
+    void expect_same(const term_form &o) const
+    {
+        const size_t n_terms = type == PI__F16 ? 2 : 3, blocks = (size_t) (n + 31) / 32, bytes = 512 * n_terms + (type == PI__F16 ? 32 : 0);
+        for (size_t b = 0; b < (size_t) ((rows + 7) / 8) * blocks; b++)
+            for (size_t r = 0; r < 8 && b / blocks * 8 + r < (size_t) rows; r++) {
+                const char *p = at.get() + b * bytes, *q = o.at.get() + b * bytes;
+                for (size_t k = 0; k < n_terms; k++) expect_bytes(p + 512 * k + 64 * r, q + 512 * k + 64 * r, 64);
+                if (type == PI__F16) expect_bytes(p + 1024 + 4 * r, q + 1024 + 4 * r, 4);
+            }
     }
 };
 

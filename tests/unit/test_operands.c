@@ -21,7 +21,7 @@ static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_centroid_head, 3 + 7},
     {PI__OP_gdn, 10}, {PI__OP_state_save, 1}, {PI__OP_state_load, 1}, {PI__OP_mla_qkv, 5}, {PI__OP_compress, 6},
     {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4},
-    {PI__OP_experts_layer, 16}};
+    {PI__OP_experts_layer, 17}};
 
 /* Arguments whose pointers all lead to the same memory, which is zero: a matrix without rows, a cache without heads. */
 static void fill(pi__op_id id, pi__op_record *r, void *target)
@@ -95,7 +95,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_experts_layer:
         r->args.experts_layer = (pi__experts_layer) {
             .moe = {.n_rows = 1, .in = {PI__IN_RMSNORM, target, 1, NULL, 0, target, 0, 0}, .gate = target, .up = target,
-                    .down = target, .bias = target, .y = target},
+                    .down = target, .bias = target, .table = target, .y = target},
             .router = target, .beside = target, .gate = target, .up = target, .down = target, .logits = target, .ff = target,
             .shared = target, .x = target};
         break;

@@ -27,10 +27,11 @@
  * With many rows, products in 16-bit floats, FP4 or FP8 add their result to the residual where they make it, if it has no norm of
  * its own: it is written nowhere.
  *
- * Two compressors of DeepSeek V4's layers go together.
+ * Queries, the row beside them, the indexer's queries and two compressors of DeepSeek V4's layers are one launch for any number of
+ * rows (kernels/mla_kernels.cuh).
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, compress, what goes through residual streams,
- * the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
+ * A linear is held until the next op is known, and so are attention, gdn, head_linear, mla_qkv, compress, what goes through residual
+ * streams, the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
  * pi__cuda_tail_rows(), of matrices in packed formats or of F32. Else what is held is queued as it is, but for the sums, the residual
  * and the next input, which are one launch for any number of rows. Bits are the same in every case.
  *
@@ -54,7 +55,8 @@ static pi__k_tail empty_tail(const pi__cuda *c, int32_t n_rows)
     return (pi__k_tail) {.arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .n_sm = c->info.n_sm, .n_rows = n_rows};
 }
 
-/* Where the input of these matrices goes in each form, if the kernels of a tail have it: floats, and one of the others. */
+/* Where the input of these matrices goes in each form, if the kernels of a tail have it: floats or, of few rows, terms, and one of the
+ * others. */
 static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)
 {
     t->n_rows = next->n_rows;
@@ -64,16 +66,29 @@ static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepare
         const int32_t type = pi__cuda_packed_type(next->lin[i].w->type);
         const int form = pi__cuda_linear_form(c, type, next);
         if (form == PI__FORM_FLOATS && !pi__cuda_as_it_is(form, &t->in, t->n_rows, t->n_in)) t->floats = floats;
+        if (form == PI__FORM_MMA16 && t->n_rows <= pi__cuda_tail_rows(c)) t->terms = floats, t->terms_type = type;
         if (t->integers || t->halves || t->fp4) continue; /* these have the same place */
         if (form == PI__FORM_INTEGERS) t->integers = prepared;
         if (form == PI__FORM_W16) t->halves = prepared, t->bf16 = pi__k_w16_input(type);
         if (form == PI__FORM_FP4 || form == PI__FORM_W4A8) t->fp4 = prepared, t->fp4_type = type, t->fp8 = form == PI__FORM_W4A8;
     }
+    if (t->floats) t->terms = NULL; /* these have the same place, too */
 }
 
 static void prepare_next(const pi__cuda *c, const pi__linear *next, pi__k_tail *t)
 {
     add_targets(c, next, c->scratch + c->at.prepared, c->scratch + c->at.floats, t);
+}
+
+/* The tail prepares something. */
+static bool prepares(const pi__k_tail *t) { return t->integers || t->floats || t->halves || t->fp4 || t->terms; }
+
+/* The held launch makes that before its tail. */
+static bool makes(const cuda_held *h, const float *x)
+{
+    bool does = false;
+    for (int32_t i = 0; h->id == PI__OP_linear && i < h->of.linear.n_lin; i++) does = does || h->of.linear.lin[i].y == x;
+    return does;
 }
 
 /* What is to be done behind the held launch; false: nothing. next: the linear that comes, or NULL. */
@@ -82,9 +97,13 @@ static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *nex
     *t = empty_tail(c, 0);
     if (h->sums) t->n_rows = h->sum.n_rows, t->sum = h->sum;
     if (h->n_adds) t->n_rows = h->n_rows;
-    for (int i = 0; i < h->n_adds; i++) t->add[i] = h->add[i];
+    for (int i = 0; i < h->n_adds; i++) {
+        t->add[i] = h->add[i];
+        t->add[i].made = !h->add[i].fresh && makes(h, h->add[i].x);
+    }
     if (next && (!t->n_rows || next->n_rows == t->n_rows)) prepare_next(c, next, t);
-    return t->sum.n_used || h->n_adds || t->integers || t->floats || t->halves || t->fp4;
+    if (h->id == PI__OP_attention || h->id == PI__OP_gdn) t->terms = NULL;
+    return t->sum.n_used || h->n_adds || prepares(t);
 }
 
 /* One of the linear's matrices reads its input in FP4 or FP8. */
@@ -105,16 +124,6 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
     return in->kind == PI__IN_RMSNORM && in->x == h->y && in->ldx == h->n && next->n_rows == h->n_rows && next->lin[0].w->n_in == h->n;
 }
 
-/* The type of a matrix of the linear that reads sums of 16-bit floats; 0: there is none. */
-static int32_t reads_terms(const pi__cuda *c, const pi__linear *a)
-{
-    for (int32_t i = 0; i < a->n_lin; i++) {
-        const int32_t type = pi__cuda_packed_type(a->lin[i].w->type);
-        if (pi__cuda_linear_form(c, type, a) == PI__FORM_MMA16) return type;
-    }
-    return 0;
-}
-
 /* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
  * rotated types are not what is read; and gdn has no registers for FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
@@ -124,7 +133,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
         return next && h->of.streams.reads && reads_streams(&h->of.streams.pre, next) && !h->n_adds && !reads_fp4(c, next);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
-    if (h->id == PI__OP_compress) return false;
+    if (h->id == PI__OP_mla_qkv) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
     return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
@@ -136,7 +145,7 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
-    if (h->id == PI__OP_compress) pi__cuda_queue_compress(c, h->b, &h->of.compress, NULL);
+    if (h->id == PI__OP_mla_qkv) pi__cuda_queue_latent(c, h->b, &h->of.latent);
     if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->of.streams, then);
 }
 
@@ -164,14 +173,11 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     const bool one = (few || h.id == PI__OP_hyper_pre) && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);
     const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
-    const bool terms = few && one && more && h.id == PI__OP_hyper_pre && !t.floats;
-    if (terms) h.of.streams.terms = reads_terms(c, next);
     queue_launch(c, &h, one && more ? &t : NULL);
     if (h.sums || h.n_adds || next) pi__cuda_forget(c);
     if (more && !one && sums_alone) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &t.sum));
     else if (more && !one) PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
-    if (more && (t.integers || t.floats || t.halves || t.fp4)) pi__cuda_has_prepared(c, &t);
-    if (terms && h.of.streams.terms) pi__cuda_has_terms(c, h.of.streams.terms);
+    if (more && prepares(&t)) pi__cuda_has_prepared(c, &t);
 }
 
 void pi__cuda_flush(pi__cuda *c)
@@ -180,23 +186,29 @@ void pi__cuda_flush(pi__cuda *c)
 }
 
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
-                         cuda_prepared *beside)
+                         const pi__linear *last, cuda_prepared *beside)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
     if (h.id != PI__OP_linear || h.sums || h.n_adds || l->n_rows != r->n_rows) return false;
     if (!pi__cuda_has_routes(c, l, r->n_expert)) return false;
-    pi__k_tail t = empty_tail(c, 0);
-    const bool few = next && r->n_rows <= pi__cuda_tail_rows(c);
+    pi__k_tail t = empty_tail(c, 0), apart = empty_tail(c, 0);
+    const bool few = r->n_rows <= pi__cuda_tail_rows(c);
     t.routes = *r;
-    if (few && beside) add_targets(c, next, c->scratch + c->at.beside, NULL, &t);
-    else if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
+    if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
+    if (few && last) add_targets(c, last, c->scratch + c->at.beside, NULL, &apart);
+    const bool both = prepares(&t) && apart.halves;
+    const pi__k_beside more = {.in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
+    const pi__k_tail own = t;
+    if (!prepares(&t) && prepares(&apart)) t = apart, t.routes = *r;
     c->held.id = PI__N_OPS;
-    pi__cuda_queue_router(c, l, &t, choice);
-    const cuda_prepared own = c->ready;
-    if (beside) pi__cuda_forget(c);
-    if (t.integers || t.floats || t.halves || t.fp4) pi__cuda_has_prepared(c, &t);
-    if (beside) *beside = c->ready, c->ready = own;
+    pi__cuda_queue_router(c, l, &t, choice, both ? &more : NULL);
+    if (prepares(&own)) pi__cuda_has_prepared(c, &own);
+    if (!last) return true;
+    const cuda_prepared ready = c->ready;
+    pi__cuda_forget(c);
+    if (prepares(&apart) && (both || !prepares(&own))) pi__cuda_has_prepared(c, &apart);
+    *beside = c->ready, c->ready = ready;
     return true;
 }
 
@@ -237,22 +249,40 @@ static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
     return true;
 }
 
-/* Two compressors with caches of their own go together. */
+/* The batch is one that is still there when what is held is queued. */
+static bool stays(const pi__cuda *c, const pi__batch *b) { return b == &c->batch[0].host || b == &c->batch[1].host; }
+
+/* Holds another kind of queries, or another compressor, beside what is held of such; or alone. NULL: the batch does not stay. */
+static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, bool fits)
+{
+    if (c->held.id == PI__OP_mla_qkv && c->held.b == b && fits) return &c->held.of.latent;
+    pi__cuda_flush(c);
+    if (!stays(c, b)) return NULL;
+    pi__cuda_forget(c);
+    c->held.id = PI__OP_mla_qkv;
+    c->held.b = b;
+    c->held.of.latent = (cuda_latent) {.n_q = 0};
+    return &c->held.of.latent;
+}
+
+static bool hold_queries(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
+{
+    const cuda_latent *held = &c->held.of.latent;
+    const pi__mla_qkv *first = &held->q[0];
+    const bool apart = !held->n_q || (first->q != a->q && !(first->row && a->row));
+    cuda_latent *l = hold_latent(c, b, held->n_q < PI__K_MOST_LATENT && apart);
+    if (l) l->q[l->n_q++] = *a;
+    return l;
+}
+
 static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a)
 {
-    const cuda_held h = c->held;
-    const pi__compress *first = &h.of.compress;
-    if (h.id == PI__OP_compress && h.b == b && first->recent != a->recent && first->entries != a->entries) {
-        c->held.id = PI__N_OPS;
-        pi__cuda_queue_compress(c, b, first, a);
-        return true;
-    }
-    pi__cuda_flush(c);
-    if (b != &c->batch[0].host && b != &c->batch[1].host) return false;
-    c->held.id = PI__OP_compress;
-    c->held.b = b;
-    c->held.of.compress = *a;
-    return true;
+    const cuda_latent *held = &c->held.of.latent;
+    const pi__compress *first = &held->compress[0];
+    const bool apart = !held->n_compress || (first->recent != a->recent && first->entries != a->entries);
+    cuda_latent *l = hold_latent(c, b, held->n_compress < PI__K_MOST_LATENT && apart);
+    if (l) l->compress[l->n_compress++] = *a;
+    return l;
 }
 
 /* Holds what goes through streams, alone. */
@@ -368,7 +398,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_qkv && add_heads(c, b, args)) return true;
     if (fuses && id == PI__OP_add_norm) return hold_add_norm(c, args);
     if (fuses && id == PI__OP_norm && hold_norm(c, args)) return true;
-    if (fuses && id == PI__OP_mla_qkv && add_latent(c, b, args)) return true;
+    if (fuses && id == PI__OP_mla_qkv) return add_latent(c, b, args) || hold_queries(c, b, args);
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
     if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
     if (fuses && id == PI__OP_hyper_pre) return hold_pre(c, args);
@@ -381,8 +411,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     }
     if (id == PI__OP_experts_layer) pi__cuda_forget(c);
     pi__cuda_flush(c);
-    const bool stays = b == &c->batch[0].host || b == &c->batch[1].host; /* the batch */
-    if (!fuses || !stays || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
+    if (!fuses || !stays(c, b) || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
     pi__cuda_forget(c);
     c->held.id = id;
     c->held.b = b;

@@ -7,6 +7,8 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/kernels_down.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_mixed.h"
+#include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/kernels_split.h"
 #include "backend/cuda/runtime.h"
 
@@ -76,24 +78,30 @@ typedef struct cuda_mark {
  * rows. */
 typedef struct cuda_streams {
     bool posts, mixes, reads;
-    int32_t terms;          /* F16, BF16: the tail's input is wanted as products with matrices of that type read it, too; or 0 */
     pi__hyper post, pre;
     pi__linear mix;
 } cuda_streams;
 
+/* What latent attention reads, of the same tokens: so many of mla_qkv, and of compress. */
+typedef struct cuda_latent {
+    pi__mla_qkv q[PI__K_MOST_LATENT];
+    pi__compress compress[PI__K_MOST_LATENT];
+    int32_t n_q, n_compress;
+} cuda_latent;
+
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn, head_linear, compress or (streams) hyper_pre; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
-    const pi__batch *b;     /* of attention, gdn and compress */
+    const pi__batch *b;     /* of attention, gdn and latent */
     union {
         pi__linear linear;
         pi__attention attention;
         pi__gdn gdn;
         pi__head_linear heads;
-        pi__compress compress;
+        cuda_latent latent;
         cuda_streams streams;
     } of;
     pi__k_down down;
@@ -319,7 +327,8 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
 /* Queues a linear, and its tail with its last matrices, if there is one and they can have it. */
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
 /* The same where the tail has routes; choice: what they are by, or NULL. */
-void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice);
+void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
+                           const pi__k_beside *beside);
 /* Queues a linear of one matrix and down of experts, and the tail, if there is one. The first can be of such a launch. */
 void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
 bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a);
@@ -344,11 +353,11 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues what is held. */
 void pi__cuda_flush(pi__cuda *c);
-/* Queues the held linear, and as its tail routes by logits that it makes, those of the choice where that is not NULL; and, where next
- * is not NULL, the preparation of that one's input, as far as tails can. With beside that lies apart, and is *beside, what is ready
- * being as before. false: it cannot, or none is held. */
+/* Queues the held linear, and as its tail routes by logits that it makes, those of the choice where that is not NULL; and, as far as
+ * tails can, the preparation of next's input, if the held linear reads it in another form, and where they are not NULL that of last's,
+ * which lies apart, and is *beside. false: it cannot, or none is held. */
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
-                         cuda_prepared *beside);
+                         const pi__linear *last, cuda_prepared *beside);
 /* Sums of experts are queued with what comes next; they are behind the held linear, if there is one. false: they cannot. */
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
 /* So is an addition of rows, or a norm. */
@@ -390,9 +399,9 @@ typedef struct cuda_moe {
 } cuda_moe;
 /* false: there is no room for so many rows. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
-/* Queues routes behind the logits: as the tail of the held linear, if that makes them and can, with the preparation of next's input as
- * pi__cuda_add_routes() has it; true: it is so. Else in a launch or more. */
-bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *next, cuda_prepared *beside);
+/* Queues routes behind the logits: as the tail of the held linear, if that makes them and can, with the preparation of what experts
+ * read, and of last's input, as pi__cuda_add_routes() has it; true: it is so. Else in a launch or more. */
+bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_prepared *beside);
 /* The sums of what it gives, without a shared expert. */
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts, when routes are queued: results by column at h. */
@@ -413,12 +422,10 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
-/* Queues an op compress, and with it another one or NULL. */
-void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other);
+/* Queues all of these, in one launch. */
+void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a);
 /* Queues them, and with hyper_pre the tail's input, if there is one. */
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
-/* Their `terms` are there when what is queued now is done, beside the tail's targets. */
-void pi__cuda_has_terms(pi__cuda *c, int32_t type);
 /* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */
 bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
 /* An op mla_qkv as the kernels have it. */

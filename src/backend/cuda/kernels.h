@@ -359,6 +359,7 @@ typedef struct pi__k_add {
     const float *y, *w, *bias; /* w, bias: [n] or NULL */
     float eps, scale;
     int32_t fresh;
+    int32_t made;        /* x is what the launch makes before its tail, or this would be added to before; it is read as late as y */
     int64_t n;
 } pi__k_add;
 
@@ -379,6 +380,9 @@ typedef struct pi__k_tail {
     int32_t bf16;        /* of halves */
     void *fp4;           /* or NULL: as pi__k_fp4_prepare has it for matrices of fp4_type, with fp8 as pi__k_w4a8_prepare */
     int32_t fp4_type, fp8;
+    void *terms;         /* or NULL: as pi__k_mma16_prepare has it for matrices of terms_type, F16 or BF16; not of pi__k_attention and
+                          * pi__k_gdn */
+    int32_t terms_type;
     pi__k_qkv qkv;       /* instead of all that: heads of the products' rows; n_tokens 0: none */
     pi__k_routes routes; /* of pi__k_mixed_linear, besides: where its results, logits, send rows; n_rows 0: nowhere */
     int32_t near[PI__K_TAIL_NEAR]; /* where in shared memory copies of a row's values are, or 0; set where it is launched */

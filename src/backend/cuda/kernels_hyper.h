@@ -24,8 +24,6 @@ typedef struct pi__k_streams {
     float norm_eps, eps;
     float *coef;            /* [n_rows, 20] read for result; written with y */
     float *y;               /* [n_rows, n] what the next block reads; NULL: that is not made. It may be `result` */
-    void *terms;            /* pi__k_mma16_prepared_bytes(terms_type) of n_rows: of the tail's input, too; NULL: it is not wanted */
-    int32_t terms_type;
     float *sums;            /* [pi__k_hyper_sums()] work */
     uint32_t *arrived;      /* [PI__K_HYPER_ROWS] 0 before and after the launch */
 } pi__k_streams;
@@ -41,8 +39,8 @@ static inline int32_t pi__k_hyper_pieces(int64_t n)
 size_t pi__k_hyper_sums(int32_t n_rows, int64_t n);
 
 /* What is there of it: result, w or y. With y and `then`, the tail's input as well, which is y, normed, of as many rows: in integers,
- * floats and 16-bit floats, as they are wanted. No block waits for another; the tail's counter is not used. A row's bits do not depend on
- * what is done together, nor on other rows. */
+ * floats, 16-bit floats and sums of such, as they are wanted. No block waits for another; the tail's counter is not used. A row's bits do
+ * not depend on what is done together, nor on other rows. */
 int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *then);
 
 #ifdef __cplusplus

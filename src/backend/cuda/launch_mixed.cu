@@ -46,12 +46,13 @@ static bool is_tail(const pi__k_tail &t)
 }
 
 int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                              const pi__k_tail *t, const pi__k_expert_choice *choice)
+                              const pi__k_tail *t, const pi__k_expert_choice *choice, const pi__k_beside *beside)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (choice && (!t || !choice_is_right(*choice))) return 1;
-    mixed_products p = {(const uint4 *) halves, nullptr, floats, n_rows, n, {}, {}, {}};
+    if ((choice && (!t || !choice_is_right(*choice))) || (beside && (!t || t->n_rows != n_rows))) return 1;
+    mixed_products p = {(const uint4 *) halves, nullptr, floats, n_rows, n, {}, {}, {}, {}};
     if (t) p.tail = *t;
+    if (beside) p.beside = *beside;
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
     if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     int32_t like = -1; /* the 16-bit types, whose x has one form */
@@ -75,5 +76,5 @@ int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, c
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                        const pi__k_tail *t)
 {
-    return pi__k_mixed_linear_choice(stream, w, n, halves, floats, n_rows, t, nullptr);
+    return pi__k_mixed_linear_choice(stream, w, n, halves, floats, n_rows, t, nullptr, nullptr);
 }

@@ -7,7 +7,7 @@ static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
 int pi__k_add_norm(void *stream, const pi__add_norm *a)
 {
     if (a->n_rows < 1) return 0;
-    const pi__k_add add = {a->x, a->y, a->w, a->bias, a->eps, a->scale, 0, a->n};
+    const pi__k_add add = {a->x, a->y, a->w, a->bias, a->eps, a->scale, 0, 0, a->n};
     return pi_launch_dependent(stream, add_norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, add);
 }
 

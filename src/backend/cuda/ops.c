@@ -3,7 +3,6 @@
 #include "backend/cuda/impl.h"
 
 #include "backend/cuda/kernels_floats.h"
-#include "backend/cuda/kernels_mixed.h"
 #include "backend/cuda/kernels_mma16.h"
 #include "backend/cuda/kernels_w16_glu.h"
 #include "formats/formats.h"
@@ -90,14 +89,9 @@ void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
     c->ready = (cuda_prepared) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
     if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS, c->ready.where[0] = t->integers;
     if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16), c->ready.where[0] = t->halves;
+    if (t->terms) c->ready.what[1] = known_by(PI__FORM_MMA16, t->terms_type), c->ready.where[1] = t->terms;
     if (t->floats) c->ready.what[1] = PI__FORM_FLOATS, c->ready.where[1] = t->floats;
     if (t->fp4) c->ready.what[0] = known_by(t->fp8 ? PI__FORM_W4A8 : PI__FORM_FP4, t->fp4_type), c->ready.where[0] = t->fp4;
-}
-
-void pi__cuda_has_terms(pi__cuda *c, int32_t type)
-{
-    c->ready.what[1] = known_by(PI__FORM_MMA16, type);
-    c->ready.where[1] = c->scratch + c->at.floats;
 }
 
 bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in)
@@ -242,7 +236,8 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 }
 
 /* n matrices of several types, from i on. */
-static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_expert_choice *choice)
+static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_expert_choice *choice,
+                        const pi__k_beside *beside)
 {
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
@@ -254,12 +249,14 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
         p[k] = (pi__k_product) {.w = m, .y = a->lin[i + k].y, .ldy = a->lin[i + k].ldy};
         x[form == PI__FORM_FLOATS] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
     }
-    PI__QUEUE(c, pi__k_mixed_linear_choice(pi__rt_stream(c->rt), p, n, x[0], x[1], a->n_rows, then, then ? choice : NULL));
+    void *stream = pi__rt_stream(c->rt);
+    PI__QUEUE(c, pi__k_mixed_linear_choice(stream, p, n, x[0], x[1], a->n_rows, then, then ? choice : NULL, then ? beside : NULL));
 }
 
-void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then) { pi__cuda_queue_router(c, a, then, NULL); }
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then) { pi__cuda_queue_router(c, a, then, NULL, NULL); }
 
-void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice)
+void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
+                           const pi__k_beside *beside)
 {
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
@@ -270,7 +267,7 @@ void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
         if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
             n = mixed;
-            queue_mixed(c, a, i, n, tail, choice);
+            queue_mixed(c, a, i, n, tail, choice, beside);
             continue;
         }
         for (int32_t m = 0; m < n; m++)

@@ -1,11 +1,11 @@
 /* A layer of experts with its router, shared expert and residual (pi__experts_layer), to the bit what the ops give that it
  * stands for, in fewer launches. Where rows are few, and the types of matrices are some that go together (ops.c):
  *
- *     router, shared gate and up    its tail: routes; the input of the shared down
+ *     router, shared gate and up    its tail: routes; the input of the shared down; and that of experts which read it in FP4 or FP8
  *     gate and up of experts        their activation
  *     down of experts, shared down  its tail: sums, residual; what the next op reads (fuse.c)
  *
- * The last of these are two launches where products are not in 16-bit floats.
+ * The last of these are two launches where products of experts are not in 16-bit floats.
  *
  * Else the router is a launch of its own, and what its logits send where may be another; the shared expert is more.
  *
@@ -16,8 +16,8 @@
 
 pi__linear pi__cuda_layer_reads(const pi__experts_layer *a)
 {
-    return (pi__linear) {.in = a->moe.in, .n_rows = a->moe.n_rows, .n_lin = 4,
-                         .lin = {{a->router, NULL, 0}, {a->moe.gate, NULL, 0}, {a->gate, NULL, 0}, {a->up, NULL, 0}}};
+    return (pi__linear) {.in = a->moe.in, .n_rows = a->moe.n_rows, .n_lin = 3,
+                         .lin = {{a->router, NULL, 0}, {a->gate, NULL, 0}, {a->up, NULL, 0}}};
 }
 
 /* The logits of the router, and of the shared expert's gate. */
@@ -44,21 +44,22 @@ static pi__linear shared_down(const pi__experts_layer *a)
 }
 
 /* The ops that it stands for. */
-static void one_by_one(pi__backend *be, const pi__experts_layer *a)
+static void one_by_one(pi__backend *be, const pi__batch *b, const pi__experts_layer *a)
 {
     const int64_t n = a->down->n_out;
     const pi__linear logits = logits_of(a), first = shared_gate_up(a), last = shared_down(a);
     pi__moe moe = a->moe;
     moe.logits = a->logits;
     be->ops->linear(be, NULL, &logits);
-    be->ops->moe(be, NULL, &moe);
+    be->ops->moe(be, b, &moe);
     be->ops->linear(be, NULL, &first);
     be->ops->linear(be, NULL, &last);
     if (a->beside)
         be->ops->add_gated(be, NULL, &(pi__add_gated) {.y = moe.y, .x = a->shared, .gate = a->logits + moe.n_expert, .ldg = moe.ldl,
                                                        .n_rows = moe.n_rows, .n = n});
-    be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = a->x, .y = moe.y, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
-    if (!a->beside)
+    float *x = a->x ? a->x : a->shared;
+    be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = x, .y = moe.y, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
+    if (!a->beside && a->x)
         be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = a->x, .y = a->shared, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
 }
 
@@ -91,7 +92,7 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     moe.logits = a->logits;
     if (moe.n_rows < 1) return;
     if (!c->fuses || c->joined || c->without.many_rows) {
-        one_by_one(be, a);
+        one_by_one(be, b, a);
         return;
     }
     if (!pi__cuda_moe_at(c, b, &moe, &at)) return;
@@ -110,6 +111,7 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
         be->ops->linear(be, NULL, &last);
     }
     (void) pi__cuda_hold_sum(c, &sum);
-    pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = moe.y, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
-    if (!a->beside) pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = a->shared, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
+    float *x = a->x ? a->x : a->shared;
+    pi__cuda_hold_add(c, &(pi__k_add) {.x = x, .y = moe.y, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
+    if (!a->beside && a->x) pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = a->shared, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
 }

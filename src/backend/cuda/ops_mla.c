@@ -58,7 +58,6 @@ void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail
     if (s->reads) {
         const pi__hyper *a = &s->pre;
         k.n_rows = a->n_rows, k.n_iter = a->n_iter, k.n = a->n, k.x = a->x, k.mix = (float *) (uintptr_t) a->mix, k.scale = a->scale;
-        if (s->terms) k.terms = c->scratch + c->at.floats, k.terms_type = s->terms;
         k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.y = a->y;
         if (a->n_iter) k.coef = a->coef; /* else it is the result's, or nobody's */
     }
@@ -86,28 +85,35 @@ pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__m
 
 void pi__cuda_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    const pi__k_mla_qkv k = pi__cuda_latent(c, b, a);
-    PI__QUEUE(c, pi__k_mla_qkv_run(pi__rt_stream(c->rt), &k));
+    pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.q = {*a}, .n_q = 1});
 }
 
-void pi__cuda_queue_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a, const pi__compress *other)
+static pi__k_compress compressor_of(pi__cuda *c, const pi__batch *b, const pi__compress *a)
 {
     const cuda_batch *d = pi__cuda_batch_of(c, b);
-    const pi__compress *const each[2] = {a, other};
-    const int32_t n = other ? 2 : 1;
-    pi__k_compress k[2];
-    for (int32_t i = 0; i < n; i++) {
-        k[i] = (pi__k_compress) {.a = *each[i], .recent = rows_of(d, b, each[i]->recent), .entries = rows_of(d, b, each[i]->entries),
-                                 .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq};
-        k[i].a.freq = pi__cuda_frequencies(c, each[i]->freq, each[i]->n_rot / 2);
-    }
-    PI__QUEUE(c, pi__k_compress_all(pi__rt_stream(c->rt), k, n));
+    pi__k_compress k = {.a = *a, .recent = rows_of(d, b, a->recent), .entries = rows_of(d, b, a->entries),
+                        .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq};
+    k.a.freq = pi__cuda_frequencies(c, a->freq, a->n_rot / 2);
+    return k;
 }
 
 void pi__cuda_compress(pi__backend *be, const pi__batch *b, const pi__compress *a)
 {
-    pi__cuda_queue_compress((pi__cuda *) be, b, a, NULL);
+    pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.compress = {*a}, .n_compress = 1});
+}
+
+void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a)
+{
+    pi__k_latent_inputs k = {.n_q = a->n_q, .n_compress = a->n_compress};
+    for (int32_t i = 0; i < a->n_q; i++) k.q[i] = pi__cuda_latent(c, b, &a->q[i]);
+    for (int32_t i = 0; i < a->n_compress; i++) k.compress[i] = compressor_of(c, b, &a->compress[i]);
+    PI__QUEUE(c, pi__k_latent_inputs_run(pi__rt_stream(c->rt), &k));
+}
+
+/* No token of the step sees more entries than may be picked, so all are, and nobody need be told which. */
+static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries, int32_t n_top)
+{
+    return most_seen(c, d, b) / entries->ratio <= n_top;
 }
 
 size_t pi__cuda_indexer_bytes(const pi__limits *lim)
@@ -123,6 +129,7 @@ void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
+    if (picks_all(c, d, b, a->entries, a->n_top)) return;
     pi__k_indexer k = {.a = *a, .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq,
                        .most = most_seen(c, d, b) / a->entries->ratio, .scratch = c->scratch + c->at.indexer,
                        .scratch_size = c->at.kv_splits - c->at.indexer, .n_sm = c->info.n_sm};
@@ -139,5 +146,6 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
     pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
                       .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->fast_attention};
+    if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
     PI__QUEUE(c, pi__k_sparse_split(pi__rt_stream(c->rt), &k, (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1));
 }

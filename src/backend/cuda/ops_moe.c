@@ -177,11 +177,12 @@ pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
                         .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
 }
 
-bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *next, cuda_prepared *beside)
+bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_prepared *beside)
 {
+    const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
     const pi__k_expert_choice *choice = a->n_group || a->undivided ? &at->choice : NULL;
     void *stream = pi__rt_stream(c->rt);
-    const bool behind = pi__cuda_add_routes(c, &at->r, choice, next, beside);
+    const bool behind = pi__cuda_add_routes(c, &at->r, choice, &reads, last, beside);
     if (!behind) {
         pi__cuda_flush(c);
         PI__QUEUE(c, choice ? pi__k_expert_choice_run(stream, choice) : pi__k_route(stream, &at->r));
@@ -196,8 +197,7 @@ static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t 
     cuda_moe at;
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
     at.row0 = row0;
-    const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
-    (void) pi__cuda_route(c, a, &at, &reads, NULL);
+    (void) pi__cuda_route(c, a, &at, NULL, NULL);
     const pi__k_sum sum = pi__cuda_sum_of(a, &at);
     pi__cuda_gate_up_down(c, a, &at);
     if (a->shard || !all || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
