@@ -27,11 +27,11 @@ struct layer {
 
     layer(const kinds &k, int32_t rows, bool fuse)
         : d(false, nullptr, k.matmul, !fuse), most(rows), groups(k.groups), streams(k.streams),
-          gate(with_room(d, rows), k.experts, E, F, X), up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1),
-          shared_gate(d, k.shared, E, F, 1),
-          shared_up(d, k.shared, E, F, 1), shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)),
-          x0(random(1).normals((size_t) (rows * E))), w(random(2).normals(E)), bias(random(3).normals(X)),
-          logits((size_t) (rows * LD)), ff((size_t) (rows * 2 * F)), shared(x.size()), y(x.size())
+          gate(with_room(d, rows), k.experts, E, F, X), up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1),
+          beside(d, k.router, E, 1, 1), shared_gate(d, k.shared, E, F, 1), shared_up(d, k.shared, E, F, 1),
+          shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)), x0(random(1).normals((size_t) (rows * E))),
+          w(random(2).normals(E)), bias(random(3).normals(X)), logits((size_t) (rows * LD)), ff((size_t) (rows * 2 * F)),
+          shared(x.size()), y(x.size())
     {
     }
     static device &with_room(device &d, int32_t rows)
