@@ -390,8 +390,32 @@ def comparison(out, before, after):
     return [COMPARED + old.split(COMPARED, 1)[1].rstrip(), ""] if COMPARED in old else []
 
 
+# Types that have products in 16-bit floats (kernels/w16.cuh): the number that their kernels have, bytes of 32 weights.
+W16 = {"Q8_0": (8, 34), "Q4_0": (2, 18), "Q4_K": (12, 18), "Q6_K": (14, 26.25), "IQ4_XS": (23, 17), "MXFP4": (39, 17), "NVFP4": (40, 18)}
+W16_LOOPS = {"8 rows, small": (1, 1), "8 rows": (1, 4), "16": (2, 4), "32": (4, 4), "64": (8, 4)}  # groups of rows, tiles of W
+TYPES = "Products of few rows, by type"
+
+
+def types_text(loops):
+    """For each type of w16_few() its main loop's instructions for a byte of W, and what part that is of those that cards can issue."""
+    cards = {n: c["sms"] * ISSUES * c["clock"] / c["bytes"] for n, c in CARDS.items() if n in ("GB10", "RTX PRO 6000")}
+    lines = [f"## {TYPES}", "",
+             "Instructions of w16_few's main loop (docs/kernels.md, sm_120a) for a byte of W, and the issue slots that they are while memory",
+             f"brings that byte, of {' and '.join(f'the {v:.2f} that {n} has' for n, v in cards.items())}. Few rows of small matrices have",
+             "blocks of one tile of 16 rows of W, others of four.", "",
+             "| type | " + " | ".join(f"{n}{'' if 'rows' in n else ' rows'}" for n in W16_LOOPS) + " |", "|---" * (1 + len(W16_LOOPS)) + "|"]
+    for name, (number_of, size) in W16.items():
+        cells = []
+        for groups, tiles in W16_LOOPS.values():
+            loop = loops[f"w16_few<{number_of}, {groups}, {tiles}>"]
+            each = sum(loop.values()) / (loop["mma"] / (2 * groups)) / (16 * size)  # a tile's 32 columns are two instructions a group
+            cells.append(f"{each:.2f}: " + ", ".join(f"{100 * each / v:.0f} %" for v in cards.values()))
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
 def section(text, name):
-    """The lines of a model in a document."""
+    """The lines of a part of a document that has a heading."""
     found = re.search(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", text, re.M | re.S)
     return found[0].rstrip().split("\n") + [""] if found else []
 
@@ -408,7 +432,7 @@ def document(counts, kernels, before):
                       f"TFLOPS of F16 and BF16, {c['int8'] / 1e12:,.0f} TOPS of int8" +
                       (f", {c['fp4'] / 1e12:,.0f} TFLOPS of FP4" if c["fp4"] else "") for n, c in CARDS.items())
     lines = [HEAD.format(sms=SMS, few=2 * SAMPLE, sample=SAMPLE, l2=L2_BYTES, issues=ISSUES, launch=LAUNCH * 1e6, cards=cards),
-             *notes(before)]
+             *notes(before), *types_text(loops)]
     missing = [name for name in MODELS if name not in counts and not section(before, name)]
     if missing:
         lines += [f"Not counted: {', '.join(missing)}.", ""]
@@ -494,7 +518,7 @@ def main():
         for name in models:
             steps = {s: parts for s, parts in steps_of(name).items() if s in a.steps.split(";")}
             text = with_steps(text, name, count_model(a.build, MODELS[name], steps), loops)
-        a.out.write_text(text)
+        a.out.write_text(text.replace("\n".join(section(text, TYPES)), "\n".join(types_text(loops))))
         return
     known = json.loads(a.json.read_text()) if a.json and a.json.exists() else {}
     for name in models:
