@@ -7,10 +7,10 @@
  *     hyper_mix      piece i of a row, or of 8: x = post y + comb x; sums of the piece: 24 products, and squares     sums [25][pieces]
  *     hyper_read     a row: the sums of all pieces; weights; y = sum of pre x; norm, rounding for the matrices that read y
  *
- * With a few rows both are one launch: the last block of a row to arrive reads it, and nobody waits for another. The matrix comes to
- * registers while the launch before still runs. What is not asked for, post, product or reading, is left out, and no bit depends on
- * that, nor on how many rows there are: sums are always made piece by piece, a lane having four columns of each stream, and then
- * over the pieces.
+ * With few rows both are one launch: the last block of a row to arrive reads it, or of 8 rows the last ones read one each, when all
+ * have arrived. The matrix comes to registers while the launch before still runs. What is not asked for, post, product or reading, is
+ * left out, and no bit depends on that, nor on how many rows there are: sums are always made piece by piece, a lane having four columns
+ * of each stream, and then over the pieces.
  *
  * Sinkhorn's iteration is of 16 values: a lane of a warp has one, rows are lanes that differ in bits 0 and 1, columns in
  * bits 2 and 3.
@@ -197,9 +197,9 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     if (t.terms) tail_terms(t, in, row, {0, 1});
 }
 
-/* Block (piece; R rows of the launch's, which begin at row0). t: as of finish_streams(), by the last block of a row, if `reads`. */
+/* Block (piece; R rows of the launch's, which begin at row0). t: as of finish_streams(), by the last `read` blocks of the rows. */
 template <int TYPE, int R>
-__global__ void __launch_bounds__(THREADS, 2) hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, int32_t reads, int32_t near)
+__global__ void __launch_bounds__(THREADS, 2) hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, int32_t near)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);
@@ -236,8 +236,15 @@ __global__ void __launch_bounds__(THREADS, 2) hyper_mix(PI_CONSTANT pi__k_stream
     const float sum = sum_of_lane(v);
     const int r = lane < EACH * MANY ? lane % MANY : warp, which = lane < EACH * MANY ? EACH * warp + lane / MANY : SUMS - 1;
     if (lane <= EACH * MANY && r < R && row0 + r < k.n_rows) *sum_at(k, row0 + r, which) = sum;
-    if (!reads) return;
-    if (arrive_of(k.arrived + blockIdx.y, gridDim.x, 1, (uint32_t *) (shared + LEFT)).parts) finish_streams(k, t, row0, near, shared);
+    if (!read) return;
+    const uint32_t wait = R > 1 ? (ptx_blocks_that_wait((read - 1) * gridDim.y + 1) - 1) / gridDim.y : 0; /* of a group, for its last one */
+    const tail_share s = arrive_of(k.arrived + blockIdx.y, gridDim.x, min(wait + 1, gridDim.x), (uint32_t *) (shared + LEFT));
+    if (!s.parts) return;
+#pragma unroll 1
+    for (int own = s.part; own < R && row0 + own < k.n_rows; own += s.parts) {
+        finish_streams(k, t, row0 + own, near, shared);
+        __syncthreads(); /* shared is free */
+    }
 }
 
 /* A row: blockIdx.x. */

@@ -187,7 +187,8 @@ struct streams {
         k.n_rows = rows, k.n_iter = n_iter, k.n = n, k.x = x.get() + first * 4 * n, k.result = result.get() + first * n;
         k.w = type == PI__F32 ? (const void *) w.get() : halves.get(), k.type = type;
         k.mix = mix.get() + first * mixes(), k.scale = scale.get(), k.base = base.get(), k.norm_eps = k.eps = 1e-6f;
-        k.coef = coef.get() + first * 20, k.y = y.get() + first * n, k.sums = sums.get(), k.arrived = arrived.get();
+        k.coef = coef.get() + first * 20;
+        k.y = y.get() + first * n, k.sums = sums.get(), k.arrived = arrived.get(), k.n_sm = R % 2 ? now->info.n_sm : 0;
         return k;
     }
     void run(const pi__k_streams &k) { must_run(pi__k_streams_run(stream(), &k, nullptr)); }

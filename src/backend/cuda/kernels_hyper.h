@@ -9,8 +9,9 @@
 extern "C" {
 #endif
 
-/* A row is made in pieces of so many columns of each stream; a launch that is all of it has at most so many rows. */
-enum { PI__K_HYPER_PIECE = 128, PI__K_HYPER_ROWS = 8 };
+/* A row is made in pieces of so many columns of each stream; a launch that is all of it has at most so many rows, or so many groups of
+ * 8. */
+enum { PI__K_HYPER_PIECE = 128, PI__K_HYPER_ROWS = 8, PI__K_HYPER_GROUPS = 4 };
 
 typedef struct pi__k_streams {
     int32_t n_rows, n_iter; /* n_iter 0: the matrix has 4 rows, and not 24; there is no coef */
@@ -26,6 +27,7 @@ typedef struct pi__k_streams {
     float *y;               /* [n_rows, n] what the next block reads; NULL: that is not made. It may be `result` */
     float *sums;            /* [pi__k_hyper_sums()] work */
     uint32_t *arrived;      /* [PI__K_HYPER_ROWS] 0 before and after the launch */
+    int32_t n_sm;           /* multiprocessors, 0: not known. How many blocks may wait for others, a choice of speed alone */
 } pi__k_streams;
 
 /* How many pieces a row has, and floats of work for so many rows. */
@@ -39,8 +41,8 @@ static inline int32_t pi__k_hyper_pieces(int64_t n)
 size_t pi__k_hyper_sums(int32_t n_rows, int64_t n);
 
 /* What is there of it: result, w or y. With y and `then`, the tail's input as well, which is y, normed, of as many rows: in integers,
- * floats, 16-bit floats and sums of such, as they are wanted. No block waits for another; the tail's counter is not used. A row's bits do
- * not depend on what is done together, nor on other rows. */
+ * floats, 16-bit floats and sums of such, as they are wanted. The tail's counter is not used. A row's bits do not depend on what is done
+ * together, nor on other rows. */
 int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *then);
 
 #ifdef __cplusplus

@@ -19,10 +19,14 @@ template <int TYPE> static int run(void *stream, const pi__k_streams &k, const p
     const size_t piece = S * PI__K_HYPER_PIECE * sizeof(float);
     const unsigned pieces = (unsigned) pi__k_hyper_pieces(k.n);
     if (k.n_rows <= PI__K_HYPER_ROWS)
-        return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(THREADS), max(bytes, piece), k, t, 1,
-                                   (int32_t) near);
-    const dim3 grid(pieces, (unsigned) ((k.n_rows + MANY - 1) / MANY));
-    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(THREADS), MANY * piece, k, t, 0, 0);
+        return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(THREADS), max(bytes, piece), k, t,
+                                   1u, (int32_t) near);
+    const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY), room = (unsigned) max(k.n_sm / 2, (int32_t) PI__K_TAIL_STAY);
+    const dim3 grid(pieces, groups);
+    if (groups <= PI__K_HYPER_GROUPS)
+        return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(THREADS), max(bytes, MANY * piece), k, t,
+                                   min((unsigned) MANY, room / groups), (int32_t) near);
+    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(THREADS), MANY * piece, k, t, 0u, 0);
     if (code) return code;
     return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(THREADS), bytes, k, t, (int32_t) near);
 }

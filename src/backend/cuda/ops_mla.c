@@ -48,7 +48,7 @@ bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a)
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then)
 {
     pi__k_streams k = {.sums = (float *) (void *) (c->scratch + c->at.streams),
-                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
+                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS, .n_sm = c->info.n_sm};
     if (s->posts) k.n_rows = s->post.n_rows, k.n = s->post.n, k.x = s->post.x, k.result = s->post.y, k.coef = s->post.coef;
     if (s->mixes) {
         const pi__weight *w = s->mix.lin[0].w;
