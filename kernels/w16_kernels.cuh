@@ -296,8 +296,8 @@ PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, cons
 
 /* Blocks that run side by side where shared memory has room for them: registers are for so many. Two warps of a scheduler
  * would wait for most of their results. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-template <int NT> constexpr int w16_side_by_side = NT == 1 ? 3 : NT <= 4 ? 2 : 1;
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 800)
+template <int NT> constexpr int w16_side_by_side = NT == 1 && __CUDA_ARCH__ == 900 ? 3 : NT <= 4 ? 2 : 1;
 #else
 template <int NT> constexpr int w16_side_by_side = 1;
 #endif
