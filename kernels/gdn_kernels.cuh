@@ -114,16 +114,17 @@ template <int D> struct few_shape {
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence) + sizeof(work);
 };
 
-/* Rows of the chunk that the slot has: x, by copies to wait for. Rows that there are not are zeros. */
+/* Rows of the chunk that the slot has: x, by copies to wait for, of which a warp's are 8 columns of 4 rows: as they lie there, and 32
+ * bytes of each. Rows that there are not are zeros. */
 template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *x)
 {
 #pragma unroll 1
     for (int i = ptx_thread(); i < C * W; i += threads) {
-        const int row = i / W;
+        const int quad = i / (4 * W), row = 4 * quad + i % 4;
         const bool old = row < c.n_old;
         if (!old && row < c.n_old + c.n_new) continue;
-        ptx_cp_async4(ptx_shared(x + row / 4 * quads<W>::PITCH + i % W * 4 + row % 4),
-                      x_at(j, s.slot, w.head, old ? c.from + row : 0) + w.col + i % W, old ? 4 : 0);
+        ptx_cp_async4(ptx_shared(x + quad * quads<W>::PITCH + i % (4 * W)),
+                      x_at(j, s.slot, w.head, old ? c.from + row : 0) + w.col + i / 4 % W, old ? 4 : 0);
     }
 }
 /* The same of T, a thread a word of its two parts; P of all rows becomes zeros. */
