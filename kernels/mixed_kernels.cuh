@@ -2,6 +2,7 @@
  * three types in most files, F32 among them (routers, gates of delta nets). A block of threads is of one matrix:
  *
  *     F32          8 rows of W, a warp one, times up to 8 rows of floats: linear.cuh's float_rows() to the bit
+ *     F16, BF16    16 rows, a warp a slice, times rows of terms: mma16_kernels.cuh's mma16_few_rows() to the bit
  *     of w16.cuh   R tiles of 16 rows, a warp a slice, times prepared rows: w16_kernels.cuh's w16_few() to the bit
  *
  * A warp of an F32 matrix reads 4 bytes of x for each product, so that more than 8 rows are shared out to more blocks: 128
@@ -17,6 +18,7 @@
 
 #include "backend/cuda/kernels_mixed.h"
 #include "expert_choice.cuh"
+#include "mma16_kernels.cuh"
 #include "w16_kernels.cuh"
 
 enum { MIXED_WARPS = THREADS / 32 };
@@ -26,6 +28,7 @@ struct mixed_products {
     const uint4 *x;       /* prepared rows, */
     const float *factor;  /* of each, */
     const float *floats;  /* for F32 [n_rows, n_in] */
+    const uint8_t *terms; /* for F16 or BF16 */
     int32_t n_rows;       /* of x */
     int32_t n;            /* matrices */
     struct {
@@ -94,6 +97,17 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
     }
 }
 
+/* Tile `tile` of an F16 or BF16 matrix. */
+template <int TYPE, int NT, class W> PI_FN void mixed_terms(const mixed_products &p, const W &w, uint32_t tile, unsigned char *raw)
+{
+    const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
+    const size_t pitch = w.shape.tile_bytes;
+    const term_rows<TYPE> x = {p.terms, (int) ((w.n_in + 31) / 32), p.n_rows};
+    float acc[NT][4] = {};
+    mma16_add_slice<TYPE>(w.data + (size_t) row * pitch, pitch, w.n_in, n_out, x, (p.n_rows + 7) / 8, [] { ptx_wait_grids(); }, acc);
+    put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, p.n_rows, n_out);
+}
+
 /* A block's share of what is prepared beside the input of n_rows. scratch: as of row_max. */
 PI_FN void share_beside(const pi__k_beside &b, tail_share s, int32_t n_rows, float *scratch)
 {
@@ -141,6 +155,8 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
 #define RUN(t) case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
         W16_TYPES(RUN)
 #undef RUN
+    case PI__F16: mixed_terms<PI__F16, NT>(p, w, block, raw); break;
+    case PI__BF16: mixed_terms<PI__BF16, NT>(p, w, block, raw); break;
     default: mixed_floats(p, w, block);
     }
     if (p.tail.arrived) run_mixed_tail(p, raw);

@@ -1,5 +1,6 @@
 /* Tails of products: the bits of separate launches, for every number of rows that they take, whoever shares the rows; and the
  * counter is as it was before. */
+#include "backend/cuda/kernels_mma16.h"
 #include "selftest/checks.h"
 #include "selftest/tail_ref.h"
 
@@ -147,25 +148,31 @@ void test_wide()
     }
 }
 
-/* Matrices of several types in one launch, with a tail: what a launch for each type and those behind them give. */
-void test_mixed()
+/* Matrices of several types in one launch, with a tail, of which some are `other`, F32, F16 or BF16: what a launch for each type and
+ * those behind them give. */
+void check_mixed(int32_t other)
 {
     enum { N_IN = 512, N = 5 };
-    const int32_t types[N] = {PI__F32, PI__Q8_0, PI__Q4_K, PI__F32, PI__NVFP4};
+    const int32_t types[N] = {other, PI__Q8_0, PI__Q4_K, other, PI__NVFP4};
     std::vector<matrix> w;
+    about("with %s", pi__type_info_of(other)->name);
     for (int i = 0; i < N; i++) w.push_back(make_matrix(types[i], N_IN, i ? 32 * i : 100));
     for (int32_t rows : {1, 8, 13, 27}) {
         if (slow() && rows > 1) continue;
         buffer<float> x(random(4).normals((size_t) (rows * N_IN)));
         forms in(rows, N_IN);
         in.prepare({PLAIN, x.get(), N_IN, nullptr, 0, nullptr, 0, 0}, PI__Q8_0);
+        term_form terms(other == PI__F32 ? PI__BF16 : other, rows, N_IN);
+        terms.prepare({PLAIN, x.get(), N_IN, nullptr, 0, nullptr, 0, 0});
+        const float *floats = other == PI__F32 ? in.floats.get() : (const float *) (const void *) terms.at.get();
         int64_t at[N + 1] = {};
         for (int i = 0; i < N; i++) at[i + 1] = at[i] + rows * w[i].m.n_out;
         buffer<float> want((size_t) at[N]), got((size_t) at[N]);
         pi__k_product p[N];
         for (int i = 0; i < N; i++) {
             p[i] = {w[i].m, want.get() + at[i], w[i].m.n_out, 0};
-            if (types[i] == PI__F32) must_run(pi__k_linear(stream(), &p[i], 1, in.floats.get(), rows));
+            if (types[i] == PI__F32) must_run(pi__k_linear(stream(), &p[i], 1, floats, rows));
+            else if (types[i] == other) must_run(pi__k_mma16_products(stream(), &p[i], 1, floats, rows));
             else must_run(pi__k_w16_linear(stream(), &p[i], 1, in.halves.get(), rows));
             p[i].y = got.get() + at[i];
         }
@@ -173,11 +180,16 @@ void test_mixed()
             const int64_t n = w[N - 1].m.n_out;
             plain_tail tail(got.get() + at[N - 1], n, rows, n);
             got.fill(0xff);
-            must_run(pi__k_mixed_linear(stream(), p, N, in.halves.get(), in.floats.get(), rows, &tail.t));
+            must_run(pi__k_mixed_linear(stream(), p, N, in.halves.get(), floats, rows, &tail.t));
             expect_bytes(want.get(), got.get(), want.size() * sizeof(float));
             tail.check();
         });
     }
+}
+
+void test_mixed()
+{
+    for (int32_t other : {PI__F32, PI__BF16, PI__F16}) check_mixed(other);
 }
 
 /* More rows than a tail takes, and matrices of floats. */
@@ -198,6 +210,10 @@ void test_refused()
     const float nothing = 0;
     two[0].w.type = PI__Q8_0, two[1].w.type = PI__MXFP4; /* whose x has another form */
     expect_true(pi__k_mixed_linear(stream(), two, 2, &none, &nothing, 1, nullptr) != 0);
+    expect_true(pi__k_mixed_linear(stream(), two, 1, &none, &nothing, PI__K_MIXED_ROWS + 1, nullptr) != 0);
+    two[0].w.type = PI__F32, two[1].w.type = PI__BF16; /* as here */
+    expect_true(pi__k_mixed_linear(stream(), two, 2, &none, &nothing, 1, nullptr) != 0);
+    two[0].w.type = PI__BF16;
     expect_true(pi__k_mixed_linear(stream(), two, 1, &none, &nothing, PI__K_MIXED_ROWS + 1, nullptr) != 0);
     expect_true(pi__k_mixed_linear(stream(), &p, 1, &none, &nothing, PI__K_ROUTER_ROWS + 1, nullptr) != 0);
     t.n_rows = PI__K_TAIL_ROWS + 1;

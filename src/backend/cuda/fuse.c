@@ -16,8 +16,10 @@
  * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
  * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
  * with two additions, behind which the next layer begins. With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
- * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. There are more where matrices
- * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
+ * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. One of DeepSeek V4 is twelve: streams;
+ * all that reads these; q_b and the indexer's; what attention reads; attention; output, twice; streams; router, shared gate and up; gate
+ * and up; down; shared down. There are more where matrices with the same input have types that one launch cannot have together
+ * (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
  * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them. So it is in 16-bit floats,

@@ -410,8 +410,9 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
 /* And then a tail, where there are no more than PI__K_TAIL_ROWS, of types that are not floats. */
 int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* launch_mixed.cu: the same for matrices of several types, one launch with the bits of one for each type: F32, times rows of
- * floats, at most PI__K_ROUTER_ROWS; and those that pi__k_w16_has, times at most PI__K_MIXED_ROWS, in one of the two prepared
- * forms. A tail that has routes alone is for as many rows. */
+ * floats, at most PI__K_ROUTER_ROWS, or F16 or BF16 (as pi__k_mma16_has them), whose prepared rows are at floats, times at most
+ * PI__K_MIXED_ROWS; and those that pi__k_w16_has, times as many, in one of the two prepared forms. A tail that has routes alone is for
+ * as many rows as F32 is. */
 enum { PI__K_MOST_MIXED = 8, PI__K_MIXED_ROWS = 32 };
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                        const pi__k_tail *t);

@@ -11,6 +11,7 @@ static unsigned share(mixed_products &p, int64_t tiles)
         const unsigned groups = (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);
         p.w[i].first = blocks;
         if (p.w[i].type == PI__F32) blocks += groups * mixed_float_blocks(p.w[i].n_out);
+        else if (pi__k_mma16_has(p.w[i].type, p.w[i].n_in)) blocks += (unsigned) ((p.w[i].n_out + 15) / 16);
         else blocks += (unsigned) ((p.w[i].n_out + 16 * tiles - 1) / (16 * tiles));
     }
     return blocks;
@@ -23,7 +24,8 @@ template <int R, int NT> static size_t bytes_for(int32_t type)
 #define RUN(t) case PI__##t: return w16_stream<PI__##t, NT, R>::bytes();
         W16_TYPES(RUN)
 #undef RUN
-    default: return 0;
+    case PI__F32: return 0;
+    default: return sums_bytes<NT>;
     }
 }
 
@@ -50,15 +52,18 @@ int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, c
 {
     if (n_rows < 1 || n < 1) return 0;
     if ((choice && (!t || !choice_is_right(*choice))) || (beside && (!t || t->n_rows != n_rows))) return 1;
-    mixed_products p = {(const uint4 *) halves, nullptr, floats, n_rows, n, {}, {}, {}, {}};
+    mixed_products p = {(const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}};
     if (t) p.tail = *t;
     if (beside) p.beside = *beside;
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
     if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
-    int32_t like = -1; /* the 16-bit types, whose x has one form */
+    int32_t like = -1, other = -1; /* the packed types, whose x has one form; what reads the other one: F32, F16 or BF16 */
     for (int i = 0; i < n; i++) {
         const pi__k_matrix &m = w[i].w;
-        if (m.type != PI__F32) {
+        if (m.type == PI__F32 || pi__k_mma16_has(m.type, m.n_in)) {
+            if ((other >= 0 && other != m.type) || (m.type != PI__F32 && n_rows > PI__K_MIXED_ROWS)) return 1;
+            other = m.type;
+        } else {
             if (!pi__k_w16_has(m.type) || n_rows > PI__K_MIXED_ROWS || (like >= 0 && like != pi__k_w16_input(m.type))) return 1;
             like = pi__k_w16_input(m.type);
             p.factor = (const float *) ((const char *) halves + w16_rows_bytes(n_rows, m.n_in));
@@ -66,8 +71,9 @@ int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, c
         p.w[i] = {m.shape, m.data, m.scale, w[i].y, w[i].ldy, m.n_in, m.n_out, m.type, 0};
     }
     const unsigned blocks = share(p, W16_TILES);
-    if (n_rows > 16 && like >= 0) return run<W16_TILES, 4>(stream, p, blocks);
-    if (n_rows > 8 && like >= 0) return run<W16_TILES, 2>(stream, p, blocks);
+    const bool groups = like >= 0 || other != PI__F32; /* blocks have all rows */
+    if (n_rows > 16 && groups) return run<W16_TILES, 4>(stream, p, blocks);
+    if (n_rows > 8 && groups) return run<W16_TILES, 2>(stream, p, blocks);
     if (blocks >= W16_LEAST_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks);
     const unsigned twice = share(p, 2);
     return twice >= W16_LEAST_BLOCKS ? run<2, 1>(stream, p, twice) : run<1, 1>(stream, p, share(p, 1));

@@ -165,7 +165,7 @@ static int form_of(const pi__cuda *c, const pi__linear *a, int32_t i)
     return pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[i].w->type), a);
 }
 
-/* Matrix i can be of a launch of several types. */
+/* Matrix i can be of a launch of several types, and have a tail. */
 static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     const int form = form_of(c, a, i);
@@ -175,14 +175,22 @@ static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
 
 static int w16_input(const pi__linear *a, int32_t i) { return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type)); }
 
-/* How many matrices from i on are of one launch of several types; some 16-bit inputs differ. */
+/* Matrix i can be of such a launch, whose tail is another's. */
+static bool mixes_terms(const pi__cuda *c, const pi__linear *a, int32_t i)
+{
+    return form_of(c, a, i) == PI__FORM_MMA16 && a->n_rows <= PI__K_MIXED_ROWS && a->n_rows <= pi__cuda_tail_rows(c);
+}
+
+/* How many matrices from i on are of one launch of several types; some 16-bit inputs differ, and floats and terms have the same place. */
 static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
-    int32_t n = 0, like = -1;
-    for (; i + n < a->n_lin && n < PI__K_MOST_MIXED && mixes(c, a, i + n); n++) {
-        if (a->lin[i + n].w->type == PI__F32) continue;
-        if (like >= 0 && like != w16_input(a, i + n)) break;
-        like = w16_input(a, i + n);
+    int32_t n = 0, like = -1, other = -1;
+    for (; i + n < a->n_lin && n < PI__K_MOST_MIXED; n++) {
+        const bool packed = form_of(c, a, i + n) == PI__FORM_W16;
+        int32_t *const one = packed ? &like : &other, own = packed ? w16_input(a, i + n) : a->lin[i + n].w->type;
+        if (!mixes(c, a, i + n) && !mixes_terms(c, a, i + n)) break;
+        if (*one >= 0 && *one != own) break;
+        *one = own;
     }
     return n;
 }
@@ -219,7 +227,7 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
     return same && same_input(&from, &in);
 }
 
-/* Floats and 16-bit floats of matrices i to i + n - 1 are prepared by one launch, where both are wanted and neither is there. */
+/* Floats, or terms, and 16-bit floats of matrices i to i + n - 1 are prepared by one launch, where both are wanted and neither is there. */
 static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 {
     const pi__k_input in = pi__cuda_input(&a->in);
@@ -227,10 +235,11 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
     for (int32_t k = i; k < i + n; k++) {
         const int form = form_of(c, a, k);
         if (form == PI__FORM_FLOATS && !pi__cuda_as_it_is(form, &in, a->n_rows, t.n_in)) t.floats = c->scratch + c->at.floats;
+        if (form == PI__FORM_MMA16) t.terms = c->scratch + c->at.floats, t.terms_type = pi__cuda_packed_type(a->lin[k].w->type);
         if (form == PI__FORM_W16) t.halves = c->scratch + c->at.prepared, t.bf16 = w16_input(a, k);
     }
     const bool some = c->ready.n_rows == a->n_rows && c->ready.n_in == t.n_in && same_input(&c->ready.in, &in);
-    if (some || !t.floats || !t.halves) return;
+    if (some || (!t.floats && !t.terms) || !t.halves) return;
     PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
     pi__cuda_has_prepared(c, &t);
 }
@@ -242,12 +251,12 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
     pi__k_product p[PI__K_MOST_MIXED];
-    const void *x[2] = {NULL, NULL}; /* 16-bit floats, floats */
+    const void *x[2] = {NULL, NULL}; /* 16-bit floats; floats or terms */
     for (int32_t k = 0; k < n; k++) {
         const pi__k_matrix m = pi__cuda_matrix(a->lin[i + k].w);
         const int form = form_of(c, a, i + k);
         p[k] = (pi__k_product) {.w = m, .y = a->lin[i + k].y, .ldy = a->lin[i + k].ldy};
-        x[form == PI__FORM_FLOATS] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
+        x[form != PI__FORM_W16] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
     }
     void *stream = pi__rt_stream(c->rt);
     PI__QUEUE(c, pi__k_mixed_linear_choice(stream, p, n, x[0], x[1], a->n_rows, then, then ? choice : NULL, then ? beside : NULL));
