@@ -150,13 +150,20 @@ def loops_of_report(path):
     return found
 
 
+def of_each_mma(loop):
+    return sum(loop.values()) / loop["mma"]
+
+
 def issue_slots(kernel, counts, loops):
-    """Instructions of warps: what was counted, times what else the main loop has for each of those."""
+    """Instructions of warps: what was counted, times what else the main loop has for each of those. Of mixed the report tells one of
+    several loops, that of BF16 matrices; packed types, here all F16, have w16_few's, of which Q4_K has most."""
     seen = sum(counts.get(k, 0) for k in (*MMA, *MEMORY))
     loop = loops.get(kernel)
     mma = sum(counts.get(k, 0) for k in MMA)
     if loop and loop.get("mma") and mma:
-        return mma * sum(loop.values()) / loop["mma"]
+        packed = counts.get("mma_f16", 0) if (m := re.match(r"mixed<(\d), (\d)>", kernel)) else 0
+        more = packed * of_each_mma(loops[f"w16_few<12, {m[2]}, {m[1]}>"]) if m else 0
+        return more + (mma - packed) * of_each_mma(loop)
     known = loop and loop.get("mma", 0) + loop.get("shared", 0) + loop.get("global", 0)
     return seen * (sum(loop.values()) / known if known else 4)
 
