@@ -91,16 +91,16 @@ void check(half_layer &l)
     want_terms.prepare(l.next(want_x.get()));
     const std::vector<float> want_y(l.y.get(), l.y.get() + n);
     in_all_modes([&] {
-        for (int i = 0; i < 4; i++) { /* three times as a tail, as it is when it is captured; then as a launch of its own */
+        for (int i = 0; i < 3; i++) { /* twice as a tail, the counter being as it is when that is replayed; then as a launch of its own */
             buffer<float> x(x0);
             forms got(l.rows, l.next_n(), fp4, l.way == W4A8);
             pi__k_tail t = l.tail(x, got);
-            if (i == 2) got.put_in_floats(t, want);
+            if (i == 1) got.put_in_floats(t, want);
             term_form got_terms(want_terms.type, l.rows, l.next_n());
             got_terms.put_in(t);
             l.y.fill(0xff);
-            l.multiply(i < 3 ? &t : nullptr);
-            if (i == 3) must_run(pi__k_finish_rows(stream(), &t));
+            l.multiply(i < 2 ? &t : nullptr);
+            if (i == 2) must_run(pi__k_finish_rows(stream(), &t));
             expect_bytes(want_y.data(), l.y.get(), n * sizeof(float));
             expect_bytes(want_x.get(), x.get(), n * sizeof(float));
             want.expect_same(got);
@@ -150,14 +150,14 @@ void test_wide()
 
 /* Matrices of several types in one launch, with a tail, of which some are `other`, F32, F16 or BF16: what a launch for each type and
  * those behind them give. */
-void check_mixed(int32_t other)
+void check_mixed(int32_t other, std::initializer_list<int32_t> numbers_of_rows)
 {
     enum { N_IN = 512, N = 5 };
     const int32_t types[N] = {other, PI__Q8_0, PI__Q4_K, other, PI__NVFP4};
     std::vector<matrix> w;
     about("with %s", pi__type_info_of(other)->name);
     for (int i = 0; i < N; i++) w.push_back(make_matrix(types[i], N_IN, i ? 32 * i : 100));
-    for (int32_t rows : {1, 8, 13, 27}) {
+    for (int32_t rows : numbers_of_rows) {
         if (slow() && rows > 1) continue;
         buffer<float> x(random(4).normals((size_t) (rows * N_IN)));
         forms in(rows, N_IN);
@@ -189,7 +189,9 @@ void check_mixed(int32_t other)
 
 void test_mixed()
 {
-    for (int32_t other : {PI__F32, PI__BF16, PI__F16}) check_mixed(other);
+    check_mixed(PI__F32, {1, 8, 13, 27});
+    check_mixed(PI__BF16, {1, 27});
+    check_mixed(PI__F16, {13});
 }
 
 /* More rows than a tail takes, and matrices of floats. */
