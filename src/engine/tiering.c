@@ -256,7 +256,7 @@ bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
     return t->offload.host && (t->offload.n_copies || n_waiting || pi__host_grows(t->offload.host));
 }
 
-/* Others may have written what s needs: the directory is looked at once, unless everything is at hand, or nobody may have. */
+/* Others may have written what s needs, but of a sample group: the directory is looked at once, unless everything is at hand. */
 static bool looking(pi__tiering *t, pi__seq *s)
 {
     if (!t->disk || s->sample_group || (s->fetch.look && !s->fetch.look_end)) return false;
