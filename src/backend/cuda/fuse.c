@@ -57,9 +57,7 @@ static pi__k_tail empty_tail(const pi__cuda *c, int32_t n_rows)
     return (pi__k_tail) {.arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .n_sm = c->info.n_sm, .n_rows = n_rows};
 }
 
-/* Where the input of these matrices goes in each form, if the kernels of a tail have it: floats or, of few rows, terms, and one of the
- * others. */
-static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)
+void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)
 {
     t->n_rows = next->n_rows;
     t->in = pi__cuda_input(&next->in);
@@ -79,7 +77,7 @@ static void add_targets(const pi__cuda *c, const pi__linear *next, void *prepare
 
 static void prepare_next(const pi__cuda *c, const pi__linear *next, pi__k_tail *t)
 {
-    add_targets(c, next, c->scratch + c->at.prepared, c->scratch + c->at.floats, t);
+    pi__cuda_add_targets(c, next, c->scratch + c->at.prepared, c->scratch + c->at.floats, t);
 }
 
 /* The tail prepares something. */
@@ -194,22 +192,21 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     const pi__linear *l = &h.of.linear;
     if (h.id != PI__OP_linear || h.sums || h.n_adds || l->n_rows != r->n_rows) return false;
     if (!pi__cuda_has_routes(c, l, r->n_expert)) return false;
-    pi__k_tail t = empty_tail(c, 0), apart = empty_tail(c, 0);
+    pi__k_tail own = empty_tail(c, 0), apart = empty_tail(c, 0);
     const bool few = r->n_rows <= pi__cuda_tail_rows(c);
-    t.routes = *r;
-    if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &t);
-    if (few && last) add_targets(c, last, c->scratch + c->at.beside, NULL, &apart);
-    const bool both = prepares(&t) && apart.halves;
-    const pi__k_beside more = {.in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
-    const pi__k_tail own = t;
-    if (!prepares(&t) && prepares(&apart)) t = apart, t.routes = *r;
+    if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &own);
+    if (few && last) pi__cuda_add_targets(c, last, c->scratch + c->at.beside, NULL, &apart);
+    const bool alone = !prepares(&own) && prepares(&apart), both = prepares(&own) && apart.halves;
+    const pi__k_beside beside_own = {.in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
+    pi__k_tail *t = alone ? &apart : &own;
+    t->routes = *r;
     c->held.id = PI__N_OPS;
-    pi__cuda_queue_router(c, l, &t, choice, both ? &more : NULL);
+    pi__cuda_queue_router(c, l, t, choice, both ? &beside_own : NULL);
     if (prepares(&own)) pi__cuda_has_prepared(c, &own);
     if (!last) return true;
     const cuda_prepared ready = c->ready;
     pi__cuda_forget(c);
-    if (prepares(&apart) && (both || !prepares(&own))) pi__cuda_has_prepared(c, &apart);
+    if (alone || both) pi__cuda_has_prepared(c, &apart);
     *beside = c->ready, c->ready = ready;
     return true;
 }

@@ -326,7 +326,7 @@ bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_exper
 bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
 /* Queues a linear, and its tail with its last matrices, if there is one and they can have it. */
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
-/* The same where the tail has routes; choice: what they are by, or NULL. */
+/* The same where the tail has routes; choice: what they are by, or NULL; beside: what is prepared besides, or NULL. */
 void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
                            const pi__k_beside *beside);
 /* Queues a linear of one matrix and down of experts, and the tail, if there is one. The first can be of such a launch. */
@@ -353,6 +353,9 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues what is held. */
 void pi__cuda_flush(pi__cuda *c);
+/* Where the input of these matrices goes in each form, if the kernels of a tail have it: floats or, of few rows, terms, and one of the
+ * others. */
+void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t);
 /* Queues the held linear, and as its tail routes by logits that it makes, those of the choice where that is not NULL; and, as far as
  * tails can, the preparation of next's input, if the held linear reads it in another form, and where they are not NULL that of last's,
  * which lies apart, and is *beside. false: it cannot, or none is held. */

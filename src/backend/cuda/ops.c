@@ -230,15 +230,11 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
 /* Floats, or terms, and 16-bit floats of matrices i to i + n - 1 are prepared by one launch, where both are wanted and neither is there. */
 static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 {
-    const pi__k_input in = pi__cuda_input(&a->in);
-    pi__k_tail t = {.n_rows = a->n_rows, .in = in, .n_in = a->lin[i].w->n_in};
-    for (int32_t k = i; k < i + n; k++) {
-        const int form = form_of(c, a, k);
-        if (form == PI__FORM_FLOATS && !pi__cuda_as_it_is(form, &in, a->n_rows, t.n_in)) t.floats = c->scratch + c->at.floats;
-        if (form == PI__FORM_MMA16) t.terms = c->scratch + c->at.floats, t.terms_type = pi__cuda_packed_type(a->lin[k].w->type);
-        if (form == PI__FORM_W16) t.halves = c->scratch + c->at.prepared, t.bf16 = w16_input(a, k);
-    }
-    const bool some = c->ready.n_rows == a->n_rows && c->ready.n_in == t.n_in && same_input(&c->ready.in, &in);
+    pi__linear these = {.in = a->in, .n_rows = a->n_rows, .n_lin = n};
+    pi__k_tail t = {.n_rows = 0};
+    for (int32_t k = 0; k < n; k++) these.lin[k] = a->lin[i + k];
+    pi__cuda_add_targets(c, &these, c->scratch + c->at.prepared, c->scratch + c->at.floats, &t);
+    const bool some = c->ready.n_rows == a->n_rows && c->ready.n_in == t.n_in && same_input(&c->ready.in, &t.in);
     if (some || (!t.floats && !t.terms) || !t.halves) return;
     PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
     pi__cuda_has_prepared(c, &t);
