@@ -97,25 +97,14 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
     }
 }
 
-/* Tile `tile` of an F16 or BF16 matrix. */
-template <int TYPE, int NT, class W> PI_FN void mixed_terms(const mixed_products &p, const W &w, uint32_t tile, unsigned char *raw)
-{
-    const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
-    const size_t pitch = w.shape.tile_bytes;
-    const term_rows<TYPE> x = {p.terms, (int) ((w.n_in + 31) / 32), p.n_rows};
-    float acc[NT][4] = {};
-    mma16_add_slice<TYPE>(w.data + (size_t) row * pitch, pitch, w.n_in, n_out, x, (p.n_rows + 7) / 8, [] { ptx_wait_grids(); }, acc);
-    put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, p.n_rows, n_out);
-}
-
-/* A block's share of what is prepared beside the input of n_rows. scratch: as of row_max. */
+/* A block's share of what is prepared beside the input of n_rows. scratch: of open_row, and then of put_halves. */
 PI_FN void share_beside(const pi__k_beside &b, tail_share s, int32_t n_rows, float *scratch)
 {
     uint16_t *words = (uint16_t *) b.halves;
     float *factor = (float *) ((char *) b.halves + w16_rows_bytes(n_rows, b.n_in));
     share_rows(s, n_rows, false, [&](int32_t row, row_share of) {
-        const input_row in = {b.in.x + row * b.in.ldx, b.in.x2 ? b.in.x2 + row * b.in.ldx2 : nullptr, b.in.w, b.in.kind, 1.0f, b.in.limit};
-        put_halves(in, row, b.n_in, true, b.bf16, of, words, factor, scratch);
+        const input_row in = open_row(b.in, row, b.n_in, true, scratch);
+        put_halves(in, row, b.n_in, true, b.bf16, of, words, factor, scratch + MIXED_WARPS);
     });
 }
 
@@ -155,8 +144,8 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
 #define RUN(t) case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
         W16_TYPES(RUN)
 #undef RUN
-    case PI__F16: mixed_terms<PI__F16, NT>(p, w, block, raw); break;
-    case PI__BF16: mixed_terms<PI__BF16, NT>(p, w, block, raw); break;
+    case PI__F16: mma16_few<PI__F16, NT>(w, w.shape.tile_bytes, w.n_in, block, p.terms, p.n_rows, raw); break;
+    case PI__BF16: mma16_few<PI__BF16, NT>(w, w.shape.tile_bytes, w.n_in, block, p.terms, p.n_rows, raw); break;
     default: mixed_floats(p, w, block);
     }
     if (p.tail.arrived) run_mixed_tail(p, raw);

@@ -54,7 +54,20 @@ struct mma16_products {
     } w[PI__K_MOST_MMA16];
 };
 
-/* A block of threads: 16 rows of a W times up to NT groups of 8 rows of x; a warp a slice. */
+/* 16 rows of a W (data, scale, y, ldy and n_out of w, rows `pitch` bytes apart), the tile-th, times up to NT groups of 8 prepared rows; a
+ * warp a slice. */
+template <int TYPE, int NT, class W>
+PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, const uint8_t *blocks, int32_t n_rows, unsigned char *raw)
+{
+    const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
+    const term_rows<TYPE> x = {blocks, (int) ((n_in + 31) / 32), n_rows};
+    float acc[NT][4] = {};
+    const auto wait = [] { ptx_wait_grids(); }; /* weights come while the kernel before makes x */
+    mma16_add_slice<TYPE>(w.data + (size_t) row * pitch, pitch, n_in, n_out, x, (n_rows + 7) / 8, wait, acc);
+    put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, n_rows, n_out);
+}
+
+/* A block of threads: so many rows of one of the matrices. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2; /* registers are for so many */
 #else
@@ -67,12 +80,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, mma16_sid
     int i = 0;
     while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
     const auto &w = p.w[i];
-    const int64_t row = (int64_t) (blockIdx.x - w.first) * 16, n_out = w.n_out - row;
-    const term_rows<TYPE> x = {p.x, (int) ((p.n_in + 31) / 32), p.n_rows};
-    float acc[NT][4] = {};
-    const auto wait = [] { ptx_wait_grids(); }; /* weights come while the kernel before makes x */
-    mma16_add_slice<TYPE>(w.data + (size_t) row * w.pitch, w.pitch, p.n_in, n_out, x, (p.n_rows + 7) / 8, wait, acc);
-    put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, p.n_rows, n_out);
+    mma16_few<TYPE, NT>(w, w.pitch, p.n_in, blockIdx.x - w.first, p.x, p.n_rows, raw);
 }
 
 /* A group of 8 rows of x as they lie, for many_rows. */
