@@ -13,6 +13,10 @@
 #include "counters.h"
 #include "simt_impl.h"
 
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
+
 namespace simt {
 
 struct term {
@@ -282,24 +286,35 @@ void multiply_16(float *const *d, const uint32_t (*a)[4], const uint32_t (*b)[2]
     else mma_16<5, 10>(arg);
 }
 
+/* A lane's results: terms of a row of A, of K columns, times those of a column of B, moved by `unit`, and what was there. */
+template <int K> static float sum_of_products(const term *a, const term *b, const term &unit, float c, int fraction)
+{
+    term t[K + 1];
+    for (int k = 0; k < K; k++) {
+        t[k] = times(a[k], b[k]);
+        t[k].q += unit.q;
+        t[k].e += unit.e;
+        if (unit.special) t[k] = {0, 0, 0, true};
+    }
+    t[K] = float_term(c);
+    return fused_sum(t, K + 1, fraction);
+}
+
 /* Floats of which the last 13 bits are not looked at. */
 static void do_mma_tf32(void **arg, const char *, int)
 {
     count_op(DO_MMA_TF32);
     if (options.no_mma) return;
     uint32_t a[16][64], b[8][64];
-    term t[9];
+    term ta[16][8], tb[8][8];
     gather(arg, 32, 8, a, b);
+    for (int k = 0; k < 8; k++) {
+        for (int m = 0; m < 16; m++) ta[m][k] = float_term(__uint_as_float(a[m][k] & 0xffffe000));
+        for (int n = 0; n < 8; n++) tb[n][k] = float_term(__uint_as_float(b[n][k] & 0xffffe000));
+    }
     for (int l = 0; l < 32; l++) {
         float *d = static_cast<float *>(of(arg, l)->d);
-        for (int i = 0; i < 4; i++) {
-            for (int k = 0; k < 8; k++) {
-                const uint32_t x = a[row_of(l, i)][k] & 0xffffe000, y = b[col_of(l, i)][k] & 0xffffe000;
-                t[k] = times(float_term(__uint_as_float(x)), float_term(__uint_as_float(y)));
-            }
-            t[8] = float_term(d[i]);
-            d[i] = fused_sum(t, 9, 25);
-        }
+        for (int i = 0; i < 4; i++) d[i] = sum_of_products<8>(ta[row_of(l, i)], tb[col_of(l, i)], {1, 0, 0, false}, d[i], 25);
     }
 }
 
@@ -308,14 +323,17 @@ template <int K> static void do_mma_s8(void **arg, const char *, int)
     count_op(K == 32 ? DO_MMA_S8_K32 : DO_MMA_S8_K16);
     if (options.no_mma) return;
     uint32_t a[16][64], b[8][64];
+    int16_t sa[16][K], sb[8][K];
     gather(arg, 8, K, a, b);
+    for (int k = 0; k < K; k++) {
+        for (int m = 0; m < 16; m++) sa[m][k] = (int8_t) a[m][k];
+        for (int n = 0; n < 8; n++) sb[n][k] = (int8_t) b[n][k];
+    }
     for (int l = 0; l < 32; l++) {
         int32_t *d = static_cast<int32_t *>(of(arg, l)->d);
         for (int i = 0; i < 4; i++) {
             uint32_t sum = (uint32_t) d[i];
-            for (int k = 0; k < K; k++) {
-                sum += (uint32_t) ((int8_t) a[row_of(l, i)][k] * (int8_t) b[col_of(l, i)][k]);
-            }
+            for (int k = 0; k < K; k++) sum += (uint32_t) (sa[row_of(l, i)][k] * sb[col_of(l, i)][k]);
             d[i] = (int32_t) sum;
         }
     }
@@ -328,7 +346,12 @@ template <bool NV> static void do_mma_fp4(void **arg, const char *, int)
     if (options.no_mma) return;
     static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
     uint32_t a[16][64], b[8][64];
+    int16_t da[16][64], db[8][64];
     gather(arg, 4, 64, a, b);
+    for (int k = 0; k < 64; k++) {
+        for (int m = 0; m < 16; m++) da[m][k] = doubled[a[m][k]];
+        for (int n = 0; n < 8; n++) db[n][k] = doubled[b[n][k]];
+    }
     for (int l = 0; l < 32; l++) {
         float *d = static_cast<float *>(of(arg, l)->d);
         for (int i = 0; i < 4; i++) {
@@ -336,7 +359,7 @@ template <bool NV> static void do_mma_fp4(void **arg, const char *, int)
             term t[5];
             for (int j = 0; j < 4; j++) {
                 int32_t sum = 0;
-                for (int k = 16 * j; k < 16 * j + 16; k++) sum += doubled[a[m][k]] * doubled[b[n][k]];
+                for (int k = 16 * j; k < 16 * j + 16; k++) sum += da[m][k] * db[n][k];
                 uint8_t ua = scale_a(arg, m, NV ? j : j / 2), ub = scale_b(arg, n, NV ? j : j / 2);
                 term s = NV ? times(ue4m3_term(ua), ue4m3_term(ub)) : times(ue8m0_term(ua), ue8m0_term(ub));
                 t[j] = {sum * s.m, s.q - 2, s.e, false};
@@ -353,21 +376,18 @@ static void do_mma_mx8(void **arg, const char *, int)
     count_op(DO_MMA_MX8);
     if (options.no_mma) return;
     uint32_t a[16][64], b[8][64];
+    term ta[16][32], tb[8][32];
     gather(arg, 8, 32, a, b);
-    mx type_a = of(arg, 0)->type_a, type_b = of(arg, 0)->type_b;
+    const mx type_a = of(arg, 0)->type_a, type_b = of(arg, 0)->type_b;
+    for (int k = 0; k < 32; k++) {
+        for (int m = 0; m < 16; m++) ta[m][k] = mx_term((uint8_t) a[m][k], type_a);
+        for (int n = 0; n < 8; n++) tb[n][k] = mx_term((uint8_t) b[n][k], type_b);
+    }
     for (int l = 0; l < 32; l++) {
         float *d = static_cast<float *>(of(arg, l)->d);
         for (int i = 0; i < 4; i++) {
-            int m = row_of(l, i), n = col_of(l, i);
-            term t[33], s = times(ue8m0_term(scale_a(arg, m, 0)), ue8m0_term(scale_b(arg, n, 0)));
-            for (int k = 0; k < 32; k++) {
-                t[k] = times(mx_term((uint8_t) a[m][k], type_a), mx_term((uint8_t) b[n][k], type_b));
-                t[k].q += s.q;
-                t[k].e += s.e;
-                if (s.special) t[k] = {0, 0, 0, true};
-            }
-            t[32] = float_term(d[i]);
-            d[i] = fused_sum(t, 33, 25);
+            const int m = row_of(l, i), n = col_of(l, i);
+            d[i] = sum_of_products<32>(ta[m], tb[n], times(ue8m0_term(scale_a(arg, m, 0)), ue8m0_term(scale_b(arg, n, 0))), d[i], 25);
         }
     }
 }
@@ -451,13 +471,13 @@ static uint32_t to_16(float f, int mb)
     return sign | (v + 0xfff + (v >> low & 1) - (112u << 23)) >> low;
 }
 
-/* The product is exact in double. What sum and float lose goes to the float's last bit (rounding to odd), so that the one
- * rounding that counts is the last. */
-static uint32_t fma_16(uint32_t a, uint32_t b, uint32_t c, int mb)
+/* p + q, where p is a product, which is exact in double. What sum and float lose goes to the float's last bit (rounding to odd), so
+ * that the one rounding that counts is the next. */
+static inline float odd_sum(double p, double q)
 {
-    const double p = from_16(a, mb) * from_16(b, mb), q = from_16(c, mb), s = p + q;
+    const double s = p + q;
     float f = (float) s;
-    if (!std::isfinite(f)) return to_16(f, mb);
+    if (!std::isfinite(f)) return f;
     const double back = s - p, lost = (p - (s - back)) + (q - back);
     if ((double) f != s || lost != 0) {
         const double over = (double) f != s ? (double) f - s : -lost; /* what f is too large by */
@@ -465,14 +485,38 @@ static uint32_t fma_16(uint32_t a, uint32_t b, uint32_t c, int mb)
         if (f != 0 && (over > 0) == (f > 0)) u--;
         f = __uint_as_float(u | 1);
     }
-    return to_16(f, mb);
+    return f;
+}
+static uint32_t fma_16(uint32_t a, uint32_t b, uint32_t c, int mb)
+{
+    return to_16(odd_sum(from_16(a, mb) * from_16(b, mb), from_16(c, mb)), mb);
 }
 
 static uint32_t fma_both(uint32_t a, uint32_t b, uint32_t c, int mb)
 {
     return fma_16(a & 0xffff, b & 0xffff, c & 0xffff, mb) | fma_16(a >> 16, b >> 16, c >> 16, mb) << 16;
 }
-uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both(a, b, c, 10); }
+#if defined __x86_64__
+/* As fma_both of F16, by the processor's conversions. */
+__attribute__((target("f16c"))) static uint32_t fma_both_f16c(uint32_t a, uint32_t b, uint32_t c)
+{
+    float x[4], y[4], z[4];
+    _mm_storeu_ps(x, _mm_cvtph_ps(_mm_cvtsi32_si128((int32_t) a)));
+    _mm_storeu_ps(y, _mm_cvtph_ps(_mm_cvtsi32_si128((int32_t) b)));
+    _mm_storeu_ps(z, _mm_cvtph_ps(_mm_cvtsi32_si128((int32_t) c)));
+    const float s0 = odd_sum((double) x[0] * y[0], z[0]), s1 = odd_sum((double) x[1] * y[1], z[1]);
+    const auto both = (uint32_t) _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ps(0, 0, s1, s0), _MM_FROUND_TO_NEAREST_INT));
+    return (s0 != s0 ? 0x7fff : both & 0xffff) | (s1 != s1 ? 0x7fff0000 : both & 0xffff0000);
+}
+#endif
+uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+#if defined __x86_64__
+    static const bool f16c = __builtin_cpu_supports("f16c");
+    if (f16c) return fma_both_f16c(a, b, c);
+#endif
+    return fma_both(a, b, c, 10);
+}
 uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both(a, b, c, 7); }
 
 /* --------------------------------------------------------------------------------------------------------- conversions */
