@@ -62,11 +62,11 @@ struct mbarrier {
     uint64_t phase;          /* phases that have ended */
     uint64_t arrived[32];    /* by warp: when it last arrived */
     uint64_t ended[32];      /* the same, of the phases that have ended */
+    std::vector<size_t> coming, landed; /* copies that it counts: under way; come, which no thread has seen yet */
 };
 struct transfer {
     async_copy c;    /* group is not used */
     size_t barrier;  /* that counts it */
-    bool landed;
     uint64_t phase;  /* in which it landed */
     uint32_t seen;   /* 1 + barriers of the block before a thread first saw that it had; 0: none did */
     uint64_t read[32]; /* by warp: when what it brought was last read there */
@@ -146,7 +146,7 @@ void mbarrier_init(uint32_t at, unsigned count, const char *file, int line)
     if (!count || count >= 1 << 20) fail(file, line, "an mbarrier of %u arrivals", count);
     shadow_access(self->lin, shared_pointer(at), 8, access::write, file, line);
     std::memcpy(shared_pointer(at), &magic, 8);
-    bulk->barriers.push_back({at, self->lin, false, count, count, 0, 0, {}, {}});
+    bulk->barriers.push_back({at, self->lin, false, count, count, 0, 0, {}, {}, {}, {}});
 }
 
 void fence_async()
@@ -180,18 +180,17 @@ static void bring(size_t k, const char *file, int line)
     transfer &t = bulk->transfers[k];
     land(t.c);
     shadow_arrival(t.c.dst, t.c.size, k);
-    t.landed = true;
     t.phase = bulk->barriers[t.barrier].phase;
+    bulk->barriers[t.barrier].landed.push_back(k);
     count_bytes(t.barrier, -(int64_t) t.c.size, file, line);
 }
 
 /* Late copies: now that a thread waits and only they are missing. */
 static void bring_all(size_t i, const char *file, int line)
 {
+    std::vector<size_t> &coming = bulk->barriers[i].coming;
     if (bulk->barriers[i].pending) return;
-    for (size_t k = bulk->transfers.size(); k-- > 0;) {
-        if (bulk->transfers[k].barrier == i && !bulk->transfers[k].landed) bring(k, file, line);
-    }
+    for (; !coming.empty(); coming.pop_back()) bring(coming.back(), file, line);
     end_phase(i);
 }
 
@@ -228,8 +227,10 @@ void bulk_copy(uint32_t dst, const void *src, unsigned size, uint32_t at, const 
     if (counting()) count_bulk(src, size);
     between_access(src, size, access::read, SIMT_CODE, file, line);
     shadow_access(self->lin, d, size, access::copy_issued, file, line);
-    bulk->transfers.push_back({{d, src, size, size, 0}, i, false, 0, 0, {}});
-    if (options.eager) bring(bulk->transfers.size() - 1, file, line);
+    const size_t copy = bulk->transfers.size();
+    bulk->transfers.push_back({{d, src, size, size, 0}, i, 0, 0, {}});
+    if (options.eager) bring(copy, file, line);
+    else bulk->barriers[i].coming.push_back(copy);
     end_phase(i);
     if (awaited(i)) bring_all(i, file, line);
 }
@@ -253,9 +254,13 @@ void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line)
     me->seen[i] = bulk->barriers[i].phase;
     me->knows.resize(32);
     for (int w = 0; w < 32; w++) me->knows[w] = std::max(me->knows[w], bulk->barriers[i].ended[w]);
-    for (transfer &t : bulk->transfers) {
-        if (t.barrier == i && t.landed && t.phase < me->seen[i] && !t.seen) t.seen = shadow_epoch() + 1;
-    }
+    std::vector<size_t> &landed = bulk->barriers[i].landed;
+    landed.erase(std::remove_if(landed.begin(), landed.end(), [me, i](size_t copy) {
+        transfer &t = bulk->transfers[copy];
+        if (t.phase >= me->seen[i]) return false;
+        t.seen = shadow_epoch() + 1;
+        return true;
+    }), landed.end());
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ldmatrix */
