@@ -8,6 +8,8 @@
  * A warp of an F32 matrix reads 4 bytes of x for each product, so that more than 8 rows are shared out to more blocks: 128
  * rows of W times 32 of 2,816 columns are 47 MB from the second-level cache, 18 us by 16 blocks, 4 by 64.
  *
+ * Before these are blocks for what latent attention reads besides, of rows that are there before the launch (latent_inputs.cuh).
+ *
  * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh, expert_choice.cuh), which one block
  * does, while the others that stay have the rest of the tail; and prepare another input beside the tail's own, by blocks that have
  * none of this, where there are such:
@@ -18,10 +20,12 @@
 
 #include "backend/cuda/kernels_mixed.h"
 #include "expert_choice.cuh"
+#include "latent_inputs.cuh"
 #include "mma16_kernels.cuh"
 #include "w16_kernels.cuh"
 
 enum { MIXED_WARPS = THREADS / 32 };
+static_assert((int) THREADS == (int) LATENT_THREADS, "blocks beside products are as large");
 
 /* A launch. */
 struct mixed_products {
@@ -43,6 +47,8 @@ struct mixed_products {
     pi__k_tail tail;
     pi__k_expert_choice choice; /* of the tail's routes, which are by its table then; r.n_rows 0: there is none */
     pi__k_beside beside;        /* of as many rows as the tail */
+    latent_blocks latent;       /* before the matrices' blocks so many, */
+    uint32_t n_latent;          /* those of all tokens */
 };
 
 /* Blocks of threads that have all rows of an F32 matrix, for as many rows of x as a warp takes. */
@@ -140,7 +146,12 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
     const auto &w = p.w[i];
     const uint32_t block = blockIdx.x - w.first;
-    switch (w.type) {
+    const bool latent = blockIdx.x < p.n_latent;
+    if (latent) {
+        ptx_wait_grids();
+        latent_block(p.latent, (int32_t) (blockIdx.x / (uint32_t) p.latent.all), (int32_t) (blockIdx.x % (uint32_t) p.latent.all), raw);
+    }
+    if (!latent) switch (w.type) {
 #define RUN(t) case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
         W16_TYPES(RUN)
 #undef RUN

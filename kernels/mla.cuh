@@ -1,5 +1,6 @@
-/* A head of queries, or the latent row beside them, as latent attention reads it (op mla_qkv, which ops.h defines): for the
- * kernel that makes what attention reads (mla_kernels.cuh), and for the product that makes the queries (heads_kernels.cuh). */
+/* A head of queries, or the latent row beside them, as latent attention reads it (op mla_qkv, which ops.h defines): for the kernels
+ * that make what attention reads (latent_inputs.cuh), for the product that makes the queries (heads_kernels.cuh), and for attention
+ * itself, which may read queries as a product made them (sparse_kernels.cuh). */
 #ifndef PI_MLA_CUH
 #define PI_MLA_CUH
 
@@ -13,6 +14,15 @@ PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *ta
         rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
 }
 
+/* What the n values of a query (is_q), or row, are multiplied by, but for weights. By a warp. */
+PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, float scale, float eps, int lane)
+{
+    float f = 1.0f, s = 0;
+    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
+    if (!is_q || normed) f = 1.0f / sqrtf(warp_sum(s) / (float) n + eps);
+    return is_q ? f * scale : f;
+}
+
 /* Head `head` of a token's queries, in place, or where that is their number, its row, to the cache. row: as many floats of shared
  * memory, rounded up to 32. By a warp. */
 PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *row, int lane)
@@ -21,13 +31,11 @@ PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *
     const int32_t width = (a.dim + 31) / 32 * 32;
     const bool is_q = head < a.n_head;
     if (!is_q && (!a.row || k.rows.slot[token] < 0)) return;
-    float *q = a.q + token * a.ldq + (int64_t) head * a.dim, f = 1.0f, s = 0;
+    float *q = a.q + token * a.ldq + (int64_t) head * a.dim;
     const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
     const int32_t n = is_q ? a.dim : a.n_norm;
     for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
-    for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
-    if (!is_q || a.q_norm) f = 1.0f / sqrtf(warp_sum(s) / (float) n + a.eps);
-    if (is_q) f *= a.q_scale;
+    const float f = row_factor(row, n, is_q, a.q_norm, a.q_scale, a.eps, lane);
     for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
     __syncwarp();
     rotate_tail(row, a.dim - a.n_rot, a.n_rot, a.rope + (size_t) token * (size_t) a.n_rot, lane, 32);

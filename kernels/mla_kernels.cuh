@@ -1,116 +1,15 @@
-/* What latent attention reads: queries and latent rows with their norms, rotations and the write to the cache, and DeepSeek V4's
- * entries made of the tokens of a window (ops mla_qkv and compress, which ops.h defines).
- *
- * One launch does that for the tokens of a step: a block has some heads of a token, of either of two kinds of queries, or what one of
- * two compressors makes of it.
- *
- *     blocks of a token    heads 0 .. 15 | 16 .. | .. | its row | heads of the second kind .. | compressor 0 | compressor 1
- *
- * A warp takes one head, or the row, which lies in the warp's shared memory meanwhile, as in qkv_kernels.cuh.
- *
- * A compressor's block puts the token's values and scores into the cache of recent rows, which is of F32, and if the token is the
- * last of its window makes the entry: of the window's tokens those of the step from where the cache's rows are made of them, in the
- * same way, as they may be another block's, and the others from the cache. So it does not matter in which steps the tokens came. A
- * thread has one value of the entry, and adds the window's tokens in order. */
+/* What latent attention reads, by itself: a block for each of latent_inputs.cuh. */
 #ifndef PI_MLA_KERNELS_CUH
 #define PI_MLA_KERNELS_CUH
 
-#include "mla.cuh"
-#include "ptx.cuh"
+#include "latent_inputs.cuh"
 
-enum { LATENT_HEADS_BYTES = 32 << 10 /* of heads in shared memory */, LEAST_HEADS = 4, MAX_SLOTS = 128, MAX_ENTRY = 512 };
-
-/* A launch. */
-struct latent_inputs_args {
-    pi__k_latent_inputs of;
-    int32_t each[2];   /* heads of a block */
-    int32_t blocks[2]; /* of a token that have them */
-};
-
-/* Values of a token, and as many scores. */
-__host__ __device__ static inline int32_t width_of(const pi__compress &a) { return a.overlap ? 2 * a.dim : a.dim; }
-
-/* Values of one of the window's tokens, with scores behind them, and what is to be added to those. */
-struct window_token {
-    const float *value, *ape; /* NULL: it is added */
-};
-
-/* The softmax of n scores weighs n values, `apart` floats behind them. */
-PI_FN float pooled(const window_token *of, int32_t n, int32_t apart, int32_t d)
-{
-    const auto score = [&](int32_t i) { return of[i].ape ? of[i].value[apart + d] + of[i].ape[d] : of[i].value[apart + d]; };
-    float top = __uint_as_float(0xff800000u), all = 0, sum = 0;
-#pragma unroll 4
-    for (int32_t i = 0; i < n; i++) top = fmaxf(top, score(i));
-#pragma unroll 4
-    for (int32_t i = 0; i < n; i++) {
-        const float e = expf(score(i) - top);
-        all += e;
-        sum = fmaf(e, of[i].value[d], sum);
-    }
-    return sum / all;
-}
-
-/* Values and scores of token t to the cache. */
-PI_FN void keep_recent(const pi__k_compress &k, int32_t t)
-{
-    const int32_t width = width_of(k.a), slot = k.recent.slot[t];
-    if (slot < 0) return;
-    const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
-    float *to = (float *) row_at(k.recent, slot).codes;
-    for (int32_t i = (int32_t) threadIdx.x; i < 2 * width; i += (int32_t) blockDim.x) to[i] = i < width ? x[i] : x[i] + ape[i - width];
-}
-
-/* Where the token at position p of t's sequence, which is not behind t, has its values; half: where in them. */
-PI_FN window_token token_at(const pi__k_compress &k, int32_t t, int32_t p, int32_t half)
-{
-    const int32_t at = t - (k.pos[t] - p);
-    if (at < 0 || k.seq[at] != k.seq[t] || k.pos[at] != p) return {(const float *) row_of(k.recent, k.seq[t], p).codes + half, nullptr};
-    return {k.a.x + at * k.a.ldx + half, k.a.ape + (size_t) (p % k.a.ratio) * (size_t) width_of(k.a) + half};
-}
-
-/* The entry whose last token is t, if it is one's. */
-PI_FN void make_entry(const pi__k_compress &k, int32_t t, unsigned char *raw)
-{
-    const pi__compress &a = k.a;
-    window_token *window = (window_token *) raw; /* [MAX_SLOTS] */
-    float *row = (float *) (window + MAX_SLOTS), *scratch = row + blockDim.x;
-    const int32_t d = (int32_t) threadIdx.x, slot = k.entries.slot[t], pos = k.pos[t];
-    const int32_t start = pos + 1 - a.ratio, first = a.overlap && start > 0 ? start - a.ratio : start, n = pos + 1 - first;
-    if (slot < 0 || (pos + 1) % a.ratio) return;
-    for (int32_t i = d; i < n; i += (int32_t) blockDim.x)
-        window[i] = token_at(k, t, first + i, a.overlap && first + i >= start ? a.dim : 0);
-    __syncthreads();
-    const float x = d < a.dim ? pooled(window, n, width_of(a), d) : 0.0f;
-    const float f = 1.0f / sqrtf(block_sum(x * x, scratch) / (float) a.dim + a.eps);
-    row[d] = d < a.dim ? x * f * a.norm[d] : 0.0f;
-    __syncthreads();
-    if (d < a.n_rot / 2) {
-        const float angle = (float) start * a.freq[d];
-        float *p = row + a.dim - a.n_rot + 2 * d;
-        rotate_pair(p[0], p[1], cosf(angle), sinf(angle));
-    }
-    __syncthreads();
-    if (d / 32 < (a.dim + 31) / 32) cache_put(k.entries.cache.type_k, row_at(k.entries, slot), d / 32, row[d], d % 32);
-}
-
-/* A block: of the token blockIdx.x. */
-__global__ void __launch_bounds__(MAX_ENTRY) latent_inputs(PI_CONSTANT latent_inputs_args p)
+/* Of the token blockIdx.x. */
+__global__ void __launch_bounds__(LATENT_THREADS) latent_inputs(PI_CONSTANT latent_blocks p)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    const int32_t t = (int32_t) blockIdx.x, warp = (int32_t) threadIdx.x / 32;
-    int32_t block = (int32_t) blockIdx.y;
-    for (int32_t i = 0; i < p.of.n_q; block -= p.blocks[i++]) {
-        if (block >= p.blocks[i]) continue;
-        const pi__k_mla_qkv &k = p.of.q[i];
-        const int32_t head = block * p.each[i] + warp;
-        if (warp < p.each[i] && head <= k.a.n_head)
-            make_row(k, t, head, (float *) raw + warp * ((k.a.dim + 31) / 32 * 32), (int) threadIdx.x % 32);
-        return;
-    }
-    keep_recent(p.of.compress[block], t);
-    make_entry(p.of.compress[block], t, raw);
+    latent_block(p, (int32_t) blockIdx.x, (int32_t) blockIdx.y, raw);
 }
 
 #endif

@@ -13,10 +13,12 @@
  *
  * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
  * Q as one f16, logits of a small model were five times as far from those of floats, with P three times.
+ * Queries may be as a product made them; then each block does their norm and rotation, so that they are read and written once less.
  * Rows of F32 caches are two as well (TWO). Columns and rows that are not there are zeros. */
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
 
+#include "mla.cuh"
 #include "sparse.cuh"
 
 enum {
@@ -85,8 +87,33 @@ PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *sha
     ptx_cp_async_commit();
 }
 
-/* The warp's columns, from col0 on, of the block's queries from head on. */
-template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, S &t)
+/* What the block's queries, from head on, are multiplied by, where they are as a product made them: [S::HEADS]. */
+template <class S> PI_FN void query_factors(const pi__k_sparse &k, int32_t token, int32_t head, float *factor)
+{
+    const int lane = (int) threadIdx.x % 32;
+#pragma unroll 1
+    for (int h = (int) threadIdx.x / 32; h < S::HEADS; h += S::W) {
+        const float *q = k.a.q + token * k.a.ldq + (int64_t) min(head + h, k.a.n_head - 1) * k.a.dim;
+        const float f = row_factor(q, k.a.dim, true, k.q_norm, k.q_scale, k.eps, lane);
+        if (lane == 0) factor[h] = f;
+    }
+    __syncthreads();
+}
+
+/* Columns of a head's query that are not made yet, as make_row() of mla.cuh makes them. */
+PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, float factor, float (&f)[8][2])
+{
+    const float *rope = k.a.rope + (size_t) token * (size_t) k.a.n_rot;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        const int32_t i = col0 + n * 8 + (int) threadIdx.x % 4 * 2 - (k.a.dim - k.a.n_rot);
+        f[n][0] *= factor, f[n][1] *= factor;
+        if (i >= 0 && i < k.a.n_rot) rotate_pair(f[n][0], f[n][1], rope[i / 2], rope[k.a.n_rot / 2 + i / 2]);
+    }
+}
+
+/* The warp's columns, from col0 on, of the block's queries from head on. factor: of query_factors(), if they are not made yet. */
+template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, const float *factor, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
     const bool turn = S::KIND != COPIED && stays_turned(k);
@@ -94,6 +121,7 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
     for (int i = 0; i < 2 * S::M; i++) { /* words i % 2 and i % 2 + 2 of A */
         float f[8][2];
         query_columns(k, token, head + 8 * i + lane / 4, col0, f);
+        if (k.raw) make_columns(k, token, col0, factor[8 * i + lane / 4], f);
         if (turn) turn_columns(f, false);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
@@ -297,7 +325,11 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     PI_SMEM(shared);
     see_list<S>(
         k, token0, n_splits, arrived, shared,
-        [&](int32_t token, int32_t head, S &t) { load_q<S>(k, token, head, ptx_thread() / 32 * WIDTH, t); },
+        [&](int32_t token, int32_t head, S &t) {
+            float *factor = (float *) (shared + S::part); /* not in use yet */
+            if (k.raw) query_factors<S>(k, token, head, factor);
+            load_q<S>(k, token, head, ptx_thread() / 32 * WIDTH, factor, t);
+        },
         [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "backend/cuda/kernels_hyper.h"
+#include "backend/cuda/kernels_mixed.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "selftest/checks.h"
 #include "selftest/tail_ref.h"
@@ -403,6 +404,83 @@ void test_compress()
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- beside a product */
+
+/* A row and two compressors of three tokens, the cache of which keeps them. */
+struct latent_case {
+    enum { T = 3, D = 64, RATIO = 4 };
+    std::vector<int32_t> pos = {3, 10, 11}, seq = {0, 1, 1};
+    rows kv, recent[2], entries[2];
+    pi__k_latent_inputs a = {};
+
+    latent_case(const buffer<float> &row, const buffer<float> &x, const buffer<float> &w, const buffer<float> &rope)
+        : kv(PI__F16, D, 16, 1, 15), recent{{PI__F32, 4 * D, 16, 1, 15}, {PI__F32, 4 * D, 16, 1, 15}},
+          entries{{PI__F16, D, 128, RATIO, 15}, {PI__Q8_0, D, 128, RATIO, 15}}, p(pos), s(seq)
+    {
+        const std::vector<float> zeros((size_t) (4 * D));
+        for (rows &to : recent)
+            for (int32_t i = 0; i < 16; i++) to.write(0, i, zeros.data()), to.write(1, i, zeros.data());
+        a.n_q = 1, a.n_compress = 2;
+        a.q[0] = {{nullptr, nullptr, 0, 0, D, 1, 1.0f, row.get(), D, w.get(), D, 1e-6f, rope.get(), 16}, kv.at(pos, seq), T};
+        for (int i = 0; i < 2; i++)
+            a.compress[i] = {{nullptr, nullptr, x.get() + i * 4 * D, 8 * D, RATIO, D, true, w.get(), w.get() + i, 1e-6f, w.get(), 8},
+                             recent[i].at(pos, seq), entries[i].at(pos, seq), T, p.get(), s.get()};
+    }
+    /* What it left in the caches. */
+    std::vector<float> made() const
+    {
+        std::vector<float> m;
+        auto add = [&](const rows &from, int32_t n, int32_t at) {
+            const std::vector<float> v = from.read(n, at);
+            m.insert(m.end(), v.begin(), v.end());
+        };
+        for (int32_t t = 0; t < T; t++) {
+            add(kv, seq[(size_t) t], pos[(size_t) t]);
+            for (const rows &r : recent) add(r, seq[(size_t) t], pos[(size_t) t]);
+        }
+        for (const rows &r : entries) add(r, 0, 0), add(r, 1, 2);
+        return m;
+    }
+
+private:
+    buffer<int32_t> p, s;
+};
+
+/* In blocks beside those of a product: the bits of launches of their own. */
+void test_beside()
+{
+    enum { N_IN = 512, T = latent_case::T, D = latent_case::D };
+    random r(5);
+    const matrix w[2] = {make_matrix(PI__Q8_0, N_IN, 100), make_matrix(PI__Q4_K, N_IN, 40)};
+    const buffer<float> row(r.normals((size_t) (T * D))), x(r.normals((size_t) (T * 8 * D))), ape(r.normals((size_t) (16 * D)));
+    const buffer<float> rope(rotation({3, 10, 11}, 16)), in(r.normals((size_t) (T * N_IN)));
+    forms x_of(T, N_IN);
+    x_of.prepare({PLAIN, in.get(), N_IN, nullptr, 0, nullptr, 0, 0}, PI__Q8_0);
+    latent_case alone(row, x, ape, rope);
+    must_run(pi__k_latent_inputs_run(stream(), &alone.a));
+    buffer<float> want((size_t) (T * 140)), got(want.size());
+    pi__k_product p[2];
+    for (int i = 0; i < 2; i++) {
+        p[i] = {w[i].m, want.get() + (i ? T * 100 : 0), w[i].m.n_out, 0};
+        must_run(pi__k_w16_linear(stream(), &p[i], 1, x_of.halves.get(), T));
+        p[i].y = got.get() + (i ? T * 100 : 0);
+    }
+    const std::vector<float> caches = alone.made();
+    for (int n : {2, 1}) /* matrices */
+        in_all_modes([&] {
+            latent_case beside(row, x, ape, rope);
+            const pi__k_mixed_more more = {nullptr, nullptr, &beside.a};
+            got.fill(0xff);
+            must_run(pi__k_mixed_linear_more(stream(), p, n, x_of.halves.get(), nullptr, T, nullptr, &more));
+            expect_bytes(want.get(), got.get(), (size_t) (T * (n > 1 ? 140 : 100)) * sizeof(float));
+            expect_bytes(caches.data(), beside.made().data(), caches.size() * sizeof(float));
+        });
+    latent_case wrong(row, x, ape, rope); /* of other tokens */
+    wrong.a.q[0].n_tokens = 1;
+    const pi__k_mixed_more more = {nullptr, nullptr, &wrong.a};
+    expect_equal(pi__k_mixed_linear_more(stream(), p, 1, x_of.halves.get(), nullptr, T, nullptr, &more), 1);
+}
+
 /* ------------------------------------------------------------------------------------------------------------- indexer */
 
 struct index_case {
@@ -541,6 +619,18 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
     }
 }
 
+/* Queries of tokens, as a product made them, with norm and rotation. */
+std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head, int32_t dim, bool normed,
+                                float scale)
+{
+    buffer<float> q(raw), rope(table);
+    const int32_t n = (int32_t) raw.size() / (n_head * dim);
+    const pi__k_mla_qkv k = {{nullptr, q.get(), n_head * dim, n_head, dim, normed, scale, nullptr, 0, nullptr, 0, 1e-6f, rope.get(), 16},
+                             {}, n};
+    must_run(pi__k_mla_qkv_run(stream(), &k));
+    return std::vector<float>(q.get(), q.get() + q.size());
+}
+
 void run_sparse(const sparse_case &c, bool fast)
 {
     random r((uint64_t) (c.dim + c.n_head));
@@ -553,7 +643,11 @@ void run_sparse(const sparse_case &c, bool fast)
     for (int32_t t = 0; t < T; t++) /* of those that see few, all */
         for (int32_t i = 0; i < c.n_top && (c.pos[(size_t) t] + 1) / 4 <= c.n_top; i++) picks[(size_t) (t * c.n_top + i)] = i;
     std::vector<float> q0 = r.normals((size_t) (T * Q)), table = rotation(c.pos, 16);
-    for (float &f : q0) f *= 3 / std::sqrt((float) c.dim);
+    const float raw_scale = 3 / std::sqrt((float) c.dim);
+    for (float &f : q0) f *= raw_scale;
+    const bool may_be_raw = c.dim <= PI__K_RAW_QUERIES && !c.dim_v, raw_normed = c.dim != 144;
+    const std::vector<float> raw0 = q0;
+    if (may_be_raw) q0 = made_queries(raw0, table, c.n_head, c.dim, raw_normed, raw_normed ? raw_scale : 1.25f);
     rows window(c.type, c.dim, 32, 1, last), entries(c.type_entries, c.dim, 128, c.ratio ? c.ratio : 1, last);
     window.fill(r, c.dim, last + 1);
     if (c.ratio) entries.fill(r, c.dim, (last + 1) / c.ratio);
@@ -567,9 +661,9 @@ void run_sparse(const sparse_case &c, bool fast)
     const int32_t splits = std::max(few ? 8 : 1, std::min((most + 127) / (few ? 256 : 128), 16));
     const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * splits * (c.dim + 2)) * 4; /* a token's units */
     /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. A launch with a block a split has as many tokens
-     * as there is room for. Or results in place of the queries. */
-    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false) {
-        buffer<float> out(in_place ? q0 : std::vector<float>((size_t) (n * Q)));
+     * as there is room for. Or results in place of the queries; raw: which are as a product made them. */
+    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false, bool raw = false) {
+        buffer<float> out(in_place ? (raw ? raw0 : q0) : std::vector<float>((size_t) (n * Q)));
         if (!in_place) out.fill(0xff);
         pi__k_sparse k = {};
         k.a.q = in_place ? out.get() : q.get() + from * Q, k.a.ldq = k.a.ldo = Q;
@@ -581,6 +675,7 @@ void run_sparse(const sparse_case &c, bool fast)
         if (c.ratio) k.entries = entries.at(c.pos, seq);
         else k.entries.ratio = 1;
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm, k.fast = fast;
+        k.raw = raw, k.q_norm = raw_normed, k.q_scale = raw_normed ? raw_scale : 1.25f, k.eps = 1e-6f;
         k.scratch = scratch.get(), k.scratch_size = room;
         const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
         must_run(n_sm ? pi__k_sparse_split(stream(), &k, arrived.get()) : pi__k_sparse_run(stream(), &k));
@@ -601,6 +696,8 @@ void run_sparse(const sparse_case &c, bool fast)
         if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
     if (most > 128 && most <= 512) in_all_modes([&] { run(0, T, 1000, all, true); });
     run(0, T, 0, all, true);
+    if (may_be_raw && most <= 2048) in_all_modes([&] { run(0, T, 0, all, true, true); });
+    if (may_be_raw) run(0, T, 1000, all, true, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
@@ -644,6 +741,7 @@ void test_sparse_fast()
 
 const entry checks[] = {
     {"hyper", test_hyper},     {"hyper_prepared", test_hyper_prepared}, {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"beside", test_beside},
     {"indexer", test_indexer}, {"sparse", test_sparse},                 {"sparse_fast", test_sparse_fast},
 };
 

@@ -250,7 +250,8 @@ void check_choice_behind(const choice_case &c)
         const pi__k_product p = product(got);
         pi__k_tail t = {};
         t.arrived = arrived.get(), t.routes = got.a.r;
-        must_run(pi__k_mixed_linear_choice(stream(), &p, 1, nullptr, x.get(), c.rows, &t, &got.a, nullptr));
+        const pi__k_mixed_more more = {&got.a, nullptr, nullptr};
+        must_run(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, x.get(), c.rows, &t, &more));
         expect_equal(*arrived.get(), 0u);
         expect_bytes(got.table.get(), want.table.get(), got.table.size() * 4);
         expect_bytes(got.weight.get(), want.weight.get(), got.weight.size() * 4);
@@ -315,7 +316,8 @@ void test_choice()
     expect_equal(pi__k_expert_choice_run(stream(), &a), 1);
     pi__k_tail t = {};
     pi__k_product p = {};
-    expect_equal(pi__k_mixed_linear_choice(stream(), &p, 1, nullptr, nullptr, 1, &t, &a, nullptr), 1);
+    const pi__k_mixed_more more = {&a, nullptr, nullptr};
+    expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, nullptr, 1, &t, &more), 1);
 }
 
 /* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are

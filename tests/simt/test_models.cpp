@@ -1,10 +1,14 @@
 /* Steps of whole models in kernels that look for races, within blocks and between them: launches with what is done behind them
- * (src/backend/cuda/fuse.c) as graphs have them, which checks of single kernels choose for themselves. */
+ * (src/backend/cuda/fuse.c) as graphs have them, which checks of single kernels choose for themselves. With PAGEDINFER_LONG=1 every
+ * architecture, in every way of multiplying, for each kind of device, with few rows and many; that takes an hour. */
 #include "simt_impl.h" /* before cmocka.h, which has a macro "fail" */
 
 #include "engine_jobs.h"
 
-extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
+extern "C" {
+int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
+const char *tiny_row_name(size_t i);
+}
 
 /* Prompts, and steps of one to three sequences; a sequence alone has the same bits. */
 static void check(const char *arch, int32_t type, const char *fp4 = "off", const char *sizes = nullptr, const char *matmul = "auto")
@@ -49,10 +53,63 @@ static void test_latent(void **)
     check("deepseek4", 0);
 }
 
+/* Prompts of 70 rows and less, and steps of up to 12 sequences. */
+static void check_many(const char *arch, int32_t type, const char *fp4, const char *matmul, unsigned device, const char *fuse)
+{
+    std::vector<job> jobs = {{prompt(70, 1), "3"}, {prompt(33, 2), "2"}};
+    for (int32_t i = 0; i < 10; i++) jobs.push_back({prompt(1 + (size_t) i % 3, 3 + i), i < 9 ? "3" : "2"});
+    pi_error err;
+    pi_engine *e;
+    simt::options.arch = device;
+    if (simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : nullptr)) { /* rows are no blocks of it */
+        print_message("no such file\n");
+        return;
+    }
+    pi_options *o = options_on("emu", "96");
+    set(o, "fp4-mode", fp4);
+    set(o, "matmul", matmul);
+    set(o, "cuda-fuse", fuse);
+    set(o, "parallel", "12");
+    set(o, "kv-cache-tokens", "2048");
+    if (!pi_engine_open(&e, o, &err)) {
+        const std::vector<rows> got = run_jobs(e, jobs);
+        same_rows({got[1], got[5]}, run_jobs(e, {jobs[1], jobs[5]}));
+        pi_engine_close(e);
+    } else {
+        print_message("%s: %s\n", arch, err.msg);
+    }
+    pi_options_free(o);
+    unlink(model_path.c_str());
+    simt::options.arch = 120;
+}
+static void test_all(void **)
+{
+    const struct { int32_t type; const char *fp4, *matmul; } ways[] = {
+        {PI__Q8_0, "off", "auto"}, {PI__Q8_0, "off", "exact"}, {PI__BF16, "off", "auto"}, {PI__Q4_0, "off", "auto"},
+        {PI__MXFP4, "auto", "auto"}, {PI__NVFP4, "w4a4", "auto"}, {PI__F32, "off", "auto"}};
+    if (!getenv("PAGEDINFER_LONG")) skip();
+    for (size_t i = 0; tiny_row_name(i); i++) {
+        bool generates = true;
+        for (const char *no : {"bert", "embedding", "dflash", "assistant", "draft", "mtp"})
+            if (strstr(tiny_row_name(i), no)) generates = false;
+        for (const auto &w : ways) {
+            if (!generates) break;
+            for (unsigned device : {80u, 90u, 120u}) {
+                if (device != 120 && (w.type != PI__Q8_0 || strcmp(w.matmul, "auto"))) continue;
+                for (const char *fuse : {"auto", "off"}) {
+                    if (!strcmp(fuse, "off") && w.type != PI__Q8_0) continue;
+                    print_message("%s, type %d, %s, %s, sm_%u, fuse %s\n", tiny_row_name(i), w.type, w.fp4, w.matmul, device, fuse);
+                    check_many(tiny_row_name(i), w.type, w.fp4, w.matmul, device, fuse);
+                }
+            }
+        }
+    }
+}
+
 int main()
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_fp4), cmocka_unit_test(test_delta),
-                                       cmocka_unit_test(test_experts), cmocka_unit_test(test_latent)};
+                                       cmocka_unit_test(test_experts), cmocka_unit_test(test_latent), cmocka_unit_test(test_all)};
     name_model("models");
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

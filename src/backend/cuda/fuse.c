@@ -16,9 +16,9 @@
  * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
  * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
  * with two additions, behind which the next layer begins. With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
- * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. One of DeepSeek V4 is twelve: streams;
- * all that reads these; q_b and the indexer's; what attention reads; attention; output, twice; streams; router, shared gate and up; gate
- * and up; down; shared down. There are more where matrices with the same input have types that one launch cannot have together
+ * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. One of DeepSeek V4 is eleven: streams;
+ * all that reads these; q_b and the indexer's; attention; output, twice; streams; router, shared gate and up; gate and up; down;
+ * shared down. There are more where matrices with the same input have types that one launch cannot have together
  * (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
@@ -30,7 +30,8 @@
  * its own: it is written nowhere.
  *
  * Queries, the row beside them, the indexer's queries and two compressors of DeepSeek V4's layers are one launch for any number of
- * rows (kernels/mla_kernels.cuh).
+ * rows (kernels/latent_inputs.cuh); but that attention does itself what is to be done with its queries, and nothing is done with the
+ * indexer's if all entries are picked. With few rows what is left of that, which reads no results of q_b, is beside q_b.
  *
  * A linear is held until the next op is known, and so are attention, gdn, head_linear, mla_qkv, compress, what goes through residual
  * streams, the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
@@ -42,6 +43,7 @@
  *
  * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_sparse.h"
 
 #include "formats/formats.h"
 
@@ -91,6 +93,9 @@ static bool makes(const cuda_held *h, const float *x)
     return does;
 }
 
+/* Latent rows, compressors or queries are held, beside a linear or alone. */
+static bool has_latent(const cuda_held *h) { return h->latent.n_q || h->latent.n_compress; }
+
 /* What is to be done behind the held launch; false: nothing. next: the linear that comes, or NULL. */
 static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *next, pi__k_tail *t)
 {
@@ -128,24 +133,38 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
  * rotated types are not what is read; and gdn has no registers for FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
+    if (has_latent(h)) return false;
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
     if (h->id == PI__OP_hyper_pre)
         return next && h->of.streams.reads && reads_streams(&h->of.streams.pre, next) && !h->n_adds && !reads_fp4(c, next);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
-    if (h->id == PI__OP_mla_qkv) return false;
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
     return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
 
+/* A linear with rows and compressors beside it; then the queries that are left. */
+static void queue_beside(pi__cuda *c, const cuda_held *h)
+{
+    const pi__k_latent_inputs rows = pi__cuda_latent_inputs(c, h->b, &h->latent, false, true);
+    if (rows.n_q || rows.n_compress) pi__cuda_queue_latent_beside(c, &h->of.linear, &rows);
+    else pi__cuda_queue_linear(c, &h->of.linear, NULL);
+    pi__cuda_forget(c);
+    pi__cuda_queue_latent(c, h->b, &h->latent, true, false);
+}
+
 static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then)
 {
+    if (h->id == PI__OP_linear && has_latent(h)) {
+        queue_beside(c, h);
+        return;
+    }
     if (h->downs) pi__cuda_queue_down(c, &h->of.linear, &h->down, then);
     else if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
-    if (h->id == PI__OP_mla_qkv) pi__cuda_queue_latent(c, h->b, &h->of.latent);
+    if (h->id == PI__OP_mla_qkv) pi__cuda_queue_latent(c, h->b, &h->latent, true, true);
     if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->of.streams, then);
 }
 
@@ -166,9 +185,10 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     pi__k_tail t;
     c->held.id = PI__N_OPS;
     c->held.downs = c->held.sums = false;
-    c->held.n_adds = 0;
+    c->held.n_adds = c->held.latent.n_q = c->held.latent.n_compress = 0;
     const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
-    if (h.id == PI__OP_linear && !h.sums && !h.n_adds && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
+    const bool alone = !h.sums && !h.n_adds && !has_latent(&h);
+    if (h.id == PI__OP_linear && alone && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
     const bool few = !next || (next->n_rows > 0 && next->n_rows <= pi__cuda_tail_rows(c));
     const bool one = (few || h.id == PI__OP_hyper_pre) && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);
@@ -190,7 +210,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || l->n_rows != r->n_rows) return false;
+    if (h.id != PI__OP_linear || h.sums || h.n_adds || has_latent(&h) || l->n_rows != r->n_rows) return false;
     if (!pi__cuda_has_routes(c, l, r->n_expert)) return false;
     pi__k_tail own = empty_tail(c, 0), apart = empty_tail(c, 0);
     const bool few = r->n_rows <= pi__cuda_tail_rows(c);
@@ -224,7 +244,8 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || b->n_tokens > pi__cuda_tail_rows(c) || !pi__cuda_has_tail(c, l)) return false;
+    if (h.id != PI__OP_linear || h.sums || h.n_adds || has_latent(&h)) return false;
+    if (b->n_tokens > pi__cuda_tail_rows(c) || !pi__cuda_has_tail(c, l)) return false;
     pi__k_tail t = empty_tail(c, b->n_tokens);
     t.qkv = pi__cuda_heads(c, b, a);
     c->held.id = PI__N_OPS;
@@ -251,37 +272,86 @@ static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
 /* The batch is one that is still there when what is held is queued. */
 static bool stays(const pi__cuda *c, const pi__batch *b) { return b == &c->batch[0].host || b == &c->batch[1].host; }
 
-/* Holds another kind of queries, or another compressor, beside what is held of such; or alone. NULL: the batch does not stay. */
-static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, bool fits)
+/* What is held of a step's latent inputs, for more of them that read `from`: beside those that are, where there is room, or a linear
+ * that does not make that; or alone. NULL: the batch does not stay. */
+static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, const float *from, bool fits)
 {
-    if (c->held.id == PI__OP_mla_qkv && c->held.b == b && fits) return &c->held.of.latent;
-    pi__cuda_flush(c);
-    if (!stays(c, b)) return NULL;
-    pi__cuda_forget(c);
-    c->held.id = PI__OP_mla_qkv;
-    c->held.b = b;
-    c->held.of.latent = (cuda_latent) {.n_q = 0};
-    return &c->held.of.latent;
+    cuda_held *h = &c->held;
+    const bool made = from && makes(h, from);
+    if (has_latent(h) && h->b == b && fits && !made) return &h->latent;
+    const bool beside = !has_latent(h) && h->id == PI__OP_linear && !h->sums && !h->n_adds && !h->downs && !made && stays(c, b) &&
+                        h->of.linear.n_rows == b->n_tokens && pi__cuda_has_latent(c, &h->of.linear);
+    if (!beside) {
+        pi__cuda_flush(c);
+        if (!stays(c, b)) return NULL;
+        pi__cuda_forget(c);
+        h->id = PI__OP_mla_qkv;
+    }
+    h->b = b;
+    return &h->latent;
 }
 
 static bool hold_queries(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
 {
-    const cuda_latent *held = &c->held.of.latent;
+    const cuda_latent *held = &c->held.latent;
     const pi__mla_qkv *first = &held->q[0];
     const bool apart = !held->n_q || (first->q != a->q && !(first->row && a->row));
-    cuda_latent *l = hold_latent(c, b, held->n_q < PI__K_MOST_LATENT && apart);
+    cuda_latent *l = hold_latent(c, b, a->row, held->n_q < PI__K_MOST_LATENT && apart);
     if (l) l->q[l->n_q++] = *a;
     return l;
 }
 
 static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a)
 {
-    const cuda_latent *held = &c->held.of.latent;
+    const cuda_latent *held = &c->held.latent;
     const pi__compress *first = &held->compress[0];
     const bool apart = !held->n_compress || (first->recent != a->recent && first->entries != a->entries);
-    cuda_latent *l = hold_latent(c, b, held->n_compress < PI__K_MOST_LATENT && apart);
+    cuda_latent *l = hold_latent(c, b, a->x, held->n_compress < PI__K_MOST_LATENT && apart);
     if (l) l->compress[l->n_compress++] = *a;
     return l;
+}
+
+/* Held queries that are at q; NULL: there are none. */
+static pi__mla_qkv *held_queries(pi__cuda *c, const pi__batch *b, const float *q)
+{
+    cuda_latent *l = &c->held.latent;
+    for (int32_t i = 0; i < l->n_q && c->held.b == b; i++)
+        if (l->q[i].n_head && l->q[i].q == q) return &l->q[i];
+    return NULL;
+}
+
+/* Held queries are those of the sparse attention that comes, which does with them what they are held for. */
+static void leave_queries(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
+{
+    pi__mla_qkv *held = held_queries(c, b, a->q);
+    c->raw.n_head = 0;
+    if (!held || a->dim > PI__K_RAW_QUERIES || held->n_head != a->n_head || held->dim != a->dim || held->ldq != a->ldq) return;
+    if (held->rope != a->rope || held->n_rot != a->n_rot) return;
+    c->raw = *held;
+    held->n_head = 0;
+}
+
+/* The indexer that comes need not look at its queries, as all entries are picked: they are dropped, and true. Else those of the sparse
+ * attention behind it stay held. */
+static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
+{
+    pi__mla_qkv *own = held_queries(c, b, a->q), later = {.n_head = 0};
+    if (pi__cuda_picks_all(c, b, a)) {
+        if (own) own->n_head = 0;
+        return true;
+    }
+    cuda_held *h = &c->held;
+    for (int32_t i = 0; i < h->latent.n_q; i++) {
+        pi__mla_qkv *q = &h->latent.q[i];
+        if (!q->n_head || q == own) continue;
+        later = *q, later.row = NULL;
+        q->n_head = 0;
+    }
+    pi__cuda_flush(c);
+    if (!later.n_head) return false;
+    h->id = PI__OP_mla_qkv, h->b = b;
+    h->latent.q[h->latent.n_q++] = later;
+    return false;
 }
 
 /* Holds what goes through streams, alone. */
@@ -342,6 +412,7 @@ static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows)
 {
     cuda_held *h = &c->held;
+    if (has_latent(h)) pi__cuda_flush(c);
     bool behind = h->id == PI__N_OPS || (h->id == PI__OP_linear && h->of.linear.n_rows == n_rows);
     if (h->n_adds) behind = behind && h->n_adds < PI__K_TAIL_ADDS && h->n_rows == n_rows;
     else if (h->sums) behind = behind && h->sum.n_rows == n_rows && h->sum.n == a->n && h->sum.y == a->y && h->sum.ldy == a->n;
@@ -361,7 +432,7 @@ static bool hold_add_norm(pi__cuda *c, const pi__add_norm *a)
 static bool hold_norm(pi__cuda *c, const pi__norm *a)
 {
     const cuda_held *h = &c->held;
-    if (a->ldo != a->n || h->id != PI__OP_linear || h->of.linear.n_rows != a->n_rows || h->sums || h->n_adds) return false;
+    if (a->ldo != a->n || h->id != PI__OP_linear || h->of.linear.n_rows != a->n_rows || h->sums || h->n_adds || has_latent(h)) return false;
     pi__cuda_hold_add(c, &(pi__k_add) {.x = a->out, .y = a->x, .w = a->w, .eps = a->eps, .fresh = 1, .n = a->n}, a->n_rows);
     return true;
 }
@@ -400,6 +471,8 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_mla_qkv) return add_latent(c, b, args) || hold_queries(c, b, args);
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
     if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
+    if (fuses && id == PI__OP_indexer) return hold_indexer(c, b, args);
+    if (id == PI__OP_sparse) leave_queries(c, b, args);
     if (fuses && id == PI__OP_hyper_pre) return hold_pre(c, args);
     if (fuses && id == PI__OP_hyper_post) return hold_post(c, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */

@@ -84,7 +84,7 @@ typedef struct cuda_streams {
 
 /* What latent attention reads, of the same tokens: so many of mla_qkv, and of compress. */
 typedef struct cuda_latent {
-    pi__mla_qkv q[PI__K_MOST_LATENT];
+    pi__mla_qkv q[PI__K_MOST_LATENT]; /* n_head 0: without queries, which somebody else makes, or nobody reads */
     pi__compress compress[PI__K_MOST_LATENT];
     int32_t n_q, n_compress;
 } cuda_latent;
@@ -92,6 +92,7 @@ typedef struct cuda_latent {
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
     pi__op_id id;           /* linear, attention, gdn, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
+    cuda_latent latent;     /* alone; or rows and compressors beside a linear, and queries behind it */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
@@ -101,7 +102,6 @@ typedef struct cuda_held {
         pi__attention attention;
         pi__gdn gdn;
         pi__head_linear heads;
-        cuda_latent latent;
         cuda_streams streams;
     } of;
     pi__k_down down;
@@ -192,6 +192,7 @@ typedef struct pi__cuda {
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
+    pi__mla_qkv raw;        /* what sparse, which comes next, does with its queries; n_head 0: nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     cuda_adapters adapters; /* of the step */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
@@ -322,6 +323,9 @@ int32_t pi__cuda_tail_rows(const pi__cuda *c);
 /* The launch of the linear's last matrices can have a tail; routes: it can find those of so many rows and experts. */
 bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a);
 bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert);
+/* The linear is one launch, which can have what latent attention reads beside it; and queues that with it. */
+bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a);
+void pi__cuda_queue_latent_beside(pi__cuda *c, const pi__linear *a, const pi__k_latent_inputs *latent);
 /* The linear prepares for its own matrices what the first one of next reads. */
 bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
 /* Queues a linear, and its tail with its last matrices, if there is one and they can have it. */
@@ -425,8 +429,12 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
-/* Queues all of these, in one launch. */
-void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a);
+/* Of these queries, or rows and compressors, or both, as the kernels have them. */
+pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
+/* Queues such, if there are any, in one launch. */
+void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
+/* All entries that tokens of the step see are picked, whatever the scores. */
+bool pi__cuda_picks_all(const pi__cuda *c, const pi__batch *b, const pi__indexer *a);
 /* Queues them, and with hyper_pre the tail's input, if there is one. */
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
 /* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */

@@ -249,6 +249,10 @@ typedef struct pi__k_sparse {
     int32_t n_sm;
     int32_t fast;         /* not 0: q and P of rows of more than 512 values are rounded to f16. 0, and with F32 caches: they are the
                            * sums of two, as those of shorter rows are */
+    int32_t raw;          /* not 0: op mla_qkv, with these of its fields and the results' rotation, is yet to be done with the queries,
+                           * of PI__K_RAW_QUERIES values at most */
+    int32_t q_norm;
+    float q_scale, eps;
 } pi__k_sparse;
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 

@@ -1,8 +1,9 @@
-/* Matrices of several types of which the last is a router (kernels/mixed_kernels.cuh), as a function; as those of kernels.h. */
+/* Matrices of several types in one launch, with what it may do besides (kernels/mixed_kernels.cuh), as a function; as those of
+ * kernels.h. */
 #ifndef PI__CUDA_KERNELS_MIXED_H
 #define PI__CUDA_KERNELS_MIXED_H
 
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_mla.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,10 +17,16 @@ typedef struct pi__k_beside {
     int32_t bf16;
 } pi__k_beside;
 
-/* As pi__k_mixed_linear with a tail t, but that its routes are those of the choice, as pi__k_expert_choice_run has them, and that it
- * prepares what is beside. choice NULL: t's own. beside NULL: nothing. */
-int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                              const pi__k_tail *t, const pi__k_expert_choice *choice, const pi__k_beside *beside);
+/* What a launch does besides; each NULL: nothing. */
+typedef struct pi__k_mixed_more {
+    const pi__k_expert_choice *choice; /* with a tail: its routes are those of this, as pi__k_expert_choice_run has them */
+    const pi__k_beside *beside;        /* with a tail: is prepared too */
+    const pi__k_latent_inputs *latent; /* as pi__k_latent_inputs_run has it, of what the launch does not make */
+} pi__k_mixed_more;
+
+/* As pi__k_mixed_linear, with more. */
+int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
+                            const pi__k_tail *t, const pi__k_mixed_more *more);
 
 #ifdef __cplusplus
 }

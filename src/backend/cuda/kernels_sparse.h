@@ -10,6 +10,8 @@
 extern "C" {
 #endif
 
+enum { PI__K_RAW_QUERIES = 512 /* values of a head whose queries may be raw */ };
+
 /* As pi__k_sparse_run, which has a block for each list; with lists split over blocks, where there is room for their sums and that fills
  * more of the device. arrived: a counter, 0 before and after the launch. */
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived);

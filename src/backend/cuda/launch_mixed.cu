@@ -3,10 +3,10 @@
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
-/* Gives each matrix its blocks of threads, of so many tiles. */
+/* Gives each matrix its blocks of threads, of so many tiles, behind those that are none's. */
 static unsigned share(mixed_products &p, int64_t tiles)
 {
-    unsigned blocks = 0;
+    unsigned blocks = p.n_latent;
     for (int i = 0; i < p.n; i++) {
         const unsigned groups = (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);
         p.w[i].first = blocks;
@@ -29,9 +29,9 @@ template <int R, int NT> static size_t bytes_for(int32_t type)
     }
 }
 
-template <int R, int NT> static int run(void *stream, mixed_products &p, unsigned blocks)
+/* bytes: that a block needs for what is no matrix's. */
+template <int R, int NT> static int run(void *stream, mixed_products &p, unsigned blocks, size_t bytes)
 {
-    size_t bytes = 0;
     if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
     for (int i = 0; i < p.n; i++)
         if (bytes < bytes_for<R, NT>(p.w[i].type)) bytes = bytes_for<R, NT>(p.w[i].type);
@@ -47,14 +47,19 @@ static bool is_tail(const pi__k_tail &t)
     return !r.n_rows || (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
-int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                              const pi__k_tail *t, const pi__k_expert_choice *choice, const pi__k_beside *beside)
+int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
+                            const pi__k_tail *t, const pi__k_mixed_more *more)
 {
+    const pi__k_expert_choice *choice = more->choice;
+    const pi__k_beside *beside = more->beside;
+    size_t bytes = 0;
     if (n_rows < 1 || n < 1) return 0;
     if ((choice && (!t || !choice_is_right(*choice))) || (beside && (!t || t->n_rows != n_rows))) return 1;
-    mixed_products p = {(const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}};
+    mixed_products p = {(const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}, {}, 0};
     if (t) p.tail = *t;
     if (beside) p.beside = *beside;
+    if (more->latent && !latent_blocks_of(*more->latent, p.latent, bytes)) return 1;
+    p.n_latent = (uint32_t) (p.latent.n_tokens * p.latent.all);
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
     if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     int32_t like = -1, other = -1; /* the packed types, whose x has one form; what reads the other one: F32, F16 or BF16 */
@@ -72,15 +77,17 @@ int pi__k_mixed_linear_choice(void *stream, const pi__k_product *w, int32_t n, c
     }
     const unsigned blocks = share(p, W16_TILES);
     const bool groups = like >= 0 || other != PI__F32; /* blocks have all rows */
-    if (n_rows > 16 && groups) return run<W16_TILES, 4>(stream, p, blocks);
-    if (n_rows > 8 && groups) return run<W16_TILES, 2>(stream, p, blocks);
-    if (blocks >= W16_LEAST_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks);
+    if (n_rows > 16 && groups) return run<W16_TILES, 4>(stream, p, blocks, bytes);
+    if (n_rows > 8 && groups) return run<W16_TILES, 2>(stream, p, blocks, bytes);
+    if (blocks - p.n_latent >= W16_LEAST_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks, bytes);
     const unsigned twice = share(p, 2);
-    return twice >= W16_LEAST_BLOCKS ? run<2, 1>(stream, p, twice) : run<1, 1>(stream, p, share(p, 1));
+    if (twice - p.n_latent >= W16_LEAST_BLOCKS) return run<2, 1>(stream, p, twice, bytes);
+    return run<1, 1>(stream, p, share(p, 1), bytes);
 }
 
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                        const pi__k_tail *t)
 {
-    return pi__k_mixed_linear_choice(stream, w, n, halves, floats, n_rows, t, nullptr, nullptr);
+    const pi__k_mixed_more none = {};
+    return pi__k_mixed_linear_more(stream, w, n, halves, floats, n_rows, t, &none);
 }

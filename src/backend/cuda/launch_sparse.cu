@@ -15,6 +15,8 @@ template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint
     return a->a.dim > 2 * WIDTH ? run<KIND, 8>(stream, a, arrived) : run<KIND, 2>(stream, a, arrived);
 }
 
+static_assert(PI__K_RAW_QUERIES <= 8 * WIDTH, "longer ones have another kernel");
+
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
     const int32_t type = a->rows.cache.type_k, other = a->entries.cache.base ? a->entries.cache.type_k : type;
@@ -24,6 +26,7 @@ int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 #undef ROW
     if (a->n_tokens < 1) return 0;
     if (a->a.dim > 9 * WIDTH || a->a.dim_v > 8 * WIDTH || a->a.dim % 2) return 1;
+    if (a->raw && a->a.dim > PI__K_RAW_QUERIES) return 1;
     if (type == PI__F16 && other == PI__F16) return run_for<COPIED>(stream, a, arrived);
     return split ? run_for<TWO>(stream, a, arrived) : run_for<ONE>(stream, a, arrived);
 }

@@ -241,8 +241,7 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 }
 
 /* n matrices of several types, from i on. */
-static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_expert_choice *choice,
-                        const pi__k_beside *beside)
+static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_mixed_more *more)
 {
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
@@ -255,24 +254,24 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
         x[form != PI__FORM_W16] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
     }
     void *stream = pi__rt_stream(c->rt);
-    PI__QUEUE(c, pi__k_mixed_linear_choice(stream, p, n, x[0], x[1], a->n_rows, then, then ? choice : NULL, then ? beside : NULL));
+    PI__QUEUE(c, pi__k_mixed_linear_more(stream, p, n, x[0], x[1], a->n_rows, then, more));
 }
 
-void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then) { pi__cuda_queue_router(c, a, then, NULL, NULL); }
-
-void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
-                           const pi__k_beside *beside)
+/* The launch of the linear's last matrices, and of others if that is one, does more besides. */
+static void queue_with(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_mixed_more *more)
 {
+    static const pi__k_mixed_more none = {NULL, NULL, NULL};
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         const int32_t mixed = c->fuses ? run_of_mixed(c, a, i) : 0;
-        const pi__k_tail *tail = i + mixed < a->n_lin ? NULL : then; /* of that launch */
+        const bool last = i + mixed == a->n_lin;
+        const pi__k_tail *tail = last ? then : NULL; /* of that launch */
         pi__k_product p[PI__K_MOST_MMA16]; /* of one type, at most */
         n = run_of_type(c, a, i);
-        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) ||
+        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) || (mixed && last && more->latent) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
             n = mixed;
-            queue_mixed(c, a, i, n, tail, choice, beside);
+            queue_mixed(c, a, i, n, tail, last ? more : &none);
             continue;
         }
         for (int32_t m = 0; m < n; m++)
@@ -281,6 +280,27 @@ void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *t
         void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
         PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
+}
+
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
+{
+    queue_with(c, a, then, &(pi__k_mixed_more) {NULL, NULL, NULL});
+}
+
+void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
+                           const pi__k_beside *beside)
+{
+    queue_with(c, a, then, &(pi__k_mixed_more) {choice, beside, NULL});
+}
+
+bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a)
+{
+    return a->n_rows > 0 && a->n_rows <= PI__K_MIXED_ROWS && run_of_mixed(c, a, 0) == a->n_lin;
+}
+
+void pi__cuda_queue_latent_beside(pi__cuda *c, const pi__linear *a, const pi__k_latent_inputs *latent)
+{
+    queue_with(c, a, NULL, &(pi__k_mixed_more) {NULL, NULL, latent});
 }
 
 bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a)

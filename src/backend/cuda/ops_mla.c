@@ -85,7 +85,7 @@ pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__m
 
 void pi__cuda_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
 {
-    pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.q = {*a}, .n_q = 1});
+    pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.q = {*a}, .n_q = 1}, true, true);
 }
 
 static pi__k_compress compressor_of(pi__cuda *c, const pi__batch *b, const pi__compress *a)
@@ -99,21 +99,37 @@ static pi__k_compress compressor_of(pi__cuda *c, const pi__batch *b, const pi__c
 
 void pi__cuda_compress(pi__backend *be, const pi__batch *b, const pi__compress *a)
 {
-    pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.compress = {*a}, .n_compress = 1});
+    pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.compress = {*a}, .n_compress = 1}, true, true);
 }
 
-void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a)
+pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows)
 {
-    pi__k_latent_inputs k = {.n_q = a->n_q, .n_compress = a->n_compress};
-    for (int32_t i = 0; i < a->n_q; i++) k.q[i] = pi__cuda_latent(c, b, &a->q[i]);
-    for (int32_t i = 0; i < a->n_compress; i++) k.compress[i] = compressor_of(c, b, &a->compress[i]);
-    PI__QUEUE(c, pi__k_latent_inputs_run(pi__rt_stream(c->rt), &k));
+    pi__k_latent_inputs k = {.n_q = 0};
+    for (int32_t i = 0; i < a->n_q; i++) {
+        pi__mla_qkv q = a->q[i];
+        if (!queries) q.n_head = 0;
+        if (!rows) q.row = NULL;
+        if (q.n_head || q.row) k.q[k.n_q++] = pi__cuda_latent(c, b, &q);
+    }
+    for (int32_t i = 0; i < a->n_compress && rows; i++) k.compress[k.n_compress++] = compressor_of(c, b, &a->compress[i]);
+    return k;
+}
+
+void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows)
+{
+    const pi__k_latent_inputs k = pi__cuda_latent_inputs(c, b, a, queries, rows);
+    if (k.n_q || k.n_compress) PI__QUEUE(c, pi__k_latent_inputs_run(pi__rt_stream(c->rt), &k));
 }
 
 /* No token of the step sees more entries than may be picked, so all are, and nobody need be told which. */
 static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries, int32_t n_top)
 {
     return most_seen(c, d, b) / entries->ratio <= n_top;
+}
+
+bool pi__cuda_picks_all(const pi__cuda *c, const pi__batch *b, const pi__indexer *a)
+{
+    return picks_all(c, pi__cuda_batch_of(c, b), b, a->entries, a->n_top);
 }
 
 size_t pi__cuda_indexer_bytes(const pi__limits *lim)
@@ -147,5 +163,7 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
                       .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->fast_attention};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
+    if (c->raw.n_head) k.raw = 1, k.q_norm = c->raw.q_norm, k.q_scale = c->raw.q_scale, k.eps = c->raw.eps;
+    c->raw.n_head = 0;
     PI__QUEUE(c, pi__k_sparse_split(pi__rt_stream(c->rt), &k, (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1));
 }

@@ -1,0 +1,158 @@
+/* What latent attention reads: queries and latent rows with their norms, rotations and the write to the cache, and DeepSeek V4's
+ * entries made of the tokens of a window (ops mla_qkv and compress, which ops.h defines). For a launch of its own (mla_kernels.cuh),
+ * and for blocks beside a product that makes none of what these read (mixed_kernels.cuh).
+ *
+ * A block has some heads of a token, of either of two kinds of queries, or its row, or what one of two compressors makes of
+ * it:
+ *
+ *     blocks of a token    heads 0 .. 7 | 8 .. | .. | its row | heads of the second kind .. | compressor 0 | compressor 1
+ *
+ * A warp takes one head, or the row, which lies in the warp's shared memory meanwhile, as in qkv_kernels.cuh.
+ *
+ * A compressor's block puts the token's values and scores into the cache of recent rows, which is of F32, and if the token is the
+ * last of its window makes the entry: of the window's tokens those of the step from where the cache's rows are made of them, in the
+ * same way, as they may be another block's, and the others from the cache. So it does not matter in which steps the tokens came. A
+ * thread has one or two values of the entry, and adds the window's tokens in order. */
+#ifndef PI_LATENT_INPUTS_CUH
+#define PI_LATENT_INPUTS_CUH
+
+#include "backend/cuda/kernels_mla.h"
+#include "device.cuh"
+#include "mla.cuh"
+#include "ptx.cuh"
+
+enum {
+    LATENT_THREADS = 256,
+    LATENT_WARPS = LATENT_THREADS / 32,
+    LATENT_HEADS_BYTES = 32 << 10,  /* of heads in shared memory */
+    LEAST_HEADS = 4,
+    MAX_SLOTS = 128,                /* tokens of a window, or two */
+    MAX_ENTRY = 2 * LATENT_THREADS, /* values of an entry */
+};
+
+/* A launch's blocks of a token. */
+struct latent_blocks {
+    pi__k_latent_inputs of;
+    int32_t each[PI__K_MOST_LATENT];   /* heads of a block */
+    int32_t blocks[PI__K_MOST_LATENT]; /* that have them */
+    int32_t all;                       /* with those of compressors */
+    int32_t n_tokens;
+};
+
+/* Values of a token, and as many scores. */
+__host__ __device__ static inline int32_t width_of(const pi__compress &a) { return a.overlap ? 2 * a.dim : a.dim; }
+
+/* Values of one of the window's tokens, with scores behind them, and what is to be added to those. */
+struct window_token {
+    const float *value, *ape; /* NULL: it is added */
+};
+
+/* The softmax of n scores weighs n values, `apart` floats behind them. */
+PI_FN float pooled(const window_token *of, int32_t n, int32_t apart, int32_t d)
+{
+    const auto score = [&](int32_t i) { return of[i].ape ? of[i].value[apart + d] + of[i].ape[d] : of[i].value[apart + d]; };
+    float top = __uint_as_float(0xff800000u), all = 0, sum = 0;
+#pragma unroll 4
+    for (int32_t i = 0; i < n; i++) top = fmaxf(top, score(i));
+#pragma unroll 4
+    for (int32_t i = 0; i < n; i++) {
+        const float e = expf(score(i) - top);
+        all += e;
+        sum = fmaf(e, of[i].value[d], sum);
+    }
+    return sum / all;
+}
+
+/* Values and scores of token t to the cache. */
+PI_FN void keep_recent(const pi__k_compress &k, int32_t t)
+{
+    const int32_t width = width_of(k.a), slot = k.recent.slot[t];
+    if (slot < 0) return;
+    const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
+    float *to = (float *) row_at(k.recent, slot).codes;
+    for (int32_t i = (int32_t) threadIdx.x; i < 2 * width; i += (int32_t) blockDim.x) to[i] = i < width ? x[i] : x[i] + ape[i - width];
+}
+
+/* Where the token at position p of t's sequence, which is not behind t, has its values; half: where in them. */
+PI_FN window_token token_at(const pi__k_compress &k, int32_t t, int32_t p, int32_t half)
+{
+    const int32_t at = t - (k.pos[t] - p);
+    if (at < 0 || k.seq[at] != k.seq[t] || k.pos[at] != p) return {(const float *) row_of(k.recent, k.seq[t], p).codes + half, nullptr};
+    return {k.a.x + at * k.a.ldx + half, k.a.ape + (size_t) (p % k.a.ratio) * (size_t) width_of(k.a) + half};
+}
+
+/* The entry whose last token is t, if it is one's. */
+PI_FN void make_entry(const pi__k_compress &k, int32_t t, unsigned char *raw)
+{
+    const pi__compress &a = k.a;
+    window_token *window = (window_token *) raw; /* [MAX_SLOTS] */
+    float *row = (float *) (window + MAX_SLOTS), *scratch = row + MAX_ENTRY;
+    const int32_t slot = k.entries.slot[t], pos = k.pos[t], warp = (int32_t) threadIdx.x / 32, lane = (int32_t) threadIdx.x % 32;
+    const int32_t start = pos + 1 - a.ratio, first = a.overlap && start > 0 ? start - a.ratio : start, n = pos + 1 - first;
+    const int32_t groups = (a.dim + 31) / 32;
+    if (slot < 0 || (pos + 1) % a.ratio) return;
+    for (int32_t i = (int32_t) threadIdx.x; i < n; i += LATENT_THREADS)
+        window[i] = token_at(k, t, first + i, a.overlap && first + i >= start ? a.dim : 0);
+    __syncthreads();
+    for (int32_t g = warp; g < groups; g += LATENT_WARPS) { /* 32 values each; the sum is of all in their order */
+        const int32_t d = 32 * g + lane;
+        const float x = d < a.dim ? pooled(window, n, width_of(a), d) : 0.0f, s = warp_sum(x * x);
+        row[d] = x;
+        if (lane == 0) scratch[g] = s;
+    }
+    __syncthreads();
+    float squares = 0;
+    for (int32_t g = 0; g < groups; g++) squares += scratch[g];
+    const float f = 1.0f / sqrtf(squares / (float) a.dim + a.eps);
+    for (int32_t d = (int32_t) threadIdx.x; d < a.dim; d += LATENT_THREADS) row[d] = row[d] * f * a.norm[d];
+    __syncthreads();
+    if ((int32_t) threadIdx.x < a.n_rot / 2) {
+        const float angle = (float) start * a.freq[threadIdx.x];
+        float *p = row + a.dim - a.n_rot + 2 * threadIdx.x;
+        rotate_pair(p[0], p[1], cosf(angle), sinf(angle));
+    }
+    __syncthreads();
+    for (int32_t g = warp; g < groups; g += LATENT_WARPS)
+        cache_put(k.entries.cache.type_k, row_at(k.entries, slot), g, row[32 * g + lane], lane);
+}
+
+/* Block `block` of token t. */
+PI_CALL void latent_block(const latent_blocks &p, int32_t t, int32_t block, unsigned char *shared)
+{
+    const int32_t warp = (int32_t) threadIdx.x / 32;
+    for (int32_t i = 0; i < p.of.n_q; block -= p.blocks[i++]) {
+        if (block >= p.blocks[i]) continue;
+        const pi__k_mla_qkv &k = p.of.q[i];
+        const int32_t head = block * p.each[i] + warp;
+        if (warp < p.each[i] && head <= k.a.n_head)
+            make_row(k, t, head, (float *) shared + warp * ((k.a.dim + 31) / 32 * 32), (int) threadIdx.x % 32);
+        return;
+    }
+    keep_recent(p.of.compress[block], t);
+    make_entry(p.of.compress[block], t, shared);
+}
+
+/* The blocks for all of that, and shared memory that each needs. false: something is larger than a block can have it, or not of the
+ * same tokens. */
+static inline bool latent_blocks_of(const pi__k_latent_inputs &a, latent_blocks &p, size_t &bytes)
+{
+    p = {a, {}, {}, a.n_compress, a.n_q ? a.q[0].n_tokens : a.n_compress ? a.compress[0].n_tokens : 0};
+    bytes = a.n_compress ? MAX_SLOTS * sizeof(window_token) + (MAX_ENTRY + MAX_ENTRY / 32) * sizeof(float) : 0;
+    if (a.n_q > PI__K_MOST_LATENT || a.n_compress > PI__K_MOST_LATENT) return false;
+    for (int32_t i = 0; i < a.n_q; i++) {
+        const pi__mla_qkv &q = a.q[i].a;
+        const int32_t row = (q.dim + 31) / 32 * 32 * (int32_t) sizeof(float), heads = q.n_head + (q.row ? 1 : 0);
+        p.each[i] = max((int32_t) LEAST_HEADS, min((int32_t) LATENT_WARPS, LATENT_HEADS_BYTES / row));
+        p.blocks[i] = (heads + p.each[i] - 1) / p.each[i];
+        p.all += p.blocks[i];
+        bytes = max(bytes, (size_t) (p.each[i] * row));
+        if (a.q[i].n_tokens != p.n_tokens) return false;
+    }
+    for (int32_t i = 0; i < a.n_compress; i++) {
+        const pi__compress &c = a.compress[i].a;
+        if (c.dim > MAX_ENTRY || c.ratio * (c.overlap ? 2 : 1) > MAX_SLOTS || a.compress[i].n_tokens != p.n_tokens) return false;
+    }
+    return true;
+}
+
+#endif
