@@ -48,23 +48,41 @@ PI_FN uint32_t halves(float a, float b, uint32_t *rest)
     return x | (uint32_t) y << 16;
 }
 
+/* Values i and i + 1 of a head of the token's queries; where they are as a product made them, scaled and rotated, as make_row() of
+ * mla.cuh does. */
+PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head, int32_t i)
+{
+    const float *rope = k.rope + (size_t) token * (size_t) k.n_rot;
+    const int32_t at = i - (k.a.dim - k.n_rot);
+    float2 f = {head[i], head[i + 1]};
+    if (!k.rope) return f;
+    f.x *= k.q_scale, f.y *= k.q_scale;
+    if (at >= 0) rotate_pair(f.x, f.y, rope[at / 2], rope[k.n_rot / 2 + at / 2]);
+    return f;
+}
+
 /* `heads` heads of the token's queries, from first on, to q, rotated if so, and their weights to w: a warp a head. */
-PI_FN void load_queries(const pi__indexer &a, int32_t token, int32_t first, int heads, int32_t n_block, bool turn, uint32_t *q,
+PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, int heads, int32_t n_block, bool turn, uint32_t *q,
                         float *w)
 {
+    const pi__indexer &a = k.a;
     const int lane = (int) threadIdx.x % 32;
     for (int h = (int) threadIdx.x / 32; h < heads; h += SCORE_WARPS) {
         const bool there = first + h < a.n_head;
         const float *x = a.q + token * a.ldq + (int64_t) (first + h) * a.dim;
         float most = 0;
-        for (int32_t i = lane; i < a.dim && there; i += 32) most = fmaxf(most, fabsf(x[i]));
+        for (int32_t i = 2 * lane; i < a.dim && there; i += 64) { /* dim is even */
+            const float2 f = query_pair(k, token, x, i);
+            most = fmaxf(most, fmaxf(fabsf(f.x), fabsf(f.y)));
+        }
         uint32_t e = __float_as_uint(warp_max(most)) >> 23; /* up = 2^(135 - e): the largest becomes 256 to 512 */
         e = e == 255 ? 135 : max(e, 20u);
         const float up = __uint_as_float((262 - e) << 23), down = __uint_as_float((e - 8) << 23);
         if (lane == 0) w[h] = there ? a.w[token * a.ldw + first + h] * a.scale * down : 0.0f;
         for (int32_t i = 2 * lane; i - 2 * lane < 32 * n_block; i += 64) {
-            const bool in = there && i < a.dim; /* dim is even */
-            float2 f = {in ? clean(x[i] * up) : 0.0f, in ? clean(x[i + 1] * up) : 0.0f};
+            const bool in = there && i < a.dim;
+            float2 f = in ? query_pair(k, token, x, i) : float2{0, 0};
+            f = {clean(f.x * up), clean(f.y * up)};
             if (turn) f = turn2(f, lane);
             if (i >= 32 * n_block) break;
             uint32_t low, high = halves(f.x, f.y, &low);
@@ -147,7 +165,7 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
     score += (int64_t) blockIdx.y * room;
     for (int32_t h0 = 0; h0 < k.a.n_head; h0 += 16 * TILES) {
         __syncthreads(); /* all are done with the heads before */
-        load_queries(k.a, token, h0, 16 * TILES, n_block, is_rotated(k.entries.cache.type_k), (uint32_t *) q, w);
+        load_queries(k, token, h0, 16 * TILES, n_block, is_rotated(k.entries.cache.type_k), (uint32_t *) q, w);
         __syncthreads();
         for (int32_t e = from + warp * 8 * N; e < to; e += SCORE_WARPS * 8 * N) {
             cache_row row[N];

@@ -14,18 +14,22 @@
  * does, while the others that stay have the rest of the tail; and prepare another input beside the tail's own, by blocks that have
  * none of this, where there are such:
  *
- *     blocks that stay, of 8, 2 rows    own input: row 0 | row 1 | beside: row 0, columns of 2 parts | row 1, .. | idle | routes */
+ *     blocks that stay, of 8, 2 rows    own input: row 0 | row 1 | beside: row 0, columns of 2 parts | row 1, .. | idle | routes
+ *
+ * Of one matrix, the results may be added to residual streams (hyper.cuh), each block's to its columns, with what experts give; the
+ * tail is then that a row is read, and its next input. */
 #ifndef PI_MIXED_KERNELS_CUH
 #define PI_MIXED_KERNELS_CUH
 
 #include "backend/cuda/kernels_mixed.h"
 #include "expert_choice.cuh"
+#include "hyper.cuh"
 #include "latent_inputs.cuh"
 #include "mma16_kernels.cuh"
 #include "w16_kernels.cuh"
 
 enum { MIXED_WARPS = THREADS / 32 };
-static_assert((int) THREADS == (int) LATENT_THREADS, "blocks beside products are as large");
+static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS, "what is beside products, and behind");
 
 /* A launch. */
 struct mixed_products {
@@ -49,6 +53,8 @@ struct mixed_products {
     pi__k_beside beside;        /* of as many rows as the tail */
     latent_blocks latent;       /* before the matrices' blocks so many, */
     uint32_t n_latent;          /* those of all tokens */
+    pi__k_streams streams;      /* to which results are added; n_rows 0: to none */
+    int32_t near;               /* a row of what is read of them is kept in shared memory */
 };
 
 /* Blocks of threads that have all rows of an F32 matrix, for as many rows of x as a warp takes. */
@@ -147,6 +153,9 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     const auto &w = p.w[i];
     const uint32_t block = blockIdx.x - w.first;
     const bool latent = blockIdx.x < p.n_latent;
+    const int32_t tiles = w.type == PI__F16 || w.type == PI__BF16 ? 1 : R, first = (int32_t) block * tiles * 16; /* of W, and its row */
+    const int32_t columns = min(tiles * 16, (int32_t) w.n_out - first);
+    if (p.streams.n_rows) prefetch_weights(p.streams, first, columns);
     if (latent) {
         ptx_wait_grids();
         latent_block(p.latent, (int32_t) (blockIdx.x / (uint32_t) p.latent.all), (int32_t) (blockIdx.x % (uint32_t) p.latent.all), raw);
@@ -159,7 +168,12 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     case PI__BF16: mma16_few<PI__BF16, NT>(w, w.shape.tile_bytes, w.n_in, block, p.terms, p.n_rows, raw); break;
     default: mixed_floats(p, w, block);
     }
-    if (p.tail.arrived) run_mixed_tail(p, raw);
+    if (p.streams.n_rows) {
+        add_results(p.streams, p.tail.sum, p.tail.add[0], first, columns, (float4 *) raw);
+        read_streams(p.streams, p.tail, p.near, raw);
+    } else if (p.tail.arrived) {
+        run_mixed_tail(p, raw);
+    }
 }
 
 #endif

@@ -25,6 +25,8 @@
 
 PI_FN uint32_t ptx_shared(const void *p) { return (uint32_t) __cvta_generic_to_shared(p); }
 
+/* The bytes there, which are read later, on their way to the second-level cache. */
+PI_FN void ptx_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 /* Copies n of 16 bytes (the rest become zeros) to shared address dst; 16-byte aligned both, n = 0 reads nothing. */
 PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
@@ -479,6 +481,7 @@ PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
     simt::cp_async(dst, src, 16, (unsigned) n, file, line);
 }
 PI_FN uint64_t ptx_read_once() { return 0; }
+PI_FN void ptx_prefetch(const void *) {}
 PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t, SIMT_AT) { simt::cp_async(dst, src, 16, 16, file, line); }
 PI_FN void ptx_cp_async16_below(uint32_t dst, const void *src, int at, int end, SIMT_AT)
 {

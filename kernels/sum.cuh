@@ -5,6 +5,21 @@
 
 #include "input.cuh"
 
+/* Values i .. i + 3 of a row without biases and shared expert, n a multiple of 4. */
+PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
+{
+    const int32_t *column = s.column + row * s.n_used;
+    const float *weight = s.weight + row * s.n_used;
+    float4 sum = {0, 0, 0, 0};
+#pragma unroll 2
+    for (int32_t k = 0; k < s.n_used; k++) {
+        const float4 x = *(const float4 *) (s.x + column[k] * s.n + i);
+        const float w = weight[k];
+        sum = {fmaf(w, x.x, sum.x), fmaf(w, x.y, sum.y), fmaf(w, x.z, sum.z), fmaf(w, x.w, sum.w)};
+    }
+    return sum;
+}
+
 enum { SUM_AT_ONCE = 8 /* values of a thread whose addends are on their way together */ };
 
 /* The share of a row, by the threads of a block: value i of those that are i modulo their number. near: where the row is put as well,

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_mixed.h"
+#include "backend/cuda/kernels_mma16.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "selftest/checks.h"
 #include "selftest/tail_ref.h"
@@ -305,6 +306,92 @@ void test_hyper()
         }
 }
 
+/* What experts give for rows of n values: sums of them are added to y. */
+struct given {
+    enum { USED = 3 };
+    buffer<int32_t> column;
+    buffer<float> weight, x, y;
+    given(random &r, int32_t rows, int64_t n)
+        : column((size_t) (rows * USED)), weight(r.normals((size_t) (rows * USED))), x(r.normals((size_t) (rows * USED * n))),
+          y((size_t) (rows * n))
+    {
+        for (int32_t i = 0; i < rows * USED; i++) column.get()[i] = rows * USED - 1 - i;
+    }
+    /* Added to `to`, in the tail. */
+    void put_in(pi__k_tail &t, float *to, int32_t rows, int64_t n)
+    {
+        t.sum.n_rows = rows, t.sum.n_used = USED, t.sum.column = column.get(), t.sum.weight = weight.get(), t.sum.x = x.get();
+        t.sum.n = n, t.sum.y = y.get(), t.sum.ldy = n;
+        t.add[0].x = to, t.add[0].y = y.get(), t.add[0].scale = 1.0f, t.add[0].made = 1, t.add[0].n = n;
+    }
+};
+
+/* Results of a product added to streams where they are made, with what experts give, and without: the bits of launches one behind
+ * the other. */
+void test_behind_product()
+{
+    const struct {
+        int32_t type, rows;
+        int64_t n_in, n;
+    } cases[] = {{PI__Q8_0, 1, 256, 64}, {PI__Q4_K, 3, 512, 1568}, {PI__BF16, 9, 64, 96}, {PI__MXFP4, 27, 64, 1056}, {PI__F16, 2, 64, 11552}};
+    for (const auto &c : cases) {
+        random r(6);
+        about("%s, %d rows of %d", pi__type_info_of(c.type)->name, (int) c.rows, (int) c.n);
+        const bool terms = c.type == PI__F16 || c.type == PI__BF16;
+        const matrix w = make_matrix(c.type, c.n_in, c.n);
+        const buffer<float> in(r.normals((size_t) (c.rows * c.n_in))), norm(r.normals((size_t) c.n));
+        forms x(c.rows, c.n_in), want_input(c.rows, c.n);
+        x.prepare({PLAIN, in.get(), c.n_in, nullptr, 0, nullptr, 0, 0}, c.type);
+        term_form x_terms(terms ? c.type : PI__BF16, c.rows, c.n_in);
+        x_terms.prepare({PLAIN, in.get(), c.n_in, nullptr, 0, nullptr, 0, 0});
+        const float *floats = (const float *) (const void *) x_terms.at.get();
+        for (bool sums : {false, true}) {
+            if (c.n > 1000 && sums == (c.n > 10000)) continue; /* a minute of the same */
+            streams s(r, c.rows, c.n, c.rows == 2 ? 0 : 20);
+            if (c.rows != 1) s.round_to(c.rows == 3 ? PI__F16 : PI__BF16);
+            given g(r, c.rows, c.n);
+            const pi__k_product p = {w.m, s.result.get(), c.n, 0};
+            const auto multiply = [&] {
+                if (terms) must_run(pi__k_mma16_products(stream(), &p, 1, floats, c.rows));
+                else must_run(pi__k_w16_linear(stream(), &p, 1, x.halves.get(), c.rows));
+            };
+            multiply(); /* then the sums, the streams and what reads them */
+            pi__k_tail t = {};
+            t.n_rows = c.rows;
+            if (sums) g.put_in(t, s.result.get(), c.rows, c.n), must_run(pi__k_finish_rows(stream(), &t));
+            s.run_all();
+            const std::vector<float> made = s.made();
+            const pi__k_input read = {RMSNORM, s.y.get(), c.n, nullptr, 0, norm.get(), 1e-5f, 0};
+            want_input.prepare(read, PI__Q8_0);
+            want_input.fp4.fill(0);
+            in_all_modes([&] {
+                forms got(c.rows, c.n);
+                buffer<uint32_t> arrived(std::vector<uint32_t>{0});
+                pi__k_tail then = {};
+                if (sums) g.put_in(then, s.result.get(), c.rows, c.n);
+                then.arrived = arrived.get(), then.n_sm = now->info.n_sm;
+                then.n_rows = c.rows, then.n_in = c.n, then.in = read;
+                got.put_in(then);
+                then.fp4 = nullptr;
+                s.again();
+                s.result.fill(0xff);
+                const pi__k_streams k = s.all(0, c.rows);
+                const pi__k_mixed_more more = {nullptr, nullptr, nullptr, &k};
+                must_run(pi__k_mixed_linear_more(stream(), &p, 1, x.halves.get(), floats, c.rows, &then, &more));
+                expect_equal(*arrived.get(), 0u);
+                expect_bytes(made.data(), s.made().data(), made.size() * 4);
+                want_input.expect_same(got);
+            });
+        }
+    }
+    pi__k_product p = {};
+    pi__k_tail t = {};
+    pi__k_streams k = {};
+    const pi__k_mixed_more more = {nullptr, nullptr, nullptr, &k};
+    p.w.type = PI__Q8_0;
+    expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, &p, nullptr, 1, &t, &more), 1); /* streams of no rows */
+}
+
 /* ------------------------------------------------------------------------------------------------------------- mla_qkv */
 
 void test_mla_qkv()
@@ -469,7 +556,7 @@ void test_beside()
     for (int n : {2, 1}) /* matrices */
         in_all_modes([&] {
             latent_case beside(row, x, ape, rope);
-            const pi__k_mixed_more more = {nullptr, nullptr, &beside.a};
+            const pi__k_mixed_more more = {nullptr, nullptr, &beside.a, nullptr};
             got.fill(0xff);
             must_run(pi__k_mixed_linear_more(stream(), p, n, x_of.halves.get(), nullptr, T, nullptr, &more));
             expect_bytes(want.get(), got.get(), (size_t) (T * (n > 1 ? 140 : 100)) * sizeof(float));
@@ -477,7 +564,7 @@ void test_beside()
         });
     latent_case wrong(row, x, ape, rope); /* of other tokens */
     wrong.a.q[0].n_tokens = 1;
-    const pi__k_mixed_more more = {nullptr, nullptr, &wrong.a};
+    const pi__k_mixed_more more = {nullptr, nullptr, &wrong.a, nullptr};
     expect_equal(pi__k_mixed_linear_more(stream(), p, 1, x_of.halves.get(), nullptr, T, nullptr, &more), 1);
 }
 
@@ -515,6 +602,18 @@ void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *
     }
 }
 
+/* Queries of tokens, as a product made them, with norm and rotation. */
+std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head, int32_t dim, bool normed,
+                                float scale)
+{
+    buffer<float> q(raw), rope(table);
+    const int32_t n = (int32_t) raw.size() / (n_head * dim);
+    const pi__k_mla_qkv k = {{nullptr, q.get(), n_head * dim, n_head, dim, normed, scale, nullptr, 0, nullptr, 0, 1e-6f, rope.get(), 16},
+                             {}, n};
+    must_run(pi__k_mla_qkv_run(stream(), &k));
+    return std::vector<float>(q.get(), q.get() + q.size());
+}
+
 void run_indexer(const index_case &c)
 {
     random r((uint64_t) (c.dim + c.n_head));
@@ -524,18 +623,21 @@ void run_indexer(const index_case &c)
     std::vector<float> q0 = r.normals((size_t) (T * Q)), w0 = r.normals((size_t) (T * c.n_head));
     for (int32_t i = 0; i < Q; i++) q0[(size_t) i] *= 1e-4f; /* small, and all zero: any are as good, the first are taken */
     for (int32_t i = 0; i < Q && T > 1; i++) q0[(size_t) (Q + i)] = 0;
+    const std::vector<float> raw0 = q0, table = rotation(c.pos, 16);
+    q0 = made_queries(raw0, table, c.n_head, c.dim, false, 1.5f);
     rows kv(c.type, c.dim, 128, 4, last);
     kv.fill(r, c.dim, (last + 1) / 4);
-    buffer<float> q(q0), w(w0);
+    buffer<float> q(q0), raw(raw0), w(w0), rope(table);
     buffer<int32_t> pos(c.pos), s(seq);
     std::vector<int32_t> first;
     const size_t room = pi__k_indexer_scratch((last + 1) / 4);
     buffer<char> scratch(2 * room);
-    auto run = [&](int32_t n_sm, size_t size) {
+    auto run = [&](int32_t n_sm, size_t size, bool is_raw = false) { /* is_raw: queries are as a product made them */
         buffer<int32_t> pick((size_t) (T * c.n_top));
         pick.fill(0xff);
-        pi__k_indexer k = {{nullptr, q.get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
-                           kv.at(c.pos, seq), T, pos.get(), s.get(), (last + 1) / 4, scratch.get(), size, n_sm};
+        pi__k_indexer k = {{nullptr, (is_raw ? raw : q).get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
+                           kv.at(c.pos, seq), T, pos.get(), s.get(), (last + 1) / 4, scratch.get(), size, n_sm,
+                           is_raw ? rope.get() : nullptr, 16, 1.5f};
         must_run(pi__k_indexer_run(stream(), &k));
         const std::vector<int32_t> now(pick.get(), pick.get() + pick.size());
         if (first.empty()) first = now;
@@ -543,6 +645,7 @@ void run_indexer(const index_case &c)
     };
     if (c.modes) in_all_modes([&] { run(4, 2 * room); });
     run(1, room);
+    run(4, 2 * room, true);
     for (int32_t t = 0; t < T; t++) {
         const int32_t n = (c.pos[(size_t) t] + 1) / 4, *pick = &first[(size_t) (t * c.n_top)];
         check_picks(c, kv, t % 2, &q0[(size_t) (t * Q)], &w0[(size_t) (t * c.n_head)], n, pick);
@@ -619,18 +722,6 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
     }
 }
 
-/* Queries of tokens, as a product made them, with norm and rotation. */
-std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head, int32_t dim, bool normed,
-                                float scale)
-{
-    buffer<float> q(raw), rope(table);
-    const int32_t n = (int32_t) raw.size() / (n_head * dim);
-    const pi__k_mla_qkv k = {{nullptr, q.get(), n_head * dim, n_head, dim, normed, scale, nullptr, 0, nullptr, 0, 1e-6f, rope.get(), 16},
-                             {}, n};
-    must_run(pi__k_mla_qkv_run(stream(), &k));
-    return std::vector<float>(q.get(), q.get() + q.size());
-}
-
 void run_sparse(const sparse_case &c, bool fast)
 {
     random r((uint64_t) (c.dim + c.n_head));
@@ -696,8 +787,9 @@ void run_sparse(const sparse_case &c, bool fast)
         if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
     if (most > 128 && most <= 512) in_all_modes([&] { run(0, T, 1000, all, true); });
     run(0, T, 0, all, true);
-    if (may_be_raw && most <= 2048) in_all_modes([&] { run(0, T, 0, all, true, true); });
-    if (may_be_raw) run(0, T, 1000, all, true, true);
+    if (may_be_raw && c.dim <= 96) in_all_modes([&] { run(0, T, 0, all, true, true); });
+    for (int32_t n_sm : {0, 1000})
+        if (may_be_raw) run(0, T, n_sm, all, true, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
@@ -741,6 +833,7 @@ void test_sparse_fast()
 
 const entry checks[] = {
     {"hyper", test_hyper},     {"hyper_prepared", test_hyper_prepared}, {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"behind_product", test_behind_product},
     {"beside", test_beside},
     {"indexer", test_indexer}, {"sparse", test_sparse},                 {"sparse_fast", test_sparse_fast},
 };

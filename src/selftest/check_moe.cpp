@@ -250,7 +250,7 @@ void check_choice_behind(const choice_case &c)
         const pi__k_product p = product(got);
         pi__k_tail t = {};
         t.arrived = arrived.get(), t.routes = got.a.r;
-        const pi__k_mixed_more more = {&got.a, nullptr, nullptr};
+        const pi__k_mixed_more more = {&got.a, nullptr, nullptr, nullptr};
         must_run(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, x.get(), c.rows, &t, &more));
         expect_equal(*arrived.get(), 0u);
         expect_bytes(got.table.get(), want.table.get(), got.table.size() * 4);
@@ -316,7 +316,7 @@ void test_choice()
     expect_equal(pi__k_expert_choice_run(stream(), &a), 1);
     pi__k_tail t = {};
     pi__k_product p = {};
-    const pi__k_mixed_more more = {&a, nullptr, nullptr};
+    const pi__k_mixed_more more = {&a, nullptr, nullptr, nullptr};
     expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, nullptr, 1, &t, &more), 1);
 }
 

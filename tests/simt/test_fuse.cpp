@@ -274,8 +274,8 @@ static void check_launches(size_t n)
     for (int i = 0; i < 2; i++) latent[i] = of_layer("deepseek3", "L=3", "L=4", 1, fuse[i], n);
     expect_launches("a layer of experts with latent attention", latent[0], latent[1], 9, 24);
     const long v4 = launches("deepseek4", nullptr, "auto", n, 0), v4_apart = launches("deepseek4", nullptr, "off", n, 0);
-    /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times. */
-    expect_launches("deepseek4", v4, v4_apart, 56 + 4 * lists, 134);
+    /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them behind products. */
+    expect_launches("deepseek4", v4, v4_apart, 49 + 4 * lists, 138);
     /* Six layers, five of experts, all with embeddings of their own. */
     const long gemma4 = launches("gemma4", nullptr, "auto", n), gemma4_apart = launches("gemma4", nullptr, "off", n);
     expect_launches("gemma4", gemma4, gemma4_apart, 82 + 5 * lists, 160);

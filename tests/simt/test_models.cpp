@@ -87,7 +87,7 @@ static void test_all(void **)
     const struct { int32_t type; const char *fp4, *matmul; } ways[] = {
         {PI__Q8_0, "off", "auto"}, {PI__Q8_0, "off", "exact"}, {PI__BF16, "off", "auto"}, {PI__Q4_0, "off", "auto"},
         {PI__MXFP4, "auto", "auto"}, {PI__NVFP4, "w4a4", "auto"}, {PI__F32, "off", "auto"}};
-    if (!getenv("PAGEDINFER_LONG")) skip();
+    if (!getenv("PAGEDINFER_LONG")) return;
     for (size_t i = 0; tiny_row_name(i); i++) {
         bool generates = true;
         for (const char *no : {"bert", "embedding", "dflash", "assistant", "draft", "mtp"})

@@ -378,7 +378,7 @@ static const tiny_tensor ds4_layer[] = {
     T("", "attn_q_a.weight", Q8, "E K"), T("", "attn_q_a_norm.weight", F32, "K"), T("", "attn_q_b.weight", Q8, "K HD"),
     T("", "attn_kv.weight", Q8, "E D"), T("", "attn_kv_a_norm.weight", F32, "D"), T("", "attn_sinks.weight", F32, "H"),
     T("", "attn_output_a.weight", Q8, "96 QO"), {"e", "attn_output_a.scale", F32, "e", tiny_factor},
-    T("", "attn_output_b.weight", F32, "QO E"),
+    T("", "attn_output_b.weight", F16, "QO E"),
     T("a", "attn_compressor_kv.weight", F16, "E N"), T("a", "attn_compressor_gate.weight", F16, "E N"),
     T("c", "attn_compressor_ape.weight", Q8, "N S"), T("a!c", "attn_compressor_ape.weight", F16, "N S"),
     T("a", "attn_compressor_norm.weight", F32, "D"), T("c", "indexer_compressor_kv.weight", F16, "E 2J"),

@@ -10,15 +10,17 @@
  *     one with experts' down
  *     attention, gdn         the input of the next linear: rounding
  *     hyper_pre              the same: norm, rounding; and before it hyper_post, and the product that its weights come from
+ *     linear                 all of that, where its results, or sums with them, are added to the streams
  *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
  * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
  * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
  * with two additions, behind which the next layer begins. With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
- * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. One of DeepSeek V4 is eleven: streams;
- * all that reads these; q_b and the indexer's; attention; output, twice; streams; router, shared gate and up; gate and up; down;
- * shared down. There are more where matrices with the same input have types that one launch cannot have together
+ * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. So it is with DeepSeek V4: all that
+ * reads the streams; q_b and the indexer's; attention; output, twice, and the streams with it; router, shared gate and up; gate and
+ * up; down; shared down, and the streams. (Where that is one launch with down, streams have another.) There are more where matrices
+ * with the same input have types that one launch cannot have together
  * (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
@@ -30,8 +32,8 @@
  * its own: it is written nowhere.
  *
  * Queries, the row beside them, the indexer's queries and two compressors of DeepSeek V4's layers are one launch for any number of
- * rows (kernels/latent_inputs.cuh); but that attention does itself what is to be done with its queries, and nothing is done with the
- * indexer's if all entries are picked. With few rows what is left of that, which reads no results of q_b, is beside q_b.
+ * rows (kernels/latent_inputs.cuh); but that attention and the indexer do themselves what is to be done with their queries, and the
+ * indexer does nothing if all entries are picked. With few rows what is left of that, which reads no results of q_b, is beside q_b.
  *
  * A linear is held until the next op is known, and so are attention, gdn, head_linear, mla_qkv, compress, what goes through residual
  * streams, the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
@@ -43,6 +45,7 @@
  *
  * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_sparse.h"
 
 #include "formats/formats.h"
@@ -96,6 +99,14 @@ static bool makes(const cuda_held *h, const float *x)
 /* Latent rows, compressors or queries are held, beside a linear or alone. */
 static bool has_latent(const cuda_held *h) { return h->latent.n_q || h->latent.n_compress; }
 
+/* Streams are held behind a linear. */
+static bool has_streams(const cuda_held *h) { return h->id == PI__OP_linear && h->streams.posts; }
+/* A linear is held, and nothing but that. */
+static bool is_linear(const cuda_held *h)
+{
+    return h->id == PI__OP_linear && !h->downs && !h->sums && !h->n_adds && !has_latent(h) && !has_streams(h);
+}
+
 /* What is to be done behind the held launch; false: nothing. next: the linear that comes, or NULL. */
 static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *next, pi__k_tail *t)
 {
@@ -136,7 +147,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
     if (has_latent(h)) return false;
     if (h->id == PI__OP_linear) return pi__cuda_has_tail(c, &h->of.linear);
     if (h->id == PI__OP_hyper_pre)
-        return next && h->of.streams.reads && reads_streams(&h->of.streams.pre, next) && !h->n_adds && !reads_fp4(c, next);
+        return next && h->streams.reads && reads_streams(&h->streams.pre, next) && !h->n_adds && !reads_fp4(c, next);
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
@@ -147,8 +158,8 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
 static void queue_beside(pi__cuda *c, const cuda_held *h)
 {
     const pi__k_latent_inputs rows = pi__cuda_latent_inputs(c, h->b, &h->latent, false, true);
-    if (rows.n_q || rows.n_compress) pi__cuda_queue_latent_beside(c, &h->of.linear, &rows);
-    else pi__cuda_queue_linear(c, &h->of.linear, NULL);
+    const bool some = rows.n_q || rows.n_compress;
+    pi__cuda_queue_more(c, &h->of.linear, NULL, &(pi__k_mixed_more) {.latent = some ? &rows : NULL});
     pi__cuda_forget(c);
     pi__cuda_queue_latent(c, h->b, &h->latent, true, false);
 }
@@ -165,7 +176,7 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
     if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
     if (h->id == PI__OP_mla_qkv) pi__cuda_queue_latent(c, h->b, &h->latent, true, true);
-    if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->of.streams, then);
+    if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->streams, then);
 }
 
 /* The held linear adds to the residual by itself, and is queued. */
@@ -179,8 +190,44 @@ static bool queue_added(pi__cuda *c, cuda_held *h)
     return true;
 }
 
+/* The held linear with the streams behind it, which the next linear reads, as one launch. false: it cannot be. */
+static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear *next)
+{
+    const cuda_streams *s = &h->streams;
+    pi__k_tail t;
+    if (!s->mixes || !s->reads || !next || !reads_streams(&s->pre, next) || reads_fp4(c, next)) return false;
+    if (!pi__cuda_has_streams(c, &h->of.linear)) return false;
+    (void) tail_of(c, h, next, &t);
+    const pi__k_streams k = pi__cuda_streams(c, s);
+    c->held.id = PI__N_OPS;
+    c->held.sums = false;
+    c->held.n_adds = 0;
+    pi__cuda_queue_more(c, &h->of.linear, &t, &(pi__k_mixed_more) {.streams = &k});
+    pi__cuda_forget(c);
+    if (prepares(&t)) pi__cuda_has_prepared(c, &t);
+    return true;
+}
+
+static void queue_held(pi__cuda *c, const pi__linear *next);
+
+/* The same, or one after the other. */
+static void queue_before_streams(pi__cuda *c, const pi__linear *next)
+{
+    const cuda_held h = c->held;
+    if (queue_with_streams(c, &h, next)) return;
+    c->held.streams = (cuda_streams) {.posts = false};
+    queue_held(c, NULL);
+    c->held.id = PI__OP_hyper_pre;
+    c->held.streams = h.streams;
+    queue_held(c, next);
+}
+
 static void queue_held(pi__cuda *c, const pi__linear *next)
 {
+    if (has_streams(&c->held)) {
+        queue_before_streams(c, next);
+        return;
+    }
     cuda_held h = c->held;
     pi__k_tail t;
     c->held.id = PI__N_OPS;
@@ -210,7 +257,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || has_latent(&h) || l->n_rows != r->n_rows) return false;
+    if (!is_linear(&h) || l->n_rows != r->n_rows) return false;
     if (!pi__cuda_has_routes(c, l, r->n_expert)) return false;
     pi__k_tail own = empty_tail(c, 0), apart = empty_tail(c, 0);
     const bool few = r->n_rows <= pi__cuda_tail_rows(c);
@@ -221,7 +268,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     pi__k_tail *t = alone ? &apart : &own;
     t->routes = *r;
     c->held.id = PI__N_OPS;
-    pi__cuda_queue_router(c, l, t, choice, both ? &beside_own : NULL);
+    pi__cuda_queue_more(c, l, t, &(pi__k_mixed_more) {.choice = choice, .beside = both ? &beside_own : NULL});
     if (prepares(&own)) pi__cuda_has_prepared(c, &own);
     if (!last) return true;
     const cuda_prepared ready = c->ready;
@@ -234,6 +281,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s)
 {
     if (!c->fuses || c->joined) return false;
+    if (has_streams(&c->held)) pi__cuda_flush(c);
     c->held.sums = true;
     c->held.sum = *s;
     return true;
@@ -244,8 +292,7 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
-    if (h.id != PI__OP_linear || h.sums || h.n_adds || has_latent(&h)) return false;
-    if (b->n_tokens > pi__cuda_tail_rows(c) || !pi__cuda_has_tail(c, l)) return false;
+    if (!is_linear(&h) || b->n_tokens > pi__cuda_tail_rows(c) || !pi__cuda_has_tail(c, l)) return false;
     pi__k_tail t = empty_tail(c, b->n_tokens);
     t.qkv = pi__cuda_heads(c, b, a);
     c->held.id = PI__N_OPS;
@@ -279,8 +326,8 @@ static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, const float *fr
     cuda_held *h = &c->held;
     const bool made = from && makes(h, from);
     if (has_latent(h) && h->b == b && fits && !made) return &h->latent;
-    const bool beside = !has_latent(h) && h->id == PI__OP_linear && !h->sums && !h->n_adds && !h->downs && !made && stays(c, b) &&
-                        h->of.linear.n_rows == b->n_tokens && pi__cuda_has_latent(c, &h->of.linear);
+    const bool beside = is_linear(h) && !made && stays(c, b) && h->of.linear.n_rows == b->n_tokens &&
+                        pi__cuda_has_latent(c, &h->of.linear);
     if (!beside) {
         pi__cuda_flush(c);
         if (!stays(c, b)) return NULL;
@@ -331,16 +378,19 @@ static void leave_queries(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
     held->n_head = 0;
 }
 
-/* The indexer that comes need not look at its queries, as all entries are picked: they are dropped, and true. Else those of the sparse
- * attention behind it stay held. */
+/* The indexer that comes need not look at its queries, as all entries are picked: they are dropped, and true. Else it does with them
+ * what they are held for, and those of the sparse attention behind it stay held. */
 static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
 {
-    pi__mla_qkv *own = held_queries(c, b, a->q), later = {.n_head = 0};
-    if (pi__cuda_picks_all(c, b, a)) {
-        if (own) own->n_head = 0;
-        return true;
-    }
     cuda_held *h = &c->held;
+    pi__mla_qkv *own = held_queries(c, b, a->q), later = {.n_head = 0};
+    c->raw.n_head = 0;
+    if (own && pi__cuda_picks_all(c, b, a)) own->n_head = 0;
+    if (pi__cuda_picks_all(c, b, a)) return true;
+    if (own && !own->q_norm && own->rope && own->dim == a->dim && own->n_head == a->n_head && own->ldq == a->ldq) {
+        c->raw = *own;
+        own->n_head = 0;
+    }
     for (int32_t i = 0; i < h->latent.n_q; i++) {
         pi__mla_qkv *q = &h->latent.q[i];
         if (!q->n_head || q == own) continue;
@@ -360,25 +410,44 @@ static cuda_streams *begin_streams(pi__cuda *c)
     pi__cuda_flush(c);
     pi__cuda_forget(c);
     c->held.id = PI__OP_hyper_pre;
-    c->held.of.streams = (cuda_streams) {.posts = false};
-    return &c->held.of.streams;
+    c->held.streams = (cuda_streams) {.posts = false};
+    return &c->held.streams;
+}
+
+/* What is held of streams, alone or behind a linear; NULL: nothing. */
+static cuda_streams *held_streams(pi__cuda *c)
+{
+    return c->held.id == PI__OP_hyper_pre || has_streams(&c->held) ? &c->held.streams : NULL;
+}
+
+/* The held linear makes the result that is added to streams: alone, or sums of experts are added to it. */
+static bool makes_result(const pi__cuda *c, const pi__hyper *a)
+{
+    const cuda_held *h = &c->held;
+    const pi__linear *l = &h->of.linear;
+    const pi__k_sum *s = &h->sum;
+    const pi__k_add *add = &h->add[0];
+    if (h->id != PI__OP_linear || h->downs || has_latent(h) || has_streams(h) || c->batch[0].host.lora.n_runs) return false;
+    if (l->n_rows != a->n_rows || l->lin[0].y != a->y || l->lin[0].ldy != a->n || l->lin[0].w->n_out != a->n) return false;
+    if (!pi__cuda_has_streams(c, l) || a->n % PI__K_HYPER_PART) return false;
+    if (!h->sums && !h->n_adds) return true;
+    return h->sums && h->n_adds == 1 && !s->shared && !s->bias && s->n == a->n && s->n_rows == a->n_rows && add->x == a->y &&
+           add->y == s->y && !add->w && !add->bias && !add->fresh;
 }
 
 static bool hold_post(pi__cuda *c, const pi__hyper *a)
 {
-    cuda_streams *s = begin_streams(c);
-    s->posts = true;
-    s->post = *a;
+    cuda_streams *s = makes_result(c, a) ? &c->held.streams : begin_streams(c);
+    *s = (cuda_streams) {.posts = true, .post = *a};
     return true;
 }
 
 /* Behind a hyper_post of the same streams, or alone. */
 static bool hold_mix(pi__cuda *c, const pi__linear *a)
 {
-    cuda_streams *s = &c->held.of.streams;
+    cuda_streams *s = held_streams(c);
     const int64_t n = a->lin[0].w->n_in / PI__STREAMS;
-    const bool behind = c->held.id == PI__OP_hyper_pre && s->posts && !s->mixes && !s->reads && s->post.x == a->in.x &&
-                        s->post.n == n && s->post.n_rows == a->n_rows;
+    const bool behind = s && s->posts && !s->mixes && !s->reads && s->post.x == a->in.x && s->post.n == n && s->post.n_rows == a->n_rows;
     if (!behind) s = begin_streams(c);
     s->mixes = true;
     s->mix = *a;
@@ -388,11 +457,11 @@ static bool hold_mix(pi__cuda *c, const pi__linear *a)
 /* Behind the product, or alone. */
 static bool hold_pre(pi__cuda *c, const pi__hyper *a)
 {
-    cuda_streams *s = &c->held.of.streams;
-    const pi__linear *mix = &s->mix;
-    const bool behind = c->held.id == PI__OP_hyper_pre && s->mixes && !s->reads && mix->lin[0].y == a->mix && mix->in.x == a->x &&
-                        mix->n_rows == a->n_rows && mix->lin[0].w->n_out == (a->n_iter ? PI__HYPER_MIX : PI__STREAMS) &&
-                        mix->in.ldx == PI__STREAMS * a->n && (!s->posts || !a->n_iter || s->post.coef == a->coef);
+    cuda_streams *s = held_streams(c);
+    const pi__linear *mix = s ? &s->mix : NULL;
+    const bool behind = s && s->mixes && !s->reads && mix->lin[0].y == a->mix && mix->in.x == a->x && mix->n_rows == a->n_rows &&
+                        mix->lin[0].w->n_out == (a->n_iter ? PI__HYPER_MIX : PI__STREAMS) && mix->in.ldx == PI__STREAMS * a->n &&
+                        (!s->posts || !a->n_iter || s->post.coef == a->coef);
     if (!behind) s = begin_streams(c);
     s->reads = true;
     s->pre = *a;
@@ -412,7 +481,7 @@ static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows)
 {
     cuda_held *h = &c->held;
-    if (has_latent(h)) pi__cuda_flush(c);
+    if (has_latent(h) || has_streams(h)) pi__cuda_flush(c);
     bool behind = h->id == PI__N_OPS || (h->id == PI__OP_linear && h->of.linear.n_rows == n_rows);
     if (h->n_adds) behind = behind && h->n_adds < PI__K_TAIL_ADDS && h->n_rows == n_rows;
     else if (h->sums) behind = behind && h->sum.n_rows == n_rows && h->sum.n == a->n && h->sum.y == a->y && h->sum.ldy == a->n;
@@ -432,7 +501,7 @@ static bool hold_add_norm(pi__cuda *c, const pi__add_norm *a)
 static bool hold_norm(pi__cuda *c, const pi__norm *a)
 {
     const cuda_held *h = &c->held;
-    if (a->ldo != a->n || h->id != PI__OP_linear || h->of.linear.n_rows != a->n_rows || h->sums || h->n_adds || has_latent(h)) return false;
+    if (a->ldo != a->n || !is_linear(h) || h->of.linear.n_rows != a->n_rows) return false;
     pi__cuda_hold_add(c, &(pi__k_add) {.x = a->out, .y = a->x, .w = a->w, .eps = a->eps, .fresh = 1, .n = a->n}, a->n_rows);
     return true;
 }
@@ -458,6 +527,7 @@ static bool hold_linear(pi__cuda *c, const pi__linear *a)
     else pi__cuda_forget(c);
     c->held.id = PI__OP_linear;
     c->held.of.linear = *a;
+    c->held.streams.posts = false;
     return true;
 }
 

@@ -93,6 +93,7 @@ typedef struct cuda_latent {
 typedef struct cuda_held {
     pi__op_id id;           /* linear, attention, gdn, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
     cuda_latent latent;     /* alone; or rows and compressors beside a linear, and queries behind it */
+    cuda_streams streams;   /* alone; or (posts) behind a linear, and its sums and one add, the results of which are added to them */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
@@ -102,7 +103,6 @@ typedef struct cuda_held {
         pi__attention attention;
         pi__gdn gdn;
         pi__head_linear heads;
-        cuda_streams streams;
     } of;
     pi__k_down down;
     pi__k_sum sum;
@@ -192,7 +192,7 @@ typedef struct pi__cuda {
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
-    pi__mla_qkv raw;        /* what sparse, which comes next, does with its queries; n_head 0: nothing */
+    pi__mla_qkv raw;        /* what sparse or indexer, which comes next, does with its queries; n_head 0: nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     cuda_adapters adapters; /* of the step */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
@@ -323,16 +323,15 @@ int32_t pi__cuda_tail_rows(const pi__cuda *c);
 /* The launch of the linear's last matrices can have a tail; routes: it can find those of so many rows and experts. */
 bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a);
 bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert);
-/* The linear is one launch, which can have what latent attention reads beside it; and queues that with it. */
+/* The linear is one launch, which can have what latent attention reads beside it; whose results can be added to residual streams. */
 bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a);
-void pi__cuda_queue_latent_beside(pi__cuda *c, const pi__linear *a, const pi__k_latent_inputs *latent);
+bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a);
 /* The linear prepares for its own matrices what the first one of next reads. */
 bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
 /* Queues a linear, and its tail with its last matrices, if there is one and they can have it. */
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
-/* The same where the tail has routes; choice: what they are by, or NULL; beside: what is prepared besides, or NULL. */
-void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
-                           const pi__k_beside *beside);
+/* The same, and what else its last launch may do, where that is one of several types, or may be. */
+void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_mixed_more *more);
 /* Queues a linear of one matrix and down of experts, and the tail, if there is one. The first can be of such a launch. */
 void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
 bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a);
@@ -435,6 +434,8 @@ pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, cons
 void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
 /* All entries that tokens of the step see are picked, whatever the scores. */
 bool pi__cuda_picks_all(const pi__cuda *c, const pi__batch *b, const pi__indexer *a);
+/* What is done with streams, as the kernels have it. */
+pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s);
 /* Queues them, and with hyper_pre the tail's input, if there is one. */
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
 /* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */

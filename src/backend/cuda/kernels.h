@@ -233,6 +233,9 @@ typedef struct pi__k_indexer {
     void *scratch;
     size_t scratch_size;  /* bytes, at least pi__k_indexer_scratch() of one token: how many tokens go at once */
     int32_t n_sm;         /* as in pi__k_attn */
+    const float *rope;    /* not NULL: op mla_qkv, with these of its fields and without a norm, is yet to be done with the queries */
+    int32_t n_rot;
+    float q_scale;
 } pi__k_indexer;
 size_t pi__k_indexer_scratch(int32_t most); /* of a token that sees so many entries */
 int pi__k_indexer_run(void *stream, const pi__k_indexer *a);

@@ -12,6 +12,8 @@ extern "C" {
 /* A row is made in pieces of so many columns of each stream; a launch that is all of it has at most so many rows, or so many groups of
  * 8. */
 enum { PI__K_HYPER_PIECE = 128, PI__K_HYPER_ROWS = 8, PI__K_HYPER_GROUPS = 4 };
+/* Columns of each stream that have sums of their own. */
+enum { PI__K_HYPER_PART = 16 };
 
 typedef struct pi__k_streams {
     int32_t n_rows, n_iter; /* n_iter 0: the matrix has 4 rows, and not 24; there is no coef */
@@ -30,13 +32,13 @@ typedef struct pi__k_streams {
     int32_t n_sm;           /* multiprocessors, 0: not known. How many blocks may wait for others, a choice of speed alone */
 } pi__k_streams;
 
-/* How many pieces a row has, and floats of work for so many rows. */
+/* How many such a row has, and floats of work for so many rows. */
 #ifdef __CUDACC__
 __host__ __device__
 #endif
-static inline int32_t pi__k_hyper_pieces(int64_t n)
+static inline int32_t pi__k_hyper_parts(int64_t n)
 {
-    return (int32_t) ((n + PI__K_HYPER_PIECE - 1) / PI__K_HYPER_PIECE);
+    return (int32_t) ((n + PI__K_HYPER_PART - 1) / PI__K_HYPER_PART);
 }
 size_t pi__k_hyper_sums(int32_t n_rows, int64_t n);
 

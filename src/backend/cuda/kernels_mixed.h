@@ -3,6 +3,7 @@
 #ifndef PI__CUDA_KERNELS_MIXED_H
 #define PI__CUDA_KERNELS_MIXED_H
 
+#include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_mla.h"
 
 #ifdef __cplusplus
@@ -22,6 +23,9 @@ typedef struct pi__k_mixed_more {
     const pi__k_expert_choice *choice; /* with a tail: its routes are those of this, as pi__k_expert_choice_run has them */
     const pi__k_beside *beside;        /* with a tail: is prepared too */
     const pi__k_latent_inputs *latent; /* as pi__k_latent_inputs_run has it, of what the launch does not make */
+    const pi__k_streams *streams;      /* with a tail, which pi__k_streams_run may have too, but for sums of experts, without biases and
+                                        * shared one, and one addition, without norm and bias: all of that, of results of one matrix,
+                                        * a multiple of 16 of them, of which with the addition `result` is made. Not with others of these */
 } pi__k_mixed_more;
 
 /* As pi__k_mixed_linear, with more. */

@@ -3,43 +3,41 @@
 #include "backend/cuda/launch.cuh"
 #include "hyper_kernels.cuh"
 
-enum { MOST_NEAR = 44 << 10 /* bytes of a row that is kept in shared memory, of which two blocks fit on any device */ };
+size_t pi__k_hyper_sums(int32_t n_rows, int64_t n) { return (size_t) n_rows * HYPER_SUMS * (size_t) pi__k_hyper_parts(n); }
 
-size_t pi__k_hyper_sums(int32_t n_rows, int64_t n) { return (size_t) n_rows * SUMS * (size_t) pi__k_hyper_pieces(n); }
+static unsigned pieces_of(const pi__k_streams &k) { return (unsigned) ((k.n + PI__K_HYPER_PIECE - 1) / PI__K_HYPER_PIECE); }
 
 static int add_result(void *stream, const pi__k_streams &k)
 {
-    const dim3 grid((unsigned) pi__k_hyper_pieces(k.n), (unsigned) ((k.n_rows + HYPER_WARPS - 1) / HYPER_WARPS));
-    return pi_launch_dependent(stream, hyper_post, grid, dim3(THREADS), 0, k);
+    const dim3 grid(pieces_of(k), (unsigned) ((k.n_rows + HYPER_WARPS - 1) / HYPER_WARPS));
+    return pi_launch_dependent(stream, hyper_post, grid, dim3(HYPER_THREADS), 0, k);
 }
 
 /* bytes: of what the last block of a row has; near: y is kept there. */
 template <int TYPE> static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool near)
 {
-    const size_t piece = S * PI__K_HYPER_PIECE * sizeof(float);
-    const unsigned pieces = (unsigned) pi__k_hyper_pieces(k.n);
+    const size_t piece = PI__STREAMS * PI__K_HYPER_PIECE * sizeof(float);
+    const unsigned pieces = pieces_of(k);
     if (k.n_rows <= PI__K_HYPER_ROWS)
-        return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(THREADS), max(bytes, piece), k, t,
-                                   1u, (int32_t) near);
+        return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(HYPER_THREADS),
+                                   max(bytes, piece), k, t, 1u, (int32_t) near);
     const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY), room = (unsigned) max(k.n_sm / 2, (int32_t) PI__K_TAIL_STAY);
     const dim3 grid(pieces, groups);
     if (groups <= PI__K_HYPER_GROUPS)
-        return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(THREADS), max(bytes, MANY * piece), k, t,
+        return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece), k, t,
                                    min((unsigned) MANY, room / groups), (int32_t) near);
-    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(THREADS), MANY * piece, k, t, 0u, 0);
+    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t, 0u, 0);
     if (code) return code;
-    return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(THREADS), bytes, k, t, (int32_t) near);
+    return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(HYPER_THREADS), bytes, k, t, (int32_t) near);
 }
 
 int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *then)
 {
     if (k->n_rows < 1) return 0;
     const pi__k_tail t = then ? *then : pi__k_tail{};
-    const pi__k_input &in = t.in;
-    if (then && (t.n_rows != k->n_rows || t.n_in != k->n || in.kind != PI__IN_RMSNORM || in.x != k->y || in.ldx != k->n || in.x2)) return 1;
-    if (t.sum.n_used || t.add[0].x || t.qkv.n_tokens || t.routes.n_rows || t.fp4) return 1;
+    if ((then && !streams_read(*k, t)) || t.sum.n_used || t.add[0].x || t.qkv.n_tokens || t.routes.n_rows) return 1;
     if (!k->w && !k->y) return k->result ? add_result(stream, *k) : 0;
-    const size_t row = (size_t) k->n * sizeof(float), near = k->y && then && row <= MOST_NEAR ? row : 0, bytes = ROW * sizeof(float) + near;
+    const size_t row = (size_t) k->n * sizeof(float), near = k->y && then && row <= HYPER_NEAR ? row : 0, bytes = HYPER_ROW * sizeof(float) + near;
     switch (k->w ? k->type : (int32_t) PI__F32) {
     case PI__F32: return run<PI__F32>(stream, *k, t, bytes, near > 0);
     case PI__F16: return run<PI__F16>(stream, *k, t, bytes, near > 0);

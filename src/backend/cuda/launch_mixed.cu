@@ -35,7 +35,8 @@ template <int R, int NT> static int run(void *stream, mixed_products &p, unsigne
     if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
     for (int i = 0; i < p.n; i++)
         if (bytes < bytes_for<R, NT>(p.w[i].type)) bytes = bytes_for<R, NT>(p.w[i].type);
-    if (p.tail.arrived) bytes = tail_bytes(p.tail, MIXED_WARPS, bytes);
+    if (p.streams.n_rows) bytes = max(bytes, (size_t) (R * p.n_rows) * PI__K_HYPER_PART * PI__STREAMS * sizeof(float));
+    else if (p.tail.arrived) bytes = tail_bytes(p.tail, MIXED_WARPS, bytes);
     return pi_launch_dependent(stream, mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
@@ -47,6 +48,24 @@ static bool is_tail(const pi__k_tail &t)
     return !r.n_rows || (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
+/* Streams, behind one matrix w, and what they need of shared memory. false: they cannot be. */
+static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_product &w, size_t &bytes)
+{
+    const pi__k_tail &t = p.tail;
+    const pi__k_add &a = t.add[0];
+    const bool sums = t.sum.n_used;
+    if (!t.arrived || p.n != 1 || p.n_latent || p.beside.halves || p.choice.r.n_rows || t.routes.n_rows || t.qkv.n_tokens) return false;
+    if (p.n_rows > PI__K_MIXED_ROWS || w.w.type == PI__F32 || w.ldy != k.n || w.w.n_out != k.n || k.n % PI__K_HYPER_PART) return false;
+    if (k.n_rows != p.n_rows || k.result != w.y || !k.w || !k.y || !streams_read(k, t)) return false;
+    if (sums != (a.x != nullptr) || t.add[1].x || (sums && (a.x != w.y || a.y != t.sum.y || a.w || a.bias || a.fresh))) return false;
+    if (sums && (t.sum.shared || t.sum.bias || t.sum.n != k.n || t.sum.n_rows != p.n_rows)) return false;
+    const size_t row = (size_t) k.n * sizeof(float), near = row <= HYPER_NEAR ? row : 0;
+    p.streams = k;
+    p.near = near > 0;
+    bytes = HYPER_ROW * sizeof(float) + near;
+    return true;
+}
+
 int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                             const pi__k_tail *t, const pi__k_mixed_more *more)
 {
@@ -55,13 +74,14 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     size_t bytes = 0;
     if (n_rows < 1 || n < 1) return 0;
     if ((choice && (!t || !choice_is_right(*choice))) || (beside && (!t || t->n_rows != n_rows))) return 1;
-    mixed_products p = {(const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}, {}, 0};
+    mixed_products p = {(const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}, {}, 0, {}, 0};
     if (t) p.tail = *t;
     if (beside) p.beside = *beside;
     if (more->latent && !latent_blocks_of(*more->latent, p.latent, bytes)) return 1;
     p.n_latent = (uint32_t) (p.latent.n_tokens * p.latent.all);
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
     if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
+    if (more->streams && !take_streams(p, *more->streams, w[0], bytes)) return 1;
     int32_t like = -1, other = -1; /* the packed types, whose x has one form; what reads the other one: F32, F16 or BF16 */
     for (int i = 0; i < n; i++) {
         const pi__k_matrix &m = w[i].w;

@@ -257,10 +257,10 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
     PI__QUEUE(c, pi__k_mixed_linear_more(stream, p, n, x[0], x[1], a->n_rows, then, more));
 }
 
-/* The launch of the linear's last matrices, and of others if that is one, does more besides. */
-static void queue_with(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_mixed_more *more)
+static const pi__k_mixed_more NO_MORE = {.choice = NULL};
+
+void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_mixed_more *more)
 {
-    static const pi__k_mixed_more none = {NULL, NULL, NULL};
     pi__k_input k = pi__cuda_input(&a->in);
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         const int32_t mixed = c->fuses ? run_of_mixed(c, a, i) : 0;
@@ -268,10 +268,10 @@ static void queue_with(pi__cuda *c, const pi__linear *a, const pi__k_tail *then,
         const pi__k_tail *tail = last ? then : NULL; /* of that launch */
         pi__k_product p[PI__K_MOST_MMA16]; /* of one type, at most */
         n = run_of_type(c, a, i);
-        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) || (mixed && last && more->latent) ||
+        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) || (mixed && last && (more->latent || more->streams)) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
             n = mixed;
-            queue_mixed(c, a, i, n, tail, last ? more : &none);
+            queue_mixed(c, a, i, n, tail, last ? more : &NO_MORE);
             continue;
         }
         for (int32_t m = 0; m < n; m++)
@@ -282,25 +282,16 @@ static void queue_with(pi__cuda *c, const pi__linear *a, const pi__k_tail *then,
     }
 }
 
-void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
-{
-    queue_with(c, a, then, &(pi__k_mixed_more) {NULL, NULL, NULL});
-}
-
-void pi__cuda_queue_router(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_expert_choice *choice,
-                           const pi__k_beside *beside)
-{
-    queue_with(c, a, then, &(pi__k_mixed_more) {choice, beside, NULL});
-}
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then) { pi__cuda_queue_more(c, a, then, &NO_MORE); }
 
 bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a)
 {
     return a->n_rows > 0 && a->n_rows <= PI__K_MIXED_ROWS && run_of_mixed(c, a, 0) == a->n_lin;
 }
 
-void pi__cuda_queue_latent_beside(pi__cuda *c, const pi__linear *a, const pi__k_latent_inputs *latent)
+bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a)
 {
-    queue_with(c, a, NULL, &(pi__k_mixed_more) {NULL, NULL, latent});
+    return a->n_lin == 1 && a->lin[0].w->type != PI__F32 && a->n_rows <= pi__cuda_tail_rows(c) && pi__cuda_has_latent(c, a);
 }
 
 bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a)

@@ -66,6 +66,7 @@ static void one_by_one(pi__backend *be, const pi__batch *b, const pi__experts_la
 static void hold(pi__cuda *c, const pi__linear *a)
 {
     c->held.id = PI__OP_linear;
+    c->held.streams.posts = false;
     c->held.of.linear = *a;
 }
 

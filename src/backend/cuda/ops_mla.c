@@ -45,7 +45,7 @@ bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a)
     return a->in.ldx == w->n_in && a->lin[0].ldy == w->n_out;
 }
 
-void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then)
+pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s)
 {
     pi__k_streams k = {.sums = (float *) (void *) (c->scratch + c->at.streams),
                        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS, .n_sm = c->info.n_sm};
@@ -61,6 +61,12 @@ void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail
         k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.y = a->y;
         if (a->n_iter) k.coef = a->coef; /* else it is the result's, or nobody's */
     }
+    return k;
+}
+
+void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then)
+{
+    const pi__k_streams k = pi__cuda_streams(c, s);
     PI__QUEUE(c, pi__k_streams_run(pi__rt_stream(c->rt), &k, then));
 }
 
@@ -149,6 +155,8 @@ void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
     pi__k_indexer k = {.a = *a, .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq,
                        .most = most_seen(c, d, b) / a->entries->ratio, .scratch = c->scratch + c->at.indexer,
                        .scratch_size = c->at.kv_splits - c->at.indexer, .n_sm = c->info.n_sm};
+    if (c->raw.n_head) k.rope = c->raw.rope, k.n_rot = c->raw.n_rot, k.q_scale = c->raw.q_scale;
+    c->raw.n_head = 0;
     PI__QUEUE(c, pi__k_indexer_run(pi__rt_stream(c->rt), &k));
 }
 
