@@ -333,7 +333,8 @@ void test_behind_product()
     const struct {
         int32_t type, rows;
         int64_t n_in, n;
-    } cases[] = {{PI__Q8_0, 1, 256, 64}, {PI__Q4_K, 3, 512, 1568}, {PI__BF16, 9, 64, 96}, {PI__MXFP4, 27, 64, 1056}, {PI__F16, 2, 64, 11552}};
+    } cases[] = {{PI__Q8_0, 1, 256, 64}, {PI__Q4_K, 3, 512, 1568}, {PI__BF16, 9, 64, 96},
+                 {PI__MXFP4, 27, 64, 1056}, {PI__F16, 2, 64, 11552}};
     for (const auto &c : cases) {
         random r(6);
         about("%s, %d rows of %d", pi__type_info_of(c.type)->name, (int) c.rows, (int) c.n);

@@ -23,9 +23,10 @@ typedef struct pi__k_mixed_more {
     const pi__k_expert_choice *choice; /* with a tail: its routes are those of this, as pi__k_expert_choice_run has them */
     const pi__k_beside *beside;        /* with a tail: is prepared too */
     const pi__k_latent_inputs *latent; /* as pi__k_latent_inputs_run has it, of what the launch does not make */
-    const pi__k_streams *streams;      /* with a tail, which pi__k_streams_run may have too, but for sums of experts, without biases and
-                                        * shared one, and one addition, without norm and bias: all of that, of results of one matrix,
-                                        * a multiple of 16 of them, of which with the addition `result` is made. Not with others of these */
+    const pi__k_streams *streams;      /* with a tail: streams of n_out values, a multiple of 16, to which the results of the one matrix
+                                        * are added: `result` is its y, and if the tail has a sum of experts (no biases, no shared
+                                        * one) the first addition's x too, which has no norm and is the only one. Then all that
+                                        * pi__k_streams_run does, with the tail's input. Not with others of these */
 } pi__k_mixed_more;
 
 /* As pi__k_mixed_linear, with more. */

@@ -37,7 +37,8 @@ int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *th
     const pi__k_tail t = then ? *then : pi__k_tail{};
     if ((then && !streams_read(*k, t)) || t.sum.n_used || t.add[0].x || t.qkv.n_tokens || t.routes.n_rows) return 1;
     if (!k->w && !k->y) return k->result ? add_result(stream, *k) : 0;
-    const size_t row = (size_t) k->n * sizeof(float), near = k->y && then && row <= HYPER_NEAR ? row : 0, bytes = HYPER_ROW * sizeof(float) + near;
+    const size_t row = (size_t) k->n * sizeof(float), near = k->y && then && row <= HYPER_NEAR ? row : 0;
+    const size_t bytes = HYPER_ROW * sizeof(float) + near;
     switch (k->w ? k->type : (int32_t) PI__F32) {
     case PI__F32: return run<PI__F32>(stream, *k, t, bytes, near > 0);
     case PI__F16: return run<PI__F16>(stream, *k, t, bytes, near > 0);
