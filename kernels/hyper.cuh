@@ -229,7 +229,7 @@ PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
 }
 
 /* Columns of the streams of n_rows rows, from first on, `n` of them, whose results the block has made: with what experts give (sum), and
- * the addition to them, if there are such; then their sums. The matrix is of any type. staged: [rows][n / 4][PI__STREAMS] float4. */
+ * the addition to them, if there are such; then their sums. The matrix is of any type. staged: [PI__STREAMS][rows][n / 4] float4. */
 PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi__k_add &add, int32_t first, int32_t n, float4 *staged)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
@@ -245,7 +245,7 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
             y = {(y.x + v.x) * add.scale, (y.y + v.y) * add.scale, (y.z + v.z) * add.scale, (y.w + v.w) * add.scale};
         }
         add_to_streams(k, row, i, y, x);
-        for (int s = 0; s < PI__STREAMS; s++) staged[item * PI__STREAMS + s] = x[s];
+        for (int s = 0; s < PI__STREAMS; s++) staged[s * all + item] = x[s];
     }
     __syncthreads();
     for (int32_t round = 0; round < all; round += 32) { /* lanes of each four are of the same 16 columns, or none is there */
@@ -254,7 +254,7 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
         const int64_t row = there ? item / each : 0, i = first + (there ? item % each : 0) * HYPER_COLUMNS;
         float4 x[PI__STREAMS] = {};
         float v[HYPER_EACH + 1] = {};
-        for (int s = 0; s < PI__STREAMS && there; s++) x[s] = staged[item * PI__STREAMS + s];
+        for (int s = 0; s < PI__STREAMS && there; s++) x[s] = staged[s * all + item];
 #pragma unroll
         for (int o = 0; o < HYPER_EACH; o++) {
             const int which = HYPER_EACH * warp + o;

@@ -169,7 +169,7 @@ struct together { /* all can be reached */
 };
 /* Bytes from the beginning of the region, and the region's. */
 size_t device_offset(const void *p);
-enum : uint64_t { DEVICE_REGION = UINT64_C(1) << 35 };
+enum : uint64_t { DEVICE_REGION = UINT64_C(1) << 36 };
 
 } // namespace simt
 
