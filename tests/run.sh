@@ -8,9 +8,9 @@
 # the real model through the tool and the checks tests/scripts/check_*.py; ASan+UBSan build and its tests; the tests with threads
 # under TSan; ten seconds of each fuzzer; aarch64 cross build, and under qemu the tests of what depends on the processor.
 # --quick: layout rules, Release tests and the interface only.
-# --long: checks of the CUDA backend, whose kernels are emulated, run more cases; nvcc compiles all kernels for all
-# targets, not only those that changed since docs/kernels.md was written; all tests run under qemu; the Release build is one
-# with link-time optimisation. That takes hours.
+# --long: checks of the CUDA backend, whose kernels are emulated, run more cases, and models of every architecture are looked
+# at for races; nvcc compiles all kernels for all targets, not only those that changed since docs/kernels.md was written; all
+# tests run under qemu; the Release build is one with link-time optimisation. That takes hours.
 # --only takes names of steps: layout release cuda abi install tool scripts asan tsan fuzz aarch64.
 #
 # Builds go to build/test/, logs to build/test/log/, what is fetched (model, Python packages) to the cache folder and
@@ -178,7 +178,9 @@ release() {
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON "-DPAGEDINFER_LTO=$long" -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_STATIC=ON -DPAGEDINFER_LLAMA_NAMES=ON || return
     # Steps that were asked for by name need the build; its tests run where they were asked for.
-    case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; esac
+    case ,$only_steps, in ,,|*,release,*) tests release 1200 ;; *) return ;; esac
+    local models=$work/release/tests/simt/test_models_race
+    [ "$long" = OFF ] || [ ! -x "$models" ] || check models-race 7200 "$models" all
 }
 abi() { check abi 120 bash tests/scripts/check_abi.sh "$work/release"; }
 # What a sanitizer tells has functions and lines. Where variables are would be two fifths of the time that kernels take to

@@ -1,5 +1,5 @@
 /* Steps of whole models in kernels that look for races, within blocks and between them: launches with what is done behind them
- * (src/backend/cuda/fuse.c) as graphs have them, which checks of single kernels choose for themselves. With PAGEDINFER_LONG=1 every
+ * (src/backend/cuda/fuse.c) as graphs have them, which checks of single kernels choose for themselves. With the argument "all" every
  * architecture, in every way of multiplying, for each kind of device, with few rows and many; that takes an hour. */
 #include "simt_impl.h" /* before cmocka.h, which has a macro "fail" */
 
@@ -87,7 +87,6 @@ static void test_all(void **)
     const struct { int32_t type; const char *fp4, *matmul; } ways[] = {
         {PI__Q8_0, "off", "auto"}, {PI__Q8_0, "off", "exact"}, {PI__BF16, "off", "auto"}, {PI__Q4_0, "off", "auto"},
         {PI__MXFP4, "auto", "auto"}, {PI__NVFP4, "w4a4", "auto"}, {PI__F32, "off", "auto"}};
-    if (!getenv("PAGEDINFER_LONG")) return;
     for (size_t i = 0; tiny_row_name(i); i++) {
         bool generates = true;
         for (const char *no : {"bert", "embedding", "dflash", "assistant", "draft", "mtp"})
@@ -106,10 +105,12 @@ static void test_all(void **)
     }
 }
 
-int main()
+int main(int n, char **arg)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_fp4), cmocka_unit_test(test_delta),
-                                       cmocka_unit_test(test_experts), cmocka_unit_test(test_latent), cmocka_unit_test(test_all)};
+                                       cmocka_unit_test(test_experts), cmocka_unit_test(test_latent)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(test_all)};
     name_model("models");
+    if (n > 1 && !strcmp(arg[1], "all")) return cmocka_run_group_tests(all, nullptr, nullptr);
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
