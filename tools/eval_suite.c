@@ -368,7 +368,7 @@ static int run_small(suite *s, size_t most, bool cache)
     suite_round round = {.preempted = 0};
     int code = CLI_OK;
     if (room > 8 * one) room = 8 * one;
-    for (int tries = 0; !code && tries < 8 && !round.preempted; tries++, room -= 80) {
+    for (int tries = 0; !code && tries < 24 && !round.preempted; tries++, room -= 80) {
         pi_engine *e;
         round = (suite_round) {.at_once = most, .cache = cache, .small = true};
         code = open_engine(s, most, room > one ? room : one, cache, &e);

@@ -243,6 +243,7 @@ def errors(s):
             ('encoding_format', 400, '/v1/embeddings', {'input': 'a', 'encoding_format': 'x'}), ('no input', 400, '/v1/embeddings', {}),
             ('previous_response_id', 400, '/v1/responses', {'input': 'a', 'previous_response_id': 'r'}),
             ('a call without arguments', 400, '/v1/responses', {'input': [{'type': 'function_call', 'name': 'f'}]}),
+            ('a user who says nothing', 400, '/v1/messages', {'max_tokens': 1, 'messages': [{'role': 'user', 'content': []}]}),
             ('a call without a name', 400, '/v1/messages', {'max_tokens': 1, 'messages': [
                 {'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 'a', 'input': {}}]}]}),
             ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5}),

@@ -126,6 +126,7 @@ static int user_blocks(params *p, const json_t *blocks, pi_error *err)
     json_t *texts = json_array(), *b;
     size_t i;
     int rc = texts ? PI_OK : params_no_memory(err);
+    if (!rc && !json_array_size(blocks)) rc = params_fail(p, "messages", err, "a user's content is a list without blocks");
     json_array_foreach(blocks, i, b) {
         if (is(b, "type", "text")) {
             json_array_append(texts, b);

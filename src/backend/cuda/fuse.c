@@ -210,7 +210,7 @@ static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear
 
 static void queue_held(pi__cuda *c, const pi__linear *next);
 
-/* The same, or one after the other. */
+/* The same; or the linear, and then the streams. */
 static void queue_before_streams(pi__cuda *c, const pi__linear *next)
 {
     const cuda_held h = c->held;
@@ -384,9 +384,10 @@ static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
 {
     cuda_held *h = &c->held;
     pi__mla_qkv *own = held_queries(c, b, a->q), later = {.n_head = 0};
+    const bool all = pi__cuda_picks_all(c, b, a);
     c->raw.n_head = 0;
-    if (own && pi__cuda_picks_all(c, b, a)) own->n_head = 0;
-    if (pi__cuda_picks_all(c, b, a)) return true;
+    if (own && all) own->n_head = 0;
+    if (all) return true;
     if (own && !own->q_norm && own->rope && own->dim == a->dim && own->n_head == a->n_head && own->ldq == a->ldq) {
         c->raw = *own;
         own->n_head = 0;
