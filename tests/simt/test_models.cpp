@@ -1,6 +1,6 @@
 /* Steps of whole models in kernels that look for races, within blocks and between them: launches with what is done behind them
  * (src/backend/cuda/fuse.c) as graphs have them, which checks of single kernels choose for themselves. With the argument "all" every
- * architecture, in every way of multiplying, for each kind of device, with few rows and many; that takes an hour. */
+ * architecture, in every way of multiplying, for each kind of device, with few rows and many; that takes half an hour. */
 #include "simt_impl.h" /* before cmocka.h, which has a macro "fail" */
 
 #include "engine_jobs.h"
