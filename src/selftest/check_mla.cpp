@@ -739,7 +739,8 @@ void run_sparse(const sparse_case &c, bool fast)
     for (float &f : q0) f *= raw_scale;
     const bool may_be_raw = c.dim <= PI__K_RAW_QUERIES && !c.dim_v, raw_normed = c.dim != 144;
     const std::vector<float> raw0 = q0;
-    if (may_be_raw) q0 = made_queries(raw0, table, c.n_head, c.dim, raw_normed, raw_normed ? raw_scale : 1.25f);
+    const float q_scale = raw_normed ? raw_scale : 1.25f;
+    if (may_be_raw) q0 = made_queries(raw0, table, c.n_head, c.dim, raw_normed, q_scale);
     rows window(c.type, c.dim, 32, 1, last), entries(c.type_entries, c.dim, 128, c.ratio ? c.ratio : 1, last);
     window.fill(r, c.dim, last + 1);
     if (c.ratio) entries.fill(r, c.dim, (last + 1) / c.ratio);
@@ -767,7 +768,7 @@ void run_sparse(const sparse_case &c, bool fast)
         if (c.ratio) k.entries = entries.at(c.pos, seq);
         else k.entries.ratio = 1;
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm, k.fast = fast;
-        k.raw = raw, k.q_norm = raw_normed, k.q_scale = raw_normed ? raw_scale : 1.25f, k.eps = 1e-6f;
+        k.raw = raw, k.q_norm = raw_normed, k.q_scale = q_scale, k.eps = 1e-6f;
         k.scratch = scratch.get(), k.scratch_size = room;
         const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
         must_run(n_sm ? pi__k_sparse_split(stream(), &k, arrived.get()) : pi__k_sparse_run(stream(), &k));

@@ -20,8 +20,7 @@
  * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. So it is with DeepSeek V4: all that
  * reads the streams; q_b and the indexer's; attention; output, twice, and the streams with it; router, shared gate and up; gate and
  * up; down; shared down, and the streams. (Where that is one launch with down, streams have another.) There are more where matrices
- * with the same input have types that one launch cannot have together
- * (kernels/mixed_kernels.cuh).
+ * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
  *
  * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
  * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them. So it is in 16-bit floats,
@@ -196,7 +195,6 @@ static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear
     const cuda_streams *s = &h->streams;
     pi__k_tail t;
     if (!s->mixes || !s->reads || !next || !reads_streams(&s->pre, next) || reads_fp4(c, next)) return false;
-    if (!pi__cuda_has_streams(c, &h->of.linear)) return false;
     (void) tail_of(c, h, next, &t);
     const pi__k_streams k = pi__cuda_streams(c, s);
     c->held.id = PI__N_OPS;
@@ -386,8 +384,10 @@ static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
     pi__mla_qkv *own = held_queries(c, b, a->q), later = {.n_head = 0};
     const bool all = pi__cuda_picks_all(c, b, a);
     c->raw.n_head = 0;
-    if (own && all) own->n_head = 0;
-    if (all) return true;
+    if (all) {
+        if (own) own->n_head = 0;
+        return true;
+    }
     if (own && !own->q_norm && own->rope && own->dim == a->dim && own->n_head == a->n_head && own->ldq == a->ldq) {
         c->raw = *own;
         own->n_head = 0;
