@@ -18,7 +18,7 @@
 typedef struct pi__limits {
     int32_t max_tokens;   /* tokens a step */
     int32_t max_seqs;     /* sequences a step */
-    int32_t max_rows;     /* logits rows computed at once */
+    int32_t max_rows;     /* logits rows computed at once, at most PI__MAX_ROWS */
     int32_t max_ctx;      /* tokens of one sequence */
     int64_t max_n_in;     /* columns of any matrix */
     int64_t max_n_out;    /* rows of any matrix */

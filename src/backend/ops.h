@@ -23,7 +23,7 @@
 
 #include "backend/kernel_args.h"
 
-enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__MAX_ROWS = 32 /* of logits at once */ };
+enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__USUAL_ROWS = 32, PI__MAX_ROWS = 256 /* of logits at once */ };
 enum { PI__MAX_PICK = 2047 /* clusters of a row */ };
 enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
@@ -436,7 +436,7 @@ static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int3
  * for nothing, neither x nor out is touched. */
 typedef struct pi__topk {
     float *x;            /* [n_rows, n] */
-    int32_t n_rows;      /* at most PI__MAX_ROWS */
+    int32_t n_rows;      /* at most limits.max_rows */
     int64_t n;           /* at most limits.n_vocab and PI__MAX_TOP_ROW */
     const int32_t *skip; /* [n_skip] host memory that stays and does not change */
     int32_t n_skip;      /* at most PI__MAX_SKIP */

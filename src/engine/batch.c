@@ -9,9 +9,9 @@
 #include "base/error.h"
 
 pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
-                                   int32_t max_ctx, bool rows)
+                                   int32_t max_ctx, int32_t max_rows)
 {
-    pi__batch_shape s = {.max_tokens = max_tokens, .max_seqs = max_seqs, .n_groups = n_groups, .rows = rows};
+    pi__batch_shape s = {.max_tokens = max_tokens, .max_seqs = max_seqs, .n_groups = n_groups, .max_rows = max_rows};
     for (int32_t i = 0; i < n_groups; i++) {
         s.block_size[i] = spec[i].block_size;
         s.stride[i] = pi__cache_stride(&spec[i], max_ctx);
@@ -34,13 +34,13 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
     }
     const size_t R = (size_t) pi__most_runs(s->max_seqs, s->max_tokens);
     if (s->runs) bb->run_start = take(a, R + 1), bb->run_seq = take(a, R), bb->run_block = take(a, R);
-    if (!s->rows) return;
+    if (!s->max_rows) return;
     const size_t A = S * PI__MAX_LORA;
     bb->lora = pi__arena_take(a, A * sizeof *bb->lora);
     bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run), bb->row_lora_run = pi__arena_take(a, A * sizeof *bb->lora_run);
     bb->lora_row = take(a, T * PI__MAX_LORA), bb->row_lora_row = take(a, T * PI__MAX_LORA);
-    const size_t P = (size_t) PI__MAX_ROWS * PI__MAX_LORA;
-    bb->piece = pi__arena_take(a, PI__MAX_ROWS * sizeof *bb->piece);
+    const size_t P = (size_t) s->max_rows * PI__MAX_LORA;
+    bb->piece = pi__arena_take(a, (size_t) s->max_rows * sizeof *bb->piece);
     bb->piece_run = pi__arena_take(a, P * sizeof *bb->piece_run);
     bb->piece_row = take(a, P);
     bb->row_token = take(a, T), bb->row_pos = take(a, T), bb->row_seq = take(a, T);
@@ -58,12 +58,13 @@ size_t pi__batch_bytes(const pi__batch_shape *shape)
 int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *s, pi_error *err)
 {
     pi__arena a = {.size = pi__batch_bytes(s)};
-    *bb = (pi__batch_builder) {.max_tokens = s->max_tokens, .max_seqs = s->max_seqs, .memory = a.base = pi__calloc(1, a.size)};
+    *bb = (pi__batch_builder) {.max_tokens = s->max_tokens, .max_seqs = s->max_seqs, .max_rows = s->max_rows,
+                               .memory = a.base = pi__calloc(1, a.size)};
     if (!a.base) return pi__fail_mem(err, "a step's batch");
     lay_out(bb, s, &a);
     bb->b = (pi__batch) {.n_groups = s->n_groups, .token = bb->token, .pos = bb->pos, .seq = bb->seq, .logits_indices = bb->row,
                          .seq_start = bb->seq_start, .seq_len = bb->seq_len, .n_verified = bb->n_verified,
-                         .state_slot = bb->state_slot, .save_start = bb->save_start, .logits_batch = s->rows ? &bb->rows : NULL};
+                         .state_slot = bb->state_slot, .save_start = bb->save_start, .logits_batch = s->max_rows ? &bb->rows : NULL};
     for (int32_t i = 0; i < s->n_groups; i++)
         bb->b.kv[i] = (pi__kv_batch) {.block_size = s->block_size[i], .table_stride = s->stride[i],
                                       .block_table = bb->table[i], .slot = bb->slot[i]};
@@ -205,7 +206,7 @@ const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, i
     const pi__lora_rows *all = &bb->rows.lora;
     if (!bb->b.lora.n_runs || !all->n) return NULL;
     if (!first && n == bb->b.n_rows) return all;
-    pi__assert(n <= PI__MAX_ROWS && bb->n_piece < PI__MAX_ROWS);
+    pi__assert(n <= bb->max_rows && bb->n_piece < bb->max_rows);
     pi__lora_rows *p = &bb->piece[bb->n_piece++];
     pi__lora_run *run = bb->piece_run + bb->n_piece_run;
     int32_t *row = bb->piece_row + bb->n_piece_row;
@@ -221,7 +222,7 @@ const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, i
         p->n_runs++;
     }
     bb->n_piece_run += p->n_runs, bb->n_piece_row += p->n;
-    pi__assert(bb->n_piece_row <= PI__MAX_ROWS * PI__MAX_LORA);
+    pi__assert(bb->n_piece_row <= bb->max_rows * PI__MAX_LORA);
     return p->n ? p : NULL;
 }
 

@@ -16,7 +16,7 @@ typedef struct pi__batch_shape {
     int32_t n_groups;             /* cache groups */
     int32_t block_size[PI__MAX_GROUPS];
     int32_t stride[PI__MAX_GROUPS]; /* entries of a block table, 0: the group has none */
-    bool rows;                    /* with the batch of logits rows */
+    int32_t max_rows;             /* logits rows at once; 0: without the batch of logits rows */
     bool runs;                    /* with runs (sparse prefill) */
 } pi__batch_shape;
 
@@ -43,18 +43,18 @@ typedef struct pi__batch_builder {
     pi__lora_run *lora_run, *row_lora_run;       /* [the same] of the batch, and of rows */
     int32_t *lora_row, *row_lora_row;            /* [max_tokens * PI__MAX_LORA] the same */
     int32_t n_lora;                              /* in lora */
-    pi__lora_rows *piece;                        /* [PI__MAX_ROWS] of some logits rows, as pi__batch_lora_rows made them, */
-    pi__lora_run *piece_run;                     /* and what they have: [PI__MAX_ROWS * PI__MAX_LORA] */
+    pi__lora_rows *piece;                        /* [max_rows] of some logits rows, as pi__batch_lora_rows made them, */
+    pi__lora_run *piece_run;                     /* and what they have: [max_rows * PI__MAX_LORA] */
     int32_t *piece_row;                          /* [the same] */
     int32_t n_piece, n_piece_run, n_piece_row;   /* in use */
     uint64_t lora_no;                            /* the last number that a list got */
-    int32_t max_tokens, max_seqs; /* what the arrays have room for */
+    int32_t max_tokens, max_seqs, max_rows; /* what the arrays have room for */
     void *memory;             /* of all arrays */
 } pi__batch_builder;
 
 /* The shape for a cache of these groups, whose longest sequence has max_ctx tokens. */
 pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups, int32_t max_tokens, int32_t max_seqs,
-                                   int32_t max_ctx, bool rows);
+                                   int32_t max_ctx, int32_t max_rows);
 /* Bytes that init allocates; SIZE_MAX: too many. */
 size_t pi__batch_bytes(const pi__batch_shape *shape);
 int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *shape, pi_error *err);
@@ -69,7 +69,7 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
 /* The tokens of sequence q, the last one or one before, have this adapter, which is its adapter number `level`. */
 void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank, float scale);
-/* The adapters of logits rows first..first + n, at most PI__MAX_ROWS, numbered from 0 on; NULL: none has one. It stays until
+/* The adapters of logits rows first..first + n, at most max_rows, numbered from 0 on; NULL: none has one. It stays until
  * pi__batch_drop_lora_rows, or clear. */
 const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, int32_t n);
 void pi__batch_drop_lora_rows(pi__batch_builder *bb);

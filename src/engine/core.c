@@ -496,7 +496,8 @@ static pi__tiering_config tiering_of(pi__setup *s)
 
 static pi__batch_shape shape_of(const pi__memory *mem)
 {
-    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest, true);
+    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest,
+                                           mem->lim.max_rows);
     s.runs = mem->lim.key_blocks > 0;
     return s;
 }

@@ -14,7 +14,8 @@ static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
 /* Of batches that drafters run. */
 static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool rows)
 {
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, s->mem.lim.max_tokens, s->mem.lim.max_seqs, s->mem.longest, rows);
+    const pi__limits *lim = &s->mem.lim;
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, lim->max_tokens, lim->max_seqs, s->mem.longest, rows ? lim->max_rows : 0);
 }
 
 /* A pass of the model beside, of a step of the target: both read their weights once. */

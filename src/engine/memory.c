@@ -271,12 +271,22 @@ static int size_sparse(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err)
+/* Logits rows that are computed at once. On a device those of all sequences and their drafts: it reads the output matrix once for
+ * them, finds or draws their tokens within the step, and steps whose rows are all there can stay in flight. */
+static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
+{
+    const int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
+    if (!mem->be->discrete || most < PI__USUAL_ROWS) return PI__USUAL_ROWS;
+    return most < PI__MAX_ROWS ? (int32_t) most : PI__MAX_ROWS;
+}
+
+int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,
+                    pi_error *err)
 {
     *mem = (pi__memory) {.cfg = cfg, .be = be, .m = m, .drafter = drafter, .ctx = cfg->ctx_size ? cfg->ctx_size : m->n_ctx_train};
     mem->lim.max_tokens = cfg->max_batch_tokens;
     mem->lim.max_seqs = cfg->max_seqs < cfg->max_batch_tokens ? cfg->max_seqs : cfg->max_batch_tokens;
-    mem->lim.max_rows = PI__MAX_ROWS;
+    mem->lim.max_rows = rows_at_once(mem, n_draft);
     mem->lim.n_vocab = m->n_vocab;
     int rc = size_groups(mem, err);
     if (rc) return rc;

@@ -27,8 +27,9 @@ typedef struct pi__memory {
     char *slots[PI__N_PLACEMENTS]; /* [max_seqs] slots of slot_bytes; the slot is the table row */
 } pi__memory;
 
-/* Computes all sizes, for a model and who drafts for it (or NULL) as they are declared. */
-int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, pi_error *err);
+/* Computes all sizes, for a model and who drafts for it (or NULL) as they are declared, up to n_draft tokens a step. */
+int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,
+                    pi_error *err);
 /* The plan. host: bytes that others take of the host's memory whatever the device, which are told with scratch. */
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
 /* Adds weights, pools and slots of a second model, which has no other bytes; what it computes is in the first one's scratch. */

@@ -1,5 +1,6 @@
-/* The logits rows at hand: computed a few at a time on the device, and what of them comes to the host. A row of a sequence
- * that wants vectors instead (pooling) is a hidden state.
+/* The logits rows at hand: computed max_rows at a time on the device, and what of them comes to the host. A row of a sequence
+ * that wants vectors instead (pooling) is a hidden state. A step with no more of them than that may be captured with what is
+ * asked of them, and stay in flight: so on a device that is as many as sequences and their drafts have, up to PI__MAX_ROWS.
  *
  * Where the device can, it looks for the best values of each row itself (op topk) and only those are copied; else, or
  * for samplers that need more, a row comes as a whole. A row is numbered from 0 among those at hand. Owned: the rows,

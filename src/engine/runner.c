@@ -12,8 +12,9 @@
  * what it wrote is nobody's: keys and values behind the last token, in a block that is not full and so has no hash, whose
  * next owner writes in a later step; rows of a recurrent state since the last chunk, which the next owner starts without.
  *
- * Nothing here allocates but init. Rows of logits are computed a few at a time, so their memory does not grow with the
- * number of sequences. A device error ends the sequences of the step. Only the step thread is here. */
+ * Nothing here allocates but init. Rows of logits are computed up to rows->max_rows at a time, so their memory does not
+ * grow with the tokens of prompts whose rows are all wanted. A device error ends the sequences of the step. Only the step thread
+ * is here. */
 #include "engine/runner.h"
 
 #include <math.h>

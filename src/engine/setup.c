@@ -215,7 +215,7 @@ static int size_beside(pi__setup *s, pi_error *err)
     s->beside_cfg.kv_tokens = (uint64_t) cache_tokens(&s->mem);
     s->beside_cfg.ctx_size = s->mem.ctx;
     s->beside_cfg.prefix_cache = s->cfg.prefix_cache && !s->beside->n_state;
-    int rc = pi__memory_size(&s->beside_mem, &s->beside_cfg, s->be, s->beside, NULL, err);
+    int rc = pi__memory_size(&s->beside_mem, &s->beside_cfg, s->be, s->beside, NULL, s->n_draft, err);
     if (rc) return rc;
     s->mem.scratch += pi__model_scratch(s->beside, &s->mem.lim);
     return PI_OK;
@@ -223,7 +223,7 @@ static int size_beside(pi__setup *s, pi_error *err)
 
 int pi__setup_size(pi__setup *s, pi_error *err)
 {
-    int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, err);
+    int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, s->n_draft, err);
     return rc || !s->beside ? rc : size_beside(s, err);
 }
 

@@ -73,7 +73,8 @@ typedef struct gemma4 {
     float *scores, *some;       /* scratch: [R, n_cluster], [R, n_pick * V / n_cluster] */
     int32_t *pick;              /* scratch: [R, n_pick] */
     pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
-    float *pair_rows;               /* scratch: [2R, W] embeddings, then hidden states */
+    float *pair_rows;           /* scratch: [2R, W] embeddings, then hidden states */
+    int64_t pair_step;          /* R W */
     float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
     float *hidden;              /* scratch: [R, W] given to the next draft */
 } gemma4;
@@ -323,7 +324,7 @@ static void loaded(pi__model *m)
 static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 {
     gemma4 *p = m->arch_data;
-    const size_t T = m->target ? PI__MAX_ROWS : (size_t) lim->max_tokens, E = (size_t) m->n_embd, f = sizeof(float);
+    const size_t T = (size_t) (m->target ? lim->max_rows : lim->max_tokens), E = (size_t) m->n_embd, f = sizeof(float);
     const size_t LP = (size_t) m->n_layer * (size_t) p->n_ple;
     pi__work_layout(m, &p->work, a, T);
     pi__capture_layout(m, a, T);
@@ -334,6 +335,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__rotation_layout(&p->local.rot, a, T);
     const size_t W = m->target ? (size_t) m->target->n_embd : 0;
     p->pair_rows = pi__arena_take(a, 2 * T * W * f);
+    p->pair_step = (int64_t) (T * W);
     p->pairs = pi__arena_take(a, 2 * T * W * f);
     p->hidden = pi__arena_take(a, T * W * f);
     const size_t C = (size_t) p->n_cluster, K = (size_t) p->n_pick;
@@ -450,14 +452,14 @@ static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
 {
     const gemma4 *t = m->target->arch_data;
     const int32_t n = b->n_tokens, W = m->target->n_embd;
-    float *before = p->pair_rows + (size_t) PI__MAX_ROWS * (size_t) W; /* [n, W] hidden states */
+    float *before = p->pair_rows + p->pair_step; /* [n, W] hidden states */
     pi__head_embed(m, &t->head, b, p->pair_rows);
     pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = W,
                                                         .x = chained ? p->hidden : t->work.rows, .out = chained ? before : p->pairs});
     if (!chained)
         pi__op_norm(m->be, NULL, &(pi__norm) {.out = before, .ldo = W, .x = p->pairs, .w = t->head.output_norm, .eps = t->eps,
                                               .n_rows = n, .n = W});
-    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->pair_rows, .step = before - p->pair_rows, .ldx = W, .n_shards = 2,
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->pair_rows, .step = p->pair_step, .ldx = W, .n_shards = 2,
                                                 .n_rows = n, .n = W, .y = p->pairs, .ldy = 2 * W});
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs, .ldx = 2 * W};
     pi__matmul(m, &in, n, &p->pre, p->work.x, m->n_embd);

@@ -101,12 +101,19 @@ static void fill_scratch(void)
     }
 }
 
+/* Logits rows at once, as the engine has them. */
+static int32_t rows_of(int32_t max_seqs)
+{
+    if (max_seqs < PI__USUAL_ROWS) return PI__USUAL_ROWS;
+    return max_seqs < PI__MAX_ROWS ? max_seqs : PI__MAX_ROWS;
+}
+
 int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t cache_tokens)
 {
     const pi__cpu_params p = {.n_threads = 1, .poll = 1};
     const pi__log log = {0};
     pi_error err = {0};
-    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = PI__MAX_ROWS, .max_ctx = CTX};
+    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = rows_of(max_seqs), .max_ctx = CTX};
     s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
     int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
     if (!rc) {
@@ -125,7 +132,7 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
     if (!rc) rc = pi__model_load(s.m, &s.lim, NULL, &err);
     if (!rc) rc = caches(&err);
     if (!rc) {
-        s.logits = s.be->dev->alloc(s.be, (size_t) PI__MAX_ROWS * (size_t) s.m->n_vocab * sizeof(float));
+        s.logits = s.be->dev->alloc(s.be, (size_t) s.lim.max_rows * (size_t) s.m->n_vocab * sizeof(float));
         s.ints = pi__calloc(1, ((size_t) max_tokens * 6 + (size_t) max_seqs * 12 + 64 + s.max_blocks * 2) * sizeof *s.ints *
                             PI__MAX_GROUPS);
         if (!s.logits || !s.ints) rc = pi__fail_mem(&err, "logits");
@@ -144,7 +151,7 @@ void roofline_close(void)
     for (int32_t g = 0; g < PI__MAX_GROUPS; g++)
         if (s.pool[g]) s.be->dev->free(s.be, s.pool[g], s.block_bytes[g] * s.max_blocks);
     if (s.m && s.m->n_state) s.be->dev->free(s.be, s.m->state[0].base, s.slot_bytes * (size_t) s.lim.max_seqs);
-    if (s.logits) s.be->dev->free(s.be, s.logits, (size_t) PI__MAX_ROWS * (size_t) s.m->n_vocab * sizeof(float));
+    if (s.logits) s.be->dev->free(s.be, s.logits, (size_t) s.lim.max_rows * (size_t) s.m->n_vocab * sizeof(float));
     if (s.be) s.be->dev->destroy(s.be);
 }
 
@@ -237,9 +244,9 @@ int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
     const pi__batch *own = s.be->dev->begin(s.be, &b, each == 1 ? PI__STEP_DECODE : PI__STEP_ANY);
     roofline_layer(-1);
     s.m->arch->forward(s.m, own, s.m->n_trunk);
-    for (int32_t i = 0; i < b.n_rows; i += PI__MAX_ROWS) {
+    for (int32_t i = 0; i < b.n_rows; i += s.lim.max_rows) {
         const int32_t left = b.n_rows - i;
-        s.m->arch->logits(s.m, i, left < PI__MAX_ROWS ? left : PI__MAX_ROWS, s.logits);
+        s.m->arch->logits(s.m, i, left < s.lim.max_rows ? left : s.lim.max_rows, s.logits);
     }
     const int rc = s.be->dev->finish(s.be, &err);
     if (rc) fprintf(stderr, "%s\n", err.msg);

@@ -186,6 +186,25 @@ static void test_preempted(void **)
 static void test_states(void **) { assert_true(check("qwen35", {}, lengthy ? 4 : 1, 1, false) > 1); }
 static void test_entries(void **) { assert_true(!lengthy || check("deepseek4", {}, 4, 2, false) > 5); }
 
+/* More sequences than have logits at once elsewhere (PI__USUAL_ROWS): as many of them as a device has, in one step. */
+static void test_wide(void **)
+{
+    const std::string path = model_file("gemma3");
+    std::vector<ask> asks;
+    for (size_t i = 0; i < 36; i++) asks.push_back({std::string(i % 9 + 1, 'a' + (char) (i % 5)), {{"max-tokens", "10"}}});
+    std::vector<answer> got[2];
+    for (int i = 0; i < 2; i++) {
+        pi_engine *e = open_engine(path.c_str(), {{"parallel", i ? "36" : "16"}, {"kv-cache-tokens", "9216"},
+                                                 {"async-scheduling", i ? "true" : "false"}});
+        simt::watch.n_ahead = 0;
+        got[i] = run(e, asks, asks.size());
+        if (i) assert_true(simt::watch.n_ahead > 4); /* of the ten steps that have all of them */
+        pi_engine_close(e);
+    }
+    unlink(path.c_str());
+    same("gemma3", asks, got[0], got[1]);
+}
+
 /* In a run of decode steps each is queued, as one graph, before the host waits for the one before it, and the host never waits
  * for all but the prompt's step, also where the steps' batches go round in memory that has room for a few; without, it waits in
  * every step. each: waits for a step of which the host samples, two where it takes the whole row. */
@@ -252,6 +271,6 @@ int main()
 {
     const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_sampled),
                                 cmocka_unit_test(test_preempted), cmocka_unit_test(test_states), cmocka_unit_test(test_entries),
-                                cmocka_unit_test(test_order), cmocka_unit_test(test_failures)};
+                                cmocka_unit_test(test_wide), cmocka_unit_test(test_order), cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

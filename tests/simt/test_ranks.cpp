@@ -147,7 +147,7 @@ static void test_mapped(void **)
     pi_info info;
     info.size = sizeof info;
     assert_int_equal(pi_engine_info(e, &info), PI_OK);
-    const size_t found = PI__MAX_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
+    const size_t found = PI__USUAL_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
                                          sizeof(pi__topk_request) + sizeof(pi__draw) +
                                          (PI__MAX_SEEN + 1) * sizeof(int32_t)); /* in the host's memory */
     assert_in_range(host, found, found + (64 << 10));

@@ -397,7 +397,7 @@ static void test_plan(void **)
     info.size = sizeof info;
     pi_engine *whole = open_engine(model, "emu", {});
     assert_int_equal(pi_engine_info(whole, &info), PI_OK);
-    const size_t logits = (size_t) PI__MAX_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
+    const size_t logits = (size_t) PI__USUAL_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
                                                  sizeof(pi__topk_request) + sizeof(pi__draw) +
                                                  (PI__MAX_SEEN + 1) * sizeof(int32_t)); /* and what is found in them, and drawn */
     const size_t batch = simt::host_bytes() - logits; /* beside them */

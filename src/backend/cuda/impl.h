@@ -255,7 +255,7 @@ void pi__cuda_free_graphs(pi__cuda *c);
 /* Most rows that are gathered at once: tokens, or a drafter's pairs. */
 static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
 {
-    return lim->max_tokens > 2 * PI__MAX_ROWS ? lim->max_tokens : 2 * PI__MAX_ROWS;
+    return lim->max_tokens > 2 * lim->max_rows ? lim->max_tokens : 2 * lim->max_rows;
 }
 
 /* Where the next region of scratch begins, for size bytes. */

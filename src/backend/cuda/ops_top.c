@@ -12,21 +12,28 @@
 
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t) 255; }
 
-enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t), REQUEST_BYTES = (PI__MAX_ROWS * sizeof(pi__topk_request) + 255) / 256 * 256,
-       OUT_BYTES = PI__MAX_ROWS * (2 + PI__MAX_TOP) * sizeof(uint64_t),
-       DRAWN_BYTES = (PI__MAX_ROWS * 3 * sizeof(uint64_t) + 255) / 256 * 256 };
+enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t) };
 
-size_t pi__cuda_top_bytes(const pi__limits *lim)
+/* Of max_rows rows: where the parts begin. */
+typedef struct parts {
+    size_t request, found, drawn, work, end;
+} parts;
+static parts parts_of(const pi__limits *lim)
 {
-    return SKIP_BYTES + REQUEST_BYTES + OUT_BYTES + DRAWN_BYTES + aligned(pi__k_top_scratch(PI__MAX_ROWS, lim->n_vocab));
+    const size_t rows = (size_t) lim->max_rows;
+    parts p = {.request = SKIP_BYTES};
+    p.found = p.request + aligned(rows * sizeof(pi__topk_request));
+    p.drawn = p.found + aligned(rows * (2 + PI__MAX_TOP) * sizeof(uint64_t));
+    p.work = p.drawn + aligned(rows * 3 * sizeof(uint64_t));
+    p.end = p.work + aligned(pi__k_top_scratch(lim->max_rows, lim->n_vocab));
+    return p;
 }
 
-static uint64_t *found_of(const pi__cuda *c)
-{
-    return (uint64_t *) (void *) (c->scratch + c->at.picks + SKIP_BYTES + REQUEST_BYTES);
-}
+size_t pi__cuda_top_bytes(const pi__limits *lim) { return parts_of(lim).end; }
 
-static uint64_t *drawn_of(const pi__cuda *c) { return found_of(c) + OUT_BYTES / sizeof(uint64_t); }
+static uint64_t *found_of(const pi__cuda *c) { return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).found); }
+
+static uint64_t *drawn_of(const pi__cuda *c) { return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).drawn); }
 
 void pi__cuda_draw(pi__backend *be, const pi__draws *draws) { ((pi__cuda *) be)->draw = *draws; }
 
@@ -62,7 +69,7 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
 static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top *k)
 {
     pi__cuda_end_segment(c);
-    if (a->n_rows > PI__MAX_ROWS) {
+    if (a->n_rows > c->lim.max_rows) {
         c->no_room = true;
         return;
     }
@@ -81,12 +88,13 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const pi__step_top *top = b && b->top.request == a->request ? &b->top : NULL;
-    char *all = c->scratch + c->at.picks, *requested = all + SKIP_BYTES, *found = (char *) found_of(c);
+    const parts at = parts_of(&c->lim);
+    char *all = c->scratch + c->at.picks;
     pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
-                   .scratch = found + OUT_BYTES + DRAWN_BYTES, .out = (uint64_t *) (void *) found};
+                   .scratch = all + at.work, .out = found_of(c)};
     if (top) k.k = top->k, k.sum = top->sum, k.request = pi__cuda_batch_of(c, b)->request;
-    else upload_requests(c, a, requested, &k);
-    c->no_room |= a->n_rows > PI__MAX_ROWS || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW;
+    else upload_requests(c, a, all + at.request, &k);
+    c->no_room |= a->n_rows > c->lim.max_rows || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW;
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
     if (top && c->draws) {
         const cuda_batch *here = pi__cuda_batch_of(c, b);
@@ -96,5 +104,5 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
         PI__QUEUE(c, pi__k_draw_run(pi__rt_stream(c->rt), &d));
         return;
     }
-    PI__QUEUE(c, pi__rt_download(c->rt, a->out, found, (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out));
+    PI__QUEUE(c, pi__rt_download(c->rt, a->out, found_of(c), (size_t) a->n_rows * (size_t) (2 + k.k) * sizeof *a->out));
 }
