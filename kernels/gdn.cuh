@@ -33,7 +33,13 @@
  * two, which follows from `bound`, above which no value of theirs is: a fold multiplies it by what decay leaves and adds the
  * largest sum of |u| of a column, as no key's value is above 1. Nothing else changes it: prefill and decode have the same
  * one. A bound above the largest value by 2^12 costs no digit. Results are S0's to float precision, as its largest values
- * count. x, which may be of any size, is multiplied by T and P as TF32, in two parts as well. */
+ * count. x, which may be of any size, is multiplied by T and P as TF32, in two parts as well.
+ *
+ * That is the exact form. In the other one (pi__k_state) keys and queries are one F16 each, wherever they are used, and S0 is
+ * rounded to one where it is multiplied by them; it is kept as float, and u that is added to it has two. So states are those of
+ * rounded keys, and results have the error of 11 bits of S0: a third of the products with it, none of the instructions that make
+ * lo, and half of what prepare() leaves. few() and save(), which wait for memory, are the same kernels with lo 0; in the slot
+ * lo is 0, too. */
 #ifndef PI_GDN_CUH
 #define PI_GDN_CUH
 
@@ -50,6 +56,9 @@ enum {
 constexpr int32_t KEY_EXPONENT = -2;
 constexpr float KEY_UNIT = 0x1p-2f, QUERY_UNIT = 0x1p-6f; /* what 1 of a key's, of a query's F16 stands for */
 constexpr float LOG2E = 1.44269504f;
+
+/* Words of a key of D values: hi, and where products are exact, lo. */
+PI_FN constexpr int key_words(int dim, bool exact) { return exact ? dim : dim / 2; }
 
 /* A ring of n rows, and the multiplication that divides by n: i / n is i * by >> shift for all i < 2^31. */
 struct ring {
@@ -176,13 +185,14 @@ PI_FN float *new_scalars(const job &j, int32_t head, int32_t token)
 {
     return (float *) j.a.scratch + new_row(j, head, token) * N_SCALARS;
 }
-PI_FN uint32_t *new_kq(const job &j, int32_t k_head, int32_t token)
+PI_FN uint32_t *new_kq(const job &j, int32_t k_head, int32_t token, int words)
 {
-    return (uint32_t *) new_scalars(j, j.a.state.n_v, 0) + new_row(j, k_head, token) * (uint32_t) (2 * j.a.state.dim);
+    return (uint32_t *) new_scalars(j, j.a.state.n_v, 0) + new_row(j, k_head, token) * (uint32_t) (2 * words);
 }
 PI_FN float *new_mix(const job &j, int32_t head, int32_t token)
 {
-    return (float *) new_kq(j, j.a.state.n_k, 0) + new_row(j, head, token) * (2 * MIX);
+    return new_scalars(j, j.a.state.n_v, 0) + new_row(j, j.a.state.n_k, 0) * (uint32_t) (2 * j.a.state.dim) +
+           new_row(j, head, token) * (2 * MIX);
 }
 
 /* ------------------------------------------------------------------------------------------------------ who, and what */
@@ -370,14 +380,19 @@ PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return
 
 /* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
  * put(row, lane, words of hi, words of lo). */
-template <class PUT> PI_FN void put_split(const float (&x)[4], float unit, int row, bool has, const PUT &put)
+template <bool EXACT> PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
+{
+    if (EXACT) ptx_split(x, y, hi, lo);
+    else hi = ptx_half2(x, y), lo = 0;
+}
+template <bool EXACT, class PUT> PI_FN void put_split(const float (&x)[4], float unit, int row, bool has, const PUT &put)
 {
     uint2 hi, lo;
-    ptx_split(x[0] * unit, x[1] * unit, hi.x, lo.x);
-    ptx_split(x[2] * unit, x[3] * unit, hi.y, lo.y);
+    split<EXACT>(x[0] * unit, x[1] * unit, hi.x, lo.x);
+    split<EXACT>(x[2] * unit, x[3] * unit, hi.y, lo.y);
     if (has) put(row, (int) threadIdx.x % 32, hi, lo);
 }
-template <int D, bool FAST, class PUT>
+template <int D, bool EXACT, bool FAST, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -397,17 +412,17 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
         }
         const float unit = unit_of_sum<D>(j, query, warp_sum_of_4(ss));
 #pragma unroll
-        for (int i = 0; i < 4; i++) put_split(x[i], __shfl_sync(PI_FULL, unit, 8 * i), r + i, has, put);
+        for (int i = 0; i < 4; i++) put_split<EXACT>(x[i], __shfl_sync(PI_FULL, unit, 8 * i), r + i, has, put);
     }
 #pragma unroll 1
     for (; r < n; r++) {
         float x[4] = {};
         if (has) conv.next(j, s, p + r, c, x), silus(x);
-        put_split(x, unit_of<D>(j, query, squares(x)), r, has, put);
+        put_split<EXACT>(x, unit_of<D>(j, query, squares(x)), r, has, put);
     }
 }
 
-/* The same of one position, to rows of hi and lo in shared memory, with few registers. */
+/* The same of one position, to rows of hi and lo in shared memory, with few registers. Where keys are one F16, lo is 0. */
 template <int D>
 PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi, uint32_t *to_lo)
 {
@@ -424,7 +439,9 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
     const float unit = unit_of<D>(j, query, ss);
 #pragma unroll 1
     for (int i = 2 * lane; i < end; i++) {
-        ptx_split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], to_lo[i]);
+        uint32_t rest;
+        ptx_split(__uint_as_float(to_hi[i]) * unit, __uint_as_float(to_lo[i]) * unit, to_hi[i], rest);
+        to_lo[i] = j.a.state.exact ? rest : 0;
     }
 }
 

@@ -2,23 +2,24 @@
  *
  * A warp has a patch of S0, 16 columns times all rows or half of them, in registers as the instruction's A: row m is a
  * column of S0, and the sum runs over S0's rows. B are tokens, their keys and their queries: a column's bits depend on no
- * other column. A sum over half of D is lo . hi + hi . lo + hi . hi for 16 rows after the other; the two halves are added. A
+ * other column. A sum over half of D is lo . hi + hi . lo + hi . hi for 16 rows after the other, of which the form that is not
+ * EXACT has hi . hi alone (in folds lo . hi, too, as u has both); products with zeros change no bit. The two halves are added. A
  * fold's sums over the chunk's 16 rows are made apart, and added to S0 with the rounding of floats: tensor cores cut and do
  * not round, and S0 would shrink with every chunk.
  *
  * A product's results are a lane's tokens 2 t, 2 t + 1 and 8 further of two columns: as A of the next products they are the
  * same lane's, so that x, u and o stay in registers.
  *
- * In shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16; rows of T and P, in two parts each (mix_at);
- * few() has values a row and column of the chunk (k . S0, x) in quads, [C / 4][W columns][4 rows], a quad every 4 W + 4
- * words. No access has bank conflicts. */
+ * In shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16, or without lo; rows of T and P, in two parts each
+ * (mix_at); few() has values a row and column of the chunk (k . S0, x) in quads, [C / 4][W columns][4 rows], a quad every
+ * 4 W + 4 words. No access has bank conflicts. */
 #ifndef PI_GDN_CHUNK_CUH
 #define PI_GDN_CHUNK_CUH
 
 #include "gdn.cuh"
 
-template <int D> struct planes { /* in words */
-    static constexpr int PITCH = D / 2 + 4, PLANE = C * PITCH, KIND = 2 * PLANE + 16, WORDS = 2 * KIND;
+template <int D, bool EXACT> struct planes { /* in words */
+    static constexpr int PITCH = D / 2 + 4, PLANE = C * PITCH, KIND = (EXACT ? 2 : 1) * PLANE + 16, WORDS = 2 * KIND;
 };
 template <int W> struct quads {
     static constexpr int PITCH = 4 * W + 4, WORDS = C / 4 * PITCH;
@@ -37,12 +38,14 @@ struct mix_rows {
 };
 
 /* Keys, by copies to wait for; rows that the step does not make and that the slot does not have become zeros, of queries also old ones. */
-template <int D> PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
+template <int D, bool EXACT>
+PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
 {
-    using P = planes<D>;
+    using P = planes<D, EXACT>;
+    constexpr int WORDS = key_words(D, EXACT);
 #pragma unroll 1
-    for (int i = ptx_thread(); i < C * D; i += threads) {
-        const int row = i / D, word = i % D, to = word / (D / 2) * P::PLANE + row * P::PITCH + word % (D / 2);
+    for (int i = ptx_thread(); i < C * WORDS; i += threads) {
+        const int row = i / WORDS, word = i % WORDS, to = word / (D / 2) * P::PLANE + row * P::PITCH + word % (D / 2);
         const bool old = row < c.n_old, made = !old && row < c.n_old + c.n_new;
         if (made) continue;
         ptx_cp_async4(ptx_shared(pl + to), k_at(j, s.slot, w.k_head, old ? c.from + row : 0) + word, old ? 4 : 0);
@@ -104,10 +107,10 @@ PI_FN int chunk_col(int lane, int i) { return (int) ((unsigned) lane / 4) * 2 + 
 /* ------------------------------------------------------------------------------------------------------------ products */
 
 /* 16 rows of S0 as A. */
-PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4], uint32_t (&lo)[4])
+template <bool EXACT> PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4], uint32_t (&lo)[4])
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++) ptx_split(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
+    for (int i = 0; i < 4; i++) split<EXACT>(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
 }
 PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], const uint32_t (&hi)[2], const uint32_t (&lo)[2],
                        float (&y)[4])
@@ -117,18 +120,19 @@ PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], con
     ptx_mma_f16(y, a_hi, hi);
 }
 
-/* The lane's address for loading tokens 4 quad .. as B, keys then queries, values `row` .. row + 15 of each. */
-template <int D> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row, int lane)
+/* The lane's address for loading tokens 4 quad .. as B, keys then queries, values `row` .. row + 15 of each: hi, then lo, or hi
+ * once more. */
+template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row, int lane)
 {
-    using P = planes<D>;
+    using P = planes<D, EXACT>;
     const int m = lane / 8;
-    return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * P::PLANE + (4 * quad + lane % 4) * P::PITCH + m % 2 * 4 + row / 2);
+    return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * (EXACT ? P::PLANE : 0) + (4 * quad + lane % 4) * P::PITCH + m % 2 * 4 +
+                      row / 2);
 }
-
-/* Half of the rows of S0 times a quad of tokens: keys, then queries. */
-template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, float (&y)[4])
+/* Half of the rows of S0 times a quad of tokens: keys, then queries. Where S0 is one F16, lo is 0. */
+template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, bool exact, float (&y)[4])
 {
-    const uint32_t at = tokens_at<D>(pl, quad, p.row, p.lane);
+    const uint32_t at = tokens_at<D, true>(pl, quad, p.row, p.lane);
     y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
@@ -137,7 +141,8 @@ template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, c
         for (int i = 0; i < 8; i++) ptx_anew(st.x[k][i]); /* there are no registers for words */
         for (int i = 0; i < 4; i++) { /* as words_of(), which takes more registers */
             hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
-            lo[i] = ptx_rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
+            const uint32_t rest = ptx_rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
+            lo[i] = exact ? rest : 0;
         }
         ptx_ldmatrix_x4(b, at + (uint32_t) (32 * k));
         add_product(hi, lo, {b[0], b[1]}, {b[2], b[3]}, y);
@@ -145,21 +150,21 @@ template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, c
 }
 
 /* A patch as words of A. */
-template <int ROWS> struct patch_words {
-    uint32_t hi[ROWS / 16][4], lo[ROWS / 16][4];
+template <int ROWS, bool EXACT> struct patch_words {
+    uint32_t hi[ROWS / 16][4], lo[EXACT ? ROWS / 16 : 1][4];
 };
-template <int ROWS> PI_FN void words_of_patch(const patch<ROWS> &st, patch_words<ROWS> &w)
+template <int ROWS, bool EXACT> PI_FN void words_of_patch(const patch<ROWS> &st, patch_words<ROWS, EXACT> &w)
 {
 #pragma unroll
-    for (int k = 0; k < ROWS / 16; k++) words_of(st.x[k], w.hi[k], w.lo[k]);
+    for (int k = 0; k < ROWS / 16; k++) words_of<EXACT>(st.x[k], w.hi[k], w.lo[EXACT ? k : 0]);
 }
 
 /* The patch's rows of S0 times all tokens of the chunk: keys, queries, of each half of S0's rows on its own. `keys` and
  * `queries` are the lane's addresses of the first row's. Four sums run side by side, as each waits for its last product. */
-template <int D, int ROWS>
-PI_FN void times_tokens(const patch_words<ROWS> &w, uint32_t keys, uint32_t queries, values (&y)[2 * ROWS / D][2])
+template <int D, int ROWS, bool EXACT>
+PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32_t queries, values (&y)[2 * ROWS / D][2])
 {
-    using P = planes<D>;
+    using P = planes<D, EXACT>;
 #pragma unroll
     for (int i = 0; i < 32 * ROWS / D; i++) y[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
 #pragma unroll
@@ -168,26 +173,26 @@ PI_FN void times_tokens(const patch_words<ROWS> &w, uint32_t keys, uint32_t quer
 #pragma unroll
         for (int q = 0; q < 2; q++) {
             ptx_ldmatrix_x4(hi[q], (q ? queries : keys) + (uint32_t) (32 * k));
-            ptx_ldmatrix_x4(lo[q], (q ? queries : keys) + (uint32_t) (P::PLANE * 4 + 32 * k));
+            if (EXACT) ptx_ldmatrix_x4(lo[q], (q ? queries : keys) + (uint32_t) (P::PLANE * 4 + 32 * k));
         }
 #pragma unroll
-        for (int i = 0; i < 12; i++) { /* as add_product */
+        for (int i = EXACT ? 0 : 8; i < 12; i++) { /* as add_product */
             const int term = i / 4, q = i / 2 % 2, h = i % 2;
-            const auto &b = term == 1 ? lo[q] : hi[q];
-            ptx_mma_f16(y[k / (D / 32)][q][h], term == 0 ? w.lo[k] : w.hi[k], {b[2 * h], b[2 * h + 1]});
+            const auto &b = EXACT && term == 1 ? lo[q] : hi[q];
+            ptx_mma_f16(y[k / (D / 32)][q][h], EXACT && term == 0 ? w.lo[EXACT ? k : 0] : w.hi[k], {b[2 * h], b[2 * h + 1]});
         }
     }
 }
-template <int D> PI_FN uint32_t tokens_of_lane(const uint32_t *pl, const patch_place &p)
+template <int D, bool EXACT> PI_FN uint32_t tokens_of_lane(const uint32_t *pl, const patch_place &p)
 {
     const int m = p.lane / 8;
-    return ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * planes<D>::PITCH + m % 2 * 4 + p.row / 2);
+    return ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * planes<D, EXACT>::PITCH + m % 2 * 4 + p.row / 2);
 }
 /* Of two warps that have the same columns, queries, of whose halves each has those first whose outputs it makes: 8 rows of
  * them further or back, by where a lane's keys are. */
-template <int D> PI_FN uint32_t queries_of_lane(uint32_t keys, const patch_place &p)
+template <int D, bool EXACT> PI_FN uint32_t queries_of_lane(uint32_t keys, const patch_place &p)
 {
-    using P = planes<D>;
+    using P = planes<D, EXACT>;
     const int further = p.lane < 16 ? 8 * P::PITCH * 4 : -8 * P::PITCH * 4;
     return keys + P::KIND * 4 + (uint32_t) (p.row > 0 ? further : 0);
 }
@@ -209,12 +214,12 @@ template <int W> PI_FN float4 both_halves(const float *from, bool query, int col
 
 /* A half of: keys of the chunk times four tokens' keys and queries, by a warp. y[i] is that of key g + i / 2 * 8 and column
  * 2 t + i % 2, keys before queries; in units. */
-template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
+template <int D, bool EXACT> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
 {
-    using P = planes<D>;
+    using P = planes<D, EXACT>;
     const int m = lane / 8;
     const uint32_t keys = ptx_shared(pl + (m % 2 * 8 + lane % 8) * P::PITCH + m / 2 * 4 + half * (D / 4));
-    const uint32_t at = tokens_at<D>(pl, quad, half * (D / 2), lane);
+    const uint32_t at = tokens_at<D, EXACT>(pl, quad, half * (D / 2), lane);
     float small[4] = {}, big[4] = {};
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
@@ -222,11 +227,12 @@ template <int D> PI_FN void times_keys(const uint32_t *pl, int quad, int half, i
         ptx_ldmatrix_x4(b, at + (uint32_t) (32 * k));
         ptx_ldmatrix_x4(a, keys + (uint32_t) (32 * k));
         ptx_mma_f16(big, a, {b[0], b[1]});
+        if (!EXACT) continue;
         ptx_mma_f16(small, a, {b[2], b[3]});
         ptx_ldmatrix_x4(a, keys + (uint32_t) (32 * k) + P::PLANE * 4);
         ptx_mma_f16(small, a, {b[0], b[1]});
     }
-    for (int i = 0; i < 4; i++) y[i] = big[i] + small[i];
+    for (int i = 0; i < 4; i++) y[i] = EXACT ? big[i] + small[i] : big[i];
 }
 /* Of y[n], of such a half: the token of four, 4 more for its query, and the key. */
 PI_FN int column_of(int lane, int n) { return lane % 4 * 2 + n % 2; }
@@ -299,11 +305,11 @@ PI_FN float most_of(const values &w)
 }
 
 /* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. w: 2^(G_15 - G_l) u_l; of_s: 2^G_15; exponent: that of bound. */
-template <int D, int ROWS>
+template <int D, int ROWS, bool EXACT>
 PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound,
                 int32_t &exponent)
 {
-    using P = planes<D>;
+    using P = planes<D, EXACT>;
     const int lane = p.lane, m = lane / 8;
     const int32_t was = exponent;
     bound = fmaf(of_s, bound, most_of(w));
@@ -312,14 +318,16 @@ PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_pla
     uint32_t hi[4], lo[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) ptx_split(w[i / 2][i % 2 * 2] * unit, w[i / 2][i % 2 * 2 + 1] * unit, hi[i], lo[i]);
-    const uint32_t keys = ptx_shared(pl + m / 2 * P::PLANE + (m % 2 * 8 + lane % 8) * P::PITCH + p.row / 2);
+    const uint32_t keys = ptx_shared(pl + m / 2 * (EXACT ? P::PLANE : 4) + (m % 2 * 8 + lane % 8) * P::PITCH + p.row / 2);
 #pragma unroll
     for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0: as add_product, of two */
         uint32_t b[2][4];
         float sum[2][4] = {};
-        for (int i = 0; i < 2; i++) ptx_ldmatrix_x4_trans(b[i], keys + (uint32_t) (32 * n + 16 * i));
+        ptx_ldmatrix_x4_trans(b[0], keys + (uint32_t) (32 * n));
+        if (EXACT) ptx_ldmatrix_x4_trans(b[1], keys + (uint32_t) (32 * n + 16));
+        else b[1][0] = b[0][2], b[1][1] = b[0][3];
         for (int i = 0; i < 2; i++) ptx_mma_f16(sum[i], lo, {b[i][0], b[i][1]});
-        for (int i = 0; i < 2; i++) ptx_mma_f16(sum[i], hi, {b[i][2], b[i][3]});
+        for (int i = 0; EXACT && i < 2; i++) ptx_mma_f16(sum[i], hi, {b[i][2], b[i][3]});
         for (int i = 0; i < 2; i++) ptx_mma_f16(sum[i], hi, {b[i][0], b[i][1]});
 #pragma unroll
         for (int i = 0; i < 8; i++) st.x[n][i] = fmaf(keep, st.x[n][i], sum[i / 4][i % 4]);

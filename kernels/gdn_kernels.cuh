@@ -22,8 +22,8 @@
  * than one after the other, and decode goes one by one. What fills a device with one long prompt are value heads times
  * patches: 384 warps where 48 heads have 128 columns. Where those leave schedulers over, two warps (PARTS) have the same
  * columns, each half of the rows of S0: they add each other's sums, both do the rest of x and u, and each half of the outputs.
- * Of a chunk's 162 products of tensor cores each has 84 or 87. With all outputs in a third launch, from states that are kept
- * every few chunks, the walk would have 105, and those chunks' folds were done twice.
+ * Of a chunk's 162 products of tensor cores (82) each has 84 or 87 (44 or 47). With all outputs in a third launch, from states
+ * that are kept every few chunks, the walk would have 105, and those chunks' folds were done twice.
  *
  * Why the state is not written with each token, bytes and instructions of warps of a decode step, heads of 128:
  *
@@ -33,19 +33,19 @@
  *
  * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
  *
- * Of instructions, prefill has about 472 of a warp a token and head where three value heads share a key head (sm_120a): 282 in
- * many(), or 386 with two warps for the same columns, 145 in prepare(), 45 in finish(). Between two products of tensor cores that
- * nothing is between, a warp waits for one instruction more: 52 times a token. As S0 and the 16 columns' x stay in registers, a
- * warp's chunk in many() is, of 565:
+ * Of instructions, prefill has about 363 of a warp a token and head where three value heads share a key head (sm_120a): 181 in
+ * many(), or 280 with two warps for the same columns, 137 in prepare(), 45 in finish(). In the exact form they are 472: 282, or
+ * 386, and 145, and 45. Between two products of tensor cores that nothing is between, a warp waits for one instruction more: 30
+ * times a token, 52 in the exact form. As S0 and the 16 columns' x stay in registers, a warp's chunk in many() is, of 362 and 565:
  *
- *     products of tensor cores                           162    each for 16 cycles of a PRO 6000's or GB10's tensor core
- *     loads of their B, of T and P, of scalars            59
- *     hi and lo of S0, of u                              144
- *     S0 after a fold, with what it was                   64
- *     halves of S0's rows, x, o, u, their TF32 parts      57
- *     bound, its exponent, u in units                     30
- *     copies for the next chunk, values, results          14
- *     addresses, barriers, the loop                       34
+ *     products of tensor cores                            82    162    each for 16 cycles of a PRO 6000's or GB10's tensor core
+ *     loads of their B, of T and P, of scalars            35     59
+ *     F16 of S0, of u                                     48    144
+ *     S0 after a fold, with what it was                   64     64
+ *     halves of S0's rows, x, o, u, their TF32 parts      57     57
+ *     bound, its exponent, u in units                     30     30
+ *     copies for the next chunk, values, results          12     14
+ *     addresses, barriers, the loop                       34     34
  *
  * A chunk of 32 or 64 rows would save instructions in prefill, a seventh at most, as S0 is cut into hi and lo and added to
  * once a chunk, but rows grow faster than writes of S0 shrink: 79 and 96 KiB a token in decode. */
@@ -98,7 +98,7 @@ PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch
 template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D;
     static constexpr int pl = 0;
-    static constexpr int part = pl + planes<D>::WORDS;       /* halves of four rows' products with S0 */
+    static constexpr int part = pl + planes<D, true>::WORDS; /* halves of four rows' products with S0 */
     static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT; /* and before them, of its keys: [C / 4][halves][8][C] */
     static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS); /* quads: exponents of v, then x */
     static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: q . S0, then o */
@@ -165,7 +165,7 @@ template <int W> PI_FN void mix_of_x(const float *x, const float *rows, bool p_r
 /* New keys and queries. The first value head of a key head keeps its keys. */
 template <int D> PI_FN void make_keys(const job &j, const sequence &s, const work &w, const chunk &c, uint32_t *pl)
 {
-    using P = planes<D>;
+    using P = planes<D, true>;
 #pragma unroll 1
     for (int n = ptx_thread() / 32; n < 2 * c.n_new; n += few_shape<D>::THREADS / 32) {
         const int32_t i = c.n_old + n / 2, p = c.from + i;
@@ -283,7 +283,7 @@ template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
         const int quad = n / 2;
         if (4 * quad + 3 < c.n_old || 4 * quad >= c.n_old + c.n_new) continue;
         float y[4];
-        times_keys<D>((const uint32_t *) sm + S::pl, quad, n % 2, lane, y);
+        times_keys<D, true>((const uint32_t *) sm + S::pl, quad, n % 2, lane, y);
 #pragma unroll
         for (int i = 0; i < 4; i++) sm[S::part + (n * 8 + column_of(lane, i)) * S::DOT + key_of(lane, i)] = y[i];
     }
@@ -317,10 +317,11 @@ PI_FN void put_left(const float *decay, float *left)
 
 /* What lies in shared memory, in words: two stages of what prepare() made of a chunk. A warp has 16 columns, and of these all
  * rows of S0, or (PARTS = 2) half of them; then sums go from warp to warp, and two blocks fit in the 100 KiB of sm_120. */
-template <int D, int PARTS> struct many_shape {
+template <int D, int PARTS, bool EXACT> struct many_shape {
     static constexpr int W = PARTS == 2 ? SLICE : D, THREADS = 2 * W * PARTS; /* columns of a block */
     static constexpr int PIECES = D / 8, ROWS = THREADS / PIECES; /* of 16 bytes, in a row of a plane; rows copied at a time */
-    static constexpr int mix = planes<D>::WORDS;          /* of a stage: T and P */
+    static constexpr int PLANES = EXACT ? 4 : 2;
+    static constexpr int mix = planes<D, EXACT>::WORDS;   /* of a stage: T and P */
     static constexpr int scalars = mix + mix_rows::WORDS; /* [C][N_SCALARS] */
     static constexpr int STAGE = scalars + C * N_SCALARS;
     static constexpr int halves = 2 * STAGE;              /* [warps][3][32 lanes][4] */
@@ -336,13 +337,14 @@ struct copies {
     int32_t scalars;
     uint32_t kq_to, mix_to;
 };
-template <int D, int PARTS> PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage, int tid)
+template <int D, int PARTS, bool EXACT> PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage, int tid)
 {
-    using P = planes<D>;
-    using S = many_shape<D, PARTS>;
+    using P = planes<D, EXACT>;
+    using S = many_shape<D, PARTS, EXACT>;
+    constexpr int ROW = key_words(D, EXACT);
     const int row = tid / S::PIECES, piece = tid % S::PIECES;
     copies m;
-    m.kq = new_kq(j, w.k_head, s.first) + (row - (int64_t) s.pos) * (2 * D) + 4 * piece;
+    m.kq = new_kq(j, w.k_head, s.first, ROW) + (row - (int64_t) s.pos) * (2 * ROW) + 4 * piece;
     m.kq_to = ptx_shared(stage + row * P::PITCH + 4 * piece);
     m.mix = new_mix(j, w.head, s.first) - (int64_t) s.pos * (2 * MIX) + tid * 4;
     m.scalars = w.head * j.a.n_tokens + s.first - s.pos + tid;
@@ -350,29 +352,33 @@ template <int D, int PARTS> PI_FN copies copies_of(const job &j, const sequence 
     return m;
 }
 /* Row and plane of a thread's copy i of keys and queries, less those of the first one. */
-template <int D, int PARTS> PI_FN constexpr int copy_row(int i) { return i * many_shape<D, PARTS>::ROWS % C; }
-template <int D, int PARTS> PI_FN constexpr int copy_plane(int i) { return i * many_shape<D, PARTS>::ROWS / C; }
-template <int D, int PARTS> PI_FN constexpr uint32_t copy_to(int i)
+template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_row(int i) { return i * many_shape<D, PARTS, EXACT>::ROWS % C; }
+template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_plane(int i) { return i * many_shape<D, PARTS, EXACT>::ROWS / C; }
+template <int D, int PARTS, bool EXACT> PI_FN constexpr uint32_t copy_to(int i)
 {
-    return (uint32_t) (copy_plane<D, PARTS>(i) / 2 * planes<D>::KIND + copy_plane<D, PARTS>(i) % 2 * planes<D>::PLANE +
-                       copy_row<D, PARTS>(i) * planes<D>::PITCH) * 4;
+    using P = planes<D, EXACT>;
+    constexpr int HALVES = EXACT ? 2 : 1;
+    return (uint32_t) (copy_plane<D, PARTS, EXACT>(i) / HALVES * P::KIND + copy_plane<D, PARTS, EXACT>(i) % HALVES * P::PLANE +
+                       copy_row<D, PARTS, EXACT>(i) * P::PITCH) * 4;
 }
 
 /* The first column of a thread's pieces of T and P. */
 PI_FN int piece_column(int tid) { return tid % 8 * 2; }
 
 /* Begins the copies of a whole chunk to a stage, `at` bytes behind the first. */
-template <int D, int PARTS>
+template <int D, int PARTS, bool EXACT>
 PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
 {
-    using S = many_shape<D, PARTS>;
-    const uint32_t *kq = m.kq + (int64_t) from * (2 * D);
+    using S = many_shape<D, PARTS, EXACT>;
+    constexpr int ROW = 2 * key_words(D, EXACT), PLANES = S::PLANES;
+    const uint32_t *kq = m.kq + (int64_t) from * ROW;
     const float *mixed = m.mix + (int64_t) from * (2 * MIX);
     const uint32_t mix_to = (uint32_t) ptx_anew((int) (m.mix_to + at));
 #pragma unroll
-    for (int n = 0; n < 4 * C / S::ROWS; n++) {
-        const int i = n % 4 * (C / S::ROWS) + n / 4; /* all planes of a row, whose addresses are near */
-        ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS>(i), kq + copy_row<D, PARTS>(i) * 2 * D + copy_plane<D, PARTS>(i) * (D / 2));
+    for (int n = 0; n < PLANES * C / S::ROWS; n++) {
+        const int i = n % PLANES * (C / S::ROWS) + n / PLANES; /* all planes of a row, whose addresses are near */
+        const uint32_t *from_row = kq + copy_row<D, PARTS, EXACT>(i) * ROW + copy_plane<D, PARTS, EXACT>(i) * (D / 2);
+        ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS, EXACT>(i), from_row);
     }
 #pragma unroll
     for (int i = 0; i < C * 16; i += S::THREADS) { /* an even number of rows further */
@@ -387,20 +393,20 @@ PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
 }
 
 /* The same of a chunk with old rows, or not all of its rows: what there is not becomes zeros. T of old rows stage_old_t has. */
-template <int D, int PARTS>
+template <int D, int PARTS, bool EXACT>
 PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chunk &c, float *stage, uint32_t at)
 {
-    using S = many_shape<D, PARTS>;
+    using S = many_shape<D, PARTS, EXACT>;
     const int tid = ptx_thread(), there = c.n_old + c.n_new;
-    const copies m = copies_of<D, PARTS>(j, s, w, stage, tid);
+    const copies m = copies_of<D, PARTS, EXACT>(j, s, w, stage, tid);
 #pragma unroll 1
-    for (int i = 0; i < 4 * C / S::ROWS; i++) {
-        const int row = tid / S::PIECES + copy_row<D, PARTS>(i), plane = copy_plane<D, PARTS>(i);
-        const bool old = row < c.n_old && plane < 2, fresh = row >= c.n_old && row < there;
+    for (int i = 0; i < S::PLANES * C / S::ROWS; i++) {
+        const int row = tid / S::PIECES + copy_row<D, PARTS, EXACT>(i), plane = copy_plane<D, PARTS, EXACT>(i);
+        const bool old = row < c.n_old && plane < S::PLANES / 2, fresh = row >= c.n_old && row < there;
         const uint32_t *kq = (const uint32_t *) j.a.scratch;
-        if (fresh) kq = m.kq + (int64_t) (c.from + copy_row<D, PARTS>(i)) * (2 * D) + plane * (D / 2);
+        if (fresh) kq = m.kq + (int64_t) (c.from + copy_row<D, PARTS, EXACT>(i)) * (2 * key_words(D, EXACT)) + plane * (D / 2);
         if (old) kq = k_at(j, s.slot, w.k_head, c.from + row) + plane * (D / 2) + tid % S::PIECES * 4;
-        ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS>(i), kq, old || fresh ? 16 : 0);
+        ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS, EXACT>(i), kq, old || fresh ? 16 : 0);
     }
 #pragma unroll 1
     for (int i = 0; i + tid < C * 16; i += S::THREADS) {
@@ -417,9 +423,9 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
     ptx_cp_async4(ptx_shared(stage + S::scalars + tid) + at, from, old || fresh ? 4 : 0);
 }
 /* T of the first chunk's old rows, when copies have arrived. */
-template <int D, int PARTS> PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
+template <int D, int PARTS, bool EXACT> PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
 {
-    for (int n = (int) threadIdx.x; n < c.n_old * C; n += many_shape<D, PARTS>::THREADS) {
+    for (int n = (int) threadIdx.x; n < c.n_old * C; n += many_shape<D, PARTS, EXACT>::THREADS) {
         const float t = t_at(j, s.slot, w.head, c.from + n / C)[n % C];
         rows[mix_rows::at(n / C, false, mix_at(n % C, false))] = t;
         rows[mix_rows::at(n / C, false, mix_at(n % C, true))] = rest_of_tf32(t);
@@ -548,7 +554,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         const auto chunk_now = [&] { return chunk_of(s, from); }; /* again, instead of holding it in registers */
         const bool full = from + C <= s.verified || from + C < s.end;
         stage_x<D>(j, s, w, chunk_now(), S::THREADS, sm + S::x);
-        stage_keys<D>(j, s, w, chunk_now(), S::THREADS, (uint32_t *) sm + S::pl);
+        stage_keys<D, true>(j, s, w, chunk_now(), S::THREADS, (uint32_t *) sm + S::pl);
         ptx_cp_async_commit();
         stage_t(j, s, w, chunk_now(), S::THREADS, sm + S::mix);
         make_keys<D>(j, s, w, chunk_now(), (uint32_t *) sm + S::pl);
@@ -578,7 +584,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
 #pragma unroll 1
         for (int quad = c.n_old / 4; quad < quads_of(c); quad++) {
             float y[4];
-            times_quad<D>(st, place(), (const uint32_t *) sm + S::pl, quad, y);
+            times_quad<D>(st, place(), (const uint32_t *) sm + S::pl, quad, j.a.state.exact, y);
             put_half<D>(place(), y, sm + S::part);
             __syncthreads();
             if (threadIdx.x < 2 * D) solve_quad<D>(j, s, w, c, quad, sm);
@@ -591,7 +597,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             for (int h = 0; h < 2; h++) load_x<D>(sm + S::part, h, place(), left[h]);
             float bound = *bound_of();
             int32_t exponent = exponent_of(bound);
-            fold<D>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, place(), st, bound, exponent);
+            fold<D, D / 2, true>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, place(), st, bound, exponent);
             __syncwarp(); /* all lanes have the old one */
             if (place().lane == 0) *bound_of() = bound;
             __syncwarp();
@@ -619,12 +625,12 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
 
 /* k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: after a barrier, of the halves that two warps have; of q
  * each gets the half of the chunk's rows whose outputs it makes, in both halves of y. */
-template <int D, int PARTS>
-PI_FN void times_state(const patch_words<D / PARTS> &st, const patch_place &p, const uint32_t *pl, float *halves, values (&y)[2])
+template <int D, int PARTS, bool EXACT>
+PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_place &p, const uint32_t *pl, float *halves, values (&y)[2])
 {
     values half[2 / PARTS][2];
-    const uint32_t at = tokens_of_lane<D>(pl, p);
-    times_tokens<D>(st, at, PARTS == 2 ? queries_of_lane<D>(at, p) : at + planes<D>::KIND * 4, half);
+    const uint32_t at = tokens_of_lane<D, EXACT>(pl, p);
+    times_tokens<D>(st, at, PARTS == 2 ? queries_of_lane<D, EXACT>(at, p) : at + planes<D, EXACT>::KIND * 4, half);
     const values(&k)[2] = half[0], (&other)[2] = half[2 / PARTS - 1];
     if (PARTS == 1) {
 #pragma unroll
@@ -632,7 +638,7 @@ PI_FN void times_state(const patch_words<D / PARTS> &st, const patch_place &p, c
         return;
     }
     float4 *own = (float4 *) halves + threadIdx.x / 32 * 96 + p.lane;
-    const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS>::W / PATCH) * 96 + p.lane;
+    const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS, EXACT>::W / PATCH) * 96 + p.lane;
     float got[3][4];
 #pragma unroll
     for (int h = 0; h < 3; h++) { /* keys, and the half of queries that the other warp's outputs need */
@@ -659,10 +665,10 @@ PI_FN int32_t plain_end(const sequence &s)
 }
 
 /* A warp's state, and where its block's chunk is. */
-template <int D, int PARTS> struct walk {
+template <int D, int PARTS, bool EXACT> struct walk {
     patch_place p;
     patch<D / PARTS> st;
-    patch_words<D / PARTS> words; /* where chunks are plain */
+    patch_words<D / PARTS, EXACT> words; /* where chunks are plain */
     float bound;
     int32_t exponent; /* of bound */
     copies m;
@@ -672,10 +678,10 @@ template <int D, int PARTS> struct walk {
 };
 
 /* A chunk. Where it is plain, loads of what comes later would take registers earlier, were there no __syncwarp(). */
-template <int D, int PARTS, bool PLAIN>
-PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PARTS> &a, float *sm)
+template <int D, int PARTS, bool EXACT, bool PLAIN>
+PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PARTS, EXACT> &a, float *sm)
 {
-    using S = many_shape<D, PARTS>;
+    using S = many_shape<D, PARTS, EXACT>;
     const patch_place &p = a.p;
     const int32_t from = a.from;
     const chunk c = PLAIN ? chunk{from, 0, C} : chunk_of(s, from);
@@ -688,14 +694,14 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     values x, y[2];
     ptx_cp_async_wait<0>();
     __syncthreads(); /* the chunk is there, the last one is done with */
-    if (PLAIN || (from + 2 * C <= s.end && from + C >= s.pos)) stage_chunk<D, PARTS>(j, a.m, from + C, next);
-    else if (from + C < s.end) stage_part<D, PARTS>(j, s, w, chunk_of(s, from + C), sm, next);
+    if (PLAIN || (from + 2 * C <= s.end && from + C >= s.pos)) stage_chunk<D, PARTS, EXACT>(j, a.m, from + C, next);
+    else if (from + C < s.end) stage_part<D, PARTS, EXACT>(j, s, w, chunk_of(s, from + C), sm, next);
     ptx_cp_async_commit();
     if (whole) {
         load_values(ld, a.out, x);
     } else {
         load_part(j, s, w, p, c, a.out, x);
-        stage_old_t<D, PARTS>(j, s, w, c, now + S::mix);
+        stage_old_t<D, PARTS, EXACT>(j, s, w, c, now + S::mix);
         if (threadIdx.x == 0) scalars[(C - 1) * N_SCALARS + OF_S] = left_of<N_SCALARS>(scalars + LOG_DECAY, -1, C - 1);
     }
     if (!ready) { /* a thread has the same of T as in stage_old_t() */
@@ -707,7 +713,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     }
     if (!PLAIN && from <= s.verified) save_state<D>(j, s, w.head, from, p, a.st, a.bound);
     if (!PLAIN) words_of_patch(a.st, a.words);
-    times_state<D, PARTS>(a.words, p, (const uint32_t *) now, sm + S::halves, y);
+    times_state<D, PARTS, EXACT>(a.words, p, (const uint32_t *) now, sm + S::halves, y);
     if (PLAIN) __syncwarp();
     float of_k[2][2], of_s[2][2];
 #pragma unroll
@@ -735,7 +741,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         values left;
         solve(words, now + S::mix, p.lane, left);
         if (PLAIN) __syncwarp();
-        fold<D>(left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
+        fold<D, D / PARTS, EXACT>(left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
         if (PLAIN) words_of_patch(a.st, a.words);
     }
     if (!PLAIN && from + C == s.keep) keep_state<D>(j, s, w.head, p, a.st, a.bound);
@@ -745,11 +751,11 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
 }
 
 /* Columns of a value head of a sequence with many tokens: block (head and columns, sequence). */
-template <int D, int PARTS>
-__global__ void __launch_bounds__(many_shape<D, PARTS>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
+template <int D, int PARTS, bool EXACT>
+__global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
 {
     ptx_take_turn();
-    using S = many_shape<D, PARTS>;
+    using S = many_shape<D, PARTS, EXACT>;
     PI_SMEM(raw);
     float *sm = (float *) raw;
     sequence &s = *(sequence *) (sm + S::who); /* registers are for S0 */
@@ -758,18 +764,18 @@ __global__ void __launch_bounds__(many_shape<D, PARTS>::THREADS, D > 64 && PARTS
     if (s.end - s.pos <= j.few) return;
     const int32_t head = (int32_t) blockIdx.x / (D / S::W), col = (int32_t) blockIdx.x % (D / S::W) * S::W;
     const work w = {head, head % j.a.state.n_k, col};
-    walk<D, PARTS> a;
+    walk<D, PARTS, EXACT> a;
     a.p = place_of<D, S::W>((int) threadIdx.x, col);
     a.from = s.pos ? *base_at(j, s.slot, head, col) : 0;
     a.bound = a.from ? *bound_at(j, s.slot, head, a.p.col) : 0.0f;
     a.exponent = exponent_of(a.bound);
     a.out = j.a.out + (s.first + a.from - s.pos + chunk_row(a.p.lane, 0, 0)) * j.a.ldo + out_head(j.a, head) * D + a.p.col +
             chunk_col(a.p.lane, 0);
-    a.m = copies_of<D, PARTS>(j, s, w, sm, (int) threadIdx.x);
+    a.m = copies_of<D, PARTS, EXACT>(j, s, w, sm, (int) threadIdx.x);
     a.stage = 0;
     if (a.from) load_patch<D>(s_at(j, s.slot, j.at.s, head), a.p, a.st);
     else clear_patch(a.st);
-    stage_part<D, PARTS>(j, s, w, chunk_of(s, a.from), sm, 0);
+    stage_part<D, PARTS, EXACT>(j, s, w, chunk_of(s, a.from), sm, 0);
     ptx_cp_async_commit();
     const int32_t plain = plain_end(s);
 
@@ -778,10 +784,10 @@ __global__ void __launch_bounds__(many_shape<D, PARTS>::THREADS, D > 64 && PARTS
         if (a.from >= s.pos && a.from < plain) {
             words_of_patch(a.st, a.words);
 #pragma unroll 1
-            do do_chunk<D, PARTS, true>(j, s, w, a, sm);
+            do do_chunk<D, PARTS, EXACT, true>(j, s, w, a, sm);
             while (a.from < plain);
         }
-        do_chunk<D, PARTS, false>(j, s, w, a, sm);
+        do_chunk<D, PARTS, EXACT, false>(j, s, w, a, sm);
     }
     if (a.from <= s.verified) save_state<D>(j, s, w.head, a.from, a.p, a.st, a.bound);
     if (ptx_thread() < S::W / SLICE) base_at(j, s.slot, w.head, w.col)[ptx_thread()] = s.keep;
@@ -811,7 +817,7 @@ PI_FN work slice_of(const job &j)
 }
 
 template <int D> struct save_shape { /* in words; as in few_shape */
-    static constexpr int pl = 0, x = planes<D>::WORDS, mix = x + quads<SLICE>::WORDS, decay = mix + mix_rows::WORDS;
+    static constexpr int pl = 0, x = planes<D, true>::WORDS, mix = x + quads<SLICE>::WORDS, decay = mix + mix_rows::WORDS;
     static constexpr int left = decay + C;
     static constexpr size_t bytes = sizeof(float) * (left + C + 4);
 };
@@ -834,7 +840,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int
     for (int32_t from = base; from < pos; from += C) {
         const chunk c = {from, C, 0};
         __syncthreads();
-        stage_keys<D>(j, s, w, c, 4 * SLICE, (uint32_t *) sm + S::pl);
+        stage_keys<D, true>(j, s, w, c, 4 * SLICE, (uint32_t *) sm + S::pl);
         stage_x<SLICE>(j, s, w, c, 4 * SLICE, sm + S::x);
         ptx_cp_async_commit();
         stage_t(j, s, w, c, 4 * SLICE, sm + S::mix);
@@ -849,7 +855,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int
         for (int h = 0; h < 2; h++) load_x<SLICE>(sm + S::x, h, p, x[h]);
         solve({mix_words_of(x[0]), mix_words_of(x[1])}, sm + S::mix, p.lane, left);
         int32_t exponent = exponent_of(bound);
-        fold<D>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, p, st, bound, exponent);
+        fold<D, D / 2, true>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, p, st, bound, exponent);
     }
     store_patch<D>(s_at(j, snap, 0, w.head), p, st);
     if (p.row == 0 && p.lane == 0) *snap_bound(j, snap, w.head, p.col) = bound;

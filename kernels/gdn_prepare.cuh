@@ -5,10 +5,10 @@
  * chunk; then each warp makes gates, T, P and values of one of the value heads that have this key. finish() has a block a
  * chunk and some value heads. Chunks that are not whole, in which rows are old or not there yet, go by loops with conditions.
  *
- * Of prepare()'s instructions, a token and value head, 42 are for a row of values (its convolution and silu: 33), 42 for a third
- * of a row of keys and one of queries (63 each), which all heads of a key head share, 9 for theirs of the products of these, 23
+ * Of prepare()'s instructions, a token and value head, 42 are for a row of values (its convolution and silu: 33), 37 for a third
+ * of a row of keys and one of queries (55 each), which all heads of a key head share, 6 for theirs of the products of these, 23
  * for T and P, 9 for their factors, 5 for gates, 16 for finding out where things are; of finish()'s, 41 for a row's norm and
- * gate. */
+ * gate. In the exact form, whose keys and queries are two F16, these rows and their products are 42 and 9. */
 #ifndef PI_GDN_PREPARE_CUH
 #define PI_GDN_PREPARE_CUH
 
@@ -21,9 +21,10 @@ enum {
 
 constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_finds_tile() leaves */
 
-template <int D> struct prepare_shape { /* in words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20 */
+/* In words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20. */
+template <int D, bool EXACT> struct prepare_shape {
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
-    static constexpr int dots = planes<D>::WORDS; /* [k, q][C keys][C rows] */
+    static constexpr int dots = planes<D, EXACT>::WORDS; /* [k, q][C keys][C rows] */
     static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, over, left */
     static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C;
     static constexpr int left = over + C, OWN = left + C;
@@ -32,9 +33,9 @@ template <int D> struct prepare_shape { /* in words; dots and factors of keys an
 };
 
 /* What put_factors() needs of a row's gate: by lanes 0 .. 15. */
-template <int D> PI_FN void put_gate(const gate &x, int lane, float *own)
+template <int D, bool EXACT> PI_FN void put_gate(const gate &x, int lane, float *own)
 {
-    using S = prepare_shape<D>;
+    using S = prepare_shape<D, EXACT>;
     if (lane >= C) return;
     own[S::decay + lane] = x.decay;
     own[S::minus_beta + lane] = -x.beta;
@@ -44,9 +45,9 @@ template <int D> PI_FN void put_gate(const gate &x, int lane, float *own)
 
 /* Factors of a chunk's rows with rows up to their own (of others anything), by a warp: lanes 0 .. 15 those of keys, the
  * others of queries, of row lane % 16. Of that row x.sum, and what is left of it at the chunk's end. */
-template <int D> PI_FN float put_factors(const float *dots, float *own, gate &x)
+template <int D, bool EXACT> PI_FN float put_factors(const float *dots, float *own, gate &x)
 {
-    using S = prepare_shape<D>;
+    using S = prepare_shape<D, EXACT>;
     const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
     const int later = ptx_anew(0xfffe << l); /* rows */
     float decayed = 0, left = 0, decay[C / 4][4], sign[C / 4][4], dot[C / 4][4];
@@ -85,9 +86,9 @@ PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
 
 /* T and P of a whole chunk, by a warp: a lane column lane % 16 of T; of P and of what is left of T's values the half of the
  * lanes some. */
-template <int D> PI_FN void put_whole_mix(float *to, const float *own)
+template <int D, bool EXACT> PI_FN void put_whole_mix(float *to, const float *own)
 {
-    using S = prepare_shape<D>;
+    using S = prepare_shape<D, EXACT>;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     const uint32_t first = high ? 0xffffe000 : 0; /* as rest_of_tf32(), or nothing to take away */
     const int own_row = ptx_anew(1 << l);
@@ -114,10 +115,10 @@ template <int D> PI_FN void put_whole_mix(float *to, const float *own)
 }
 
 /* The same of new rows among others, with few registers. */
-template <int D>
+template <int D, bool EXACT>
 PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t head, int32_t token, const float *own)
 {
-    using S = prepare_shape<D>;
+    using S = prepare_shape<D, EXACT>;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     const chunk c = {ptx_anew(c0.from), ptx_anew(c0.n_old), c0.n_new}; /* nothing of this ahead, for whole chunks too */
     float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
@@ -145,24 +146,24 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
 
 /* Gates, T, P and values of a chunk's new rows, for a value head, by a warp. dots: [k, q][C keys][C rows] products with the
  * chunk's keys. */
-template <int D, bool FAST>
+template <int D, bool EXACT, bool FAST>
 PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
 {
-    using S = prepare_shape<D>;
+    using S = prepare_shape<D, EXACT>;
     const int lane = (int) threadIdx.x % 32;
     const int32_t p = c.from + c.n_old, token = s.first + p - s.pos; /* of the first new row */
     const bool whole = FAST && c.n_new == C;
     gate x = gate_of_row(j, s, head, c, lane);
-    put_gate<D>(x, lane, own);
+    put_gate<D, EXACT>(x, lane, own);
     __syncwarp();
-    const float left = put_factors<D>(dots, own, x);
+    const float left = put_factors<D, EXACT>(dots, own, x);
     if (lane >= c.n_old && lane < c.n_old + c.n_new) {
         *(float4 *) new_scalars(j, head, token + lane - c.n_old) = {of_k(x), of_s(x), 0, x.decay};
     }
     if (lane < C) own[S::left + lane] = prepared_for_fold(s, c.from, c.n_new) ? left : 1.0f;
     __syncwarp();
-    if (whole) put_whole_mix<D>(new_mix(j, head, token), own);
-    else put_mix<D>(j, s, c, head, token, own);
+    if (whole) put_whole_mix<D, EXACT>(new_mix(j, head, token), own);
+    else put_mix<D, EXACT>(j, s, c, head, token, own);
     const int32_t channel = (2 * j.a.state.n_k + head) * D + 4 * lane;
     float *to = j.a.out + row_at(token, j.a.ldo) + out_head(j.a, head) * D + 4 * lane;
     if (D == 128 || lane < D / 4) {
@@ -203,11 +204,11 @@ PI_FN bool one_finds_tile(const job &j, sequence &to)
 
 /* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). FAST: as of
  * convolution. */
-template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
+template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
 {
     ptx_take_turn();
-    using P = planes<D>;
-    using S = prepare_shape<D>;
+    using P = planes<D, EXACT>;
+    using S = prepare_shape<D, EXACT>;
     PI_SMEM(raw);
     float *sm = (float *) raw;
     uint32_t *pl = (uint32_t *) raw;
@@ -216,22 +217,24 @@ template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST
     const chunk c = *(const chunk *) (&s + 1);
     const int32_t k_head = (int32_t) blockIdx.y, p = c.from + c.n_old, token = s.first + p - s.pos;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    if (c.n_new < C) stage_keys<D>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
+    if (c.n_new < C) stage_keys<D, EXACT>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
     ptx_cp_async_commit();
 
     const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
     const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
-    uint32_t *copy = new_kq(j, k_head, token + first) + query * D, *to = pl + query * P::KIND + (c.n_old + first) * P::PITCH;
+    constexpr int ROW = key_words(D, EXACT);
+    uint32_t *copy = new_kq(j, k_head, token + first, ROW) + query * ROW;
+    uint32_t *to = pl + query * P::KIND + (c.n_old + first) * P::PITCH;
     const auto put = [&](int r, int n, uint2 hi, uint2 lo) {
-        ((uint2 *) (to + r * P::PITCH))[n] = ((uint2 *) (copy + r * 2 * D))[n] = hi;
-        ((uint2 *) (to + r * P::PITCH + P::PLANE))[n] = ((uint2 *) (copy + r * 2 * D + D / 2))[n] = lo;
+        ((uint2 *) (to + r * P::PITCH))[n] = ((uint2 *) (copy + r * 2 * ROW))[n] = hi;
+        if (EXACT) ((uint2 *) (to + r * P::PITCH + P::PLANE))[n] = ((uint2 *) (copy + r * 2 * ROW + D / 2))[n] = lo;
     };
-    keys_or_queries<D, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
+    keys_or_queries<D, EXACT, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
     ptx_cp_async_wait<0>();
     __syncthreads();
     float y[2][4];
-    times_keys<D>(pl, warp, 0, lane, y[0]);
-    times_keys<D>(pl, warp, 1, lane, y[1]);
+    times_keys<D, EXACT>(pl, warp, 0, lane, y[0]);
+    times_keys<D, EXACT>(pl, warp, 1, lane, y[1]);
 #pragma unroll
     for (int n = 0; n < 4; n += 2) { /* two rows of a key */
         const bool of_query = column_of(lane, n) / 4;
@@ -241,7 +244,7 @@ template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST
     }
     __syncthreads();
     for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
-        prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
+        prepare_head<D, EXACT, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
     }
 }
 
@@ -251,7 +254,8 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
     for (int32_t r = 0; r < c.n_new; r++) {
         const int32_t p = c.from + c.n_old + r, token = s.first + p - s.pos;
         if (head < j.a.state.n_k) {
-            for (int i = lane; i < D; i += 32) k_at(j, s.slot, head, p)[i] = new_kq(j, head, token)[i];
+            const int words = key_words(D, j.a.state.exact);
+            for (int i = lane; i < D; i += 32) k_at(j, s.slot, head, p)[i] = i < words ? new_kq(j, head, token, words)[i] : 0;
         }
         const float *mixed = new_mix(j, head, token);
         if (lane < C) t_at(j, s.slot, head, p)[lane] = in_mix(c.n_old + r, lane) ? mixed[mix_at(lane, false)] : 0.0f;

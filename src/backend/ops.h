@@ -166,6 +166,8 @@ typedef struct pi__state_layer {
     int32_t dim;        /* values a head */
     int32_t n_conv;     /* taps of the convolution, PI__LEAST_CONV to PI__MOST_CONV */
     int32_t n_draft;    /* most drafts a sequence brings to a step */
+    int32_t exact;      /* not 0: what makes keys and queries is floats, so that products with them are as exact as those with it;
+                         * else they may be of 16-bit floats, as those of quantised matrices are (option matmul) */
     int32_t placement;  /* PI__AT_*, or a stage */
     char *base;         /* slot i is at base + i * stride */
     size_t stride;      /* bytes from slot to slot (all layers) */

@@ -173,12 +173,12 @@ void delta_net(int32_t n, int32_t dim, int32_t taps)
     pi__k_gdn a = {};
     a.n_tokens = a.least = a.most = n;
     a.n_seqs = 1;
-    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, taps};
-    for (int32_t n_sm : {0, 100}) {
-        a.n_sm = n_sm;
+    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, taps, 0};
+    for (int32_t form = 0; form < 4; form++) {
+        a.n_sm = form % 2 * 100, a.state.exact = form / 2;
         CHECK(pi__k_gdn_run(nullptr, &a));
+        CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
     }
-    CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
 }
 

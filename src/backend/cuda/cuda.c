@@ -539,7 +539,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->records = !p->no_graphs;
     c->fuses = !p->no_fuse;
     c->held.id = PI__N_OPS;
-    c->fast_attention = p->matmul != PI__MATMUL_EXACT;
+    c->one_f16 = p->matmul != PI__MATMUL_EXACT;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         pi__free(c);

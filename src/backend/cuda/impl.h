@@ -163,7 +163,8 @@ typedef struct pi__cuda {
     pi__blas *blas;         /* multiplies F16 and BF16 matrices with many rows; NULL: our kernels do */
     int ways;               /* PI__WAY_*: how matrices may be multiplied; never changes */
     bool wgmma;             /* those of form W16 with many rows by wgmma; never changes */
-    bool fast_attention;    /* queries, and P of latent attention, are rounded to f16; never changes */
+    bool one_f16;           /* not the sum of two: queries and P of attention; keys, queries and states of delta nets, where they
+                             * are multiplied. Never changes */
     cuda_without without;   /* what was found to be wrong; never changes */
     bool fuses;             /* several ops may be one launch; never changes */
     bool records;           /* decode steps and drafts are captured; never changes */

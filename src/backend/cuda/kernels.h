@@ -155,6 +155,7 @@ typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     char *snap;         /* snapshot i is at snap + i * snap_stride */
     size_t snap_stride;
     int32_t n_k, n_v, dim, n_draft, n_conv;
+    int32_t exact; /* not 0: keys, queries and states are the sum of two F16 in products, else one (kernels/gdn.cuh) */
 } pi__k_state;
 
 typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */

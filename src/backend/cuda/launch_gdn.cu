@@ -70,11 +70,11 @@ static job job_of(const pi__k_state *st)
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t) p % 16 == 0 && ld % 4 == 0; }
 
-template <int D, int PARTS> static int run_chunks(void *stream, const job &j)
+template <int D, int PARTS, bool EXACT> static int run_chunks(void *stream, const job &j)
 {
-    using S = many_shape<D, PARTS>;
+    using S = many_shape<D, PARTS, EXACT>;
     dim3 grid((unsigned) (j.a.state.n_v * D / S::W), (unsigned) j.a.n_seqs);
-    return pi_launch_dependent(stream, many<D, PARTS>, grid, dim3(S::THREADS), S::bytes, j);
+    return pi_launch_dependent(stream, many<D, PARTS, EXACT>, grid, dim3(S::THREADS), S::bytes, j);
 }
 
 /* many() with two warps where it has one, each with half of the products: they end sooner where each has a scheduler of its
@@ -86,12 +86,12 @@ template <int D> static bool in_parts(const job &j)
 }
 
 /* prepare, many, finish. */
-template <int D, bool FAST> static int run_many(void *stream, const job &j)
+template <int D, bool EXACT, bool FAST> static int run_many(void *stream, const job &j)
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
     unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs, some = (n_v + FINISH_HEADS - 1) / FINISH_HEADS;
-    int rc = pi_launch_dependent(stream, prepare<D, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D>::bytes, j);
-    if (!rc) rc = in_parts<D>(j) ? run_chunks<D, D == 128 ? 2 : 1>(stream, j) : run_chunks<D, 1>(stream, j);
+    int rc = pi_launch_dependent(stream, prepare<D, EXACT, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D, EXACT>::bytes, j);
+    if (!rc) rc = in_parts<D>(j) ? run_chunks<D, D == 128 ? 2 : 1, EXACT>(stream, j) : run_chunks<D, 1, EXACT>(stream, j);
     if (!rc) rc = pi_launch_dependent(stream, finish<D, FAST>, dim3(tiles, some), dim3(ROWS_THREADS), TILE_BYTES, j);
     return rc;
 }
@@ -105,7 +105,8 @@ template <int D> static int run(void *stream, const job &j)
     }
     if (rc || j.a.most <= j.few) return rc;
     bool fast = j.at.history == 3 && aligned(j.a.qkv, j.a.ld_qkv) && aligned(j.a.z, j.a.ld_z) && aligned(j.a.conv, 0);
-    return fast ? run_many<D, true>(stream, j) : run_many<D, false>(stream, j);
+    if (j.a.state.exact) return fast ? run_many<D, true, true>(stream, j) : run_many<D, true, false>(stream, j);
+    return fast ? run_many<D, false, true>(stream, j) : run_many<D, false, false>(stream, j);
 }
 
 int pi__k_gdn_is_one(const pi__k_gdn *a) { return a->most <= job_of(&a->state).few; }

@@ -517,7 +517,7 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
         .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
-        .n_sm = c->info.n_sm, .block = a->block, .ahead = a->ahead, .tail = then, .fast = c->fast_attention,
+        .n_sm = c->info.n_sm, .block = a->block, .ahead = a->ahead, .tail = then, .fast = c->one_f16,
         .wgmma = c->info.arch == 90 && !c->without.wgmma_attention,
     };
     if (a->sparsity > 0 && b->runs.n_blocks && !c->without.key_blocks) choose_keys(c, b, a, &k);

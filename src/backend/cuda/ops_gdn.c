@@ -2,28 +2,36 @@
  * thread. */
 #include "backend/cuda/impl.h"
 
-static pi__k_state state_of(const pi__state_layer *st)
+/* What its sizes depend on, and where it is. */
+static pi__k_state layout_of(const pi__state_layer *st)
 {
     return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,
                           .n_k = st->n_k, .n_v = st->n_v, .dim = st->dim, .n_draft = st->n_draft, .n_conv = st->n_conv};
 }
 
+static pi__k_state state_of(const pi__cuda *c, const pi__state_layer *st)
+{
+    pi__k_state k = layout_of(st);
+    k.exact = st->exact || !c->one_f16;
+    return k;
+}
+
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
-    pi__k_state k = state_of(st);
+    pi__k_state k = layout_of(st);
     return ((const pi__cuda *) be)->without.delta ? 0 : pi__k_state_bytes(&k);
 }
 
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
-    pi__k_state k = state_of(st);
+    pi__k_state k = layout_of(st);
     return pi__k_snapshot_bytes(&k);
 }
 
 size_t pi__cuda_gdn_scratch(const pi__limits *lim)
 {
-    pi__k_state k = state_of(&lim->state);
+    pi__k_state k = layout_of(&lim->state);
     return pi__k_gdn_scratch(&k, lim->max_tokens);
 }
 
@@ -36,7 +44,7 @@ static pi__k_gdn gdn_of(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
         .ld_ab = a->ld_ab, .conv = a->conv, .dt_bias = a->dt_bias, .a = a->a, .norm = a->norm, .eps = a->eps,
         .out = a->out, .ldo = a->ldo, .grouped = a->grouped, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .least = b->n_tokens,
         .pos = d->pos, .seq_start = d->seq_start, .n_verified = d->n_verified, .state_slot = d->state_slot,
-        .save_start = d->save_start, .save = (const int32_t *) d->save, .state = state_of(a->st),
+        .save_start = d->save_start, .save = (const int32_t *) d->save, .state = state_of(c, a->st),
         .scratch = (float *) (c->scratch + c->at.gdn), .n_sm = c->info.n_sm,
     };
     for (int32_t i = 0; i < b->n_seqs; i++) {
@@ -66,7 +74,7 @@ void pi__cuda_state_save(pi__backend *be, const pi__batch *b, const pi__state_co
 {
     (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_state k = state_of(a->st);
+    pi__k_state k = state_of(c, a->st);
     PI__QUEUE(c, pi__k_state_save(pi__rt_stream(c->rt), &k, a->slot, a->pos, a->snap));
 }
 
@@ -74,6 +82,6 @@ void pi__cuda_state_load(pi__backend *be, const pi__batch *b, const pi__state_co
 {
     (void) b;
     pi__cuda *c = (pi__cuda *) be;
-    pi__k_state k = state_of(a->st);
+    pi__k_state k = state_of(c, a->st);
     PI__QUEUE(c, pi__k_state_load(pi__rt_stream(c->rt), &k, a->slot, a->pos, a->snap));
 }

@@ -169,7 +169,7 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
     if (a->pick && entries > a->n_top) entries = a->n_top;
     pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
-                      .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->fast_attention};
+                      .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->one_f16};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
     if (c->raw.n_head) k.raw = 1, k.q_norm = c->raw.q_norm, k.q_scale = c->raw.q_scale, k.eps = c->raw.eps;
     c->raw.n_head = 0;

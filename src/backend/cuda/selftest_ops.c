@@ -110,6 +110,7 @@ static void delta_row(const delta_try *d, int t, int part, double *y)
 /* S <- e^g S, then S <- S + k (outer) beta (v - k . S); out = q . S, normed and gated. dt is -1, a is -0.5. */
 static bool delta_is_right(delta_try *d)
 {
+    memset(d->s, 0, sizeof d->s);
     bool right = true;
     for (int t = 0; t < STEPS; t++) {
         double q[D], k[D], v[D], o[D], ss = 0;
@@ -168,14 +169,16 @@ static void try_delta(tryout *t, cuda_without *without)
         .norm = put(t, d->norm, sizeof d->norm), .eps = 1e-6f, .out = take(t, sizeof d->out[0]), .ldo = D, .state = st,
         .scratch = take(t, pi__k_gdn_scratch(&st, STEPS)),
     };
-    for (int i = 0; i < 2; i++) {
-        blank(t, k.out, d->out[i], sizeof d->out[i]);
-        k.n_sm = i ? 1000 : 0;
+    for (int i = t->fast ? 0 : 2; i < 4; i++) { /* products of one F16, then of two */
+        float (*out)[D] = d->out[i % 2];
+        blank(t, k.out, out, sizeof d->out[0]);
+        k.n_sm = i % 2 ? 1000 : 0;
+        k.state.exact = i / 2;
         for (int c = 0; c < 3; c++)
-            if (cuts[i][c + 1] > cuts[i][c]) delta_step(t, k, cuts[i][c], cuts[i][c + 1]);
-        if (!get(t, d->out[i], k.out, sizeof d->out[i])) break;
+            if (cuts[i % 2][c + 1] > cuts[i % 2][c]) delta_step(t, k, cuts[i % 2][c], cuts[i % 2][c + 1]);
+        if (!get(t, out, k.out, sizeof d->out[0])) break;
+        if (i % 2) without->delta |= !delta_is_right(d) || memcmp(d->out[0], d->out[1], sizeof d->out[0]);
     }
-    without->delta = !delta_is_right(d) || memcmp(d->out[0], d->out[1], sizeof d->out[0]);
     pi__free(d);
 }
 
@@ -469,7 +472,7 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
         try_attention, pi__cuda_try_wgmma, try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu, pi__cuda_try_slices,
         pi__cuda_try_key_blocks};
     const bool records = c->records;
-    tryout t = {.rt = c->rt, .rng = 1, .fast = c->fast_attention, .w16 = (c->ways & PI__WAY_W16) != 0,
+    tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->ways & PI__WAY_W16) != 0,
                 .ways = c->ways, .wgmma = c->wgmma, .arch = c->info.arch};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
