@@ -148,6 +148,39 @@ void test_wide()
     }
 }
 
+/* A norm to floats of both sizes as a launch of its own, whose values stay in registers, behind each kind of addition or none; the
+ * last row has a value that is infinite. */
+void test_held()
+{
+    enum { NONE, NORMED, BIAS, PLAIN_SUM, FRESH, KINDS, ROWS = 3 };
+    for (int64_t n : {96, 2080, 4256, 6432}) {
+        const size_t all = (size_t) (ROWS * n);
+        const std::vector<float> x0 = random(5).normals(all);
+        buffer<float> y(random(6).normals(all)), w(random(7).normals((size_t) n)), next_w(random(8).normals((size_t) n));
+        y.get()[2 * n + 65] = INFINITY;
+        for (int kind = 0; kind < KINDS; kind++) {
+            about("%d columns, addition %d", (int) n, kind);
+            buffer<float> want_x(x0), x(x0);
+            const float *norm = kind == NORMED || kind == FRESH ? w.get() : nullptr, *bias = kind == BIAS ? w.get() : nullptr;
+            const pi__add_norm a = {want_x.get(), y.get(), norm, bias, 1e-5f, 0.5f, ROWS, n};
+            const pi__norm first = {want_x.get(), n, y.get(), norm, 1e-5f, ROWS, n};
+            if (kind == FRESH) must_run(pi__k_norm(stream(), &first));
+            else if (kind != NONE) must_run(pi__k_add_norm(stream(), &a));
+            forms want(ROWS, n), got(ROWS, n);
+            want.prepare({RMSNORM, want_x.get(), n, nullptr, 0, next_w.get(), 1e-6f, 0}, PI__Q8_0);
+            pi__k_tail t = {};
+            t.n_rows = ROWS;
+            if (kind != NONE) t.add[0] = {x.get(), y.get(), norm, bias, 1e-5f, 0.5f, kind == FRESH, 0, n};
+            t.in = {RMSNORM, x.get(), n, nullptr, 0, next_w.get(), 1e-6f, 0};
+            t.n_in = n;
+            got.put_in_floats(t, want);
+            must_run(pi__k_finish_rows(stream(), &t));
+            expect_bytes(want_x.get(), x.get(), all * sizeof(float));
+            want.expect_same(got);
+        }
+    }
+}
+
 /* Matrices of several types in one launch, with a tail, of which some are `other`, F32, F16 or BF16: what a launch for each type and
  * those behind them give. */
 void check_mixed(int32_t other, std::initializer_list<int32_t> numbers_of_rows)
@@ -222,8 +255,8 @@ void test_refused()
     expect_true(pi__k_mixed_linear(stream(), &p, 1, &none, &nothing, 1, &t) != 0);
 }
 
-const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"wide", test_wide}, {"mixed", test_mixed},
-                        {"refused", test_refused}};
+const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"wide", test_wide}, {"held", test_held},
+                        {"mixed", test_mixed}, {"refused", test_refused}};
 
 } // namespace
 

@@ -86,6 +86,11 @@ void rows_of_floats(int32_t n)
     pi__k_tail tail = {};
     tail.n_rows = n;
     CHECK(pi__k_finish_rows(nullptr, &tail));
+    tail.in = {PI__IN_RMSNORM, some, N_IN, nullptr, 0, some, 0, 0}, tail.halves = memory;
+    for (int64_t n_in : {2048, 4096, 6144, 7168}) {
+        tail.n_in = n_in;
+        CHECK(pi__k_finish_rows(nullptr, &tail));
+    }
     const pi__rope rope = {some, 64, 1, 0, 0, some};
     CHECK(pi__k_rope(nullptr, ints, n, &rope));
     const pi__block_conv block_conv = {some, some, some, 4 * N_IN / 64, 4, 64, N_IN, some};
