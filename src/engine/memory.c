@@ -275,8 +275,9 @@ static int size_sparse(pi__memory *mem, pi_error *err)
  * them, finds or draws their tokens within the step, and steps whose rows are all there can stay in flight. */
 static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
 {
-    const int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
-    if (!mem->be->discrete || most < PI__USUAL_ROWS) return PI__USUAL_ROWS;
+    int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
+    if (most > mem->lim.max_tokens) most = mem->lim.max_tokens;
+    if (most < PI__USUAL_ROWS || !mem->be->discrete || mem->m->both_ways) return PI__USUAL_ROWS;
     return most < PI__MAX_ROWS ? (int32_t) most : PI__MAX_ROWS;
 }
 
