@@ -113,7 +113,7 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
 
     const bool turned = a->rot && a->rot->n_freq;
     const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = q, .ldq = ld,
-                          .q_stride = a->flags & PI__ATTN_GATED ? 2 * D : 0, .k = KV ? k : NULL, .ldk = ld, .v = v, .ldv = ld,
+                          .q_stride = a->flags & PI__ATTN_GATED ? 2 * D : 0, .k = KV ? k : NULL, .ldk = ld, .v = KV ? v : NULL, .ldv = ld,
                           .n_head = a->n_head, .q_bias = bias ? bias : a->q_bias, .k_bias = bias ? bias + Q : a->k_bias,
                           .v_bias = bias ? bias + Q + KV : a->v_bias, .q_norm = wide ? NULL : a->q_norm,
                           .k_norm = wide ? NULL : a->k_norm,
