@@ -18,8 +18,7 @@ namespace {
 
 const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
 
-/* Products are of numbers of two F16, or of one. What differs are prepare() and many(): tests run with both that are of sums, cuts and
- * what becomes of states. */
+/* Products are of numbers of two F16, or of one: tests run with both that are of sums, cuts, drafts and what becomes of states. */
 bool exact = true;
 template <void (*TEST)()> void both()
 {
@@ -172,9 +171,9 @@ public:
 
     /* Results differ from the recurrence's by at most so much of 1, or of themselves. With one F16 it is that of rounded keys and
      * queries, and what remains is the rounding of states. */
-    void check_reference(double bound = 1e-5) const
+    void check_reference(double bound = 1e-5, double of_one = 1e-3) const
     {
-        if (!exact) bound = 1e-3;
+        if (!exact) bound = of_one;
         for (size_t i = 0; i < seq.size(); i++) {
             expect_equal(seq[i].done, seq[i].len);
             for (int h = 0; h < c.n_v; h++) reference(i, h, bound);
@@ -331,7 +330,10 @@ void test_reference()
 
 /* Errors do not add up: after 10,000 tokens (fewer where each costs time), whatever the gates do. Where all but the last
  * tokens is forgotten, results are the few products q . k of those, which may all be next to 0, with the error that q and k
- * come with: eps is the size to which the norm does not bring up what is smaller. */
+ * come with: eps is the size to which the norm does not bring up what is smaller. With one F16 the
+ * error of all but one of 100 tokens is below 3e-4, at the end as at the beginning. The worst of 10,000, with twelve seeds, are 5e-4
+ * to 3.2e-3: where an output is small beside what it is the sum of; the largest of one seed is where a value of a query lies so near
+ * the middle of two F16 that the reference rounds it to the other. */
 void test_long()
 {
     const int len = now->emu && !now->emu->thorough ? 700 : 10000;
@@ -341,7 +343,7 @@ void test_long()
         fixture w(c, {c.dim == 32 ? len : len / 5});
         if (c.gates > 1) w.eps = 1e-3f;
         w.run_in_cuts(len / 2);
-        w.check_reference();
+        w.check_reference(1e-5, 5e-3);
     }
 }
 
