@@ -91,24 +91,24 @@ PI_FN void cache_words(cache_row row, int i, uint16_t (&h)[8])
 
 PI_FN void cache_put_f16(cache_row to, int32_t g, float f, int lane)
 {
-    ((uint16_t *) to.codes)[g * 32 + lane] = float_to_half(f);
+    ((uint16_t *) to.codes)[g * 32 + lane] = ptx_half(f);
 }
 PI_FN void cache_get8_f16(cache_row row, int i, float (&f)[8])
 {
     uint16_t h[8];
     cache_words(row, i, h);
-    for (int j = 0; j < 8; j++) f[j] = half_to_float(h[j]);
+    for (int j = 0; j < 8; j++) f[j] = ptx_of_half(h[j]);
 }
 
 PI_FN void cache_put_bf16(cache_row to, int32_t g, float f, int lane)
 {
-    ((uint16_t *) to.codes)[g * 32 + lane] = float_to_bf16(f);
+    ((uint16_t *) to.codes)[g * 32 + lane] = ptx_bf16(f);
 }
 PI_FN void cache_get8_bf16(cache_row row, int i, float (&f)[8])
 {
     uint16_t h[8];
     cache_words(row, i, h);
-    for (int j = 0; j < 8; j++) f[j] = bf16_to_float(h[j]);
+    for (int j = 0; j < 8; j++) f[j] = ptx_of_bf16(h[j]);
 }
 
 /* Of 32 values the one of the largest magnitude. */
@@ -121,9 +121,9 @@ PI_FN float cache_most(float f)
 /* Word `word` of the side of group g, of n words, where it is written and read: a half. */
 PI_FN float cache_put_half(cache_row to, int n, int32_t g, int word, float f, int lane)
 {
-    uint16_t h = float_to_half(f);
+    uint16_t h = ptx_half(f);
     if (lane == 0) ((uint16_t *) to.sides)[g * n + word] = h;
-    return half_to_float(h);
+    return ptx_of_half(h);
 }
 PI_FN float cache_half(cache_row row, int n, int i, int word)
 {

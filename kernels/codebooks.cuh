@@ -24,7 +24,7 @@ template <int TYPE> struct codebook {
     static constexpr bool PARITY = TYPE == PI__IQ2_XXS || TYPE == PI__IQ2_XS || TYPE == PI__IQ3_XXS; /* 7 signs of 8 */
 };
 
-PI_FN float half_at(const uint8_t *p, int i) { return half_to_float(((const uint16_t *) p)[i]); }
+PI_FN float half_at(const uint8_t *p, int i) { return ptx_of_half(((const uint16_t *) p)[i]); }
 
 /* 4 fields of 2 bits, or of 4, to 4 bytes. */
 PI_FN uint32_t spread2(uint32_t c)

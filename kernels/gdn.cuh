@@ -378,8 +378,7 @@ PI_FN void silus(float (&x)[4])
 }
 PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
 
-/* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
- * put(row, lane, words of hi, words of lo). */
+/* Two values as words of planes: hi and lo, or one F16 each. */
 template <bool EXACT> PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
 {
     if (EXACT) ptx_split(x, y, hi, lo);
@@ -392,6 +391,8 @@ template <bool EXACT, class PUT> PI_FN void put_split(const float (&x)[4], float
     split<EXACT>(x[2] * unit, x[3] * unit, hi.y, lo.y);
     if (has) put(row, (int) threadIdx.x % 32, hi, lo);
 }
+/* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
+ * put(row, lane, words of hi, words of lo). */
 template <int D, bool EXACT, bool FAST, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {

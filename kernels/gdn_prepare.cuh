@@ -21,21 +21,24 @@ enum {
 
 constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_finds_tile() leaves */
 
-/* In words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20. */
-template <int D, bool EXACT> struct prepare_shape {
+/* In words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20. Of a warp: factors [k, q][C][C]; [C] log2
+ * decays, -beta, 1, over, left. */
+struct own_shape {
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
-    static constexpr int dots = planes<D, EXACT>::WORDS; /* [k, q][C keys][C rows] */
-    static constexpr int own = dots + 2 * DOTS;   /* of a warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, over, left */
     static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C;
     static constexpr int left = over + C, OWN = left + C;
+};
+template <int D, bool EXACT> struct prepare_shape : own_shape {
+    static constexpr int dots = planes<D, EXACT>::WORDS; /* [k, q][C keys][C rows] */
+    static constexpr int own = dots + 2 * DOTS;          /* of each warp */
     static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
     static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
 };
 
 /* What put_factors() needs of a row's gate: by lanes 0 .. 15. */
-template <int D, bool EXACT> PI_FN void put_gate(const gate &x, int lane, float *own)
+PI_FN void put_gate(const gate &x, int lane, float *own)
 {
-    using S = prepare_shape<D, EXACT>;
+    using S = own_shape;
     if (lane >= C) return;
     own[S::decay + lane] = x.decay;
     own[S::minus_beta + lane] = -x.beta;
@@ -45,9 +48,9 @@ template <int D, bool EXACT> PI_FN void put_gate(const gate &x, int lane, float 
 
 /* Factors of a chunk's rows with rows up to their own (of others anything), by a warp: lanes 0 .. 15 those of keys, the
  * others of queries, of row lane % 16. Of that row x.sum, and what is left of it at the chunk's end. */
-template <int D, bool EXACT> PI_FN float put_factors(const float *dots, float *own, gate &x)
+PI_FN float put_factors(const float *dots, float *own, gate &x)
 {
-    using S = prepare_shape<D, EXACT>;
+    using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
     const int later = ptx_anew(0xfffe << l); /* rows */
     float decayed = 0, left = 0, decay[C / 4][4], sign[C / 4][4], dot[C / 4][4];
@@ -86,9 +89,9 @@ PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
 
 /* T and P of a whole chunk, by a warp: a lane column lane % 16 of T; of P and of what is left of T's values the half of the
  * lanes some. */
-template <int D, bool EXACT> PI_FN void put_whole_mix(float *to, const float *own)
+PI_FN void put_whole_mix(float *to, const float *own)
 {
-    using S = prepare_shape<D, EXACT>;
+    using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     const uint32_t first = high ? 0xffffe000 : 0; /* as rest_of_tf32(), or nothing to take away */
     const int own_row = ptx_anew(1 << l);
@@ -115,10 +118,9 @@ template <int D, bool EXACT> PI_FN void put_whole_mix(float *to, const float *ow
 }
 
 /* The same of new rows among others, with few registers. */
-template <int D, bool EXACT>
 PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t head, int32_t token, const float *own)
 {
-    using S = prepare_shape<D, EXACT>;
+    using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     const chunk c = {ptx_anew(c0.from), ptx_anew(c0.n_old), c0.n_new}; /* nothing of this ahead, for whole chunks too */
     float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
@@ -146,24 +148,24 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
 
 /* Gates, T, P and values of a chunk's new rows, for a value head, by a warp. dots: [k, q][C keys][C rows] products with the
  * chunk's keys. */
-template <int D, bool EXACT, bool FAST>
+template <int D, bool FAST>
 PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
 {
-    using S = prepare_shape<D, EXACT>;
+    using S = own_shape;
     const int lane = (int) threadIdx.x % 32;
     const int32_t p = c.from + c.n_old, token = s.first + p - s.pos; /* of the first new row */
     const bool whole = FAST && c.n_new == C;
     gate x = gate_of_row(j, s, head, c, lane);
-    put_gate<D, EXACT>(x, lane, own);
+    put_gate(x, lane, own);
     __syncwarp();
-    const float left = put_factors<D, EXACT>(dots, own, x);
+    const float left = put_factors(dots, own, x);
     if (lane >= c.n_old && lane < c.n_old + c.n_new) {
         *(float4 *) new_scalars(j, head, token + lane - c.n_old) = {of_k(x), of_s(x), 0, x.decay};
     }
     if (lane < C) own[S::left + lane] = prepared_for_fold(s, c.from, c.n_new) ? left : 1.0f;
     __syncwarp();
-    if (whole) put_whole_mix<D, EXACT>(new_mix(j, head, token), own);
-    else put_mix<D, EXACT>(j, s, c, head, token, own);
+    if (whole) put_whole_mix(new_mix(j, head, token), own);
+    else put_mix(j, s, c, head, token, own);
     const int32_t channel = (2 * j.a.state.n_k + head) * D + 4 * lane;
     float *to = j.a.out + row_at(token, j.a.ldo) + out_head(j.a, head) * D + 4 * lane;
     if (D == 128 || lane < D / 4) {
@@ -244,7 +246,7 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     }
     __syncthreads();
     for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
-        prepare_head<D, EXACT, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
+        prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
     }
 }
 

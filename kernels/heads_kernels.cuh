@@ -132,7 +132,7 @@ template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool e
             const int32_t block = i / 16, c = i % 16;
             const float *v = x + block * 32 + c;
             uint32_t *to = (uint32_t *) (words + (block * a.n_rows + r / 8 * 8) * 64) + w16_word_at((uint32_t) r % 8, (uint32_t) c);
-            *to = mid_word(v[0], by, BF16) | mid_word(v[16], by, BF16) << 16;
+            *to = mid_word(v[0], v[16], by, BF16);
         }
         if (has) put_behind(a, b, a.y + r * a.ldy + h * a.y_step + a.w.n_out, lane);
         if (share > 1) break;

@@ -47,9 +47,9 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__
     }
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
         float v = down == 0.0f ? 0.0f : x.at(i) * down;
-        p[i] = TYPE == PI__F16 ? float_to_half(v) : float_to_bf16(v);
-        v -= TYPE == PI__F16 ? half_to_float(p[i]) : bf16_to_float(p[i]);
-        p[next + i] = TYPE == PI__F16 ? float_to_half(v) : float_to_bf16(v);
+        p[i] = TYPE == PI__F16 ? ptx_half(v) : ptx_bf16(v);
+        v -= TYPE == PI__F16 ? ptx_of_half(p[i]) : ptx_of_bf16(p[i]);
+        p[next + i] = TYPE == PI__F16 ? ptx_half(v) : ptx_bf16(v);
     }
     if (threadIdx.x == 0) ((float *) (terms + 2 * next))[row] = factor;
 }

@@ -82,8 +82,8 @@ template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_
     if (n % HYPER_COLUMNS == 0 && i < n) h = *(const uint2 *) p;
     else if (i < n) h = {p[0] | (i + 1 < n ? (uint32_t) p[1] << 16 : 0), i + 2 < n ? p[2] | (i + 3 < n ? (uint32_t) p[3] << 16 : 0) : 0};
     if (TYPE == PI__BF16)
-        return {bf16_to_float((uint16_t) h.x), bf16_to_float((uint16_t) (h.x >> 16)), bf16_to_float((uint16_t) h.y),
-                bf16_to_float((uint16_t) (h.y >> 16))};
+        return {ptx_of_bf16((uint16_t) h.x), ptx_of_bf16((uint16_t) (h.x >> 16)), ptx_of_bf16((uint16_t) h.y),
+                ptx_of_bf16((uint16_t) (h.y >> 16))};
     const float2 a = ptx_floats(h.x), b = ptx_floats(h.y);
     return {a.x, a.y, b.x, b.y};
 }

@@ -41,13 +41,6 @@ PI_FN uint32_t word_of(int tile, int32_t n_block, int32_t block, int plane, int 
     return (uint32_t) ((((tile * n_block + block) * 2 + plane) * 2 + step) * 32 + lane);
 }
 
-PI_FN uint32_t halves(float a, float b, uint32_t *rest)
-{
-    const uint16_t x = float_to_half(a), y = float_to_half(b);
-    *rest = float_to_half(a - half_to_float(x)) | (uint32_t) float_to_half(b - half_to_float(y)) << 16;
-    return x | (uint32_t) y << 16;
-}
-
 /* Values i and i + 1 of a head of the token's queries; where they are as a product made them, scaled and rotated, as make_row() of
  * mla.cuh does. */
 PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head, int32_t i)
@@ -85,7 +78,8 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
             f = {clean(f.x * up), clean(f.y * up)};
             if (turn) f = turn2(f, lane);
             if (i >= 32 * n_block) break;
-            uint32_t low, high = halves(f.x, f.y, &low);
+            uint32_t high, low;
+            ptx_split(f.x, f.y, high, low);
             /* value i of its block: lane i / 8, step i % 8 / 4, word i % 4 / 2; heads 8 to 15 of a tile: words 1 and 3 */
             const int at = h % 8 * 4 + i % 32 / 8, word = i % 4 / 2 * 2 + h % 16 / 8;
             q[word_of(h / 16, n_block, i / 32, 0, i % 8 / 4, at) * 4 + (uint32_t) word] = high;
@@ -105,10 +99,10 @@ template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, ui
     }
     float f[8];
     cache_get8(type, row, i, f);
-    high.x = halves(clean(f[0]), clean(f[1]), &low.x);
-    high.y = halves(clean(f[2]), clean(f[3]), &low.y);
-    high.z = halves(clean(f[4]), clean(f[5]), &low.z);
-    high.w = halves(clean(f[6]), clean(f[7]), &low.w);
+    ptx_split(clean(f[0]), clean(f[1]), high.x, low.x);
+    ptx_split(clean(f[2]), clean(f[3]), high.y, low.y);
+    ptx_split(clean(f[4]), clean(f[5]), high.z, low.z);
+    ptx_split(clean(f[6]), clean(f[7]), high.w, low.w);
 }
 
 /* Two steps of 16 values: a of Q, b of K. */

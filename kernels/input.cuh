@@ -106,6 +106,13 @@ struct add_near {
     const float *y, *w;
 };
 
+/* A value of it. factor: of rmsnorm(y). */
+PI_FN float added(const pi__k_add &a, float factor, float x, float y, float w)
+{
+    const float v = a.w ? y * factor * w : a.bias ? y + w : y;
+    return a.fresh ? v : (x + v) * a.scale;
+}
+
 /* The thread's values of a row of (x + rmsnorm(y) * w) * scale, as add_row() has it: put(i, value). factor: of rmsnorm(y). Returns the
  * sum of their squares, as norm_factor() adds them. */
 template <class F>
@@ -117,8 +124,7 @@ PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const f
     float squares = 0;
     const auto load = [&](int32_t i) { return addends{a.fresh ? 0.0f : x[i], y[i], w ? w[i] : 0.0f}; };
     row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, (int32_t) a.n, load, [&](int32_t i, const addends &of) {
-        float v = a.w ? of.y * factor * of.w : a.bias ? of.y + of.w : of.y;
-        if (!a.fresh) v = (of.x + v) * a.scale;
+        const float v = added(a, factor, of.x, of.y, of.w);
         put(i, v);
         squares = fmaf(v, v, squares);
     });

@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
     for (int32_t i = (int32_t) threadIdx.x; i < j.dim; i += MEAN_THREADS) {
         float all = 0;
         for (int32_t k = 0; k < rows; k++) all += parts[k * j.dim + i];
-        mean_at(j, head, block)[i] = float_to_half(clean(all / PI__SPARSE_BLOCK));
+        mean_at(j, head, block)[i] = ptx_half(clean(all / PI__SPARSE_BLOCK));
     }
 }
 

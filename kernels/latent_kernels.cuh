@@ -43,7 +43,7 @@ PI_FN uint32_t place_in_p(uint32_t sixteen, uint32_t eight) { return 8 * (2 * ei
  * have nothing to do, 16 heads. */
 template <int KIND_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = LATENT_WARPS, THREADS = 32 * W, EACH = 1;
-    static constexpr bool UNITS = UNITS_, FEW = true;
+    static constexpr bool UNITS = UNITS_, FEW = true, GROUPED = false;
     static constexpr int M = UNITS || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
     static constexpr int TILE = 32, CHUNKS = (LAST + 16 * PARTS) / 8;
     static constexpr int LD = 8 * CHUNKS + 8, PLANE = TILE * LD;              /* halves from row to row; of a tile */

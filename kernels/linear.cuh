@@ -304,7 +304,7 @@ template <int TYPE> PI_FN float value_at(const uint8_t *row, int64_t i)
 {
     if (TYPE == PI__F32) return ((const float *) row)[i];
     uint16_t h = ((const uint16_t *) row)[i];
-    return TYPE == PI__F16 ? half_to_float(h) : bf16_to_float(h);
+    return TYPE == PI__F16 ? ptx_of_half(h) : ptx_of_bf16(h);
 }
 
 /* A warp: a row of W times n of x (at most FLOAT_ROWS), row r of which x(r) points to. Lane l adds up columns l, l + 32,

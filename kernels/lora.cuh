@@ -17,7 +17,7 @@ PI_FN float lora_value(int32_t type, const void *p, int64_t i)
 {
     if (type == PI__F32) return ((const float *) p)[i];
     const uint16_t h = ((const uint16_t *) p)[i];
-    return type == PI__F16 ? half_to_float(h) : bf16_to_float(h);
+    return type == PI__F16 ? ptx_of_half(h) : ptx_of_bf16(h);
 }
 
 #endif

@@ -17,8 +17,8 @@ template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_
         uint16_t *p = (uint16_t *) block + (r * 4 + lane / 8) * 8 + lane % 8;
         if (TYPE == PI__BF16) {
             for (int k = 0; k < 3; k++) {
-                p[k * 256] = float_to_bf16(v);
-                v -= bf16_to_float(p[k * 256]);
+                p[k * 256] = ptx_bf16(v);
+                v -= ptx_of_bf16(p[k * 256]);
             }
             continue;
         }
@@ -26,8 +26,8 @@ template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_
         uint32_t e = __float_as_uint(warp_max(fabsf(v))) >> 23; /* the largest becomes 2^14 or more */
         e = e > 15 ? e - 14 : 1;
         v = bad ? 0.0f : v * __uint_as_float((254 - e) << 23);
-        p[0] = float_to_half(v);
-        p[256] = float_to_half(v - half_to_float(p[0]));
+        p[0] = ptx_half(v);
+        p[256] = ptx_half(v - ptx_of_half(p[0]));
         if (lane == 0) ((float *) (block + 1024))[r] = __uint_as_float(bad ? 0x7fc00000 : e << 23);
     }
 }

@@ -84,11 +84,13 @@ PI_FN float mid_factor(float most, float &by)
     return scale.factor;
 }
 
-PI_FN uint32_t mid_word(float v, float by, bool bf16)
+PI_FN uint16_t mid_value(float v, float by, bool bf16)
 {
     v = by > 0 ? v * by : 0.0f;
-    return bf16 ? float_to_bf16(v) : float_to_half(v);
+    return bf16 ? ptx_bf16(v) : ptx_half(v);
 }
+/* Two of them, as a word. */
+PI_FN uint32_t mid_word(float low, float high, float by, bool bf16) { return by > 0 ? w16_word(low * by, high * by, bf16) : 0; }
 
 /* Epilogue: a column's sum times the factors of matrix and row, and what all are multiplied by. */
 template <int TYPE, bool MID> struct expert_times {

@@ -37,7 +37,7 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
     for (int k = 8; k; k >>= 1) most = fmaxf(most, __shfl_xor_sync(PI_FULL, most, k));
     const float factor = mid_factor(most, by);
     if (!there) return;
-    ((uint32_t *) block)[w16_word_at((uint32_t) c % 8, (uint32_t) o)] = mid_word(v0, by, bf16) | mid_word(v1, by, bf16) << 16;
+    ((uint32_t *) block)[w16_word_at((uint32_t) c % 8, (uint32_t) o)] = mid_word(v0, v1, by, bf16);
     if (o == 0) ((float *) (block + 512))[c % 8] = factor;
 }
 
@@ -244,7 +244,7 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
             uint8_t *block = mid_block((uint8_t *) p.a.mid, column, n_block, b);
             if (c >= i.t.n) continue;
             const uint32_t at = w16_word_at((uint32_t) column % 8, (uint32_t) o) * 2 + (uint32_t) warp % 2;
-            ((uint16_t *) block)[at] = (uint16_t) mid_word(total[0][g][k], by, p.mid_bf16);
+            ((uint16_t *) block)[at] = mid_value(total[0][g][k], by, p.mid_bf16);
             if (o == 0 && warp % 2 == 0) ((float *) (block + 512))[column % 8] = factor;
         }
     }

@@ -61,7 +61,7 @@ PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there,
     if (threadIdx.x == 0 && of.first == 0) factor[row] = scale.factor;
     const uint32_t c = threadIdx.x % 32; /* of its block of 32 columns, whichever that is */
     uint16_t *to = words + row / 8 * (n_in / 32) * 256 + w16_word_at((uint32_t) (row % 8), c % 16) * 2 + c / 16;
-    const auto put = [&](int32_t i, float v) { to[i / 32 * 256] = bf16 ? float_to_bf16(v) : float_to_half(v); };
+    const auto put = [&](int32_t i, float v) { to[i / 32 * 256] = bf16 ? ptx_bf16(v) : ptx_half(v); };
     if (there && !scale.bad) return x.each(of, n_in, [&](int32_t i, float v) { put(i, v * scale.by); });
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) put((int32_t) i, 0.0f);
 }

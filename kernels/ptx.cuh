@@ -428,7 +428,32 @@ PI_FN float ptx_rsqrt(float x)
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* Two F16 in a word, the first in its low half, rounded to nearest even; and what they are as floats. */
+/* An F16 and a BF16, rounded to nearest even, beyond the largest infinite; and what such are as floats. */
+PI_FN uint16_t ptx_half(float f)
+{
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+PI_FN float ptx_of_half(uint16_t h)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+PI_FN uint16_t ptx_bf16(float f)
+{
+    uint16_t h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+/* Two of them in a word, the first in its low half; and what F16 in a word are as floats. */
+PI_FN uint32_t ptx_bf16x2(float low, float high)
+{
+    uint32_t y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
 PI_FN uint32_t ptx_half2(float low, float high)
 {
     uint32_t y;
@@ -473,7 +498,6 @@ PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
 #else
 
 #include "ptx.h"
-#include "warp.cuh"
 
 PI_FN uint32_t ptx_shared(const void *p) { return simt::shared_address(p); }
 PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16, SIMT_AT)
@@ -621,11 +645,12 @@ PI_FN bool ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
 PI_FN float ptx_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 PI_FN float ptx_rcp(float x) { return fabsf(x) > 0x1p126f ? x < 0 ? -0.0f : 0.0f : 1.0f / x; }
 PI_FN float ptx_rsqrt(float x) { return 1.0f / sqrtf(x); }
+PI_FN uint16_t ptx_half(float f) { return simt::to_half(f); }
+PI_FN float ptx_of_half(uint16_t h) { return simt::from_half(h); }
+PI_FN uint16_t ptx_bf16(float f) { return simt::to_bf16(f); }
+PI_FN uint32_t ptx_bf16x2(float low, float high) { return simt::to_bf16(low) | (uint32_t) simt::to_bf16(high) << 16; }
 PI_FN uint32_t ptx_half2(float low, float high) { return simt::to_half(low) | (uint32_t) simt::to_half(high) << 16; }
-PI_FN float2 ptx_floats(uint32_t half2)
-{
-    return {simt::from_half((uint16_t) half2), simt::from_half((uint16_t) (half2 >> 16))};
-}
+PI_FN float2 ptx_floats(uint32_t half2) { return {ptx_of_half((uint16_t) half2), ptx_of_half((uint16_t) (half2 >> 16))}; }
 PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
 {
     const float2 f = ptx_floats(half2);
@@ -638,6 +663,8 @@ PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
 }
 
 #endif
+
+PI_FN float ptx_of_bf16(uint16_t h) { return __uint_as_float((uint32_t) h << 16); }
 
 /* How most kernels of dependent launches begin. */
 PI_FN void ptx_take_turn()

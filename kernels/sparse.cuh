@@ -199,14 +199,26 @@ PI_FN float2 *result_at(const pi__k_sparse &k, int32_t token, int32_t head, int3
     return (float2 *) (k.a.out + token * k.a.ldo + (int64_t) head * k.a.dim + d);
 }
 
-/* Columns d and d + 1 of a head's result; the last ones are rotated backwards. */
-PI_FN void put(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d, float x, float y)
+/* Columns d and d + 1 of a token's result: the last ones are rotated backwards. */
+PI_FN float2 turned_back(const pi__k_sparse &k, int32_t token, int32_t d, float x, float y)
 {
     const pi__sparse &a = k.a;
     const int32_t i = (d - (a.dim_v - a.n_rot)) / 2;
     const float *rope = a.rope + (size_t) token * (size_t) a.n_rot;
     if (d >= a.dim_v - a.n_rot) rotate_pair(x, y, rope[i], -rope[a.n_rot / 2 + i]);
-    *result_at(k, token, head, d) = {x, y};
+    return {x, y};
+}
+
+/* A group's row of a token, where results are such. */
+struct group_row {
+    int64_t row;
+    uint16_t *words;
+    float *factor; /* of row 0 */
+};
+PI_FN group_row row_of_group(const pi__k_groups &g, int32_t group, int32_t token)
+{
+    const size_t at = (size_t) group * g.step;
+    return {(int64_t) group * g.rows + token, (uint16_t *) (g.words + at), (float *) (g.factor + at)};
 }
 
 /* A KV split's sum in scratch: m [16], l [16], O [16, dim]; units in the order of the launch's tokens, 16 heads, splits. */
@@ -311,40 +323,131 @@ template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
     for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
 }
 
-/* What the block leaves: with UNITS a unit, else results. any: there are rows. */
+/* The block's sums as a unit. any: there are rows. */
 template <class S>
-PI_FN void put_all(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits, bool any,
-                   const S &t)
+PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits, bool any,
+                    const S &t)
 {
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const float *state = (const float *) (shared + S::state), *run = (const float *) (shared + S::run) + warp * S::M * 32;
+    const int lane = (int) threadIdx.x % 32;
+    const float *state = (const float *) (shared + S::state);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
         const int m = i / 2, r = i % 2, h = lane / 4 + 8 * r;
         const int32_t head = head_of_part<S>(i);
         if (head >= k.a.n_head) continue;
-        float *unit = S::UNITS ? unit_of(k, token - token0, head / 16, (int32_t) blockIdx.z, n_splits) : nullptr;
-        if (S::UNITS && threadIdx.x < 32 && lane % 4 == 0)
+        float *unit = unit_of(k, token - token0, head / 16, (int32_t) blockIdx.z, n_splits);
+        if (threadIdx.x < 32 && lane % 4 == 0)
             unit[h] = any ? state[h] : PI_MINUS_INF, unit[16 + h] = any ? state[S::HEADS + h] : 0.0f;
-        const float by = S::UNITS ? 1.0f : factor_of(k, head, run[32 * m + h], run[32 * m + 16 + h]);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const int32_t d = first_column() + 8 * n;
-            if (d >= k.a.dim_v) continue;
-            if (S::UNITS) {
-                *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
-                continue;
-            }
-            put(k, token, head, d, t.o[m][n][2 * r] * by, t.o[m][n][2 * r + 1] * by);
+            if (d < k.a.dim_v) *(float2 *) (unit + 32 + h * k.a.dim + d) = {t.acc[m][n][2 * r], t.acc[m][n][2 * r + 1]};
         }
     }
 }
 
-/* Folds the KV splits of a token's head in order: a thread two columns. */
-template <bool FEW>
-PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t head)
+/* The block's sums become results, where they are. */
+template <class S> PI_FN void finish_sums(const pi__k_sparse &k, const unsigned char *shared, int32_t token, S &t)
 {
-    const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of<FEW>(list_of(k, token).n), 1);
+    const int lane = (int) threadIdx.x % 32;
+    const float *run = (const float *) (shared + S::run) + (int) threadIdx.x / 32 * S::M * 32;
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2, h = lane / 4 + 8 * r;
+        const int32_t head = head_of_part<S>(i);
+        if (head >= k.a.n_head) continue;
+        const float by = factor_of(k, head, run[32 * m + h], run[32 * m + 16 + h]);
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const int32_t d = first_column() + 8 * n;
+            float (&o)[4] = t.o[m][n];
+            if (d >= k.a.dim_v) continue;
+            const float2 v = turned_back(k, token, d, o[2 * r] * by, o[2 * r + 1] * by);
+            o[2 * r] = v.x, o[2 * r + 1] = v.y;
+        }
+    }
+}
+
+template <class S> PI_FN void put_results(const pi__k_sparse &k, int32_t token, const S &t)
+{
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2;
+        const int32_t head = head_of_part<S>(i);
+        if (head >= k.a.n_head) continue;
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const int32_t d = first_column() + 8 * n;
+            if (d < k.a.dim_v) *result_at(k, token, head, d) = {t.o[m][n][2 * r], t.o[m][n][2 * r + 1]};
+        }
+    }
+}
+
+/* The largest value of each of the block's groups, of which a warp has some columns, to most [2 M][8][W]: parts, groups of a part. By all
+ * threads. */
+template <class S> PI_FN void see_groups(const pi__k_sparse &k, float *most, const S &t)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, heads = k.groups.heads;
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int m = i / 2, r = i % 2;
+        float largest = 0; /* columns that are not there are 0 */
+#pragma unroll
+        for (int j = 0; j < 16; j++) largest = fmaxf(largest, size_of_value(t.o[m][j / 2][2 * r + j % 2]));
+        for (int o = 1; o < 4 * heads; o *= 2) largest = fmaxf(largest, __shfl_xor_sync(PI_FULL, largest, o));
+        if (lane % (4 * heads) == 0) most[(i * 8 + lane / 4 / heads) * S::W + warp] = largest;
+    }
+    __syncthreads();
+}
+
+/* A block of 32 columns of a group's row, of which the lane has values in part i of its results, from n0 on: words of columns c and c + 16,
+ * of c = 8 j + 2 (lane % 4) + p. Lanes that are 2 apart exchange some, so that each has 16 bytes side by side. */
+template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, bool bf16)
+{
+    const int m = i / 2, r = i % 2, odd = (int) threadIdx.x / 2 % 2;
+    uint32_t keep[2], got[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const float (&x)[4] = t.o[m][n0 + j], (&y)[4] = t.o[m][n0 + j + 2];
+        const uint32_t first = w16_word(x[2 * r] * by, y[2 * r] * by, bf16), second = w16_word(x[2 * r + 1] * by, y[2 * r + 1] * by, bf16);
+        keep[j] = odd ? second : first;
+        got[j] = __shfl_xor_sync(PI_FULL, odd ? first : second, 2);
+    }
+    return odd ? uint4{got[0], keep[0], got[1], keep[1]} : uint4{keep[0], got[0], keep[1], got[1]};
+}
+
+/* The block's results as rows of groups. most: as of see_groups. */
+template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int32_t token, const S &t)
+{
+    const pi__k_groups &g = k.groups;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, piece = lane % 2 * 2 + lane / 2 % 2;
+    see_groups<S>(k, most, t);
+#pragma unroll
+    for (int i = 0; i < 2 * S::M; i++) {
+        const int32_t head = head_of_part<S>(i), in = head % g.heads; /* in its group */
+        const group_row to = row_of_group(g, head / g.heads, token);
+        float largest = 0;
+        for (int w = 0; w < S::W; w++) largest = fmaxf(largest, most[(i * 8 + lane / 4 / g.heads) * S::W + w]);
+        const row_scale scale = scale_of_row(largest);
+        const bool there = head < k.a.n_head;
+        if (there && in == 0 && threadIdx.x % 4 == 0 && warp == 0) to.factor[to.row] = scale.factor;
+        const uint32_t row = (uint32_t) (to.row % 8), at = row * 16 + ((uint32_t) piece ^ row / 2) * 4; /* w16_word_at */
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            uint4 words = words_of<S>(t, i, 4 * b, scale.by, g.bf16);
+            const int32_t d = warp * WIDTH + 32 * b, block = (in * k.a.dim + d) / 32;
+            if (scale.bad) words = {0, 0, 0, 0};
+            const int64_t first = (to.row / 8 * (g.heads * k.a.dim / 32) + block) * 128;
+            if (there && d < k.a.dim) *(uint4 *) ((uint32_t *) to.words + first + at) = words;
+        }
+    }
+}
+
+/* Folds the KV splits of a token's head in order, to `to`: a thread two columns. */
+template <class S>
+PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t head, float *to)
+{
+    const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of<S::FEW>(list_of(k, token).n), 1);
     if (d >= k.a.dim_v) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
 #pragma unroll 4 /* their loads are under way at once */
@@ -358,19 +461,37 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
         y = fmaf(o.y, f.split, y * f.run);
     }
     const float by = factor_of(k, head, m, l);
-    put(k, token, head, d, x * by, y * by);
+    *(float2 *) (to + d) = turned_back(k, token, d, x * by, y * by);
 }
 
-/* What all blocks left in scratch becomes results, by the last of them to end: as many as there are heads of tokens, if that leaves
- * the others room. */
-template <bool FEW>
-PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, uint32_t *at)
+/* The same of a group's heads, which are a row. values: [heads, dim], and a float for each warp. */
+template <class S>
+PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group, float *values)
 {
-    const uint32_t total = blocks_of_launch(), heads = gridDim.y * (uint32_t) k.a.n_head, least = PI__K_TAIL_STAY;
-    const uint32_t most = ptx_blocks_that_wait(min(max(heads, least), max((uint32_t) k.n_sm / 2, least)));
-    const tail_share s = arrive_of(arrived, total, min(most, total), at);
-    for (uint32_t i = (uint32_t) s.part; s.parts && i < heads; i += (uint32_t) s.parts)
-        fold_head<FEW>(k, token0, n_splits, token0 + (int32_t) (i / (uint32_t) k.a.n_head), (int32_t) (i % (uint32_t) k.a.n_head));
+    const pi__k_groups &g = k.groups;
+    const int32_t n = g.heads * k.a.dim;
+    const group_row to = row_of_group(g, group, token);
+    __syncthreads(); /* all have read the row before, and what said which to take */
+    for (int32_t h = 0; h < g.heads; h++) fold_head<S>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
+    __syncthreads();
+    put_halves({values, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, to.row, n, true, g.bf16, {0, 1}, to.words, to.factor, values + n);
+}
+
+/* What all blocks left in scratch becomes results, by the last of them to end: as many as there are heads of tokens, or groups of them,
+ * if that leaves the others room. shared: 16 bytes, and where there are groups what fold_group takes. */
+template <class S>
+PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared)
+{
+    const bool grouped = S::GROUPED && k.groups.words;
+    const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head); /* of a token */
+    const uint32_t total = blocks_of_launch(), n = gridDim.y * each, least = PI__K_TAIL_STAY;
+    const uint32_t most = ptx_blocks_that_wait(min(max(n, least), max((uint32_t) k.n_sm / 2, least)));
+    const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
+    for (uint32_t i = (uint32_t) s.part; s.parts && i < n; i += (uint32_t) s.parts) {
+        const int32_t token = token0 + (int32_t) (i / each), h = (int32_t) (i % each);
+        if (!grouped) fold_head<S>(k, token0, n_splits, token, h, (float *) result_at(k, token, h, 0));
+        else if constexpr (S::GROUPED) fold_group<S>(k, token0, n_splits, token, h, (float *) (shared + 16));
+    }
 }
 
 /* A block of a kernel: its heads, blockIdx.x, of a token from token0 on, blockIdx.y; with UNITS of a KV split, blockIdx.z, of which a
@@ -384,7 +505,7 @@ PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uin
     const int32_t first = S::UNITS ? (int32_t) blockIdx.z * split_of<S::FEW>(l.n) : 0;
     const int32_t end = S::UNITS ? min(l.n, first + split_of<S::FEW>(l.n)) : l.n;
     if (S::UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
-        combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+        combine<S>(k, token0, n_splits, arrived, shared);
         return;
     }
     S t;
@@ -396,8 +517,14 @@ PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uin
     put_rows(k, l, first, now, (cache_row *) (shared + S::address));
     __syncthreads();
     walk(token, first, end, rows, t);
-    put_all<S>(k, shared, token, token0, n_splits, end > first, t);
-    if (S::UNITS) combine<S::FEW>(k, token0, n_splits, arrived, (uint32_t *) shared);
+    if (S::UNITS) {
+        put_unit<S>(k, shared, token, token0, n_splits, end > first, t);
+        combine<S>(k, token0, n_splits, arrived, shared);
+        return;
+    }
+    finish_sums<S>(k, shared, token, t);
+    if (!S::GROUPED || !k.groups.words) put_results<S>(k, token, t);
+    else if constexpr (S::GROUPED) put_groups<S>(k, (float *) (shared + S::part), token, t); /* where the parts of S were */
 }
 
 #endif

@@ -33,7 +33,7 @@ enum {
  * those that take more than 8 warps, which have 168 registers a thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
-    static constexpr bool UNITS = UNITS_, FEW = false;
+    static constexpr bool UNITS = UNITS_, FEW = false, GROUPED = W <= 8; /* results may be rows of groups */
     static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
     static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = ::TILE;
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
@@ -47,6 +47,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr size_t state = p + 2 * (size_t) (2 * HEADS * LDS);/* m, l, c: [3][HEADS] floats */
     static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);          /* m, l of a warp's folded splits: [W][M][2][16] */
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
+    static_assert(16 + 4 * (size_t) (PI__K_MOST_GROUPED * W * WIDTH + W) <= total, "a group's results have room when splits are folded");
 
     uint32_t q[2][M][4][4];     /* of the warp's columns: hi, lo */
     float acc[M][8][4];         /* O of a split */

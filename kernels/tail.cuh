@@ -270,7 +270,7 @@ PI_CALL void near_norm(const pi__k_tail &t, int64_t row, float *x, const float *
         return pair{from[c], from[c + 16 - 32 * odd]};
     }, [&](int32_t i, const pair &p) {
         const float low = scale.bad ? 0.0f : (odd ? p.b : p.a) * scale.by, high = scale.bad ? 0.0f : (odd ? p.a : p.b) * scale.by;
-        words[i / 16 * 128] = t.bf16 ? float_to_bf16(low) | (uint32_t) float_to_bf16(high) << 16 : ptx_half2(low, high);
+        words[i / 16 * 128] = w16_word(low, high, t.bf16);
     });
 }
 

@@ -1,7 +1,7 @@
 /* The tail of launches as one of its own (tail.cuh), where rows are many or nothing was launched that it could be the tail of: a
- * block a row. Where that is a norm to 16-bit floats or floats, with or without an addition before it, which is what prompts have,
- * a thread's values stay in registers (finish_held), and each is read once; otherwise (finish_rows) a row is read again for its
- * norm, its largest value and its rounding. The bits are the same. */
+ * block a row. Where that is a norm to 16-bit floats or floats, with or without an addition before it, or rounding alone, which is
+ * what prompts have, a thread's values stay in registers (finish_held), and each is read once; otherwise (finish_rows) a row is read
+ * again for its norm, its largest value and its rounding. The bits are the same. */
 #ifndef PI_TAIL_KERNELS_CUH
 #define PI_TAIL_KERNELS_CUH
 
@@ -15,14 +15,14 @@ __global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail
 }
 
 /* Values of a row that a thread of finish_held() has at most. */
-enum { MOST_HELD = 28 };
+enum { MOST_HELD = 32 };
 
 /* How many values that is for the tail; 0: finish_rows() has to do it. */
 static inline int held_values(const pi__k_tail &t)
 {
     const bool plain = !t.integers && !t.fp4 && !t.terms && !t.add[1].x && !t.in.x2 && (t.halves || t.floats);
-    const bool norm = t.in.kind == PI__IN_RMSNORM && (!t.add[0].x || norm_is_of(t, t.add[0]));
-    if (!plain || !norm || t.n_in % 32 || t.n_in > MOST_HELD * THREADS) return 0;
+    const bool norm = t.in.kind == PI__IN_RMSNORM, own = t.add[0].x ? norm && norm_is_of(t, t.add[0]) : norm || t.in.kind == PI__IN_PLAIN;
+    if (!plain || !own || t.n_in % 32 || t.n_in > MOST_HELD * THREADS) return 0;
     return (int) (t.n_in + THREADS - 1) / THREADS;
 }
 
@@ -58,9 +58,7 @@ template <int N> PI_FN float add_held(const pi__k_tail &t, int64_t row, float *s
     }
     each_held<N>(n, [&](int j, int32_t i) {
         const float by = w ? w[i] : 0.0f, before = a.fresh ? 0.0f : x[i];
-        v[j] = a.w ? v[j] * factor * by : a.bias ? v[j] + by : v[j];
-        if (!a.fresh) v[j] = (before + v[j]) * a.scale;
-        x[i] = v[j];
+        x[i] = v[j] = added(a, factor, before, v[j], by);
         squares = fmaf(v[j], v[j], squares);
     });
     return squares;
@@ -79,7 +77,7 @@ template <int N> PI_FN void put_held(const pi__k_tail &t, int64_t row, const row
         const float other = __shfl_xor_sync(PI_FULL, high ? v[j] : v[j + 1], 16);
         const float a = scale.bad ? 0.0f : (high ? other : own) * scale.by, b = scale.bad ? 0.0f : (high ? own : other) * scale.by;
         const int32_t i = (j + high) * THREADS + (int32_t) threadIdx.x;
-        if (i < n) words[i / 32 * 128] = t.bf16 ? float_to_bf16(a) | (uint32_t) float_to_bf16(b) << 16 : ptx_half2(a, b);
+        if (i < n) words[i / 32 * 128] = w16_word(a, b, t.bf16);
     }
 }
 
@@ -92,9 +90,12 @@ template <int N> __global__ void __launch_bounds__(THREADS, N > 24 ? 2 : N > 16 
     const int64_t row = blockIdx.x;
     const int32_t n = (int32_t) t.n_in;
     if (t.sum.n_used) tail_sum(t.sum, row, nullptr); /* a thread reads what it wrote */
-    const float norm = norm_of(add_held<N>(t, row, scratch, v), t.in.eps, n, scratch + 32);
-    each_held<N>(n, [&](int j, int32_t i) {
-        v[j] = v[j] * norm * t.in.w[i];
+    const float squares = add_held<N>(t, row, scratch, v);
+    if (t.in.kind == PI__IN_RMSNORM) {
+        const float norm = norm_of(squares, t.in.eps, n, scratch + 32);
+        each_held<N>(n, [&](int j, int32_t i) { v[j] = v[j] * norm * t.in.w[i]; });
+    }
+    each_held<N>(n, [&](int j, int32_t) {
         most = fmaxf(most, size_of_value(v[j]));
     });
     if (t.floats) each_held<N>(n, [&](int j, int32_t i) { ((float *) t.floats)[row * n + i] = v[j]; });

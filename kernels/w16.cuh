@@ -57,6 +57,9 @@ PI_FN row_scale scale_of_row(float most)
 /* Where the word of columns c and c + 16 of a block lies in row r of a group, in words from the group's block on. */
 PI_FN uint32_t w16_word_at(uint32_t r, uint32_t c) { return r * 16 + (c % 4 ^ r / 2) * 4 + c / 4; }
 
+/* Such a word. */
+PI_FN uint32_t w16_word(float low, float high, bool bf16) { return bf16 ? ptx_bf16x2(low, high) : ptx_half2(low, high); }
+
 /* The lane's words 0 .. 3 of B of a group's block in shared memory, and where in it the lane's piece is that it points to. By all lanes. */
 PI_FN uint32_t w16_words_of_lane()
 {

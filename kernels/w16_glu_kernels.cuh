@@ -104,12 +104,6 @@ PI_FN uint4 turn_words(uint4 w, uint32_t k)
     return w;
 }
 
-template <bool BF16> PI_FN uint32_t two_halves(float low, float high)
-{
-    const uint32_t a = BF16 ? float_to_bf16(low) : float_to_half(low), b = BF16 ? float_to_bf16(high) : float_to_half(high);
-    return a | b << 16;
-}
-
 /* The share of a row, n blocks of 32 columns, whose largest value is known. Four threads a block of columns, of which each reads eight
  * and writes 16 bytes. */
 template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool there, int64_t n, row_share of,
@@ -122,8 +116,8 @@ template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale
         float4 low = {0, 0, 0, 0}, high = low;
         if (b < n && there && !scale.bad) low = from[b * 8 + k], high = from[b * 8 + 4 + k];
         const float by = scale.by;
-        const uint4 w = turn_words({two_halves<BF16>(low.x * by, high.x * by), two_halves<BF16>(low.y * by, high.y * by),
-                                    two_halves<BF16>(low.z * by, high.z * by), two_halves<BF16>(low.w * by, high.w * by)}, k);
+        const uint4 w = turn_words({w16_word(low.x * by, high.x * by, BF16), w16_word(low.y * by, high.y * by, BF16),
+                                    w16_word(low.z * by, high.z * by, BF16), w16_word(low.w * by, high.w * by, BF16)}, k);
         if (b < n) words[(row / 8 * n + b) * 32 + r * 4 + (k ^ r / 2)] = w;
     }
 }

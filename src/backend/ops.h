@@ -24,6 +24,11 @@
 #include "backend/kernel_args.h"
 
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__USUAL_ROWS = 32, PI__MAX_ROWS = 256 /* of logits at once */ };
+/* The rows of logits at once where so many are wanted. */
+static inline int32_t pi__rows_at_once(int64_t most)
+{
+    return most < PI__USUAL_ROWS ? PI__USUAL_ROWS : most < PI__MAX_ROWS ? (int32_t) most : PI__MAX_ROWS;
+}
 enum { PI__MAX_PICK = 2047 /* clusters of a row */ };
 enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values of a row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
 
@@ -380,7 +385,27 @@ typedef struct pi__head_linear {
     int32_t n_tail;      /* values that are copied */
     float *y;            /* [n_rows, n_mat * y_step], not x */
     int64_t ldy, y_step; /* the same of y */
+    bool large;          /* each matrix is work for all of a device, if rows are many; nothing is copied then */
 } pi__head_linear;
+
+/* Matrix i of the op's. */
+static inline pi__weight pi__head_matrix(const pi__head_linear *a, int32_t i)
+{
+    pi__weight w = *a->w;
+    w.n_mat = 1;
+    w.size = a->w->size / (size_t) a->w->n_mat;
+    w.data = (char *) a->w->data + (size_t) i * w.size;
+    if (w.scale) w.scale += i;
+    return w;
+}
+
+/* The products of matrix w of it alone. */
+static inline pi__linear pi__head_product(const pi__head_linear *a, const pi__weight *w, int32_t i)
+{
+    const pi__lin_in in = {PI__IN_PLAIN, a->x + i * a->x_step, a->ldx, 0, 0, 0, 0, 0};
+    const pi__lin lin = {w, a->y + i * a->y_step, a->ldy};
+    return pi__linear_of(&in, a->n_rows, &lin, 1);
+}
 
 /* An lm_head whose rows are sorted into clusters, of which only those are multiplied whose centroids score best:
  * logits[order[c * n + i]] = row i of matrix c times x, for the n_pick best c; every other token gets the least of these

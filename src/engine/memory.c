@@ -277,8 +277,7 @@ static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
 {
     int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
     if (most > mem->lim.max_tokens) most = mem->lim.max_tokens;
-    if (most < PI__USUAL_ROWS || !mem->be->discrete || mem->m->both_ways) return PI__USUAL_ROWS;
-    return most < PI__MAX_ROWS ? (int32_t) most : PI__MAX_ROWS;
+    return mem->be->discrete && !mem->m->both_ways ? pi__rows_at_once(most) : PI__USUAL_ROWS;
 }
 
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,

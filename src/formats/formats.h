@@ -23,6 +23,8 @@ typedef struct pi__type_info {
 
 /* NULL for a number that is not in the enum. */
 const pi__type_info *pi__type_info_of(int32_t type);
+/* F32, F16 or BF16: a value is a number by itself. */
+static inline bool pi__type_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 /* -1: unknown name (case does not matter). */
 int32_t pi__type_from_name(const char *name);
 /* The same of caches' types: the word of the options, n bytes. */

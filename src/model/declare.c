@@ -414,7 +414,7 @@ static void want_stacked(pi__model *m, pi__want want, bool optional, int64_t n, 
     if (n_mat == 1 && (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
                          (long long) t->ne[0], (long long) t->ne[1], (long long) n, (long long) n_rows);
-    else if (shaped(m, t, full, n, n_rows, n_mat) && !any && t->type != PI__F32 && t->type != PI__F16 && t->type != PI__BF16)
+    else if (shaped(m, t, full, n, n_rows, n_mat) && !any && !pi__type_is_float(t->type))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
     want.size = want.vec ? (size_t) (n * n_rows * n_mat) * sizeof(float) : 0;
     want.placement = everywhere(m);

@@ -29,7 +29,7 @@
 
 #include "model/blocks.h"
 
-enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512, FEW_ROWS = 32 /* that all groups of the output read at once */ };
+enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512 };
 
 /* The hyper-connection of a block: how it reads the streams, and adds to them. */
 typedef struct hyper {
@@ -54,7 +54,6 @@ typedef struct layer {
     float *q_norm, *kv_norm;    /* [Q], [D] */
     float *sinks;               /* [H] */
     pi__weight out_a, out_b;    /* G of [O, H*D/G]; [E, G*O] */
-    pi__weight out_group[MAX_GROUPS]; /* each of out_a */
     compressor comp, index;     /* of attention; of the indexer */
     pi__weight index_q, index_w; /* [I*J, Q], [I, E] */
     float *ffn_norm;            /* [E] */
@@ -361,7 +360,6 @@ static void declare(pi__model *m)
     for (int32_t i = 0; i < p->n_layer && pi__model_ok(m); i++) want_layer(m, p, p->first + i);
 }
 
-/* The groups of the output's first matrix, which read different values, as matrices of their own. */
 static void loaded(pi__model *m)
 {
     deepseek4 *p = m->arch_data;
@@ -369,16 +367,6 @@ static void loaded(pi__model *m)
         p->layers[i].experts.bias = p->layers[i].bias;
         p->layers[i].experts.table = p->layers[i].table;
     }
-    for (int32_t i = 0; i < p->n_layer; i++)
-        for (int32_t g = 0; g < p->n_group; g++) {
-            layer *l = &p->layers[i];
-            pi__weight *w = &l->out_group[g];
-            *w = l->out_a;
-            w->n_mat = 1;
-            w->size = l->out_a.size / (size_t) p->n_group;
-            w->data = (char *) l->out_a.data + (size_t) g * w->size;
-            if (w->scale) w->scale += g;
-        }
 }
 
 static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
@@ -457,23 +445,6 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     pi__op_mla_qkv(m->be, b, &prep);
 }
 
-/* low = the output's first matrix times q, group by group. [T, G*O] Few rows are one op; of many, each group is a product that fills
- * a device, and faster than groups side by side. The bits are the same. */
-static void project_groups(pi__model *m, deepseek4 *p, const layer *l, int32_t n)
-{
-    const int64_t HD = l->q_b.n_out, GO = l->out_b.n_in;
-    if (n <= FEW_ROWS) {
-        const pi__head_linear all = {.w = &l->out_a, .n_rows = n, .x = p->q, .ldx = HD, .x_step = l->out_a.n_in, .y = p->low,
-                                     .ldy = GO, .y_step = p->rank_out};
-        pi__op_head_linear(m->be, NULL, &all);
-        return;
-    }
-    for (int32_t g = 0; g < p->n_group; g++) {
-        const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->q + g * l->out_a.n_in, .ldx = HD};
-        pi__matmul(m, &in, n, &l->out_group[g], p->low + g * p->rank_out, GO);
-    }
-}
-
 /* y = attention of what project left behind. [T, E] */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
@@ -495,7 +466,9 @@ static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *
                             .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
                             .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
     pi__op_sparse(m->be, b, &att);
-    project_groups(m, p, l, b->n_tokens);
+    const pi__head_linear groups = {.w = &l->out_a, .n_rows = b->n_tokens, .x = p->q, .ldx = HD, .x_step = l->out_a.n_in, .y = p->low,
+                                    .ldy = GO, .y_step = p->rank_out, .large = true};
+    pi__op_head_linear(m->be, NULL, &groups);
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->low, .ldx = GO};
     pi__matmul(m, &in, b->n_tokens, &l->out_b, p->y, m->n_embd);
 }

@@ -244,7 +244,7 @@ static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
     pi__want_vec_rows(m, &l->a, nv, p->heads, "ssm_a", i);
     pi__want_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
     pi__want_weight(m, &l->wo, VD, E, "ssm_out.weight", i);
-    p->delta.exact = l->qkv.type == PI__F32 || l->qkv.type == PI__F16 || l->qkv.type == PI__BF16;
+    p->delta.exact = pi__type_is_float(l->qkv.type);
     l->state = pi__want_state(m, i, &p->delta);
     p->work.max_qkv = widest(p->work.max_qkv, C + VD + 2 * nv);
     p->work.max_att = widest(p->work.max_att, VD);

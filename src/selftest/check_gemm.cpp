@@ -28,7 +28,7 @@ std::vector<float> in_pieces(const matrix &w, const buffer<float> &x, int32_t ro
 void test_same_bits()
 {
     for (int32_t type : types) {
-        if (is_float(type)) continue;
+        if (pi__type_is_float(type)) continue;
         for (auto c : shapes) {
             int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
             matrix w = make_matrix(type, unit > 64 ? (c.blocks + 3) / 4 * unit : c.blocks * unit, c.n_out);

@@ -18,7 +18,7 @@ void check(const matrix &w, const std::vector<double> &x, const std::vector<floa
                 for (size_t j = i / 32 * 32; j < std::min(n, i / 32 * 32 + 32); j++) most = std::max(most,
                                                                                                      std::fabs(x[r * n + j]));
                 want += v * x[r * n + i];
-                bound += std::fabs(v) * ((is_float(w.m.type) ? 0 : most / 16256 * 0.51) + 1e-6 * most);
+                bound += std::fabs(v) * ((pi__type_is_float(w.m.type) ? 0 : most / 16256 * 0.51) + 1e-6 * most);
             }
             double got = y[r * (size_t) w.m.n_out + o];
             if (!within(std::fabs(got - want), bound)) {
@@ -33,7 +33,7 @@ void test_formats()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } cases[] = {{1, 1, 1}, {3, 33, 9}, {5, 16, 3}, {9, 50, 8}, {2, 17, 33}};
     for (int32_t type : types) {
-        int64_t unit = is_float(type) ? 13 : (int64_t) pi__type_info_of(type)->blck_size;
+        int64_t unit = pi__type_is_float(type) ? 13 : (int64_t) pi__type_info_of(type)->blck_size;
         for (auto c : cases) {
             matrix w = make_matrix(type, c.blocks * unit, c.n_out);
             random r((uint64_t) c.rows);
@@ -104,7 +104,7 @@ void test_inputs()
 void test_embed()
 {
     for (int32_t type : types) {
-        matrix w = make_matrix(type, is_float(type) ? 77 : 512, 35);
+        matrix w = make_matrix(type, pi__type_is_float(type) ? 77 : 512, 35);
         buffer<int32_t> token(std::vector<int32_t>{34, 0, 15, 16, 7});
         buffer<float> out((size_t) (5 * w.m.n_in));
         must_run(pi__k_embed(stream(), &w.m, token.get(), 5, 3.0f, out.get()));
@@ -142,8 +142,8 @@ void test_together()
         for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
         w[2].m.scale = factor.get();
         for (int32_t rows : {1, 8, 9, 32, 40}) {
-            buffer<char> prepared(pi__k_prepared_bytes(rows, n_in, is_float(type)));
-            must_run(pi__k_prepare(stream(), &in, rows, n_in, is_float(type), prepared.get()));
+            buffer<char> prepared(pi__k_prepared_bytes(rows, n_in, pi__type_is_float(type)));
+            must_run(pi__k_prepare(stream(), &in, rows, n_in, pi__type_is_float(type), prepared.get()));
             buffer<float> y((size_t) rows * 200);
             pi__k_product p[4];
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 200, 0};

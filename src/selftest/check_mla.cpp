@@ -723,6 +723,67 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
     }
 }
 
+/* Rows of n_in values as matrices of that type read them, and as results of groups are compared: words, and factors of the rows that
+ * there are. */
+struct prepared_rows {
+    std::vector<uint8_t> words;
+    std::vector<float> factor;
+};
+prepared_rows part_of(const uint8_t *words, const float *factor, int32_t n_rows, int64_t n_in)
+{
+    const size_t bytes = pi__k_w16_prepared_bytes(n_rows, n_in) - pi__k_w16_factor_bytes(n_rows);
+    return {{words, words + bytes}, {factor, factor + n_rows}};
+}
+prepared_rows prepare_rows(const std::vector<float> &x, int32_t type, int32_t n_rows, int64_t n_in)
+{
+    const size_t bytes = pi__k_w16_prepared_bytes(n_rows, n_in);
+    buffer<float> from(x);
+    buffer<uint8_t> to(bytes);
+    const pi__k_input in = {PI__IN_PLAIN, from.get(), n_in, nullptr, 0, nullptr, 0, 0};
+    must_run(pi__k_w16_prepare(stream(), &in, type, n_rows, n_in, to.get()));
+    const void *factor = to.get() + bytes - pi__k_w16_factor_bytes(n_rows);
+    return part_of(to.get(), (const float *) factor, n_rows, n_in);
+}
+void same_prepared(const prepared_rows &a, const prepared_rows &b)
+{
+    expect_bytes(a.words.data(), b.words.data(), a.words.size());
+    expect_bytes(a.factor.data(), b.factor.data(), a.factor.size() * 4);
+}
+
+/* Heads that can be one row of groups; 0: none. */
+int32_t grouped_heads(const sparse_case &c)
+{
+    int32_t n = c.dim % 32 || c.dim_v || c.dim > PI__K_RAW_QUERIES ? 0 : 1;
+    while (n && n < PI__K_MOST_GROUPED && c.n_head % (2 * n) == 0) n *= 2;
+    return n;
+}
+
+/* Results as rows of groups: those that are made of the floats. apart: each group's rows are by themselves. run(k): launches it. */
+template <class F> void run_groups(const sparse_case &c, const std::vector<float> &want, int32_t type, bool apart, F run)
+{
+    pi__k_groups g = {};
+    g.heads = grouped_heads(c), g.bf16 = pi__k_w16_input(type);
+    const int32_t T = (int32_t) c.pos.size(), n = c.n_head / g.heads, W = g.heads * c.dim, rows = apart ? T : n * T;
+    const size_t size = pi__k_w16_prepared_bytes(rows, W), factors = size - pi__k_w16_factor_bytes(rows);
+    buffer<char> all(apart ? (size_t) n * size : size);
+    all.fill(0); /* rows behind the last are not written */
+    g.words = all.get(), g.factor = all.get() + factors;
+    if (apart) g.step = size;
+    else g.rows = T;
+    run(g);
+    std::vector<float> x;
+    for (int32_t i = 0; i < n; i++) {
+        for (int32_t t = 0; t < T; t++) {
+            const float *from = &want[(size_t) ((t * n + i) * W)];
+            x.insert(x.end(), from, from + W);
+        }
+        if (!apart && i + 1 < n) continue;
+        const void *words = all.get() + (apart ? (size_t) i * size : 0), *factor = (const char *) words + factors;
+        same_prepared(prepare_rows(x, type, rows, W), part_of((const uint8_t *) words, (const float *) factor, rows, W));
+        x.clear();
+    }
+}
+
 void run_sparse(const sparse_case &c, bool fast)
 {
     random r((uint64_t) (c.dim + c.n_head));
@@ -755,7 +816,8 @@ void run_sparse(const sparse_case &c, bool fast)
     const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * splits * (c.dim + 2)) * 4; /* a token's units */
     /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. A launch with a block a split has as many tokens
      * as there is room for. Or results in place of the queries; raw: which are as a product made them. */
-    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false, bool raw = false) {
+    auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false, bool raw = false,
+                   const pi__k_groups *groups = nullptr) {
         buffer<float> out(in_place ? (raw ? raw0 : q0) : std::vector<float>((size_t) (n * Q)));
         if (!in_place) out.fill(0xff);
         pi__k_sparse k = {};
@@ -770,9 +832,11 @@ void run_sparse(const sparse_case &c, bool fast)
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm, k.fast = fast;
         k.raw = raw, k.q_norm = raw_normed, k.q_scale = q_scale, k.eps = 1e-6f;
         k.scratch = scratch.get(), k.scratch_size = room;
+        if (groups) k.groups = *groups;
         const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
         must_run(n_sm ? pi__k_sparse_split(stream(), &k, arrived.get()) : pi__k_sparse_run(stream(), &k));
         expect_equal(*arrived.get(), 0u);
+        if (groups) return;
         const bool splits = n_sm && most > 128 && at_once;
         const unsigned long launches = splits ? ((unsigned long) n + at_once - 1) / at_once : 1;
         if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
@@ -793,6 +857,14 @@ void run_sparse(const sparse_case &c, bool fast)
     for (int32_t n_sm : {0, 1000})
         if (may_be_raw) run(0, T, n_sm, all, true, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
+    for (int32_t i = 0; i < 4 && grouped_heads(c); i++) {
+        const auto grouped = [&](int32_t n_sm, size_t room, bool raw) {
+            run_groups(c, want, i % 2 ? PI__MXFP4 : PI__Q8_0, i / 2,
+                       [&](const pi__k_groups &g) { run(0, T, n_sm, room, raw, raw, &g); });
+        };
+        grouped(0, all, false), grouped(1000, all, false); /* with whole lists, with splits */
+        grouped(1000, one, may_be_raw);                    /* of one token at a time */
+    }
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
                      &want[(size_t) (t * Q)], fast);
@@ -819,6 +891,9 @@ const sparse_case sparse_cases[] = {
     {PI__TQ4_0, PI__TQ4_0, 272, 3, 140, 0, 0, 0, {150}},
     {PI__TQ4_0, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0}}, /* they are rotated back */
     {PI__F16, PI__TQ3_0, 144, 17, 8, 4, 0, 0, {130}},
+    {PI__F16, PI__F16, 512, 40, 16, 4, 150, 0, {700, 15, -1}}, /* results of eight heads as a row: in two blocks of heads */
+    {PI__F16, PI__F16, 64, 18, 140, 4, 0, 0, {200, 0, 150, 20, 300, 141, 90, 139, 17}}, /* of two; more than eight rows */
+    {PI__TQ4_0, PI__TQ3_0, 96, 12, 140, 4, 20, 0, {160, 11, 150}}, /* of four */
     {PI__F16, PI__F16, 48, 3, 2000, 4, 0, 0, {2200, 190}}, /* a list of more than 2,048 rows: splits of 256 */
 };
 

@@ -450,8 +450,8 @@ void test_formats()
     const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
     for (int i = 0; i < n; i++) {
         const int32_t type[3] = {types[i], types[(i + i % 2 * 7) % n], types[(i + 3) % n]};
-        int64_t E = std::max(unit_of(type[0]), unit_of(type[1])), F = is_float(type[2]) ? 77 : unit_of(type[2]);
-        if (is_float(type[0]) && is_float(type[1])) E = 45;
+        int64_t E = std::max(unit_of(type[0]), unit_of(type[1])), F = pi__type_is_float(type[2]) ? 77 : unit_of(type[2]);
+        if (pi__type_is_float(type[0]) && pi__type_is_float(type[1])) E = 45;
         if (E == 32) E = 96;
         if (F == 32) F = 160;
         fixture t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
@@ -513,8 +513,8 @@ struct columns {
         t.reset(new routes(l, rows, 3, 1));
         must_run(pi__k_route(stream(), &t->a));
         pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0, 0};
-        prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, is_float(type))));
-        must_run(pi__k_prepare(stream(), &in, rows, E, is_float(type), prepared->get()));
+        prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, pi__type_is_float(type))));
+        must_run(pi__k_prepare(stream(), &in, rows, E, pi__type_is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
     }
     void run()
@@ -596,7 +596,7 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
         must_run(pi__k_mma16_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
         must_run(pi__k_mma16_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));
     } else {
-        must_run(pi__k_prepare(stream(), &in, 1, m.n_in, is_float(m.type), prepared.get()));
+        must_run(pi__k_prepare(stream(), &in, 1, m.n_in, pi__type_is_float(m.type), prepared.get()));
         const pi__k_product one = {m, y.get(), m.n_out, 0};
         must_run(pi__k_linear(stream(), &one, 1, prepared.get(), 1));
     }

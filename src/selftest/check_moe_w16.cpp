@@ -295,7 +295,7 @@ struct heads {
             if (!queries) a.tail = &tail.t;
             got.fill(0xff), got_rows.fill(0xff);
             const unsigned long before = counts_launches() ? now->emu->launched() : 0;
-            must_run(pi__k_heads_run(stream(), &a));
+            must_run(pi__k_heads_run(stream(), &a, false));
             if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
             expect_bytes(want.get(), got.get(), n * sizeof(float));
             expect_bytes(want_rows.get(), got_rows.get(), bytes);

@@ -56,7 +56,7 @@ struct work {
 
     work(int32_t type, int64_t n_in, int64_t n_out, int32_t n)
         : rows(n), w(make_matrix(type, n_in, n_out)), x((size_t) (n * n_in)), y((size_t) (n * n_out)), sum((size_t) (n * n_out)),
-          norm(random(4).normals((size_t) n_out)), prepared(pi__k_prepared_bytes(n, n_in, is_float(type)))
+          norm(random(4).normals((size_t) n_out)), prepared(pi__k_prepared_bytes(n, n_in, pi__type_is_float(type)))
     {
     }
     void begin(uint64_t seed)
@@ -73,7 +73,7 @@ struct work {
         const pi__add_norm add = {sum.get(), y.get(), norm.get(), nullptr, 1e-6f, 0.5f, rows, w.m.n_out};
         int code = 0;
         for (int i = 0; i < times && !code; i++) {
-            code = pi__k_prepare(pi__rt_stream(rt), &in, rows, w.m.n_in, is_float(w.m.type), prepared.get());
+            code = pi__k_prepare(pi__rt_stream(rt), &in, rows, w.m.n_in, pi__type_is_float(w.m.type), prepared.get());
             if (!code) code = pi__k_linear(pi__rt_stream(rt), &p, 1, prepared.get(), rows);
             if (!code) code = pi__k_add_norm(pi__rt_stream(rt), &add);
         }

@@ -148,16 +148,17 @@ void test_wide()
     }
 }
 
-/* A norm to floats of both sizes as a launch of its own, whose values stay in registers, behind each kind of addition or none; the
- * last row has a value that is infinite. */
+/* A norm to floats of both sizes as a launch of its own, whose values stay in registers, behind each kind of addition or none, and
+ * rounding alone; the last row has a value that is infinite. */
 void test_held()
 {
-    enum { NONE, NORMED, BIAS, PLAIN_SUM, FRESH, KINDS, ROWS = 3 };
-    for (int64_t n : {96, 2080, 4256, 6432}) {
+    enum { ALONE, NONE, NORMED, BIAS, PLAIN_SUM, FRESH, KINDS, ROWS = 3 };
+    for (int64_t n : {96, 2080, 4256, 6432, 8160}) {
         const size_t all = (size_t) (ROWS * n);
         const std::vector<float> x0 = random(5).normals(all);
         buffer<float> y(random(6).normals(all)), w(random(7).normals((size_t) n)), next_w(random(8).normals((size_t) n));
         y.get()[2 * n + 65] = INFINITY;
+        const pi__k_input round = {PLAIN, y.get(), n, nullptr, 0, nullptr, 0, 0};
         for (int kind = 0; kind < KINDS; kind++) {
             about("%d columns, addition %d", (int) n, kind);
             buffer<float> want_x(x0), x(x0);
@@ -165,13 +166,16 @@ void test_held()
             const pi__add_norm a = {want_x.get(), y.get(), norm, bias, 1e-5f, 0.5f, ROWS, n};
             const pi__norm first = {want_x.get(), n, y.get(), norm, 1e-5f, ROWS, n};
             if (kind == FRESH) must_run(pi__k_norm(stream(), &first));
-            else if (kind != NONE) must_run(pi__k_add_norm(stream(), &a));
+            else if (kind > NONE) must_run(pi__k_add_norm(stream(), &a));
             forms want(ROWS, n), got(ROWS, n);
-            want.prepare({RMSNORM, want_x.get(), n, nullptr, 0, next_w.get(), 1e-6f, 0}, PI__Q8_0);
+            const pi__k_input of = {RMSNORM, want_x.get(), n, nullptr, 0, next_w.get(), 1e-6f, 0};
+            want.prepare(kind == ALONE ? round : of, PI__Q8_0);
             pi__k_tail t = {};
             t.n_rows = ROWS;
-            if (kind != NONE) t.add[0] = {x.get(), y.get(), norm, bias, 1e-5f, 0.5f, kind == FRESH, 0, n};
-            t.in = {RMSNORM, x.get(), n, nullptr, 0, next_w.get(), 1e-6f, 0};
+            if (kind > NONE) t.add[0] = {x.get(), y.get(), norm, bias, 1e-5f, 0.5f, kind == FRESH, 0, n};
+            t.in = of;
+            t.in.x = x.get();
+            if (kind == ALONE) t.in = round;
             t.n_in = n;
             got.put_in_floats(t, want);
             must_run(pi__k_finish_rows(stream(), &t));

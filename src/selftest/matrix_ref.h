@@ -19,7 +19,6 @@ enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of ops.h */
 static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
                                 PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4,
                                 PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M, PI__TQ1_0, PI__TQ2_0};
-inline bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 /* A matrix: packed on the device, and as the floats that the file's bytes stand for. */
 struct matrix {
@@ -88,7 +87,7 @@ inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector
     w.m.n_in = n_in;
     w.m.n_out = n_out;
     expect_true(pi__cuda_shape_of(type, n_in, n_out, &w.m.shape));
-    if (!is_float(type)) {
+    if (!pi__type_is_float(type)) {
         std::vector<uint8_t> packed(w.m.shape.mat_bytes);
         for (int64_t i = 0; i < n_out; i += 16) {
             pi__cuda_pack_tile(type, &w.m.shape, n_in, &bytes[(size_t) i * row], (int32_t) std::min<int64_t>(16, n_out - i),
@@ -110,7 +109,7 @@ inline matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
 
 inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32_t n_rows)
 {
-    int floats = is_float(w.m.type);
+    int floats = pi__type_is_float(w.m.type);
     buffer<char> prepared(pi__k_prepared_bytes(n_rows, w.m.n_in, floats));
     buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
     must_run(pi__k_prepare(stream(), &in, n_rows, w.m.n_in, floats, prepared.get()));

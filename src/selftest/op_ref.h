@@ -82,7 +82,7 @@ inline double dot(const stack &s, int32_t e, int64_t o, const std::vector<double
             abs += std::fabs(w[i]);
             sum += w[i] * x[(size_t) i];
         }
-        *off += abs * most * ((is_float(s.w.type) ? 0 : 0.51 / 16256) + 2e-6);
+        *off += abs * most * ((pi__type_is_float(s.w.type) ? 0 : 0.51 / 16256) + 2e-6);
     }
     *off *= s.factors[(size_t) e];
     return sum * s.factors[(size_t) e];

@@ -324,9 +324,9 @@ void products(int32_t n, int32_t type)
             if (pi__k_wgmma_has_glu(type)) CHECK(pi__k_wgmma_glu_run(nullptr, &both, memory, n, n_sm));
         pi__k_heads heads = {};
         heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
-        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
+        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads, false));
         heads.w.n_in = 512; /* rows that blocks prepare themselves */
-        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads));
+        if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads, false));
         pi__k_product few = one;
         for (int64_t n_out : {1024, 24576}) {
             few.w.n_out = n_out;

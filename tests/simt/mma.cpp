@@ -547,20 +547,4 @@ uint8_t to_e2m1(float f)
     return f != f ? 7 : (uint8_t) (sign | nearest(f, 7, mx::e2m1));
 }
 
-uint16_t to_half(float f)
-{
-    const uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, m = u & 0x7fffffff;
-    if (m > 0x7f800000) return 0x7fff;
-    if (m >= 0x477ff000) return (uint16_t) (sign | 0x7c00);
-    const int unit = m < 0x38800000 ? -24 : (int) (m >> 23) - 127 - 10; /* exponent of a half's last bit */
-    const auto steps = (uint32_t) std::nearbyint(std::ldexp(__uint_as_float(m), -unit));
-    return (uint16_t) (sign | (m < 0x38800000 ? steps : steps + ((uint32_t) (unit + 24) << 10)));
-}
-float from_half(uint16_t h)
-{
-    const term t = small_term(h, 5, 10, true);
-    if (t.special) return __uint_as_float(t.m ? t.m < 0 ? 0xff800000 : 0x7f800000 : 0x7fffffff);
-    return t.m || !(h >> 15) ? std::ldexp((float) t.m, t.q) : -0.0f;
-}
-
 } // namespace simt

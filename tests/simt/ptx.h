@@ -76,9 +76,28 @@ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c);
 /* cvt.rn.satfinite of one value to a code. NaN: the code's NaN for e4m3, the largest value for e2m1. */
 uint8_t to_e4m3(float f);
 uint8_t to_e2m1(float f);
-/* cvt.rn.f16.f32, and back. */
-uint16_t to_half(float f);
-float from_half(uint16_t h);
+/* cvt.rn.f16.f32 and cvt.f32.f16, cvt.rn.bf16.f32. A NaN is 0x7fff. */
+inline uint16_t to_half(float f)
+{
+    const uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, m = u & 0x7fffffff;
+    if (m > 0x7f800000) return 0x7fff;
+    if (m >= 0x477ff000) return (uint16_t) (sign | 0x7c00);
+    /* Of one below the least normal half, the sum with 0.5 rounds at 2^-24. */
+    if (m < 0x38800000) return (uint16_t) (sign | (__float_as_uint(__uint_as_float(m) + 0.5f) - 0x3f000000));
+    return (uint16_t) (sign | ((m + 0xfff + (m >> 13 & 1) - (112u << 23)) >> 13));
+}
+inline float from_half(uint16_t h)
+{
+    const uint32_t sign = (uint32_t) (h & 0x8000) << 16, m = h & 0x7fff;
+    if (m > 0x7c00) return __uint_as_float(0x7fffffff);
+    if (m < 0x400) return __uint_as_float(sign | __float_as_uint((float) m * 0x1p-24f));
+    return __uint_as_float(sign | ((m << 13) + (m < 0x7c00 ? 112u << 23 : 224u << 23)));
+}
+inline uint16_t to_bf16(float f)
+{
+    const uint32_t u = __float_as_uint(f);
+    return (u & 0x7fffffff) > 0x7f800000 ? 0x7fff : (uint16_t) ((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
 
 } // namespace simt
 

@@ -101,19 +101,12 @@ static void fill_scratch(void)
     }
 }
 
-/* Logits rows at once, as the engine has them. */
-static int32_t rows_of(int32_t max_seqs)
-{
-    if (max_seqs < PI__USUAL_ROWS) return PI__USUAL_ROWS;
-    return max_seqs < PI__MAX_ROWS ? max_seqs : PI__MAX_ROWS;
-}
-
 int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t cache_tokens)
 {
     const pi__cpu_params p = {.n_threads = 1, .poll = 1};
     const pi__log log = {0};
     pi_error err = {0};
-    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = rows_of(max_seqs), .max_ctx = CTX};
+    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_at_once(max_seqs), .max_ctx = CTX};
     s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
     int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
     if (!rc) {

@@ -32,13 +32,14 @@ static pi_engine *open_fused(const char *fuse, const char *matmul, const char *f
 enum { MANY_SM = 64 /* multiprocessors, with which launches with a tail are of up to 32 rows */ };
 
 /* Prompts of so many rows, and steps of one to five sequences: as without. */
-static void check_bits(const char *arch, int32_t type, const char *matmul, const char *fp4 = "off", size_t n = 64)
+static void check_bits(const char *arch, int32_t type, const char *matmul, const char *fp4 = "off", size_t n = 64,
+                       const char *sizes = nullptr)
 {
     const std::vector<job> jobs = {{prompt(n, 1), "5"}, {prompt(16, 2), "4"}, {prompt(1, 3), "5"}, {prompt(17, 4), "3"},
                                    {prompt(7, 5), "4"}};
-    assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : nullptr), 0);
-    const char *batch = n > 64 ? "96" : "64";
-    pi_engine *apart = open_fused("off", matmul, fp4, batch), *fused = open_fused("auto", matmul, fp4, batch);
+    assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : sizes), 0);
+    const std::string batch = std::to_string(n > 64 ? n + 6 : 64);
+    pi_engine *apart = open_fused("off", matmul, fp4, batch.c_str()), *fused = open_fused("auto", matmul, fp4, batch.c_str());
     const std::vector<rows> want = run_jobs(apart, jobs);
     simt::watch.n_launched = 0;
     same_rows(want, run_jobs(fused, jobs));
@@ -69,6 +70,9 @@ static void check_many(const char *arch, int32_t type, const char *matmul, size_
     unlink(model_path.c_str());
 }
 
+/* What the groups of the output read is longer than blocks of their products prepare by themselves, of more than 8 rows. */
+static const char *const LONG_GROUPS = "L=2 D=512 H=8";
+
 static void test_many(void **)
 {
     check_many("qwen35moe", PI__Q8_0, "auto", 23);
@@ -77,6 +81,7 @@ static void test_many(void **)
     check_many("gemma4", PI__Q8_0, "auto", 17);
     check_many("qwen35", PI__Q8_0, "auto", 31);
     check_many("deepseek3", PI__Q8_0, "auto", 18);
+    check_many("deepseek4", 0, "auto", 9, "off", LONG_GROUPS);
     check_many("llama2", PI__NVFP4, "auto", 29, "w4a4", "F=192");
     simt::watch.n_sm = 22; /* as many rows at most */
     check_many("llama2", PI__Q8_0, "auto", 23);
@@ -95,7 +100,8 @@ static void test_bits(void **)
     check_bits("glm4moe", PI__Q8_0, "auto");   /* a shared expert without a gate */
     check_bits("llama2", PI__F16, "auto");     /* matrices that have no tail */
     check_bits("deepseek3", PI__Q8_0, "auto"); /* heads' own matrices, with a tail, and with what makes queries of their results */
-    check_bits("deepseek4", 0, "auto");        /* the same of groups */
+    check_bits("deepseek4", 0, "auto", "off", 64, "D=64");  /* the same of groups, whose input attention prepares; */
+    check_bits("deepseek4", 0, "auto", "off", 140, "D=64"); /* which are products one by one */
 }
 
 /* Products in FP4, whose gate and up are one launch for any number of rows, of experts too. */
@@ -276,6 +282,8 @@ static void check_launches(size_t n)
     const long v4 = launches("deepseek4", nullptr, "auto", n, 0), v4_apart = launches("deepseek4", nullptr, "off", n, 0);
     /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them behind products. */
     expect_launches("deepseek4", v4, v4_apart, 49 + 4 * lists, 138);
+    const long rows = launches("deepseek4", "L=2", "auto", n, 0), rounded = launches("deepseek4", LONG_GROUPS, "auto", n, 0);
+    if (rounded != rows) fail_msg("deepseek4: %ld launches, %ld with long rows", rows, rounded);
     /* Six layers, five of experts, all with embeddings of their own. */
     const long gemma4 = launches("gemma4", nullptr, "auto", n), gemma4_apart = launches("gemma4", nullptr, "off", n);
     expect_launches("gemma4", gemma4, gemma4_apart, 82 + 5 * lists, 160);

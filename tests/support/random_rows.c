@@ -338,7 +338,8 @@ static const tiny_tensor q35_layer[] = {
  * tables of a quantised type, a limit of the activation, more ratios than layers; and a draft head in a file of its own, with
  * a copy of the embedding as converters add it, or as ds4 writes it.
  * K rank of q, O of the output, Q its groups, I heads of the indexer, J their size, T experts used; of a layer: S the ratio,
- * N width of an entry, a any entries, c of 4 tokens, t experts by token. e: factors of the output's first matrix, one or Q. */
+ * N width of an entry, P of what a group of the output reads, a any entries, c of 4 tokens, t experts by token. e: factors of the
+ * output's first matrix, one or Q. */
 
 static const int32_t ds4_ratio[5] = {0, 4, 128, 4, 0};
 static const float ds4_limit[5] = {2.5f, 2.5f, 0, 1.5f, 2};
@@ -346,7 +347,7 @@ static const float ds4_limit[5] = {2.5f, 2.5f, 0, 1.5f, 2};
 static void ds4_per_layer(int64_t *v, int32_t i)
 {
     v['S'] = ds4_ratio[i], v['a'] = ds4_ratio[i] != 0, v['c'] = ds4_ratio[i] == 4, v['t'] = i < 2;
-    v['N'] = v['c'] ? 2 * v['D'] : v['D'];
+    v['N'] = v['c'] ? 2 * v['D'] : v['D'], v['P'] = v['H'] * v['D'] / v['Q'];
 }
 
 static double ds4_expert(const int64_t *v, uint64_t *rng, int64_t i) { return (void) i, (double) (tiny_random(rng) % v['X']); }
@@ -377,7 +378,7 @@ static const tiny_tensor ds4_layer[] = {
     T("", "hc_ffn_base.weight", F32, "24"), T("", "hc_ffn_scale.weight", F32, "3"), T("", "attn_norm.weight", F32, "E"),
     T("", "attn_q_a.weight", Q8, "E K"), T("", "attn_q_a_norm.weight", F32, "K"), T("", "attn_q_b.weight", Q8, "K HD"),
     T("", "attn_kv.weight", Q8, "E D"), T("", "attn_kv_a_norm.weight", F32, "D"), T("", "attn_sinks.weight", F32, "H"),
-    T("", "attn_output_a.weight", Q8, "96 QO"), {"e", "attn_output_a.scale", F32, "e", tiny_factor},
+    T("", "attn_output_a.weight", Q8, "P QO"), {"e", "attn_output_a.scale", F32, "e", tiny_factor},
     T("", "attn_output_b.weight", F16, "QO E"),
     T("a", "attn_compressor_kv.weight", F16, "E N"), T("a", "attn_compressor_gate.weight", F16, "E N"),
     T("c", "attn_compressor_ape.weight", Q8, "N S"), T("a!c", "attn_compressor_ape.weight", F16, "N S"),

@@ -124,7 +124,7 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
     const cuda_without *without = &((const pi__cuda *) be)->without;
     pi__cuda_shape s;
     w->layout = 0;
-    if ((without->packed && !pi__cuda_is_float(w->type)) || (without->experts && w->n_mat > 1)) return 0;
+    if ((without->packed && !pi__type_is_float(w->type)) || (without->experts && w->n_mat > 1)) return 0;
     if (w->n_mat < 1 || !pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s)) return 0;
     if ((size_t) w->n_mat > SIZE_MAX / 2 / s.mat_bytes) return 0;
     return (s.mat_bytes * (size_t) w->n_mat + 63) & ~(size_t) 63;

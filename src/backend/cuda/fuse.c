@@ -12,6 +12,7 @@
  *     hyper_pre              the same: norm, rounding; and before it hyper_post, and the product that its weights come from
  *     linear                 all of that, where its results, or sums with them, are added to the streams
  *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
+ *     sparse                 no tail: with any number of rows, results are rounded for the head_linear that reads them
  *
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
  * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
@@ -34,8 +35,8 @@
  * rows (kernels/latent_inputs.cuh); but that attention and the indexer do themselves what is to be done with their queries, and the
  * indexer does nothing if all entries are picked. With few rows what is left of that, which reads no results of q_b, is beside q_b.
  *
- * A linear is held until the next op is known, and so are attention, gdn, head_linear, mla_qkv, compress, what goes through residual
- * streams, the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
+ * A linear is held until the next op is known, and so are attention, gdn, sparse, head_linear, mla_qkv, compress, what goes through
+ * residual streams, the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
  * pi__cuda_tail_rows(), of matrices in packed formats or of F32. Else what is held is queued as it is, but for the sums, the residual
  * and the next input, which are one launch for any number of rows. Bits are the same in every case.
  *
@@ -173,7 +174,8 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     else if (h->id == PI__OP_linear) pi__cuda_queue_linear(c, &h->of.linear, then);
     if (h->id == PI__OP_attention) pi__cuda_queue_attention(c, h->b, &h->of.attention, then);
     if (h->id == PI__OP_gdn) pi__cuda_queue_gdn(c, h->b, &h->of.gdn, then);
-    if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, NULL, then);
+    if (h->id == PI__OP_sparse) pi__cuda_queue_sparse(c, h->b, &h->of.sparse, &h->raw, NULL);
+    if (h->id == PI__OP_head_linear) pi__cuda_queue_heads(c, &h->of.heads, h->ready, NULL, then);
     if (h->id == PI__OP_mla_qkv) pi__cuda_queue_latent(c, h->b, &h->latent, true, true);
     if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->streams, then);
 }
@@ -310,7 +312,7 @@ static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
     if (l->w->n_out + l->n_tail != a->dim) return false;
     const pi__k_mla_qkv prep = pi__cuda_latent(c, b, a);
     c->held.id = PI__N_OPS;
-    pi__cuda_queue_heads(c, l, &prep, NULL);
+    pi__cuda_queue_heads(c, l, h.ready, &prep, NULL);
     return true;
 }
 
@@ -469,13 +471,48 @@ static bool hold_pre(pi__cuda *c, const pi__hyper *a)
     return true;
 }
 
+/* Heads of the attention whose results are one matrix's input, all of which they are; 0: it is not so. */
+static int32_t heads_of_group(const pi__sparse *from, const pi__head_linear *to)
+{
+    const int32_t n = (int32_t) (to->w->n_in / from->dim);
+    const bool same = from->out == to->x && from->ldo == to->ldx && to->x_step == to->w->n_in && !to->n_tail;
+    if (!same || from->dim_v != from->dim || from->dim % 32 || from->dim > PI__K_RAW_QUERIES) return 0;
+    return n > 0 && n <= PI__K_MOST_GROUPED && (n & (n - 1)) == 0 && n * to->w->n_mat == from->n_head ? n : 0;
+}
+
+/* The held attention makes what the op reads in the form in which it does, and is queued. false: it cannot. */
+static bool queue_grouped(pi__cuda *c, const pi__head_linear *a)
+{
+    const cuda_held h = c->held;
+    const int32_t heads = h.id == PI__OP_sparse && h.b->n_tokens == a->n_rows ? heads_of_group(&h.of.sparse, a) : 0;
+    const pi__k_groups g = heads ? pi__cuda_groups(c, a, heads) : (pi__k_groups) {.words = NULL};
+    if (!g.words) return false;
+    c->held.id = PI__N_OPS;
+    pi__cuda_queue_sparse(c, h.b, &h.of.sparse, &h.raw, &g);
+    return true;
+}
+
 static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 {
-    pi__cuda_flush(c);
+    const bool in_16 = pi__cuda_heads_in_16(c, a), ready = in_16 && queue_grouped(c, a);
+    if (!ready) pi__cuda_flush(c);
     pi__cuda_forget(c);
-    if (!pi__cuda_heads_in_16(c, a)) return false;
+    if (!in_16) return false;
     c->held.id = PI__OP_head_linear;
+    c->held.ready = ready;
     c->held.of.heads = *a;
+    return true;
+}
+
+/* Queries of op sparse that are raw are so with it. */
+static bool hold_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
+{
+    cuda_held *h = &c->held;
+    if (!stays(c, b)) return false;
+    pi__cuda_forget(c);
+    h->id = PI__OP_sparse, h->b = b, h->raw = c->raw;
+    h->of.sparse = *a;
+    c->raw.n_head = 0;
     return true;
 }
 
@@ -554,6 +591,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     }
     if (id == PI__OP_experts_layer) pi__cuda_forget(c);
     pi__cuda_flush(c);
+    if (fuses && id == PI__OP_sparse) return hold_sparse(c, b, args);
     if (!fuses || !stays(c, b) || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
     pi__cuda_forget(c);
     c->held.id = id;

@@ -91,17 +91,20 @@ typedef struct cuda_latent {
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
+    pi__op_id id;           /* linear, attention, gdn, sparse, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
     cuda_latent latent;     /* alone; or rows and compressors beside a linear, and queries behind it */
     cuda_streams streams;   /* alone; or (posts) behind a linear, and its sums and one add, the results of which are added to them */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
-    const pi__batch *b;     /* of attention, gdn and latent */
+    const pi__batch *b;     /* of attention, gdn, sparse and latent */
+    pi__mla_qkv raw;        /* what sparse does with its queries, as raw of pi__cuda */
+    bool ready;             /* what head_linear reads is prepared */
     union {
         pi__linear linear;
         pi__attention attention;
         pi__gdn gdn;
+        pi__sparse sparse;
         pi__head_linear heads;
     } of;
     pi__k_down down;
@@ -282,7 +285,6 @@ int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark
 void pi__cuda_identify(const pi__backend *be, char *out, size_t size);
 
 /* ops.c: structs of ops.h as the kernels have them */
-bool pi__cuda_is_float(int32_t type);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
 /* Most keys that a sequence's tokens see between them, through a window where that is not 0. */
@@ -423,8 +425,12 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
 /* Its products are in 16-bit floats: what op mla_qkv makes of the results can be made with them. */
 bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a);
-/* Queues such a one. prep: of that op, or NULL; then: a tail, or NULL, of PI__K_TAIL_ROWS rows at most. */
-void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla_qkv *prep, const pi__k_tail *then);
+/* Where attention puts what such a one reads, so that it is prepared: results of so many heads for each matrix. words NULL: it makes
+ * that itself. */
+pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_t heads);
+/* Queues it. ready: what it reads is where pi__cuda_groups says; prep: of that op, or NULL; then: a tail, or NULL, of PI__K_TAIL_ROWS rows
+ * at most. */
+void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep, const pi__k_tail *then);
 
 /* ops_mla.c: the ops of latent attention and DeepSeek V4, and the scratch of indexer */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
@@ -441,6 +447,8 @@ pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s);
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
 /* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */
 bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
+/* Queues op sparse. raw: as of pi__cuda; groups: where results go in the form of matrices that read them, or NULL. */
+void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw, const pi__k_groups *groups);
 /* An op mla_qkv as the kernels have it. */
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);
 

@@ -242,6 +242,16 @@ size_t pi__k_indexer_scratch(int32_t most); /* of a token that sees so many entr
 int pi__k_indexer_run(void *stream, const pi__k_indexer *a);
 
 /* launch_sparse.cu, launch_latent.cu */
+/* Results of op sparse as heads' own matrices read them: those of each `heads` heads of a token, a group, are a row in the form of
+ * pi__k_w16_prepare. Group g's row of token t is row g * rows + t of words + g * step, with its factor at factor + g * step. */
+typedef struct pi__k_groups {
+    char *words, *factor; /* words NULL: results are floats, at out */
+    size_t step;          /* bytes */
+    int32_t rows;
+    int32_t heads;        /* PI__K_MOST_GROUPED at most, a power of two that divides n_head; heads of 32 n values, all of them results */
+    int32_t bf16;         /* as pi__k_w16_input says of the matrices' type */
+} pi__k_groups;
+enum { PI__K_MOST_GROUPED = 8 };
 typedef struct pi__k_sparse {
     pi__sparse a;
     pi__k_rows rows, entries;
@@ -257,6 +267,7 @@ typedef struct pi__k_sparse {
                            * of PI__K_RAW_QUERIES values at most */
     int32_t q_norm;
     float q_scale, eps;
+    pi__k_groups groups;
 } pi__k_sparse;
 int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 
@@ -458,6 +469,7 @@ int pi__k_w16_input(int32_t type);
 /* Products with so many rows can be added to what y holds, by mma.sync as by wgmma. */
 int pi__k_w16_adds(int32_t n_rows);
 size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in);
+size_t pi__k_w16_factor_bytes(int32_t n_rows); /* the last of these: factors, floats */
 int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);

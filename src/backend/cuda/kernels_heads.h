@@ -2,6 +2,8 @@
 #ifndef PI__CUDA_KERNELS_HEADS_H
 #define PI__CUDA_KERNELS_HEADS_H
 
+#include <stdbool.h>
+
 #include "backend/cuda/kernels.h"
 
 #ifdef __cplusplus
@@ -26,7 +28,10 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
     const pi__k_tail *tail; /* of the product, or NULL; then n_rows is at most PI__K_TAIL_ROWS */
 } pi__k_heads;
 
-int pi__k_heads_run(void *stream, const pi__k_heads *a);
+/* ready: what pi__k_heads_prepare does was done. */
+int pi__k_heads_run(void *stream, const pi__k_heads *a, bool ready);
+/* Blocks of the products make what they read, and nothing is prepared. */
+bool pi__k_heads_own(const pi__k_heads *a);
 /* What it does before products alone, for any number of rows: prepared row head * n_rows + row, and what lies behind the results. */
 int pi__k_heads_prepare(void *stream, const pi__k_heads *a);
 /* The products of many such rows (launch_moe_w16.cu): of pi__k_w16_experts, where each expert, a head, has all rows, and

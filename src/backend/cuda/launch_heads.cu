@@ -61,11 +61,8 @@ static bool fits(const pi__k_heads *a)
            q.dim == a->w.n_out + a->n_tail;
 }
 
-/* Blocks make what they read, of rows that are not long. */
-static bool makes_own(const pi__k_heads *a)
-{
-    return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL;
-}
+/* Of rows that are not long. */
+bool pi__k_heads_own(const pi__k_heads *a) { return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL; }
 
 /* What does not depend on who prepares rows. */
 template <bool OWN> static w16_heads<OWN> heads_of(const pi__k_heads *a)
@@ -88,14 +85,14 @@ static int run_own(void *stream, const pi__k_heads *a)
     return run_type(stream, p);
 }
 
-int pi__k_heads_run(void *stream, const pi__k_heads *a)
+int pi__k_heads_run(void *stream, const pi__k_heads *a, bool ready)
 {
     if (a->n_rows < 1) return 0;
     const size_t size = w16_rows_bytes((int64_t) a->n_rows * a->n_head, a->w.n_in);
     w16_heads<false> p = heads_of<false>(a);
     if (size / 16 > UINT32_MAX || (uint64_t) p.n_item * (uint64_t) a->n_head > UINT32_MAX || !fits(a)) return 1;
-    if (makes_own(a)) return run_own(stream, a);
+    if (pi__k_heads_own(a)) return ready ? 1 : run_own(stream, a);
     p.x = (const uint8_t *) a->prepared, p.factor = (const float *) ((const char *) a->prepared + size);
-    if (int code = pi__k_heads_prepare(stream, a)) return code;
+    if (int code = ready ? 0 : pi__k_heads_prepare(stream, a)) return code;
     return run_type(stream, p);
 }

@@ -7,8 +7,6 @@
 #include "backend/cuda/kernels_w16_glu.h"
 #include "formats/formats.h"
 
-bool pi__cuda_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
-
 pi__k_matrix pi__cuda_matrix(const pi__weight *w)
 {
     pi__k_matrix m = {.data = w->data, .type = pi__cuda_packed_type(w->type), .n_in = w->n_in, .n_out = w->n_out,
@@ -40,7 +38,7 @@ int pi__cuda_form(int ways, int32_t type, int64_t n_in)
     if (ways & PI__WAY_W4A16 && fp4) return PI__FORM_W16;
     if (ways & PI__WAY_MMA16 && pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
     if (ways & PI__WAY_W16 && pi__k_w16_has(type)) return PI__FORM_W16;
-    return pi__cuda_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
+    return pi__type_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
 }
 
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
@@ -99,6 +97,15 @@ bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t 
     return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
 }
 
+/* As pi__cuda_prepare; 16-bit floats of rows or their norms by a kernel that reads each value once. */
+static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
+{
+    void *stream = pi__rt_stream(c->rt);
+    if (!c->fuses || form != PI__FORM_W16 || in->x2) return pi__cuda_prepare(stream, form, in, type, n_rows, n_in, to);
+    const pi__k_tail rounds = {.n_rows = n_rows, .in = *in, .n_in = n_in, .halves = to, .bf16 = pi__k_w16_input(type)};
+    return pi__k_finish_rows(stream, &rounds);
+}
+
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_prepared *r = &c->ready;
@@ -109,7 +116,7 @@ void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
         *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
     if (r->what[at] != what) {
         r->where[at] = c->scratch + (at ? c->at.floats : c->at.prepared);
-        PI__QUEUE(c, pi__cuda_prepare(pi__rt_stream(c->rt), form, in, type, n_rows, n_in, r->where[at]));
+        PI__QUEUE(c, prepare(c, form, in, type, n_rows, n_in, r->where[at]));
     }
     r->what[at] = what;
     return r->where[at];

@@ -1,7 +1,8 @@
 /* Heads' own matrices (pi__head_linear) on the device: they are multiplied as experts are, each with all rows
  * (kernels/head_linear_kernels.cuh), so many rows at a time that scratch stays small. Packed types in 16-bit floats read rows and
  * write results where they lie, in three launches instead of four, or one or two with few rows (kernels/heads_kernels.cuh); and there
- * op mla_qkv, where the results are its queries, is done with them.
+ * op mla_qkv, where the results are its queries, is done with them. What latent attention makes for them it prepares itself. Large
+ * matrices with more than ROWS rows are products one by one, each of which fills the device.
  *
  * Memory: of the backend's scratch, [three lists of tiles][their lengths][prepared input][columns: input, then results]. The step
  * thread. */
@@ -45,7 +46,7 @@ bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
 }
 
 /* Rows first to first + n_rows of the op, and what is around their products; column: of the scratch, if they are gathered. */
-static pi__k_head_rows rows_of(pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first, int32_t n_rows)
+static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first, int32_t n_rows)
 {
     pi__k_head_rows k = {.n_rows = n_rows, .n_head = (int32_t) a->w->n_mat, .x = a->x + first * a->ldx, .ldx = a->ldx,
                          .x_step = a->x_step, .n_in = a->w->n_in, .n_out = a->w->n_out, .n_tail = a->n_tail,
@@ -64,7 +65,7 @@ static pi__k_routes routes_of(const pi__k_head_rows *k)
 }
 
 /* In 16-bit floats: prepared where they lie, and multiplied to where results belong. */
-static pi__k_heads heads_of(pi__cuda *c, const pi__head_linear *a, const pi__k_head_rows *k, size_t prepared)
+static pi__k_heads heads_of(const pi__cuda *c, const pi__head_linear *a, const pi__k_head_rows *k, size_t prepared)
 {
     return (pi__k_heads) {.w = pi__cuda_matrix(a->w), .n_rows = k->n_rows, .n_head = k->n_head, .x = k->x, .ldx = k->ldx,
                           .x_step = k->x_step, .n_tail = k->n_tail, .y = k->y, .ldy = k->ldy, .y_step = k->y_step,
@@ -83,7 +84,7 @@ static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n
 }
 
 /* Rows first to first + n_rows. Lists of tiles are those of the rows before where these are as many. */
-static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, const pi__k_mla_qkv *prep)
+static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, bool ready, const pi__k_mla_qkv *prep)
 {
     const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
     const pi__k_head_rows k = rows_of(c, a, &p, first, n_rows);
@@ -93,11 +94,47 @@ static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, in
     void *stream = pi__rt_stream(c->rt);
     if (prep) heads.prep = part_of(prep, first, n_rows);
     if (first == 0 || n_rows < ROWS) PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
-    PI__QUEUE(c, pi__k_heads_prepare(stream, &heads));
+    if (!ready) PI__QUEUE(c, pi__k_heads_prepare(stream, &heads));
     PI__QUEUE(c, pi__k_w16_heads(stream, &r, &e, heads.prepared, k.y_step, prep ? prep->a.q_scale : 1.0f));
 }
 
-void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla_qkv *prep, const pi__k_tail *then)
+/* Matrices are products one by one. */
+static bool is_apart(const pi__head_linear *a) { return a->large && a->n_rows > ROWS; }
+
+/* Those, in any form; where rows are prepared, from `ready` on for each. */
+static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_groups *ready)
+{
+    for (int32_t i = 0; i < a->w->n_mat; i++) {
+        const pi__weight w = pi__head_matrix(a, i);
+        const pi__linear one = pi__head_product(a, &w, i);
+        pi__cuda_forget(c);
+        if (ready) pi__cuda_has_prepared(c, &(pi__k_tail) {.n_rows = a->n_rows, .in = pi__cuda_input(&one.in), .n_in = w.n_in,
+                                                           .halves = ready->words + (size_t) i * ready->step, .bf16 = ready->bf16});
+        pi__cuda_linear(&c->be, NULL, &one);
+    }
+    pi__cuda_forget(c);
+}
+
+pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_t heads)
+{
+    const int32_t n = (int32_t) a->w->n_mat, rows = a->n_rows;
+    const int64_t n_in = a->w->n_in;
+    const size_t size = pi__k_w16_prepared_bytes(rows, n_in), words = size - pi__k_w16_factor_bytes(rows);
+    pi__k_groups g = {.heads = heads, .bf16 = pi__k_w16_input(pi__cuda_packed_type(a->w->type))};
+    if (is_apart(a)) {
+        if (c->without.many_rows || (size_t) n * size > c->at.mid - c->at.prepared) return g;
+        g.words = c->scratch + c->at.prepared, g.factor = g.words + words, g.step = size;
+        return g;
+    }
+    const head_layout p = layout(c->at.heads, rows, n, n_in, a->w->n_out);
+    const pi__k_head_rows k = rows_of(c, a, &p, 0, rows);
+    const pi__k_heads h = heads_of(c, a, &k, p.prepared);
+    if (rows > ROWS || (rows <= PI__K_HEADS_ROWS && pi__k_heads_own(&h))) return g;
+    g.words = h.prepared, g.factor = g.words + pi__k_w16_prepared_bytes(rows * n, n_in) - pi__k_w16_factor_bytes(rows * n), g.rows = rows;
+    return g;
+}
+
+void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep, const pi__k_tail *then)
 {
     if (a->n_rows <= PI__K_HEADS_ROWS) {
         const head_layout p = layout(c->at.heads, a->n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
@@ -105,10 +142,15 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, const pi__k_mla
         pi__k_heads heads = heads_of(c, a, &k, p.prepared);
         if (prep) heads.prep = *prep;
         heads.tail = then;
-        PI__QUEUE(c, pi__k_heads_run(pi__rt_stream(c->rt), &heads));
+        PI__QUEUE(c, pi__k_heads_run(pi__rt_stream(c->rt), &heads, ready));
         return;
     }
-    for (int32_t i = 0; i < a->n_rows; i += ROWS) queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, prep);
+    if (is_apart(a)) {
+        const pi__k_groups g = pi__cuda_groups(c, a, 0);
+        queue_apart(c, a, ready ? &g : NULL);
+        return;
+    }
+    for (int32_t i = 0; i < a->n_rows; i += ROWS) queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, ready, prep);
 }
 
 /* Rows from first on, in another form: gathered by head, and their results put where they belong. */
@@ -133,7 +175,11 @@ void pi__cuda_head_linear(pi__backend *be, const pi__batch *b, const pi__head_li
     pi__cuda *c = (pi__cuda *) be;
     (void) b;
     if (pi__cuda_heads_in_16(c, a)) {
-        pi__cuda_queue_heads(c, a, NULL, NULL);
+        pi__cuda_queue_heads(c, a, false, NULL, NULL);
+        return;
+    }
+    if (is_apart(a)) {
+        queue_apart(c, a, NULL);
         return;
     }
     for (int32_t i = 0; i < a->n_rows; i += ROWS) multiply(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS);

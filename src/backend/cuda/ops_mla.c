@@ -39,7 +39,7 @@ bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a)
 {
     const pi__weight *w = a->lin[0].w;
     const int64_t n = w->n_in / PI__STREAMS;
-    if (a->n_lin != 1 || !pi__cuda_is_float(w->type) || w->scale || a->in.kind != PI__IN_PLAIN) return false;
+    if (a->n_lin != 1 || !pi__type_is_float(w->type) || w->scale || a->in.kind != PI__IN_PLAIN) return false;
     if (!n || n != c->lim.max_stream) return false;
     if (w->n_in != PI__STREAMS * n || (w->n_out != PI__HYPER_MIX && w->n_out != PI__STREAMS)) return false;
     return a->in.ldx == w->n_in && a->lin[0].ldy == w->n_out;
@@ -160,9 +160,8 @@ void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
     PI__QUEUE(c, pi__k_indexer_run(pi__rt_stream(c->rt), &k));
 }
 
-void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
+void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw, const pi__k_groups *groups)
 {
-    pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     const int32_t seen = most_seen(c, d, b), window = seen < a->window ? seen : a->window;
     int32_t entries = a->entries ? seen / a->entries->ratio : 0;
@@ -171,7 +170,15 @@ void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
                       .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->one_f16};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
-    if (c->raw.n_head) k.raw = 1, k.q_norm = c->raw.q_norm, k.q_scale = c->raw.q_scale, k.eps = c->raw.eps;
-    c->raw.n_head = 0;
+    if (raw->n_head) k.raw = 1, k.q_norm = raw->q_norm, k.q_scale = raw->q_scale, k.eps = raw->eps;
+    if (groups) k.groups = *groups;
     PI__QUEUE(c, pi__k_sparse_split(pi__rt_stream(c->rt), &k, (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1));
+}
+
+void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    const pi__mla_qkv raw = c->raw;
+    c->raw.n_head = 0;
+    pi__cuda_queue_sparse(c, b, a, &raw, NULL);
 }
