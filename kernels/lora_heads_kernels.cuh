@@ -19,7 +19,7 @@ PI_FN void load_heads(const pi__k_lora_heads &a, const pi__k_lora_group &g, int6
             x[j * a.n_in + i] = j < g.n ? a.x[a.row[g.first + j] * a.ldx + head * a.x_step + i] : 0.0f;
 }
 
-__global__ void __launch_bounds__(LORA_THREADS) lora_heads(PI_CONSTANT pi__k_lora_heads a)
+__global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_lora_heads a)
 {
     ptx_take_turn();
     PI_SMEM(raw);

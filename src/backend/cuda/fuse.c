@@ -151,7 +151,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
     if (h->id == PI__N_OPS || !next || next->in.kind != PI__IN_PLAIN || h->n_adds) return false;
     if (h->id == PI__OP_head_linear) return h->of.heads.n_rows <= pi__cuda_tail_rows(c);
     if (h->id == PI__OP_attention) return !pi__kv_rotated(h->of.attention.kv->type_v);
-    return !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
+    return h->id == PI__OP_gdn && !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
 
 /* A linear with rows and compressors beside it; then the queries that are left. */
