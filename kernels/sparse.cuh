@@ -461,7 +461,8 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
         y = fmaf(o.y, f.split, y * f.run);
     }
     const float by = factor_of(k, head, m, l);
-    *(float2 *) (to + d) = turned_back(k, token, d, x * by, y * by);
+    const float2 v = turned_back(k, token, d, x * by, y * by);
+    *(float2 *) (to + d) = v;
 }
 
 /* The same of a group's heads, which are a row. values: [heads, dim], and a float for each warp. */

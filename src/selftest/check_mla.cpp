@@ -857,9 +857,10 @@ void run_sparse(const sparse_case &c, bool fast)
     for (int32_t n_sm : {0, 1000})
         if (may_be_raw) run(0, T, n_sm, all, true, true);
     for (int32_t t = 0; t < T; t++) run(t, 1, t % 2 * 1000, all);
-    for (int32_t i = 0; i < 4 && grouped_heads(c); i++) {
+    for (bool apart : {false, true}) {
+        if (!grouped_heads(c)) break;
         const auto grouped = [&](int32_t n_sm, size_t room, bool raw) {
-            run_groups(c, want, i % 2 ? PI__MXFP4 : PI__Q8_0, i / 2,
+            run_groups(c, want, apart ? PI__MXFP4 : PI__Q8_0, apart,
                        [&](const pi__k_groups &g) { run(0, T, n_sm, room, raw, raw, &g); });
         };
         grouped(0, all, false), grouped(1000, all, false); /* with whole lists, with splits */
