@@ -451,26 +451,6 @@ void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx 
 
 /* ---------------------------------------------------------------------------------------------------- pairs of 16 bits */
 
-/* A 16-bit float of mb fraction bits and 15 - mb of exponent, and back, to nearest even. */
-static double from_16(uint32_t h, int mb)
-{
-    const uint32_t sign = (h & 0x8000) << 16, em = h & 0x7fff, inf = ((1u << (15 - mb)) - 1) << mb;
-    if (mb == 7) return __uint_as_float(h << 16);
-    if (em >= inf) return __uint_as_float(sign | 0x7f800000 | (em - inf) << 13);
-    if (em < 0x400) return (sign ? -0x1p-24 : 0x1p-24) * (double) em;
-    return __uint_as_float(sign | ((em << 13) + (112u << 23)));
-}
-static uint32_t to_16(float f, int mb)
-{
-    const uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, low = mb == 7 ? 16 : 13;
-    uint32_t v = u & 0x7fffffff;
-    if (v > 0x7f800000) return 0x7fff;
-    if (mb == 7) return sign | (v + 0x7fff + (v >> 16 & 1)) >> 16;
-    if (v >= 0x477ff000) return sign | 0x7c00;
-    if (v < 0x38800000) return sign | (__float_as_uint(__uint_as_float(v) + 0.5f) - 0x3f000000);
-    return sign | (v + 0xfff + (v >> low & 1) - (112u << 23)) >> low;
-}
-
 /* p + q, where p is a product, which is exact in double. What sum and float lose goes to the float's last bit (rounding to odd), so
  * that the one rounding that counts is the next. */
 static inline float odd_sum(double p, double q)
@@ -487,14 +467,14 @@ static inline float odd_sum(double p, double q)
     }
     return f;
 }
-static uint32_t fma_16(uint32_t a, uint32_t b, uint32_t c, int mb)
+template <float FROM(uint16_t), uint16_t TO(float)> static uint32_t fma_16(uint32_t a, uint32_t b, uint32_t c)
 {
-    return to_16(odd_sum(from_16(a, mb) * from_16(b, mb), from_16(c, mb)), mb);
+    return TO(odd_sum((double) FROM((uint16_t) a) * FROM((uint16_t) b), FROM((uint16_t) c)));
 }
 
-static uint32_t fma_both(uint32_t a, uint32_t b, uint32_t c, int mb)
+template <float FROM(uint16_t), uint16_t TO(float)> static uint32_t fma_both(uint32_t a, uint32_t b, uint32_t c)
 {
-    return fma_16(a & 0xffff, b & 0xffff, c & 0xffff, mb) | fma_16(a >> 16, b >> 16, c >> 16, mb) << 16;
+    return fma_16<FROM, TO>(a, b, c) | fma_16<FROM, TO>(a >> 16, b >> 16, c >> 16) << 16;
 }
 #if defined __x86_64__
 /* As fma_both of F16, by the processor's conversions. */
@@ -515,9 +495,9 @@ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
     static const bool f16c = __builtin_cpu_supports("f16c");
     if (f16c) return fma_both_f16c(a, b, c);
 #endif
-    return fma_both(a, b, c, 10);
+    return fma_both<from_half, to_half>(a, b, c);
 }
-uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both(a, b, c, 7); }
+uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both<from_bf16, to_bf16>(a, b, c); }
 
 /* --------------------------------------------------------------------------------------------------------- conversions */
 

@@ -76,7 +76,7 @@ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c);
 /* cvt.rn.satfinite of one value to a code. NaN: the code's NaN for e4m3, the largest value for e2m1. */
 uint8_t to_e4m3(float f);
 uint8_t to_e2m1(float f);
-/* cvt.rn.f16.f32 and cvt.f32.f16, cvt.rn.bf16.f32. A NaN is 0x7fff. */
+/* cvt.rn.f16.f32 and cvt.rn.bf16.f32, of which a NaN is 0x7fff, and back. */
 inline uint16_t to_half(float f)
 {
     const uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, m = u & 0x7fffffff;
@@ -98,6 +98,7 @@ inline uint16_t to_bf16(float f)
     const uint32_t u = __float_as_uint(f);
     return (u & 0x7fffffff) > 0x7f800000 ? 0x7fff : (uint16_t) ((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
+inline float from_bf16(uint16_t h) { return __uint_as_float((uint32_t) h << 16); }
 
 } // namespace simt
 

@@ -89,17 +89,25 @@ static void head_main(void *arg, int32_t ith, int32_t nth)
     }
 }
 
+static void multiply_apart(pi__backend *be, const pi__batch *b, const pi__head_linear *a)
+{
+    for (int32_t h = 0; h < a->w->n_mat; h++) {
+        const pi__weight w = pi__head_matrix(a, h);
+        const pi__linear one = pi__head_product(a, &w, h);
+        pi__cpu_linear(be, b, &one);
+    }
+}
+
 void pi__cpu_head_linear(pi__backend *be, const pi__batch *b, const pi__head_linear *a)
 {
     head_job j = {.cpu = (pi__cpu *) be, .a = a, .n_parts = (a->n_rows + ROWS - 1) / ROWS};
     const int kind = pi__lin_format_of(a->w->type).kind;
     pi__arena ar = {.base = j.cpu->scratch, .size = j.cpu->scratch_size};
-    for (int32_t h = 0; a->large && a->n_rows > FEW && h < a->w->n_mat; h++) {
-        const pi__weight w = pi__head_matrix(a, h);
-        const pi__linear one = pi__head_product(a, &w, h);
-        pi__cpu_linear(be, b, &one);
+    if (a->large && a->n_rows > FEW) {
+        multiply_apart(be, b, a);
+        return;
     }
-    if ((a->large && a->n_rows > FEW) || a->n_rows < 1 || !pi__lin_shape_of(a->w, &j.shape)) return;
+    if (a->n_rows < 1 || !pi__lin_shape_of(a->w, &j.shape)) return;
     j.n_cuts = cuts_of(&j);
     j.want = 1u << kind;
     j.floats = kind >= PI__LK_F32;

@@ -367,15 +367,16 @@ static pi__mla_qkv *held_queries(pi__cuda *c, const pi__batch *b, const float *q
     return NULL;
 }
 
-/* Held queries are those of the sparse attention that comes, which does with them what they are held for. */
-static void leave_queries(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
+/* Held queries are those of the sparse attention that comes, which does with them what they are held for: they are not held any more.
+ * n_head 0: it does nothing with its own. */
+static pi__mla_qkv take_queries(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
 {
-    pi__mla_qkv *held = held_queries(c, b, a->q);
-    c->raw.n_head = 0;
-    if (!held || a->dim > PI__K_RAW_QUERIES || held->n_head != a->n_head || held->dim != a->dim || held->ldq != a->ldq) return;
-    if (held->rope != a->rope || held->n_rot != a->n_rot) return;
-    c->raw = *held;
+    pi__mla_qkv *held = held_queries(c, b, a->q), taken = {.n_head = 0};
+    if (!held || a->dim > PI__K_RAW_QUERIES || held->n_head != a->n_head || held->dim != a->dim || held->ldq != a->ldq) return taken;
+    if (held->rope != a->rope || held->n_rot != a->n_rot) return taken;
+    taken = *held;
     held->n_head = 0;
+    return taken;
 }
 
 /* The indexer that comes need not look at its queries, as all entries are picked: they are dropped, and true. Else it does with them
@@ -476,8 +477,7 @@ static int32_t heads_of_group(const pi__sparse *from, const pi__head_linear *to)
 {
     const int32_t n = (int32_t) (to->w->n_in / from->dim);
     const bool same = from->out == to->x && from->ldo == to->ldx && to->x_step == to->w->n_in && !to->n_tail;
-    if (!same || from->dim_v != from->dim || from->dim % 32 || from->dim > PI__K_RAW_QUERIES) return 0;
-    return n > 0 && n <= PI__K_MOST_GROUPED && (n & (n - 1)) == 0 && n * to->w->n_mat == from->n_head ? n : 0;
+    return same && n * to->w->n_mat == from->n_head && n * from->dim == to->w->n_in && pi__k_sparse_groups(from, n) ? n : 0;
 }
 
 /* The held attention makes what the op reads in the form in which it does, and is queued. false: it cannot. */
@@ -504,15 +504,16 @@ static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
     return true;
 }
 
-/* Queries of op sparse that are raw are so with it. */
+/* Of a batch that does not stay no queries are held. */
 static bool hold_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
 {
     cuda_held *h = &c->held;
+    const pi__mla_qkv raw = take_queries(c, b, a);
+    pi__cuda_flush(c);
     if (!stays(c, b)) return false;
     pi__cuda_forget(c);
-    h->id = PI__OP_sparse, h->b = b, h->raw = c->raw;
+    h->id = PI__OP_sparse, h->b = b, h->raw = raw;
     h->of.sparse = *a;
-    c->raw.n_head = 0;
     return true;
 }
 
@@ -580,7 +581,7 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_head_linear) return hold_heads(c, args);
     if (fuses && id == PI__OP_compress) return hold_compress(c, b, args);
     if (fuses && id == PI__OP_indexer) return hold_indexer(c, b, args);
-    if (id == PI__OP_sparse) leave_queries(c, b, args);
+    if (fuses && id == PI__OP_sparse) return hold_sparse(c, b, args);
     if (fuses && id == PI__OP_hyper_pre) return hold_pre(c, args);
     if (fuses && id == PI__OP_hyper_post) return hold_post(c, args);
     if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
@@ -591,7 +592,6 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     }
     if (id == PI__OP_experts_layer) pi__cuda_forget(c);
     pi__cuda_flush(c);
-    if (fuses && id == PI__OP_sparse) return hold_sparse(c, b, args);
     if (!fuses || !stays(c, b) || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
     pi__cuda_forget(c);
     c->held.id = id;

@@ -98,7 +98,7 @@ typedef struct cuda_held {
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
     const pi__batch *b;     /* of attention, gdn, sparse and latent */
-    pi__mla_qkv raw;        /* what sparse does with its queries, as raw of pi__cuda */
+    pi__mla_qkv raw;        /* what sparse does with its queries; n_head 0: nothing */
     bool ready;             /* what head_linear reads is prepared */
     union {
         pi__linear linear;
@@ -196,7 +196,7 @@ typedef struct pi__cuda {
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
     cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
-    pi__mla_qkv raw;        /* what sparse or indexer, which comes next, does with its queries; n_head 0: nothing */
+    pi__mla_qkv raw;        /* what indexer, which comes next, does with its queries; n_head 0: nothing */
     const int32_t *skip;    /* the indices that are at scratch + at.picks, or NULL */
     cuda_adapters adapters; /* of the step */
     const int32_t *order;   /* the one that is at scratch + at.clusters, or NULL */
@@ -447,7 +447,8 @@ pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s);
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
 /* The linear is the matrix of streams' weights, which has its own kernel, and its own order of sums, for any number of rows. */
 bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
-/* Queues op sparse. raw: as of pi__cuda; groups: where results go in the form of matrices that read them, or NULL. */
+/* Queues op sparse. raw: what it does with its queries, or NULL; groups: where results go in the form of matrices that read them, or
+ * NULL. */
 void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw, const pi__k_groups *groups);
 /* An op mla_qkv as the kernels have it. */
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);

@@ -12,6 +12,8 @@ extern "C" {
 
 enum { PI__K_RAW_QUERIES = 512 /* values of a head whose queries may be raw */ };
 
+/* Results may be rows of groups of so many heads. */
+bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads);
 /* As pi__k_sparse_run, which has a block for each list; with lists split over blocks, where there is room for their sums and that fills
  * more of the device. arrived: a counter, 0 before and after the launch. */
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived);

@@ -17,11 +17,10 @@ template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint
 
 static_assert(PI__K_RAW_QUERIES <= 8 * WIDTH, "longer ones have another kernel");
 
-/* Results may be rows of such groups. */
-static bool fits(const pi__sparse &a, const pi__k_groups &g)
+bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads)
 {
-    const bool heads = g.heads > 0 && g.heads <= PI__K_MOST_GROUPED && (g.heads & (g.heads - 1)) == 0 && a.n_head % g.heads == 0;
-    return heads && a.dim % 32 == 0 && a.dim_v == a.dim && a.dim <= 8 * WIDTH;
+    const bool divides = heads > 0 && heads <= PI__K_MOST_GROUPED && (heads & (heads - 1)) == 0 && a->n_head % heads == 0;
+    return divides && a->dim % 32 == 0 && a->dim_v == a->dim && a->dim <= 8 * WIDTH;
 }
 
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
@@ -34,7 +33,7 @@ int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
     if (a->n_tokens < 1) return 0;
     if (a->a.dim > 9 * WIDTH || a->a.dim_v > 8 * WIDTH || a->a.dim % 2) return 1;
     if (a->raw && a->a.dim > PI__K_RAW_QUERIES) return 1;
-    if (a->groups.words && !fits(a->a, a->groups)) return 1;
+    if (a->groups.words && !pi__k_sparse_groups(&a->a, a->groups.heads)) return 1;
     if (type == PI__F16 && other == PI__F16) return run_for<COPIED>(stream, a, arrived);
     return split ? run_for<TWO>(stream, a, arrived) : run_for<ONE>(stream, a, arrived);
 }

@@ -170,15 +170,12 @@ void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a,
                       .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
                       .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->one_f16};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
-    if (raw->n_head) k.raw = 1, k.q_norm = raw->q_norm, k.q_scale = raw->q_scale, k.eps = raw->eps;
+    if (raw && raw->n_head) k.raw = 1, k.q_norm = raw->q_norm, k.q_scale = raw->q_scale, k.eps = raw->eps;
     if (groups) k.groups = *groups;
     PI__QUEUE(c, pi__k_sparse_split(pi__rt_stream(c->rt), &k, (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1));
 }
 
 void pi__cuda_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    const pi__mla_qkv raw = c->raw;
-    c->raw.n_head = 0;
-    pi__cuda_queue_sparse(c, b, a, &raw, NULL);
+    pi__cuda_queue_sparse((pi__cuda *) be, b, a, NULL, NULL);
 }
