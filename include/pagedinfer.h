@@ -363,6 +363,23 @@ PI_API void pi_weights_close(pi_weights *w); /* NULL is fine */
 PI_API int pi_rank(const pi_options *o, int *n, pi_error *err);
 PI_API int pi_rank_follow(const pi_options *o, pi_error *err);
 
+/* ------------------------------------------------------------------------------------------------- limits of work */
+
+/* A limit for calls whose work depends on a client's input: tokenizing, rendering a conversation, compiling a schema or
+ * a grammar. Servers give each client request one, and cancel it when the client disconnects. A call that reaches the
+ * limit returns, within a millisecond or two, PI_ETIMEDOUT (time), PI_ETOOBIG (memory) or PI_ECANCELED; further calls
+ * with the same pi_work return the same. A pi_work belongs to one thread at a time, except for pi_work_cancel. */
+typedef struct pi_work pi_work;
+/* timeout_ms: from now, -1 = no limit. max_bytes: of memory that the calls use at a time, 0 = no limit; the results are
+ * not counted. NULL: out of memory. */
+PI_API pi_work *pi_work_new(int timeout_ms, size_t max_bytes);
+/* The call that runs, and each further one, returns PI_ECANCELED. Any thread. */
+PI_API void pi_work_cancel(pi_work *w);
+/* PI_OK while there is time left, or why the work has to end: for loops of the caller. */
+PI_API int pi_work_check(pi_work *w);
+/* No call may be running with it, and no unsubmitted request may refer to it. */
+PI_API void pi_work_free(pi_work *w);
+
 /* ------------------------------------------------------------------------------------------------------------ text */
 
 enum {
@@ -372,6 +389,9 @@ enum {
 /* Tokenises text (any bytes, invalid UTF-8 included). Returns the number of tokens, which may exceed cap: then only cap
  * were written. Negative: PI_E*. */
 PI_API int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap);
+/* pi_tokenize with a limit of work (NULL = none). */
+PI_API int64_t pi_work_tokenize(pi_work *w, const pi_engine *e, const char *text, size_t len, int flags, int32_t *out,
+                                size_t cap);
 /* Text of n tokens. Returns the number of bytes, which may exceed cap (then cap were written), or PI_E*. No final NUL.
  * flags: PI_TOK_SPECIAL prints control tokens too. */
 PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap);
@@ -395,6 +415,9 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  * too long), PI_ENOMEM. No final NUL. Needs 1 MiB of stack. */
 PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
                               size_t cap, pi_error *err);
+/* pi_chat_render with a limit of work (NULL = none). */
+PI_API int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
+                                   const char *options, char *out, size_t cap, pi_error *err);
 
 /* What fills the middle between a prefix and a suffix, for models whose vocabulary has tokens for it (Qwen Coder, StarCoder,
  * DeepSeek Coder, ...). Texts are any bytes and never become control tokens, but those of typed. The prompt is
@@ -420,6 +443,9 @@ typedef struct pi_infill_parts {
 /* That prompt's tokens, for pi_request_prompt_tokens. Returns their number, which may exceed cap (then cap were written),
  * or PI_EUNSUPPORTED (no such tokens), PI_EINVAL (typed alone is longer than max_tokens), PI_ENOMEM. Any thread. */
 PI_API int64_t pi_infill(const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err);
+/* pi_infill with a limit of work (NULL = none). */
+PI_API int64_t pi_work_infill(pi_work *w, const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap,
+                              pi_error *err);
 
 /* A vocabulary alone, without an engine; also from GGUFs that hold nothing else. */
 typedef struct pi_vocab pi_vocab;
@@ -483,6 +509,9 @@ PI_API pi_request *pi_request_new(pi_engine *e);
 /* Sets a request option ("max-tokens", "temp", "stop", ...); keys and ranges from pi_options_describe. "stop" and
  * "logit-bias" add to what is there, an empty value clears. */
 PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *err);
+/* The limit for pi_request_prompt_* and pi_request_submit of this request, NULL = none; the request does not own it. It
+ * has no effect on the request once that is submitted. */
+PI_API void pi_request_set_work(pi_request *r, pi_work *w);
 /* The whole prompt, every time: reuse of what earlier requests computed is the engine's business. Ids are taken as they
  * are; text is tokenised with BOS and special tokens. A second call replaces the first. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);

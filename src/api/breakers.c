@@ -45,12 +45,13 @@ static bool add_token(builder *b, const pi__vocab *v, int32_t id, const char *w,
     return true;
 }
 
-static bool add_text(builder *b, const pi__vocab *v, const char *text)
+static bool add_text(builder *b, const pi__vocab *v, const char *text, pi__work *work)
 {
     size_t len = strnlen(text, MAX_TEXT);
     int32_t n_vocab = pi__vocab_size(v);
     char w[1024];
     for (int32_t id = 0; len && id < n_vocab; id++) {
+        if (!pi__work_step(work, 1)) return false;
         size_t n = pi__token_bytes(v, id, true, w, sizeof w);
         if (n && n <= sizeof w && !add_token(b, v, id, w, n, text, len)) return false;
     }
@@ -78,12 +79,12 @@ static char *join(const pi__opt_list *l, size_t *len)
     return p;
 }
 
-static pi__breakers *make(const pi__vocab *v, char *texts, size_t len)
+static pi__breakers *make(const pi__vocab *v, char *texts, size_t len, pi__work *work)
 {
     builder b = {0};
     pi__breakers *k = pi__calloc(1, sizeof *k);
     bool ok = k != NULL, none = len == 5 && !memcmp(texts, "none", 5);
-    for (size_t i = 0; ok && !none && i < len; i += strlen(texts + i) + 1) ok = add_text(&b, v, texts + i);
+    for (size_t i = 0; ok && !none && i < len; i += strlen(texts + i) + 1) ok = add_text(&b, v, texts + i, work);
     if (ok) {
         *k = (pi__breakers) {.ref = 1, .texts = texts, .texts_len = len, .ids = b.ids, .n = b.n};
         k->seq = pi__calloc(b.n, sizeof *k->seq);
@@ -99,7 +100,7 @@ static pi__breakers *make(const pi__vocab *v, char *texts, size_t len)
     return k;
 }
 
-int pi__breakers_get(pi_engine *e, const pi__opt_list *l, pi__breakers **out, pi_error *err)
+int pi__breakers_get(pi_engine *e, const pi__opt_list *l, pi__work *work, pi__breakers **out, pi_error *err)
 {
     size_t len;
     char *texts = join(l, &len);
@@ -116,9 +117,10 @@ int pi__breakers_get(pi_engine *e, const pi__opt_list *l, pi__breakers **out, pi
         pi__free(texts);
         return PI_OK;
     }
-    k = make(pi__core_vocab(e->core), texts, len);
+    k = make(pi__core_vocab(e->core), texts, len, work);
     if (!k) {
         pi__free(texts);
+        if (pi__work_code(work)) return pi__work_fail(work, err, "sequence breakers");
         return pi__fail_mem(err, "sequence breakers");
     }
     k->ref = 2; /* the request's and the engine's */

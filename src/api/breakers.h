@@ -14,8 +14,8 @@ struct pi__breakers {
     size_t n;              /* sequences */
 };
 
-/* Finds or makes the sequences for a list of texts (NULL: the defaults). */
-int pi__breakers_get(pi_engine *e, const pi__opt_list *texts, pi__breakers **out, pi_error *err);
+/* Finds or makes the sequences for a list of texts (NULL: the defaults), under a budget or NULL. */
+int pi__breakers_get(pi_engine *e, const pi__opt_list *texts, pi__work *work, pi__breakers **out, pi_error *err);
 void pi__breakers_put(pi_engine *e, pi__breakers *b);
 
 #endif

@@ -74,12 +74,12 @@ int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err)
     return PI_OK;
 }
 
-int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
-                       size_t cap, pi_error *err)
+int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools, const char *options,
+                            char *out, size_t cap, pi_error *err)
 {
     if (!e || !messages || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_chat_render: an argument is NULL");
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
-    pi__text text = {0};
+    pi__text text = {.work = w ? &w->w : NULL};
     int rc = pi__chat_render(e->chat, messages, tools, options, (int64_t) time(NULL), &text, err);
     if (!rc && cap && text.n) memcpy(out, text.p, text.n < cap ? text.n : cap);
     int64_t n = rc ? rc : (int64_t) text.n;
@@ -87,16 +87,23 @@ int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *too
     return n;
 }
 
+int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
+                       size_t cap, pi_error *err)
+{
+    return pi_work_chat_render(NULL, e, messages, tools, options, out, cap, err);
+}
+
 /* Compiles a grammar of calls, which stays known to the engine until submit. One that only guards calls, because none is
  * required, is left out where a tool's schema has something that no grammar can be made of: the parser still looks. */
-static int try_grammar(const pi_engine *e, pi__call_form *f, pi_error *err)
+static int try_grammar(const pi_request *r, pi__call_form *f, pi_error *err)
 {
+    const pi_engine *e = r->e;
     const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, f->grammar.p, f->trigger.p, f->thoughts};
     pi__grammar *g = NULL;
     pi_error why = {0};
-    int rc = pi__core_grammar(e->core, &spec, &g, &why);
+    int rc = pi__core_grammar(e->core, &spec, r->work, &g, &why);
     pi__grammar_release(g);
-    if (rc && rc != PI_ENOMEM && !f->required) {
+    if (rc && rc != PI_ENOMEM && !f->required && !pi__work_code(r->work)) {
         pi__logf(&e->log, PI_LOG_DEBUG, "tool calls of this request are not bound to a grammar: %s", why.msg);
         pi__call_form_free(f);
         return PI_OK;
@@ -112,14 +119,14 @@ int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tool
     const pi_engine *e = r->e;
     if (!messages) return pi__fail(err, PI_EINVAL, "pi_request_prompt_chat: messages must not be NULL");
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
-    pi__ids ids = {0};
+    pi__ids ids = {.work = r->work};
     pi__text text;
     pi__call_form calls = {.required = false};
     rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
     const pi__str prompt = {text.p ? text.p : "", text.n};
     if (!rc) rc = pi__chat_grammar(e->chat, tools, options, prompt, &calls, err);
-    if (!rc && calls.grammar.p) rc = try_grammar(e, &calls, err);
+    if (!rc && calls.grammar.p) rc = try_grammar(r, &calls, err);
     pi__free(text.p);
     if (rc) {
         pi__free(ids.p);

@@ -241,10 +241,10 @@ int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud, pi_er
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
-int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap)
+int64_t pi_work_tokenize(pi_work *w, const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap)
 {
     if (!e || (!text && len) || (!out && cap)) return PI_EINVAL;
-    pi__ids ids = {0};
+    pi__ids ids = {.work = w ? &w->w : NULL};
     bool bos = flags & PI_TOK_BOS, special = flags & PI_TOK_SPECIAL;
     int rc = pi__tokenize(pi__core_vocab(e->core), text ? text : "", len, bos, special, &ids);
     if (!rc && ids.n && cap) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
@@ -252,14 +252,24 @@ int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags,
     return rc ? rc : (int64_t) ids.n;
 }
 
-int64_t pi_infill(const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err)
+int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap)
+{
+    return pi_work_tokenize(NULL, e, text, len, flags, out, cap);
+}
+
+int64_t pi_work_infill(pi_work *w, const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err)
 {
     if (!e || !in || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_infill: an engine, parts and room are needed");
-    pi__ids ids = {0};
+    pi__ids ids = {.work = w ? &w->w : NULL};
     int rc = pi__infill(pi__core_vocab(e->core), in, &ids, err);
     if (!rc && cap) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
     pi__free(ids.p);
     return rc ? rc : (int64_t) ids.n;
+}
+
+int64_t pi_infill(const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err)
+{
+    return pi_work_infill(NULL, e, in, out, cap, err);
 }
 
 int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap)

@@ -152,7 +152,7 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
     p->seed = (uint64_t) seed;
     if (!rc && seed < 0 && (p->temp > 0 || p->dynatemp_range > 0)) rc = random_seed(&p->seed, err);
     if (rc || p->dry_multiplier <= 0) return rc;
-    rc = pi__breakers_get(r->e, pi__opt_list_of(s, PI__OPT_DRY_BREAKER), &r->breakers, err);
+    rc = pi__breakers_get(r->e, pi__opt_list_of(s, PI__OPT_DRY_BREAKER), r->work, &r->breakers, err);
     if (rc) return rc;
     p->dry_breakers = r->breakers->seq;
     p->n_dry_breakers = r->breakers->n;
@@ -186,7 +186,7 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
     if (!name && *trigger)
         return pi__fail(err, PI_EINVAL, "grammar-trigger says when a form binds, but there is none: give grammar, json-schema, "
                         "regex or choice");
-    return name ? pi__core_grammar(r->e->core, &spec, &p->grammar, err) : PI_OK;
+    return name ? pi__core_grammar(r->e->core, &spec, r->work, &p->grammar, err) : PI_OK;
 }
 
 int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)

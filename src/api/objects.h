@@ -20,6 +20,7 @@
 #include "api/options.h"
 #include "api/output.h"
 #include "base/clock.h"
+#include "base/work.h"
 #include "engine/core.h"
 #include "sampler/sampler.h"
 #include "template/chat.h"
@@ -47,6 +48,10 @@ typedef struct pi__node_list {
 } pi__node_list;
 
 typedef struct pi__breakers pi__breakers; /* breakers.h */
+
+struct pi_work { /* what callers of the library limit its work with */
+    pi__work w;
+};
 
 struct pi_engine {
     pi__core *core;        /* what runs */
@@ -110,6 +115,7 @@ struct pi_request {
     void *event_ud;
     pi_logits_fn on_logits;
     void *logits_ud;
+    pi__work *work;           /* of prompt_* and submit, or NULL; not owned */
     pi__breakers *breakers;   /* referred to by params, or NULL */
     bool special;             /* control tokens are printed */
     int32_t n_probs;          /* 1 + option logprobs, 0: none */

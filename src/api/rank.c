@@ -112,7 +112,7 @@ int pi_request_prompt_rank(pi_request *r, const char *query, size_t query_len, c
     const pi__str pair[2] = {{query ? query : "", query_len}, {document ? document : "", document_len}};
     if (query_len > INT32_MAX || document_len > INT32_MAX)
         return pi__fail(err, PI_ETOOBIG, "query or document is longer than any prompt");
-    pi__ids ids = {0};
+    pi__ids ids = {.work = r->work};
     rc = (r->e->rank_template ? by_template : by_tokens)(r->e, pair, &ids, err);
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
     if (rc) pi__free(ids.p);

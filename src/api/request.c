@@ -124,7 +124,7 @@ int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error
     int rc = pi__request_check_new(r, err);
     if (rc) return rc;
     if (!text && len) return pi__fail(err, PI_EINVAL, "the prompt's text must not be NULL");
-    pi__ids ids = {0};
+    pi__ids ids = {.work = r->work};
     rc = pi__tokenize(pi__core_vocab(r->e->core), text ? text : "", len, true, true, &ids);
     if (rc || !ids.n) {
         pi__free(ids.p);
@@ -133,6 +133,12 @@ int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error
     }
     pi__request_take_prompt(r, ids.p, ids.n);
     return PI_OK;
+}
+
+void pi_request_set_work(pi_request *r, pi_work *w)
+{
+    if (pi__request_check_new(r, NULL)) return;
+    r->work = w ? &w->w : NULL;
 }
 
 void pi_request_on_event(pi_request *r, pi_event_fn fn, void *ud)
@@ -163,6 +169,7 @@ void pi_request_set_user(pi_request *r, void *user)
 static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt");
+    if (r->work && !pi__work_look(r->work, 0)) return pi__work_fail(r->work, err, "the request");
     int rc = pi__gen_params_of(r, p, err);
     if (rc) return rc;
     rc = pi__samples_make(r, err);

@@ -40,10 +40,18 @@ void *pi__builder_take(pi__builder *b, size_t n)
 {
     void *p = b->code ? NULL : pi__zone_take(&b->zone, n ? n : 1);
     if (p || b->code) return p;
+    if (pi__work_code(b->zone.work)) return b->code = pi__work_fail(b->zone.work, b->err, "the grammar"), NULL;
     if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_ETOOBIG, "the grammar is too large: it may take %d MiB",
                                                      ZONE_LIMIT >> 20);
     else b->code = pi__fail_mem(b->err, "the grammar");
     return NULL;
+}
+
+bool pi__builder_step(pi__builder *b, uint64_t n)
+{
+    if (b->code) return false;
+    if (!pi__work_step(b->zone.work, n)) b->code = pi__work_fail(b->zone.work, b->err, "the grammar");
+    return !b->code;
 }
 
 static pi__expr *new_expr(pi__builder *b, int kind)

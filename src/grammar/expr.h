@@ -65,6 +65,8 @@ void pi__builder_init(pi__builder *b, const pi__tokens *t, pi_error *err);
 void pi__builder_free(pi__builder *b);
 /* Keeps the first error; returns the builder's code. */
 int pi__builder_fail(pi__builder *b, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Counts n steps of work (base/work.h) against the zone's budget. false: leave, b->code is set. */
+bool pi__builder_step(pi__builder *b, uint64_t n);
 /* n zeroed bytes of the zone; NULL: b->code. */
 void *pi__builder_take(pi__builder *b, size_t n);
 

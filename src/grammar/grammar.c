@@ -149,7 +149,7 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
     return x;
 }
 
-static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
 {
     const double start = pi__now_ms();
     pi__grammar *g = pi__calloc(1, sizeof *g);
@@ -159,6 +159,7 @@ static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__gramma
     pi__builder b;
     pi_error why = {0};
     pi__builder_init(&b, t, &why);
+    b.zone.work = work;
     pi__expr *root = read_spec(&b, spec);
     b.thoughts = spec->thoughts;
     if (!b.code && spec->trigger && *spec->trigger) root = add_trigger(&b, spec->trigger, root);
@@ -209,7 +210,7 @@ static pi__hash128 key_of(const pi__grammar_spec *spec)
     return pi__hash_chain(h, spec->text, strlen(spec->text));
 }
 
-int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
 {
     const pi__hash128 key = key_of(spec);
     int rc = PI_OK;
@@ -219,7 +220,7 @@ int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar 
     if (!*out && !gs->tokens) rc = pi__tokens_create(&gs->tokens, gs->v, gs->n_vocab, gs->never, gs->n_never, err);
     pthread_mutex_unlock(&gs->lock);
     if (rc || *out) return rc;
-    rc = compile(gs->tokens, spec, out, err);
+    rc = compile(gs->tokens, spec, work, out, err);
     if (rc) return rc;
     (*out)->key = key;
     pthread_mutex_lock(&gs->lock);

@@ -47,9 +47,15 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
                         pi_error *err);
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
-/* The compiled grammar, with a reference for the caller: one that is known, or compiled now. PI_EINVAL: not a grammar
- * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large. */
-int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err);
+/* The compiled grammar, with a reference for the caller: one that is known, or compiled now under a budget. PI_EINVAL: not a grammar
+ * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large;
+ * or the code of work. */
+int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err);
+/* The same without limits but the grammar's own. */
+static inline int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
+{
+    return pi__grammar_get_within(gs, spec, NULL, out, err);
+}
 pi__grammar *pi__grammar_retain(pi__grammar *g);
 void pi__grammar_release(pi__grammar *g); /* may be NULL */
 

@@ -46,6 +46,7 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
     for (size_t i = 0; i < l->n; i++)
         if (l->p[i].v->type == v->type && (v->type == PI__V_BOOL || l->p[i].v->map == v->map) &&
             (l->p[i].skip & 3) == (skip & 3)) return;
+    if (!pi__builder_step(s->b, 1 + l->n)) return;
     if (++s->work > MAX_WORK) {
         pi__schema_fail(s, PI_ETOOBIG, "its parts combine in too many ways");
         return;

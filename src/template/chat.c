@@ -18,6 +18,7 @@ enum { MEMORY_MIN = 16 << 20, MEMORY_FACTOR = 64, OUTPUT_MIN = 1 << 20, OUTPUT_F
 
 static int no_room(const pi__zone *z, pi_error *err)
 {
+    if (pi__work_code(z->work)) return pi__work_fail(z->work, err, "the conversation");
     if (z->code == PI_ETOOBIG) return pi__fail(err, PI_ETOOBIG, "the conversation is too large");
     return pi__fail_mem(err, "the conversation");
 }
@@ -105,6 +106,7 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     bool goes_on = false;
     pi__zone_init(&z, MEMORY_MIN + size * MEMORY_FACTOR);
     z.keeps_trust = out->keeps_trust;
+    z.work = out->work;
     out->limit = out->n + OUTPUT_MIN + size * OUTPUT_FACTOR;
     int rc = pi__val_new_map(&z, &vars) ? PI_OK : no_room(&z, err);
     if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, err);
@@ -128,7 +130,7 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__ids *out, pi__text *text, pi_error *err)
 {
-    *text = (pi__text) {.keeps_trust = true};
+    *text = (pi__text) {.keeps_trust = true, .work = out->work};
     int rc = pi__chat_render(c, messages, tools, options, now, text, err);
     if (rc) return rc;
     const pi__trust trust = {pi__text_trust(text), c->markup};

@@ -24,10 +24,10 @@ void pi__chat_free(pi__chat *c);
  * message does, which is the assistant's. The BOS that
  * tokenizing adds is left out. Where out keeps trust (set that while it is empty), the template's text, BOS, EOS and the
  * names of roles are trusted. now: seconds since 1970. PI_EINVAL, PI_EUNSUPPORTED (content that is no text),
- * PI_ETOOBIG, PI_ENOMEM. */
+ * PI_ETOOBIG, PI_ENOMEM, or the code of out->work. */
 int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__text *out, pi_error *err);
-/* Renders and tokenises in one go: as pi__tokenize of the text with BOS and control tokens, but that only what the
+/* Renders and tokenises in one go, both under out->work: as pi__tokenize of the text with BOS and control tokens, but that only what the
  * template wrote becomes control tokens, whatever is in messages, tools and options. *text is the text, to be freed with
  * pi__free(text->p) in any case. */
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,

@@ -17,6 +17,7 @@ typedef struct fit {
 
 static int no_room(const fit *f)
 {
+    if (pi__work_code(f->z->work)) return pi__work_fail(f->z->work, f->err, "the messages");
     if (f->z->code == PI_ETOOBIG) return pi__fail(f->err, PI_ETOOBIG, "the messages are too large");
     return pi__fail_mem(f->err, "the messages");
 }

@@ -8,6 +8,7 @@
 
 static int no_room(const pi__zone *z, pi_error *err)
 {
+    if (pi__work_code(z->work)) return pi__work_fail(z->work, err, "the tools");
     if (z->code == PI_ETOOBIG) return pi__fail(err, PI_ETOOBIG, "the tools are too large");
     return pi__fail_mem(err, "the tools");
 }

@@ -39,6 +39,10 @@ static bool too_much(run *r, const char *what)
 bool pi__jno_room(run *r)
 {
     if (r->code) return false;
+    if (pi__work_code(r->z->work)) {
+        r->code = pi__work_fail(r->z->work, r->err, "the chat template");
+        return false;
+    }
     if (r->z->code == PI_ETOOBIG) return too_much(r, "rendering takes too much memory");
     if (r->out->code == PI_ETOOBIG) return too_much(r, "the output is too long");
     r->code = pi__fail_mem(r->err, "rendering the chat template");
@@ -48,7 +52,8 @@ bool pi__jno_room(run *r)
 bool pi__jcost(run *r, size_t bytes)
 {
     r->steps += 1 + bytes / 64;
-    return r->steps <= r->max_steps || too_much(r, "rendering takes too many steps");
+    if (r->steps > r->max_steps) return too_much(r, "rendering takes too many steps");
+    return pi__work_step(r->z->work, 1 + bytes / 64) || pi__jno_room(r);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- scopes */

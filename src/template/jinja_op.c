@@ -219,7 +219,7 @@ bool pi__jequal(run *r, const pi__val *a, const pi__val *b, bool *out)
     uint64_t left = r->max_steps - r->steps, before = left;
     *out = pi__val_equal(a, b, 0, &left);
     r->steps += before - left;
-    return pi__jcost(r, 0);
+    return pi__jcost(r, 0) && (pi__work_step(r->z->work, before - left) || pi__jno_room(r));
 }
 
 bool pi__jcompare(run *r, const pi__val *a, const pi__val *b, int *out)

@@ -34,8 +34,7 @@ static bool bad(reader *r, const char *why)
 
 static bool no_room(reader *r)
 {
-    if (r->z->code == PI_ETOOBIG) r->code = pi__fail(r->err, PI_ETOOBIG, "%s: too large", r->what);
-    else r->code = pi__fail_mem(r->err, r->what);
+    r->code = pi__zone_fail(r->z, r->err, r->what);
     return false;
 }
 
@@ -179,7 +178,7 @@ static bool read_string(reader *r, pi__str *out)
     if (!escapes) *out = (pi__str) {r->text + start, end - start};
     else if (!unescape(r, end, out)) return false;
     r->at = end + 1;
-    return true;
+    return pi__work_step(r->z->work, (end - start) / 16) || no_room(r);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- values */
@@ -251,6 +250,7 @@ static bool read_word(reader *r, pi__val *out)
 static bool read_value(reader *r, pi__val *out, int depth)
 {
     if (depth > PI__VAL_DEPTH) return bad(r, "lists and objects are nested too deeply");
+    if (!pi__work_step(r->z->work, 2)) return no_room(r);
     skip_white(r);
     if (r->at >= r->n) return bad(r, "the text ends where a value is expected");
     switch (r->text[r->at]) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/error.h"
 
 /* ----------------------------------------------------------------------------------------------------------- zones */
 
@@ -27,7 +28,15 @@ void pi__zone_free(pi__zone *z)
         pi__free(z->chunk);
         z->chunk = next;
     }
+    pi__work_give(z->work, z->used);
     *z = (pi__zone) {0};
+}
+
+int pi__zone_fail(const pi__zone *z, pi_error *err, const char *what)
+{
+    if (pi__work_code(z->work)) return pi__work_fail(z->work, err, what);
+    if (z->code == PI_ETOOBIG) return pi__fail(err, PI_ETOOBIG, "%s: too large", what);
+    return pi__fail_mem(err, what);
 }
 
 static size_t align_up(size_t n) { return (n + ALIGN - 1) & ~(size_t) (ALIGN - 1); }
@@ -43,8 +52,13 @@ static bool more_room(pi__zone *z, size_t n)
         z->code = PI_ETOOBIG;
         return false;
     }
+    if (!pi__work_take(z->work, size)) {
+        z->code = z->work->code;
+        return false;
+    }
     pi__zone_chunk *c = pi__malloc(sizeof *c + size * (z->keeps_trust ? 2 : 1));
     if (!c) {
+        pi__work_give(z->work, size);
         z->code = PI_ENOMEM;
         return false;
     }

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/work.h"
 #include "gguf/gguf.h"
 
 enum { PI__VAL_DEPTH = 128 }; /* lists and maps in each other; JSON that is deeper is refused */
@@ -24,7 +25,8 @@ typedef struct pi__zone {
     char *at, *end;        /* that room */
     size_t used;           /* bytes asked of the allocator */
     size_t limit;          /* and how many it may become */
-    int code;              /* PI_OK; PI_ENOMEM, or PI_ETOOBIG (the limit), once something could not be had */
+    pi__work *work;        /* pays for the zone's memory and for what is made in it; set before the first take, or NULL */
+    int code;              /* PI_OK; PI_ENOMEM, PI_ETOOBIG (the limit) or work's code, once something could not be had */
     struct {
         char *end, *cap;   /* a string that pi__zone_concat made, and the room behind it */
     } tail[4];             /* the last ones, so that growing a string piece by piece takes linear memory */
@@ -34,6 +36,8 @@ typedef struct pi__zone {
 } pi__zone;
 
 void pi__zone_init(pi__zone *z, size_t limit);
+/* pi__fail with z->code, for the text or option `what`. */
+int pi__zone_fail(const pi__zone *z, pi_error *err, const char *what);
 void pi__zone_free(pi__zone *z);
 /* Zeroed, aligned for anything. NULL: z->code says why. */
 void *pi__zone_take(pi__zone *z, size_t n);
@@ -135,6 +139,7 @@ typedef struct pi__text { /* growable, on the heap; pi__free(t.p) */
     char *p;
     size_t n, cap;
     size_t limit; /* bytes it may have */
+    pi__work *work; /* of what is rendered into it, or NULL */
     int code;     /* PI_OK, PI_ENOMEM or PI_ETOOBIG, once something did not fit; adding does nothing from then on */
     bool keeps_trust; /* as in a zone; set while it is empty */
     const pi__zone *zone; /* tells which of the bytes added are trusted; NULL: none */

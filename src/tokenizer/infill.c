@@ -117,7 +117,8 @@ int pi__infill(const pi__vocab *v, const pi_infill_parts *in, pi__ids *ids, pi_e
             return pi__fail(err, PI_EUNSUPPORTED, "the model's vocabulary has no token for the %s of a fill-in-the-middle "
                             "prompt: use a code model that was trained for it (Qwen Coder, StarCoder, ...)", names[i]);
     }
-    parts p = {0}, whole;
+    const pi__ids none = {.work = ids->work};
+    parts p = {none, none, none, none}, whole;
     int rc = read_parts(v, in, &p);
     whole = p; /* what is to be freed */
     if (rc) pi__fail(err, rc, "tokenising what is around the place: %s", pi_strerror(rc));

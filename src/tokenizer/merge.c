@@ -18,7 +18,7 @@ bool pi__tok_emit(pi__tok *t, int32_t id)
 
 bool pi__tok_symbol(pi__tok *t, uint32_t pos, uint32_t n, int32_t piece)
 {
-    if (!pi__grow(&t->sym, &t->sym_cap, t->n_sym + 1, sizeof *t->sym)) return false;
+    if (!pi__work_step(t->out->work, 1) || !pi__grow(&t->sym, &t->sym_cap, t->n_sym + 1, sizeof *t->sym)) return false;
     int32_t i = (int32_t) t->n_sym++;
     t->sym[i] = (pi__sym) {pos, n, i - 1, -1, piece};
     if (i > 0) t->sym[i - 1].next = i;
@@ -65,6 +65,7 @@ bool pi__tok_merge(pi__tok *t, const char *text, pi__pair_fn rank)
     for (size_t i = 1; i < t->n_sym; i++)
         if (!push_pair(t, text, (int32_t) i - 1, (int32_t) i, rank)) return false;
     while (t->n_heap) {
+        if (!pi__work_step(t->out->work, 2)) return false;
         pi__pair p = pi__heap_pop(t->heap, &t->n_heap);
         int32_t left = (int32_t) (uint32_t) p.key, right = t->sym[left].next;
         pi__sym *l = &t->sym[left];

@@ -11,12 +11,15 @@
 
 #include "tokenizer/vocab_impl.h"
 
+enum { BYTES_PER_BYTE = 64 }; /* memory of a call, most of it symbols and pairs, per byte of text */
+
 typedef struct cut { /* special tokens found in one text */
     const pi__vocab *v;
     const char *text;
     size_t n;
     bool control;         /* control tokens count too */
     const pi__trust *trust; /* they, and markup, only within what is trusted; or NULL */
+    pi__work *work;
     unsigned char *taken; /* one bit a byte of text; NULL: nothing found */
     pi__pair *heap;
     size_t n_heap, heap_cap;
@@ -54,6 +57,7 @@ static bool is_taken(const cut *c, size_t i) { return c->taken[i / 8] >> (i % 8)
 static bool add_candidate(cut *c, size_t pos, size_t room)
 {
     size_t len = 0;
+    if (!pi__work_step(c->work, 2)) return false;
     int32_t id = longest_at(c, pos, room, &len);
     if (id < 0) return true;
     pi__pair p = {(uint64_t) (UINT32_MAX - (uint32_t) len) << 32 | pos, (uint32_t) len, id};
@@ -82,6 +86,7 @@ static bool find_special(cut *c)
     c->taken = pi__calloc(c->n / 8 + 1, 1);
     if (!c->taken) return false;
     while (c->n_heap) {
+        if (!pi__work_step(c->work, 2)) return false;
         pi__pair p = pi__heap_pop(c->heap, &c->n_heap);
         size_t pos = (uint32_t) p.key;
         if (is_taken(c, pos)) continue;
@@ -136,16 +141,20 @@ static int tokenize(const pi__vocab *v, const char *text, size_t len, bool add_s
                     const pi__trust *trust, pi__ids *out)
 {
     if (len > INT32_MAX) return PI_ETOOBIG;
-    size_t n_before = out->n;
+    const size_t n_before = out->n, memory = len * BYTES_PER_BYTE;
+    if (!pi__work_step(out->work, len / 16) || !pi__work_take(out->work, memory)) return out->work->code;
     pi__tok t = {.v = v, .out = out, .trust = trust};
-    cut c = {.v = v, .text = text, .n = len, .control = parse_special, .trust = trust};
+    cut c = {.v = v, .text = text, .n = len, .control = parse_special, .trust = trust,
+             .work = out->work};
     int rc = PI_ENOMEM;
     if (add_special && v->add_bos && v->bos >= 0 && !pi__tok_emit(&t, v->bos)) goto out;
     if (!find_special(&c) || !sort_found(&c)) goto out;
     rc = tokenize_between(&t, &c);
     if (!rc && add_special && v->add_eos && v->eos >= 0 && !pi__tok_emit(&t, v->eos)) rc = PI_ENOMEM;
 out:
+    if (rc == PI_ENOMEM && pi__work_code(out->work)) rc = out->work->code;
     if (rc) out->n = n_before;
+    pi__work_give(out->work, memory);
     pi__free(c.taken);
     pi__free(c.heap);
     pi__free(c.found);

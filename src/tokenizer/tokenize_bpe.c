@@ -54,6 +54,7 @@ static int bpe_word(void *ud, const char *word, size_t n)
 {
     pi__tok *t = ud;
     int32_t id;
+    if (!pi__work_step(t->out->work, 4)) return t->out->work->code;
     word = t->raw + (word - t->subject);
     int rc = whole_word(t, word, n, &id);
     if (rc) return rc;

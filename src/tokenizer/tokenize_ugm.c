@@ -147,6 +147,7 @@ int pi__tokenize_ugm(pi__tok *t, const char *p, size_t len)
     for (size_t i = 0, k; i < n; i += k) {
         k = pi__utf8_len((unsigned char) t->buf[i]);
         if (k > n - i) k = n - i;
+        if (!pi__work_step(t->out->work, 8)) return t->out->work->code;
         offer_tokens(t, i, k, n);
     }
     return emit_best(t, n) ? PI_OK : PI_ENOMEM;

@@ -110,6 +110,7 @@ int pi__tokenize_wpm(pi__tok *t, const char *text, size_t n)
     memcpy(t->word, "\xE2\x96\x81", PREFIX);
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t cp = 0;
+        if (!pi__work_step(t->out->work, 2)) return t->out->work->code;
         len = pi__utf8_char(text + i, n - i, &cp);
         if (!len) {
             len = 1;

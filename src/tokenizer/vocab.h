@@ -7,6 +7,7 @@
 #define PI__VOCAB_H
 
 #include "base/utf8.h"
+#include "base/work.h"
 #include "gguf/gguf.h"
 
 typedef struct pi__vocab pi__vocab;
@@ -41,11 +42,12 @@ int32_t pi__vocab_turn_starts(const pi__vocab *v, int32_t *ids, int32_t cap);
 typedef struct pi__ids { /* growable; free with pi__free(ids.p) */
     int32_t *p;
     size_t n, cap;
+    pi__work *work; /* of those who append, or NULL */
 } pi__ids;
 
 /* Appends the tokens of text (any bytes; invalid UTF-8 must not crash and must give the same ids as llama.cpp's where
  * that is defined). add_special: BOS/EOS as metadata says. parse_special: control tokens are recognised in text (user
- * defined ones always are). PI_ENOMEM leaves out as it was before. Time near linear in len for any text. */
+ * defined ones always are). PI_ENOMEM, and the code of out->work, leave out as it was before. Time near linear in len for any text. */
 int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special, pi__ids *out);
 
 /* Text of which only a part may become control tokens. */
