@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
+
 enum { NAME_MAX_BYTES = 200 }; /* ".f32" behind it still makes a file name anywhere */
 
 static int bad(char *msg, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -29,6 +31,7 @@ static const char *type_name(const json_t *v)
 {
     static const char *const names[] = {"an object", "an array", "a string", "an integer",
                                         "a fraction", "true", "false", "null"};
+    if (json_number_text(v)) return "a number of too many digits";
     return v ? names[json_typeof(v)] : "missing";
 }
 
@@ -117,12 +120,10 @@ int cases_parse(cases *out, const char *text, size_t len, char msg[256])
 {
     *out = (cases) {0};
     msg[0] = 0;
-    json_error_t err;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &err);
-    if (!root) {
-        if (json_error_code(&err) == json_error_out_of_memory) return no_memory(msg);
-        return bad(msg, "line %d, column %d: %s", err.line, err.column, err.text);
-    }
+    json_fault at;
+    json_t *root = json_read(text, len, &at);
+    if (!root && at.no_memory) return no_memory(msg);
+    if (!root) return bad(msg, "line %zu, column %zu: %s", at.line, at.column, at.what);
     int rc = CASES_OK;
     if (!json_is_array(root)) {
         rc = bad(msg, "must be an array of cases, it is %s", type_name(root));

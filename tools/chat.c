@@ -11,6 +11,7 @@
 
 #include "cli.h"
 #include "conversation.h"
+#include "json.h"
 #include "line.h"
 
 static const char help[] =
@@ -149,7 +150,7 @@ static int stream(struct chat *u, pi_request *r)
 
 static int ask(struct chat *u, pi_request **out, pi_error *err)
 {
-    char *json = json_dumps(u->messages, JSON_COMPACT);
+    char *json = json_write(u->messages, 0);
     pi_request *r = *out = json ? pi_request_new(u->e) : NULL;
     int rc = r ? pi_request_prompt_chat(r, json, NULL, u->options, err) : PI_ENOMEM;
     free(json);
@@ -428,7 +429,7 @@ static int make_options(struct chat *u)
     if (!off && !on && !any) return CLI_OK;
     json_t *o = json_pack("{s:s*}", "reasoning_effort", any ? effort : NULL);
     bool ok = o && (!(off || on) || !json_object_set_new(o, "enable_thinking", json_boolean(on && !off)));
-    u->options = ok ? json_dumps(o, JSON_COMPACT) : NULL;
+    u->options = ok ? json_write(o, 0) : NULL;
     json_decref(o);
     return u->options ? CLI_OK : no_memory(u);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "json.h"
 #include "terminal.h"
 
 /* ---------------------------------------------------------------------------------------------------------- files */
@@ -48,23 +49,10 @@ int cli_read_file(const cli *c, const char *path, char **text, size_t *len)
     return CLI_OK;
 }
 
-/* Length of the well-formed character at p, 0: none there. */
-static size_t utf8_char(const unsigned char *p, size_t n)
-{
-    size_t len = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
-    if (len > n) return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0;
-    if (len < 3) return len;
-    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
-    bool surrogate = p[0] == 0xED && p[1] >= 0xA0, beyond = p[0] == 0xF4 && p[1] >= 0x90;
-    return overlong || surrogate || beyond ? 0 : len;
-}
-
 bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n)
 {
     size_t i = 0;
-    for (size_t len; i < n && (len = utf8_char((const unsigned char *) text + i, n - i)); i += len) {}
+    for (size_t len; i < n && (len = utf8_char(text + i, n - i)); i += len) {}
     if (i < n) cli_error(c, CLI_DATA, "%s: byte %zu (0x%02X) is not UTF-8", what, i, (unsigned char) text[i]);
     return i >= n;
 }

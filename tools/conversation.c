@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
+
 static const char *role_of(const json_t *messages, size_t i)
 {
     const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
@@ -78,14 +80,15 @@ static const char *fault(const json_t *list)
 
 int conversation_load(const cli *c, const char *path, json_t **out)
 {
-    json_error_t at;
+    json_fault at;
     char *text;
     size_t n;
     int code = cli_read_file(c, path, &text, &n);
     if (code) return code;
-    json_t *root = json_loadb(text, n, 0, &at);
+    json_t *root = json_read(text, n, &at);
     free(text);
-    if (!root) return cli_error(c, CLI_DATA, "%s: line %d: %s", path, at.line, at.text);
+    if (!root && at.no_memory) return cli_error(c, CLI_OS, "%s: out of memory", path);
+    if (!root) return cli_error(c, CLI_DATA, "%s: line %zu, column %zu: %s", path, at.line, at.column, at.what);
     json_t *list = json_is_object(root) ? json_object_get(root, "messages") : root;
     const char *what = fault(list);
     if (what) code = cli_error(c, CLI_DATA, "%s: %s", path, what);
@@ -99,7 +102,7 @@ int conversation_load(const cli *c, const char *path, json_t **out)
 int conversation_render(pi_engine *e, const json_t *messages, const char *options, char **out, size_t *len,
                         pi_error *err)
 {
-    char *json = json_dumps(messages, JSON_COMPACT);
+    char *json = json_write(messages, 0);
     *out = NULL;
     if (!json) return PI_ENOMEM;
     int64_t n = pi_chat_render(e, json, NULL, options, NULL, 0, err);

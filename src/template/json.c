@@ -1,4 +1,4 @@
-/* Reading JSON: RFC 8259 and nothing beyond it.
+/* Reading JSON: RFC 8259. A byte order mark at the start is ignored, half of a surrogate pair becomes U+FFFD.
  *
  * The text is checked for UTF-8 as a whole first; after that a string without escapes is a slice of it. Depth is
  * bounded (PI__VAL_DEPTH), so is memory (the zone). A key that comes twice has its last value, as in Python. No state
@@ -123,12 +123,14 @@ static bool read_unicode(reader *r, uint32_t *cp)
     uint32_t low;
     if (!read_hex(r, cp)) return false;
     if (*cp < 0xD800 || *cp > 0xDFFF) return true;
-    if (*cp > 0xDBFF || r->n - r->at < 2 || r->text[r->at] != '\\' || r->text[r->at + 1] != 'u')
-        return bad(r, "half of a surrogate pair is no character");
+    const uint32_t high = *cp;
+    *cp = 0xFFFD;
+    if (high > 0xDBFF || r->n - r->at < 2 || r->text[r->at] != '\\' || r->text[r->at + 1] != 'u') return true;
+    const size_t next = r->at;
     r->at += 2;
     if (!read_hex(r, &low)) return false;
-    if (low < 0xDC00 || low > 0xDFFF) return bad(r, "half of a surrogate pair is no character");
-    *cp = 0x10000 + ((*cp - 0xD800) << 10) + (low - 0xDC00);
+    if (low < 0xDC00 || low > 0xDFFF) r->at = next; /* a character of its own */
+    else *cp = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     return true;
 }
 
@@ -271,7 +273,7 @@ int pi__json_read(pi__zone *z, const char *text, size_t n, const char *what, pi_
         bad(&r, "not UTF-8");
         return r.code;
     }
-    r.at = 0;
+    r.at = n >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
     if (!read_value(&r, out, 0)) return r.code;
     skip_white(&r);
     if (r.at < n) bad(&r, "something follows the value");

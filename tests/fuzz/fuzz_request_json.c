@@ -38,7 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     params p;
     pi_error err = {0};
     if (!size) return 0;
-    json_t *root = json_loadb((const char *) data + 1, size - 1, JSON_REJECT_DUPLICATES, NULL);
+    json_t *root = params_parse((const char *) data + 1, size - 1, &err);
+    if (!root && (!err.code || !err.msg[0])) __builtin_trap();
     if (!root) return 0;
     int rc = params_read(&p, root, &err);
     if (!rc) rc = read_as(data[0], &p, &err);

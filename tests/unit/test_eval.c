@@ -22,7 +22,7 @@ static void test_cases_good(void **state)
     static const char text[] =
         "[{\"name\": \"one\", \"ids\": [2, 9259, 2147483647], \"n\": 48, \"rows\": \"last\"},\n"
         " {\"rows\": \"all\", \"n\": 0, \"ids\": [0], \"name\": \"caf\\u00e9 2\"},\n"
-        " {\"name\": \"x\", \"ids\": [1], \"n\": 7}]";
+        " {\"name\": \"x\", \"ids\": [1], \"n\": 8, \"n\": 7}]"; /* of two values the last one counts */
     cases c;
     char msg[256];
     assert_int_equal(cases_parse(&c, text, strlen(text), msg), CASES_OK);
@@ -37,6 +37,7 @@ static void test_cases_good(void **state)
     assert_int_equal(c.item[1].n, 0);
     assert_true(c.item[1].all_rows);
     assert_false(c.item[2].all_rows);
+    assert_int_equal(c.item[2].n, 7);
     cases_free(&c);
     assert_int_equal(cases_parse(&c, "[]", 2, msg), CASES_OK);
     assert_int_equal(c.n, 0);
@@ -58,19 +59,18 @@ static void test_cases_bad(void **state)
         {"[{\"name\": \"a/b\", \"ids\": [1], \"n\": 1}]", "slash"},
         {"[{\"name\": \"a\\nb\", \"ids\": [1], \"n\": 1}]", "control"},
         {"[{\"name\": \"..\", \"ids\": [1], \"n\": 1}]", "dot"},
-        {"[{\"name\": \"a\\u0000b\", \"ids\": [1], \"n\": 1}]", "line 1"},
+        {"[{\"name\": \"a\\u0000b\", \"ids\": [1], \"n\": 1}]", "control"},
         {"[{\"name\": \"a\", \"n\": 1}]", "\"ids\" must be an array, it is missing"},
         {"[{\"name\": \"a\", \"ids\": [], \"n\": 1}]", "empty"},
         {"[{\"name\": \"a\", \"ids\": [1, 2.5], \"n\": 1}]", "\"ids\"[1] must be a token id, it is a fraction"},
         {"[{\"name\": \"a\", \"ids\": [1, -1], \"n\": 1}]", "\"ids\"[1] is -1"},
         {"[{\"name\": \"a\", \"ids\": [2147483648], \"n\": 1}]", "\"ids\"[0] is 2147483648"},
-        {"[{\"name\": \"a\", \"ids\": [99999999999999999999], \"n\": 1}]", "line 1"},
+        {"[{\"name\": \"a\", \"ids\": [99999999999999999999], \"n\": 1}]", "it is a number of too many digits"},
         {"[{\"name\": \"a\", \"ids\": [1]}]", "\"n\" must be a number"},
         {"[{\"name\": \"a\", \"ids\": [1], \"n\": -1}]", "\"n\" is -1"},
         {"[{\"name\": \"a\", \"ids\": [1], \"n\": 1, \"rows\": \"some\"}]", "\"rows\" must be"},
         {"[{\"name\": \"a\", \"ids\": [1], \"n\": 1, \"rows\": 1}]", "\"rows\" must be"},
         {"[{\"name\": \"a\", \"ids\": [1], \"n\": 1, \"row\": \"all\"}]", "unknown member \"row\""},
-        {"[{\"name\": \"a\", \"ids\": [1], \"n\": 1, \"n\": 2}]", "line 1"},
         {"[{\"name\": \"a\", \"ids\": [1], \"n\": 1}, {\"name\": \"b\", \"ids\": [1], \"n\": 1},"
          " {\"name\": \"a\", \"ids\": [1], \"n\": 1}]", "two cases have the name \"a\""},
     };

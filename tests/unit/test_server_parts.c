@@ -1,4 +1,4 @@
-/* test_server_parts.c: parts of the server that know neither engine nor sockets: text and keys. */
+/* test_server_parts.c: parts of the server that know neither engine nor sockets: text, JSON, keys and HTTP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "json.h"
 #include "serve/http.h"
 #include "serve/keys.h"
 #include "serve/text.h"
@@ -44,6 +45,109 @@ static void text_is_repaired_as_the_library_does(void **state)
         assert_memory_equal(json_string_value(s), want, w);
         json_decref(s);
     }
+}
+
+/* ---- JSON */
+
+static json_t *read_text(const char *text, size_t n)
+{
+    json_fault f;
+    json_t *v = json_read(text, n, &f);
+    if (!v) fail_msg("%.60s: line %zu, column %zu: %s", text, f.line, f.column, f.what);
+    return v;
+}
+
+/* What is read of text is written as want. */
+static void expect_json(const char *text, const char *want)
+{
+    json_t *v = read_text(text, strlen(text));
+    char *got = json_write(v, 0);
+    assert_string_equal(got, want);
+    free(got);
+    json_decref(v);
+}
+
+static void expect_fault(const char *text, size_t n, size_t line, size_t column, const char *what)
+{
+    json_fault f;
+    assert_null(json_read(text, n, &f));
+    assert_string_equal(f.what, what);
+    assert_int_equal(f.line, line);
+    assert_int_equal(f.column, column);
+}
+
+static void json_is_written_as_it_was_read(void **state)
+{
+    (void) state;
+    expect_json(" [ ] ", "[]");
+    expect_json("{\"a\" : {\"\":[true,false , null]} }", "{\"a\":{\"\":[true,false,null]}}");
+    expect_json("{\"a\":1,\"b\":2,\"a\":3}", "{\"a\":3,\"b\":2}"); /* the last value, at the first place */
+    expect_json("\xEF\xBB\xBF{\"a\":1}", "{\"a\":1}");
+    expect_json("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\ud83d\\ude00\"",
+                "\"\\\"\\\\/\\b\\f\\n\\r\\tA\xC3\xA9\xF0\x9F\x98\x80\"");
+    expect_json("\"a\\u0000b\\u001f\"", "\"a\\u0000b\\u001f\"");
+    expect_json("{\"k\\u0000x\":1,\"k\":2}", "{\"k\\u0000x\":1,\"k\":2}");
+    expect_json("\"\\ud800\"", "\"\xEF\xBF\xBD\"");
+    expect_json("\"\\udc00x\\ud800\\u0041\\ud83d\\ud83d\\ude00\"",
+                "\"\xEF\xBF\xBDx\xEF\xBF\xBD" "A\xEF\xBF\xBD\xF0\x9F\x98\x80\"");
+    json_t *v = read_text("\"a\\u0000b\"", 10);
+    assert_int_equal(json_string_length(v), 3);
+    assert_memory_equal(json_string_value(v), "a\0b", 3);
+    assert_false(json_is_c_string(v));
+    assert_false(json_text_is(v, "a"));
+    json_decref(v);
+}
+
+static void json_keeps_numbers(void **state)
+{
+    (void) state;
+    expect_json("[0,-0,1,-1,9223372036854775807,-9223372036854775808]", "[0,0,1,-1,9223372036854775807,-9223372036854775808]");
+    expect_json("[18446744073709551615,-9223372036854775809,123456789012345678901234567890]",
+                "[18446744073709551615,-9223372036854775809,123456789012345678901234567890]");
+    expect_json("[1e400,-1E+999,1.5e309]", "[1e400,-1E+999,1.5e309]");
+    expect_json("[0.1,1.0,1e2,2.5,-0.0,1e-400,5e-324,0.30000000000000004]",
+                "[0.1,1.0,100.0,2.5,-0.0,0.0,4.94065645841247e-324,0.30000000000000004]");
+    static const char text_of[] = "[18446744073709551616,1e400,1,\"\\u00ff\",{\"\\u00ff\":\"1\"}]";
+    json_t *v = read_text(text_of, sizeof text_of - 1), *copy = json_deep_copy(v);
+    assert_string_equal(json_number_text(json_array_get(v, 0)), "18446744073709551616");
+    assert_string_equal(json_number_text(json_array_get(copy, 0)), "18446744073709551616");
+    assert_string_equal(json_number_text(json_array_get(v, 1)), "1e400");
+    for (size_t i = 2; i < 5; i++) assert_null(json_number_text(json_array_get(v, i))); /* no client can write one */
+    assert_false(json_is_string(json_array_get(v, 0)) || json_is_number(json_array_get(v, 0)));
+    json_decref(copy);
+    json_decref(v);
+    v = json_real(0.123456789012345);
+    char *text = json_write(v, 9);
+    assert_string_equal(text, "0.123456789");
+    free(text);
+    json_decref(v);
+}
+
+static void wrong_json_is_located(void **state)
+{
+    (void) state;
+    static const struct { const char *text; size_t line, column; const char *what; } list[] = {
+        {"", 1, 1, "the text ends where a value is expected"}, {"\xEF\xBB\xBF", 1, 1, "the text ends where a value is expected"},
+        {"[1,\n 2,]", 2, 4, "expected a value"}, {"[1 2]", 1, 4, "expected , or ]"}, {"{\"a\" 1}", 1, 6, "expected :"},
+        {"{a:1}", 1, 2, "expected a key in double quotes"}, {"{\"a\":1", 1, 7, "expected , or }"}, {"{\"a\":", 1, 6,
+        "the text ends where a value is expected"}, {"\"\xC3\xA9\" x", 1, 5, "something follows the value"},
+        {"\"a\nb\"", 1, 3, "a control character in a string must be written as \\u00XX"},
+        {"\"abc", 1, 5, "the text ends within a string"}, {"\"abc\\", 1, 6, "this escape does not exist"},
+        {"\"\\x\"", 1, 3, "this escape does not exist"}, {"\"\\u12g4\"", 1, 4, "expected four hexadecimal digits after \\u"},
+        {"\"\xFF\"", 1, 2, "the text is not UTF-8"}, {"\"\xED\xA0\x80\"", 1, 2, "the text is not UTF-8"},
+        {"01", 1, 1, "expected a value"}, {"1.", 1, 1, "expected a value"}, {".5", 1, 1, "expected a value"},
+        {"+1", 1, 1, "expected a value"}, {"1e", 1, 1, "expected a value"}, {"-", 1, 1, "expected a value"},
+        {"NaN", 1, 1, "expected a value"}, {"-Infinity", 1, 1, "expected a value"}, {"tru", 1, 1, "expected a value"},
+        {"{} {}", 1, 4, "something follows the value"}, {"'a'", 1, 1, "expected a value"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        expect_fault(list[i].text, strlen(list[i].text), list[i].line, list[i].column, list[i].what);
+    expect_fault("{}\0", 3, 1, 3, "something follows the value");
+    expect_fault("\"\0\"", 3, 1, 2, "a control character in a string must be written as \\u00XX");
+    char deep[2 * JSON_MAX_DEPTH + 4];
+    memset(deep, '[', sizeof deep);
+    expect_fault(deep, sizeof deep, 1, JSON_MAX_DEPTH + 1, "lists and objects are nested too deeply; 256 levels are allowed");
+    memset(deep + JSON_MAX_DEPTH, ']', JSON_MAX_DEPTH);
+    json_decref(read_text(deep, (size_t) 2 * JSON_MAX_DEPTH));
 }
 
 static void keys_are_compared_whole(void **state)
@@ -202,6 +306,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_repaired_as_the_library_does),
+        cmocka_unit_test(json_is_written_as_it_was_read),
+        cmocka_unit_test(json_keeps_numbers),
+        cmocka_unit_test(wrong_json_is_located),
         cmocka_unit_test(keys_are_compared_whole),
         cmocka_unit_test(time_of_keys_tells_nothing),
         cmocka_unit_test(keys_come_from_a_file),

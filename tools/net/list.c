@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "json.h"
 #include "net/net.h"
 
 enum { MAX_BODY = 64 << 20, MAX_PAGES = 200 };
@@ -34,7 +35,7 @@ static int get(const cli *c, http *h, const char *url, const char *token, const 
 {
     http_reply r;
     enum http_result how;
-    json_error_t why;
+    json_fault why;
     body b;
     for (int i = 0;; i++) {
         b = (body) {0};
@@ -47,8 +48,8 @@ static int get(const cli *c, http *h, const char *url, const char *token, const 
     int code = CLI_OK;
     *out = NULL;
     if (how != HTTP_DONE || r.status != 200) code = net_explain(c, w, how, &r);
-    else if (!(*out = json_loadb(b.p ? b.p : "", b.n, 0, &why)))
-        code = cli_error(c, CLI_DATA, "%s: the answer is no JSON (%s): is that a hub?", url, why.text);
+    else if (!(*out = json_read(b.p ? b.p : "", b.n, &why)))
+        code = cli_error(c, CLI_DATA, "%s: the answer is no JSON (%s): is that a hub?", url, why.what);
     snprintf(next, 1000, "%s", r.next);
     free(b.p);
     return code;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
+
 static int no_memory(pi_error *err)
 {
     *err = (pi_error) {PI_ENOMEM, "out of memory"};
@@ -12,9 +14,9 @@ static int no_memory(pi_error *err)
 
 int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, const json_t *vars, pi_error *err)
 {
-    c->messages = json_dumps(messages, JSON_COMPACT);
-    if (tools) c->tools = json_dumps(tools, JSON_COMPACT);
-    if (vars) c->options = json_dumps(vars, JSON_COMPACT);
+    c->messages = json_write(messages, 0);
+    if (tools) c->tools = json_write(tools, 0);
+    if (vars) c->options = json_write(vars, 0);
     return c->messages && (!tools || c->tools) && (!vars || c->options) ? PI_OK : no_memory(err);
 }
 

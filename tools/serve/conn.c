@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "json.h"
 #include "serve/text.h"
 
 enum {
@@ -263,7 +264,7 @@ json_t *error_json(int status, const char *param, const char *code, const char *
 void answer_json(exchange *ex, int status, json_t *root)
 {
     static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\"}}";
-    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = root ? json_write(root, ANSWER_DIGITS) : NULL;
     const bool whole = !text_failed() && text;
     if (!whole) status = 503;
     json_decref(root);

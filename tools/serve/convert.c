@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/buf.h"
 
 static bool is(const json_t *o, const char *field, const char *word)
 {
-    const char *v = json_string_value(json_object_get(o, field));
-    return v && !strcmp(v, word);
+    return json_text_is(json_object_get(o, field), word);
 }
+
+static void add_text(buf *b, const json_t *text) { buf_put(b, json_string_value(text), json_string_length(text)); }
 
 static bool add(json_t *list, json_t *one) { return one && !json_array_append_new(list, one); }
 
@@ -25,7 +27,7 @@ static json_t *flat_text(const json_t *v)
     json_array_foreach(v, i, part) {
         const json_t *t = json_object_get(part, "text");
         ok &= json_is_string(t);
-        if (ok) buf_put(&b, json_string_value(t), json_string_length(t));
+        if (ok) add_text(&b, t);
     }
     json_t *s = ok && !b.failed ? json_stringn(b.p ? b.p : "", b.n) : NULL;
     buf_free(&b);
@@ -52,8 +54,8 @@ static int convert_tools(params *p, const char *schema_field, pi_error *err)
         const char *type = json_string_value(json_object_get(t, "type"));
         if (type && strcmp(type, "function") && strcmp(type, "custom"))
             return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported", type);
-        if (!json_is_string(json_object_get(t, "name")))
-            return params_fail(p, "tools", err, "'tools' has a function without a name");
+        if (!json_is_c_string(json_object_get(t, "name")))
+            return params_fail(p, "tools", err, "'tools' has a function without a name, or with a zero byte in its name");
         if (!add(p->tools, function_tool(t, schema_field))) return params_no_memory(err);
     }
     if (json_array_size(p->tools)) return PI_OK;
@@ -90,15 +92,14 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
     size_t i;
     int rc = calls ? PI_OK : params_no_memory(err);
     json_array_foreach(blocks, i, b) {
-        const char *t = json_string_value(json_object_get(b, "text"));
-        const char *thought = json_string_value(json_object_get(b, "thinking"));
-        if (is(b, "type", "text") && t) buf_str(&text, t);
-        else if (is(b, "type", "thinking") && thought) buf_str(&thoughts, thought);
+        const json_t *t = json_object_get(b, "text"), *thought = json_object_get(b, "thinking");
+        if (is(b, "type", "text") && json_is_string(t)) add_text(&text, t);
+        else if (is(b, "type", "thinking") && json_is_string(thought)) add_text(&thoughts, thought);
         else if (is(b, "type", "redacted_thinking")) continue;
         else if (is(b, "type", "tool_use")) {
             if (!json_is_string(json_object_get(b, "name"))) rc = params_fail(p, "messages", err, "a tool_use block has no name");
             if (rc) break;
-            char *args = json_dumps(json_object_get(b, "input"), JSON_COMPACT);
+            char *args = json_write(json_object_get(b, "input"), 0);
             if (!add(calls,
                      call(json_object_get(b, "id"), json_object_get(b, "name"), json_string(args ? args : "{}"))))
                 rc = params_no_memory(err);
@@ -109,8 +110,8 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
         }
         if (rc) break;
     }
-    json_t *m = json_pack("{s:s, s:s}", "role", "assistant", "content", text.p ? text.p : "");
-    if (m && thoughts.n) json_object_set_new(m, "reasoning_content", json_string(thoughts.p));
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", json_stringn(text.n ? text.p : "", text.n));
+    if (m && thoughts.n) json_object_set_new(m, "reasoning_content", json_stringn(thoughts.p, thoughts.n));
     if (m && json_array_size(calls)) json_object_set(m, "tool_calls", calls);
     if (!rc && (text.failed || thoughts.failed || !add(p->messages, json_incref(m)))) rc = params_no_memory(err);
     json_decref(m);
@@ -246,8 +247,8 @@ static int chat_tools(params *p, pi_error *err)
         const char *type = json_string_value(json_object_get(t, "type"));
         if (!type || strcmp(type, "function") != 0)
             return params_fail(p, "tools", err, "'tools' has type %.30s; functions are supported", type ? type : "none");
-        if (!json_is_string(json_object_get(json_object_get(t, "function"), "name")))
-            return params_fail(p, "tools", err, "'tools' has a function without a name");
+        if (!json_is_c_string(json_object_get(json_object_get(t, "function"), "name")))
+            return params_fail(p, "tools", err, "'tools' has a function without a name, or with a zero byte in its name");
     }
     if (json_array_size(tools) && !(choice && !strcmp(choice, "none"))) p->tools = json_incref(tools);
     return PI_OK;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "json.h"
 #include "serve/log.h"
 
 enum { ROOM = 64 << 10 }; /* bytes on their way to a client; more wait here */
@@ -106,16 +107,9 @@ static int make_choices(gen *g, pi_error *err)
 
 static int read_body(gen *g, pi_error *err)
 {
-    json_error_t je;
     const buf *b = &g->ex->req.body;
-    json_t *root = text_parse(b->p, b->n, &je);
-    if (!root && text_failed()) return params_no_memory(err);
-    if (!root) {
-        *err = (pi_error) {.code = PI_EINVAL};
-        snprintf(err->msg, sizeof err->msg, "the body is not JSON: %.150s (line %d, column %d)", je.text, je.line,
-                 je.column);
-        return PI_EINVAL;
-    }
+    json_t *root = params_parse(b->p, b->n, err);
+    if (!root) return err->code;
     int rc = params_read(&g->p, root, err);
     if (!rc) rc = gen_adapters(g, err);
     if (!rc) rc = g->w->read(g, err);
@@ -672,7 +666,7 @@ void gen_start(server *s, exchange *ex, const wire *w)
 
 bool gen_send(gen *g, const char *event, json_t *root)
 {
-    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = root ? json_write(root, ANSWER_DIGITS) : NULL;
     buf b = {0};
     const bool whole = !text_failed() && text;
     json_decref(root);

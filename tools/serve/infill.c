@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/gen.h"
 
 /* Tokens of the prompt at most: what the context holds without the answer, or of one that may be of any length without a
@@ -52,8 +53,9 @@ static int read_files(params *p, pi_infill_file **files, size_t *n, pi_error *er
     if (!(*files = calloc(json_array_size(list) + 1, sizeof **files))) return params_no_memory(err);
     json_array_foreach(list, i, one) {
         const json_t *text = json_object_get(one, "text"), *name = json_object_get(one, "filename");
-        if (!json_is_string(text) || (name && !json_is_null(name) && !json_is_string(name)))
-            return params_fail(p, field, err, "'%s' must be a list of {\"filename\", \"text\"}, both strings", field);
+        if (!json_is_string(text) || (name && !json_is_null(name) && !json_is_c_string(name)))
+            return params_fail(p, field, err, "'%s' must be a list of {\"filename\", \"text\"}, both strings; a filename "
+                               "must not hold a zero byte", field);
         (*files)[(*n)++] = (pi_infill_file) {json_string_value(name), json_string_value(text), json_string_length(text)};
     }
     return PI_OK;

@@ -3,20 +3,18 @@
 
 #include <stdlib.h>
 
-static json_t *body_of(const job *j, json_error_t *je)
+static json_t *body_of(job *j)
 {
     const buf *b = &j->ex->req.body;
-    json_t *root = text_parse(b->p, b->n, je);
+    json_t *root = params_parse(b->p, b->n, &j->err);
     return json_is_array(root) ? json_pack("{s:o}", "list", root) : root;
 }
 
 static void on_work(uv_work_t *w)
 {
     job *j = w->data;
-    json_error_t je;
-    json_t *root = body_of(j, &je);
-    int rc = root ? params_read(&j->p, root, &j->err) : text_failed() ? PI_ENOMEM : PI_EINVAL;
-    if (rc == PI_EINVAL && !root) snprintf(j->err.msg, sizeof j->err.msg, "the body is not JSON: %.150s (line %d)", je.text, je.line);
+    json_t *root = body_of(j);
+    int rc = root ? params_read(&j->p, root, &j->err) : j->err.code ? j->err.code : PI_ENOMEM;
     if (!rc) rc = j->run(j, &j->answer);
     if (text_failed() || (!rc && !j->answer)) rc = params_no_memory(&j->err);
     j->err.code = rc;

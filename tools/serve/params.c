@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/buf.h"
 #include "serve/text.h"
 
@@ -79,6 +80,18 @@ int params_no_memory(pi_error *err)
     return PI_ENOMEM;
 }
 
+json_t *params_parse(const char *body, size_t n, pi_error *err)
+{
+    json_fault f;
+    (void) text_failed(); /* of earlier work on this thread */
+    json_t *root = json_read(body ? body : "", n, &f);
+    if (root) return root;
+    *err = (pi_error) {.code = PI_EINVAL};
+    if (f.no_memory) params_no_memory(err);
+    else snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line, f.column);
+    return NULL;
+}
+
 int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err)
 {
     char *copy = strdup(value);
@@ -90,9 +103,15 @@ int params_add(params *p, const char *key, const char *field, const char *value,
     return PI_OK;
 }
 
+int params_add_text(params *p, const char *key, const char *field, const json_t *text, pi_error *err)
+{
+    if (!json_is_c_string(text)) return params_fail(p, field, err, "'%s' must not hold a zero byte", field);
+    return params_add(p, key, field, json_string_value(text), err);
+}
+
 int params_add_json(params *p, const char *key, const char *field, const json_t *value, pi_error *err)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = json_write(value, 0);
     int rc = text ? params_add(p, key, field, text, err) : params_no_memory(err);
     free(text);
     return rc;
@@ -114,6 +133,12 @@ int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_err
     return PI_OK;
 }
 
+/* A number that was too long to be read as one. */
+static int out_of_range(params *p, const char *field, pi_error *err)
+{
+    return params_fail(p, field, err, "%s is out of range: give a number of at most 63 bits", field);
+}
+
 /* A whole number, also one that was written with a point, as some clients do: 40.0. */
 static bool is_whole(const json_t *v, json_int_t *out)
 {
@@ -128,6 +153,7 @@ int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_
     const json_t *v = given(o, field);
     json_int_t n;
     if (!v) return PI_OK;
+    if (json_number_text(v)) return out_of_range(p, field, err);
     if (!is_whole(v, &n)) return params_fail(p, field, err, "'%s' must be an integer", field);
     *out = n;
     if (*out >= lo && *out <= hi) return PI_OK;
@@ -140,8 +166,7 @@ int params_string(params *p, const json_t *o, const char *field, const char **ou
     const json_t *v = given(o, field);
     if (!v) return PI_OK;
     if (!json_is_string(v)) return params_fail(p, field, err, "'%s' must be a string", field);
-    if (strlen(json_string_value(v)) != json_string_length(v))
-        return params_fail(p, field, err, "'%s' must not hold a zero byte", field);
+    if (!json_is_c_string(v)) return params_fail(p, field, err, "'%s' must not hold a zero byte", field);
     *out = json_string_value(v);
     return PI_OK;
 }
@@ -153,6 +178,7 @@ static int read_field(params *p, const struct field *f, pi_error *err)
     const char *s = NULL;
     json_int_t n;
     if (!v) return PI_OK;
+    if (json_number_text(v) && (f->kind == NUMBER || f->kind == INTEGER)) return out_of_range(p, f->name, err);
     switch (f->kind) {
     case NUMBER:
         if (!json_is_number(v)) return params_fail(p, f->name, err, "'%s' must be a number", f->name);
@@ -184,14 +210,13 @@ static int read_stop(params *p, const char *field, pi_error *err)
     size_t i;
     if (!v) return PI_OK;
     if (json_is_string(v)) {
-        return json_string_length(v) ? params_add(p, "stop", field, json_string_value(v), err) : PI_OK;
+        return json_string_length(v) ? params_add_text(p, "stop", field, v, err) : PI_OK;
     }
     if (!json_is_array(v) || json_array_size(v) > 64)
         return params_fail(p, field, err, "'%s' must be a string or a list of at most 64", field);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s) || strlen(json_string_value(s)) != json_string_length(s))
-            return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
-        int rc = params_add(p, "stop", field, json_string_value(s), err);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        int rc = params_add_text(p, "stop", field, s, err);
         if (rc) return rc;
     }
     return PI_OK;
@@ -206,7 +231,7 @@ static int read_bad_words(params *p, pi_error *err)
     if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
     json_array_foreach(v, i, s) {
         if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
-        int rc = params_add(p, "bad-words", field, json_string_value(s), err);
+        int rc = params_add_text(p, "bad-words", field, s, err);
         if (rc) return rc;
     }
     return PI_OK;
@@ -234,11 +259,11 @@ static int read_samplers(params *p, pi_error *err)
     size_t i;
     buf b = {0};
     if (!v) return PI_OK;
-    if (json_is_string(v)) return params_add(p, "samplers", "samplers", json_string_value(v), err);
+    if (json_is_string(v)) return params_add_text(p, "samplers", "samplers", v, err);
     if (!json_is_array(v)) return params_fail(p, "samplers", err, "'samplers' must be a list of names");
     json_array_foreach(v, i, s) {
         if (b.n) buf_str(&b, ";");
-        buf_str(&b, json_string_value(s) ? json_string_value(s) : "?");
+        buf_str(&b, json_is_c_string(s) ? json_string_value(s) : "?");
     }
     int rc = b.failed ? params_no_memory(err) : params_add(p, "samplers", "samplers", b.p ? b.p : "", err);
     buf_free(&b);
@@ -256,7 +281,7 @@ static int read_breakers(params *p, pi_error *err)
     json_array_foreach(v, i, s) {
         if (!json_string_length(s))
             return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
-        int rc = params_add(p, "dry-sequence-breaker", field, json_string_value(s), err);
+        int rc = params_add_text(p, "dry-sequence-breaker", field, s, err);
         if (rc) return rc;
     }
     return PI_OK;
@@ -384,7 +409,7 @@ static int read_structured_outputs(params *p, pi_error *err)
     int rc = params_bool(p, o, "json_object", &any, err);
     if (!rc && any) rc = params_add(p, "json-schema", name, "{\"type\":\"object\"}", err);
     if (!rc && (v = given(o, "json")))
-        rc = json_is_string(v) ? params_add(p, "json-schema", name, json_string_value(v), err)
+        rc = json_is_string(v) ? params_add_text(p, "json-schema", name, v, err)
                                : params_add_json(p, "json-schema", name, v, err);
     if (!rc && (v = given(o, "choice"))) rc = params_add_json(p, "choice", name, v, err);
     for (int i = 0; i < 2 && !rc; i++) {
@@ -402,7 +427,7 @@ static int read_structure(params *p, pi_error *err)
     int rc = params_response_format(p, json_object_get(p->root, "response_format"), "response_format", err);
     for (int i = 0; i < 2 && !rc; i++) {
         if (!(v = given(p->root, schema_fields[i]))) continue;
-        rc = json_is_string(v) ? params_add(p, "json-schema", schema_fields[i], json_string_value(v), err)
+        rc = json_is_string(v) ? params_add_text(p, "json-schema", schema_fields[i], v, err)
                                : params_add_json(p, "json-schema", schema_fields[i], v, err);
     }
     if (!rc && (v = given(p->root, "guided_choice"))) rc = params_add_json(p, "choice", "guided_choice", v, err);
@@ -521,13 +546,15 @@ static const char *value_of(const params *p, const char *key)
 json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud, const char *key), const void *ud)
 {
     json_t *all = json_object();
+    json_fault f = {0};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         bool known = !strncmp(fields[i].name, "guided_", 7); /* by a name before this one, or another field */
         for (size_t k = 0; k < i && !known; k++) known = !strcmp(fields[k].key, fields[i].key);
         if (known) continue;
         const char *v = value_of(p, fields[i].key);
         if (!v) v = otherwise(ud, fields[i].key);
-        json_t *number = fields[i].kind == TEXT ? NULL : json_loads(v, JSON_DECODE_ANY, NULL);
+        json_t *number = fields[i].kind == TEXT ? NULL : json_read(v, strlen(v), &f);
+        if (f.no_memory) text_no_memory();
         if (fields[i].kind == NUMBER && json_is_integer(number)) { /* 1.0, which was written as 1 */
             const json_int_t whole = json_integer_value(number);
             json_decref(number);

@@ -60,6 +60,8 @@ typedef struct params {
     const char *bad_field;    /* where an error is, for the answer's "param"; static or in root, or NULL */
 } params;
 
+/* The JSON of a request's body. NULL: *err says why. Any thread. */
+json_t *params_parse(const char *body, size_t n, pi_error *err);
 /* Takes over root (an object, or else an error). Reads the fields that all kinds of generation share. PI_EINVAL with
  * a text for the caller, PI_ENOMEM. On failure p is still to be freed. */
 int params_read(params *p, json_t *root, pi_error *err);
@@ -71,6 +73,8 @@ int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ..
 int params_no_memory(pi_error *err);
 /* An option for the requests; value is copied. */
 int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err);
+/* The same with a JSON string; PI_EINVAL for a zero byte, which options cannot hold. */
+int params_add_text(params *p, const char *key, const char *field, const json_t *text, pi_error *err);
 int params_add_json(params *p, const char *key, const char *field, const json_t *value, pi_error *err);
 
 /* Fields by kind: absent or null leaves *out alone. */

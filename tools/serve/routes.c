@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "json.h"
 #include "serve/gen.h"
 #include "serve/log.h"
 
@@ -146,7 +147,7 @@ void route_request(void *ud, exchange *ex)
         char allow[64];
         snprintf(allow, sizeof allow, "Allow: %s\r\n", http_method_str(known->method));
         json_t *e = error_json(405, NULL, NULL, "this path has another method");
-        char *text = json_dumps(e, JSON_COMPACT);
+        char *text = json_write(e, ANSWER_DIGITS);
         json_decref(e);
         answer(ex, text_failed() ? 503 : 405, "application/json", allow, text ? text : "", text ? strlen(text) : 0);
         free(text);

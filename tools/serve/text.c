@@ -72,12 +72,6 @@ bool text_failed(void)
     return was;
 }
 
-json_t *text_parse(const char *p, size_t n, json_error_t *je)
-{
-    failed = false;
-    return json_loadb(p ? p : "", n, JSON_REJECT_DUPLICATES, je);
-}
-
 json_t *text_json(const char *p, size_t n)
 {
     json_t *s = json_stringn(n ? p : "", n); /* NULL: no UTF-8, or no memory */

@@ -18,12 +18,12 @@ size_t utf8_step(utf8_hold *h, unsigned char c, char out[8]);
 /* A JSON string of n bytes, repaired; NULL: out of memory. */
 json_t *text_json(const char *p, size_t n);
 
+enum { ANSWER_DIGITS = 9 }; /* significant digits of real numbers in answers: as many as a float needs */
+
 /* JSON is put together from many small parts, one of which may be missing where there was no memory. Who gives the whole
  * out asks once, here. */
 void text_watch_memory(void);  /* jansson's memory is watched from now on; before anything else of it is called */
 void text_no_memory(void);     /* a part of what this thread makes is missing */
 bool text_failed(void);        /* a part was, since this thread asked last */
-/* JSON of a body; NULL: *je says why, or text_failed() does. */
-json_t *text_parse(const char *p, size_t n, json_error_t *je);
 
 #endif

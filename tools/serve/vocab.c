@@ -111,11 +111,11 @@ static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_e
 }
 
 /* A key of an object: an id in digits, or else a text. */
-static int bias_key(gen *g, const char *key, const json_t *v, pi_error *err)
+static int bias_key(gen *g, const char *key, size_t len, const json_t *v, pi_error *err)
 {
     char *end;
     const long long id = strtoll(key, &end, 10);
-    if (!*key || *end) return bias_text(g, key, strlen(key), v, err);
+    if (!len || end != key + len) return bias_text(g, key, len, v, err);
     return add_bias(&g->p, id, v, err);
 }
 
@@ -124,11 +124,11 @@ static int read_bias(gen *g, pi_error *err)
 {
     json_t *v = json_object_get(g->p.root, bias_field), *b;
     const char *key;
-    size_t i;
+    size_t i, len;
     int rc = PI_OK;
     if (!v || json_is_null(v)) return PI_OK;
     if (json_is_object(v)) {
-        json_object_foreach(v, key, b) if (!rc) rc = bias_key(g, key, b, err);
+        json_object_keylen_foreach(v, key, len, b) if (!rc) rc = bias_key(g, key, len, b, err);
         return rc;
     }
     if (!json_is_array(v)) return params_fail(&g->p, bias_field, err, "'logit_bias' must be an object: token id or text to bias");

@@ -2,6 +2,7 @@
  * Reading runs on the pool, writing on the loop (gen.h). */
 #include <string.h>
 
+#include "json.h"
 #include "serve/convert.h"
 #include "serve/gen.h"
 
@@ -125,7 +126,7 @@ static json_t *messages_whole(gen *g)
     }
     for (size_t i = 0; i < ch->n_calls; i++) {
         const tool_call *t = &ch->calls[i];
-        json_t *input = json_loadb(t->args.p ? t->args.p : "", t->args.n, 0, NULL);
+        json_t *input = json_read(t->args.p ? t->args.p : "", t->args.n, NULL);
         json_array_append_new(list,
                               json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id", t->id.p ? t->id.p : "",
                                         "name", t->name.p ? t->name.p : "", "input", input ? input : json_object()));
