@@ -1,8 +1,7 @@
 /* Chat templates loaded and rendered (see chat.h); messages are brought into form in chat_messages.c.
  *
  * A template that a model came with is not to be trusted: it runs within the bounds of jinja.h, and with memory and
- * output in proportion to what it was given. The probes below run when it is loaded; a template that fails in one just
- * cannot do what was asked. Memory: a zone for each rendering, freed at its end. */
+ * output in proportion to what it was given. Memory: a zone for each rendering, freed at its end. */
 #include "template/chat.h"
 
 #include <string.h>
@@ -42,11 +41,16 @@ static bool add_token(const pi__chat *c, pi__zone *z, pi__dict *vars, const char
     return !z->code && pi__dict_set_str(z, vars, name, pi__val_str(s));
 }
 
-/* Renders with the messages, tools and variables as they are. */
-static int render(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messages, pi__val tools, int64_t now,
-                  pi__text *out, pi_error *err)
+int pi__chat_vars(const pi__chat *c, pi__zone *z, const char *options, pi__val *vars, pi_error *err)
 {
-    const pi__jinja_env env = {.now = now};
+    int rc = pi__val_new_map(z, vars) ? PI_OK : no_room(z, err);
+    if (!rc) rc = add_vars(z, c->kwargs, "chat-template-kwargs", vars->map, err);
+    return rc ? rc : add_vars(z, options, "chat options", vars->map, err);
+}
+
+int pi__chat_render_values(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messages, pi__val tools,
+                           const pi__jinja_env *env, pi__text *out, pi_error *err)
+{
     if (tools.type == PI__V_NONE && c->no_none_tools) tools = pi__val_undefined(pi__str_of("tools"));
     bool ok = pi__dict_set_str(z, vars, "messages", messages) && pi__dict_set_str(z, vars, "tools", tools);
     if (ok && !pi__dict_get_str(vars, "documents")) ok = pi__dict_set_str(z, vars, "documents", pi__val_none());
@@ -54,7 +58,7 @@ static int render(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messag
         ok = pi__dict_set_str(z, vars, "add_generation_prompt", pi__val_bool(true));
     ok = ok && add_token(c, z, vars, "bos_token", pi__vocab_bos(c->v)) &&
          add_token(c, z, vars, "eos_token", pi__vocab_eos(c->v));
-    return ok ? pi__jinja_render(c->t, z, vars, &env, out, err) : no_room(z, err);
+    return ok ? pi__jinja_render(c->t, z, vars, env, out, err) : no_room(z, err);
 }
 
 /* What tokenizing adds must not be there twice. */
@@ -104,13 +108,12 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     pi__val vars, m, t = pi__val_none();
     pi__chat_choice choice;
     bool goes_on = false;
+    const pi__jinja_env env = {.now = now};
     pi__zone_init(&z, MEMORY_MIN + size * MEMORY_FACTOR);
     z.keeps_trust = out->keeps_trust;
     z.work = out->work;
     out->limit = out->n + OUTPUT_MIN + size * OUTPUT_FACTOR;
-    int rc = pi__val_new_map(&z, &vars) ? PI_OK : no_room(&z, err);
-    if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, err);
-    if (!rc) rc = add_vars(&z, options, "chat options", vars.map, err);
+    int rc = pi__chat_vars(c, &z, options, &vars, err);
     if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, err);
     if (!rc && tools && *tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, err);
     if (!rc) rc = pi__chat_fit_messages(c, &z, &m, err);
@@ -119,7 +122,7 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     if (!rc) rc = pi__chat_fill_tools(c, &z, &t, err);
     if (!rc) rc = pi__chat_choice_read(vars.map, &t, &choice, err);
     if (!rc && choice.kind == PI__CHOICE_NONE) t = pi__val_none();
-    if (!rc) rc = render(c, &z, vars.map, m, t, now, out, err);
+    if (!rc) rc = pi__chat_render_values(c, &z, vars.map, m, t, &env, out, err);
     if (!rc && goes_on) rc = cut_at_mark(out, from, err);
     pi__zone_free(&z);
     if (rc) out->n = from;
@@ -136,123 +139,6 @@ int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, 
     const pi__trust trust = {pi__text_trust(text), c->markup};
     rc = pi__tokenize_trusted(c->v, text->p ? text->p : "", text->n, true, &trust, out);
     return rc ? pi__fail(err, rc, "tokenizing the conversation: %s", pi_strerror(rc)) : PI_OK;
-}
-
-/* ----------------------------------------------------------------------------------------------------------- probes */
-
-/* Renders messages and tools (or NULL) without changes. *out is empty where the template fails; PI_ENOMEM and nothing else is an
- * error. */
-static int probe(const pi__chat *c, const char *messages, const char *tools, pi__text *out)
-{
-    pi__zone z;
-    pi__val vars, m, t = pi__val_none();
-    pi_error err;
-    pi__zone_init(&z, MEMORY_MIN);
-    out->n = 0;
-    out->limit = OUTPUT_MIN;
-    out->code = PI_OK;
-    int rc = pi__val_new_map(&z, &vars) ? PI_OK : PI_ENOMEM;
-    if (!rc) rc = add_vars(&z, c->kwargs, "chat-template-kwargs", vars.map, &err);
-    if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, &err);
-    if (!rc && tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, &err);
-    if (!rc) rc = render(c, &z, vars.map, m, t, 0, out, &err);
-    pi__zone_free(&z);
-    if (rc) out->n = 0;
-    return rc == PI_ENOMEM ? rc : PI_OK;
-}
-
-static bool shows(const pi__text *t, const char *word) { return t->n && memmem(t->p, t->n, word, strlen(word)); }
-
-#define PROBE_USER "{\"role\": \"user\", \"content\": \"uuUu\"}"
-#define PROBE_PARTS "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"uuUu\"}]}"
-#define PROBE_CALL(content, args)                                                                                      \
-    "{\"role\": \"assistant\", \"content\": " content ", \"tool_calls\": [{\"id\": \"call00001\", "                    \
-    "\"type\": \"function\", \"function\": {\"name\": \"ffFf\", \"arguments\": " args "}}]}"
-#define PROBE_ANSWER "{\"role\": \"tool\", \"name\": \"ffFf\", \"tool_call_id\": \"call00001\", \"content\": \"aaAa\"}"
-
-/* The forms in which content, and no tools, are shown; the first that is. */
-static int probe_content(pi__chat *c, pi__text *t)
-{
-    int rc = PI_OK;
-    for (int i = 0; !rc && i < 4 && !(i && shows(t, "uuUu")); i++) {
-        c->no_none_tools = i / 2;
-        c->typed_content = i % 2;
-        rc = probe(c, c->typed_content ? "[" PROBE_PARTS "]" : "[" PROBE_USER "]", NULL, t);
-    }
-    if (!shows(t, "uuUu")) c->no_none_tools = c->typed_content = false;
-    return rc;
-}
-
-static int probe_system(pi__chat *c, pi__text *t)
-{
-    static const char *const messages[] = {
-        "[{\"role\": \"system\", \"content\": \"ssSs\"}, " PROBE_USER "]",
-        "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"ssSs\"}]}, " PROBE_PARTS "]",
-    };
-    int rc = probe(c, messages[c->typed_content], NULL, t);
-    c->no_system = !shows(t, "ssSs");
-    return rc;
-}
-
-/* The forms in which calls are shown: arguments as an object, unless that is printed as Python does, or as text; beside
- * content that is empty, or none. */
-static int probe_calls(pi__chat *c, pi__text *t)
-{
-    static const char *const messages[] = {
-        "[" PROBE_USER ", " PROBE_CALL("\"\"", "{\"kkKk\": \"vvVv\"}") ", " PROBE_ANSWER "]",
-        "[" PROBE_USER ", " PROBE_CALL("\"\"", "\"{\\\"kkKk\\\": 1}\"") ", " PROBE_ANSWER "]",
-        "[" PROBE_USER ", " PROBE_CALL("null", "{\"kkKk\": \"vvVv\"}") ", " PROBE_ANSWER "]",
-        "[" PROBE_USER ", " PROBE_CALL("null", "\"{\\\"kkKk\\\": 1}\"") ", " PROBE_ANSWER "]",
-    };
-    int rc = PI_OK, form = 0;
-    for (; !rc && form < 4; form++) {
-        rc = probe(c, messages[form], NULL, t);
-        if (shows(t, "kkKk") && !shows(t, "'kkKk': ")) break;
-    }
-    if (rc) return rc;
-    if (form == 4) { /* calls are not shown: content that is none would be, or would fail */
-        c->no_null = true;
-        return PI_OK;
-    }
-    c->args = form % 2 ? PI__ARGS_TEXT : PI__ARGS_OBJECT;
-    c->null_calls = form >= 2;
-    if (c->null_calls) return PI_OK;
-    rc = probe(c, messages[form + 2], NULL, t);
-    c->no_null = !t->n || shows(t, "None") || shows(t, "null");
-    return rc;
-}
-
-#define PROBE_TOOL(more) "[{\"type\": \"function\", \"function\": {\"name\": \"ffFf\"" more "}}]"
-#define PROBE_PARAMETERS                                                                                               \
-    ", \"parameters\": {\"type\": \"object\", \"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, "       \
-    "\"required\": [\"kkKk\"]}"
-
-/* What tools need not have in the API, and some templates fail without: where they show a tool that has both. */
-static int probe_tools(pi__chat *c, pi__text *t)
-{
-    static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS), PROBE_TOOL(PROBE_PARAMETERS),
-                                        PROBE_TOOL(", \"description\": \"\"")};
-    bool shown[3] = {false};
-    int rc = PI_OK;
-    for (int i = 0; i < 3 && !rc; i++) {
-        rc = probe(c, c->typed_content ? "[" PROBE_PARTS "]" : "[" PROBE_USER "]", tools[i], t);
-        shown[i] = shows(t, "ffFf");
-    }
-    c->described = shown[0] && !shown[1];
-    c->with_parameters = shown[0] && !shown[2];
-    return rc;
-}
-
-static int run_probes(pi__chat *c)
-{
-    pi__text t = {0};
-    c->no_developer = !pi__jinja_mentions(c->t, "developer");
-    int rc = probe_content(c, &t);
-    if (!rc) rc = probe_system(c, &t);
-    if (!rc) rc = probe_calls(c, &t);
-    if (!rc) rc = probe_tools(c, &t);
-    pi__free(t.p);
-    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- loading */
@@ -274,13 +160,12 @@ static int choose(const pi__vocab *v, const char **text, pi_error *err)
     return PI_OK;
 }
 
-static int check_kwargs(const char *kwargs, pi_error *err)
+static int check_kwargs(const pi__chat *c, pi_error *err)
 {
     pi__zone z;
     pi__val vars;
-    pi__zone_init(&z, MEMORY_MIN + (kwargs ? strlen(kwargs) * MEMORY_FACTOR : 0));
-    int rc = pi__val_new_map(&z, &vars) ? PI_OK : no_room(&z, err);
-    if (!rc) rc = add_vars(&z, kwargs, "chat-template-kwargs", vars.map, err);
+    pi__zone_init(&z, MEMORY_MIN + (c->kwargs ? strlen(c->kwargs) * MEMORY_FACTOR : 0));
+    int rc = pi__chat_vars(c, &z, NULL, &vars, err);
     pi__zone_free(&z);
     return rc;
 }
@@ -289,15 +174,15 @@ int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const cha
 {
     *out = NULL;
     int rc = choose(v, &text, err);
-    if (!rc) rc = check_kwargs(kwargs, err);
     if (rc) return rc;
     pi__chat *c = pi__calloc(1, sizeof *c);
     if (!c) return pi__fail_mem(err, "the chat template");
     c->v = v;
     if (kwargs && !(c->kwargs = pi__strdup(kwargs))) rc = pi__fail_mem(err, "the chat template");
+    if (!rc) rc = check_kwargs(c, err);
     if (!rc) rc = pi__jinja_parse(&c->t, text, strlen(text), err);
     if (!rc) c->markup = pi__trust_markup(v, pi__jinja_text(c->t).p, pi__jinja_text(c->t).n);
-    if (!rc && (!c->markup || run_probes(c))) rc = pi__fail_mem(err, "the chat template");
+    if (!rc && (!c->markup || pi__chat_probe(c))) rc = pi__fail_mem(err, "the chat template");
     if (rc) {
         pi__chat_free(c);
         return rc;

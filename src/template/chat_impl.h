@@ -1,8 +1,9 @@
-/* The inside of a loaded chat template: what chat.c and chat_messages.c share. */
+/* The inside of a loaded chat template: what the chat_*.c files share. */
 #ifndef PI__CHAT_IMPL_H
 #define PI__CHAT_IMPL_H
 
 #include "template/chat.h"
+#include "template/chat_roles.h"
 #include "template/jinja.h"
 
 enum pi__chat_args { PI__ARGS_KEEP, PI__ARGS_OBJECT, PI__ARGS_TEXT };
@@ -13,15 +14,27 @@ struct pi__chat {
     char *kwargs;       /* JSON object, or NULL */
     uint8_t *markup;    /* pi__trust_markup */
     bool typed_content; /* content must be a list of parts */
-    bool no_system;     /* system messages are lost or refused: they go into the next user message */
-    bool no_null;       /* content must not be none */
     bool null_calls;    /* content beside calls must be none where it is empty */
     bool no_none_tools; /* without tools the variable must not be there, instead of none */
-    bool no_developer;  /* the role developer is called system */
     bool described;     /* tools must have a description; one that is empty does */
     bool with_parameters; /* and parameters */
-    int args;           /* enum pi__chat_args: the form of arguments of calls */
+    int args;           /* enum pi__chat_args: the form of arguments of calls; KEEP: none is shown */
+    pi__chat_roles roles;
 };
+
+/* The variables of a rendering: a map of c->kwargs and options (JSON or NULL). */
+int pi__chat_vars(const pi__chat *c, pi__zone *z, const char *options, pi__val *vars, pi_error *err);
+/* Renders messages and tools as they are. */
+int pi__chat_render_values(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messages, pi__val tools,
+                           const pi__jinja_env *env, pi__text *out, pi_error *err);
+
+/* Fills c's forms and roles. PI_ENOMEM or PI_OK; a template that fails in a probe just cannot do what was asked. */
+int pi__chat_probe(pi__chat *c);
+/* A MARK stands for a text in a conversation that is rendered to see what is placed; a number makes it unique. */
+#define PI__MARK "mQ%zuQm"
+/* Finds marks 0 to n - 1: sets seen[i] where mark i is in the text. True: all are, and but for those with loose[i] in
+ * order; else *lost is the first that is not. loose NULL: order does not count. */
+bool pi__chat_marks_placed(const pi__text *t, size_t n, const bool *loose, bool *seen, size_t *lost);
 
 /* Brings messages (a list) into the form that the template takes, in place. */
 int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_error *err);

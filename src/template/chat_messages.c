@@ -83,9 +83,8 @@ static int fit_content(const fit *f, pi__dict *m, bool tool)
     pi__str text = {"", 0};
     pi__val v;
     int rc = PI_OK;
-    if (!content || content->type == PI__V_NONE)
-        return set(f, m, "content", f->c->no_null ? pi__val_str(text) : pi__val_none());
-    if (content->type == PI__V_STR) text = content->s;
+    if (content && content->type == PI__V_STR) text = content->s;
+    else if (!content || content->type == PI__V_NONE) text = pi__str_of("");
     else if (content->type == PI__V_LIST) rc = join_parts(f, content->list, &text);
     else if (tool) return PI_OK; /* what a tool said may be an object */
     else return pi__fail(f->err, PI_EINVAL, "messages[%zu]: content must be a string or a list of parts", f->i);
@@ -166,7 +165,7 @@ static int fit_message(const fit *f, const pi__val *v)
     pi__val *role = v->type == PI__V_MAP ? pi__dict_get_str(v->map, "role") : NULL;
     if (!role || role->type != PI__V_STR)
         return pi__fail(f->err, PI_EINVAL, "messages[%zu]: must be an object with a \"role\"", f->i);
-    if (pi__str_is(role->s, "developer") && f->c->no_developer) role->s = pi__str_of("system");
+    if (pi__str_is(role->s, "developer") && !f->c->roles.developer) role->s = pi__str_of("system");
     bool tool = pi__str_is(role->s, "tool");
     int rc = trust_role(f, role);
     if (!rc) rc = fit_content(f, v->map, tool);
@@ -219,7 +218,7 @@ int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_
     if (!messages->list->n) return pi__fail(err, PI_EINVAL, "messages is empty");
     int rc = PI_OK;
     for (; !rc && f.i < messages->list->n; f.i++) rc = fit_message(&f, &messages->list->v[f.i]);
-    return rc || !c->no_system ? rc : merge_system(&f, messages->list);
+    return rc || c->roles.system ? rc : merge_system(&f, messages->list);
 }
 
 int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err)

@@ -26,6 +26,7 @@ pi__str pi__jinja_text(const pi__jinja *t);
 typedef struct pi__jinja_env {
     int64_t now;        /* seconds since 1970, for strftime_now */
     uint64_t max_steps; /* nodes visited, and every 64 bytes of text handled; 0: PI__JINJA_STEPS */
+    uint64_t *used;     /* where it is not NULL, the steps taken are added to it */
 } pi__jinja_env;
 enum { PI__JINJA_STEPS = 100000000 }; /* a few seconds */
 

@@ -379,5 +379,6 @@ int pi__jinja_render(const pi__jinja *t, pi__zone *z, const pi__dict *vars, cons
     if (r.scope) pi__jexec(&r, t->root);
     out->zone = NULL;
     z->trusted = NULL;
+    if (env->used) *env->used += r.steps;
     return r.code;
 }

@@ -206,7 +206,9 @@ static void test_system(void **state)
            "[user:S\n\nT\n\nU]");
     expect(none, "[{'role': 'user', 'content': 'U'}, {'role': 'system', 'content': 'S'}]", "[user:U][user:S]");
     expect(PLAIN, "[{'role': 'developer', 'content': 'D'}]", "[system:D]");
-    expect("{# developer #}" PLAIN, "[{'role': 'developer', 'content': 'D'}]", "[developer:D]");
+    expect("{# developer #}" PLAIN, "[{'role': 'developer', 'content': 'D'}]", "[system:D]");
+    expect("{% for m in messages %}[{{ 'dev' if m.role == 'developer' else m.role }}:{{ m.content }}]{% endfor %}",
+           "[{'role': 'developer', 'content': 'D'}]", "[dev:D]");
 }
 
 /* ----------------------------------------------------------------------------------------------------------- calls */

@@ -1,0 +1,235 @@
+/* What a chat template takes and places, found by rendering small conversations when it is loaded.
+ *
+ * A conversation is a SPEC, a letter a message: s system, d developer, x a role that no template knows, u user,
+ * a assistant, c a call of a tool, C a call beside text, D two calls, t the result of a call, T that of the second one.
+ * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of one
+ * template share a budget of steps. A template that uses it up counts as one that places nothing more.
+ * Memory: a zone for each rendering and two texts, all freed here. */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "template/chat_impl.h"
+
+enum { PROBE_STEPS = 2000000, PROBE_MEMORY = 16 << 20, PROBE_OUTPUT = 1 << 20, MAX_MARKS = 8 };
+
+typedef struct probe {
+    pi__chat *c;
+    pi__text in, out;     /* messages as JSON; what the template made of them, empty where it failed */
+    uint64_t steps;       /* taken so far */
+    size_t n_marks;       /* in the messages */
+    bool loose[MAX_MARKS]; /* marks that may be at any place; the others must be in order */
+    bool seen[MAX_MARKS];
+    const char *id;       /* of the first call */
+    int rc;               /* PI_ENOMEM: no probe says anything */
+} probe;
+
+/* -------------------------------------------------------------------------------------------------------- rendering */
+
+/* Renders the messages in p->in with tools (JSON or NULL). */
+static void run(probe *p, const char *tools)
+{
+    pi__zone z;
+    pi__val vars, m, t = pi__val_none();
+    pi_error err;
+    p->out.n = 0;
+    p->out.limit = PROBE_OUTPUT;
+    p->out.code = PI_OK;
+    if (p->rc || p->steps >= PROBE_STEPS) return;
+    pi__zone_init(&z, PROBE_MEMORY);
+    pi__jinja_env env = {.max_steps = PROBE_STEPS - p->steps, .used = &p->steps};
+    int rc = p->in.code;
+    if (!rc) rc = pi__chat_vars(p->c, &z, NULL, &vars, &err);
+    if (!rc) rc = pi__json_read(&z, p->in.p, p->in.n, "messages", &m, &err);
+    if (!rc && tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, &err);
+    if (!rc) rc = pi__chat_render_values(p->c, &z, vars.map, m, t, &env, &p->out, &err);
+    pi__zone_free(&z);
+    if (rc) p->out.n = 0;
+    if (rc == PI_ENOMEM) p->rc = rc;
+}
+
+static bool shows(const probe *p, const char *word) { return p->out.n && memmem(p->out.p, p->out.n, word, strlen(word)); }
+
+/* A text with a mark, in the form that the template takes. */
+static void put_content(probe *p, bool loose, bool parts)
+{
+    char text[96];
+    p->loose[p->n_marks] = loose;
+    snprintf(text, sizeof text, parts ? "[{\"type\": \"text\", \"text\": \"" PI__MARK "\"}]" : "\"" PI__MARK "\"", p->n_marks++);
+    pi__text_str(&p->in, text);
+}
+
+static void put_call(probe *p, const char *id)
+{
+    static const char *const args[] = {"{\"kkKk\": \"" PI__MARK "\"}", "\"{\\\"kkKk\\\": \\\"" PI__MARK "\\\"}\""};
+    char text[64];
+    p->loose[p->n_marks] = false;
+    snprintf(text, sizeof text, args[p->c->args == PI__ARGS_TEXT], p->n_marks++);
+    const char *const parts[] = {"{\"id\": \"", id, "\", \"type\": \"function\", \"function\": {\"name\": \"ffFf\", \"arguments\": ",
+                                 text, "}}"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) pi__text_str(&p->in, parts[i]);
+}
+
+static void put_calls(probe *p, char letter)
+{
+    const bool typed = p->c->typed_content;
+    pi__text_str(&p->in, "{\"role\": \"assistant\", \"content\": ");
+    if (letter == 'C') put_content(p, true, typed);
+    else pi__text_str(&p->in, p->c->null_calls ? "null" : typed ? "[{\"type\": \"text\", \"text\": \"\"}]" : "\"\"");
+    pi__text_str(&p->in, ", \"tool_calls\": [");
+    put_call(p, p->id);
+    if (letter == 'D') {
+        pi__text_str(&p->in, ", ");
+        put_call(p, "call00002");
+    }
+    pi__text_str(&p->in, "]}");
+}
+
+static void put_message(probe *p, char letter)
+{
+    static const struct { char letter; const char *role; } roles[] = {{'s', "system"}, {'d', "developer"}, {'u', "user"},
+                                                                      {'a', "assistant"}, {'x', "depolever"}};
+    if (strchr("cCD", letter)) {
+        put_calls(p, letter);
+        return;
+    }
+    const bool result = letter == 't' || letter == 'T';
+    pi__text_str(&p->in, result ? "{\"role\": \"tool\", \"name\": \"ffFf\", \"tool_call_id\": \"" : "{\"role\": \"");
+    if (result) pi__text_str(&p->in, letter == 't' ? p->id : "call00002");
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (roles[i].letter == letter) pi__text_str(&p->in, roles[i].role);
+    pi__text_str(&p->in, "\", \"content\": ");
+    put_content(p, strchr("sdx", letter), !result && p->c->typed_content);
+    pi__text_str(&p->in, "}");
+}
+
+/* Renders the conversation; true: each mark is there. */
+static bool places_with(probe *p, const char *spec, const char *tools)
+{
+    size_t lost;
+    p->in.n = p->n_marks = 0;
+    p->in.limit = PROBE_OUTPUT;
+    for (const char *l = spec; *l; l++) {
+        pi__text_str(&p->in, l == spec ? "[" : ", ");
+        put_message(p, *l);
+    }
+    pi__text_str(&p->in, "]");
+    run(p, tools);
+    memset(p->seen, 0, sizeof p->seen);
+    return pi__chat_marks_placed(&p->out, p->n_marks, p->loose, p->seen, &lost);
+}
+
+static bool places(probe *p, const char *spec) { return places_with(p, spec, NULL); }
+
+/* specs: with spaces between. */
+static bool places_all(probe *p, const char *specs)
+{
+    char spec[MAX_MARKS];
+    int n;
+    for (; sscanf(specs, " %7s%n", spec, &n) == 1; specs += n)
+        if (!places(p, spec)) return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ forms */
+
+/* The forms in which content, and no tools, are shown; the first that is. */
+static void probe_content(probe *p)
+{
+    pi__chat *c = p->c;
+    bool found = false;
+    for (int i = 0; i < 4 && !found; i++) {
+        c->no_none_tools = i / 2;
+        c->typed_content = i % 2;
+        found = places(p, "u");
+    }
+    if (!found) c->no_none_tools = c->typed_content = false;
+}
+
+/* The forms in which calls are shown: arguments as an object, unless that is printed as Python does, or as text; beside
+ * content that is empty, or none. */
+static void probe_calls(probe *p)
+{
+    pi__chat *c = p->c;
+    for (int form = 0; form < 4; form++) {
+        c->args = form % 2 ? PI__ARGS_TEXT : PI__ARGS_OBJECT;
+        c->null_calls = form >= 2;
+        places(p, "uct");
+        if (p->seen[1] && !shows(p, "'kkKk': ")) return;
+    }
+    c->args = PI__ARGS_KEEP;
+    c->null_calls = false;
+}
+
+#define PROBE_TOOL(more) "[{\"type\": \"function\", \"function\": {\"name\": \"ffFf\"" more "}}]"
+#define PROBE_PARAMETERS                                                                                               \
+    ", \"parameters\": {\"type\": \"object\", \"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, "       \
+    "\"required\": [\"kkKk\"]}"
+
+/* What tools need not have in the API, and some templates fail without: where they show a tool that has both. */
+static void probe_tools(probe *p)
+{
+    static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS), PROBE_TOOL(PROBE_PARAMETERS),
+                                        PROBE_TOOL(", \"description\": \"\"")};
+    bool shown[3];
+    for (int i = 0; i < 3; i++) {
+        places_with(p, "u", tools[i]);
+        shown[i] = shows(p, "ffFf");
+    }
+    p->c->described = shown[0] && !shown[1];
+    p->c->with_parameters = shown[0] && !shown[2];
+}
+
+/* ------------------------------------------------------------------------------------------------------------ roles */
+
+/* Whether the template knows the role of developers. One that just writes the name of any role does not: its model has seen
+ * system messages only. So the output must differ from that of a role which nobody knows, in more than the name. */
+static bool knows_developer(probe *p)
+{
+    static const char known[] = "developer", other[] = "depolever"; /* the same length, and the same first letters */
+    enum { SAME = 2, N = sizeof known - 1 };
+    if (!places(p, "du")) return false;
+    pi__text first = p->out;
+    p->out = (pi__text) {0};
+    bool named = places(p, "xu") && p->out.n == first.n;
+    for (size_t i = 0; named && i < first.n; i++) {
+        if (first.p[i] == p->out.p[i]) continue;
+        named = i >= SAME && first.n - i >= N - SAME && !strncasecmp(first.p + i - SAME, known, N) &&
+                !strncasecmp(p->out.p + i - SAME, other, N);
+        i += N - SAME - 1;
+    }
+    pi__free(first.p);
+    return !named;
+}
+
+static void probe_roles(probe *p)
+{
+    pi__chat_roles *r = &p->c->roles;
+    places(p, "ucta");
+    r->calls = p->seen[1];
+    r->results = p->seen[2];
+    const bool tools = r->calls && r->results;
+    r->call_text = tools && places(p, "uCta");
+    r->many_calls = tools && places(p, "uDtTa");
+    r->system = places(p, "su");
+    r->developer = knows_developer(p);
+    r->leading = r->system && places(p, "ssu") && (!r->developer || places_all(p, "sdu dsu ddu"));
+    r->later_system = r->system && places_all(p, "usu susu us suasu uas") && (!tools || places_all(p, "ucts uctsu"));
+    r->later_developer = r->developer && places_all(p, "udu sudu ud duadu uad") && (!tools || places_all(p, "uctd uctdu"));
+    r->turns = places_all(p, "uu uauu uaau au") && (!r->system || places(p, "sau")) && (!tools || places(p, "uctu"));
+    r->userless = places(p, "a") && (!r->system || places_all(p, "s sa"));
+}
+
+int pi__chat_probe(pi__chat *c)
+{
+    probe p = {.c = c, .id = "call00001"};
+    probe_content(&p);
+    probe_calls(&p);
+    probe_tools(&p);
+    probe_roles(&p);
+    pi__free(p.in.p);
+    pi__free(p.out.p);
+    return p.rc;
+}

@@ -1,0 +1,22 @@
+/* What a chat template places in the prompt, found by rendering small conversations when it is loaded (chat_probe.c).
+ * A flag is true where the prompt has each text of its conversations, and the template does not refuse one. */
+#ifndef PI__CHAT_ROLES_H
+#define PI__CHAT_ROLES_H
+
+#include <stdbool.h>
+
+typedef struct pi__chat_roles {
+    bool system;          /* a system message at the beginning */
+    bool developer;       /* a developer message at the beginning, in a form of its own; else the role is named system */
+    bool leading;         /* several of them at the beginning; else they are merged into the first */
+    bool later_system;    /* a system message between other messages, and at the end */
+    bool later_developer; /* the same of a developer message */
+    bool turns;           /* users or assistants in a row, an assistant at the beginning, a user after a tool's result */
+    bool userless;        /* conversations without a user message */
+    bool calls;           /* the arguments of past calls of tools */
+    bool results;         /* the results of tools (role tool) */
+    bool call_text;       /* text of the assistant beside its calls */
+    bool many_calls;      /* several calls in one message */
+} pi__chat_roles;
+
+#endif
