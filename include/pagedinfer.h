@@ -418,6 +418,14 @@ PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const ch
 /* pi_chat_render with a limit of work (NULL = none). */
 PI_API int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
                                    const char *options, char *out, size_t cap, pi_error *err);
+/* The token ids of a conversation as a prompt: exactly those that pi_request_prompt_chat gives to a request, so text in
+ * messages never becomes a control token. Arguments and errors of pi_chat_render. Returns the number of ids, which may
+ * exceed cap (then cap were written). Needs 1 MiB of stack. */
+PI_API int64_t pi_chat_tokenize(const pi_engine *e, const char *messages, const char *tools, const char *options,
+                                int32_t *out, size_t cap, pi_error *err);
+/* pi_chat_tokenize with a limit of work (NULL = none). */
+PI_API int64_t pi_work_chat_tokenize(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
+                                     const char *options, int32_t *out, size_t cap, pi_error *err);
 
 /* What fills the middle between a prefix and a suffix, for models whose vocabulary has tokens for it (Qwen Coder, StarCoder,
  * DeepSeek Coder, ...). Texts are any bytes and never become control tokens, but those of typed. The prompt is

@@ -1,4 +1,4 @@
-/* pi_chat_render, pi_request_prompt_chat, and the chat template of an engine (see template/chat.h).
+/* pi_chat_render, pi_chat_tokenize, pi_request_prompt_chat, and the chat template of an engine (see template/chat.h).
  *
  * The template is loaded when the engine opens. One that was asked for must be good; where the model's own is not, the
  * engine opens all the same, and rendering says why. Constant from then on: any thread may render. */
@@ -91,6 +91,27 @@ int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *too
                        size_t cap, pi_error *err)
 {
     return pi_work_chat_render(NULL, e, messages, tools, options, out, cap, err);
+}
+
+int64_t pi_work_chat_tokenize(pi_work *w, const pi_engine *e, const char *messages, const char *tools, const char *options,
+                              int32_t *out, size_t cap, pi_error *err)
+{
+    if (!e || !messages || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_chat_tokenize: an argument is NULL");
+    if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
+    pi__ids ids = {.work = w ? &w->w : NULL};
+    pi__text text;
+    int rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
+    if (!rc && cap && ids.n) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
+    int64_t n = rc ? rc : (int64_t) ids.n;
+    pi__free(text.p);
+    pi__free(ids.p);
+    return n;
+}
+
+int64_t pi_chat_tokenize(const pi_engine *e, const char *messages, const char *tools, const char *options, int32_t *out,
+                         size_t cap, pi_error *err)
+{
+    return pi_work_chat_tokenize(NULL, e, messages, tools, options, out, cap, err);
 }
 
 /* Compiles a grammar of calls, which stays known to the engine until submit. One that only guards calls, because none is

@@ -381,6 +381,14 @@ static void test_public(void **state)
     assert_int_equal(pi_chat_render(e, NULL, NULL, NULL, out, sizeof out, &err), PI_EINVAL);
     assert_int_equal(pi_chat_render(e, messages, NULL, NULL, NULL, 1, &err), PI_EINVAL);
     assert_int_equal(pi_chat_render(NULL, messages, NULL, NULL, out, 1, &err), PI_EINVAL);
+    int32_t ids[16] = {-1, -1, -1};
+    const int64_t n_ids = pi_tokenize(e, "<the>", 5, PI_TOK_BOS, NULL, 0);
+    assert_int_equal(pi_chat_tokenize(e, messages, NULL, NULL, NULL, 0, &err), n_ids);
+    assert_int_equal(pi_chat_tokenize(e, messages, NULL, NULL, ids, 2, &err), n_ids);
+    assert_true(ids[1] >= 0 && ids[2] == -1);
+    assert_int_equal(pi_chat_tokenize(e, "[]", NULL, NULL, ids, 16, &err), PI_EINVAL);
+    assert_int_equal(pi_chat_tokenize(e, messages, NULL, NULL, NULL, 1, &err), PI_EINVAL);
+    assert_int_equal(pi_chat_tokenize(NULL, messages, NULL, NULL, ids, 1, &err), PI_EINVAL);
     pi_request *r = pi_request_new(e);
     assert_int_equal(pi_request_prompt_text(r, out, 5, &err), PI_OK); /* one BOS */
     assert_int_equal(pi_request_set(r, "max-tokens", "1", &err), PI_OK);

@@ -33,6 +33,21 @@ int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_err
     return len < 0 ? (int) len : PI_OK;
 }
 
+int chat_tokens(chat_state *c, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err)
+{
+    *ids = NULL;
+    *n = 0;
+    for (size_t cap = 4096;; cap = *n) {
+        int32_t *p = realloc(*ids, cap * sizeof *p);
+        if (!p) return no_memory(err);
+        *ids = p;
+        int64_t len = pi_chat_tokenize(e, c->messages, c->tools, c->options, p, cap, err);
+        if (len < 0) return (int) len;
+        *n = (size_t) len;
+        if (*n <= cap) return PI_OK;
+    }
+}
+
 int chat_prompt(chat_state *c, pi_request *r, pi_error *err)
 {
     return pi_request_prompt_chat(r, c->messages, c->tools, c->options, err);

@@ -30,6 +30,8 @@ int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, con
 int chat_prompt(chat_state *c, pi_request *r, pi_error *err);
 /* The prompt as text, of /apply-template; free it. */
 int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_error *err);
+/* The prompt as token ids, the ones that chat_prompt gives to a request. Free *ids in any case. */
+int chat_tokens(chat_state *c, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err);
 void chat_state_free(chat_state *c);
 
 typedef struct chat_reader chat_reader;

@@ -24,15 +24,22 @@ static json_t *piece_json(const server *s, int32_t id)
     return json_pack("{s:i, s:o}", "id", (int) id, "piece", piece);
 }
 
-/* The conversation as the template writes it; *text is to be freed. */
-static int rendered(job *j, int (*convert)(params *, pi_error *), char **text, size_t *n)
+static int conversation(job *j, int (*convert)(params *, pi_error *), chat_state *c)
 {
     params *p = &j->p;
-    chat_state c = {0};
     int rc = convert(p, &j->err);
     if (!rc) rc = gen_template_defaults(j->s, p, &j->err);
-    if (!rc) rc = chat_prepare(&c, p->messages, p->tools, p->template_vars, &j->err);
-    if (!rc) rc = chat_render(&c, j->s->e, text, n, &j->err);
+    return rc ? rc : chat_prepare(c, p->messages, p->tools, p->template_vars, &j->err);
+}
+
+/* The ids of the conversation as a prompt. Free *ids in any case. */
+static int conversation_tokens(job *j, int (*convert)(params *, pi_error *), int32_t **ids, size_t *n)
+{
+    chat_state c = {0};
+    int rc = conversation(j, convert, &c);
+    *ids = NULL;
+    *n = 0;
+    if (!rc) rc = chat_tokens(&c, j->s->e, ids, n, &j->err);
     chat_state_free(&c);
     return rc;
 }
@@ -48,21 +55,19 @@ static bool is_text_or_ids(const json_t *v)
     return json_is_string(v) || json_is_array(v);
 }
 
-/* What is to be tokenised: llama-server's "content", vLLM's "prompt" or "messages". */
-static json_t *input_of(job *j, bool *add_special, int *rc)
+/* What is to be tokenised: llama-server's "content", vLLM's "prompt". */
+static int input_tokens(job *j, bool bos, bool special, int32_t **ids, size_t *n)
 {
-    const params *p = &j->p;
-    json_t *v = json_object_get(p->root, "content");
-    char *text = NULL;
-    size_t n = 0;
-    if (v) return json_incref(v);
-    *add_special = true; /* as vLLM does; a template has its own */
-    if ((v = json_object_get(p->root, "prompt"))) return json_incref(v);
-    if (!json_object_get(p->root, "messages")) return NULL;
-    *rc = rendered(j, convert_chat, &text, &n);
-    v = *rc ? NULL : text_json(text, n);
-    free(text);
-    return v;
+    params *p = &j->p;
+    const json_t *content = json_object_get(p->root, "content"), *v = content ? content : json_object_get(p->root, "prompt");
+    if (!is_text_or_ids(v))
+        return params_fail(p, "content", &j->err, "'content' must be a text, or a list of texts and token ids");
+    int rc = server_tokens(j->s, v, (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0), ids, n);
+    for (size_t i = 0; i < *n && !rc; i++)
+        if ((*ids)[i] >= (int32_t) j->s->info.n_vocab)
+            rc = params_fail(p, "content", &j->err, "'content' holds token %d; ids go to %u", (*ids)[i],
+                             j->s->info.n_vocab - 1);
+    return rc;
 }
 
 static json_t *pieces_json(const server *s, const int32_t *ids, size_t n)
@@ -86,29 +91,22 @@ static json_t *texts_json(const server *s, const int32_t *ids, size_t n)
 static int run_tokenize(job *j, json_t **out)
 {
     params *p = &j->p;
-    bool add_special = false, parse_special = true, pieces = false, strs = false;
-    int rc = PI_OK;
-    json_t *v = input_of(j, &add_special, &rc);
-    const bool chat = !json_object_get(p->root, "content") && !json_object_get(p->root, "prompt");
-    if (!rc && !is_text_or_ids(v)) rc = params_fail(p, "content", &j->err, "'content' must be a text, or a list of texts and token ids");
-    if (!rc) rc = params_bool(p, p->root, "add_special", &add_special, &j->err);
+    const bool content = json_object_get(p->root, "content"), prompt = json_object_get(p->root, "prompt");
+    const bool chat = !content && !prompt && json_object_get(p->root, "messages"); /* vLLM's */
+    bool add_special = !content, parse_special = true, pieces = false, strs = false;
+    int rc = params_bool(p, p->root, "add_special", &add_special, &j->err);
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &add_special, &j->err);
     if (!rc) rc = params_bool(p, p->root, "parse_special", &parse_special, &j->err);
     if (!rc) rc = params_bool(p, p->root, "with_pieces", &pieces, &j->err);
     if (!rc) rc = params_bool(p, p->root, "return_token_strs", &strs, &j->err);
-    add_special |= chat; /* which rendering left to be added */
     int32_t *ids = NULL;
     size_t n = 0;
-    if (!rc) rc = server_tokens(j->s, v, (add_special ? PI_TOK_BOS : 0) | (parse_special ? PI_TOK_SPECIAL : 0), &ids, &n);
-    for (size_t i = 0; i < n && !rc; i++)
-        if (ids[i] >= (int32_t) j->s->info.n_vocab)
-            rc = params_fail(p, "content", &j->err, "'content' holds token %d; ids go to %u", ids[i], j->s->info.n_vocab - 1);
+    if (!rc) rc = chat ? conversation_tokens(j, convert_chat, &ids, &n) : input_tokens(j, add_special, parse_special, &ids, &n);
     if (!rc)
         *out = json_pack("{s:o, s:I, s:I}", "tokens", pieces ? pieces_json(j->s, ids, n) : ids_json(ids, n), "count",
                          (json_int_t) n, "max_model_len", (json_int_t) j->s->info.ctx_size);
     if (!rc && strs) json_object_set_new(*out, "token_strs", texts_json(j->s, ids, n));
     free(ids);
-    json_decref(v);
     return rc;
 }
 
@@ -136,10 +134,13 @@ static int run_detokenize(job *j, json_t **out)
 
 static int run_template(job *j, json_t **out)
 {
+    chat_state c = {0};
     char *text = NULL;
     size_t n = 0;
-    int rc = rendered(j, convert_chat, &text, &n);
+    int rc = conversation(j, convert_chat, &c);
+    if (!rc) rc = chat_render(&c, j->s->e, &text, &n, &j->err);
     if (!rc) *out = json_pack("{s:o}", "prompt", text_json(text, n));
+    chat_state_free(&c);
     free(text);
     return rc;
 }
@@ -147,13 +148,12 @@ static int run_template(job *j, json_t **out)
 /* How many tokens a conversation has as a prompt. */
 static int count(job *j, int (*convert)(params *, pi_error *), json_int_t *out)
 {
-    char *text = NULL;
-    size_t n = 0;
-    int rc = rendered(j, convert, &text, &n);
-    const int64_t got = rc ? 0 : pi_tokenize(j->s->e, text, n, PI_TOK_BOS | PI_TOK_SPECIAL, NULL, 0);
-    free(text);
-    *out = (json_int_t) got;
-    return rc ? rc : got < 0 ? (int) got : PI_OK;
+    int32_t *ids;
+    size_t n;
+    int rc = conversation_tokens(j, convert, &ids, &n);
+    free(ids);
+    *out = (json_int_t) n;
+    return rc;
 }
 
 static int run_count_messages(job *j, json_t **out)
