@@ -241,6 +241,7 @@ void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out)
     *out = g->counts;
     out->n_states = g->machine.n_states;
     out->n_masks_made = g->machine.n_masks;
+    out->bytes = pi__program_bytes(&g->program) + pi__machine_used(&g->machine);
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -91,6 +91,7 @@ typedef struct pi__grammar_counts {
     uint64_t n_masks, n_masks_made;          /* asked for; made */
     uint64_t n_states, n_collections;        /* states made; times tables were cleaned */
     double compile_ms, mask_ms, mask_max_ms; /* of compile; of all masks made; of the slowest */
+    size_t bytes;                            /* memory in use: program, states, masks */
 } pi__grammar_counts;
 void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out);
 

@@ -58,6 +58,14 @@ int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, 
     return PI_OK;
 }
 
+size_t pi__machine_used(const pi__machine *m)
+{
+    size_t n_masks = 0;
+    for (size_t i = 0; i < PI__MASK_SLOTS; i++) n_masks += m->slot[i].state != 0;
+    return m->now->n_words * sizeof *m->now->word + m->now->n_stacks * sizeof *m->now->stack +
+           n_masks * pi__mask_words(m->t) * sizeof *m->mask;
+}
+
 void pi__machine_free(pi__machine *m)
 {
     if (m->map) pi__unmap(m->map, m->map_bytes);

@@ -89,6 +89,8 @@ typedef struct pi__machine {
 size_t pi__machine_bytes(const pi__tokens *t);
 int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, pi_error *err);
 void pi__machine_free(pi__machine *m);
+/* Bytes in use: states, stacks and masks. */
+size_t pi__machine_used(const pi__machine *m);
 
 static inline pi__gstate *pi__state_at(const pi__machine *m,
                                        uint32_t s) { return (pi__gstate *) (void *) (m->now->word + s); }

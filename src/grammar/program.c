@@ -211,6 +211,13 @@ int pi__program_make(pi__program *p, pi__builder *b, pi__expr *root)
     return b->code;
 }
 
+size_t pi__program_bytes(const pi__program *p)
+{
+    size_t n = p->cap_nodes * sizeof *p->node + p->n_nodes * sizeof *p->run + p->cap_rules * sizeof *p->rule;
+    for (size_t i = 0; i < p->n_dfas; i++) n += p->dfa[i].cap * sizeof *p->dfa[i].row;
+    return n + p->cap_dfas * sizeof *p->dfa;
+}
+
 void pi__program_free(pi__program *p)
 {
     for (size_t i = 0; i < p->n_dfas; i++) pi__free(p->dfa[i].row);

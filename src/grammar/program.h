@@ -62,6 +62,7 @@ typedef struct pi__program {
 /* Of root, with the rules of b; the builder may go afterwards. PI_EINVAL, PI_ETOOBIG, PI_ENOMEM: b->err. */
 int pi__program_make(pi__program *p, pi__builder *b, pi__expr *root);
 void pi__program_free(pi__program *p);
+size_t pi__program_bytes(const pi__program *p);
 
 /* ---- automata (program_dfa.c): their number, or 0 after an error */
 uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c);

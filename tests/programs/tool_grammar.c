@@ -4,7 +4,12 @@
  *     ["match", KIND, GRAMMAR, [TEXT, ...]]      [true, false, ...]: which texts are the grammar's
  *     ["generate", KIND, GRAMMAR, SEED, N]       {"text": ..., "n": TOKENS, "done": BOOL}: random tokens under the masks
  *     ["time", KIND, GRAMMAR, SEED, N]           the same without text, with times in milliseconds
- * or {"error": ..., "code": PI_E...} where the grammar is refused. KIND: 0 GBNF, 1 JSON Schema, 2 regular expression, 3 choice. */
+ *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "n_masks": N,
+ *                                                 "median_us": US, "p99_us": US, "max_us": US}: each text cut into the
+ *                                                 model's tokens; times of masks and of compile are CPU time
+ *     ["totals"]                                 the same fields over all "bench" commands so far, and "compile_p99_ms"
+ * or {"error": ..., "code": PI_E...} where the grammar is refused. KIND: 0 GBNF, 1 JSON Schema, 2 regular expression, 3 choice.
+ * A file of commands on standard input, which ends with ["totals"], is a benchmark. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +124,95 @@ static void generate(pi__zone *z, pi__grammar *g, const pi__list *l, bool timed)
     pi__matcher_free(m);
 }
 
+/* ---------------------------------------------------------------------------------------------------------- benchmark */
+
+typedef struct times { double *v; size_t n, cap; } times;
+
+static times mask_us, compile_ms; /* of all commands */
+static size_t all_bytes;          /* most of one grammar */
+
+static void add_time(times *t, double v)
+{
+    if (!pi__grow(&t->v, &t->cap, t->n + 1, sizeof *t->v)) exit(2);
+    t->v[t->n++] = v;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    const double a = *(const double *) x, b = *(const double *) y;
+    return a < b ? -1 : a > b;
+}
+
+/* Value number share * n of the sorted times. */
+static double rank(times *t, double share)
+{
+    if (!t->n) return 0;
+    qsort(t->v, t->n, sizeof *t->v, by_value);
+    const size_t k = (size_t) (share * (double) t->n);
+    return t->v[k < t->n ? k : t->n - 1];
+}
+
+static void set_times(pi__zone *z, pi__val *out, times *t)
+{
+    set(z, out, "n_masks", pi__val_int((int64_t) t->n));
+    set(z, out, "median_us", pi__val_float(rank(t, 0.5)));
+    set(z, out, "p99_us", pi__val_float(rank(t, 0.99)));
+    set(z, out, "max_us", pi__val_float(rank(t, 1)));
+}
+
+/* The text's tokens are allowed one after the other, and the end behind them. Adds the time of each mask. */
+static bool walk(pi__grammar *g, pi__str text, times *t)
+{
+    pi__matcher *m;
+    pi__mask mask = {0};
+    pi__ids ids = {0};
+    if (pi__matcher_create(&m, g, NULL) || pi__tokenize(vocab, text.p, text.n, false, false, &ids)) exit(2);
+    bool ok = true;
+    for (size_t i = 0; i <= ids.n && ok; i++) {
+        const double start = pi__thread_ms();
+        ok = pi__matcher_mask(m, true, &mask, NULL) == PI_OK;
+        add_time(t, (pi__thread_ms() - start) * 1e3);
+        if (i == ids.n) ok = ok && (!mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab)));
+        else ok = ok && mask.n && pi__mask_has(&mask, ids.p[i]) && !pi__matcher_accept(m, ids.p[i], NULL);
+    }
+    pi__free(ids.p);
+    pi__matcher_free(m);
+    return ok;
+}
+
+static void bench(pi__zone *z, pi__grammar *g, const pi__list *l, double ms)
+{
+    pi__val out, texts;
+    times t = {0};
+    pi__grammar_counts c;
+    if (!pi__val_new_map(z, &out) || !pi__val_new_list(z, 4, &texts)) exit(2);
+    for (size_t i = 0; i < l->v[3].list->n; i++)
+        if (!pi__list_add(z, texts.list, pi__val_bool(walk(g, l->v[3].list->v[i].s, &t)))) exit(2);
+    pi__grammar_count(g, &c);
+    set(z, &out, "texts", texts);
+    set(z, &out, "compile_ms", pi__val_float(ms));
+    set(z, &out, "bytes", pi__val_int((int64_t) c.bytes));
+    set_times(z, &out, &t);
+    say(&out);
+    add_time(&compile_ms, ms);
+    for (size_t i = 0; i < t.n; i++) add_time(&mask_us, t.v[i]);
+    if (c.bytes > all_bytes) all_bytes = c.bytes;
+    pi__free(t.v);
+}
+
+static void totals(pi__zone *z)
+{
+    pi__val out;
+    if (!pi__val_new_map(z, &out)) exit(2);
+    set(z, &out, "n_grammars", pi__val_int((int64_t) compile_ms.n));
+    set(z, &out, "compile_ms", pi__val_float(rank(&compile_ms, 0.5)));
+    set(z, &out, "compile_p99_ms", pi__val_float(rank(&compile_ms, 0.99)));
+    set(z, &out, "compile_max_ms", pi__val_float(rank(&compile_ms, 1)));
+    set(z, &out, "bytes", pi__val_int((int64_t) all_bytes));
+    set_times(z, &out, &mask_us);
+    say(&out);
+}
+
 static void command(const char *line, size_t n)
 {
     pi__zone z;
@@ -126,14 +220,22 @@ static void command(const char *line, size_t n)
     pi_error err = {0};
     pi__grammar *g = NULL;
     pi__zone_init(&z, (size_t) 256 << 20);
-    if (pi__json_read(&z, line, n, "the command", &v, &err) || v.type != PI__V_LIST || v.list->n < 4) {
+    if (pi__json_read(&z, line, n, "the command", &v, &err) || v.type != PI__V_LIST || (v.list->n < 4 && v.list->n != 1)) {
         fprintf(stderr, "%s\n", err.msg);
         exit(2);
     }
     const pi__list *l = v.list;
+    if (l->n == 1) {
+        totals(&z);
+        pi__zone_free(&z);
+        return;
+    }
     char *text = strndup(l->v[2].s.p, l->v[2].s.n);
     const pi__grammar_spec spec = {(int) l->v[1].i, text, NULL, 0};
-    if (pi__grammar_get(grammars, &spec, &g, &err)) {
+    const double start = pi__thread_ms();
+    const int rc = pi__grammar_get(grammars, &spec, &g, &err);
+    const double ms = pi__thread_ms() - start;
+    if (rc) {
         if (!pi__val_new_map(&z, &out)) exit(2);
         set(&z, &out, "code", pi__val_int(err.code));
         set(&z, &out, "error", pi__val_str(pi__str_of(err.msg)));
@@ -143,6 +245,8 @@ static void command(const char *line, size_t n)
         for (size_t i = 0; i < l->v[3].list->n; i++)
             if (!pi__list_add(&z, out.list, pi__val_bool(matches(g, l->v[3].list->v[i].s)))) exit(2);
         say(&out);
+    } else if (pi__str_is(l->v[0].s, "bench")) {
+        bench(&z, g, l, ms);
     } else {
         generate(&z, g, l, pi__str_is(l->v[0].s, "time"));
     }
@@ -164,10 +268,15 @@ int main(int argc, char **argv)
         return 2;
     }
     pi__gguf_close(file);
+    pi__grammar *first = NULL; /* the vocabulary's trie is made with the first grammar: of no benchmark */
+    if (!pi__grammar_get(grammars, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, "root ::= \"a\"", NULL, 0}, &first, &err))
+        pi__grammar_release(first);
     char *line = NULL;
     size_t cap = 0;
     for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;) command(line, (size_t) n);
     free(line);
+    pi__free(mask_us.v);
+    pi__free(compile_ms.v);
     pi__grammars_free(grammars);
     pi__vocab_free(vocab);
     return 0;
