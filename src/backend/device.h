@@ -101,8 +101,8 @@ typedef struct pi__device_fns {
      * descriptors of the memory at fd, one of each device that be is, the caller's to close (-1 after an error); they keep
      * it. adopt maps the memory of such descriptors, only to be read. Its last 16 bytes are share's: mark is there, and adopt
      * takes no memory with another one. arena_unmap takes back either. */
-    int (*arena_share)(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err);
-    int (*arena_adopt)(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err);
+    int (*arena_share)(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err);
+    int (*arena_adopt)(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);
     /* Which devices these are, in words that are the same in every process: "GPU-4f0e...". NULL: one is like another. */
     void (*identify)(const pi__backend *be, char *out, size_t size);
     /* Copies in the order of ops. src may be changed after upload returns; dst is filled when finish has returned. */

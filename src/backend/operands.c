@@ -21,16 +21,18 @@ uint64_t pi__lora_ranks(const pi__lora_rows *rows)
     enum { SOME = 64 };
     const int32_t n_targets = rows->run[0].rank[0];
     int32_t most[SOME];
-    uint64_t h = 0;
+    pi__hasher h;
+    pi__hash_begin(&h, PI__HASH_LORA_RANKS);
     for (int32_t first = 1, n; first <= n_targets; first += n) {
         n = n_targets - first + 1 < SOME ? n_targets - first + 1 : SOME;
         memset(most, 0, sizeof most);
         for (int32_t r = 0; r < rows->n_runs; r++)
             for (int32_t i = 0; i < n; i++)
                 if (rows->run[r].rank[first + i] > most[i]) most[i] = rows->run[r].rank[first + i];
-        h = pi__hash64(most, (size_t) n * sizeof *most, h);
+        pi__hash_field(&h, most, (size_t) n * sizeof *most);
     }
-    return h;
+    const pi__digest d = pi__hash_end(&h);
+    return pi__digest_word(&d);
 }
 
 const float *pi__lora_scale(const pi__weight *w) { return w->type == PI__NVFP4 ? NULL : w->scale; }

@@ -352,16 +352,20 @@ static void tensor_arena_unmap(pi__backend *be, void *p, size_t size)
 }
 
 /* Each device's memory has a mark of its own. */
-static pi__hash128 mark_of(pi__hash128 mark, const rank *k) { return pi__hash_chain(mark, &k->i, sizeof k->i); }
+static pi__digest mark_of(const pi__digest *mark, const rank *k)
+{
+    return pi__hash_chain(PI__HASH_IMAGE_RANK, mark, &k->i, sizeof k->i);
+}
 
-static int tensor_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err)
+static int tensor_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err)
 {
     pi__tensor *t = settled(be);
     int32_t i = 0;
     int rc = PI_OK;
     for (; i < t->n && !rc; i += !rc) {
         const rank *k = &t->rank[i];
-        rc = k->be->dev->arena_share(k->be, pi__tensor_at(k, p), size, mark_of(mark, k), &fd[i], err);
+        const pi__digest own = mark_of(mark, k);
+        rc = k->be->dev->arena_share(k->be, pi__tensor_at(k, p), size, &own, &fd[i], err);
     }
     if (!rc) return PI_OK;
     unmap_ranks(t, i, p, size);
@@ -372,14 +376,15 @@ static int tensor_arena_share(pi__backend *be, void *p, size_t size, pi__hash128
     return rc;
 }
 
-static int tensor_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err)
+static int tensor_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err)
 {
     pi__tensor *t = settled(be);
     int32_t i = 0;
     int rc = PI_OK;
     for (; i < t->n && !rc; i += !rc) {
         const rank *k = &t->rank[i];
-        rc = k->be->dev->arena_adopt(k->be, pi__tensor_at(k, p), size, mark_of(mark, k), &fd[i], err);
+        const pi__digest own = mark_of(mark, k);
+        rc = k->be->dev->arena_adopt(k->be, pi__tensor_at(k, p), size, &own, &fd[i], err);
     }
     if (rc) unmap_ranks(t, i, p, size);
     return rc;

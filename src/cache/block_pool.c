@@ -46,12 +46,15 @@ static void list_put(pi__block_pool *p, int32_t id, bool last)
     p->n_cached += b->hashed;
 }
 
-static int32_t *bucket_of(const pi__block_pool *p, pi__block_hash hash) { return &p->bucket[hash.lo & (p->n_buckets - 1)]; }
+static int32_t *bucket_of(const pi__block_pool *p, const pi__digest *hash)
+{
+    return &p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
+}
 
 /* The block, which is not on the free list, leaves the hash table. */
 static void drop_hash(pi__block_pool *p, int32_t id)
 {
-    int32_t *at = bucket_of(p, p->block[id].hash);
+    int32_t *at = bucket_of(p, &p->block[id].key.hash);
     pi__assert(p->block[id].hashed);
     while (*at != id) {
         pi__assert(*at >= 0); /* it is in its bucket */
@@ -60,7 +63,7 @@ static void drop_hash(pi__block_pool *p, int32_t id)
     *at = p->block[id].chain;
     p->block[id].hashed = false;
     p->n_evicted++;
-    if (p->index) pi__prefix_index_drop(p->index, p->group, p->block[id].hash);
+    if (p->index) pi__prefix_index_drop(p->index, p->group, &p->block[id].key.hash);
 }
 
 /* Cuts the pool's arrays from the arena, or measures them. */
@@ -148,26 +151,26 @@ void pi__block_release_low_priority(pi__block_pool *p, int32_t id)
     release(p, id, false);
 }
 
-void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, const int32_t *tokens)
+void pi__block_set_hash(pi__block_pool *p, int32_t id, const pi__block_key *key, const int32_t *tokens)
 {
     pi__block *b = &p->block[id];
     pi__assert(b->ref > 0); /* who filled it has a reference */
-    if (b->hashed || pi__block_find(p, hash, tokens) >= 0) return;
+    if (b->hashed || pi__block_find(p, key, tokens) >= 0) return;
     memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
-    int32_t *at = bucket_of(p, hash);
-    b->hash = hash;
+    int32_t *at = bucket_of(p, &key->hash);
+    b->key = *key;
     b->hashed = true;
     b->chain = *at;
     *at = id;
-    if (p->index) pi__prefix_index_put(p->index, p->group, hash);
+    if (p->index) pi__prefix_index_put(p->index, p->group, &key->hash);
 }
 
-int32_t pi__block_find(const pi__block_pool *p, pi__block_hash hash, const int32_t *tokens)
+int32_t pi__block_find(const pi__block_pool *p, const pi__block_key *key, const int32_t *tokens)
 {
     size_t bytes = (size_t) p->block_size * sizeof *tokens;
-    for (int32_t id = *bucket_of(p, hash); id >= 0; id = p->block[id].chain) {
+    for (int32_t id = *bucket_of(p, &key->hash); id >= 0; id = p->block[id].chain) {
         const pi__block *b = &p->block[id];
-        if (b->hash.lo == hash.lo && b->hash.hi == hash.hi &&
+        if (pi__digest_equal(&b->key.hash, &key->hash) && pi__digest_equal(&b->key.parent, &key->parent) &&
             memcmp(p->token + (size_t) id * (size_t) p->block_size, tokens, bytes) == 0) return id;
     }
     return -1;
@@ -183,11 +186,11 @@ void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), vo
     }
 }
 
-void pi__block_pool_clear(pi__block_pool *p, const pi__block_hash *tenant)
+void pi__block_pool_clear(pi__block_pool *p, const uint64_t *tenant)
 {
     uint64_t evicted = p->n_evicted; /* this is no eviction */
     for (int32_t id = 0; id < p->n_blocks; id++) {
-        if (!p->block[id].hashed || !pi__block_hash_of_tenant(p->block[id].hash, tenant)) continue;
+        if (!p->block[id].hashed || !pi__block_of_tenant(&p->block[id].key, tenant)) continue;
         bool is_free = p->block[id].ref == 0;
         if (is_free) list_remove(p, id);
         drop_hash(p, id);
@@ -196,14 +199,19 @@ void pi__block_pool_clear(pi__block_pool *p, const pi__block_hash *tenant)
     p->n_evicted = evicted;
 }
 
-pi__block_hash pi__block_hash_extend(pi__block_hash parent, const int32_t *tokens, int32_t n)
+pi__digest pi__block_hash_extend(const pi__digest *parent, const int32_t *tokens, int32_t n, bool sparse)
 {
-    pi__block_hash h = pi__hash_chain(parent, tokens, (size_t) n * sizeof *tokens);
-    return (pi__block_hash){h.lo, (h.hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.hi};
+    return pi__hash_chain(sparse ? PI__HASH_SPARSE_BLOCK : PI__HASH_BLOCK, parent, tokens, (size_t) n * sizeof *tokens);
 }
 
-pi__block_hash pi__block_hash_root(const char *salt)
+uint64_t pi__tenant_of(const char *salt) { return pi__block_root_of(salt).tenant; }
+
+/* The tenant is a part of the digest. */
+static pi__block_root root_of(pi__digest hash) { return (pi__block_root) {hash, pi__digest_word(&hash)}; }
+
+pi__block_root pi__block_root_of(const char *salt)
 {
-    if (!salt || !*salt) return (pi__block_hash){0, 0};
-    return pi__hash(salt, strlen(salt));
+    return salt && *salt ? root_of(pi__hash(PI__HASH_SALT, salt, strlen(salt))) : (pi__block_root) {.tenant = 0};
 }
+
+pi__block_root pi__block_root_private(uint64_t n) { return root_of(pi__hash(PI__HASH_PRIVATE, &n, sizeof n)); }

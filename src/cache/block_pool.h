@@ -5,7 +5,8 @@
  *
  *   free list, in the order of eviction:   head -> 1 -> 3 <- tail
  *
- * A full block is immutable and gets a hash: the chained hash of every token up to its end, with the salt. get_new takes
+ * A full block is immutable and gets a key: the chained digest of every token up to its end, with the salt, and the digest
+ * up to its start (its parent). A hit has the key and the tokens that were asked for, all of them compared. get_new takes
  * the head of the free list and forgets its hash; touch takes a block back from anywhere in the list in O(1). Blocks
  * that hold nothing are put at the head, blocks with a hash at the tail, so prefixes live as long as there is room. A
  * hashed block that is unlikely to be reused (low priority) goes to the head, too.
@@ -20,10 +21,21 @@
 #include "base/hash.h"
 #include "pagedinfer.h"
 
-typedef pi__hash128 pi__block_hash; /* chained hash: 128 bits, so that a collision is not a concern by chance */
+/* Identity of a full block. The tenant follows from the salt and finds what cache_clear names; it is no part of a match. */
+typedef struct pi__block_key {
+    pi__digest hash;      /* of the prefix that ends with the block */
+    pi__digest parent;    /* of the prefix that ends where the block begins */
+    uint64_t tenant;      /* pi__tenant_of the salt */
+} pi__block_key;
+
+/* Where a tenant's prefixes begin. */
+typedef struct pi__block_root {
+    pi__digest hash;      /* of the empty prefix; without salt: none (pi__digest_none) */
+    uint64_t tenant;      /* 0: without salt */
+} pi__block_root;
 
 typedef struct pi__block {
-    pi__block_hash hash;  /* of the prefix that ends with this block; meaningful with hashed */
+    pi__block_key key;    /* meaningful with hashed */
     int32_t ref;          /* block tables that hold it */
     int32_t prev;         /* free list, -1: none */
     int32_t next;         /* free list, -1: none */
@@ -71,26 +83,29 @@ void pi__block_touch(pi__block_pool *p, int32_t id);
 void pi__block_release(pi__block_pool *p, int32_t id);
 /* The same for a block of low priority: at 0 it is the first to be evicted. */
 void pi__block_release_low_priority(pi__block_pool *p, int32_t id);
-/* Block id now holds these block_size tokens at the end of the prefix `hash`. Does nothing if that prefix is known. */
-void pi__block_set_hash(pi__block_pool *p, int32_t id, pi__block_hash hash, const int32_t *tokens);
-/* The block that ends the prefix `hash` with these tokens, -1: none. No reference is taken. */
-int32_t pi__block_find(const pi__block_pool *p, pi__block_hash hash, const int32_t *tokens);
+/* Block id now has this key and holds these block_size tokens. Does nothing if a block with both is known. */
+void pi__block_set_hash(pi__block_pool *p, int32_t id, const pi__block_key *key, const int32_t *tokens);
+/* The block with this hash, parent and tokens, -1: none. No reference is taken. */
+int32_t pi__block_find(const pi__block_pool *p, const pi__block_key *key, const int32_t *tokens);
 /* Calls fn for each free block without a hash whose memory was written, and forgets that it was. */
 void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud);
 /* Forgets the hashes of a tenant's blocks, also of those in use; tenant NULL: of all. */
-void pi__block_pool_clear(pi__block_pool *p, const pi__block_hash *tenant);
+void pi__block_pool_clear(pi__block_pool *p, const uint64_t *tenant);
 
 /* The same as pi__cache_check for a pool, whose blocks should have refs[n_blocks] references (cache_check.c). */
 const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs);
 
-/* The hash of parent's prefix extended by n tokens. */
-pi__block_hash pi__block_hash_extend(pi__block_hash parent, const int32_t *tokens, int32_t n);
-/* The hash of the empty prefix of a tenant; salt "" or NULL: shared by all. */
-pi__block_hash pi__block_hash_root(const char *salt);
-/* Hashes carry the low 32 bits of their root's hi: they tell the tenant without knowing the prefix. NULL: all. */
-static inline bool pi__block_hash_of_tenant(pi__block_hash hash, const pi__block_hash *tenant)
+/* The hash of parent's prefix extended by n tokens. sparse: with sparse attention, which gives other bytes. */
+pi__digest pi__block_hash_extend(const pi__digest *parent, const int32_t *tokens, int32_t n, bool sparse);
+/* Tenant of a salt; "" and NULL: 0, shared by all. */
+uint64_t pi__tenant_of(const char *salt);
+/* Where prefixes with this salt begin; of sample group number n, whose prefixes nobody else finds. */
+pi__block_root pi__block_root_of(const char *salt);
+pi__block_root pi__block_root_private(uint64_t n);
+/* tenant NULL: all. */
+static inline bool pi__block_of_tenant(const pi__block_key *key, const uint64_t *tenant)
 {
-    return !tenant || (uint32_t) hash.hi == (uint32_t) tenant->hi;
+    return !tenant || key->tenant == *tenant;
 }
 
 #endif

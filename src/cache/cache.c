@@ -8,12 +8,10 @@
 #include "base/error.h"
 #include "cache/prefix_index.h"
 
-static const int32_t no_token = -1;
-
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
-static pi__block_hash *hashes_of(const pi__cache *c, int32_t s) { return c->hashes + (size_t) s * (size_t) c->hashes_stride; }
+static pi__digest *hashes_of(const pi__cache *c, int32_t s) { return c->hashes + (size_t) s * (size_t) c->hashes_stride; }
 
 /* Entries at the start of a table that no token from position n on sees, where each sees so many. */
 static int32_t behind(const pi__group_spec *g, int32_t window, int32_t n)
@@ -107,25 +105,23 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
 {
     memset(&c->seq[s], 0, sizeof c->seq[s]);
     for (int32_t i = 0; i < c->n_groups; i++) c->seq[s].snapshot[i] = -1;
-    c->seq[s].root = pi__block_hash_root(salt);
+    c->seq[s].root = pi__block_root_of(salt);
 }
 
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].without = groups; }
 
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span) { c->seq[s].sparse = *span; }
 
-void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root)
+void pi__cache_start_private(pi__cache *c, int32_t s, const pi__block_root *root)
 {
-    c->seq[s].root = root;
+    c->seq[s].root = *root;
     c->seq[s].is_private = true;
 }
 
-void pi__cache_start_variant(pi__cache *c, int32_t s, pi__block_hash variant)
+void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant)
 {
-    int32_t words[sizeof variant / sizeof(int32_t)];
-    if (!(variant.lo | variant.hi)) return;
-    memcpy(words, &variant, sizeof words);
-    c->seq[s].root = pi__block_hash_extend(c->seq[s].root, words, sizeof words / sizeof *words); /* and the tenant is the same */
+    pi__digest *root = &c->seq[s].root.hash;
+    if (!pi__digest_none(variant)) *root = pi__hash_chain(PI__HASH_VARIANT, root, variant, sizeof *variant);
 }
 
 /* Chained hashes of all whole hash blocks of tokens[0..n). What is computed by sparse attention is not the same as what is
@@ -133,21 +129,21 @@ void pi__cache_start_variant(pi__cache *c, int32_t s, pi__block_hash variant)
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
-    pi__block_hash *k = hashes_of(c, s);
+    pi__digest *k = hashes_of(c, s);
     pi__assert(n / c->hash_block <= c->hashes_stride);
     for (; q->n_hashes < n / c->hash_block; q->n_hashes++) {
-        pi__block_hash parent = q->n_hashes ? k[q->n_hashes - 1] : q->root;
-        if (pi__in_span(&q->sparse, q->n_hashes * c->hash_block)) parent = pi__block_hash_extend(parent, &no_token, 1);
-        k[q->n_hashes] = pi__block_hash_extend(parent, tokens + (size_t) q->n_hashes * (size_t) c->hash_block, c->hash_block);
+        const pi__digest *parent = q->n_hashes ? &k[q->n_hashes - 1] : &q->root.hash;
+        const bool sparse = pi__in_span(&q->sparse, q->n_hashes * c->hash_block);
+        const int32_t *block = tokens + (size_t) q->n_hashes * (size_t) c->hash_block;
+        k[q->n_hashes] = pi__block_hash_extend(parent, block, c->hash_block, sparse);
     }
 }
 
 static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t i)
 {
     int32_t bs = g->spec.block_size;
-    pi__assert((int64_t) (i + 1) * bs / c->hash_block <= c->seq[s].n_hashes);
-    pi__block_hash hash = hashes_of(c, s)[(int64_t) (i + 1) * bs / c->hash_block - 1];
-    return pi__block_find(&g->pool, hash, tokens + (size_t) i * (size_t) bs);
+    const pi__block_key key = pi__cache_key(c, s, bs, i);
+    return pi__block_find(&g->pool, &key, tokens + (size_t) i * (size_t) bs);
 }
 
 /* The longest prefix of row s, of at most n tokens, that may end there. */
@@ -227,19 +223,27 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     return len;
 }
 
-pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i)
+const pi__digest *pi__cache_hash(const pi__cache *c, int32_t s, int32_t i)
 {
     pi__assert(i >= 0 && i < c->seq[s].n_hashes);
-    return hashes_of(c, s)[i];
+    return &hashes_of(c, s)[i];
+}
+
+pi__block_key pi__cache_key(const pi__cache *c, int32_t s, int32_t block_size, int32_t i)
+{
+    const int32_t each = block_size / c->hash_block, first = i * each;
+    const pi__cache_seq *q = &c->seq[s];
+    return (pi__block_key) {*pi__cache_hash(c, s, first + each - 1), first ? *pi__cache_hash(c, s, first - 1) : q->root.hash,
+                            q->root.tenant};
 }
 
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
 {
-    const pi__block_hash *a = hashes_of(c, s), *b = hashes_of(c, t);
+    const pi__digest *a = hashes_of(c, s), *b = hashes_of(c, t);
     int32_t lo = 0, hi = min_i32(c->seq[s].n_hashes, c->seq[t].n_hashes);
     while (lo < hi) { /* hashes are chained: equal up to a point, then never again */
         int32_t mid = lo + (hi - lo) / 2;
-        if (a[mid].lo == b[mid].lo && a[mid].hi == b[mid].hi) lo = mid + 1;
+        if (pi__digest_equal(&a[mid], &b[mid])) lo = mid + 1;
         else hi = mid;
     }
     return lo * c->hash_block;
@@ -297,7 +301,7 @@ void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int3
 {
     const pi__cache_seq *q = &c->seq[s];
     pi__assert(n_hashes <= q->n_hashes);
-    if (c->index && !q->is_private && !(q->root.lo | q->root.hi))
+    if (c->index && !q->is_private && pi__digest_none(&q->root.hash))
         pi__prefix_index_path(c->index, hashes_of(c, s), tokens, n_hashes);
 }
 
@@ -327,11 +331,11 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
             int32_t k = q->n_hashed[i];
             pi__assert(k < q->n_blocks[i]);
             if (row[k] < 0 || !is_needed(c, &g->spec, k)) continue;
-            pi__block_hash hash = hashes_of(c, s)[(int64_t) (k + 1) * bs / c->hash_block - 1];
-            pi__block_set_hash(&g->pool, row[k], hash, tokens + (size_t) k * (size_t) bs);
+            const pi__block_key key = pi__cache_key(c, s, bs, k);
+            pi__block_set_hash(&g->pool, row[k], &key, tokens + (size_t) k * (size_t) bs);
             g->pool.block[row[k]].is_private = q->is_private;
             if (c->hashed && !q->is_private && g->pool.block[row[k]].hashed)
-                c->hashed(c->hashed_ud, i, row[k], hash, tokens + (size_t) k * (size_t) bs);
+                c->hashed(c->hashed_ud, i, row[k], &key, tokens + (size_t) k * (size_t) bs);
         }
         int32_t gone = min_i32(behind(&g->spec, pi__group_window(&g->spec), n_computed), q->n_blocks[i]);
         for (; q->n_freed[i] < gone; q->n_freed[i]++) {
@@ -359,12 +363,12 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
 {
     pi__cache_group *gr = &c->group[g];
     const int32_t *last = tokens + n - gr->spec.block_size;
-    pi__block_hash hash = hashes_of(c, s)[n / c->hash_block - 1];
+    const pi__block_key key = pi__cache_key(c, s, gr->spec.block_size, n / gr->spec.block_size - 1);
     if (filled) {
         pi__cache_expect(c, s, tokens, n / c->hash_block);
-        pi__block_set_hash(&gr->pool, id, hash, last);
+        pi__block_set_hash(&gr->pool, id, &key, last);
         gr->pool.block[id].is_private = c->seq[s].is_private;
-        if (c->hashed && !c->seq[s].is_private && gr->pool.block[id].hashed) c->hashed(c->hashed_ud, g, id, hash, last);
+        if (c->hashed && !c->seq[s].is_private && gr->pool.block[id].hashed) c->hashed(c->hashed_ud, g, id, &key, last);
     }
     pi__block_release(&gr->pool, id);
 }
@@ -380,7 +384,7 @@ void pi__cache_release(pi__cache *c, int32_t s)
     }
 }
 
-void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant)
+void pi__cache_clear(pi__cache *c, const uint64_t *tenant)
 {
     if (!tenant && c->index) pi__prefix_index_clear(c->index); /* what follows is no news to it */
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);

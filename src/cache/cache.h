@@ -56,14 +56,14 @@ typedef struct pi__cache {
     int32_t reuse_block;   /* prefixes are taken over in multiples of it: the largest block size */
     int32_t max_seqs;      /* table rows */
     struct pi__cache_seq *seq; /* [max_seqs] */
-    pi__block_hash *hashes; /* [max_seqs, hashes_stride] chained block hashes of each sequence */
+    pi__digest *hashes;    /* [max_seqs, hashes_stride] chained block hashes of each sequence */
     int32_t hashes_stride; /* hashes a row */
     /* The first n tokens of row s are a reuse point: another sequence is likely to go on from there. Blocks behind a
      * window get low priority unless they cover the window of a reuse point. NULL: there are none. */
     bool (*reuse_point)(void *ud, int32_t s, int32_t n);
     void *reuse_point_ud;  /* its first argument */
     /* Told of each block that gets its hash; may be NULL. */
-    void (*hashed)(void *ud, int32_t group, int32_t block, pi__block_hash hash, const int32_t *tokens);
+    void (*hashed)(void *ud, int32_t group, int32_t block, const pi__block_key *key, const int32_t *tokens);
     void *hashed_ud;       /* its first argument */
     struct pi__prefix_index *index; /* knows which prefixes could be taken over; NULL: nobody asked */
 } pi__cache;
@@ -75,7 +75,7 @@ typedef struct pi__cache_seq {
     int32_t n_freed[PI__CACHE_MAX_GROUPS];      /* leading entries that were given back (-1) */
     int32_t n_hashed[PI__CACHE_MAX_GROUPS];     /* leading entries whose blocks have their hash */
     int32_t snapshot[PI__CACHE_MAX_GROUPS];     /* of a state group: the one that match found, -1: start from nothing */
-    pi__block_hash root;                        /* hash of its empty prefix */
+    pi__block_root root;                        /* its empty prefix */
     bool is_private;                            /* `hashed` is not called for its blocks */
     uint32_t without;                           /* bit of each group that it has nothing in */
     pi__sparse_span sparse;                     /* blocks in it are keyed apart from those that are not sparse */
@@ -98,20 +98,22 @@ void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
 /* Row s, just started, has sparse prefill. */
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
 /* Row s, just started and given its root, shares only with rows of the same variant: another model, in effect, has computed
- * what it holds. Zeros: none. */
-void pi__cache_start_variant(pi__cache *c, int32_t s, pi__block_hash variant);
+ * what it holds. pi__digest_none: the model itself. */
+void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant);
 /* true: row s has something in group g. */
 static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].without >> g & 1); }
 /* Row s, just started, shares only with rows of the same root, and `hashed` hears nothing of it. */
-void pi__cache_start_private(pi__cache *c, int32_t s, pi__block_hash root);
+void pi__cache_start_private(pi__cache *c, int32_t s, const pi__block_root *root);
 /* Takes over the longest prefix of tokens[0..n) that every group still has, at most n - 1 tokens, so that there is
  * something left to compute. Returns its length; *matched becomes the longest that any group has. */
 int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *matched);
 /* Tokens at the start of row s that row t holds or will hold, too: s could reuse them once t computed them. Only what
  * match or commit hashed is compared. */
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
-/* Block hash number i of row s, of its first i + 1 hash blocks; match or commit made it. */
-pi__block_hash pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
+/* Hash of the first i + 1 hash blocks of row s; match or commit made it. */
+const pi__digest *pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
+/* Key of block i of row s, where blocks have block_size tokens; match or commit made its hash. */
+pi__block_key pi__cache_key(const pi__cache *c, int32_t s, int32_t block_size, int32_t i);
 /* fn is told what a request could take over, as it changes (prefix_index.h says more); once, before the first sequence.
  * Groups of `without` (bits) have no say. */
 int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err);
@@ -130,8 +132,8 @@ void pi__cache_snapshot_done(pi__cache *c, int32_t s, int32_t g, const int32_t *
                              bool filled);
 /* Gives back all blocks of row s; hashed ones stay findable. */
 void pi__cache_release(pi__cache *c, int32_t s);
-/* Forgets the prefixes of a tenant (the hash of his salt), or with NULL of all. Sequences keep what they hold. */
-void pi__cache_clear(pi__cache *c, const pi__block_hash *tenant);
+/* Forgets the prefixes of a tenant, or with NULL of all. Sequences keep what they hold. */
+void pi__cache_clear(pi__cache *c, const uint64_t *tenant);
 /* The first broken invariant of the cache, in words; NULL: none. References must be those of the tables and of
  * more[group][block], where more is not NULL; the free list those without any, in order of eviction; the index all
  * hashed blocks, each once; tables within their rows and pools. For tests: it looks at everything. */

@@ -7,7 +7,10 @@
 
 #define CHECK(x, what) do { if (!(x)) return what; } while (0)
 
-static int32_t bucket_at(const pi__block_pool *p, pi__block_hash hash) { return p->bucket[hash.lo & (p->n_buckets - 1)]; }
+static int32_t bucket_at(const pi__block_pool *p, const pi__digest *hash)
+{
+    return p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
+}
 
 /* Both directions of the free list, and its order: what is to be evicted next (no hash, or low priority), then prefixes. */
 static const char *check_free_list(const pi__block_pool *p)
@@ -39,14 +42,14 @@ static const char *check_index(const pi__block_pool *p)
         for (int32_t id = p->bucket[i]; id >= 0; id = p->block[id].chain) {
             CHECK(id < p->n_blocks && chained < p->n_blocks, "a hash chain does not end");
             CHECK(p->block[id].hashed, "a block without a hash is in the index");
-            CHECK(bucket_at(p, p->block[id].hash) == p->bucket[i], "a block is in another's bucket");
+            CHECK(bucket_at(p, &p->block[id].key.hash) == p->bucket[i], "a block is in another's bucket");
             chained++;
         }
     for (int32_t id = 0; id < p->n_blocks; id++) {
         const pi__block *b = &p->block[id];
         if (!b->hashed) continue;
         hashed++;
-        CHECK(pi__block_find(p, b->hash, p->token + (size_t) id * (size_t) p->block_size) == id,
+        CHECK(pi__block_find(p, &b->key, p->token + (size_t) id * (size_t) p->block_size) == id,
               "a prefix is in the index twice, or not at all");
     }
     CHECK(hashed == chained, "the index holds more than the hashed blocks");

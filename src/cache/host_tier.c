@@ -218,7 +218,7 @@ bool pi__host_grows(const pi__host_tier *h)
 
 pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group) { return &h->group[group].pool; }
 
-void pi__host_clear(pi__host_tier *h, const pi__block_hash *tenant)
+void pi__host_clear(pi__host_tier *h, const uint64_t *tenant)
 {
     for (int32_t i = 0; i < h->config.n_groups; i++) pi__block_pool_clear(&h->group[i].pool, tenant);
 }

@@ -58,7 +58,7 @@ pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group);
 /* More memory is on its way: what take refused it may give soon. */
 bool pi__host_grows(const pi__host_tier *h);
 /* Forgets a tenant's slots; tenant NULL: all. */
-void pi__host_clear(pi__host_tier *h, const pi__block_hash *tenant);
+void pi__host_clear(pi__host_tier *h, const uint64_t *tenant);
 /* Slots that can be found, and their bytes. */
 void pi__host_count(const pi__host_tier *h, uint64_t *entries, uint64_t *bytes);
 

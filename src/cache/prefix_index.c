@@ -19,7 +19,7 @@
 enum { ROOT = 0, SLACK = 1024 /* nodes beside those that the pools' blocks need */ };
 
 typedef struct node {
-    pi__block_hash hash;   /* of the prefix that ends with it */
+    pi__digest hash;       /* of the prefix that ends with it */
     int32_t parent;        /* the hash block before; -1: the root, or a free node */
     int32_t child;         /* the first of those behind, -1: none */
     int32_t prev, next;    /* children of the same parent; next: of a free node the next one; -1: none */
@@ -52,13 +52,17 @@ static bool counts(const pi__prefix_index *x, int32_t g)
 
 static int32_t tokens_of(const pi__prefix_index *x, const node *n) { return n->depth * x->cache->hash_block; }
 static bool is_told(const pi__prefix_index *x, const node *n) { return tokens_of(x, n) % x->cache->reuse_block == 0; }
+static uint64_t told_hash(const node *n) { return pi__digest_word(&n->hash); }
 static bool is_live(const node *n) { return n->end || n->n_live > 0; }
-static int32_t *bucket_of(const pi__prefix_index *x, pi__block_hash h) { return &x->bucket[h.lo & (x->n_buckets - 1)]; }
+static int32_t *bucket_of(const pi__prefix_index *x, const pi__digest *h)
+{
+    return &x->bucket[pi__digest_word(h) & (x->n_buckets - 1)];
+}
 
-static int32_t find(const pi__prefix_index *x, pi__block_hash h)
+static int32_t find(const pi__prefix_index *x, const pi__digest *h)
 {
     int32_t i = *bucket_of(x, h);
-    while (i >= 0 && (x->node[i].hash.lo != h.lo || x->node[i].hash.hi != h.hi)) i = x->node[i].chain;
+    while (i >= 0 && !pi__digest_equal(&x->node[i].hash, h)) i = x->node[i].chain;
     return i;
 }
 
@@ -121,7 +125,7 @@ void pi__prefix_index_close(pi__prefix_index *x)
 static void unlink_node(pi__prefix_index *x, int32_t i)
 {
     node *n = &x->node[i];
-    int32_t *at = bucket_of(x, n->hash);
+    int32_t *at = bucket_of(x, &n->hash);
     while (*at != i) at = &x->node[*at].chain;
     *at = n->chain;
     if (n->prev >= 0) x->node[n->prev].next = n->next;
@@ -164,12 +168,12 @@ static bool reaches(const pi__prefix_index *x, const node *n)
     return all;
 }
 
-static int32_t add(pi__prefix_index *x, int32_t parent, pi__block_hash hash, const int32_t *tokens)
+static int32_t add(pi__prefix_index *x, int32_t parent, const pi__digest *hash, const int32_t *tokens)
 {
     const int32_t i = x->first_free, H = x->cache->hash_block;
     node *n = &x->node[i], *p = &x->node[parent];
     x->first_free = n->next;
-    *n = (node) {.hash = hash, .parent = parent, .child = -1, .prev = -1, .next = p->child, .chain = *bucket_of(x, hash),
+    *n = (node) {.hash = *hash, .parent = parent, .child = -1, .prev = -1, .next = p->child, .chain = *bucket_of(x, hash),
                  .depth = p->depth + 1};
     if (p->child >= 0) x->node[p->child].prev = i;
     p->child = *bucket_of(x, hash) = i;
@@ -178,17 +182,17 @@ static int32_t add(pi__prefix_index *x, int32_t parent, pi__block_hash hash, con
     return i;
 }
 
-void pi__prefix_index_path(pi__prefix_index *x, const pi__block_hash *hashes, const int32_t *tokens, int32_t n)
+void pi__prefix_index_path(pi__prefix_index *x, const pi__digest *hashes, const int32_t *tokens, int32_t n)
 {
     int32_t from = n, at = -1;
-    while (from > 0 && (at = find(x, hashes[from - 1])) < 0) from--;
+    while (from > 0 && (at = find(x, &hashes[from - 1])) < 0) from--;
     if (!from) at = ROOT;
     for (; from < n; from++) {
         if (x->first_free < 0) {
             forget_unreached(x);
-            if (x->first_free < 0 || (from && find(x, hashes[from - 1]) != at)) return;
+            if (x->first_free < 0 || (from && find(x, &hashes[from - 1]) != at)) return;
         }
-        at = add(x, at, hashes[from], tokens + (size_t) from * (size_t) x->cache->hash_block);
+        at = add(x, at, &hashes[from], tokens + (size_t) from * (size_t) x->cache->hash_block);
     }
 }
 
@@ -206,13 +210,13 @@ static void tell_stored(pi__prefix_index *x, int32_t n)
             int32_t *to = x->told + ((size_t) m * (size_t) R + (size_t) j) * (size_t) H;
             memcpy(to, x->token + (size_t) i * (size_t) H, (size_t) H * sizeof *to);
         }
-        x->hash[m++] = x->node[x->path[k]].hash.lo;
+        x->hash[m++] = told_hash(&x->node[x->path[k]]);
     }
     if (!m) return;
     int32_t before = first;
     for (int32_t j = 0; j < R; j++) before = x->node[before].parent;
     const pi_cache_event ev = {.kind = PI_CACHE_STORED, .hashes = x->hash, .n_hashes = (size_t) m, .tokens = x->told,
-                               .n_tokens = (size_t) m * (size_t) x->cache->reuse_block, .parent = x->node[before].hash.lo,
+                               .n_tokens = (size_t) m * (size_t) x->cache->reuse_block, .parent = told_hash(&x->node[before]),
                                .has_parent = before != ROOT};
     x->fn(x->ud, &ev);
 }
@@ -221,7 +225,7 @@ static void tell_removed(pi__prefix_index *x, int32_t n)
 {
     int32_t m = 0;
     for (int32_t k = 0; k < n; k++)
-        if (is_told(x, &x->node[x->path[k]])) x->hash[m++] = x->node[x->path[k]].hash.lo;
+        if (is_told(x, &x->node[x->path[k]])) x->hash[m++] = told_hash(&x->node[x->path[k]]);
     const pi_cache_event ev = {.kind = PI_CACHE_REMOVED, .hashes = x->hash, .n_hashes = (size_t) m,
                                .n_tokens = (size_t) m * (size_t) x->cache->reuse_block};
     if (m) x->fn(x->ud, &ev);
@@ -284,7 +288,7 @@ static void changed(pi__prefix_index *x, int32_t g, int32_t i)
     }
 }
 
-void pi__prefix_index_put(pi__prefix_index *x, int32_t g, pi__block_hash hash)
+void pi__prefix_index_put(pi__prefix_index *x, int32_t g, const pi__digest *hash)
 {
     const int32_t i = find(x, hash);
     if (i < 0 || x->node[i].have >> g & 1) return;
@@ -292,7 +296,7 @@ void pi__prefix_index_put(pi__prefix_index *x, int32_t g, pi__block_hash hash)
     changed(x, g, i);
 }
 
-void pi__prefix_index_drop(pi__prefix_index *x, int32_t g, pi__block_hash hash)
+void pi__prefix_index_drop(pi__prefix_index *x, int32_t g, const pi__digest *hash)
 {
     int32_t i = find(x, hash);
     if (i < 0 || !(x->node[i].have >> g & 1)) return;

@@ -13,7 +13,7 @@
  * Only prefixes without salt are told: a router compares tokens, and those of a tenant are nobody else's. Groups that only
  * a drafter reads have no say. Where the index is full, it forgets blocks behind missing ones first, then leaves new ones
  * out: a listener knows of too few prefixes then, never of one that is not there.
- * The hash of a block is the low half of its chained block hash. Memory: one allocation at open. One thread (the cache's). */
+ * The hash of a block is told as the first 64 bits of its chained block hash. Memory: one allocation at open. One thread (the cache's). */
 #ifndef PI__PREFIX_INDEX_H
 #define PI__PREFIX_INDEX_H
 
@@ -27,10 +27,10 @@ void pi__prefix_index_close(pi__prefix_index *x); /* NULL is fine */
 
 /* These n block hashes of hash_block tokens each follow each other from the empty prefix: blocks that end with one of them
  * may come. */
-void pi__prefix_index_path(pi__prefix_index *x, const pi__block_hash *hashes, const int32_t *tokens, int32_t n);
+void pi__prefix_index_path(pi__prefix_index *x, const pi__digest *hashes, const int32_t *tokens, int32_t n);
 /* Group g now has the block that ends the prefix `hash`, or has it no more. */
-void pi__prefix_index_put(pi__prefix_index *x, int32_t g, pi__block_hash hash);
-void pi__prefix_index_drop(pi__prefix_index *x, int32_t g, pi__block_hash hash);
+void pi__prefix_index_put(pi__prefix_index *x, int32_t g, const pi__digest *hash);
+void pi__prefix_index_drop(pi__prefix_index *x, int32_t g, const pi__digest *hash);
 /* All groups forget everything. */
 void pi__prefix_index_clear(pi__prefix_index *x);
 

@@ -56,7 +56,7 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
     if (unlink_file) {
         const pi__tier_entry *e = &t->index.entry[slot];
         char path[PI__TIER_PATH];
-        pi__tier_path(path, t->space[e->space], e->hash, e->group);
+        pi__tier_path(path, &t->space[e->space], &e->name);
         pi__tier_doom(&t->index, slot); /* it cannot be found from now on */
         pthread_mutex_unlock(&t->lock);
         (void) unlinkat(t->dir_fd, path, 0);
@@ -74,7 +74,7 @@ static bool used_again(pi__tier *t, int32_t slot)
     uint32_t pages;
     int64_t used;
     if (e->dirty) return false;
-    pi__tier_path(path, t->space[e->space], e->hash, e->group);
+    pi__tier_path(path, &t->space[e->space], &e->name);
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
     pthread_mutex_lock(&t->lock);
@@ -169,7 +169,7 @@ static void damaged(pi__tier *t, int32_t entry)
 {
     char path[PI__TIER_PATH];
     const pi__tier_entry *e = &t->index.entry[entry];
-    pi__tier_path(path, t->space[0], e->hash, e->group);
+    pi__tier_path(path, &t->space[0], &e->name);
     int level = t->told_damage ? PI_LOG_DEBUG : PI_LOG_WARN;
     t->told_damage = true;
     t->stats.damaged++;
@@ -183,9 +183,9 @@ static void damaged(pi__tier *t, int32_t entry)
 static bool read_entry(pi__tier *t, int32_t slot)
 {
     const pi__tier_load_slot *l = &t->load[slot];
-    const pi__tier_what w = {t->space[0], l->hash, l->group, load_tokens(t, slot), l->n_tokens, l->n_bytes};
+    const pi__tier_what w = {t->space[0], l->key, l->group, load_tokens(t, slot), l->n_tokens, l->n_bytes};
     void *dst = l->dst;
-    int32_t entry = pi__tier_find(&t->index, w.hash, w.group);
+    int32_t entry = pi__tier_find(&t->index, &w.key.hash, w.group);
     if (!entry) return false;
     const pi__tier_stage *s = t->index.entry[entry].staged ? &t->stage[t->index.entry[entry].stage] : NULL;
     if (s && !s->ready) return false;
@@ -234,7 +234,7 @@ static void flush_one(pi__tier *t)
     }
     pthread_mutex_unlock(&t->lock);
     char path[PI__TIER_PATH];
-    pi__tier_path(path, t->space[e.space], e.hash, e.group);
+    pi__tier_path(path, &t->space[e.space], &e.name);
     pi__tier_result rc = pi__tier_set_time(t->dir_fd, path, e.used);
     pthread_mutex_lock(&t->lock);
     if (rc == PI__TIER_GONE) remove_entry(t, slot, false);
@@ -330,7 +330,7 @@ static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
 static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
 {
     *full = false;
-    if (pi__tier_probe(t->dir_fd, t->config.fingerprint) == PI__TIER_OK) return PI_OK;
+    if (pi__tier_probe(t->dir_fd, &t->space[0]) == PI__TIER_OK) return PI_OK;
     const int e = errno;
     *full = is_full(e);
     if (!*full)
@@ -423,7 +423,7 @@ void pi__tier_close(pi__tier *t)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group)
+bool pi__tier_has(pi__tier *t, const pi__digest *hash, int32_t group)
 {
     pthread_mutex_lock(&t->lock);
     bool has = pi__tier_find(&t->index, hash, group) != 0;
@@ -457,7 +457,7 @@ static void use(pi__tier *t, int32_t entry)
     if (!was_dirty && t->index.list[PI__TIER_DIRTY].tail) pthread_cond_signal(&t->work);
 }
 
-void pi__tier_touch(pi__tier *t, pi__block_hash hash, int32_t group)
+void pi__tier_touch(pi__tier *t, const pi__digest *hash, int32_t group)
 {
     pthread_mutex_lock(&t->lock);
     int32_t entry = pi__tier_find(&t->index, hash, group);
@@ -481,13 +481,13 @@ static size_t find_room(const pi__tier *t, size_t size)
 }
 
 /* A place in the ring and in the index; -1: there is none. */
-static int32_t reserve(pi__tier *t, pi__block_hash hash, int32_t group, size_t size)
+static int32_t reserve(pi__tier *t, const pi__tier_name *name, size_t size)
 {
     uint64_t pages = pages_of(size);
     if (!t->stats.writable || t->closing || pages > UINT32_MAX || t->stage_pages + pages > t->limit_pages) return -1;
     size_t off = find_room(t, size);
     if (off == SIZE_MAX) return -1;
-    int32_t entry = pi__tier_add(&t->index, 0, hash, group, (uint32_t) pages, pi__tier_tick(&t->index));
+    int32_t entry = pi__tier_add(&t->index, 0, name, (uint32_t) pages, pi__tier_tick(&t->index));
     if (!entry) return -1;
     int32_t at = (t->stage_first + t->stage_count) % t->n_stage;
     t->stage[at] = (pi__tier_stage) {off, size, entry, false};
@@ -498,20 +498,21 @@ static int32_t reserve(pi__tier *t, pi__block_hash hash, int32_t group, size_t s
     return at;
 }
 
-bool pi__tier_put(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, const void *data,
-                  size_t n_bytes)
+bool pi__tier_put(pi__tier *t, const pi__block_key *key, int32_t group, const int32_t *tokens, int32_t n_tokens,
+                  const void *data, size_t n_bytes)
 {
+    const pi__tier_name name = {key->hash, key->tenant, group};
     bool fits = n_tokens >= 0 && n_tokens <= t->config.max_tokens;
     size_t size = fits ? pi__tier_file_size(n_tokens, n_bytes) : SIZE_MAX;
     pthread_mutex_lock(&t->lock);
-    int32_t entry = pi__tier_find(&t->index, hash, group);
+    int32_t entry = pi__tier_find(&t->index, &key->hash, group);
     if (entry) use(t, entry);
-    int32_t at = entry || size == SIZE_MAX ? -1 : reserve(t, hash, group, size);
+    int32_t at = entry || size == SIZE_MAX ? -1 : reserve(t, &name, size);
     t->stats.dropped += !entry && at < 0;
     pthread_mutex_unlock(&t->lock);
     if (at < 0) return entry != 0;
 
-    const pi__tier_what w = {t->config.fingerprint, hash, group, tokens, n_tokens, n_bytes};
+    const pi__tier_what w = {t->space[0], *key, group, tokens, n_tokens, n_bytes};
     pi__tier_image(t->ring + t->stage[at].off, &w, data);
     pthread_mutex_lock(&t->lock);
     t->stage[at].ready = true;
@@ -520,17 +521,17 @@ bool pi__tier_put(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t
     return true;
 }
 
-uint64_t pi__tier_load(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, void *dst,
-                       size_t n_bytes, uint64_t tag)
+uint64_t pi__tier_load(pi__tier *t, const pi__block_key *key, int32_t group, const int32_t *tokens, int32_t n_tokens,
+                       void *dst, size_t n_bytes, uint64_t tag)
 {
     uint64_t id = 0;
     bool fits = n_tokens >= 0 && n_tokens <= t->config.max_tokens;
     pthread_mutex_lock(&t->lock);
     int32_t slot = t->load_free;
-    if (fits && slot && pi__tier_find(&t->index, hash, group)) {
+    if (fits && slot && pi__tier_find(&t->index, &key->hash, group)) {
         pi__tier_load_slot *l = &t->load[slot];
         t->load_free = l->next;
-        *l = (pi__tier_load_slot) {.hash = hash, .group = group, .n_tokens = n_tokens, .n_bytes = n_bytes, .dst = dst,
+        *l = (pi__tier_load_slot) {.key = *key, .group = group, .n_tokens = n_tokens, .n_bytes = n_bytes, .dst = dst,
                                    .tag = tag, .round = l->round, .state = PI__TIER_QUEUED};
         if (n_tokens)
             memcpy(load_tokens(t, slot), tokens, (size_t) n_tokens * sizeof *tokens);
@@ -569,12 +570,12 @@ void pi__tier_cancel(pi__tier *t, uint64_t id)
     pthread_mutex_unlock(&t->lock);
 }
 
-void pi__tier_clear(pi__tier *t, const pi__block_hash *tenant)
+void pi__tier_clear(pi__tier *t, const uint64_t *tenant)
 {
     pthread_mutex_lock(&t->lock);
     t->n_clears++;
     for (int32_t i = t->index.list[PI__TIER_LRU].head; i; i = t->index.entry[i].link[PI__TIER_LRU].next)
-        if (t->index.entry[i].space == 0 && pi__block_hash_of_tenant(t->index.entry[i].hash, tenant))
+        if (t->index.entry[i].space == 0 && (!tenant || t->index.entry[i].name.tenant == *tenant))
             pi__tier_doom(&t->index, i);
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);

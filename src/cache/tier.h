@@ -1,33 +1,35 @@
 /* The disk tier: cache blocks and snapshots that outlive the pools and the process, as files in a directory.
  *
- *     step thread                          the tier's thread                    DIR/v1-FINGERPRINT/3f/3f9c...e1-0
+ *     step thread                          the tier's thread                    DIR/v2-FINGERPRINT/3f/3f9c...e1-0
  *     put   ---> staging ring   ---------> checksum, temporary file, rename --> one file an entry
  *     has   ---> index in memory <-------- what is on disk; evicts the least recently used
  *     load  ---> queue of loads  --------> read, verify, copy to dst   <------
  *     poll  <--- finished loads <---------
  *
- * An entry is opaque bytes under (hash, group), with the token ids it stands for, which are compared on a load as the
- * block pool compares them on a hit. It is written once and never changed. Nothing here is an error for a request: a
+ * An entry is opaque bytes under (hash, group), with its parent and the token ids it stands for, which are compared on a
+ * load as the block pool compares them on a hit. It is written once and never changed. Nothing here is an error for a request: a
  * file that is damaged, cut, vanished or of another model is a miss, and a write that finds no room in the ring is
  * dropped. All calls but open and close take one short lock and neither wait for the disk nor allocate (the exception
  * is cancel, see there).
  *
- * Files. DIR/v1-FINGERPRINT/SHARD/HASH-GROUP, all in lower-case hexadecimal: FINGERPRINT and HASH (the block hash) 32
- * digits (hi, lo), SHARD the first two digits of HASH, GROUP without leading zeros. Numbers are in the byte order of
- * the machine.
+ * Files. DIR/v2-FINGERPRINT/SHARD/HASH-TENANT-GROUP, all in lower-case hexadecimal: FINGERPRINT and HASH (the block hash)
+ * 64 digits, SHARD the first two digits of HASH, TENANT 16 digits, GROUP without leading zeros. Numbers are in the byte
+ * order of the machine.
  *
  *     offset  bytes
  *          0      8  magic 89 'P' 'I' 't' 'i' 'e' 'r' 0a
- *          8      4  version, 1 (the 1 of "v1-" too)
+ *          8      4  version, 2 (the 2 of "v2-" too)
  *         12      4  group
- *         16     16  fingerprint: lo, hi
- *         32     16  hash: lo, hi
- *         48      4  n_tokens
- *         52      4  0
- *         56      8  n_bytes
- *         64      8  XXH3-64 of the data
- *         72      8  XXH3-64 of the tokens with their padding, seeded with the XXH3-64 of bytes 0 to 71
- *         80         int32 token ids, then zeros up to the next multiple of 64
+ *         16     32  fingerprint
+ *         48     32  hash
+ *         80     32  parent
+ *        112      8  tenant
+ *        120      8  n_bytes
+ *        128      4  n_tokens
+ *        132      4  0
+ *        136      8  XXH3-64 of the data
+ *        144      8  XXH3-64 of the tokens with their padding, seeded with the XXH3-64 of bytes 0 to 143
+ *        152         int32 token ids, then zeros up to the next multiple of 64
  *                    n_bytes of data; the file ends here
  *
  * A file gets its name by rename when it is complete, so a process may be killed at any moment; it then leaves at most
@@ -61,7 +63,7 @@ typedef struct pi__tier_config {
     const char *dir;         /* made if missing, with its parents */
     uint64_t limit_bytes;    /* of disk, each file rounded up to 4 KiB; all models together */
     bool read_only;          /* nothing is written, nor need it be possible */
-    pi__block_hash fingerprint; /* of everything that gives the bytes their meaning: model, layout, types, block size */
+    pi__digest fingerprint;  /* of everything that gives the bytes their meaning: model, layout, types, block size */
     size_t staging_bytes;    /* of the ring in which entries wait to be written; 0: 64 MiB */
     int32_t max_tokens;      /* of an entry; 0: 256 */
     int32_t max_loads;       /* not yet polled, at one time; 0: 256 */
@@ -101,7 +103,7 @@ void pi__tier_close(pi__tier *t);
 size_t pi__tier_memory(const pi__tier_config *config);
 
 /* true: a load would find the entry, as far as memory knows. O(1). */
-bool pi__tier_has(pi__tier *t, pi__block_hash hash, int32_t group);
+bool pi__tier_has(pi__tier *t, const pi__digest *hash, int32_t group);
 /* Asks for another look at the directory, where other processes may have written and removed files of this model since;
  * returns its number. One that is asked for but has not begun is shared. wake is called when it has ended. */
 uint64_t pi__tier_look(pi__tier *t);
@@ -109,15 +111,15 @@ uint64_t pi__tier_look(pi__tier *t);
 bool pi__tier_looked(pi__tier *t, uint64_t n);
 /* The entry was used: it is evicted later than all others. Touch a sequence's entries from its end when it is done, as
  * its blocks are released, so that tails are evicted before heads. O(1); does nothing for an unknown entry. */
-void pi__tier_touch(pi__tier *t, pi__block_hash hash, int32_t group);
+void pi__tier_touch(pi__tier *t, const pi__digest *hash, int32_t group);
 /* Copies the entry into the staging ring. true: it is known now, or was already (then it is touched). */
-bool pi__tier_put(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, const void *data,
-                  size_t n_bytes);
+bool pi__tier_put(pi__tier *t, const pi__block_key *key, int32_t group, const int32_t *tokens, int32_t n_tokens,
+                  const void *data, size_t n_bytes);
 
 /* Starts reading the entry into dst[n_bytes], which must stay valid until the load is polled or cancelled; tokens are
  * copied. Returns its id, or 0: a miss at once (unknown entry, or max_loads pending), nothing will be reported. */
-uint64_t pi__tier_load(pi__tier *t, pi__block_hash hash, int32_t group, const int32_t *tokens, int32_t n_tokens, void *dst,
-                       size_t n_bytes, uint64_t tag);
+uint64_t pi__tier_load(pi__tier *t, const pi__block_key *key, int32_t group, const int32_t *tokens, int32_t n_tokens,
+                       void *dst, size_t n_bytes, uint64_t tag);
 /* Takes up to n finished loads, in the order in which they finished; returns how many. */
 int32_t pi__tier_poll(pi__tier *t, pi__tier_done *out, int32_t n);
 /* When this returns, dst is not written any more and the load will not be reported. Waits only if the file is being
@@ -126,7 +128,7 @@ void pi__tier_cancel(pi__tier *t, uint64_t id);
 
 /* Forgets all entries of this model, or those of one tenant: has() is false when this returns, and the tier's thread
  * removes the files before it does anything else. Only the files that this process knows of. O(entries). */
-void pi__tier_clear(pi__tier *t, const pi__block_hash *tenant);
+void pi__tier_clear(pi__tier *t, const uint64_t *tenant);
 
 void pi__tier_get_stats(pi__tier *t, pi__tier_stats *out);
 

@@ -20,7 +20,7 @@
 
 enum {
     PI__TIER_PAGE = 4096,     /* files count in multiples of this */
-    PI__TIER_PATH = 112,      /* bytes of the longest path below DIR, its end included */
+    PI__TIER_PATH = 176,      /* bytes of the longest path below DIR, its end included */
     PI__TIER_ALIGN = 64,      /* where the data starts in a file, and images in the ring */
 };
 
@@ -28,10 +28,15 @@ enum {
 enum { PI__TIER_LRU, PI__TIER_DIRTY, PI__TIER_LISTS };
 enum { PI__TIER_SHARDS = 256 };
 
-typedef struct pi__tier_entry {
-    pi__block_hash hash; /* with group and space: its name */
-    int64_t used;       /* last use, ns since 1970; the file's modification time unless dirty */
+typedef struct pi__tier_name { /* of a file, in its space */
+    pi__digest hash;    /* with group: which entry it is */
+    uint64_t tenant;    /* whom cache_clear removes it for */
     int32_t group;      /* as given */
+} pi__tier_name;
+
+typedef struct pi__tier_entry {
+    pi__tier_name name;
+    int64_t used;       /* last use, ns since 1970; the file's modification time unless dirty */
     int32_t space;      /* index into pi__tier.space; 0: this model */
     uint32_t pages;     /* of disk, in PI__TIER_PAGE */
     int32_t stage;      /* with staged: index into pi__tier.stage */
@@ -59,9 +64,9 @@ typedef struct pi__tier_index {
 } pi__tier_index;
 
 /* Slot of the entry of this model, or 0. */
-int32_t pi__tier_find(const pi__tier_index *x, pi__block_hash hash, int32_t group);
+int32_t pi__tier_find(const pi__tier_index *x, const pi__digest *hash, int32_t group);
 /* A new entry, most recently used; 0: no slot is free. It must not be there. */
-int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__block_hash hash, int32_t group, uint32_t pages, int64_t used);
+int32_t pi__tier_add(pi__tier_index *x, int32_t space, const pi__tier_name *name, uint32_t pages, int64_t used);
 void pi__tier_erase(pi__tier_index *x, int32_t slot);
 /* Most recently used from now on; becomes dirty unless it is staged. */
 void pi__tier_use(pi__tier_index *x, int32_t slot);
@@ -78,11 +83,11 @@ typedef struct pi__tier_head { /* the first bytes of a file, see tier.h */
     char magic[8];
     uint32_t version;
     int32_t group;
-    pi__block_hash fingerprint;
-    pi__block_hash hash;
+    pi__digest fingerprint, hash, parent;
+    uint64_t tenant;
+    uint64_t n_bytes;
     int32_t n_tokens;
     uint32_t zero;
-    uint64_t n_bytes;
     uint64_t data_sum;
     uint64_t head_sum;
 } pi__tier_head;
@@ -99,8 +104,8 @@ typedef enum pi__tier_result {
 
 /* The identity of an entry: of a load, or of an image. */
 typedef struct pi__tier_what {
-    pi__block_hash fingerprint;
-    pi__block_hash hash;
+    pi__digest fingerprint;
+    pi__block_key key;
     int32_t group;
     const int32_t *tokens;
     int32_t n_tokens;
@@ -110,13 +115,14 @@ typedef struct pi__tier_what {
 /* Bytes in front of the data; and of the whole file, SIZE_MAX where that does not fit a size_t. */
 size_t pi__tier_head_size(int32_t n_tokens);
 size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes);
-/* The path below DIR of an entry; of its shard alone (for which only hash.hi counts); of the space alone. */
-void pi__tier_path(char path[PI__TIER_PATH], pi__block_hash fingerprint, pi__block_hash hash, int32_t group);
-void pi__tier_shard_path(char path[PI__TIER_PATH], pi__block_hash fingerprint, uint32_t shard);
-void pi__tier_space_path(char path[PI__TIER_PATH], pi__block_hash fingerprint);
+/* The path below DIR of an entry; of a shard alone; of the space alone. */
+void pi__tier_path(char path[PI__TIER_PATH], const pi__digest *fingerprint, const pi__tier_name *name);
+void pi__tier_shard_path(char path[PI__TIER_PATH], const pi__digest *fingerprint, uint32_t shard);
+void pi__tier_space_path(char path[PI__TIER_PATH], const pi__digest *fingerprint);
+static inline uint32_t pi__tier_shard_of(const pi__tier_name *name) { return name->hash.byte[0]; }
 /* Exactly the names that the functions above write; false for all others. */
-bool pi__tier_parse_entry(const char *name, pi__block_hash *hash, int32_t *group);
-bool pi__tier_parse_space(const char *name, pi__block_hash *fingerprint);
+bool pi__tier_parse_entry(const char *text, pi__tier_name *name);
+bool pi__tier_parse_space(const char *text, pi__digest *fingerprint);
 
 /* Lays the entry out at image[pi__tier_file_size()]; the sums are left for pi__tier_write, on the other thread. */
 void pi__tier_image(char *image, const pi__tier_what *w, const void *data);
@@ -132,7 +138,7 @@ pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int
 /* A directory below dir_fd to read; NULL with errno. */
 DIR *pi__tier_read_dir(int dir_fd, const char *path);
 /* OK when a file can be made and written where this fingerprint's files go; else FAILED with errno. */
-pi__tier_result pi__tier_probe(int dir_fd, pi__block_hash fingerprint);
+pi__tier_result pi__tier_probe(int dir_fd, const pi__digest *fingerprint);
 /* The file's modification time. GONE where there is no file. */
 pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used);
 /* The directory with its parents, opened; -1 with errno. */
@@ -153,7 +159,7 @@ typedef enum pi__tier_load_state {
 } pi__tier_load_state;
 
 typedef struct pi__tier_load_slot {
-    pi__block_hash hash;
+    pi__block_key key;
     int32_t group;
     int32_t n_tokens;
     size_t n_bytes;
@@ -180,7 +186,7 @@ struct pi__tier {
     int32_t *load_tokens;         /* [config.max_loads + 1, config.max_tokens] */
     char *head;                   /* [head_bytes] of the file that the tier's thread reads */
     size_t head_bytes;
-    pi__block_hash *space;        /* [n_spaces] fingerprints seen in the directory; 0: this model */
+    pi__digest *space;            /* [n_spaces] fingerprints seen in the directory; 0: this model */
     size_t n_spaces, cap_spaces;
     uint64_t limit_pages;
     int32_t n_stage;              /* capacity of stage */

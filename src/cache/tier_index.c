@@ -29,29 +29,28 @@ static void list_push(pi__tier_index *x, int which, int32_t slot)
 }
 
 /* Keys are hashes already. */
-static int32_t *bucket_of(const pi__tier_index *x, pi__block_hash hash, int32_t group)
+static int32_t *bucket_of(const pi__tier_index *x, const pi__digest *hash, int32_t group)
 {
-    return &x->bucket[(hash.lo + (uint32_t) group * 0x9E3779B9u) & (x->n_buckets - 1)];
+    return &x->bucket[(pi__digest_word(hash) + (uint32_t) group * 0x9E3779B9u) & (x->n_buckets - 1)];
 }
 
-int32_t pi__tier_find(const pi__tier_index *x, pi__block_hash hash, int32_t group)
+int32_t pi__tier_find(const pi__tier_index *x, const pi__digest *hash, int32_t group)
 {
     for (int32_t i = *bucket_of(x, hash, group); i; i = x->entry[i].chain) {
         const pi__tier_entry *e = &x->entry[i];
-        if (e->hash.lo == hash.lo && e->hash.hi == hash.hi && e->group == group && e->space == 0) return i;
+        if (pi__digest_equal(&e->name.hash, hash) && e->name.group == group && e->space == 0) return i;
     }
     return 0;
 }
 
-int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__block_hash hash, int32_t group, uint32_t pages, int64_t used)
+int32_t pi__tier_add(pi__tier_index *x, int32_t space, const pi__tier_name *name, uint32_t pages, int64_t used)
 {
     int32_t slot = x->free;
     if (slot) x->free = x->entry[slot].chain;
     else if (x->n_touched < x->capacity) slot = ++x->n_touched;
     else return 0;
-    int32_t *at = bucket_of(x, hash, group);
-    x->entry[slot] = (pi__tier_entry) {
-        .hash = hash, .used = used, .group = group, .space = space, .pages = pages, .chain = *at};
+    int32_t *at = bucket_of(x, &name->hash, name->group);
+    x->entry[slot] = (pi__tier_entry) {.name = *name, .used = used, .space = space, .pages = pages, .chain = *at};
     *at = slot;
     list_push(x, PI__TIER_LRU, slot);
     x->n_entries++;
@@ -64,7 +63,7 @@ int32_t pi__tier_add(pi__tier_index *x, int32_t space, pi__block_hash hash, int3
 static void hide(pi__tier_index *x, int32_t slot)
 {
     const pi__tier_entry *e = &x->entry[slot];
-    int32_t *at = bucket_of(x, e->hash, e->group);
+    int32_t *at = bucket_of(x, &e->name.hash, e->name.group);
     while (*at != slot) at = &x->entry[*at].chain;
     *at = e->chain;
     x->n_own -= e->space == 0;

@@ -16,33 +16,40 @@
 #include "base/hash.h"
 #include "cache/tier_impl.h"
 
-enum { VERSION = 1, DIR_MODE = 0700, FILE_MODE = 0600 };
+enum { VERSION = 2, DIR_MODE = 0700, FILE_MODE = 0600 };
 static const char magic[8] = {(char) 0x89, 'P', 'I', 't', 'i', 'e', 'r', '\n'};
 
-_Static_assert(sizeof(pi__tier_head) == 80 && offsetof(pi__tier_head, head_sum) == 72, "the header as in tier.h");
+_Static_assert(sizeof(pi__tier_head) == 152 && offsetof(pi__tier_head, head_sum) == 144, "the header as in tier.h");
 
 /* ------------------------------------------------------------------------------------------------------------ names */
-void pi__tier_space_path(char path[PI__TIER_PATH], pi__block_hash fp)
+void pi__tier_space_path(char path[PI__TIER_PATH], const pi__digest *fp)
 {
-    snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64, VERSION, fp.hi, fp.lo);
+    char hex[PI__DIGEST_HEX];
+    pi__digest_hex(fp, hex);
+    snprintf(path, PI__TIER_PATH, "v%d-%s", VERSION, hex);
 }
 
-void pi__tier_shard_path(char path[PI__TIER_PATH], pi__block_hash fp, uint32_t shard)
+void pi__tier_shard_path(char path[PI__TIER_PATH], const pi__digest *fp, uint32_t shard)
 {
-    snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64 "/%02x", VERSION, fp.hi, fp.lo, shard & 0xff);
+    pi__tier_space_path(path, fp);
+    const size_t n = strlen(path);
+    snprintf(path + n, PI__TIER_PATH - n, "/%02x", shard & 0xff);
 }
 
-void pi__tier_path(char path[PI__TIER_PATH], pi__block_hash fp, pi__block_hash hash, int32_t group)
+void pi__tier_path(char path[PI__TIER_PATH], const pi__digest *fp, const pi__tier_name *name)
 {
-    snprintf(path, PI__TIER_PATH, "v%d-%016" PRIx64 "%016" PRIx64 "/%02x/%016" PRIx64 "%016" PRIx64 "-%" PRIx32,
-             VERSION, fp.hi, fp.lo, (unsigned) (hash.hi >> 56), hash.hi, hash.lo, (uint32_t) group);
+    char hex[PI__DIGEST_HEX];
+    pi__digest_hex(&name->hash, hex);
+    pi__tier_shard_path(path, fp, pi__tier_shard_of(name));
+    const size_t n = strlen(path);
+    snprintf(path + n, PI__TIER_PATH - n, "/%s-%016" PRIx64 "-%" PRIx32, hex, name->tenant, (uint32_t) name->group);
 }
 
 /* n lower-case hexadecimal digits. */
-static bool parse_hex(const char *s, int n, uint64_t *out)
+static bool parse_hex(const char *s, size_t n, uint64_t *out)
 {
     uint64_t v = 0;
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         char c = s[i];
         if (c >= '0' && c <= '9') v = v * 16 + (uint64_t) (c - '0');
         else if (c >= 'a' && c <= 'f') v = v * 16 + (uint64_t) (c - 'a' + 10);
@@ -52,24 +59,26 @@ static bool parse_hex(const char *s, int n, uint64_t *out)
     return true;
 }
 
-bool pi__tier_parse_entry(const char *name, pi__block_hash *hash, int32_t *group)
+bool pi__tier_parse_entry(const char *text, pi__tier_name *name)
 {
-    uint64_t g;
-    size_t n = strlen(name);
-    if (n < 34 || n > 41 || name[32] != '-' || (n > 34 && name[33] == '0')) return false;
-    if (!parse_hex(name, 16, &hash->hi) || !parse_hex(name + 16, 16, &hash->lo)) return false;
-    if (!parse_hex(name + 33, (int) n - 33, &g)) return false;
-    *group = (int32_t) (uint32_t) g;
+    enum { TENANT = PI__DIGEST_HEX, GROUP = TENANT + 17 }; /* offsets of their digits */
+    uint64_t group;
+    const size_t n = strlen(text);
+    if (n <= GROUP || n > GROUP + 8 || text[TENANT - 1] != '-' || text[GROUP - 1] != '-') return false;
+    if (n > GROUP + 1 && text[GROUP] == '0') return false;
+    if (!pi__digest_parse(text, &name->hash) || !parse_hex(text + TENANT, 16, &name->tenant)) return false;
+    if (!parse_hex(text + GROUP, n - GROUP, &group)) return false;
+    name->group = (int32_t) (uint32_t) group;
     return true;
 }
 
-bool pi__tier_parse_space(const char *name, pi__block_hash *fp)
+bool pi__tier_parse_space(const char *text, pi__digest *fp)
 {
     char same[PI__TIER_PATH];
-    if (strlen(name) < 32 || !parse_hex(name + strlen(name) - 32, 16, &fp->hi) ||
-        !parse_hex(name + strlen(name) - 16, 16, &fp->lo)) return false;
-    pi__tier_space_path(same, *fp);
-    return strcmp(same, name) == 0;
+    const size_t n = strlen(text), hex = PI__DIGEST_HEX - 1;
+    if (n < hex || !pi__digest_parse(text + n - hex, fp)) return false;
+    pi__tier_space_path(same, fp);
+    return strcmp(same, text) == 0;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- layout */
@@ -87,8 +96,8 @@ size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes)
 
 void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
 {
-    pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .hash = w->hash,
-                       .n_tokens = w->n_tokens, .n_bytes = w->n_bytes};
+    pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .hash = w->key.hash,
+                       .parent = w->key.parent, .tenant = w->key.tenant, .n_tokens = w->n_tokens, .n_bytes = w->n_bytes};
     size_t head = pi__tier_head_size(w->n_tokens);
     memcpy(h.magic, magic, sizeof magic);
     memset(image, 0, head);
@@ -200,7 +209,7 @@ pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t use
     memcpy(&h, image, sizeof h);
     size_t head = pi__tier_head_size(h.n_tokens);
     char path[PI__TIER_PATH], temp[PI__TIER_PATH];
-    pi__tier_path(path, h.fingerprint, h.hash, h.group);
+    pi__tier_path(path, &h.fingerprint, &(pi__tier_name) {h.hash, h.tenant, h.group});
     struct stat st;
     if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == size &&
         pi__tier_set_time(dir_fd, path, used) == PI__TIER_OK) return PI__TIER_ADOPTED;
@@ -225,11 +234,11 @@ pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t use
     return rc;
 }
 
-pi__tier_result pi__tier_probe(int dir_fd, pi__block_hash fingerprint)
+pi__tier_result pi__tier_probe(int dir_fd, const pi__digest *fingerprint)
 {
     char path[PI__TIER_PATH], temp[PI__TIER_PATH];
     char page[PI__TIER_PAGE] = {0};
-    pi__tier_path(path, fingerprint, (pi__block_hash) {0, 0}, 0);
+    pi__tier_path(path, fingerprint, &(pi__tier_name) {.group = 0});
     int fd = make_temp(dir_fd, path, temp);
     if (fd < 0) return PI__TIER_FAILED;
     pi__tier_result rc = write_all(fd, page, sizeof page) ? PI__TIER_OK : PI__TIER_FAILED;
@@ -262,13 +271,11 @@ static bool read_all(int fd, char *p, size_t n, off_t at)
     return true;
 }
 
-static bool same_hash(pi__block_hash a, pi__block_hash b) { return a.lo == b.lo && a.hi == b.hi; }
-
 bool pi__tier_same_entry(const char *image, const pi__tier_what *w)
 {
     pi__tier_head h;
     memcpy(&h, image, sizeof h);
-    return h.n_tokens == w->n_tokens && h.n_bytes == w->n_bytes &&
+    return h.n_tokens == w->n_tokens && h.n_bytes == w->n_bytes && pi__digest_equal(&h.parent, &w->key.parent) &&
            (!w->n_tokens || !memcmp(image + sizeof h, w->tokens, (size_t) w->n_tokens * sizeof *w->tokens));
 }
 
@@ -284,7 +291,8 @@ static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, siz
     size_t size = pi__tier_head_size(h.n_tokens);
     if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load of ours can ask for */
     if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h) || sum_head(head, size) != h.head_sum ||
-        !same_hash(h.fingerprint, w->fingerprint) || !same_hash(h.hash, w->hash) || h.group != w->group)
+        !pi__digest_equal(&h.fingerprint, &w->fingerprint) || !pi__digest_equal(&h.hash, &w->key.hash) ||
+        h.tenant != w->key.tenant || h.group != w->group)
         return PI__TIER_DAMAGED;
     if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
     if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
@@ -294,7 +302,7 @@ static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, siz
 pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
 {
     char path[PI__TIER_PATH];
-    pi__tier_path(path, w->fingerprint, w->hash, w->group);
+    pi__tier_path(path, &w->fingerprint, &(pi__tier_name) {w->key.hash, w->key.tenant, w->group});
     int fd = openat(dir_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* not waiting for a pipe's writer */
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EINTR) return PI__TIER_PASSING;

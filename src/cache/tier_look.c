@@ -13,13 +13,8 @@
 
 enum { SETTLED_MS = 2000 }; /* longer than the resolution of times in any file system */
 
-typedef struct name {
-    pi__block_hash hash;
-    int32_t group;
-} name;
-
 typedef struct names {
-    name *list;
+    pi__tier_name *list;
     size_t n, cap;
 } names;
 
@@ -28,7 +23,7 @@ static bool read_shard(pi__tier *t, uint32_t shard, names *out)
 {
     char path[PI__TIER_PATH];
     struct stat st;
-    pi__tier_shard_path(path, t->space[0], shard);
+    pi__tier_shard_path(path, &t->space[0], shard);
     DIR *d = pi__tier_read_dir(t->dir_fd, path);
     out->n = 0;
     if (!d) return errno == ENOENT;
@@ -46,8 +41,8 @@ static bool read_shard(pi__tier *t, uint32_t shard, names *out)
     t->shard[shard].time = time;
     bool ok = true;
     for (const struct dirent *de; ok && (de = readdir(d));) {
-        name f;
-        if (!pi__tier_parse_entry(de->d_name, &f.hash, &f.group) || f.hash.hi >> 56 != shard) continue;
+        pi__tier_name f;
+        if (!pi__tier_parse_entry(de->d_name, &f) || pi__tier_shard_of(&f) != shard) continue;
         ok = pi__grow(&out->list, &out->cap, out->n + 1, sizeof *out->list);
         if (ok) out->list[out->n++] = f;
     }
@@ -57,18 +52,18 @@ static bool read_shard(pi__tier *t, uint32_t shard, names *out)
 }
 
 /* A file that is not in the index; the lock is held. What is cleared meanwhile may still have its file. */
-static void add(pi__tier *t, const name *f)
+static void add(pi__tier *t, const pi__tier_name *f)
 {
     const uint64_t n_clears = t->n_clears;
     char path[PI__TIER_PATH];
     uint32_t pages;
     int64_t used;
-    pi__tier_path(path, t->space[0], f->hash, f->group);
+    pi__tier_path(path, &t->space[0], f);
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
     pthread_mutex_lock(&t->lock);
-    if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, f->hash, f->group)) return; /* put meanwhile */
-    int32_t slot = pi__tier_add(&t->index, 0, f->hash, f->group, pages, used);
+    if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, &f->hash, f->group)) return; /* put meanwhile */
+    int32_t slot = pi__tier_add(&t->index, 0, f, pages, used);
     if (slot) t->index.entry[slot].seen = true;
 }
 
@@ -76,7 +71,7 @@ static void add(pi__tier *t, const name *f)
 static void compare(pi__tier *t, const names *files)
 {
     for (size_t i = 0; i < files->n; i++) {
-        int32_t slot = pi__tier_find(&t->index, files->list[i].hash, files->list[i].group);
+        int32_t slot = pi__tier_find(&t->index, &files->list[i].hash, files->list[i].group);
         if (slot) t->index.entry[slot].seen = true;
         else add(t, &files->list[i]);
     }
@@ -89,7 +84,7 @@ static void erase_unseen(pi__tier *t, const bool read[PI__TIER_SHARDS])
     for (int32_t i = x->list[PI__TIER_LRU].head, next; i; i = next) {
         const pi__tier_entry *e = &x->entry[i];
         next = e->link[PI__TIER_LRU].next;
-        if (e->space == 0 && read[e->hash.hi >> 56] && !e->seen && !e->staged && !e->doomed) pi__tier_erase(x, i);
+        if (e->space == 0 && read[pi__tier_shard_of(&e->name)] && !e->seen && !e->staged && !e->doomed) pi__tier_erase(x, i);
     }
 }
 

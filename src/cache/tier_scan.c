@@ -17,9 +17,8 @@
 #include "cache/tier_impl.h"
 
 typedef struct found { /* a file */
-    pi__block_hash hash;
+    pi__tier_name name;
     int64_t used;
-    int32_t group;
     int32_t space;
     uint32_t pages;
     bool future;
@@ -54,14 +53,14 @@ static void sweep(int dir_fd, const char *name, int64_t now)
 static bool scan_shard(scan *s, int32_t space, uint32_t shard)
 {
     char path[PI__TIER_PATH];
-    pi__tier_shard_path(path, s->t->space[space], shard);
+    pi__tier_shard_path(path, &s->t->space[space], shard);
     DIR *d = pi__tier_read_dir(s->t->dir_fd, path);
     if (!d) return true;
     bool ok = true;
     for (const struct dirent *de; ok && (de = readdir(d));) {
         found f = {.space = space};
         if (strncmp(de->d_name, "tmp-", 4) == 0) sweep(dirfd(d), de->d_name, s->now);
-        if (!pi__tier_parse_entry(de->d_name, &f.hash, &f.group) || f.hash.hi >> 56 != shard ||
+        if (!pi__tier_parse_entry(de->d_name, &f.name) || pi__tier_shard_of(&f.name) != shard ||
             pi__tier_stat(dirfd(d), de->d_name, &f.pages, &f.used)) continue;
         f.future = f.used > s->now;
         if (f.future) f.used = s->now;
@@ -79,10 +78,10 @@ static bool scan_space(scan *s, int32_t space)
         if (!scan_shard(s, space, shard)) return false;
     if (space == 0) return true;
     for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++) { /* another model's; not removed unless empty */
-        pi__tier_shard_path(path, s->t->space[space], shard);
+        pi__tier_shard_path(path, &s->t->space[space], shard);
         (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
     }
-    pi__tier_space_path(path, s->t->space[space]);
+    pi__tier_space_path(path, &s->t->space[space]);
     (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
     return true;
 }
@@ -94,9 +93,9 @@ static int find_spaces(pi__tier *t, pi_error *err)
     if (!d) return pi__fail(err, PI_EIO, "prefix cache: cannot read the directory %.140s: %s", t->dir, strerror(errno));
     int rc = PI_OK;
     for (const struct dirent *de; !rc && (de = readdir(d));) {
-        pi__block_hash fp;
+        pi__digest fp;
         if (!pi__tier_parse_space(de->d_name, &fp)) continue;
-        if (fp.lo == t->space[0].lo && fp.hi == t->space[0].hi) continue;
+        if (pi__digest_equal(&fp, &t->space[0])) continue;
         if (t->n_spaces == INT32_MAX || !pi__grow(&t->space, &t->cap_spaces, t->n_spaces + 1, sizeof *t->space))
             rc = pi__fail_mem(err, "the prefix cache's directory");
         else t->space[t->n_spaces++] = fp;
@@ -110,8 +109,8 @@ static int compare(const void *a, const void *b)
 {
     const found *x = a, *y = b;
     if (x->used != y->used) return x->used < y->used ? 1 : -1;
-    if (x->hash.lo != y->hash.lo) return x->hash.lo < y->hash.lo ? -1 : 1;
-    return (x->group > y->group) - (x->group < y->group);
+    const int order = memcmp(&x->name.hash, &y->name.hash, sizeof x->name.hash);
+    return order ? order : (x->name.group > y->name.group) - (x->name.group < y->name.group);
 }
 
 int pi__tier_scan(pi__tier *t, pi_error *err)
@@ -129,12 +128,12 @@ int pi__tier_scan(pi__tier *t, pi_error *err)
     }
     for (size_t i = keep; i < s.n; i++) {
         char path[PI__TIER_PATH];
-        pi__tier_path(path, t->space[s.list[i].space], s.list[i].hash, s.list[i].group);
+        pi__tier_path(path, &t->space[s.list[i].space], &s.list[i].name);
         if (unlinkat(t->dir_fd, path, 0) == 0) t->stats.evicted++;
     }
     for (size_t i = keep; i-- > 0;) { /* the last one added counts as the latest used */
         const found *f = &s.list[i];
-        int32_t slot = pi__tier_add(&t->index, f->space, f->hash, f->group, f->pages, f->used);
+        int32_t slot = pi__tier_add(&t->index, f->space, &f->name, f->pages, f->used);
         if (f->future) pi__tier_set_dirty(&t->index, slot, true);
     }
 out:

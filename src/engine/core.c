@@ -161,10 +161,7 @@ static int use_adapters(pi__core *e, const pi__job *j, pi__seq **s, size_t n, pi
 /* All n go to the inbox; the lock is held. */
 static void enqueue(pi__core *e, pi__seq **s, size_t n)
 {
-    if (s[0]->sample_group) { /* another root, and another tenant, for each sample group */
-        s[0]->sample_group->root.lo += e->n_submitted;
-        s[0]->sample_group->root.hi += e->n_submitted;
-    }
+    if (s[0]->sample_group) s[0]->sample_group->root = pi__block_root_private(e->n_submitted);
     for (size_t i = 0; i < n; i++) {
         s[i]->arrival = ++e->n_submitted;
         if (e->inbox_tail) e->inbox_tail->next = s[i];
@@ -183,7 +180,6 @@ static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
     pi__sample_group *f = pi__calloc(1, sizeof *f);
     if (!f) return pi__fail_mem(err, "the request");
     f->n_left = n;
-    f->root = pi__block_hash_root("jobs of one submit");
     for (size_t i = 0; i < n; i++) s[i]->sample_group = f;
     return PI_OK;
 }
@@ -265,8 +261,8 @@ static void leave_sample_group(pi__core *e, pi__seq *s)
     if (!s->sample_group) return;
     pi__assert(s->sample_group->n_left > 0);
     if (--s->sample_group->n_left) return;
-    pi__cache_clear(&e->cache, &s->sample_group->root);
-    pi__cache_clear(&e->draft_cache, &s->sample_group->root);
+    pi__cache_clear(&e->cache, &s->sample_group->root.tenant);
+    pi__cache_clear(&e->draft_cache, &s->sample_group->root.tenant);
     pi__free(s->sample_group);
 }
 
@@ -369,8 +365,7 @@ static void wait_for_work(pi__core *e)
 /* Does what cache_clear asks for; the lock is held. */
 static void clear_prefixes(pi__core *e)
 {
-    pi__block_hash root = pi__block_hash_root(e->clear_salt);
-    const pi__block_hash *tenant = e->clear_salt ? &root : NULL;
+    const uint64_t salted = pi__tenant_of(e->clear_salt), *tenant = e->clear_salt ? &salted : NULL;
     pi__cache_clear(&e->cache, tenant);
     pi__tiering_clear(&e->tiering, tenant);
     pi__drafters_clear(&e->drafting, tenant);

@@ -48,12 +48,11 @@ static pi__text own_text(const pi__seq *s)
 }
 
 /* 0 is nobody. */
-static uint64_t number_of(const pi__block_hash *root) { return root->lo | 1; }
+static uint64_t number_of(uint64_t tenant) { return tenant | 1; }
 
 static uint64_t tenant_of(const pi__seq *s)
 {
-    const pi__block_hash root = pi__block_hash_root(s->params.salt);
-    return number_of(&root);
+    return number_of(pi__tenant_of(s->params.salt));
 }
 
 static void lookup_start(pi__drafter *base, pi__seq *s)
@@ -129,12 +128,12 @@ void pi__draft_lookup_keep(pi__drafter *base, const pi__seq *s)
     }
 }
 
-void pi__draft_lookup_clear(pi__drafter *base, const pi__block_hash *tenant)
+void pi__draft_lookup_clear(pi__drafter *base, const uint64_t *tenant)
 {
     draft_lookup *d = (draft_lookup *) base;
     if (!d->others.window) return;
     for (int32_t i = 0; i < d->others.window; i++)
-        if (!tenant || d->owner[i] == number_of(tenant)) d->owner[i] = 0, d->token[i] = 0;
+        if (!tenant || d->owner[i] == number_of(*tenant)) d->owner[i] = 0, d->token[i] = 0;
     if (tenant) return;
     d->text.first = d->text.end = 0;
     pi__ngrams_clear(&d->others);

@@ -15,9 +15,9 @@ typedef struct pi__lookup_shape {
 int pi__draft_lookup_create(pi__drafter **out, const pi__lookup_shape *shape, pi_error *err);
 /* Bytes that create allocates. */
 size_t pi__draft_lookup_bytes(const pi__lookup_shape *shape);
-/* s has ended, and others of its tenant (the hash of its salt) may see what it said. */
+/* s has ended, and others of its tenant (pi__tenant_of its salt) may see what it said. */
 void pi__draft_lookup_keep(pi__drafter *d, const pi__seq *s);
-/* Forgets the texts of a tenant (the hash of his salt); of all with NULL. */
-void pi__draft_lookup_clear(pi__drafter *d, const pi__block_hash *tenant);
+/* Forgets the texts of a tenant (pi__tenant_of); of all with NULL. */
+void pi__draft_lookup_clear(pi__drafter *d, const uint64_t *tenant);
 
 #endif

@@ -46,7 +46,7 @@ static void model_start(pi__drafter *base, pi__seq *s)
     if (!d->c.own) return;
     s->spec.n_computed = s->spec.n_guessed = 0;
     pi__cache_start(d->c.cache, s->row, s->params.salt);
-    if (s->sample_group) pi__cache_start_private(d->c.cache, s->row, s->sample_group->root);
+    if (s->sample_group) pi__cache_start_private(d->c.cache, s->row, &s->sample_group->root);
     if (d->c.keeps && s->keeps) s->spec.n_computed = pi__cache_match(d->c.cache, s->row, s->tokens, s->n_tokens, &longest);
 }
 

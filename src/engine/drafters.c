@@ -101,7 +101,7 @@ void pi__drafters_keep(pi__drafting *d, const pi__seq *s)
     if (d->of[PI__SPEC_NGRAM]) pi__draft_lookup_keep(d->of[PI__SPEC_NGRAM], s);
 }
 
-void pi__drafters_clear(pi__drafting *d, const pi__block_hash *tenant)
+void pi__drafters_clear(pi__drafting *d, const uint64_t *tenant)
 {
     if (d->of[PI__SPEC_NGRAM]) pi__draft_lookup_clear(d->of[PI__SPEC_NGRAM], tenant);
 }

@@ -68,9 +68,7 @@ static int unknown(const pi__loras *l, const char *name, pi_error *err)
 /* < 0: a is added before b. */
 static int order_of(const pi__lora_entry *a, const pi__lora_entry *b)
 {
-    const pi__hash128 x = a->adapter->id, y = b->adapter->id;
-    if (x.hi != y.hi) return x.hi < y.hi ? -1 : 1;
-    return x.lo < y.lo ? -1 : x.lo > y.lo;
+    return memcmp(&a->adapter->id, &b->adapter->id, sizeof a->adapter->id);
 }
 
 /* By id, and equal ones, of two files with the same content, by scale. */
@@ -95,8 +93,12 @@ static int insert(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error *er
 static void identify(pi__lora_uses *u)
 {
     for (int32_t i = 0; i < u->n; i++) {
-        struct { pi__hash128 id; float scale, zero; } of = {u->use[i].of->adapter->id, u->use[i].scale, 0};
-        u->id = pi__hash_chain(u->id, &of, sizeof of);
+        pi__hasher h;
+        pi__hash_begin(&h, PI__HASH_ADAPTERS);
+        pi__hash_field(&h, &u->id, sizeof u->id);
+        pi__hash_field(&h, &u->use[i].of->adapter->id, sizeof u->id);
+        pi__hash_field(&h, &u->use[i].scale, sizeof u->use[i].scale);
+        u->id = pi__hash_end(&h);
     }
 }
 

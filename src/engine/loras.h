@@ -13,7 +13,7 @@
 
 #include <pthread.h>
 
-#include "cache/block_pool.h"
+#include "base/hash.h"
 #include "engine/batch.h"
 #include "model/adapter.h"
 #include "sampler/params.h"
@@ -39,7 +39,7 @@ typedef struct pi__loras {
 typedef struct pi__lora_uses {
     struct { pi__lora_entry *of; float scale; } use[PI__MAX_LORA];
     int32_t n;
-    pi__block_hash id;     /* of what they do together; of none zeros */
+    pi__digest id;         /* of what they do together; of none pi__digest_none */
 } pi__lora_uses;
 
 /* A new entry, offered to the step thread; takes the adapter. old: the one that it is to replace, or NULL. NULL: out of memory,

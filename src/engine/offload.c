@@ -227,10 +227,10 @@ static void end_copy(pi__offload *o, const pi__copy *c, bool ok)
     if (c->pinned_for_copy) pi__block_hold(from, c->block, false);
     if (ok && b->hashed && b->generation == c->generation) {
         const int32_t *tokens = from->token + (size_t) c->block * (size_t) from->block_size;
-        if (o->disk) pi__tier_put(o->disk, b->hash, c->group, tokens, from->block_size,
+        if (o->disk) pi__tier_put(o->disk, &b->key, c->group, tokens, from->block_size,
                                   pi__host_at(o->host, c->group, c->slot), pi__copy_bytes(o->config.map, c->group));
         if (o->host_keeps) {
-            pi__block_set_hash(to, c->slot, b->hash, tokens);
+            pi__block_set_hash(to, c->slot, &b->key, tokens);
             o->config.stats->host_writes++;
         }
     }
@@ -257,7 +257,7 @@ static bool offer(pi__offload *o, int32_t g, int32_t id)
     pi__block_pool *p = &o->config.cache->group[g].pool, *h = pi__host_pool(o->host, g);
     pi__block *b = &p->block[id];
     if (!b->hashed || b->low_priority || b->is_private || b->offload_tried) return true;
-    int32_t slot = pi__block_find(h, b->hash, p->token + (size_t) id * (size_t) p->block_size);
+    int32_t slot = pi__block_find(h, &b->key, p->token + (size_t) id * (size_t) p->block_size);
     if (slot < 0) return pi__offload_out(o, g, id);
     b->offload_tried = true;
     pi__block_touch(h, slot); /* used last, evicted last */

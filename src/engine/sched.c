@@ -164,8 +164,8 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     pi__cache_start(sc->cache, row, s->params.salt);
     pi__cache_start_without(sc->cache, row, s->without);
     pi__cache_start_sparse(sc->cache, row, &s->sparse);
-    if (s->sample_group) pi__cache_start_private(sc->cache, row, s->sample_group->root);
-    pi__cache_start_variant(sc->cache, row, s->lora.id);
+    if (s->sample_group) pi__cache_start_private(sc->cache, row, &s->sample_group->root);
+    pi__cache_start_variant(sc->cache, row, &s->lora.id);
     int32_t wanted = 0, got = 0;
     if (s->keeps) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_most(s) + 1, &wanted);
     enum admission a = !has_room(sc, s) ? NO_ROOM

@@ -17,7 +17,7 @@
 
 /* Jobs of one submit that share prefixes with each other and with nobody else (params.cache false). */
 typedef struct pi__sample_group {
-    pi__block_hash root;       /* of their block hashes */
+    pi__block_root root;       /* of their block hashes */
     size_t n_left;             /* sequences that have not ended; the last one frees it */
 } pi__sample_group;
 

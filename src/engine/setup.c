@@ -282,33 +282,77 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
 }
 
-pi__block_hash pi__setup_fingerprint(const pi__setup *s)
+static void add_text(pi__hasher *h, const char *text) { pi__hash_field(h, text, strlen(text)); }
+
+/* A value of metadata: a field for its type and length, then one for each element. */
+static void add_value(pi__hasher *h, const pi__gguf_kv *kv)
 {
-    char text[768];
+    const int32_t type = kv->type == PI__GGUF_ARR ? kv->arr_type : kv->type;
+    const uint64_t what[] = {(uint64_t) kv->type, (uint64_t) type, kv->n};
+    pi__hash_field(h, what, sizeof what);
+    for (uint64_t i = 0; i < kv->n; i++) {
+        const pi__str text = type == PI__GGUF_STR ? pi__gguf_elem_str(kv, i) : (pi__str) {NULL, 0};
+        const bool real = type == PI__GGUF_F32 || type == PI__GGUF_F64;
+        const double d = real ? pi__gguf_elem_f64(kv, i) : 0;
+        const uint64_t u = type == PI__GGUF_STR || real ? 0 : pi__gguf_elem_u64(kv, i);
+        if (type == PI__GGUF_STR) pi__hash_field(h, text.p, text.n);
+        else pi__hash_field(h, real ? (const void *) &d : &u, sizeof u);
+    }
+}
+
+/* What the file says of the model, as overridden: hyperparameters, and each tensor's name, type and shape. Names, descriptions
+ * and the tokenizer change no keys and values of given token ids. */
+static void add_file(pi__hasher *h, const pi__gguf *g)
+{
+    for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
+        const pi__gguf_kv *kv = pi__gguf_kv_at(g, i);
+        if ((kv->key.n > 8 && !memcmp(kv->key.p, "general.", 8)) || (kv->key.n > 10 && !memcmp(kv->key.p, "tokenizer.", 10))) continue;
+        pi__hash_field(h, kv->key.p, kv->key.n);
+        add_value(h, kv);
+    }
+    for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(g, i);
+        pi__hash_field(h, t->name.p, t->name.n);
+        pi__hash_field(h, &t->type, sizeof t->type);
+        pi__hash_field(h, t->ne, sizeof t->ne);
+    }
+}
+
+/* Layers in the order of the model: where their caches lie, and of which types. */
+static void add_layers(pi__hasher *h, const pi__model *m)
+{
+    for (int32_t i = 0; i < m->n_kv; i++) {
+        const int32_t layer[] = {m->kv[i].placement, m->kv[i].type_k, m->kv[i].type_v}; /* shards and types */
+        pi__hash_field(h, layer, sizeof layer);
+    }
+    for (int32_t i = 0; i < m->n_state; i++) pi__hash_field(h, &m->state[i].placement, sizeof m->state[i].placement);
+}
+
+pi__digest pi__setup_fingerprint(const pi__setup *s)
+{
+    char text[512];
+    pi__hasher h;
     const pi__rope_config *r = &s->cfg.rope;
     const pi__cpu_params *p = &s->cfg.cpu;
     const int products = s->be->discrete ? p->matmul << 4 | p->fp4 << 1 | p->blas : 0; /* of which bits depend */
-    int n = snprintf(text, sizeof text, "%s|%s|%d|%d|%d|%d|%s|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%016llx%016llx",
-                     pi_version(), s->m->arch->name, s->m->n_exit, s->m->n_used, s->m->long_rope, products,
-                     s->be->dev->describe(s->be), r->base,
-                     r->scaling, r->scale, (long long) r->orig_ctx,
-                     r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
-                     r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
-                     s->cfg.block_size, s->m->n_kv,
-                     (unsigned long long) s->m->digest.hi, (unsigned long long) s->m->digest.lo);
-    pi__block_hash hash = pi__hash(text, (size_t) n);
-    if (p->act8) hash = pi__hash_chain(hash, "a8", 2); /* the CPU's products, and so all bits behind the first layer's */
-    if (s->cfg.sparsity > 0) hash = pi__hash_chain(hash, &s->cfg.sparsity, sizeof s->cfg.sparsity);
-    for (size_t i = 0; i < s->cfg.n_override_kv; i++)
-        hash = pi__hash_chain(hash, s->cfg.override_kv[i], strlen(s->cfg.override_kv[i]));
-    if (s->drafter && s->drafter != s->m) hash = pi__hash_chain(hash, &s->drafter->digest, sizeof s->drafter->digest);
-    for (int32_t i = 0; i < s->m->n_kv; i++) {
-        const pi__kv_layer *kv = &s->m->kv[i];
-        const int32_t layer[] = {kv->placement, kv->type_k, kv->type_v}; /* shards and types */
-        hash = pi__block_hash_extend(hash, layer, 3);
-    }
-    for (int32_t i = 0; i < s->m->n_state; i++) hash = pi__block_hash_extend(hash, &s->m->state[i].placement, 1);
-    return hash;
+    const bool drafts = s->drafter && s->drafter != s->m;
+    const int n = snprintf(text, sizeof text, "%d|%d|%d|%d|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%zu|%d", s->m->n_exit, s->m->n_used,
+                           s->m->long_rope, products, r->base, r->scaling, r->scale, (long long) r->orig_ctx,
+                           r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
+                           r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
+                           s->cfg.block_size, s->m->n_kv, s->m->n_state, p->act8, s->cfg.n_override_kv, drafts);
+    pi__hash_begin(&h, PI__HASH_FINGERPRINT);
+    pi__hash_field(&h, text, (size_t) n);
+    pi__hash_field(&h, &s->cfg.sparsity, sizeof s->cfg.sparsity);
+    add_text(&h, pi_version());
+    add_text(&h, s->m->arch->name);
+    add_text(&h, s->be->dev->describe(s->be));
+    for (size_t i = 0; i < s->cfg.n_override_kv; i++) add_text(&h, s->cfg.override_kv[i]);
+    pi__hash_field(&h, &s->m->digest, sizeof s->m->digest);
+    if (drafts) pi__hash_field(&h, &s->drafter->digest, sizeof s->drafter->digest);
+    add_layers(&h, s->m);
+    add_file(&h, s->g);
+    return pi__hash_end(&h);
 }
 
 void pi__setup_close_files(pi__setup *s)

@@ -5,7 +5,7 @@
 #ifndef PI__SETUP_H
 #define PI__SETUP_H
 
-#include "cache/block_pool.h"
+#include "base/hash.h"
 #include "engine/config.h"
 #include "engine/memory.h"
 #include "gguf/gguf.h"
@@ -48,7 +48,7 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err);
 /* The model whose weights lie beside m's, or NULL. */
 pi__model *pi__setup_beside(const pi__setup *s);
 /* Of everything that gives a cache block's bytes their meaning; the model is loaded. */
-pi__block_hash pi__setup_fingerprint(const pi__setup *s);
+pi__digest pi__setup_fingerprint(const pi__setup *s);
 /* All that is needed of the files was copied. */
 void pi__setup_close_files(pi__setup *s);
 void pi__setup_free(pi__setup *s);

@@ -26,12 +26,12 @@ static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
 }
 
 /* A block of group g got its hash: the disk gets it, from a discrete device when a copy of it has come. */
-static void hashed(void *ud, int32_t g, int32_t block, pi__block_hash hash, const int32_t *tokens)
+static void hashed(void *ud, int32_t g, int32_t block, const pi__block_key *key, const int32_t *tokens)
 {
     pi__tiering *t = ud;
     if (!t->offload.host)
-        pi__tier_put(t->disk, hash, g, tokens, t->map->block_size[g], near_block(t, g, block), pi__copy_bytes(t->map, g));
-    else if (pi__tier_has(t->disk, hash, g)) pi__tier_touch(t->disk, hash, g);
+        pi__tier_put(t->disk, key, g, tokens, t->map->block_size[g], near_block(t, g, block), pi__copy_bytes(t->map, g));
+    else if (pi__tier_has(t->disk, &key->hash, g)) pi__tier_touch(t->disk, &key->hash, g);
     else pi__offload_out(&t->offload, g, block);
 }
 
@@ -88,12 +88,12 @@ void pi__tiering_touch(pi__tiering *t, const pi__seq *s)
         }
 }
 
-void pi__tiering_clear(pi__tiering *t, const pi__block_hash *tenant)
+void pi__tiering_clear(pi__tiering *t, const uint64_t *tenant)
 {
     if (t->disk) pi__tier_clear(t->disk, tenant);
     if (t->offload.host) pi__host_clear(t->offload.host, tenant);
     for (int32_t i = 0; t->load && i < PI__MAX_LOADS; i++)
-        if (pi__block_hash_of_tenant(t->load[i].hash, tenant)) t->load[i].forgotten = true;
+        if (pi__block_of_tenant(&t->load[i].key, tenant)) t->load[i].forgotten = true;
 }
 
 void pi__tiering_stats(pi__tiering *t)
@@ -118,7 +118,7 @@ void pi__tiering_stats(pi__tiering *t)
 static void end_load(pi__tiering *t, pi__load *l, bool ok)
 {
     pi__block_pool *p = &t->cache->group[l->group].pool;
-    if (ok && !l->forgotten) pi__block_set_hash(p, l->block, l->hash, l->tokens);
+    if (ok && !l->forgotten) pi__block_set_hash(p, l->block, &l->key, l->tokens);
     pi__block_release(p, l->block);
     if (l->slot >= 0) pi__block_release(pi__host_pool(t->offload.host, l->group), l->slot);
     t->n_bad_loads += !ok;
@@ -139,7 +139,7 @@ static void take_read(pi__tiering *t, pi__load *l, bool ok)
         return;
     }
     if (t->offload.host_keeps && !l->forgotten)
-        pi__block_set_hash(pi__host_pool(t->offload.host, l->group), l->slot, l->hash, l->tokens);
+        pi__block_set_hash(pi__host_pool(t->offload.host, l->group), l->slot, &l->key, l->tokens);
     bring(t, l);
 }
 
@@ -168,19 +168,19 @@ static bool pending(const pi__tiering *t, uint64_t upto)
     return false;
 }
 
-static bool loading(const pi__tiering *t, int32_t g, pi__block_hash hash)
+static bool loading(const pi__tiering *t, int32_t g, const pi__block_key *key)
 {
     for (int32_t i = 0; i < PI__MAX_LOADS; i++) {
         const pi__load *l = &t->load[i];
-        if (l->number && l->group == g && l->hash.lo == hash.lo && l->hash.hi == hash.hi) return true;
+        if (l->number && l->group == g && pi__digest_equal(&l->key.hash, &key->hash)) return true;
     }
     return false;
 }
 
-/* The hash of block i of group g, and its tokens. */
-static pi__block_hash block_hash(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+/* The key of block i of group g, and its tokens. */
+static pi__block_key block_key(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
-    return pi__cache_hash(t->cache, s->row, (i + 1) * (t->map->block_size[g] / t->cache->hash_block) - 1);
+    return pi__cache_key(t->cache, s->row, t->map->block_size[g], i);
 }
 
 static const int32_t *block_tokens(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
@@ -191,19 +191,21 @@ static const int32_t *block_tokens(const pi__tiering *t, const pi__seq *s, int32
 /* The slot of the host tier that holds block i, -1: none. */
 static int32_t find_slot(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
-    return t->offload.host ? pi__block_find(pi__host_pool(t->offload.host, g), block_hash(t, s, g, i), block_tokens(t,
-                                                                                                                   s, g, i)) : -1;
+    const pi__block_key key = block_key(t, s, g, i);
+    return t->offload.host ? pi__block_find(pi__host_pool(t->offload.host, g), &key, block_tokens(t, s, g, i)) : -1;
 }
 
 static bool in_pool(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
-    return pi__block_find(&t->cache->group[g].pool, block_hash(t, s, g, i), block_tokens(t, s, g, i)) >= 0;
+    const pi__block_key key = block_key(t, s, g, i);
+    return pi__block_find(&t->cache->group[g].pool, &key, block_tokens(t, s, g, i)) >= 0;
 }
 
 static bool somewhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
-    return in_pool(t, s, g, i) || find_slot(t, s, g, i) >= 0 ||
-           (t->disk && pi__tier_has(t->disk, block_hash(t, s, g, i), g));
+    if (in_pool(t, s, g, i) || find_slot(t, s, g, i) >= 0) return true;
+    const pi__block_key key = block_key(t, s, g, i);
+    return t->disk && pi__tier_has(t->disk, &key.hash, g);
 }
 
 /* Longest prefix that pools and tiers hold together. */
@@ -234,20 +236,20 @@ static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
     int32_t bs = t->map->block_size[g], k = 0, slot = find_slot(t, s, g, i);
     pi__block_pool *pool = &t->cache->group[g].pool;
-    pi__block_hash hash = block_hash(t, s, g, i);
+    const pi__block_key key = block_key(t, s, g, i);
     const bool there = slot >= 0;
-    if (!there && (!t->disk || !pi__tier_has(t->disk, hash, g))) return false;
+    if (!there && (!t->disk || !pi__tier_has(t->disk, &key.hash, g))) return false;
     while (k < PI__MAX_LOADS && t->load[k].number) k++;
     if (k == PI__MAX_LOADS || !pi__block_available(pool)) return false;
     if (there) pi__block_touch(pi__host_pool(t->offload.host, g), slot);
     else if (t->offload.host && (slot = pi__host_take(t->offload.host, g)) < 0) return false;
     pi__load *l = &t->load[k];
-    *l = (pi__load){.number = ++t->n_loads, .hash = hash, .group = g, .block = pi__block_get_new(pool), .slot = slot};
+    *l = (pi__load){.number = ++t->n_loads, .key = key, .group = g, .block = pi__block_get_new(pool), .slot = slot};
     pi__cache_expect(t->cache, s->row, s->tokens, (i + 1) * (bs / t->cache->hash_block));
     memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : near_block(t, g, l->block);
     if (there) bring(t, l);
-    else if (!pi__tier_load(t->disk, hash, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k)) end_load(t, l, false);
+    else if (!pi__tier_load(t->disk, &key, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k)) end_load(t, l, false);
     return l->number != 0;
 }
 
@@ -290,8 +292,10 @@ bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
     bool room = true;
     for (int32_t g = 0; g < t->cache->n_groups; g++) {
         if (!pi__cache_has(t->cache, s->row, g)) continue;
-        for (int32_t i = pi__group_first(&t->cache->group[g].spec, n); i < n / t->map->block_size[g] && room; i++)
-            if (!in_pool(t, s, g, i) && !loading(t, g, block_hash(t, s, g, i))) room = start_load(t, s, g, i);
+        for (int32_t i = pi__group_first(&t->cache->group[g].spec, n); i < n / t->map->block_size[g] && room; i++) {
+            const pi__block_key key = block_key(t, s, g, i);
+            if (!in_pool(t, s, g, i) && !loading(t, g, &key)) room = start_load(t, s, g, i);
+        }
     }
     s->fetch.upto = t->n_loads;
     if (pending(t, s->fetch.upto) || (t->offload.host && pi__host_grows(t->offload.host))) return true;

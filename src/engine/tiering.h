@@ -14,7 +14,7 @@ typedef struct pi__tiering_config {
     const char *dir;           /* of the disk tier; NULL: none */
     uint64_t dir_bytes;        /* its limit */
     bool dir_read_only;        /* it is only read */
-    pi__block_hash fingerprint; /* of everything that gives a block's bytes their meaning */
+    pi__digest fingerprint;    /* of everything that gives a block's bytes their meaning */
     void (*wake)(void *ud);    /* a load from disk has ended: poll soon */
     void *wake_ud;             /* its argument */
 } pi__tiering_config;
@@ -23,7 +23,7 @@ typedef struct pi__tiering_config {
  * the disk has it; or, where the host reads device memory, straight from the disk. */
 typedef struct pi__load {
     uint64_t number;           /* counted from 1; 0: this entry is free */
-    pi__block_hash hash;       /* the block's */
+    pi__block_key key;         /* the block's */
     int32_t group, block;      /* where it goes; the load holds the block's only reference */
     int32_t slot;              /* where it comes from, referenced as well; -1: no slot */
     bool copying;              /* from there to the block; before that it is read from disk */
@@ -52,7 +52,7 @@ void pi__tiering_close(pi__tiering *t);
 /* The blocks that s leaves behind were used: the tier evicts them later than others, and the last ones first. */
 void pi__tiering_touch(pi__tiering *t, const pi__seq *s);
 /* Forgets what the tiers hold of a tenant (NULL: of all), and what is being read. */
-void pi__tiering_clear(pi__tiering *t, const pi__block_hash *tenant);
+void pi__tiering_clear(pi__tiering *t, const uint64_t *tenant);
 /* Publishes the tiers' counters. */
 void pi__tiering_stats(pi__tiering *t);
 /* Takes finished loads and copies, and starts copies of what will be evicted next. */

@@ -24,7 +24,8 @@ static void take(pi__weights_owner *w, pi__model *m)
 {
     pi__weights_image *im = &m->image;
     pi__weights_offer *o = &w->offer[w->n++];
-    *o = (pi__weights_offer) {.key = im->key, .target = pi__hash(im->target, strlen(im->target)), .size = im->size};
+    *o = (pi__weights_offer) {.key = im->key, .target = pi__hash(PI__HASH_TARGET, im->target, strlen(im->target)),
+                             .size = im->size};
     o->fd[o->n_fd++] = im->fd;
     im->fd = -1;
     for (int32_t i = 0; i < im->n_parts; i++) {

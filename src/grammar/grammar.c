@@ -19,7 +19,7 @@ enum { KEPT = 64, MAX_TRIGGERS = 64 };
 
 struct pi__grammar {
     atomic_uint ref;
-    pi__hash128 key;       /* of its spec */
+    pi__digest key;        /* of its spec */
     pthread_mutex_t lock;  /* guards all that follows */
     pi__program program;
     pi__machine machine;
@@ -181,11 +181,11 @@ static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__work *
 }
 
 /* The kept grammar of this key, moved to the front; the lock is held. */
-static pi__grammar *find(pi__grammars *gs, pi__hash128 key)
+static pi__grammar *find(pi__grammars *gs, const pi__digest *key)
 {
     for (size_t i = 0; i < gs->n_kept; i++) {
         pi__grammar *g = gs->kept[i];
-        if (g->key.lo != key.lo || g->key.hi != key.hi) continue;
+        if (!pi__digest_equal(&g->key, key)) continue;
         memmove(gs->kept + 1, gs->kept, i * sizeof gs->kept[0]);
         return gs->kept[0] = g;
     }
@@ -201,22 +201,25 @@ static void keep(pi__grammars *gs, pi__grammar *g)
     gs->n_kept++;
 }
 
-static pi__hash128 key_of(const pi__grammar_spec *spec)
+static pi__digest key_of(const pi__grammar_spec *spec)
 {
     const char *trigger = spec->trigger ? spec->trigger : "";
     const int how[2] = {spec->kind, spec->thoughts};
-    pi__hash128 h = pi__hash(how, sizeof how);
-    h = pi__hash_chain(h, trigger, strlen(trigger));
-    return pi__hash_chain(h, spec->text, strlen(spec->text));
+    pi__hasher h;
+    pi__hash_begin(&h, PI__HASH_GRAMMAR);
+    pi__hash_field(&h, how, sizeof how);
+    pi__hash_field(&h, trigger, strlen(trigger));
+    pi__hash_field(&h, spec->text, strlen(spec->text));
+    return pi__hash_end(&h);
 }
 
 int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
 {
-    const pi__hash128 key = key_of(spec);
+    const pi__digest key = key_of(spec);
     int rc = PI_OK;
     *out = NULL;
     pthread_mutex_lock(&gs->lock);
-    *out = pi__grammar_retain(find(gs, key));
+    *out = pi__grammar_retain(find(gs, &key));
     if (!*out && !gs->tokens) rc = pi__tokens_create(&gs->tokens, gs->v, gs->n_vocab, gs->never, gs->n_never, err);
     pthread_mutex_unlock(&gs->lock);
     if (rc || *out) return rc;
@@ -224,7 +227,7 @@ int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__w
     if (rc) return rc;
     (*out)->key = key;
     pthread_mutex_lock(&gs->lock);
-    pi__grammar *other = find(gs, key); /* somebody was faster */
+    pi__grammar *other = find(gs, &key); /* somebody was faster */
     if (other) {
         pi__grammar_release(*out);
         *out = pi__grammar_retain(other);

@@ -395,7 +395,7 @@ static int read_all(reader *r, pi_error *err)
     size_t at = aligned((size_t) (r->m->n_lora_target + 1) * sizeof(pi__lora_pair));
     for (int32_t i = 0; i < r->m->n_lora_target && !rc; i++)
         if (r->to->rank[i + 1]) rc = pack_pair(r, i, &at, err);
-    if (!rc) r->to->id = pi__hash(r->to->image, at);
+    if (!rc) r->to->id = pi__hash(PI__HASH_ADAPTER, r->to->image, at);
     return rc;
 }
 

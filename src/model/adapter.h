@@ -28,7 +28,7 @@
 #include "model/model.h"
 
 typedef struct pi__adapter {
-    pi__hash128 id;        /* of what it does */
+    pi__digest id;         /* of what it does */
     int32_t n_targets;     /* of the model */
     int32_t *rank;         /* [n_targets + 1] by target; 0: none. The first is n_targets */
     int32_t max_rank;      /* the largest */

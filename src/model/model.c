@@ -218,7 +218,7 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
         data = *rc ? NULL : st->p;
     }
     if (data && m->check_tensors && (*rc = check_values(t, off, data, n, err))) return NULL;
-    if (data && m->want_digest && !m->image.complete) m->digest = pi__hash_chain(m->digest, data, n);
+    if (data && m->want_digest && !m->image.complete) m->digest = pi__hash_chain(PI__HASH_WEIGHTS, &m->digest, data, n);
     return data;
 }
 

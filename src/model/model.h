@@ -191,7 +191,7 @@ struct pi__model {
     bool want_digest;          /* load computes digest */
     bool check_tensors;        /* load refuses values that are no numbers */
     pi__progress *progress;    /* of load, while it runs; or NULL */
-    pi__hash128 digest;        /* of the bytes of all tensors that were loaded */
+    pi__digest digest;         /* of the bytes of all tensors that were loaded */
     const char *pooling;       /* what its vectors are made of: "none", "mean", "cls", "last", "rank"; "": the file does not say */
     pi__classifier classifier; /* head that scores texts; n_labels 0: none */
     pi__dense_heads dense;     /* layers behind pooling; n_out 0: none */

@@ -24,15 +24,15 @@ enum { PAGE = 4096, SAMPLE = 64 /* bytes of a tensor at three places */ };
 typedef struct header {
     char magic[8];
     uint32_t version, layout;
-    pi__hash128 key;
-    pi__hash128 digest;  /* of the tensors in the file (pi__model.digest) */
+    pi__digest key;
+    pi__digest digest;   /* of the tensors in the file (pi__model.digest) */
     uint64_t size;       /* of the image */
     uint64_t data_sum;   /* XXH3-64 of all behind the first page; 0: not computed */
     uint64_t head_sum;   /* of the fields before */
 } header;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static size_t in_pages(size_t n) { return (n + PAGE - 1) & ~(size_t) (PAGE - 1); }
 
@@ -60,14 +60,14 @@ char *pi__weights_image_at(const pi__model *m, int32_t placement) { return m->im
 
 size_t pi__weights_image_bytes(const pi__model *m, int32_t placement)
 {
-    const size_t page = pi__backend_at(m->be, placement)->page, n = m->weights_size[placement] + sizeof(pi__hash128);
+    const size_t page = pi__backend_at(m->be, placement)->page, n = m->weights_size[placement] + sizeof(pi__digest);
     return (n + page - 1) & ~(page - 1);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- key */
 
 /* A few bytes of the tensor, at its start, in its middle and at its end. */
-static int sample(const pi__model *m, const pi__tensor *t, pi__hash128 *h, pi_error *err)
+static int sample(const pi__model *m, const pi__tensor *t, pi__hasher *h, pi_error *err)
 {
     char bytes[SAMPLE];
     const size_t n = t->size < SAMPLE ? (size_t) t->size : SAMPLE;
@@ -75,23 +75,24 @@ static int sample(const pi__model *m, const pi__tensor *t, pi__hash128 *h, pi_er
     int rc = PI_OK;
     for (int i = 0; i < 3 && !rc; i++) {
         rc = pi__gguf_read(m->g, t, at[i], bytes, n, err);
-        if (!rc) *h = pi__hash_chain(*h, bytes, n);
+        if (!rc) pi__hash_field(h, bytes, n);
     }
     return rc;
 }
 
-static int add_want(const pi__model *m, const pi__want *w, pi__hash128 *h, pi_error *err)
+static int add_want(const pi__model *m, const pi__want *w, pi__hasher *h, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
     const pi__weight *x = w->weight;
     char text[512];
-    const int n = snprintf(text, sizeof text, "%s|%d|%lld,%lld,%lld,%lld|%zu|%d|%d|%zu|%a|%d%d%d%d|%d|%d|%lld", t->cname, t->type,
+    const int n = snprintf(text, sizeof text, "%d|%lld,%lld,%lld,%lld|%zu|%d|%d|%zu|%a|%d%d%d%d|%d|%d|%lld", t->type,
                            (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3], w->size,
                            w->placement, w->own, w->at, (double) w->factor, !!w->scale, !!w->vec, !!w->host, !!w->numbers,
                            x ? x->layout : -1, x ? x->type : -1, x ? (long long) x->n_in : -1);
-    *h = pi__hash_chain(*h, text, (size_t) n);
+    pi__hash_field(h, t->name.p, t->name.n);
+    pi__hash_field(h, text, (size_t) n);
     const int64_t n_row = x ? (w->turned ? x->n_in : x->n_out) * x->n_mat : t->ne[0] * t->ne[1];
-    if (w->row) *h = pi__hash_chain(*h, w->row, (size_t) n_row * sizeof *w->row);
+    pi__hash_field(h, w->row, w->row ? (size_t) n_row * sizeof *w->row : 0);
     return sample(m, t, h, err);
 }
 
@@ -112,23 +113,24 @@ static void name_target(pi__model *m)
 
 static int make_key(pi__model *m, pi_error *err)
 {
-    char text[sizeof m->image.target + 256];
-    const int n = snprintf(text, sizeof text, "%s|%d|%d|%s|%zu", pi_version(), VERSION, PI__PACKED_LAYOUT, m->image.target,
-                           m->image.size);
-    pi__hash128 h = pi__hash(text, (size_t) n);
+    const int64_t layout[] = {VERSION, PI__PACKED_LAYOUT, (int64_t) m->image.size};
+    pi__hasher h;
+    pi__hash_begin(&h, PI__HASH_IMAGE);
+    pi__hash_field(&h, pi_version(), strlen(pi_version()));
+    pi__hash_field(&h, m->image.target, strlen(m->image.target));
+    pi__hash_field(&h, layout, sizeof layout);
     for (int32_t i = 0; i < pi__gguf_n_files(m->g); i++) {
         const int64_t file[] = {(int64_t) pi__gguf_file_size(m->g, i), pi__gguf_file_time(m->g, i)};
-        h = pi__hash_chain(h, file, sizeof file);
+        pi__hash_field(&h, file, sizeof file);
     }
     int rc = PI_OK;
     for (size_t i = 0; i < m->n_want && !rc; i++) rc = add_want(m, &m->want[i], &h, err);
-    m->image.key = h;
+    if (!rc) m->image.key = pi__hash_end(&h);
     return rc;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- mapping */
 
-static bool same_key(pi__hash128 a, pi__hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
 static uint64_t sum_head(const header *h) { return pi__hash64(h, offsetof(header, head_sum), 0); }
 
 /* Maps all of fd; the mapping is noted for checked builds, region by region. */
@@ -160,7 +162,7 @@ static const char *fault(const pi__model *m, bool sum)
     header h;
     memcpy(&h, m->image.map, sizeof h);
     if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.head_sum != sum_head(&h)) return "it is no image of weights";
-    if (h.layout != PI__PACKED_LAYOUT || !same_key(h.key, m->image.key) || h.size != m->image.size)
+    if (h.layout != PI__PACKED_LAYOUT || !pi__digest_equal(&h.key, &m->image.key) || h.size != m->image.size)
         return "it is of another model, or was packed by another version or for another processor";
     if (sum && h.data_sum != pi__hash64(m->image.map + PAGE, m->image.size - PAGE, 0)) return "it is damaged";
     return NULL;
@@ -185,7 +187,10 @@ static const char *adopt(pi__model *m, int fd, bool sum)
 }
 
 /* Of a device's memory, by which one it is of. */
-static pi__hash128 mark_of(const pi__model *m, int32_t placement) { return pi__hash_chain(m->image.key, &placement, sizeof placement); }
+static pi__digest mark_of(const pi__model *m, int32_t placement)
+{
+    return pi__hash_chain(PI__HASH_IMAGE_PART, &m->image.key, &placement, sizeof placement);
+}
 
 static void close_parts(pi__model *m)
 {
@@ -201,8 +206,9 @@ int pi__weights_image_map(pi__model *m, int32_t placement, char *base, pi_error 
     pi__backend *be = pi__backend_at(m->be, placement);
     const size_t size = pi__weights_image_bytes(m, placement);
     pi_error why = {0};
-    if (!im->complete) return be->dev->arena_share(be, base, size, mark_of(m, placement), im->part, err);
-    const int rc = be->dev->arena_adopt(be, base, size, mark_of(m, placement), im->part, &why);
+    const pi__digest mark = mark_of(m, placement);
+    if (!im->complete) return be->dev->arena_share(be, base, size, &mark, im->part, err);
+    const int rc = be->dev->arena_adopt(be, base, size, &mark, im->part, &why);
     close_parts(m);
     return rc ? pi__fail(err, rc, "weights-from %.60s: the weights that it gives cannot be used: %.110s", im->source.from, why.msg)
               : PI_OK;
@@ -246,7 +252,9 @@ static int in_memory(pi__model *m, pi_error *err)
 
 static void path_of(const pi__model *m, char *out, size_t cap)
 {
-    snprintf(out, cap, "%.200s/%016" PRIx64 "%016" PRIx64 ".weights", m->image.source.cache, m->image.key.hi, m->image.key.lo);
+    char hex[PI__DIGEST_HEX];
+    pi__digest_hex(&m->image.key, hex);
+    snprintf(out, cap, "%.200s/%s.weights", m->image.source.cache, hex);
 }
 
 static void cannot_keep(const pi__model *m, int e)

@@ -40,7 +40,7 @@ enum { PI__WEIGHTS_PARTS = 16 /* devices of a backend */ };
 
 typedef struct pi__weights_image {
     pi__weights_source source;
-    pi__hash128 key;    /* see above */
+    pi__digest key;     /* see above */
     char target[800];   /* what it is packed for: backends, and which devices */
     int fd;             /* with keep; else -1 once it is mapped */
     int part[PI__WEIGHTS_PARTS]; /* of each device's memory; the same */

@@ -17,13 +17,13 @@
 #include "base/error.h"
 #include "base/thread.h"
 
-enum { VERSION = 2, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
+enum { VERSION = 3, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
 enum { GIVEN, UNKNOWN_KEY, OTHER_USER, OTHER_TARGET };
 
 typedef struct request {
     char magic[8];
     uint32_t version, zero;
-    pi__hash128 key, target;
+    pi__digest key, target;
 } request;
 
 typedef struct answer {
@@ -35,7 +35,7 @@ typedef struct answer {
 } answer;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
-_Static_assert(sizeof(request) == 48 && sizeof(answer) == 256, "as weights_socket.h says");
+_Static_assert(sizeof(request) == 80 && sizeof(answer) == 256, "as weights_socket.h says");
 
 /* Room for the descriptors that come with a message. */
 typedef union control {
@@ -137,7 +137,7 @@ static int read_answer(const char *path, int s, const pi__weights_question *q, i
     return rc;
 }
 
-static pi__hash128 hash_of(const char *target) { return pi__hash(target, strlen(target)); }
+static pi__digest hash_of(const char *target) { return pi__hash(PI__HASH_TARGET, target, strlen(target)); }
 
 int pi__weights_ask(const char *path, const pi__weights_question *want, int fd[PI__WEIGHTS_FDS], pi_error *err)
 {
@@ -178,8 +178,6 @@ static void give(int s, const answer *a, const pi__weights_offer *of)
     (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* who is gone needs no answer */
 }
 
-static bool same(pi__hash128 a, pi__hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
-
 static void serve(const pi__weights_listener *l, int s)
 {
     request q;
@@ -196,8 +194,8 @@ static void serve(const pi__weights_listener *l, int s)
     if (recv(s, &q, sizeof q, MSG_WAITALL) != (ssize_t) sizeof q || memcmp(q.magic, magic, sizeof magic)) return;
     memcpy(a.text, l->what, sizeof a.text);
     for (int i = 0; i < l->n && q.version == VERSION; i++) {
-        if (same(l->offer[i].key, q.key)) of = &l->offer[i];
-        target |= same(l->offer[i].target, q.target);
+        if (pi__digest_equal(&l->offer[i].key, &q.key)) of = &l->offer[i];
+        target |= pi__digest_equal(&l->offer[i].target, &q.target);
     }
     a.status = of ? GIVEN : target ? UNKNOWN_KEY : OTHER_TARGET;
     if (of) a.size = of->size;

@@ -2,7 +2,7 @@
  *
  * One request a connection, fixed sizes, numbers in the machine's byte order:
  *
- *     request   magic "PIweight", version, 0, key lo, hi, target lo, hi   48 bytes; target: hash of what they are packed for
+ *     request   magic "PIweight", version, 0, key, target                 80 bytes; target: hash of what they are packed for
  *     answer    magic "PIweight", version, status, size, text[232]        256 bytes; with status 0 the memory's descriptors
  *                                                                         come along (SCM_RIGHTS): the host's, then those
  *                                                                         of each device
@@ -18,7 +18,7 @@
 enum { PI__WEIGHTS_FDS = 17 /* most descriptors of an image */ };
 
 typedef struct pi__weights_question {
-    pi__hash128 key;
+    pi__digest key;
     const char *target; /* what they are to be packed for, in words */
     int n_fd;           /* descriptors that the image has */
 } pi__weights_question;
@@ -28,8 +28,8 @@ int pi__weights_ask(const char *path, const pi__weights_question *q, int fd[PI__
 
 /* An image that is passed on. */
 typedef struct pi__weights_offer {
-    pi__hash128 key;
-    pi__hash128 target; /* hash of the words */
+    pi__digest key;
+    pi__digest target; /* hash of the words */
     int fd[PI__WEIGHTS_FDS], n_fd; /* borrowed */
     size_t size;        /* bytes, for the answer */
 } pi__weights_offer;

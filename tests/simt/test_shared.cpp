@@ -365,7 +365,7 @@ static void test_failing_memory(void **)
 {
     const int fds = count_fds();
     const pi__cpu_params params = {};
-    const pi__hash128 mark = {1, 2}, other = {1, 3};
+    const pi__digest mark = {{1, 2}}, other = {{1, 3}};
     const size_t size = simt::options.page;
     pi__backend *be;
     pi_error err;
@@ -376,12 +376,12 @@ static void test_failing_memory(void **)
     for (long i = 0;; i++) {
         simt::watch.n_calls = 0, simt::watch.fail_at = i;
         fd[0] = fd[1] = -1;
-        const bool shared = be->dev->arena_share(be, a, size, mark, fd, &err) == PI_OK;
-        const bool adopted = shared && be->dev->arena_adopt(be, a + size, size, mark, fd, &err) == PI_OK;
+        const bool shared = be->dev->arena_share(be, a, size, &mark, fd, &err) == PI_OK;
+        const bool adopted = shared && be->dev->arena_adopt(be, a + size, size, &mark, fd, &err) == PI_OK;
         const bool all = simt::watch.n_calls <= i; /* there were no more */
         simt::watch.fail_at = -1;
         if (adopted) be->dev->arena_unmap(be, a + size, size);
-        if (adopted) assert_int_equal(be->dev->arena_adopt(be, a + size, size, other, fd, &err), PI_EIO);
+        if (adopted) assert_int_equal(be->dev->arena_adopt(be, a + size, size, &other, fd, &err), PI_EIO);
         if (shared) be->dev->arena_unmap(be, a, size);
         for (int f : fd) assert_int_equal(shared ? close(f) : f, shared ? 0 : -1);
         assert_int_equal(simt::device_bytes() + simt::device_imported(), 0);

@@ -28,7 +28,7 @@ enum { TOKENS = 16, MAX_BYTES = 16384, PAGE = 4096, MISSED = 0, WAIT_S = 20 };
 
 static char root[64];          /* of all tests' directories */
 static char dir[128];          /* of this test; made by open */
-static const pi__block_hash fingerprint = {0x0123456789abcdef, 0xfedcba9876543210};
+static const pi__digest fingerprint = {{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef}};
 static sem_t finished;         /* counts wakes */
 static sem_t gate;             /* with gated: each wake waits for it */
 static bool gated;             /* set while no load is pending */
@@ -43,7 +43,12 @@ static inline uint64_t mix(uint64_t x)
 }
 
 static inline uint32_t rnd(uint64_t *s, uint32_t n) { return (uint32_t) (mix(*s += 0x9E3779B97F4A7C15u) >> 32) % n; }
-static inline pi__block_hash key_of(int id) { return (pi__block_hash) {mix((uint64_t) id + 1), mix((uint64_t) id + 1000000)}; }
+static inline pi__digest digest_of(uint64_t seed) { return pi__hash(PI__HASH_BLOCK, &seed, sizeof seed); }
+static inline pi__block_key key_of(int id)
+{
+    return (pi__block_key) {digest_of((uint64_t) id), digest_of((uint64_t) id + 1000000), (uint64_t) id % 4};
+}
+#define KEY(id) ((pi__block_key[]) {key_of(id)})
 static inline int32_t group_of(int id) { return id % 3 == 2 ? -1 : id % 3; }
 static inline size_t bytes_of(int id) { return id == 7 ? 100 : 1 + mix((uint64_t) id + 77) % (MAX_BYTES - 1024); }
 static inline size_t file_of(int id) { return pi__tier_file_size(TOKENS, bytes_of(id)); }
@@ -65,16 +70,23 @@ static inline bool put(pi__tier *t, int id)
     unsigned char data[MAX_BYTES];
     tokens_of(id, tokens);
     data_of(id, data);
-    return pi__tier_put(t, key_of(id), group_of(id), tokens, TOKENS, data, bytes_of(id));
+    return pi__tier_put(t, KEY(id), group_of(id), tokens, TOKENS, data, bytes_of(id));
 }
 
-static inline bool has(pi__tier *t, int id) { return pi__tier_has(t, key_of(id), group_of(id)); }
+static inline bool has_in(pi__tier *t, int id, int32_t group)
+{
+    return pi__tier_has(t, &KEY(id)->hash, group);
+}
+
+static inline bool has(pi__tier *t, int id) { return has_in(t, id, group_of(id)); }
+
+static inline void touch(pi__tier *t, int id) { pi__tier_touch(t, &KEY(id)->hash, group_of(id)); }
 
 static inline uint64_t load(pi__tier *t, int id, void *dst)
 {
     int32_t tokens[TOKENS];
     tokens_of(id, tokens);
-    return pi__tier_load(t, key_of(id), group_of(id), tokens, TOKENS, dst, bytes_of(id), (uint64_t) id);
+    return pi__tier_load(t, KEY(id), group_of(id), tokens, TOKENS, dst, bytes_of(id), (uint64_t) id);
 }
 
 static inline bool is_right(int id, const unsigned char *data)
@@ -176,7 +188,8 @@ static inline bool loads(pi__tier *t, int id)
 static inline void path_of(int id, char out[512])
 {
     char path[PI__TIER_PATH];
-    pi__tier_path(path, fingerprint, key_of(id), group_of(id));
+    const pi__block_key key = key_of(id);
+    pi__tier_path(path, &fingerprint, &(pi__tier_name) {key.hash, key.tenant, group_of(id)});
     snprintf(out, 512, "%s/%s", dir, path);
 }
 
@@ -258,7 +271,7 @@ static inline int storm(pi__tier *t, uint64_t rng, int ops, int ids)
         int id = (int) rnd(&rng, (uint32_t) ids), what = (int) rnd(&rng, 100), slot = (int) rnd(&rng, SLOTS);
         if (op >= ops) what = 99;
         if (what < 50) put(t, id);
-        else if (what < 60) pi__tier_touch(t, key_of(id), group_of(id));
+        else if (what < 60) touch(t, id);
         else if (what < 85 && !pending[slot]) {
             pending[slot] = load(t, id, data[slot]);
             left += pending[slot] != MISSED;

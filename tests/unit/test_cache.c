@@ -353,19 +353,20 @@ static void eviction_order(void **st)
     int32_t tok[3][16] = {{1}, {2}, {3}};
     assert_int_equal(pi__block_pool_init(&p, 3, 16, NULL), PI_OK);
     int32_t b[3];
-    pi__block_hash k[3];
+    pi__block_key k[3] = {{.tenant = 0}};
     for (int i = 0; i < 3; i++) {
         b[i] = pi__block_get_new(&p);
-        k[i] = pi__block_hash_extend(i ? k[i - 1] : pi__block_hash_root(NULL), tok[i], 16);
-        pi__block_set_hash(&p, b[i], k[i], tok[i]);
+        if (i) k[i].parent = k[i - 1].hash;
+        k[i].hash = pi__block_hash_extend(&k[i].parent, tok[i], 16, false);
+        pi__block_set_hash(&p, b[i], &k[i], tok[i]);
     }
     assert_int_equal(pi__block_get_new(&p), -1);
     for (int i = 2; i >= 0; i--) pi__block_release(&p, b[i]); /* a table is freed from its end */
     assert_int_equal(p.n_cached, 3);
     assert_int_equal(pi__block_get_new(&p), b[2]); /* the tail of the chain goes first */
-    assert_int_equal(pi__block_find(&p, k[2], tok[2]), -1);
-    assert_int_equal(pi__block_find(&p, k[0], tok[0]), b[0]);
-    assert_int_equal(pi__block_find(&p, k[0], tok[1]), -1); /* the right hash with other tokens is no hit */
+    assert_int_equal(pi__block_find(&p, &k[2], tok[2]), -1);
+    assert_int_equal(pi__block_find(&p, &k[0], tok[0]), b[0]);
+    assert_int_equal(pi__block_find(&p, &k[0], tok[1]), -1); /* the right hash with other tokens is no hit */
     pi__block_touch(&p, b[0]); /* from the end of the list */
     assert_int_equal(p.n_free, 1);
     assert_int_equal(pi__block_get_new(&p), b[1]);
@@ -375,8 +376,8 @@ static void eviction_order(void **st)
 static void salts_separate(void **st)
 {
     (void) st;
-    pi__block_hash a = pi__block_hash_root("a"), b = pi__block_hash_root("b"), none = pi__block_hash_root("");
-    assert_true(a.lo != b.lo && a.lo != none.lo && none.lo == pi__block_hash_root(NULL).lo);
+    const uint64_t a = pi__tenant_of("a"), b = pi__tenant_of("b"), none = pi__tenant_of("");
+    assert_true(a != b && a != none && none == pi__tenant_of(NULL));
     int32_t tok[48] = {1, 2, 3}, wanted;
     const char *salt[] = {"a", "b", NULL};
     pi__cache c;
@@ -422,7 +423,7 @@ static void check_sees(void **st)
         {&p->block[used].ref, 1}, {&p->block[used].ref, 3}, {&p->block[first].ref, 1}, {&p->n_free, p->n_free - 1},
         {&p->n_cached, p->n_cached + 1}, {&p->n_pinned_for_copy, 1}, {&p->n_shared, 0}, {&p->n_written, 0}, {&p->tail, first},
         {&p->block[last].prev, -1}, {&p->block[first].next, -1}, {&p->block[first].next, used},
-        {&p->bucket[p->block[used].hash.lo & (p->n_buckets - 1)], -1},
+        {&p->bucket[pi__digest_word(&p->block[used].key.hash) & (p->n_buckets - 1)], -1},
         {&c.group[0].table[0], -1}, {&c.group[0].table[1], 12}, {&c.group[1].table[0], 3}, {&c.seq[0].n_blocks[0], 9},
         {&c.seq[0].n_blocks[0], 4}, {&c.seq[0].n_freed[1], 0}, {&c.seq[2].n_hashed[0], 6}, {&c.seq[2].n_hashes, 9},
     };

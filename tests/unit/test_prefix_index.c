@@ -16,7 +16,7 @@ enum { SEQS = 4, CTX = 4096, PROMPTS = 1200, KNOWN = 8192 };
 
 /* A block that was told of. */
 typedef struct known {
-    pi__block_hash hash, parent;
+    pi__digest hash, parent;
     bool there, has_parent;
 } known;
 
@@ -35,23 +35,23 @@ static uint32_t rnd(run *r, uint32_t n)
     return (uint32_t) ((r->rng >> 33) % n);
 }
 
-static known *find(run *r, uint64_t lo)
+static known *find(run *r, uint64_t told)
 {
     for (int32_t i = 0; i < r->n_known; i++)
-        if (r->set[i].hash.lo == lo) return &r->set[i];
+        if (pi__digest_word(&r->set[i].hash) == told) return &r->set[i];
     return NULL;
 }
 
 /* Chained as the cache does it, by hash blocks. */
-static pi__block_hash extend(const pi__cache *c, pi__block_hash h, const int32_t *tokens, int32_t n)
+static pi__digest extend(const pi__cache *c, pi__digest h, const int32_t *tokens, int32_t n)
 {
-    for (int32_t i = 0; i < n; i += c->hash_block) h = pi__block_hash_extend(h, tokens + i, c->hash_block);
+    for (int32_t i = 0; i < n; i += c->hash_block) h = pi__block_hash_extend(&h, tokens + i, c->hash_block, false);
     return h;
 }
 
 static void take_stored(run *r, const pi_cache_event *ev)
 {
-    pi__block_hash h = {0, 0}, before;
+    pi__digest h = {{0}}, before;
     const size_t R = (size_t) r->c.reuse_block;
     assert_int_equal(ev->n_tokens, ev->n_hashes * R);
     if (ev->has_parent) {
@@ -62,8 +62,8 @@ static void take_stored(run *r, const pi_cache_event *ev)
     for (size_t i = 0; i < ev->n_hashes; i++, r->n_stored++, r->n_there++) {
         before = h;
         h = extend(&r->c, h, ev->tokens + i * R, (int32_t) R);
-        assert_true(ev->hashes[i] == h.lo);
-        known *k = find(r, h.lo);
+        assert_true(ev->hashes[i] == pi__digest_word(&h));
+        known *k = find(r, pi__digest_word(&h));
         assert_true(!k || !k->there);
         if (!k) {
             assert_true(r->n_known < KNOWN);
@@ -84,7 +84,7 @@ static void listen(void *ud, const pi_cache_event *ev)
             assert_true(k && k->there);
             k->there = false;
             for (int32_t j = 0; j < r->n_known; j++) /* those behind it went before */
-                assert_false(r->set[j].there && r->set[j].has_parent && r->set[j].parent.lo == k->hash.lo);
+                assert_false(r->set[j].there && r->set[j].has_parent && pi__digest_equal(&r->set[j].parent, &k->hash));
         }
         break;
     default:
@@ -106,10 +106,10 @@ static void compare(run *r, uint32_t without, bool all)
         pi__cache_start_without(&r->c, SEQS, without);
         const int32_t got = pi__cache_match(&r->c, SEQS, r->prompt[i].token, r->prompt[i].n, &wanted);
         pi__cache_release(&r->c, SEQS);
-        pi__block_hash h = {0, 0};
+        pi__digest h = {{0}};
         for (int32_t t = 0; t < got; t += r->c.reuse_block) {
             h = extend(&r->c, h, r->prompt[i].token + t, r->c.reuse_block);
-            known *k = find(r, h.lo);
+            known *k = find(r, pi__digest_word(&h));
             if (all) assert_true(k && k->there);
             if (!k || found[k - r->set]) continue;
             found[k - r->set] = true;
@@ -166,7 +166,7 @@ static void one_op(run *r, int32_t longest, uint32_t without)
     const int32_t s = (int32_t) rnd(r, SEQS);
     if (!r->seq[s].on) start(r, s, longest, rnd(r, 2) ? without : 0);
     else if (rnd(r, 200) == 0) pi__cache_clear(&r->c, NULL);
-    else if (rnd(r, 100) == 0) pi__cache_clear(&r->c, rnd(r, 2) ? &(pi__block_hash){0, 0} : &(pi__block_hash){1, 1});
+    else if (rnd(r, 100) == 0) pi__cache_clear(&r->c, rnd(r, 2) ? &(uint64_t){0} : &(uint64_t){1});
     else if (r->seq[s].computed < r->seq[s].n && rnd(r, 8)) go_on(r, s);
     else {
         remember(r, s);

@@ -33,14 +33,14 @@ static void test_damaged_bytes(void **state)
     char path[512];
     path_of(7, path);
     size_t n = read_file(path, good, sizeof good);
-    assert_int_equal(n, 192 + 100);
+    assert_int_equal(n, 256 + 100);
     for (size_t i = 0; i < n; i++) { /* header, tokens, padding, data */
         memcpy(bad, good, n);
         bad[i] ^= (unsigned char) (1u << i % 8);
         write_file(path, bad, n);
         expect_damaged(t, 7, "byte", (long) i);
     }
-    for (size_t i = 0; i < n; i += i < 90 ? 1 : 17) {
+    for (size_t i = 0; i < n; i += i < 180 ? 1 : 17) {
         write_file(path, good, i);
         expect_damaged(t, 7, "cut to", (long) i);
     }
@@ -281,10 +281,10 @@ static void test_out_of_memory(void **state)
     pi__tier_close(t);
     pi__tier_config c = config_of(1 << 24);
     for (uint64_t i = 0; i < 12; i++) { /* other models, so that the table of fingerprints grows */
-        c.fingerprint.hi = i;
+        c.fingerprint.byte[0] = (uint8_t) i;
         pi__tier_close(open_with(&c));
         char path[PI__TIER_PATH], file[512];
-        pi__tier_shard_path(path, c.fingerprint, 0);
+        pi__tier_shard_path(path, &c.fingerprint, 0);
         snprintf(file, sizeof file, "%s/%s/keep", dir, path);
         write_file(file, "x", 1);
     }
@@ -329,7 +329,7 @@ static void test_killed_writer(void **state)
             pi__tier *t = open_tier(400 * PAGE);
             for (uint64_t s = (uint64_t) round;; ) {
                 put(t, (int) rnd(&s, IDS));
-                pi__tier_touch(t, key_of((int) rnd(&s, IDS)), 0);
+                touch(t, (int) rnd(&s, IDS));
                 if (rnd(&s, 8) == 0) sched_yield();
             }
         }

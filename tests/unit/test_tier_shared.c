@@ -46,7 +46,7 @@ static void test_nothing_new(void **state)
 {
     (void) state;
     pi__tier_config other = config_of(1 << 24);
-    other.fingerprint.lo ^= 1;
+    other.fingerprint.byte[0] ^= 1;
     pi__tier *o = open_with(&other), *a = open_tier(1 << 24);
     put_all(o, 0, 5);
     put_all(a, 0, 20);

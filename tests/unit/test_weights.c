@@ -210,7 +210,7 @@ static int memory_of(size_t size, bool sealed)
 
 static void send_answer(int s, enum rogue how, size_t size)
 {
-    struct { char magic[8]; uint32_t version; int32_t status; uint64_t size; char text[232]; } a = {"", 2, 0, size, "a rogue"};
+    struct { char magic[8]; uint32_t version; int32_t status; uint64_t size; char text[232]; } a = {"", 3, 0, size, "a rogue"};
     memcpy(a.magic, how == GARBAGE ? "whatever" : "PIweight", 8);
     a.version += how == OLD;
     enum { MOST = 20 };
@@ -236,7 +236,7 @@ static int rogue_fd;
 
 static void *rogue_owner(void *arg)
 {
-    char q[48];
+    char q[80];
     for (int how = 0; how < N_ROGUES; how++) {
         int s = accept4(rogue_fd, NULL, NULL, SOCK_CLOEXEC);
         if (s < 0 || recv(s, q, sizeof q, MSG_WAITALL) != sizeof q) return arg;
@@ -291,9 +291,9 @@ static void foreign_clients(void **state)
     memcpy(at.sun_path, sock, strlen(sock) + 1);
     int fds = count_fds();
     for (int i = 0; i < 200; i++) {
-        char junk[64];
+        char junk[112];
         for (size_t k = 0; k < sizeof junk; k++) junk[k] = (char) tiny_random(&seed);
-        if (i % 3 == 0) memcpy(junk, "PIweight\2\0\0", 12);
+        if (i % 3 == 0) memcpy(junk, "PIweight\3\0\0", 12);
         int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_int_equal(connect(s, (struct sockaddr *) &at, sizeof at), 0);
         (void) !send(s, junk, tiny_random(&seed) % sizeof junk, MSG_NOSIGNAL);
@@ -326,7 +326,7 @@ static uint64_t only_image(char path[700])
     if (d) closedir(d);
     assert_int_equal(n, 1);
     int fd = open(path, O_RDONLY);
-    assert_int_equal(pread(fd, &sum, sizeof sum, 56), sizeof sum);
+    assert_int_equal(pread(fd, &sum, sizeof sum, 88), sizeof sum);
     close(fd);
     return sum;
 }
@@ -356,7 +356,7 @@ static void from_a_directory(void **state)
         assert_true(st.st_ino == first.st_ino && st.st_mtim.tv_nsec == first.st_mtim.tv_nsec);
     }
     assert_int_equal(warnings, 0);
-    const off_t at[] = {0, 9, 20, 40, 60, 70, PAGE + 5, st.st_size / 2, st.st_size - 1};
+    const off_t at[] = {0, 9, 20, 40, 60, 90, 100, PAGE + 5, st.st_size / 2, st.st_size - 1};
     for (size_t i = 0; i < sizeof at / sizeof *at + 3; i++) { /* damaged: removed, and made anew */
         const size_t flips = sizeof at / sizeof *at;
         int fd = open(path, O_RDWR);

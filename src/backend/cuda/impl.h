@@ -280,8 +280,8 @@ void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
 void pi__cuda_load_end(pi__cuda *c);
 
 /* share.c: memory of arenas that other processes map. */
-int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err);
-int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err);
+int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err);
+int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);
 void pi__cuda_identify(const pi__backend *be, char *out, size_t size);
 
 /* ops.c: structs of ops.h as the kernels have them */

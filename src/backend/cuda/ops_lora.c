@@ -94,8 +94,13 @@ uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows)
 {
     int32_t n_groups[PI__MAX_LORA], n_levels;
     if (count_groups(rows, true, n_groups, &n_levels) > CAPTURED * lim->max_seqs || rows->n > CAPTURED * lim->max_tokens) return 0;
-    const uint64_t h = pi__hash64(n_groups, (size_t) n_levels * sizeof *n_groups, pi__lora_ranks(rows));
-    return h ? h : 1;
+    const uint64_t ranks = pi__lora_ranks(rows);
+    pi__hasher h;
+    pi__hash_begin(&h, PI__HASH_LORA_SHAPE);
+    pi__hash_field(&h, &ranks, sizeof ranks);
+    pi__hash_field(&h, n_groups, (size_t) n_levels * sizeof *n_groups);
+    const pi__digest d = pi__hash_end(&h);
+    return pi__digest_word(&d) | 1;
 }
 
 /* Adds groups of runs, and empty ones up to n. Returns where the next one goes. */

@@ -14,15 +14,15 @@
 #include "base/error.h"
 
 /* The weights end where the mark begins. */
-static char *mark_at(void *p, size_t size) { return (char *) p + size - sizeof(pi__hash128); }
+static char *mark_at(void *p, size_t size) { return (char *) p + size - sizeof(pi__digest); }
 
-int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark, int *fd, pi_error *err)
+int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
     bool done = false;
     int code = pi__rt_map_shared(c->rt, p, size, fd, &done);
     if (!code && !done) return pi__fail(err, PI_ENOMEM, "%s: no memory for %zu MiB of weights", c->desc, size >> 20);
-    if (!code) code = pi__rt_upload(c->rt, mark_at(p, size), &mark, sizeof mark);
+    if (!code) code = pi__rt_upload(c->rt, mark_at(p, size), mark, sizeof *mark);
     if (!code) return PI_OK;
     if (done) pi__rt_unmap(c->rt, p, size);
     if (*fd >= 0) (void) close(*fd);
@@ -30,15 +30,15 @@ int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, pi__hash128 mark
     return pi__fail(err, PI_EDEVICE, "%s: weights cannot be shared: %.200s", c->desc, pi__rt_text(code));
 }
 
-int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, pi__hash128 mark, const int *fd, pi_error *err)
+int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    pi__hash128 found = {0};
+    pi__digest found = {{0}};
     int code = pi__rt_map_import(c->rt, p, size, *fd);
     if (code) return pi__fail(err, PI_EIO, "%s cannot map the memory: %.200s", c->desc, pi__rt_text(code));
     code = pi__rt_download(c->rt, &found, mark_at(p, size), sizeof found);
     if (!code) code = pi__rt_wait(c->rt);
-    const bool same = !code && found.lo == mark.lo && found.hi == mark.hi;
+    const bool same = !code && pi__digest_equal(&found, mark);
     if (!same) pi__rt_unmap(c->rt, p, size); /* a copy that is still queued is done before that */
     return code ? pi__fail(err, PI_EDEVICE, "%s: %.200s", c->desc, pi__rt_text(code)) :
            same ? PI_OK : pi__fail(err, PI_EIO, "%s: the memory is not that of these weights", c->desc);
