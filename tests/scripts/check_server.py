@@ -699,10 +699,12 @@ def encrypted(model):
 
 def misbehave(s, seed, until, counts):
     r = random.Random(seed)
-    body = lambda **k: request('POST', r.choice(['/v1/completions', '/v1/chat/completions', '/completion', '/v1/messages',
-                                                 '/v1/responses']),
-                               {'prompt': 'a' * r.randrange(1, 300), 'messages': [{'role': 'user', 'content': 'b'}], 'input': 'c',
-                                'max_tokens': r.randrange(1, 300), 'n': 1 + (r.random() < .1), **k})
+    def body(**k):
+        text, chat = {'prompt': 'a' * r.randrange(1, 300)}, {'messages': [{'role': 'user', 'content': 'b'}]}
+        path, own = r.choice([('/v1/completions', text), ('/v1/chat/completions', chat), ('/completion', text),
+                              ('/v1/messages', chat), ('/v1/responses', {'input': 'c'})])
+        n = 1 + (r.random() < .1 and 'comp' in path)
+        return request('POST', path, {**own, 'max_tokens': r.randrange(1, 300), 'n': n, **k})
     def leave():
         c.sendall(body(stream=True, ignore_eos=True))
         c.recv(r.randrange(1, 2000))

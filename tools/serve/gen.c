@@ -161,7 +161,7 @@ static int reasoning_defaults(gen *g, pi_error *err)
     if (!rc) rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
     if (!rc && !strcmp(format, "none") && json_object_set_new(g->p.template_vars, "parse_reasoning", json_false()))
         rc = params_no_memory(err);
-    g->hide_thoughts = !strcmp(format, "hidden");
+    g->hide_thoughts = g->p.hide_thoughts || !strcmp(format, "hidden");
     return rc;
 }
 

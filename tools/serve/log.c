@@ -80,6 +80,8 @@ void log_generation(const gen *g)
 {
     const server *s = g->s;
     if (!cli_logs(s->c, PI_LOG_WARN)) return;
+    if (g->p.left_out.n)
+        log_line(s, PI_LOG_WARN, "%s: left out, since this server does not have it: %s", g->id, g->p.left_out.p);
     usage u = {0};
     const pi_result *first = g->n_choices && g->choices[0].done ? &g->choices[0].res : NULL;
     if (g->submitted) u = gen_usage(g);

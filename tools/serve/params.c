@@ -535,8 +535,7 @@ int params_read(params *p, json_t *root, pi_error *err)
     return rc;
 }
 
-/* The last value of an option; NULL: it was not set. */
-static const char *value_of(const params *p, const char *key)
+const char *params_value(const params *p, const char *key)
 {
     for (size_t i = p ? p->n_option : 0; i-- > 0;)
         if (!strcmp(p->option[i].key, key)) return p->option[i].value;
@@ -551,7 +550,7 @@ json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud
         bool known = !strncmp(fields[i].name, "guided_", 7); /* by a name before this one, or another field */
         for (size_t k = 0; k < i && !known; k++) known = !strcmp(fields[k].key, fields[i].key);
         if (known) continue;
-        const char *v = value_of(p, fields[i].key);
+        const char *v = params_value(p, fields[i].key);
         if (!v) v = otherwise(ud, fields[i].key);
         json_t *number = fields[i].kind == TEXT ? NULL : json_read(v, strlen(v), &f);
         if (f.no_memory) text_no_memory();
@@ -574,6 +573,8 @@ void params_free(params *p)
     json_decref(p->messages);
     json_decref(p->tools);
     json_decref(p->template_vars);
+    json_decref(p->namespaces);
+    buf_free(&p->left_out);
     json_decref(p->root);
     *p = (params) {0};
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "pagedinfer.h"
+#include "serve/buf.h"
 
 typedef struct prompt {
     const char *text;  /* or NULL: ids, or mixed */
@@ -35,6 +36,9 @@ typedef struct params {
     json_t *messages;         /* a list, as OpenAI has them; owned reference, or NULL */
     json_t *tools;            /* the same for functions */
     json_t *template_vars;    /* an object with variables of the chat template; owned reference, or NULL */
+    json_t *namespaces;       /* offered name -> {name, namespace} of tools in a namespace; owned reference, or NULL */
+    buf left_out;             /* tools and items that the server cannot offer, for the log */
+    bool hide_thoughts;       /* the client wants none (Anthropic's display: omitted) */
     bool stream;
     bool include_usage;       /* a last chunk has the numbers */
     bool usage_in_all;        /* each chunk has them (continuous_usage_stats) */
@@ -82,6 +86,8 @@ int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_err
 int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_t hi, int64_t *out, pi_error *err);
 int params_string(params *p, const json_t *o, const char *field, const char **out, pi_error *err);
 
+/* The last value that p gives an option; NULL: none, or p is NULL. */
+const char *params_value(const params *p, const char *key);
 /* Options that are fields, by the fields' names: their values in p, which may be NULL, or what otherwise says. */
 json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud, const char *key), const void *ud);
 

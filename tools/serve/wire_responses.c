@@ -1,8 +1,11 @@
 /* /v1/responses: OpenAI's newer form. An answer is a list of items, reasoning, message and function_call, one open at a
  * time. Nothing is kept: a conversation is sent as a whole. Reading runs on the pool, writing on the loop (gen.h). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "serve/convert_impl.h"
 #include "serve/convert.h"
 #include "serve/gen.h"
 
@@ -15,7 +18,8 @@ static int read_responses(gen *g, pi_error *err)
     g->p.logprobs = -1;
     int rc = params_int(&g->p, g->p.root, "top_logprobs", 0, 20, &top, err);
     json_array_foreach(list, i, v) {
-        if (json_is_string(v) && !strcmp(json_string_value(v), "message.output_text.logprobs")) g->p.logprobs = (int) top;
+        if (json_is_string(v) && !strcmp(json_string_value(v),
+                                         "message.output_text.logprobs")) g->p.logprobs = (int) top;
     }
     if (top) g->p.logprobs = (int) top;
     return rc ? rc : convert_responses(&g->p, err);
@@ -24,13 +28,18 @@ static int read_responses(gen *g, pi_error *err)
 /* ------------------------------------------------------------------------------------------------------------ items */
 
 /* probs: of the tokens of the answer; NULL: not asked for. */
+static json_t *text_part(const buf *text, json_t *probs)
+{
+    return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text_json(text->p, text->n), "annotations",
+                     "logprobs", probs ? probs : json_array());
+}
+
 static json_t *message_item(const gen *g, int number, const char *status, const buf *text, json_t *probs)
 {
     char id[96];
     json_t *parts = json_array();
     snprintf(id, sizeof id, "msg_%s_%d", g->id + 5, number);
-    if (text) json_array_append_new(parts, json_pack("{s:s, s:o, s:[], s:o*}", "type", "output_text", "text",
-                                                     text_json(text->p, text->n), "annotations", "logprobs", probs));
+    if (text) json_array_append_new(parts, text_part(text, probs));
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", id, "status", status, "role", "assistant",
                      "content", parts);
 }
@@ -46,22 +55,29 @@ static json_t *reasoning_item(const gen *g, int number, const char *status, cons
                      "content", parts);
 }
 
+/* A function of a namespace is named as the client named it. */
 static json_t *call_item(const gen *g, int number, const char *status, const char *call_id, const char *name,
                          const buf *args)
 {
     char id[96];
+    const json_t *was = json_object_get(g->p.namespaces, name);
     snprintf(id, sizeof id, "fc_%s_%d", g->id + 5, number);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "function_call", "id", id, "status", status, "call_id",
-                     call_id, "name", name, "arguments", text_json(args ? args->p : "", args ? args->n : 0));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:O*, s:o}", "type", "function_call", "id", id, "status", status,
+                     "call_id", call_id, "name", was ? json_string_value(json_object_get(was, "name")) : name,
+                     "namespace", json_object_get(was, "namespace"), "arguments",
+                     text_json(args ? args->p : "", args ? args->n : 0));
 }
 
 static json_t *items(const gen *g, const choice *ch)
 {
     json_t *list = json_array();
+    const bool cut = !strcmp(ch->reason, "length"), silent = !ch->content.n;
     int n = 0;
-    if (ch->reasoning.n) json_array_append_new(list, reasoning_item(g, n++, "completed", &ch->reasoning));
-    if (ch->content.n || !ch->n_calls) json_array_append_new(list, message_item(g, n++, "completed", &ch->content,
-                                              ch->n_probs ? gen_logprobs(g, ch, ch->probs, ch->n_ids) : NULL));
+    if (ch->reasoning.n)
+        json_array_append_new(list, reasoning_item(g, n++, cut && silent ? "incomplete" : "completed", &ch->reasoning));
+    if (!silent || !(ch->n_calls || ch->reasoning.n))
+        json_array_append_new(list, message_item(g, n++, cut ? "incomplete" : "completed", &ch->content,
+                                                 ch->n_probs ? gen_logprobs(g, ch, ch->probs, ch->n_ids) : NULL));
     for (size_t i = 0; i < ch->n_calls; i++) {
         const tool_call *t = &ch->calls[i];
         json_array_append_new(list, call_item(g, n++, "completed", t->id.p ? t->id.p : "", t->name.p ? t->name.p : "",
@@ -79,33 +95,73 @@ static json_t *usage_of(const gen *g)
                      (json_int_t) (u.prompt + u.completion));
 }
 
-/* What was asked for is part of the answer. */
+/* A field of the request as the answer repeats it; otherwise: where the request leaves it out or says null. */
 static void copy_field(json_t *to, const gen *g, const char *field, json_t *otherwise)
 {
     json_t *v = json_object_get(g->p.root, field);
-    json_object_set_new(to, field, v ? json_incref(v) : json_incref(otherwise));
+    json_object_set_new(to, field, v && !json_is_null(v) ? json_incref(v) : json_incref(otherwise));
     json_decref(otherwise);
+}
+
+/* Fields of an object, of those that the request's object leaves out, by their default. Takes defaults over. */
+static void copy_object(json_t *to, const gen *g, const char *field, json_t *defaults)
+{
+    json_t *v = json_object_get(g->p.root, field), *one;
+    const char *key;
+    json_object_foreach(v, key, one) if (!json_is_null(one)) json_object_set(defaults, key, one);
+    json_object_set_new(to, field, defaults);
+}
+
+/* The number that the request or else the server gives an option. */
+static json_t *number_of(const gen *g, const char *key)
+{
+    const char *v = params_value(&g->p, key);
+    return json_real(strtod(v ? v : cli_str(g->s->c, key), NULL));
+}
+
+static void copy_sampling(json_t *r, const gen *g)
+{
+    json_object_set_new(r, "temperature", number_of(g, "temp"));
+    json_object_set_new(r, "top_p", number_of(g, "top-p"));
+    json_object_set_new(r, "presence_penalty", number_of(g, "presence-penalty"));
+    json_object_set_new(r, "frequency_penalty", number_of(g, "frequency-penalty"));
+    json_object_set_new(r, "top_logprobs", json_integer(g->p.logprobs > 0 ? g->p.logprobs : 0));
+}
+
+/* The request's fields, as OpenAI repeats them in each answer. Nothing is stored, whatever "store" says. */
+static void copy_request(json_t *r, const gen *g)
+{
+    static const char *const or_null[] = {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id",
+                                          "conversation", "prompt", "prompt_cache_key", "prompt_cache_retention",
+                                          "safety_identifier", "user"};
+    for (size_t i = 0; i < sizeof or_null / sizeof *or_null; i++) copy_field(r, g, or_null[i], json_null());
+    copy_field(r, g, "metadata", json_object());
+    copy_field(r, g, "parallel_tool_calls", json_true());
+    copy_field(r, g, "tool_choice", json_string("auto"));
+    copy_field(r, g, "tools", json_array());
+    copy_field(r, g, "truncation", json_string("disabled"));
+    copy_field(r, g, "service_tier", json_string("default"));
+    if (field_is(r, "service_tier", "auto")) json_object_set_new(r, "service_tier", json_string("default"));
+    copy_object(r, g, "reasoning", json_pack("{s:n, s:n}", "effort", "summary"));
+    copy_object(r, g, "text", json_pack("{s:{s:s}}", "format", "type", "text"));
+    json_object_set_new(r, "background", json_false());
+    json_object_set_new(r, "store", json_false());
+    copy_sampling(r, g);
 }
 
 static json_t *response(const gen *g, const char *status, const choice *done)
 {
-    bool cut = done && !strcmp(done->reason, "length");
-    json_t *r =
-        json_pack("{s:s, s:s, s:I, s:s, s:s, s:o, s:n, s:o?, s:b}", "id", g->id, "object", "response", "created_at",
-                  (json_int_t) g->created, "status", cut ? "incomplete" : status, "model", gen_model(g), "output",
-                  done ? items(g, done) : json_array(), "error", "usage", done ? usage_of(g) : NULL, "store", 0);
+    const bool cut = done && !strcmp(done->reason, "length");
+    json_t *ended = done && !cut ? json_integer((json_int_t) time(NULL)) : json_null();
+    json_t *r = json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:o, s:n, s:o?}", "id", g->id, "object", "response",
+                          "created_at",
+                          (json_int_t) g->created, "completed_at", ended, "status", cut ? "incomplete" : status,
+                              "model",
+                          gen_model(g), "output", done ? items(g, done) : json_array(), "error", "usage",
+                          done ? usage_of(g) : NULL);
     if (!r) return NULL;
-    json_object_set_new(r, "incomplete_details",
-                        cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
-    copy_field(r, g, "instructions", json_null());
-    copy_field(r, g, "max_output_tokens", json_null());
-    copy_field(r, g, "metadata", json_object());
-    copy_field(r, g, "parallel_tool_calls", json_true());
-    copy_field(r, g, "temperature", json_null());
-    copy_field(r, g, "top_p", json_null());
-    copy_field(r, g, "tool_choice", json_string("auto"));
-    copy_field(r, g, "tools", json_array());
-    json_object_set_new(r, "previous_response_id", json_null());
+    json_object_set_new(r, "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
+    copy_request(r, g);
     return r;
 }
 
@@ -149,32 +205,48 @@ static json_t *part(const choice *ch)
     const buf *b = &ch->block_text;
     if (ch->block_kind == DELTA_REASONING)
         return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text_json(b->p, b->n));
-    return json_pack("{s:s, s:o, s:[]}", "type", "output_text", "text", text_json(b->p, b->n), "annotations");
+    return text_part(b, NULL);
 }
 
-static void close_item(gen *g, choice *ch)
+/* The event that an item's text, thoughts or arguments are complete. */
+static void send_done(gen *g, choice *ch)
+{
+    const buf *b = &ch->block_text;
+    json_t *o = place(g, ch), *item;
+    if (o) json_object_set_new(o, ch->block_kind == DELTA_CALL ? "arguments" : "text", text_json(b->p, b->n));
+    switch (ch->block_kind) {
+    case DELTA_CALL:
+        item = item_of(g, ch, "completed", NULL);
+        if (o) json_object_set(o, "name", json_object_get(item, "name"));
+        json_decref(item);
+        send_event(g, "response.function_call_arguments.done", o);
+        break;
+    case DELTA_REASONING: send_event(g, "response.reasoning_text.done", o); break;
+    default:
+        if (o) json_object_set_new(o, "logprobs", json_array());
+        send_event(g, "response.output_text.done", o);
+    }
+}
+
+static void close_item(gen *g, choice *ch, const char *status)
 {
     const buf *b = &ch->block_text;
     json_t *o;
     if (ch->block < 0) return;
-    o = place(g, ch);
-    if (o) json_object_set_new(o, ch->block_kind == DELTA_CALL ? "arguments" : "text", text_json(b->p, b->n));
-    send_event(g, ch->block_kind == DELTA_CALL        ? "response.function_call_arguments.done"
-            : ch->block_kind == DELTA_REASONING ? "response.reasoning_text.done"
-                                                : "response.output_text.done", o);
+    send_done(g, ch);
     if (ch->block_kind == DELTA_CONTENT) {
         o = place(g, ch);
         if (o) json_object_set_new(o, "part", part(ch));
         send_event(g, "response.content_part.done", o);
     }
     send_event(g, "response.output_item.done", json_pack("{s:i, s:o}", "output_index", ch->block, "item",
-                                                   item_of(g, ch, "completed", b)));
+                                                   item_of(g, ch, status, b)));
     ch->block = -1;
 }
 
 static void open_item(gen *g, choice *ch, int kind, int call)
 {
-    close_item(g, ch);
+    close_item(g, ch, "completed");
     ch->block = (int) ch->n_blocks++;
     ch->block_kind = kind;
     ch->block_call = (size_t) call;
@@ -200,8 +272,8 @@ static void one_delta(gen *g, choice *ch, const chat_delta *d, const piece *pc)
     if (ch->block_text.failed) text_no_memory();
     json_t *o = place(g, ch);
     if (o) json_object_set_new(o, "delta", text_json(d->text, d->n));
-    if (o && pc && pc->probs && kind == DELTA_CONTENT)
-        json_object_set_new(o, "logprobs", gen_logprobs(g, ch, pc->probs, pc->n_ids));
+    if (o && kind == DELTA_CONTENT)
+        json_object_set_new(o, "logprobs", pc && pc->probs ? gen_logprobs(g, ch, pc->probs, pc->n_ids) : json_array());
     send_event(g, kind == DELTA_CALL        ? "response.function_call_arguments.delta"
             : kind == DELTA_REASONING ? "response.reasoning_text.delta"
                                       : "response.output_text.delta", o);
@@ -212,7 +284,7 @@ static void responses_piece(gen *g, choice *ch, const piece *pc)
     for (size_t i = 0; i < pc->n_deltas; i++) one_delta(g, ch, &pc->delta[i], i ? NULL : pc);
     if (!pc->last) return;
     if (!ch->n_blocks) open_item(g, ch, DELTA_CONTENT, 0);
-    close_item(g, ch);
+    close_item(g, ch, strcmp(ch->reason, "length") ? "completed" : "incomplete");
 }
 
 static void responses_finish(gen *g)
