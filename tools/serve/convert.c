@@ -26,15 +26,16 @@ static int chat_tools(params *p, pi_error *err)
     if (!json_is_array(tools)) return params_fail(p, "tools", err, "'tools' must be a list");
     if (!(p->tools = json_array())) return params_no_memory(err);
     json_array_foreach(tools, i, t) {
-        const char *type = json_string_value(json_object_get(t, "type"));
+        const char *type = text_of(t, "type");
         if (!type) return params_fail(p, "tools", err,
                                       "'tools' has an entry without a type; functions have the type function");
         if (strcmp(type, "function") != 0) {
             leave_out(p, type);
             continue;
         }
-        if (!json_is_string(json_object_get(json_object_get(t, "function"), "name")))
-            return params_fail(p, "tools", err, "'tools' has a function without a name");
+        if (!text_of(json_object_get(t, "function"), "name"))
+            return params_fail(p, "tools", err,
+                               "'tools' has a function without a name, or with a zero byte in its name");
         if (json_array_append(p->tools, t)) return params_no_memory(err);
     }
     return PI_OK;

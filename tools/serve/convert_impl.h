@@ -9,6 +9,8 @@
 /* Content parts that are not text: a request that holds one is refused, or a line of text takes the part's place. */
 enum media { MEDIA_REFUSED, MEDIA_REPLACED };
 
+/* The string o[field]; NULL: another value, or a string with a zero byte. */
+const char *text_of(const json_t *o, const char *field);
 /* true: o[field] is the string word. */
 bool field_is(const json_t *o, const char *field, const char *word);
 /* Appends one, whose reference it takes. false: out of memory. */

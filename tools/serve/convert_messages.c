@@ -6,16 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/convert_impl.h"
 
 /* --------------------------------------------------------------------------------------------------------- messages */
 
 static int add_tool_use(params *p, const json_t *block, json_t *calls, pi_error *err)
 {
-    const char *name = json_string_value(json_object_get(block, "name"));
+    const char *name = text_of(block, "name");
     const json_t *input = json_object_get(block, "input");
-    if (!name) return params_fail(p, "messages", err, "a tool_use block has no name");
-    char *args = json_is_object(input) ? json_dumps(input, JSON_COMPACT) : NULL;
+    if (!name) return params_fail(p, "messages", err, "a tool_use block has no name, or a zero byte in its name");
+    char *args = json_is_object(input) ? json_write(input, 0) : NULL;
     const bool ok = append(calls, call_json(json_object_get(block, "id"), name, json_string(args ? args : "{}")));
     free(args);
     return ok ? PI_OK : params_no_memory(err);
@@ -29,17 +30,17 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
     size_t i;
     int rc = calls ? PI_OK : params_no_memory(err);
     json_array_foreach(blocks, i, b) {
-        const char *type = json_string_value(json_object_get(b, "type"));
-        const char *thought = json_string_value(json_object_get(b, "thinking"));
+        const char *type = text_of(b, "type");
+        const json_t *thought = json_object_get(b, "thinking");
         if (rc) break;
         if (!type) rc = params_fail(p, "messages", err, "a block of an assistant's content has no type");
         else if (!strcmp(type, "text")) rc = part_text(p, "messages", b, MEDIA_REFUSED, &text, err);
-        else if (!strcmp(type, "thinking")) buf_str(&thoughts, thought ? thought : "");
+        else if (!strcmp(type, "thinking")) buf_put(&thoughts, json_string_value(thought), json_string_length(thought));
         else if (!strcmp(type, "tool_use")) rc = add_tool_use(p, b, calls, err);
         else if (strcmp(type, "redacted_thinking") != 0) leave_out(p, type);
     }
-    json_t *m = json_pack("{s:s, s:s}", "role", "assistant", "content", text.p ? text.p : "");
-    if (m && thoughts.n) json_object_set_new(m, "reasoning_content", json_string(thoughts.p));
+    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", json_stringn(text.n ? text.p : "", text.n));
+    if (m && thoughts.n) json_object_set_new(m, "reasoning_content", json_stringn(thoughts.p, thoughts.n));
     if (m && json_array_size(calls)) json_object_set(m, "tool_calls", calls);
     if (!rc && (text.failed || thoughts.failed || !append(p->messages, json_incref(m)))) rc = params_no_memory(err);
     json_decref(m);
@@ -90,7 +91,7 @@ static int add_system(params *p, const char *field, const json_t *content, pi_er
 static int one_message(params *p, const json_t *m, pi_error *err)
 {
     json_t *c = json_object_get(m, "content");
-    const char *role = json_string_value(json_object_get(m, "role"));
+    const char *role = text_of(m, "role");
     const bool assistant = role && !strcmp(role, "assistant");
     if (role && !strcmp(role, "system")) return add_system(p, "messages", c, err);
     if (!assistant && !(role && !strcmp(role, "user")))
@@ -127,11 +128,12 @@ static int read_tools(params *p, pi_error *err)
     if (!list || json_is_null(list)) return PI_OK;
     if (!json_is_array(list)) return params_fail(p, "tools", err, "'tools' must be a list");
     json_array_foreach(list, i, t) {
-        const char *type = json_string_value(json_object_get(t, "type"));
-        const char *name = json_string_value(json_object_get(t, "name"));
+        const char *type = text_of(t, "type");
+        const char *name = text_of(t, "name");
         if (rc) break;
         if (type && strcmp(type, "custom") != 0 && strcmp(type, "function") != 0) leave_out(p, type);
-        else if (!name) rc = params_fail(p, "tools", err, "'tools' has a function without a name");
+        else if (!name) rc = params_fail(p, "tools", err,
+                                         "'tools' has a function without a name, or with a zero byte in its name");
         else rc = add_function(p, t, name, "input_schema", err);
     }
     return rc;
@@ -140,8 +142,8 @@ static int read_tools(params *p, pi_error *err)
 static int read_choice(params *p, pi_error *err)
 {
     const json_t *choice = json_object_get(p->root, "tool_choice");
-    const char *type = json_string_value(json_object_get(choice, "type"));
-    const char *name = json_string_value(json_object_get(choice, "name"));
+    const char *type = text_of(choice, "type");
+    const char *name = text_of(choice, "name");
     int rc = PI_OK;
     if (!choice || json_is_null(choice)) return check_choice(p, err);
     if (!type) return params_fail(p, "tool_choice", err, "'tool_choice' must be an object with a type");

@@ -4,13 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/text.h"
 
-bool field_is(const json_t *o, const char *field, const char *word)
+const char *text_of(const json_t *o, const char *field)
 {
-    const char *v = json_string_value(json_object_get(o, field));
-    return v && !strcmp(v, word);
+    const json_t *v = json_object_get(o, field);
+    return json_is_c_string(v) ? json_string_value(v) : NULL;
 }
+
+bool field_is(const json_t *o, const char *field, const char *word) { return json_text_is(json_object_get(o, field),
+        word); }
 
 bool append(json_t *list, json_t *one) { return one && !json_array_append_new(list, one); }
 
@@ -98,7 +102,7 @@ static int put_decoded(params *p, const char *field, const json_t *source, buf *
 static int put_document(params *p, const char *field, const json_t *part, enum media media, buf *text, pi_error *err)
 {
     const json_t *source = json_object_get(part, "source"), *data = json_object_get(source, "data");
-    const char *type = json_string_value(json_object_get(source, "media_type"));
+    const char *type = text_of(source, "media_type");
     const bool is_text = field_is(source, "type", "text") && json_is_string(data);
     const bool is_content = field_is(source, "type", "content");
     const bool is_base64 = field_is(source, "type", "base64") && type && !strncmp(type, "text/", 5);
@@ -136,7 +140,7 @@ int part_text(params *p, const char *field, const json_t *part, enum media media
         {"video", "video"}, {"video_url", "video"}, {"input_file", "file"}, {"file", "file"},
         {"container_upload", "file"},
     };
-    const char *type = json_string_value(json_object_get(part, "type"));
+    const char *type = text_of(part, "type");
     const json_t *t = json_object_get(part, type && !strcmp(type, "refusal") ? "refusal" : "text");
     if (type && !strcmp(type, "document")) return put_document(p, field, part, media, text, err);
     if (type && !strcmp(type, "search_result")) return put_search_result(p, field, part, media, text, err);
@@ -241,7 +245,7 @@ int choose_function(params *p, const char *name, pi_error *err)
 static const char *function_name(const json_t *tool)
 {
     const json_t *f = json_object_get(tool, "function");
-    return json_string_value(json_object_get(f ? f : tool, "name"));
+    return text_of(f ? f : tool, "name");
 }
 
 static bool names(const json_t *list, const char *name)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/convert_impl.h"
 
 /* space: the namespace whose tools they are, or NULL. */
@@ -43,7 +44,7 @@ static bool called(const json_t *turn) { return json_array_size(json_object_get(
 
 static int message_item(params *p, const json_t *item, pi_error *err)
 {
-    const char *role = json_string_value(json_object_get(item, "role"));
+    const char *role = text_of(item, "role");
     const json_t *content = json_object_get(item, "content"), *last;
     json_t *text;
     if (!role || !content) return params_fail(p, "input", err,
@@ -72,7 +73,7 @@ static char *qualified(const char *space, const char *name)
 /* A call of the turn. name: of the tool; takes arguments over. */
 static int add_call(params *p, const json_t *item, const char *name, json_t *arguments, pi_error *err)
 {
-    const char *space = json_string_value(json_object_get(item, "namespace"));
+    const char *space = text_of(item, "namespace");
     json_t *id = json_object_get(item, "call_id"), *m = assistant_turn(p), *calls = json_object_get(m, "tool_calls");
     char *full = space && *space ? qualified(space, name) : strdup(name);
     json_t *one = full ? call_json(id ? id : json_object_get(item, "id"), full, arguments) : (json_decref(arguments),
@@ -86,7 +87,7 @@ static int add_call(params *p, const json_t *item, const char *name, json_t *arg
 
 static int function_call(params *p, const json_t *item, pi_error *err)
 {
-    const char *name = json_string_value(json_object_get(item, "name"));
+    const char *name = text_of(item, "name");
     json_t *args = json_object_get(item, "arguments");
     if (!name || !json_is_string(args))
         return params_fail(p, "input", err, "a function_call of 'input' needs a name, and arguments as text");
@@ -106,13 +107,13 @@ static const struct other_call {
 
 static int other_call(params *p, const struct other_call *kind, const json_t *item, pi_error *err)
 {
-    const char *name = kind->name ? kind->name : json_string_value(json_object_get(item, "name"));
+    const char *name = kind->name ? kind->name : text_of(item, "name");
     json_t *asked = json_object_get(item, kind->field), *text;
     if (!name || !asked) return params_fail(p, "input", err, "a %s of 'input' needs a name and '%s'", kind->type,
                                             kind->field);
     const bool is_json = json_is_object(asked) || field_is(item, "type", "mcp_call");
     json_t *args = json_is_object(asked) ? json_incref(asked) : json_pack("{s:O}", kind->field, asked);
-    char *dump = json_dumps(args, JSON_COMPACT);
+    char *dump = json_write(args, 0);
     json_decref(args);
     text = is_json && json_is_string(asked) ? json_incref(asked) : json_string(dump ? dump : "");
     free(dump);
@@ -134,7 +135,7 @@ static int call_output(params *p, const json_t *item, pi_error *err)
     json_array_foreach(out, i, part) parts &= json_is_string(json_object_get(part, "type"));
     int rc = PI_OK;
     if (json_is_object(out) || !parts) { /* of a shell */
-        char *dump = json_dumps(out, JSON_COMPACT);
+        char *dump = json_write(out, 0);
         if (!dump || !(text = json_string(dump))) rc = params_no_memory(err);
         free(dump);
     } else {
@@ -231,8 +232,7 @@ static int describe(params *p, size_t first, const json_t *description, pi_error
 
 static int one_tool(params *p, const json_t *t, const char *space, pi_error *err)
 {
-    const char *type = json_string_value(json_object_get(t, "type")), *name = json_string_value(json_object_get(t,
-            "name"));
+    const char *type = text_of(t, "type"), *name = text_of(t, "name");
     if (!type) return params_fail(p, "tools", err,
                                   "'tools' has an entry without a type; functions have the type function");
     const bool is_function = !strcmp(type, "function"), is_space = !strcmp(type, "namespace") && !space;
@@ -240,7 +240,8 @@ static int one_tool(params *p, const json_t *t, const char *space, pi_error *err
         leave_out(p, type);
         return PI_OK;
     }
-    if (!name) return params_fail(p, "tools", err, "'tools' has a %s without a name", type);
+    if (!name) return params_fail(p, "tools", err, "'tools' has a %s without a name, or with a zero byte in its name",
+                                  type);
     if (is_space) {
         const size_t first = json_array_size(p->tools);
         int rc = read_tools(p, json_object_get(t, "tools"), name, err);
@@ -263,8 +264,8 @@ static int read_tools(params *p, const json_t *list, const char *space, pi_error
 /* The name under which a function that a client names is offered; free it. NULL: out of memory. */
 static char *offered(const params *p, const json_t *named)
 {
-    const char *name = json_string_value(json_object_get(named, "name")), *key;
-    const char *space = json_string_value(json_object_get(named, "namespace"));
+    const char *name = text_of(named, "name"), *key;
+    const char *space = text_of(named, "namespace");
     const json_t *was;
     if (space && *space) return qualified(space, name ? name : "");
     json_object_foreach(p->namespaces, key, was) if (name && field_is(was, "name", name)) return strdup(key);
@@ -290,7 +291,7 @@ static int read_choice(params *p, pi_error *err)
 {
     const json_t *choice = json_object_get(p->root, "tool_choice"), *parallel = json_object_get(p->root,
             "parallel_tool_calls");
-    const char *word = json_string_value(choice), *type = json_string_value(json_object_get(choice, "type"));
+    const char *word = json_string_value(choice), *type = text_of(choice, "type");
     int rc = PI_OK;
     if (json_is_boolean(parallel) && json_object_set(p->template_vars, "parallel_tool_calls", (json_t *) parallel))
         return params_no_memory(err);
