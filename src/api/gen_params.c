@@ -150,7 +150,7 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
     int64_t seed = pi__opt_int(s, PI__OPT_SEED);
     int rc = pi__parse_samplers(pi__opt_str(s, PI__OPT_SAMPLERS), p->chain, err);
     p->seed = (uint64_t) seed;
-    if (!rc && seed < 0 && (p->temp > 0 || p->dynatemp_range > 0)) rc = random_seed(&p->seed, err);
+    if (!rc && seed == -1 && (p->temp > 0 || p->dynatemp_range > 0)) rc = random_seed(&p->seed, err);
     if (rc || p->dry_multiplier <= 0) return rc;
     rc = pi__breakers_get(r->e, pi__opt_list_of(s, PI__OPT_DRY_BREAKER), r->work, &r->breakers, err);
     if (rc) return rc;

@@ -24,6 +24,7 @@ void pi__samples_free(pi_request *r)
         pi__free(pi__sample_at(r, i)->tokens);
     }
     pi__free(r->more);
+    pi__stops_free(&r->stops);
     r->more = NULL;
     r->n_samples = 1;
 }

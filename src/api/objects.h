@@ -125,6 +125,7 @@ struct pi_request {
     pi__node prompt_event;    /* with them, or with vectors; filled on the step thread, until it is queued */
     int32_t pooling;          /* enum pi__pooling: what its vectors are made of, 0: it has none */
     double *sums;             /* [n_embd] of pooling mean, and of rank where the classifier wants the mean */
+    pi__stops stops;          /* stop strings, of the texts in set; its samples share them */
     uint32_t n_samples;       /* option n, at least 1 */
     pi__sample first;         /* sample 0 */
     pi__sample *more;         /* [n_samples - 1] the others, or NULL */

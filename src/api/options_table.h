@@ -261,7 +261,7 @@
       " that grammar, json-schema, regex or choice asks for.")                                                         \
     X(SPECIAL, "special", BOOL, "false", "", "-sp --special", "", "generation", false,                                 \
       "Control tokens appear in the text.")                                                                            \
-    X(LOGPROBS, "logprobs", INT, "-1", "-1..64", "--logprobs --n-probs", "", "generation", false,                      \
+    X(LOGPROBS, "logprobs", INT, "-1", "-1..1024", "--logprobs --n-probs", "", "generation", false,                    \
       "Report the probability of each token and of so many alternatives; -1: none.")                                   \
     X(LOGPROBS_MODE, "logprobs-mode", ENUM, "raw", "raw|processed", "--logprobs-mode", "", "generation", false,         \
       "Probabilities of logprobs are the model's (raw), or those that the sampler chose by, of what its filters left"    \
@@ -297,8 +297,8 @@
       "Who drafts tokens that are then verified together: mtp (a head of the model), draft (model-draft), ngram (what" \
       " followed the same words in prompt and answer), layer-exit (the model's first layers), none; auto: model-draft, if" \
       " given. Of an engine several with , between: a request may choose one of them, and has the first one else.")    \
-    X(SEED, "seed", INT, "-1", "-1..9223372036854775807", "-s --seed", "", "sampling", true,                           \
-      "Seed of the random numbers; -1: another one each time.")                                                        \
+    X(SEED, "seed", INT, "-1", "-9223372036854775808..9223372036854775807", "-s --seed", "", "sampling", true,         \
+      "Seed of the random numbers, any integer of 64 bits; -1: another one each time.")                                \
     X(TEMP, "temp", FLOAT, "0.8", "..1000", "--temp --temperature", "", "sampling", true,                              \
       "Temperature: higher is more varied; 0 or less: always the most likely token.")                                  \
     X(DYNATEMP_RANGE, "dynatemp-range", FLOAT, "0", "0..1000", "--dynatemp-range", "", "sampling", false,              \

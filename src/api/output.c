@@ -10,80 +10,111 @@
 
 enum { FLUSH_ROOM = 16 }; /* bytes that pi__utf8_flush may write, and some */
 
-/* The Knuth-Morris-Pratt table: where matching goes on when the byte after text[0..i] differs. */
-static void fill_fallback(pi__stop *s)
+/* -------------------------------------------------------------------------------------------------- stop strings */
+
+static int32_t child_of(const pi__stops *a, int32_t node, uint8_t byte)
 {
-    int32_t k = 0;
-    s->fallback[0] = 0;
-    for (int32_t i = 1; i < s->len; i++) {
-        while (k && s->text[i] != s->text[k]) k = s->fallback[k - 1];
-        k += s->text[i] == s->text[k];
-        s->fallback[i] = k;
+    int32_t k = a->node[node].child;
+    while (k >= 0 && a->node[k].byte != byte) k = a->node[k].sibling;
+    return k;
+}
+
+static void add_text(pi__stops *a, const char *text, int32_t index)
+{
+    int32_t at = 0;
+    for (const char *p = text; *p; p++) {
+        int32_t next = child_of(a, at, (uint8_t) *p);
+        if (next < 0) {
+            next = a->n_node++;
+            a->node[next] = (pi__stop_node) {.child = -1, .sibling = a->node[at].child, .hit = -1,
+                                             .depth = a->node[at].depth + 1, .byte = (uint8_t) *p};
+            a->node[at].child = next;
+        }
+        at = next;
+    }
+    if (a->node[at].hit < 0) a->node[at].hit = index;
+}
+
+/* Where the automaton goes from a node with a byte. */
+static int32_t next_node(const pi__stops *a, int32_t node, uint8_t byte)
+{
+    int32_t k;
+    while ((k = child_of(a, node, byte)) < 0 && node) node = a->node[node].link;
+    return k < 0 ? 0 : k;
+}
+
+/* Links by depth: those of shallower nodes are known. queue: room for all nodes. */
+static void link_nodes(pi__stops *a, int32_t *queue)
+{
+    int32_t n = 0;
+    queue[n++] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t from = queue[i];
+        for (int32_t k = a->node[from].child; k >= 0; k = a->node[k].sibling) {
+            pi__stop_node *c = &a->node[k];
+            c->link = from ? next_node(a, a->node[from].link, c->byte) : 0;
+            if (c->hit < 0) c->hit = a->node[c->link].hit; /* else its own text, which is longer */
+            queue[n++] = k;
+        }
     }
 }
 
-int pi__output_init(pi__output *o, char *const *stop, size_t n)
+int pi__stops_make(pi__stops *a, char *const *text, size_t n)
+{
+    size_t bytes = 0;
+    *a = (pi__stops) {.text = text};
+    for (size_t i = 0; i < n; i++) bytes += strlen(text[i]);
+    if (!bytes) return PI_OK;
+    if (bytes >= INT32_MAX) return PI_ENOMEM;
+    int32_t *queue = pi__calloc(bytes + 1, sizeof *queue);
+    a->node = pi__calloc(bytes + 1, sizeof *a->node);
+    if (!queue || !a->node) {
+        pi__free(queue);
+        pi__stops_free(a);
+        return PI_ENOMEM;
+    }
+    a->node[a->n_node++] = (pi__stop_node) {.child = -1, .sibling = -1, .hit = -1};
+    for (size_t i = 0; i < n; i++)
+        if (*text[i]) add_text(a, text[i], (int32_t) i);
+    link_nodes(a, queue);
+    pi__free(queue);
+    return PI_OK;
+}
+
+void pi__stops_free(pi__stops *a)
+{
+    pi__free(a->node);
+    *a = (pi__stops) {0};
+}
+
+/* --------------------------------------------------------------------------------------------------------- output */
+
+int pi__output_init(pi__output *o, const pi__stops *stops)
 {
     memset(o, 0, sizeof *o);
-    if (!pi__grow(&o->buf, &o->cap, 256, 1)) return PI_ENOMEM;
-    if (n && !(o->stop = pi__calloc(n, sizeof *o->stop))) goto nomem;
-    for (size_t i = 0; i < n; i++) {
-        pi__stop *s = &o->stop[o->n_stop];
-        s->text = stop[i];
-        s->len = (int32_t) strlen(stop[i]);
-        if (!s->len) continue;
-        o->n_stop++;
-        s->fallback = pi__calloc((size_t) s->len, sizeof *s->fallback);
-        if (!s->fallback) goto nomem;
-        fill_fallback(s);
-    }
-    return PI_OK;
-nomem:
-    pi__output_free(o);
-    return PI_ENOMEM;
+    if (stops && stops->node) o->stops = stops;
+    return pi__grow(&o->buf, &o->cap, 256, 1) ? PI_OK : PI_ENOMEM;
 }
 
 void pi__output_free(pi__output *o)
 {
-    for (size_t i = 0; i < o->n_stop; i++) pi__free(o->stop[i].fallback);
-    pi__free(o->stop);
     pi__free(o->buf);
     memset(o, 0, sizeof *o);
 }
 
-/* Takes one byte of the stream into every matcher. The longest stop string that it completes, or NULL. */
-static const pi__stop *step(pi__output *o, char c)
-{
-    const pi__stop *found = NULL;
-    for (size_t i = 0; i < o->n_stop; i++) {
-        pi__stop *s = &o->stop[i];
-        int32_t k = s->matched;
-        while (k && s->text[k] != c) k = s->fallback[k - 1];
-        k += s->text[k] == c;
-        if (k == s->len) {
-            if (!found || s->len > found->len) found = s;
-            k = s->fallback[k - 1];
-        }
-        s->matched = k;
-    }
-    return found;
-}
-
-/* Matches buf[from .. n) and sets shown. */
+/* Matches buf[from .. n) and sets shown. Of the stop strings that a byte completes the longest one ends the text. */
 static void scan(pi__output *o, size_t from)
 {
-    for (size_t i = from; i < o->n && o->n_stop; i++) {
-        const pi__stop *s = step(o, o->buf[i]);
-        if (!s) continue;
-        o->hit = s->text;
-        o->n = o->shown = i + 1 - (size_t) s->len;
+    const pi__stops *a = o->stops;
+    for (size_t i = from; a && i < o->n; i++) {
+        o->at = next_node(a, o->at, (uint8_t) o->buf[i]);
+        const int32_t hit = a->node[o->at].hit;
+        if (hit < 0) continue;
+        o->hit = a->text[hit];
+        o->n = o->shown = i + 1 - strlen(o->hit);
         return;
     }
-    size_t held = 0;
-    for (size_t i = 0; i < o->n_stop; i++) {
-        if ((size_t) o->stop[i].matched > held) held = (size_t) o->stop[i].matched;
-    }
-    o->shown = o->n - held;
+    o->shown = o->n - (a ? (size_t) a->node[o->at].depth : 0);
 }
 
 /* Drops what the last call released. */

@@ -109,10 +109,11 @@ bool pi__parse_int(const char *s, bool suffixes, int64_t *out)
     s += *s == '-' || *s == '+';
     if (!is_digit(*s)) return false;
     const char *start = s;
+    const uint64_t limit = (uint64_t) INT64_MAX + minus;
     uint64_t v = 0;
     for (; is_digit(*s); s++) {
         uint64_t d = (uint64_t) (*s - '0');
-        if (v > ((uint64_t) INT64_MAX - d) / 10) return false;
+        if (v > (limit - d) / 10) return false;
         v = v * 10 + d;
     }
     double frac = 0;
@@ -123,10 +124,11 @@ bool pi__parse_int(const char *s, bool suffixes, int64_t *out)
         frac = whole - (double) v;
     }
     int64_t f = suffixes ? suffix_factor(s) : *s ? 0 : 1;
-    if (!f || (f == 1 && frac > 0) || v > (uint64_t) (INT64_MAX / f)) return false;
-    int64_t r = (int64_t) v * f, extra = (int64_t) (frac * (double) f + 0.5);
-    if (extra > INT64_MAX - r) return false;
-    *out = minus ? -(r + extra) : r + extra;
+    if (!f || (f == 1 && frac > 0) || v > limit / (uint64_t) f) return false;
+    uint64_t r = v * (uint64_t) f, extra = (uint64_t) (frac * (double) f + 0.5);
+    if (extra > limit - r) return false;
+    r += extra;
+    *out = !minus ? (int64_t) r : r > INT64_MAX ? INT64_MIN : -(int64_t) r;
     return true;
 }
 

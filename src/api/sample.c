@@ -27,12 +27,13 @@ int pi__samples_make(pi_request *r, pi_error *err)
     const pi__opt_list *stop = pi__opt_list_of(&r->set, PI__OPT_STOP);
     uint32_t n = (uint32_t) pi__opt_int(&r->set, PI__OPT_N);
     pi__samples_free(r); /* of an earlier submit that was refused */
+    if (pi__stops_make(&r->stops, stop->item, stop->n)) return pi__fail_mem(err, "stop strings");
     if (n > 1 && !(r->more = pi__calloc(n - 1, sizeof *r->more))) return pi__fail_mem(err, "the request's answers");
     for (uint32_t i = 0; i < n; i++) {
         pi__sample *s = pi__sample_at(r, i);
         r->n_samples = i + 1;
         pi__sample_init(s, r, i);
-        if (pi__output_init(&s->out, stop->item, stop->n)) return pi__fail_mem(err, "stop strings");
+        if (pi__output_init(&s->out, &r->stops)) return pi__fail_mem(err, "the answer's text");
     }
     return PI_OK;
 }

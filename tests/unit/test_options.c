@@ -102,7 +102,9 @@ static void whole_numbers(void **state)
     (void) state;
     static const struct { const char *text; int64_t value; bool ok; } cases[] = {
         {"0", 0, true}, {"-1", -1, true}, {"+7", 7, true}, {"9223372036854775807", INT64_MAX, true},
-        {"9223372036854775808", 0, false}, {"32k", 32000, true}, {"32K", 32768, true}, {"32Ki", 32768, true},
+        {"9223372036854775808", 0, false}, {"-9223372036854775808", INT64_MIN, true},
+        {"-9223372036854775809", 0, false}, {"-8388608Ti", INT64_MIN, true}, {"-8388609Ti", 0, false},
+        {"32k", 32000, true}, {"32K", 32768, true}, {"32Ki", 32768, true},
         {"2kB", 2000, true}, {"2KB", 2000, true}, {"2KiB", 2048, true}, {"1.5GiB", 1610612736, true}, {"1.5", 0, false},
         {"0.5M", 524288, true}, {"3g", 3000000000, true}, {"1T", 1099511627776, true}, {"9999999999T", 0, false},
         {"", 0, false}, {"-", 0, false}, {"k", 0, false}, {"1x", 0, false}, {"1 ", 0, false}, {" 1", 0, false},

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,10 +30,12 @@ static void add(shown *s, const char *text, size_t n)
 static shown stream(const char *in, size_t n, uint64_t cuts, char **stop, size_t n_stop)
 {
     shown s = {0};
+    pi__stops a;
     pi__output o;
     const char *text;
     size_t k, from = 0;
-    assert_int_equal(pi__output_init(&o, stop, n_stop), PI_OK);
+    assert_int_equal(pi__stops_make(&a, stop, n_stop), PI_OK);
+    assert_int_equal(pi__output_init(&o, &a), PI_OK);
     for (size_t i = 0; i < n; i++) {
         if (i + 1 < n && !(cuts >> (i & 63) & 1)) continue;
         assert_int_equal(pi__output_feed(&o, in + from, i + 1 - from, &text, &k), PI_OK);
@@ -46,6 +49,7 @@ static shown stream(const char *in, size_t n, uint64_t cuts, char **stop, size_t
     pi__free(rest);
     s.hit |= o.hit != NULL;
     pi__output_free(&o);
+    pi__stops_free(&a);
     return s;
 }
 
@@ -103,10 +107,12 @@ static void the_hit_is_named(void **state)
 {
     (void) state;
     char *stop[] = {"one", "two"};
+    pi__stops a;
     pi__output o;
     const char *text;
     size_t n;
-    assert_int_equal(pi__output_init(&o, stop, 2), PI_OK);
+    assert_int_equal(pi__stops_make(&a, stop, 2), PI_OK);
+    assert_int_equal(pi__output_init(&o, &a), PI_OK);
     assert_int_equal(pi__output_feed(&o, "a tw", 4, &text, &n), PI_OK);
     assert_true(n == 2 && !memcmp(text, "a ", 2));
     assert_null(o.hit);
@@ -119,6 +125,7 @@ static void the_hit_is_named(void **state)
     assert_true(n == 0 && rest && !*rest);
     pi__free(rest);
     pi__output_free(&o);
+    pi__stops_free(&a);
 }
 
 static void characters_come_whole(void **state)
@@ -128,7 +135,7 @@ static void characters_come_whole(void **state)
     pi__output o;
     const char *text;
     size_t n;
-    assert_int_equal(pi__output_init(&o, NULL, 0), PI_OK);
+    assert_int_equal(pi__output_init(&o, NULL), PI_OK);
     for (const char *p = in; *p; p++) {
         assert_int_equal(pi__output_feed(&o, p, 1, &text, &n), PI_OK);
         unsigned char first = n ? (unsigned char) text[0] : 0;
@@ -186,6 +193,28 @@ static void like_a_search_in_the_whole(void **state)
     }
 }
 
+/* Strings inside of others, and thousands of them: the automaton has no more nodes than they have bytes. */
+static void many_stop_strings(void **state)
+{
+    (void) state;
+    enum { N = 4096 };
+    static char text[N][8], *stop[N];
+    char *inner[] = {"abcd", "bc", "c", ""};
+    pi__stops a;
+    expect("xabcd", "xa", true, inner, 2);
+    expect("xabd", "xabd", false, inner, 1);
+    expect("xabcd", "xa", true, inner, 4);
+    for (int i = 0; i < N; i++) {
+        snprintf(text[i], sizeof text[i], "<%04x>", i);
+        stop[i] = text[i];
+    }
+    assert_int_equal(pi__stops_make(&a, stop, N), PI_OK);
+    assert_true(a.n_node <= 2 * N + 300);
+    pi__stops_free(&a);
+    expect("a<0fff<0fff>b", "a<0fff", true, stop, N);
+    expect("a<1fff>b", "a<1fff>b", false, stop, N);
+}
+
 static int countdown;
 static void *failing_malloc(void *ud, size_t n) { (void) ud; return countdown-- > 0 ? malloc(n) : NULL; }
 static void *failing_realloc(void *ud, void *p, size_t n) { (void) ud; return countdown-- > 0 ? realloc(p, n) : NULL; }
@@ -201,10 +230,15 @@ static void out_of_memory(void **state)
     bool done = false;
     for (int i = 0; !done && i < 100; i++) {
         countdown = i;
+        pi__stops a;
         pi__output o;
         const char *text;
         size_t n;
-        if (pi__output_init(&o, stop, 2)) continue;
+        if (pi__stops_make(&a, stop, 2)) continue;
+        if (pi__output_init(&o, &a)) {
+            pi__stops_free(&a);
+            continue;
+        }
         int rc = pi__output_feed(&o, big, sizeof big, &text, &n);
         done = rc == PI_OK;
         if (rc) assert_true(rc == PI_ENOMEM && n == 0);
@@ -212,6 +246,7 @@ static void out_of_memory(void **state)
         assert_non_null(rest);
         pi__free(rest);
         pi__output_free(&o);
+        pi__stops_free(&a);
     }
     pi_set_allocator(NULL);
     assert_true(done);
@@ -227,6 +262,7 @@ int main(void)
         cmocka_unit_test(characters_come_whole),
         cmocka_unit_test(broken_bytes_become_replacement_characters),
         cmocka_unit_test(like_a_search_in_the_whole),
+        cmocka_unit_test(many_stop_strings),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,9 +86,25 @@ static int make_request(gen *g, size_t i, pi_error *err)
                    : pi_request_prompt_text(r, pr->text, pr->len, err);
 }
 
+/* A few alternatives to each token may be asked for at any length; of many all together are bounded, since an answer has
+ * them in memory and writes some 100 bytes for each. */
+static int check_probs(gen *g, size_t n_choices, pi_error *err)
+{
+    enum { FEW = 64, MAX_ENTRIES = 1 << 18 };
+    const params *p = &g->p;
+    const uint64_t tokens = p->max_tokens >= 0 ? (uint64_t) p->max_tokens : g->s->info.ctx_size;
+    const uint64_t per_token = (uint64_t) (p->logprobs + 1) * n_choices;
+    if (p->logprobs <= FEW || per_token * tokens <= MAX_ENTRIES) return PI_OK;
+    return params_fail(&g->p, "logprobs", err, "%d alternatives to each of %" PRIu64 " tokens are too many: set 'max_tokens' "
+                       "to at most %" PRIu64 ", or ask for at most %d", p->logprobs, tokens * n_choices,
+                       MAX_ENTRIES / per_token, FEW);
+}
+
 static int make_choices(gen *g, pi_error *err)
 {
     const size_t n = (size_t) g->p.n, n_r = g->is_chat ? 1 : g->p.n_prompts;
+    int rc = check_probs(g, n_r * n, err);
+    if (rc) return rc;
     g->r = calloc(n_r, sizeof *g->r);
     g->choices = calloc(n_r * n, sizeof *g->choices);
     if (!g->r || !g->choices) return params_no_memory(err);

@@ -60,7 +60,14 @@ static const struct field {
     {"guided_regex", TEXT, "regex"},
 };
 
-enum { MAX_ALTERNATIVES = 20, MAX_N = 64, MAX_PROMPTS = 1024 };
+enum {
+    MAX_ALTERNATIVES = 1024,       /* of a generated token */
+    MAX_PROMPT_ALTERNATIVES = 64,  /* of a prompt's */
+    MAX_N = 64,
+    MAX_PROMPTS = 1024,
+    MAX_STOPS = 4096,              /* stop strings, and */
+    MAX_STOP_BYTES = 64 << 10,     /* their bytes together */
+};
 
 /* ------------------------------------------------------------------------------------------------------------ parts */
 
@@ -207,15 +214,18 @@ static int read_field(params *p, const struct field *f, pi_error *err)
 static int read_stop(params *p, const char *field, pi_error *err)
 {
     const json_t *v = given(p->root, field), *s;
-    size_t i;
+    size_t i, bytes = 0;
     if (!v) return PI_OK;
     if (json_is_string(v)) {
         return json_string_length(v) ? params_add_text(p, "stop", field, v, err) : PI_OK;
     }
-    if (!json_is_array(v) || json_array_size(v) > 64)
-        return params_fail(p, field, err, "'%s' must be a string or a list of at most 64", field);
+    if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
+        return params_fail(p, field, err, "'%s' must be a string or a list of at most %d", field, MAX_STOPS);
     json_array_foreach(v, i, s) {
         if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        if ((bytes += json_string_length(s)) > MAX_STOP_BYTES)
+            return params_fail(p, field, err, "'%s' holds more than %d bytes in all: send fewer or shorter strings",
+                               field, MAX_STOP_BYTES);
         int rc = params_add_text(p, "stop", field, s, err);
         if (rc) return rc;
     }
@@ -451,7 +461,7 @@ static int read_logprobs(params *p, pi_error *err)
     } else {
         rc = params_int(p, p->root, "logprobs", 0, MAX_ALTERNATIVES, &n, err);
         if (!rc && given(p->root, "n_probs")) {
-            rc = params_int(p, p->root, "n_probs", 0, 64, &n, err);
+            rc = params_int(p, p->root, "n_probs", 0, MAX_ALTERNATIVES, &n, err);
             if (!n) n = -1;
         }
     }
@@ -464,7 +474,7 @@ static int read_prompt_fields(params *p, pi_error *err)
 {
     int64_t n = -1;
     bool special = true;
-    int rc = params_int(p, p->root, "prompt_logprobs", 0, MAX_ALTERNATIVES, &n, err);
+    int rc = params_int(p, p->root, "prompt_logprobs", 0, MAX_PROMPT_ALTERNATIVES, &n, err);
     if (!rc && n >= 0 && p->stream)
         rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' is for answers that are not streamed");
     if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->most_prompt, err);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/convert.h"
 #include "serve/gen.h"
 
@@ -53,6 +54,24 @@ static json_t *chat_logprobs(const gen *g, const choice *ch, const pi_token_prob
     return json_pack("{s:o, s:n}", "content", gen_logprobs(g, ch, probs, n), "refusal");
 }
 
+/* A token of completions as text. Bytes that are no whole characters are written as OpenAI does: "bytes:\xe6\x97". */
+static json_t *token_name(const gen *g, int32_t id)
+{
+    char small[256], *p = small;
+    size_t n = server_token_text(g->s, id, true, small, sizeof small), whole = 0, one = 1;
+    buf b = {0};
+    if (g->p.ids_as_tokens) return token_json(g, id, NULL);
+    if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
+    while (p && whole < n && one) whole += one = utf8_char(p + whole, n - whole);
+    if (whole < n) buf_str(&b, "bytes:");
+    for (size_t i = 0; p && whole < n && i < n; i++) buf_fmt(&b, "\\x%02x", (unsigned char) p[i]);
+    if (!p || b.failed) text_no_memory();
+    json_t *s = b.n ? json_string(b.p) : p ? text_json(p, n) : NULL;
+    if (p != small) free(p);
+    buf_free(&b);
+    return s;
+}
+
 struct text_probs { /* of completions: lists side by side */
     json_t *tokens, *probs, *top, *offsets;
 };
@@ -62,11 +81,21 @@ static struct text_probs text_probs_new(void)
     return (struct text_probs) {json_array(), json_array(), json_array(), json_array()};
 }
 
+/* The chosen token comes first, then the likeliest ones, it among them. Of tokens with one text the first one counts. */
+static void add_top(const gen *g, json_t *top, const pi_token_prob *p)
+{
+    json_t *name = token_name(g, p->id);
+    const char *key = json_string_value(name);
+    const size_t n = json_string_length(name);
+    if (key && !json_object_getn(top, key, n)) json_object_setn_new(top, key, n, logprob_json(p->logprob));
+    json_decref(name);
+}
+
 /* row may be NULL: the first token of a prompt. */
 static void text_probs_add(const gen *g, struct text_probs *t, int32_t id, const pi_token_prob *row, size_t n_row,
                            size_t at)
 {
-    json_array_append_new(t->tokens, token_json(g, id, NULL));
+    json_array_append_new(t->tokens, token_name(g, id));
     json_array_append_new(t->probs, row ? logprob_json(row->logprob) : json_null());
     json_array_append_new(t->offsets, json_integer((json_int_t) at));
     if (!row) {
@@ -74,11 +103,7 @@ static void text_probs_add(const gen *g, struct text_probs *t, int32_t id, const
         return;
     }
     json_t *top = json_object();
-    for (size_t k = 1; k < n_row && row[k].id >= 0; k++) {
-        json_t *name = token_json(g, row[k].id, NULL);
-        if (name) json_object_set_new(top, json_string_value(name), logprob_json(row[k].logprob));
-        json_decref(name);
-    }
+    for (size_t k = 0; k < n_row && row[k].id >= 0; k++) add_top(g, top, &row[k]);
     json_array_append_new(t->top, top);
 }
 
