@@ -5,6 +5,7 @@
 #include "template/chat.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -48,6 +49,29 @@ int pi__chat_vars(const pi__chat *c, pi__zone *z, const char *options, pi__val *
     return rc ? rc : add_vars(z, options, "chat options", vars->map, err);
 }
 
+/* Templates of Firefunction name the tools as a text, and want to know the time. */
+static bool add_function_vars(pi__zone *z, pi__dict *vars, const pi__val *tools, int64_t now)
+{
+    const pi__json_style style = {.pretty = true, .indent = pi__str_of("    "), .item_sep = pi__str_of(","),
+                                  .key_sep = pi__str_of(": ")};
+    pi__val list;
+    pi__str json, name;
+    char date[32] = "";
+    time_t t = (time_t) now;
+    struct tm tm;
+    if (gmtime_r(&t, &tm)) strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &tm);
+    bool ok = pi__val_new_list(z, 0, &list);
+    for (size_t i = 0; ok && tools->type == PI__V_LIST && i < tools->list->n; i++) {
+        const pi__dict *f = pi__chat_function(tools, i, &name);
+        ok = !f || pi__list_add(z, list.list, (pi__val) {.type = PI__V_MAP, .map = (pi__dict *) f});
+    }
+    ok = ok && pi__chat_json(z, &list, &style, &json);
+    if (ok && !pi__dict_get_str(vars, "functions")) ok = pi__dict_set_str(z, vars, "functions", pi__val_str(json));
+    if (!ok || pi__dict_get_str(vars, "datetime")) return ok;
+    pi__str s = pi__zone_concat(z, (pi__str) {"", 0}, pi__str_of(date));
+    return !z->code && pi__dict_set_str(z, vars, "datetime", pi__val_str(s));
+}
+
 int pi__chat_render_values(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messages, pi__val tools,
                            const pi__jinja_env *env, pi__text *out, pi_error *err)
 {
@@ -56,6 +80,7 @@ int pi__chat_render_values(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__v
     if (ok && !pi__dict_get_str(vars, "documents")) ok = pi__dict_set_str(z, vars, "documents", pi__val_none());
     if (ok && !pi__dict_get_str(vars, "add_generation_prompt"))
         ok = pi__dict_set_str(z, vars, "add_generation_prompt", pi__val_bool(true));
+    ok = ok && (!c->function_vars || add_function_vars(z, vars, &tools, env->now));
     ok = ok && add_token(c, z, vars, "bos_token", pi__vocab_bos(c->v)) &&
          add_token(c, z, vars, "eos_token", pi__vocab_eos(c->v));
     return ok ? pi__jinja_render(c->t, z, vars, env, out, err) : no_room(z, err);
@@ -100,34 +125,69 @@ static int cut_at_mark(pi__text *t, size_t from, pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "continue_final_message: the chat template does not show the last message");
 }
 
-int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
-                    pi__text *out, pi_error *err)
+typedef struct conversation { /* as the caller gave it: JSON */
+    const char *messages, *tools, *options;
+    size_t size;
+    int64_t now;
+} conversation;
+
+/* Messages and tools in the forms that the template takes. */
+static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, const conversation *v, pi__val *messages,
+               pi__list *origin, pi__val *tools, pi_error *err)
 {
-    size_t size = strlen(messages) + (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0), from = out->n;
+    int rc = pi__json_read(z, v->messages, strlen(v->messages), "messages", messages, err);
+    if (!rc && v->tools && *v->tools) rc = pi__json_read(z, v->tools, strlen(v->tools), "tools", tools, err);
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err);
+    if (!rc) rc = pi__chat_place(roles, c, z, messages->list, origin, err);
+    if (!rc) rc = pi__chat_fit_tools(z, tools, err);
+    return rc ? rc : pi__chat_fill_tools(c, z, tools, err);
+}
+
+/* Renders for a template with these roles. *refused: the template failed, or left a message out. */
+static int render(const pi__chat *c, const pi__chat_roles *roles, const conversation *v, pi__text *out, bool *refused,
+                  pi_error *err)
+{
+    const size_t from = out->n;
+    const pi__jinja_env env = {.now = v->now};
     pi__zone z;
     pi__val vars, m, t = pi__val_none();
+    pi__list origin = {0};
     pi__chat_choice choice;
     bool goes_on = false;
-    const pi__jinja_env env = {.now = now};
-    pi__zone_init(&z, MEMORY_MIN + size * MEMORY_FACTOR);
+    pi__zone_init(&z, MEMORY_MIN + v->size * MEMORY_FACTOR);
     z.keeps_trust = out->keeps_trust;
     z.work = out->work;
-    out->limit = out->n + OUTPUT_MIN + size * OUTPUT_FACTOR;
-    int rc = pi__chat_vars(c, &z, options, &vars, err);
-    if (!rc) rc = pi__json_read(&z, messages, strlen(messages), "messages", &m, err);
-    if (!rc && tools && *tools) rc = pi__json_read(&z, tools, strlen(tools), "tools", &t, err);
-    if (!rc) rc = pi__chat_fit_messages(c, &z, &m, err);
-    if (!rc) rc = mark_end(&z, vars.map, &m, &goes_on, err);
-    if (!rc) rc = pi__chat_fit_tools(&z, &t, err);
-    if (!rc) rc = pi__chat_fill_tools(c, &z, &t, err);
+    out->limit = out->n + OUTPUT_MIN + v->size * OUTPUT_FACTOR;
+    int rc = pi__chat_vars(c, &z, v->options, &vars, err);
+    if (!rc) rc = fit(c, roles, &z, v, &m, &origin, &t, err);
     if (!rc) rc = pi__chat_choice_read(vars.map, &t, &choice, err);
     if (!rc && choice.kind == PI__CHOICE_NONE) t = pi__val_none();
+    if (!rc) rc = mark_end(&z, vars.map, &m, &goes_on, err);
+    *refused = !rc;
     if (!rc) rc = pi__chat_render_values(c, &z, vars.map, m, t, &env, out, err);
     if (!rc && goes_on) rc = cut_at_mark(out, from, err);
+    if (!rc && roles->user)
+        rc = pi__chat_check(c, m.list, &origin, v->options, goes_on, t.type == PI__V_LIST, &env, out->work, err);
+    *refused = *refused && (rc == PI_EINVAL || rc == PI_EUNSUPPORTED);
     pi__zone_free(&z);
     if (rc) out->n = from;
     else drop_bos(c, out, from);
     return rc;
+}
+
+int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__text *out, pi_error *err)
+{
+    /* Users and assistants in turn, a user first, instructions within the users' texts: any template places these. */
+    const pi__chat_roles plain = {.user = c->roles.user, .calls = c->roles.calls, .results = c->roles.results};
+    const size_t size = strlen(messages) + (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0);
+    const conversation v = {messages, tools, options, size, now};
+    bool refused;
+    pi_error again = {0};
+    int rc = render(c, &c->roles, &v, out, &refused, err);
+    if (!refused) return rc;
+    int other = render(c, &plain, &v, out, &refused, &again);
+    return other && other != PI_ENOMEM ? rc : other;
 }
 
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,

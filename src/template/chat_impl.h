@@ -16,8 +16,14 @@ struct pi__chat {
     bool typed_content; /* content must be a list of parts */
     bool null_calls;    /* content beside calls must be none where it is empty */
     bool no_none_tools; /* without tools the variable must not be there, instead of none */
+    bool function_vars; /* it needs variables of its own: functions and datetime */
+    bool blank_answers; /* an assistant's message without text and calls must have a space */
     bool described;     /* tools must have a description; one that is empty does */
     bool with_parameters; /* and parameters */
+    bool args_any;      /* arguments that must be an object may also be a text, which is written as it is */
+    bool short_ids;     /* ids of calls must have nine letters and digits */
+    bool named_ids;     /* calls are shown by their ids, which have to hold the function's name */
+    bool result_objects; /* results of tools may be objects; they are written as JSON */
     int args;           /* enum pi__chat_args: the form of arguments of calls; KEEP: none is shown */
     pi__chat_roles roles;
 };
@@ -36,8 +42,26 @@ int pi__chat_probe(pi__chat *c);
  * order; else *lost is the first that is not. loose NULL: order does not count. */
 bool pi__chat_marks_placed(const pi__text *t, size_t n, const bool *loose, bool *seen, size_t *lost);
 
-/* Brings messages (a list) into the form that the template takes, in place. */
+/* ---- messages (chat_messages.c, chat_calls.c, chat_place.c), in place */
+/* Brings each message of a list into the form that the template takes: content, calls, ids. */
 int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_error *err);
+/* The same for the tool_calls of one message; i: its number, for errors. */
+int pi__chat_fit_calls(const pi__chat *c, pi__zone *z, pi__dict *message, size_t i, pi_error *err);
+/* Gives calls and results the ids and names that they lack, or that the template asks for. */
+int pi__chat_fit_ids(const pi__chat *c, pi__zone *z, pi__list *messages, pi_error *err);
+/* Merges, converts and splits messages that were fit, so that a template with these roles places each of them.
+ * origin: for each message afterwards the number (INT) of one that it was made from. */
+int pi__chat_place(const pi__chat_roles *r, const pi__chat *c, pi__zone *z, pi__list *messages, pi__list *origin,
+                   pi_error *err);
+/* Renders the same conversation with a mark for each text and each call's arguments. PI_EUNSUPPORTED: the template
+ * leaves one out, err says which. PI_EINVAL: it failed. */
+int pi__chat_check(const pi__chat *c, const pi__list *messages, const pi__list *origin, const char *options,
+                   bool goes_on, bool tools, const pi__jinja_env *env, pi__work *work, pi_error *err);
+bool pi__chat_has_role(const pi__val *m, const char *role);
+/* The text of content that was fit: a string, or parts with one text. NULL: it is something else. */
+pi__val *pi__chat_content_text(const pi__val *m);
+/* v, which came from JSON, as JSON text in z. False: z->code. */
+bool pi__chat_json(pi__zone *z, const pi__val *v, const pi__json_style *style, pi__str *out);
 /* Puts mark behind the text of the last message, which must be the assistant's, without calls. */
 int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err);
 

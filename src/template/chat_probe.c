@@ -1,9 +1,13 @@
 /* What a chat template takes and places, found by rendering small conversations when it is loaded.
  *
- * A conversation is a SPEC, a letter a message: s system, d developer, x a role that no template knows, u user,
- * a assistant, c a call of a tool, C a call beside text, D two calls, t the result of a call, T that of the second one.
- * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of one
- * template share a budget of steps. A template that uses it up counts as one that places nothing more.
+ * A conversation is a SPEC, a letter a message:
+ *
+ *     s system        u user                      c a call of a tool      t the result of a call
+ *     d developer     a assistant                 C a call beside text    T that of the second call
+ *     x unknown role  e assistant without text    D two calls
+ *
+ * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of
+ * one template share a budget of steps. A template that uses it up counts as one that places nothing more.
  * Memory: a zone for each rendering and two texts, all freed here. */
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +27,8 @@ typedef struct probe {
     bool loose[MAX_MARKS]; /* marks that may be at any place; the others must be in order */
     bool seen[MAX_MARKS];
     const char *id;       /* of the first call */
+    bool broken_args;     /* arguments are a text that is no JSON */
+    bool object_result;   /* a result is an object */
     int rc;               /* PI_ENOMEM: no probe says anything */
 } probe;
 
@@ -50,25 +56,38 @@ static void run(probe *p, const char *tools)
     if (rc == PI_ENOMEM) p->rc = rc;
 }
 
-static bool shows(const probe *p, const char *word) { return p->out.n && memmem(p->out.p, p->out.n, word, strlen(word)); }
+static bool shows(const probe *p, const char *word)
+{
+    return p->out.n && memmem(p->out.p, p->out.n, word, strlen(word));
+}
 
 /* A text with a mark, in the form that the template takes. */
 static void put_content(probe *p, bool loose, bool parts)
 {
+    static const char *const forms[] = {"\"" PI__MARK "\"", "[{\"type\": \"text\", \"text\": \"" PI__MARK "\"}]"};
     char text[96];
     p->loose[p->n_marks] = loose;
-    snprintf(text, sizeof text, parts ? "[{\"type\": \"text\", \"text\": \"" PI__MARK "\"}]" : "\"" PI__MARK "\"", p->n_marks++);
+    snprintf(text, sizeof text, forms[parts], p->n_marks++);
+    pi__text_str(&p->in, text);
+}
+
+static void put_object(probe *p)
+{
+    char text[96];
+    p->loose[p->n_marks] = false;
+    snprintf(text, sizeof text, "{\"kkKk\": \"" PI__MARK "\"}", p->n_marks++);
     pi__text_str(&p->in, text);
 }
 
 static void put_call(probe *p, const char *id)
 {
-    static const char *const args[] = {"{\"kkKk\": \"" PI__MARK "\"}", "\"{\\\"kkKk\\\": \\\"" PI__MARK "\\\"}\""};
+    static const char *const args[] = {"{\"kkKk\": \"" PI__MARK "\"}", "\"{\\\"kkKk\\\": \\\"" PI__MARK "\\\"}\"",
+                                       "\"{kkKk: " PI__MARK "\""};
     char text[64];
     p->loose[p->n_marks] = false;
-    snprintf(text, sizeof text, args[p->c->args == PI__ARGS_TEXT], p->n_marks++);
-    const char *const parts[] = {"{\"id\": \"", id, "\", \"type\": \"function\", \"function\": {\"name\": \"ffFf\", \"arguments\": ",
-                                 text, "}}"};
+    snprintf(text, sizeof text, args[p->broken_args ? 2 : p->c->args == PI__ARGS_TEXT], p->n_marks++);
+    const char *const parts[] = {"{\"id\": \"", id, "\", \"type\": \"function\", ",
+                                 "\"function\": {\"name\": \"ffFf\", \"arguments\": ", text, "}}"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) pi__text_str(&p->in, parts[i]);
 }
 
@@ -89,19 +108,22 @@ static void put_calls(probe *p, char letter)
 
 static void put_message(probe *p, char letter)
 {
-    static const struct { char letter; const char *role; } roles[] = {{'s', "system"}, {'d', "developer"}, {'u', "user"},
-                                                                      {'a', "assistant"}, {'x', "depolever"}};
+    static const struct { char letter; const char *role; } roles[] = {
+        {'s', "system"}, {'d', "developer"}, {'u', "user"}, {'a', "assistant"}, {'x', "depolever"}, {'e', "assistant"},
+    };
     if (strchr("cCD", letter)) {
         put_calls(p, letter);
         return;
     }
     const bool result = letter == 't' || letter == 'T';
-    pi__text_str(&p->in, result ? "{\"role\": \"tool\", \"name\": \"ffFf\", \"tool_call_id\": \"" : "{\"role\": \"");
+    pi__text_str(&p->in, result ? "{\"role\": \"tool\", \"name\": \"rrRr\", \"tool_call_id\": \"" : "{\"role\": \"");
     if (result) pi__text_str(&p->in, letter == 't' ? p->id : "call00002");
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (roles[i].letter == letter) pi__text_str(&p->in, roles[i].role);
     pi__text_str(&p->in, "\", \"content\": ");
-    put_content(p, strchr("sdx", letter), !result && p->c->typed_content);
+    if (letter == 'e') pi__text_str(&p->in, p->c->typed_content ? "[{\"type\": \"text\", \"text\": \"\"}]" : "\"\"");
+    else if (result && p->object_result) put_object(p);
+    else put_content(p, strchr("sdx", letter), !result && p->c->typed_content);
     pi__text_str(&p->in, "}");
 }
 
@@ -135,17 +157,17 @@ static bool places_all(probe *p, const char *specs)
 
 /* ------------------------------------------------------------------------------------------------------------ forms */
 
-/* The forms in which content, and no tools, are shown; the first that is. */
+/* The forms in which content, and no tools, are shown; the first that is, or the one of Firefunction's templates. */
 static void probe_content(probe *p)
 {
     pi__chat *c = p->c;
-    bool found = false;
-    for (int i = 0; i < 4 && !found; i++) {
-        c->no_none_tools = i / 2;
-        c->typed_content = i % 2;
-        found = places(p, "u");
+    for (int i = 0; i < 5 && !c->roles.user; i++) {
+        c->typed_content = i == 1 || i == 3;
+        c->no_none_tools = i == 2 || i == 3;
+        c->function_vars = i == 4;
+        c->roles.user = places(p, "u");
     }
-    if (!found) c->no_none_tools = c->typed_content = false;
+    if (!c->roles.user) c->function_vars = false;
 }
 
 /* The forms in which calls are shown: arguments as an object, unless that is printed as Python does, or as text; beside
@@ -163,16 +185,35 @@ static void probe_calls(probe *p)
     c->null_calls = false;
 }
 
+/* What ids of calls have to be, and other forms in which arguments and results are written as JSON or as they are. */
+static void probe_call_values(probe *p)
+{
+    pi__chat *c = p->c;
+    if (c->args == PI__ARGS_KEEP) return;
+    places(p, "uct");
+    c->named_ids = !shows(p, "ffFf") && shows(p, p->id);
+    const char *id = p->id;
+    p->id = "call_0123456789abcdefABCDEFGH";
+    c->short_ids = !places(p, "uct");
+    p->id = id;
+    p->broken_args = c->args == PI__ARGS_OBJECT;
+    c->args_any = p->broken_args && places(p, "uct") && !shows(p, "\"{kkKk") && shows(p, "{kkKk: ");
+    p->broken_args = false;
+    p->object_result = true;
+    c->result_objects = places(p, "uct") && !shows(p, "'kkKk': ");
+    p->object_result = false;
+}
+
 #define PROBE_TOOL(more) "[{\"type\": \"function\", \"function\": {\"name\": \"ffFf\"" more "}}]"
 #define PROBE_PARAMETERS                                                                                               \
-    ", \"parameters\": {\"type\": \"object\", \"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, "       \
-    "\"required\": [\"kkKk\"]}"
+    ", \"parameters\": {\"type\": \"object\", "                                                                          \
+    "\"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, \"required\": [\"kkKk\"]}"
 
 /* What tools need not have in the API, and some templates fail without: where they show a tool that has both. */
 static void probe_tools(probe *p)
 {
-    static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS), PROBE_TOOL(PROBE_PARAMETERS),
-                                        PROBE_TOOL(", \"description\": \"\"")};
+    static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS),
+                                        PROBE_TOOL(PROBE_PARAMETERS), PROBE_TOOL(", \"description\": \"\"")};
     bool shown[3];
     for (int i = 0; i < 3; i++) {
         places_with(p, "u", tools[i]);
@@ -184,8 +225,8 @@ static void probe_tools(probe *p)
 
 /* ------------------------------------------------------------------------------------------------------------ roles */
 
-/* Whether the template knows the role of developers. One that just writes the name of any role does not: its model has seen
- * system messages only. So the output must differ from that of a role which nobody knows, in more than the name. */
+/* Whether the template knows the role developer. A template that writes the name of any role does not: its model has seen
+ * system messages only. So the output must differ from that of an unknown role in more than the name. */
 static bool knows_developer(probe *p)
 {
     static const char known[] = "developer", other[] = "depolever"; /* the same length, and the same first letters */
@@ -207,6 +248,11 @@ static bool knows_developer(probe *p)
 static void probe_roles(probe *p)
 {
     pi__chat_roles *r = &p->c->roles;
+    if (!r->user) { /* nothing can be seen of it: messages stay as they are */
+        *r = (pi__chat_roles) {.system = true, .leading = true, .later_system = true, .turns = true, .userless = true,
+                               .calls = true, .results = true, .call_text = true, .many_calls = true};
+        return;
+    }
     places(p, "ucta");
     r->calls = p->seen[1];
     r->results = p->seen[2];
@@ -216,9 +262,12 @@ static void probe_roles(probe *p)
     r->system = places(p, "su");
     r->developer = knows_developer(p);
     r->leading = r->system && places(p, "ssu") && (!r->developer || places_all(p, "sdu dsu ddu"));
-    r->later_system = r->system && places_all(p, "usu susu us suasu uas") && (!tools || places_all(p, "ucts uctsu"));
-    r->later_developer = r->developer && places_all(p, "udu sudu ud duadu uad") && (!tools || places_all(p, "uctd uctdu"));
+    r->later_system = r->system && places_all(p, "usu susu us suasu uas") &&
+                      (!tools || places_all(p, "ucts uctsu"));
+    r->later_developer = r->developer && places_all(p, "udu sudu ud duadu uad") &&
+                         (!tools || places_all(p, "uctd uctdu"));
     r->turns = places_all(p, "uu uauu uaau au") && (!r->system || places(p, "sau")) && (!tools || places(p, "uctu"));
+    p->c->blank_answers = places(p, "ueu") ? false : places(p, "uau");
     r->userless = places(p, "a") && (!r->system || places_all(p, "s sa"));
 }
 
@@ -227,6 +276,7 @@ int pi__chat_probe(pi__chat *c)
     probe p = {.c = c, .id = "call00001"};
     probe_content(&p);
     probe_calls(&p);
+    probe_call_values(&p);
     probe_tools(&p);
     probe_roles(&p);
     pi__free(p.in.p);

@@ -6,12 +6,13 @@
 #include <stdbool.h>
 
 typedef struct pi__chat_roles {
+    bool user;            /* a lone user message; else (the template changes texts) messages are left as they are */
     bool system;          /* a system message at the beginning */
-    bool developer;       /* a developer message at the beginning, in a form of its own; else the role is named system */
+    bool developer;       /* a developer message at the beginning, in its own form; else its role becomes system */
     bool leading;         /* several of them at the beginning; else they are merged into the first */
     bool later_system;    /* a system message between other messages, and at the end */
     bool later_developer; /* the same of a developer message */
-    bool turns;           /* users or assistants in a row, an assistant at the beginning, a user after a tool's result */
+    bool turns;           /* users or assistants in a row, an assistant as the first, a user after a tool's result */
     bool userless;        /* conversations without a user message */
     bool calls;           /* the arguments of past calls of tools */
     bool results;         /* the results of tools (role tool) */

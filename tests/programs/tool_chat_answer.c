@@ -2,7 +2,8 @@
  * standard input four lines: messages up to the answer, the same with it, tools, options, all JSON.
  *
  * The answer's text is what the second rendering has behind the first one. It is parsed as a whole and byte by byte,
- * which must give the same. Prints a JSON object: form, text, content, reasoning, calls; {} where the template refuses. */
+ * which must give the same. Prints a JSON object: form, splits (answers that become several messages), text, content,
+ * reasoning, calls; {} where the template refuses. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,8 @@ static pi__text parse(const pi__chat *c, char *const line[4], const char *closed
     pi__answer_end(a);
     pi__text_str(&out, "{");
     add_str(&out, "form", pi__str_of(name));
+    add_str(&out, "splits", pi__str_of(!c->roles.many_calls ? c->roles.call_text ? "two" : "two, content" :
+                                       c->roles.call_text ? "" : "content"));
     add_str(&out, "text", text);
     add_str(&out, "content", pi__answer_content(a));
     add_str(&out, "reasoning", pi__answer_reasoning(a));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Conversations as prompts, through every API of `pagedinfer serve`, with the tiny random model.
 
-1. Endpoints that count tokens agree with the request that runs, and text in a message never becomes a control token there.
+1. Endpoints that count tokens agree with the request that runs, and text in a message never becomes a control token.
 Standard library only. PAGEDINFER_BUILD names the build."""
 import os, subprocess, sys, tempfile
 
@@ -24,10 +24,12 @@ def counts(model):
         used = ask(s, '/v1/chat/completions', {'messages': user, 'max_tokens': 1})[2]['usage']['prompt_tokens']
         expect('/v1/chat/completions', used, len(ids))
         expect('/tokenize', ask(s, '/tokenize', {'messages': user})[2]['count'], used)
-        for path, body in (('/v1/messages/count_tokens', {'messages': user}), ('/v1/chat/completions/input_tokens', {'messages': user}),
+        for path, body in (('/v1/messages/count_tokens', {'messages': user}),
+                           ('/v1/chat/completions/input_tokens', {'messages': user}),
                            ('/v1/responses/input_tokens', {'input': SPELLED})):
             expect(path, ask(s, path, body)[2]['input_tokens'], used)
-        for path, body in (('/v1/messages', {'messages': user, 'max_tokens': 1}), ('/v1/responses', {'input': SPELLED, 'max_output_tokens': 16})):
+        for path, body in (('/v1/messages', {'messages': user, 'max_tokens': 1}),
+                           ('/v1/responses', {'input': SPELLED, 'max_output_tokens': 16})):
             u = ask(s, path, body)[2]['usage']
             expect(path, u['input_tokens'] + u.get('cache_read_input_tokens', 0), used)
         s.end()
