@@ -34,6 +34,7 @@ typedef struct pi__schema {
     struct pi__pending { uint32_t rule; pi__parts parts; } *pending; /* [n_pending] rules without a body yet */
     size_t n_pending, cap_pending;
     size_t work;           /* parts looked at */
+    pi__dict *sets;        /* lists of values that were searched -> their sets (schema_value.c) */
     pi__expr *space;       /* white space between things; NULL: not made yet */
     pi__expr *any;         /* any value */
     pi__expr *chr, *key_chr; /* a character of a text, as JSON writes it; one of a key, without escapes */

@@ -1,6 +1,7 @@
 /* Values in schemas: types, enum and const, and whether schemas exclude each other (see schema.c). */
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "grammar/schema.h"
 
@@ -43,6 +44,90 @@ static bool equal(const pi__val *a, const pi__val *b, int depth)
 }
 
 bool pi__json_equal(const pi__val *a, const pi__val *b) { return equal(a, b, 0); }
+
+/* Equal values have equal hashes: 1 and 1.0, and objects whose members come in another order. */
+static uint64_t hash_of(const pi__val *v, int depth)
+{
+    uint64_t h = 0;
+    double x;
+    if (depth > PI__VAL_DEPTH) return 0;
+    switch (v->type) {
+    case PI__V_NONE: return 1;
+    case PI__V_BOOL: return v->b ? 2 : 3;
+    case PI__V_STR: return pi__hash64(v->s.p, v->s.n, PI__V_STR);
+    case PI__V_LIST:
+        for (size_t i = 0; i < v->list->n; i++) {
+            const uint64_t pair[2] = {h, hash_of(&v->list->v[i], depth + 1)};
+            h = pi__hash64(pair, sizeof pair, PI__V_LIST);
+        }
+        return h;
+    case PI__V_MAP:
+        for (size_t i = 0; i < v->map->n; i++) {
+            const uint64_t pair[2] = {hash_of(&v->map->e[i].key, depth + 1), hash_of(&v->map->e[i].value, depth + 1)};
+            h += pi__hash64(pair, sizeof pair, PI__V_MAP);
+        }
+        return h;
+    default:
+        x = pi__val_f64(v) + 0.0; /* -0.0 is 0.0 */
+        return pi__hash64(&x, sizeof x, PI__V_FLOAT);
+    }
+}
+
+/* The values of a list by hash. A list of a few has no table, and is searched. */
+typedef struct value_set {
+    const pi__val *v;     /* [n] */
+    size_t n, n_slots;
+    uint32_t *slot;       /* [n_slots], a power of two: 1 + index, 0: free */
+} value_set;
+
+enum { FEW_VALUES = 8 };
+
+static void fill_set(pi__schema *s, value_set *set)
+{
+    set->n_slots = 16;
+    while (set->n_slots < 2 * set->n) set->n_slots *= 2;
+    set->slot = pi__builder_take(s->b, set->n_slots * sizeof *set->slot);
+    for (size_t i = 0; i < set->n && set->slot && pi__builder_step(s->b, 4); i++) {
+        size_t h = hash_of(&set->v[i], 0) & (set->n_slots - 1);
+        while (set->slot[h] && !pi__json_equal(&set->v[i], &set->v[set->slot[h] - 1]) && pi__builder_step(s->b, 1))
+            h = (h + 1) & (set->n_slots - 1);
+        if (!set->slot[h]) set->slot[h] = (uint32_t) i + 1;
+    }
+}
+
+/* The set of the n values of the list v; NULL: the builder's code. */
+static const value_set *set_of(pi__schema *s, const pi__val *v, size_t n)
+{
+    const pi__val key = pi__val_int((int64_t) (intptr_t) v);
+    pi__val none;
+    if (!s->sets && pi__val_new_map(&s->b->zone, &none)) s->sets = none.map;
+    const pi__val *known = s->sets ? pi__dict_get(s->sets, key) : NULL;
+    if (known) return known->obj;
+    value_set *set = pi__builder_take(s->b, sizeof *set);
+    if (!set) return NULL;
+    *set = (value_set) {.v = v, .n = n};
+    fill_set(s, set);
+    if (!s->sets || !pi__dict_set(&s->b->zone, s->sets, key, (pi__val) {.type = PI__V_MAP, .obj = set}))
+        pi__builder_take(s->b, SIZE_MAX / 2);
+    return s->b->code ? NULL : set;
+}
+
+/* x is one of the n values of the list v. */
+static bool is_among(pi__schema *s, const pi__val *x, const pi__val *v, size_t n)
+{
+    if (n <= FEW_VALUES) {
+        for (size_t i = 0; i < n; i++)
+            if (pi__json_equal(x, &v[i])) return true;
+        return false;
+    }
+    const value_set *set = set_of(s, v, n);
+    if (!set) return false;
+    for (size_t h = hash_of(x, 0) & (set->n_slots - 1); set->slot[h]; h = (h + 1) & (set->n_slots - 1)) {
+        if (!pi__builder_step(s->b, 1)) return false;
+        if (pi__json_equal(x, &v[set->slot[h] - 1])) return true;
+    }
+    return false;
+}
 
 unsigned pi__types_of(pi__schema *s, const pi__val *v)
 {
@@ -117,14 +202,9 @@ bool pi__value_meets(pi__schema *s, const pi__val *v, const pi__val *schema, boo
     const unsigned type = pi__type_of_value(v);
     const pi__val *values = list_of(s, schema, &n), *one = pi__member(schema, "const"), *list = pi__member(schema,
         "enum");
-    bool found = !values;
     if (!(pi__types_of(s, schema) & type)) return false;
-    for (size_t i = 0; values && i < n && !found; i++) found = pi__json_equal(v, &values[i]);
-    if (found && one && list) { /* both */
-        found = false;
-        for (size_t i = 0; i < list->list->n && !found; i++) found = pi__json_equal(v, &list->list->v[i]);
-    }
-    if (!found) return false;
+    if (values && !is_among(s, v, values, n)) return false;
+    if (one && list && list->type == PI__V_LIST && !is_among(s, v, list->list->v, list->list->n)) return false;
     if (type & (PI__T_WHOLE | PI__T_REAL)) return number_meets(v, schema);
     if (type == PI__T_TEXT) return text_meets(v, schema, unknown);
     for (size_t i = 0; of_many[i] && (type & (PI__T_OBJECT | PI__T_LIST_OF)); i++) {
@@ -149,9 +229,8 @@ static bool other_values(pi__schema *s, const pi__parts *a, const pi__parts *b)
     const pi__val **x, **y;
     size_t n, k;
     if (!pi__schema_values(s, a, &x, &n) || !pi__schema_values(s, b, &y, &k)) return false;
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < k; j++)
-            if (pi__json_equal(x[i], y[j])) return false;
+    for (size_t i = 0; i < n && k; i++)
+        if (is_among(s, x[i], y[0], k)) return false;
     return true;
 }
 
