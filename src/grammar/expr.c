@@ -41,7 +41,7 @@ void *pi__builder_take(pi__builder *b, size_t n)
     void *p = b->code ? NULL : pi__zone_take(&b->zone, n ? n : 1);
     if (p || b->code) return p;
     if (pi__work_code(b->zone.work)) return b->code = pi__work_fail(b->zone.work, b->err, "the grammar"), NULL;
-    if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_ETOOBIG, "the grammar is too large: it may take %d MiB",
+    if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_EINVAL, "the grammar is too large: it may take %d MiB",
                                                      ZONE_LIMIT >> 20);
     else b->code = pi__fail_mem(b->err, "the grammar");
     return NULL;
@@ -144,8 +144,13 @@ pi__class pi__class_of(pi__builder *b, const pi__range *r, size_t n, bool invert
 
 bool pi__class_has(pi__class c, uint32_t cp)
 {
-    for (size_t i = 0; i < c.n; i++)
-        if (cp >= c.r[i].lo && cp <= c.r[i].hi) return true;
+    size_t lo = 0, hi = c.n;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (cp < c.r[mid].lo) hi = mid;
+        else if (cp > c.r[mid].hi) lo = mid + 1;
+        else return true;
+    }
     return false;
 }
 
@@ -210,10 +215,9 @@ pi__expr *pi__x_alt2(pi__builder *b, pi__expr *x, pi__expr *y)
 pi__expr *pi__x_rep(pi__builder *b, pi__expr *body, uint32_t min, uint32_t max)
 {
     pi__expr *x = new_expr(b, PI__X_REP);
-    if ((min > PI__MAX_REP || (max != PI__REP_INF && max > PI__MAX_REP)) && !b->code)
-        pi__builder_fail(b, PI_ETOOBIG,
-                         "a repetition of %u times: at most %d can be counted; leave the upper limit out or lower it",
-                         min > PI__MAX_REP ? min : max, PI__MAX_REP);
+    if (min > PI__MAX_MIN && !b->code)
+        pi__builder_fail(b, PI_EINVAL, "no answer can be as long as the grammar wants: it asks for at least %u "
+                         "repetitions; lower this to %d at most", min, PI__MAX_MIN);
     if (b->code) return x;
     x->rep.body = body;
     x->rep.min = min;
@@ -233,7 +237,7 @@ pi__expr *pi__x_token(pi__builder *b, int32_t id, bool inverted)
 uint32_t pi__rule_new(pi__builder *b)
 {
     if (b->code) return 0;
-    if (b->n_rules >= PI__MAX_RULES) pi__builder_fail(b, PI_ETOOBIG, "the grammar has more than %d rules",
+    if (b->n_rules >= PI__MAX_RULES) pi__builder_fail(b, PI_EINVAL, "the grammar has more than %d rules",
                                                       PI__MAX_RULES);
     else if (!pi__grow(&b->rule, &b->cap_rules, b->n_rules + 1, sizeof(pi__expr *)) ||
              !pi__grow(&b->name, &b->cap_names, b->n_rules + 1, sizeof *b->name))

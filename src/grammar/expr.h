@@ -37,13 +37,13 @@ struct pi__expr {
         pi__str bytes;   /* BYTES */
         pi__class cls;   /* CLASS */
         struct { pi__expr **v; size_t n, cap; } list; /* CAT, ALT */
-        struct { pi__expr *body; uint32_t min, max; } rep; /* REP; max PI__REP_INF: no limit */
+        struct { pi__expr *body; uint32_t min, max; } rep; /* REP; max PI__REP_INF: no limit; min to PI__MAX_MIN */
         uint32_t rule;   /* RULE, FREE */
         int32_t token;   /* TOKEN, NOT_TOKEN */
     };
 };
 
-enum { PI__REP_INF = UINT32_MAX, PI__MAX_RULES = 200000, PI__MAX_REP = 100000, PI__EXPR_DEPTH = 200 };
+enum { PI__REP_INF = UINT32_MAX, PI__MAX_RULES = 200000, PI__MAX_MIN = 10000000, PI__EXPR_DEPTH = 200 };
 
 typedef struct pi__builder {
     pi__zone zone;       /* all expressions */
@@ -58,6 +58,7 @@ typedef struct pi__builder {
     size_t n_triggers;
     int thoughts;        /* PI__THOUGHTS_*, in front of them */
     size_t n_rows;       /* of automata that were made */
+    uint32_t *class_slot; /* [PI__CLASS_SLOTS] 1 + automaton of a class, by the class's hash; NULL: none was made */
     pi__expr never;      /* what is given out after an error */
 } pi__builder;
 

@@ -269,8 +269,8 @@ static pi__expr *read_repetition(reader *r, pi__expr *x)
     if (!take(r, "}") || (!low && !high)) return bad_at(r, open, "a repetition is written {m}, {m,}, {m,n} or {,n}", "",
                                                         0);
     if (max < min) return bad_at(r, open, "a repetition whose most is less than its least", "", 0);
-    if (min > PI__MAX_REP || (max != PI__REP_INF && max > PI__MAX_REP))
-        return bad_at(r, open, "a repetition of more than 100000 times: leave the upper limit out or lower it", "", 0);
+    if (min > PI__MAX_MIN)
+        return bad_at(r, open, "at least so many repetitions that no answer can hold them: lower the least", "", 0);
     return pi__x_rep(r->b, x, min, max);
 }
 

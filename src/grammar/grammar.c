@@ -32,6 +32,10 @@ struct pi__matcher {
     pi__matcher *prev, *next; /* in g's list, while state is not 0 */
     uint32_t state;           /* where it is; 0: at the start, and not in the list yet */
     bool over;                /* the end was generated, or nothing can follow */
+    bool has_mask;            /* bits are of its state, */
+    int32_t n, only;          /* tokens allowed, without the end; the last of them */
+    uint64_t *bits;           /* [words] */
+    uint64_t *ended;          /* [words] for a mask with ends added */
 };
 
 struct pi__grammars {
@@ -143,7 +147,7 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
             pi__builder_fail(b, PI_EINVAL, "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from "
                              "the start", i);
     if (b->n_triggers > MAX_TRIGGERS)
-        pi__builder_fail(b, PI_ETOOBIG, "grammar-trigger: %zu texts; at most %d are possible", b->n_triggers, MAX_TRIGGERS);
+        pi__builder_fail(b, PI_EINVAL, "grammar-trigger: %zu texts; at most %d are possible", b->n_triggers, MAX_TRIGGERS);
     pi__expr *x = pi__x_rule(b, rule);
     if (!b->code) x->kind = PI__X_FREE;
     return x;
@@ -168,8 +172,9 @@ static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__work *
     pi__builder_free(&b);
     if (!rc) rc = pi__machine_init(&g->machine, &g->program, t, &why);
     if (!rc && pi__machine_start(&g->machine) == PI__STATE_NONE)
-        rc = pi__fail(&why, PI_ETOOBIG, "the grammar has too many ways to start: at most %d are followed at once",
+        rc = pi__fail(&why, PI_EUNSUPPORTED, "the grammar has too many ways to start: at most %d are followed at once",
                       PI__MAX_CONFIGS);
+    if (rc == PI_ETOOBIG) rc = why.code = PI_EINVAL; /* that code is about contexts: clients cut their texts for it */
     if (rc) {
         if (err) *err = why;
         pi__grammar_release(g);
@@ -252,8 +257,15 @@ void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out)
 
 int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err)
 {
+    const size_t words = pi__mask_words(g->machine.t);
     *out = pi__calloc(1, sizeof **out);
-    if (!*out) return pi__fail_mem(err, "the request");
+    if (*out) (*out)->bits = pi__calloc(2 * words, sizeof *(*out)->bits);
+    if (!*out || !(*out)->bits) {
+        pi__free(*out);
+        *out = NULL;
+        return pi__fail_mem(err, "the request");
+    }
+    (*out)->ended = (*out)->bits + words;
     (*out)->g = pi__grammar_retain(g);
     return PI_OK;
 }
@@ -268,6 +280,7 @@ void pi__matcher_free(pi__matcher *m)
     if (m->next) m->next->prev = m->prev;
     pthread_mutex_unlock(&g->lock);
     pi__grammar_release(g);
+    pi__free(m->bits);
     pi__free(m);
 }
 
@@ -303,7 +316,7 @@ static bool settle(pi__matcher *m)
 
 static int too_much(pi_error *err)
 {
-    return pi__fail(err, PI_ETOOBIG, "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: "
+    return pi__fail(err, PI_EUNSUPPORTED, "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: "
                     "make it less ambiguous");
 }
 
@@ -321,18 +334,40 @@ static bool with_room(pi__matcher *m, step_fn f, void *ud)
     return false;
 }
 
-static bool step_mask(pi__matcher *m, void *slot)
+enum { MAX_FULL = 64 }; /* collections while one mask is made */
+
+/* The mask of m's state in at most so many steps, made by walk w. PI_EBUSY: not in these. The lock is held. */
+static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps, pi_error *err)
 {
-    *(int32_t *) slot = pi__machine_mask(&m->g->machine, m->state);
-    return *(int32_t *) slot >= 0;
+    pi__grammar *g = m->g;
+    pi__machine *x = &g->machine;
+    int32_t slot = -1;
+    for (int n_full = 0; !m->has_mask; n_full++) {
+        slot = settle(m) ? pi__machine_mask(x, m->state) : -1;
+        if (slot >= 0) break;
+        const int end = x->full || x->wide ? PI__WALK_FULL : pi__machine_walk(x, w, m->state, steps);
+        if (end == PI__WALK_MORE) return PI_EBUSY;
+        if (end == PI__WALK_WIDE || x->wide || n_full == MAX_FULL) {
+            x->full = x->wide = false;
+            return too_much(err);
+        }
+        if (end == PI__WALK_FULL) collect(g);
+    }
+    if (m->has_mask) return PI_OK;
+    memcpy(m->bits, pi__mask_bits(x, slot), pi__mask_words(x->t) * sizeof *m->bits);
+    m->n = x->slot[slot].n;
+    m->only = x->slot[slot].only;
+    m->has_mask = true;
+    return PI_OK;
 }
 
 /* The mask with the tokens that end a text: all of them, or where nothing else can follow the one that models use. */
-static void add_ends(const pi__machine *x, bool all, pi__mask *out)
+static void add_ends(pi__matcher *m, pi__mask *out)
 {
-    const pi__tokens *t = x->t;
-    uint64_t *bits = pi__mask_bits(x, PI__MASK_SLOTS);
-    memcpy(bits, out->bits, pi__mask_words(t) * sizeof *bits);
+    const pi__tokens *t = m->g->machine.t;
+    const bool all = out->n > 0;
+    uint64_t *bits = m->ended;
+    memcpy(bits, m->bits, pi__mask_words(t) * sizeof *bits);
     for (int32_t i = 0; i < t->n_eog; i++) {
         const int32_t id = t->eog[i];
         if ((!all && id != t->eos) || (bits[id >> 6] >> (id & 63) & 1)) continue;
@@ -346,22 +381,18 @@ static void add_ends(const pi__machine *x, bool all, pi__mask *out)
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
 {
     pi__grammar *g = m->g;
-    int32_t slot = -1;
     int rc = PI_OK;
     *out = (pi__mask) {.only = -1};
     pthread_mutex_lock(&g->lock);
     const uint64_t made = g->machine.n_masks;
     const double start = pi__now_ms();
-    if (m->over) {
-        out->n = 0;
-    } else if (!with_room(m, step_mask, &slot)) {
-        rc = too_much(err);
-    } else {
-        const pi__gstate *s = pi__state_at(&g->machine, m->state);
-        *out = (pi__mask) {pi__mask_bits(&g->machine, slot), g->machine.slot[slot].n, g->machine.slot[slot].only};
-        if (s->ends && (end || !out->n)) add_ends(&g->machine, out->n > 0, out);
-        if (!out->n && !s->ends) rc = pi__fail(err, PI_EINVAL,
-                                               "no token of the vocabulary is a way to go on that the grammar allows");
+    if (!m->over) rc = make_mask(m, &g->machine.walk[0], UINT64_MAX / 2, err);
+    if (!m->over && !rc) {
+        const bool ends = pi__state_at(&g->machine, m->state)->ends;
+        *out = (pi__mask) {m->bits, m->n, m->only};
+        if (ends && (end || !out->n)) add_ends(m, out);
+        if (!out->n && !ends) rc = pi__fail(err, PI_EINVAL,
+                                            "no token of the vocabulary is a way to go on that the grammar allows");
         m->over = !out->n;
     }
     const double ms = g->machine.n_masks > made ? pi__now_ms() - start : 0;
@@ -391,6 +422,7 @@ static int follow(pi__matcher *m, int32_t id, pi_error *err)
     if (!with_room(m, step_token, &s)) return too_much(err);
     if (s.to != PI__STATE_DEAD) {
         m->state = s.to;
+        m->has_mask = false;
         return PI_OK;
     }
     if (!pi__tokens_is_eog(x->t, id) || !pi__state_at(x, m->state)->ends)

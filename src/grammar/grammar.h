@@ -47,9 +47,9 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
                         pi_error *err);
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
-/* The compiled grammar, with a reference for the caller: one that is known, or compiled now under a budget. PI_EINVAL: not a grammar
- * (err has line, column and reason); PI_EUNSUPPORTED: something that is not supported, by name; PI_ETOOBIG: too large;
- * or the code of work. */
+/* The compiled grammar, with a reference for the caller: one that is known, or compiled now under a budget.
+ * PI_EINVAL: not a grammar (err has line, column and reason), or too large; PI_EUNSUPPORTED: something that is not
+ * supported, by name; PI_ECANCELED, PI_ETIMEDOUT: work ended. Time and memory are linear in the text. */
 int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err);
 /* The same without limits but the grammar's own. */
 static inline int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
@@ -64,7 +64,7 @@ void pi__grammar_release(pi__grammar *g); /* may be NULL */
 typedef struct pi__matcher pi__matcher;
 
 typedef struct pi__mask {
-    const uint64_t *bits; /* [(n_vocab + 63) / 64] a bit a token; valid until the grammar's next mask; NULL where n is 0 */
+    const uint64_t *bits; /* [(n_vocab + 63) / 64] a bit a token; valid until the matcher's next call; NULL where n is 0 */
     int32_t n;            /* tokens allowed; 0: the text is over, or complete and no token says so */
     int32_t only;         /* the token, where n is 1 */
 } pi__mask;
@@ -74,7 +74,7 @@ static inline bool pi__mask_has(const pi__mask *m, int32_t id) { return m->bits[
 /* At the start of g, which gets a reference. */
 int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err);
 void pi__matcher_free(pi__matcher *m); /* may be NULL */
-/* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_ETOOBIG: the grammar asks
+/* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_EUNSUPPORTED: the grammar asks
  * for more work or memory than it may take; PI_EINVAL: no token of the vocabulary goes on. */
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err);
 /* The token was generated: one of the last mask's. PI_EINVAL: the grammar does not allow it. */

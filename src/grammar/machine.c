@@ -19,13 +19,18 @@ static void lay_out(pi__machine *m, pi__arena *a)
         s->stack = pi__arena_take(a, (size_t) PI__MAX_STACKS * sizeof *s->stack);
         s->stack_slot = pi__arena_take(a, 2 * (size_t) PI__MAX_STACKS * sizeof *s->stack_slot);
     }
-    m->mask = pi__arena_take(a, (PI__MASK_SLOTS + 1) * pi__mask_words(m->t) * sizeof *m->mask);
+    m->mask = pi__arena_take(a, PI__MASK_SLOTS * pi__mask_words(m->t) * sizeof *m->mask);
     m->config = pi__arena_take(a, C * sizeof *m->config);
     m->todo = pi__arena_take(a, 4 * C * sizeof *m->todo);
     m->seen = pi__arena_take(a, 8 * C * sizeof *m->seen);
     m->seen_when = pi__arena_take(a, 8 * C * sizeof *m->seen_when);
-    m->path = pi__arena_take(a, ((size_t) m->t->max_bytes + 1) * sizeof *m->path);
     m->text = pi__arena_take(a, (size_t) m->t->max_bytes + 1);
+    for (int i = 0; i < PI__N_WALKS; i++) {
+        pi__walk *w = &m->walk[i];
+        w->bits = pi__arena_take(a, pi__mask_words(m->t) * sizeof *w->bits);
+        w->path = pi__arena_take(a, ((size_t) m->t->max_bytes + 1) * sizeof *w->path);
+        w->text = pi__arena_take(a, (size_t) m->t->max_bytes + 1);
+    }
 }
 
 size_t pi__machine_bytes(const pi__tokens *t)
@@ -45,6 +50,27 @@ static void space_clear(pi__space *s)
     s->n_stacks = 1;
 }
 
+/* Slices for the runs of the program: of classes in loops. */
+static int take_slices(pi__machine *m, pi_error *err)
+{
+    const pi__program *p = m->p;
+    uint64_t seen[4 * PI__MAX_SLICES];
+    size_t n_seen = 0;
+    int rc = PI_OK;
+    for (size_t i = 0; i < p->n_nodes + p->n_loops && !rc; i++) {
+        const uint32_t k = i < p->n_nodes ? (uint32_t) i : p->loop[i - p->n_nodes].run;
+        if (p->node[k].kind != PI__G_DFA || (i < p->n_nodes && p->run[k] != PI__RUN_INF)) continue;
+        const uint64_t kinds = p->dfa[p->node[k].a].kinds;
+        bool known = n_seen == sizeof seen / sizeof *seen || m->n_slices == PI__MAX_SLICES;
+        for (size_t j = 0; j < n_seen && !known; j++) known = seen[j] == kinds;
+        if (known) continue;
+        seen[n_seen++] = kinds;
+        rc = pi__slice_get(m->t, kinds, &m->slice[m->n_slices], err);
+        m->n_slices += !rc && m->slice[m->n_slices];
+    }
+    return rc;
+}
+
 int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, pi_error *err)
 {
     *m = (pi__machine) {.p = p, .t = t, .map_bytes = pi__machine_bytes(t)};
@@ -52,10 +78,11 @@ int pi__machine_init(pi__machine *m, const pi__program *p, const pi__tokens *t, 
     if (!m->map) return pi__fail_mem(err, "the grammar's states");
     pi__arena a = {.base = m->map, .size = m->map_bytes};
     lay_out(m, &a);
+    m->far = t->max_bytes + 2;
     m->now = &m->space[0];
     space_clear(&m->space[0]);
     space_clear(&m->space[1]);
-    return PI_OK;
+    return take_slices(m, err);
 }
 
 size_t pi__machine_used(const pi__machine *m)
@@ -68,6 +95,7 @@ size_t pi__machine_used(const pi__machine *m)
 
 void pi__machine_free(pi__machine *m)
 {
+    for (size_t i = 0; i < m->n_slices; i++) pi__slice_release(m->t, m->slice[i]);
     if (m->map) pi__unmap(m->map, m->map_bytes);
     memset(m, 0, sizeof *m);
 }
@@ -80,16 +108,37 @@ static uint32_t mix(uint64_t x)
     return (uint32_t) (x >> 32) ^ (uint32_t) (x >> 15);
 }
 
-/* The entry (go_on, below), made if need be; 0 and m->full: there is no room. */
-static uint32_t push(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t below)
+/* The count that stands for this one in masks. */
+static uint32_t canonical_count(const pi__machine *m, const pi__loop *l, uint32_t count)
+{
+    const uint32_t far = m->far, first = l->min ? l->min : 1;
+    if (count < l->min) return l->min - count > far ? 1 : count;
+    return l->max == PI__REP_INF || l->max - count > far ? first : count;
+}
+
+/* The entry of these members, made if need be; 0 and m->full: there is no room. */
+static uint32_t push_entry(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t count, uint32_t below)
 {
     const uint32_t mask = 2 * PI__MAX_STACKS - 1;
-    uint32_t h = mix((uint64_t) go_on << 32 | below) & mask;
+    uint32_t h = mix(((uint64_t) go_on << 32 | below) + count * 0x9E3779B97F4A7C15u) & mask;
     for (uint32_t k; (k = s->stack_slot[h]); h = (h + 1) & mask)
-        if (s->stack[k].go_on == go_on && s->stack[k].below == below) return k;
+        if (s->stack[k].go_on == go_on && s->stack[k].below == below && s->stack[k].count == count) return k;
     if (s->n_stacks == PI__MAX_STACKS) return m->full = true, 0;
-    s->stack[s->n_stacks] = (pi__gstack) {go_on, below};
+    s->stack[s->n_stacks] = (pi__gstack) {go_on, count, below, 0, 0};
+    m->work++;
     return s->stack_slot[h] = s->n_stacks++;
+}
+
+static uint32_t push(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t count, uint32_t below)
+{
+    const uint32_t k = push_entry(m, s, go_on, count, below);
+    pi__gstack *e = &s->stack[k];
+    if (!k || e->canon) return k;
+    const uint32_t low = below ? s->stack[below].canon : 0;
+    const uint32_t n = count ? canonical_count(m, &m->p->loop[m->p->node[go_on].a], count) : 0;
+    e->canon = n == count && low == below ? k : push_entry(m, s, go_on, n, low);
+    if (e->canon) s->stack[e->canon].canon = e->canon;
+    return m->full ? 0 : k;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- states */
@@ -123,11 +172,26 @@ static bool is_new(pi__machine *m, uint64_t key)
     return true;
 }
 
-/* Adds what can be read from node on, over choices, calls and ends. */
+/* Loop k has read `done` iterations: it ends, if these are enough, or reads one more. Returns the entries of todo. */
+static uint32_t iterate(pi__machine *m, uint32_t k, uint32_t done, uint32_t below, uint32_t n)
+{
+    const pi__loop *l = &m->p->loop[m->p->node[k].a];
+    if (done >= l->min) m->todo[n++] = (uint64_t) m->p->node[k].b << 32 | below;
+    if (done >= l->max) return n;
+    const uint32_t most = l->min ? l->min : 1; /* above it all counts are the same, where there is no limit */
+    const uint32_t count = l->max == PI__REP_INF && done >= most ? most : done + 1;
+    const uint32_t e = push(m, m->now, k, count, below);
+    m->now->stack[e].when = m->n_enters;
+    m->todo[n++] = (uint64_t) l->body << 32 | e;
+    return n;
+}
+
+/* Adds what can be read from node on, over choices, calls, loops and ends. */
 static void enter(pi__machine *m, uint32_t node, uint32_t stack)
 {
     const pi__program *p = m->p;
     uint32_t n = 0;
+    m->n_enters++;
     m->todo[n++] = (uint64_t) node << 32 | stack;
     while (n && !m->full && !m->wide) {
         const uint64_t key = m->todo[--n];
@@ -135,7 +199,11 @@ static void enter(pi__machine *m, uint32_t node, uint32_t stack)
         const pi__gnode *x = &p->node[k];
         if (!x->live) continue;
         m->work++;
-        if (x->kind != PI__G_END && x->kind != PI__G_SPLIT && x->kind != PI__G_CALL) {
+        const bool reads = x->kind == PI__G_TEXT || x->kind == PI__G_DFA || x->kind >= PI__G_TOKEN;
+        const pi__gstack *top = x->kind == PI__G_END ? &m->now->stack[st] : NULL;
+        if (top && top->count && top->when == m->n_enters && p->loop[p->node[top->go_on].a].nullable)
+            continue; /* an iteration that has read nothing */
+        if (reads) {
             if (is_new(m, key)) add_config(m, k, x->kind == PI__G_FREE ? p->dfa[x->a].start : 0, st);
             m->ends |= x->kind == PI__G_FREE; /* free text may end anywhere */
             continue;
@@ -147,10 +215,13 @@ static void enter(pi__machine *m, uint32_t node, uint32_t stack)
             m->todo[n++] = (uint64_t) x->b << 32 | st;
             m->todo[n++] = (uint64_t) x->a << 32 | st;
         } else if (x->kind == PI__G_CALL) { /* at a rule's end nothing is pushed: the stack does not grow in a list's tail */
-            const uint32_t on = x->b ? push(m, m->now, x->b, st) : st;
+            const uint32_t on = x->b ? push(m, m->now, x->b, 0, st) : st;
             m->todo[n++] = (uint64_t) p->rule[x->a] << 32 | on;
+        } else if (x->kind == PI__G_LOOP) {
+            n = iterate(m, k, 0, st, n);
+        } else if (st && top->count) {
+            n = iterate(m, top->go_on, top->count, top->below, n);
         } else if (st) {
-            const pi__gstack *top = &m->now->stack[st];
             m->todo[n++] = (uint64_t) top->go_on << 32 | top->below;
         } else {
             m->ends = true;
@@ -179,6 +250,18 @@ static bool is_home(const pi__dfa *d, uint32_t row)
     return false;
 }
 
+/* Characters of the class of node k that may follow each other, the stack being st. */
+static uint32_t run_of(const pi__machine *m, uint32_t k, uint32_t st)
+{
+    const pi__program *p = m->p;
+    const pi__gstack *top = &m->now->stack[st];
+    const uint32_t run = p->run[k];
+    if (!st || !top->count || p->node[k].b) return run;
+    const pi__loop *l = &p->loop[p->node[top->go_on].a];
+    if (l->run != k) return run;
+    return l->max == PI__REP_INF ? PI__RUN_INF : l->max - top->count + 1;
+}
+
 /* The best run of the state's configurations, and whether tokens are read by number. */
 static void look_at(const pi__machine *m, pi__gstate *s)
 {
@@ -188,7 +271,7 @@ static void look_at(const pi__machine *m, pi__gstate *s)
         const pi__gnode *x = &p->node[k];
         s->by_token |= x->kind >= PI__G_TOKEN;
         if (x->kind == PI__G_FREE ? !is_home(&p->dfa[x->a], row) : row || x->kind != PI__G_DFA) continue;
-        const uint32_t run = x->kind == PI__G_FREE ? PI__RUN_INF : p->run[k];
+        const uint32_t run = x->kind == PI__G_FREE ? PI__RUN_INF : run_of(m, k, (uint32_t) s->config[i]);
         const uint64_t kinds = p->dfa[x->a].kinds;
         if (!run || __builtin_popcountll(kinds) < __builtin_popcountll(s->run_kinds)) continue;
         if (kinds == s->run_kinds && run < s->run_chars) continue;
@@ -203,6 +286,7 @@ static uint32_t find(pi__machine *m)
     pi__space *sp = m->now;
     if (m->full || m->wide) return PI__STATE_NONE;
     if (!m->n_config && !m->ends) return PI__STATE_DEAD;
+    m->work += 4 + m->n_config;
     sort(m->config, m->n_config);
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->n_config; i++)
@@ -251,8 +335,10 @@ static void read_byte(pi__machine *m, const pi__gstate *s, uint8_t byte)
             c;
         const pi__gnode *x = &p->node[node];
         m->work++;
-        if (x->kind == PI__G_BYTE) {
-            if (x->a == byte) enter(m, x->b, stack);
+        if (x->kind == PI__G_TEXT) {
+            if (p->text[x->a + row] != byte) continue;
+            if (row + 1 == x->n) enter(m, x->b, stack);
+            else add_config(m, node, row + 1, stack);
         } else if (x->kind == PI__G_DFA || x->kind == PI__G_FREE) {
             const uint32_t to = p->dfa[x->a].row[row][byte];
             if (to == PI__DFA_END) {
@@ -276,6 +362,24 @@ uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte)
     to = find(m);
     next_of(from)[c] = to;
     return to;
+}
+
+uint32_t pi__machine_canon(pi__machine *m, uint32_t s)
+{
+    pi__gstate *from = pi__state_at(m, s);
+    bool same = true;
+    if (s <= PI__STATE_DEAD) return s;
+    if (from->canon) return from->canon;
+    begin(m);
+    m->ends = from->ends;
+    for (uint32_t i = 0; i < from->n; i++) {
+        const uint32_t st = (uint32_t) from->config[i], to = st ? m->now->stack[st].canon : 0;
+        same &= st == to;
+        m->config[m->n_config++] = from->config[i] >> 32 << 32 | to;
+    }
+    const uint32_t to = same ? s : find(m);
+    if (to) pi__state_at(m, to)->canon = to;
+    return from->canon = to;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- tokens */
@@ -343,6 +447,14 @@ uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
     return find(m);
 }
 
+uint32_t pi__machine_after_text(pi__machine *m, uint32_t s)
+{
+    const uint64_t c = pi__state_at(m, s)->config[0];
+    begin(m);
+    enter(m, m->p->node[c >> 44].b, (uint32_t) c);
+    return find(m);
+}
+
 /* ------------------------------------------------------------------------------------------------------- collecting */
 
 /* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the
@@ -352,8 +464,31 @@ static void copy_stacks(pi__machine *m, const pi__space *from, pi__space *to, ui
     for (uint32_t k = 1; k < from->n_stacks; k++) {
         if (!keep[k]) continue;
         const uint32_t below = from->stack[k].below;
-        keep[k] = push(m, to, from->stack[k].go_on, below ? keep[below] : 0);
+        keep[k] = push(m, to, from->stack[k].go_on, from->stack[k].count, below ? keep[below] : 0);
     }
+}
+
+/* Marks the stack entries of state s. */
+static void mark(const pi__machine *m, uint32_t s, uint32_t *keep)
+{
+    const pi__gstate *q = pi__state_at(m, s);
+    for (uint32_t c = 0; s > PI__STATE_DEAD && c < q->n; c++)
+        for (uint32_t k = (uint32_t) q->config[c]; k && !keep[k]; k = m->now->stack[k].below) keep[k] = 1;
+}
+
+/* The state's copy in space `to`. */
+static uint32_t copy_state(pi__machine *m, const pi__space *from, pi__space *to, uint32_t at, const uint32_t *keep)
+{
+    const pi__gstate *s = (const pi__gstate *) (const void *) (from->word + at);
+    if (at <= PI__STATE_DEAD) return at;
+    m->now = to;
+    begin(m);
+    m->ends = s->ends;
+    for (uint32_t c = 0; c < s->n; c++) {
+        const uint32_t stack = (uint32_t) s->config[c];
+        m->config[m->n_config++] = (s->config[c] >> 32 << 32) | (stack ? keep[stack] : 0);
+    }
+    return find(m);
 }
 
 void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n)
@@ -363,23 +498,13 @@ void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n)
     space_clear(to);
     memset(keep, 0, 2 * (size_t) PI__MAX_STACKS * sizeof *keep);
     m->full = m->wide = false;
-    for (size_t i = 0; i < n; i++) {
-        const pi__gstate *s = pi__state_at(m, *root[i]);
-        for (uint32_t c = 0; *root[i] > PI__STATE_DEAD && c < s->n; c++)
-            for (uint32_t k = (uint32_t) s->config[c]; k && !keep[k]; k = from->stack[k].below) keep[k] = 1;
-    }
+    for (size_t i = 0; i < n; i++) mark(m, *root[i], keep);
+    for (int i = 0; i < PI__N_WALKS; i++) mark(m, m->walk[i].state, keep);
     copy_stacks(m, from, to, keep);
-    for (size_t i = 0; i < n; i++) {
-        const pi__gstate *s = (const pi__gstate *) (const void *) (from->word + *root[i]);
-        if (*root[i] <= PI__STATE_DEAD) continue;
-        m->now = to;
-        begin(m);
-        m->ends = s->ends;
-        for (uint32_t c = 0; c < s->n; c++) {
-            const uint32_t stack = (uint32_t) s->config[c];
-            m->config[m->n_config++] = (s->config[c] >> 32 << 32) | (stack ? keep[stack] : 0);
-        }
-        *root[i] = find(m);
+    for (size_t i = 0; i < n; i++) *root[i] = copy_state(m, from, to, *root[i], keep);
+    for (int i = 0; i < PI__N_WALKS; i++) {
+        m->walk[i].state = copy_state(m, from, to, m->walk[i].state, keep);
+        m->walk[i].stale = true;
     }
     m->now = to;
     m->start = 0;

@@ -1,11 +1,17 @@
 /* The machine that runs a program: states, what bytes and tokens lead to, and masks (see grammar.h).
  *
- * A state is a sorted set of configurations, each a node that reads something, where in its automaton, and a stack:
+ * A state is a sorted set of configurations, each a node that reads something, where in its automaton or text, and a
+ * stack:
  *
  *     63           44 43        32 31             0
- *     +--------------+------------+---------------+    stack: number of the topmost entry, (where to go on, entry below);
- *     | node         | row        | stack         |    0: empty, the text's own end
+ *     +--------------+------------+---------------+    stack: number of the topmost entry, 0: empty, the text's own end;
+ *     | node         | row        | stack         |    an entry: where to go on, the iteration of a loop, entry below
  *     +--------------+------------+---------------+
+ *
+ * A loop's iterations are counted in the stack. A token has at most max_bytes bytes, and an iteration reads one at
+ * least. So a count that is further than that from the loop's limits has the mask of any other such count. Each entry
+ * knows its CANONICAL entry, whose counts stand for all of these; a state has the mask of its canonical state. The
+ * masks in the middle of a text of 10 to 50,000 characters are one mask.
  *
  * States and stack entries are each there once (found by hash), so that equal places in a text have equal numbers. They
  * lie in one of two spaces of fixed size; when it is full, the states that somebody is in are copied to the other one,
@@ -23,7 +29,9 @@ enum {
     PI__MAX_STATES = 1 << 15,       /* of a space, */
     PI__STATE_WORDS = 1 << 20,      /* and words of 8 bytes that they may take */
     PI__MASK_SLOTS = 256,           /* masks that are kept */
-    PI__MASK_WORK = 1 << 24,        /* configurations looked at for one mask, at most */
+    PI__MASK_WORK = 1 << 26,        /* steps of work for one mask, at most */
+    PI__MAX_SLICES = 8,             /* of a grammar */
+    PI__N_WALKS = 2,                /* masks that are being made: the callers' and the worker's */
     PI__STATE_NONE = 0,             /* an error: see code */
     PI__STATE_DEAD = 1,             /* nothing can follow */
     PI__STATE_MIXED = UINT32_MAX,   /* one state or another */
@@ -37,13 +45,21 @@ typedef struct pi__gstate {
     uint32_t mask;        /* 1 + slot of its mask, 0: none */
     uint64_t any_kinds;   /* kinds of characters that */
     uint32_t any_next;    /* all lead here; PI__STATE_MIXED: not to one state; NONE: any_kinds is not set yet */
-    uint32_t reach;       /* 1 + how many characters of run_kinds can follow, if it is the same for all; 0: not known yet */
+    uint32_t canon;       /* the canonical state; 0: not known yet */
+    uint32_t reach;       /* 1 + how many characters of run_kinds can follow, if it is the same for all; PI__RUN_INF: it
+                             is not, or there is no limit; 0: not known yet */
     bool ends;            /* the text may end here */
     bool by_token;        /* there are nodes that read tokens */
     uint64_t config[];    /* [n]; then uint32_t next[n_cls], PI__STATE_NONE where not known yet */
 } pi__gstate;
 
-typedef struct pi__gstack { uint32_t go_on, below; } pi__gstack;
+typedef struct pi__gstack {
+    uint32_t go_on;       /* node */
+    uint32_t count;       /* go_on is a LOOP, and this the number of its iteration, from 1; 0: a rule is being read */
+    uint32_t below;       /* entry, 0: none */
+    uint32_t canon;       /* entry */
+    uint32_t when;        /* the last call of enter that pushed it */
+} pi__gstack;
 
 typedef struct pi__space {
     uint64_t *word;       /* [PI__STATE_WORDS] states; a state's number is the word where it is; words 0 and 1 are not used */
@@ -59,13 +75,32 @@ typedef struct pi__mask_slot {
     int32_t n, only;      /* tokens allowed, without the end; the last of them */
 } pi__mask_slot;
 
+/* A mask that is being made. It can stop at each node of the trie and go on later. */
+typedef struct pi__walk {
+    uint32_t state;       /* whose mask; 0: none is being made */
+    uint32_t at;          /* the next node: of the trie, or of the slice's other nodes */
+    uint32_t depth;       /* nodes before it on its path */
+    uint32_t full_at;     /* where it was when the tables were full last, UINT32_MAX: never */
+    bool stale;           /* path is of states that were forgotten */
+    const pi__slice *slice; /* whose tokens are done, or NULL */
+    uint64_t work;        /* steps so far */
+    uint64_t *bits;       /* [words] */
+    uint32_t *path;       /* [max_bytes + 1] states by depth; path[0] is state */
+    uint8_t *text;        /* [max_bytes + 1] bytes by depth */
+} pi__walk;
+
+enum pi__walk_end { PI__WALK_DONE, PI__WALK_MORE, PI__WALK_FULL, PI__WALK_WIDE };
+
 typedef struct pi__machine {
     const pi__program *p;
     const pi__tokens *t;
     char *map;            /* all of the following */
     size_t map_bytes;
     pi__space space[2], *now; /* now: in use */
-    uint64_t *mask;       /* [PI__MASK_SLOTS + 1][words]; the last one is for a mask with ends added */
+    uint64_t *mask;       /* [PI__MASK_SLOTS][words] */
+    pi__walk walk[PI__N_WALKS];
+    pi__slice *slice[PI__MAX_SLICES]; /* [n_slices] of runs that the program has */
+    size_t n_slices;
     pi__mask_slot slot[PI__MASK_SLOTS];
     uint32_t next_slot;   /* to be used next */
     uint64_t *config;     /* [PI__MAX_CONFIGS] of the state that is being made */
@@ -76,10 +111,11 @@ typedef struct pi__machine {
     uint32_t *seen_when;  /* [8 * PI__MAX_CONFIGS] if it is this number, */
     uint32_t when;        /* the entry counts */
     uint32_t n_seen;
-    uint32_t *path;       /* [max_bytes + 1] states on the way to a node of the trie */
+    uint32_t n_enters;    /* calls of enter */
+    uint32_t far;         /* iterations that a token can make, and a few */
     char *text;           /* [max_bytes] of a token */
     uint32_t start;       /* state at the start of a text, 0: not made yet */
-    uint64_t work;        /* configurations looked at */
+    uint64_t work;        /* steps: configurations, nodes of the trie, entries of the stack */
     bool full;            /* the space has no more room */
     bool wide;            /* too many configurations, or too much work */
     uint64_t n_states, n_masks; /* made */
@@ -98,13 +134,19 @@ static inline pi__gstate *pi__state_at(const pi__machine *m,
 uint32_t pi__machine_start(pi__machine *m);
 /* What a byte leads to. */
 uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte);
+/* The state that has the mask of s. */
+uint32_t pi__machine_canon(pi__machine *m, uint32_t s);
 /* What a token leads to. */
 uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id);
-/* The mask of state s, without ends: its slot; -1: full or wide. */
+/* What the text of a state leads to that has one configuration, a TEXT. */
+uint32_t pi__machine_after_text(pi__machine *m, uint32_t s);
+/* The slot of the mask of s, without ends; -1: it is not there. */
 int32_t pi__machine_mask(pi__machine *m, uint32_t s);
+/* Makes the mask of s in at most so many steps, about. MORE: call again to go on. FULL: after a collection. WIDE: an error. */
+int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps);
 static inline uint64_t *pi__mask_bits(const pi__machine *m,
                                       int32_t slot) { return m->mask + (size_t) slot * pi__mask_words(m->t); }
-/* Keeps the n states of root, which get their new numbers, and forgets all others, and all masks. */
+/* Keeps the n states of root, which get their new numbers, and those of walks; forgets all others, and all masks. */
 void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n);
 
 #endif

@@ -2,7 +2,9 @@
  *
  * The trie is walked in its order. At each node the state that its text leads to is known; where nothing can follow,
  * the subtree is left out; where the state is within a run of characters and the subtree has nothing else, all of it is
- * taken. */
+ * taken. Where the whole mask starts within a run, a slice of the vocabulary has the tokens that are wholly in it
+ * (tokens.h), and only the nodes of other tokens are walked. Where one text is all that can follow, its bytes are
+ * looked for in the trie without making a state of each. */
 #include <string.h>
 
 #include "grammar/machine.h"
@@ -64,6 +66,7 @@ static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
     uint32_t to = PI__STATE_NONE;
     bool same = true;
     if (q->any_next && q->any_kinds == kinds) return q->any_next;
+    m->work += 16;
     for (int c = 0; c < 0x80 && same; c++)
         if (kinds >> pi__char_kind((uint32_t) c) & 1) same = one_way(m, s, c, c, 0, &to);
     for (size_t i = 0; i < sizeof wide / sizeof *wide && same && (kinds >> PI__KIND_WIDE & 1); i++) {
@@ -84,14 +87,14 @@ static uint32_t reach(pi__machine *m, uint32_t s)
 {
     pi__gstate *q = pi__state_at(m, s);
     uint32_t at = s, n = 0;
-    if (q->reach) return q->reach - 1;
-    while (n < PI__LONG_TOKEN && at > PI__STATE_DEAD && at != PI__STATE_MIXED) {
+    if (q->reach) return q->reach == PI__RUN_INF ? PI__RUN_INF : q->reach - 1;
+    for (uint32_t last = 0; n < PI__LONG_TOKEN && at > PI__STATE_DEAD && at != PI__STATE_MIXED && at != last; n++) {
+        last = at;
         at = any_next(m, at, q->run_kinds);
-        n += at > PI__STATE_DEAD;
     }
     if (at == PI__STATE_NONE) return PI__RUN_INF;
-    q->reach = at == PI__STATE_DEAD ? n + 1 : 0;
-    return q->reach ? n : PI__RUN_INF;
+    q->reach = at == PI__STATE_DEAD ? n : PI__RUN_INF; /* the last step led nowhere */
+    return q->reach == PI__RUN_INF ? PI__RUN_INF : n - 1;
 }
 
 /* Tokens below node i that are in the run and not longer than it. */
@@ -109,6 +112,7 @@ static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
     const pi__tokens *t = m->t;
     const pi__gstate *q = pi__state_at(m, to);
     if (t->kinds[i] & ~q->run_kinds) return false;
+    m->work += (t->first[t->skip[i]] - t->first[i]) / 4;
     if (q->run_chars == PI__RUN_INF || (t->n_chars[i] <= q->run_chars && t->n_chars[i] < PI__LONG_TOKEN)) {
         for (uint32_t k = t->first[i]; k < t->first[t->skip[i]]; k++) allow(bits, t->id[k]);
         return true;
@@ -120,53 +124,159 @@ static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
     return true;
 }
 
+/* Takes the tokens of the slice of the state's run, where there is one. */
+static void allow_slice(pi__machine *m, pi__walk *w)
+{
+    const pi__gstate *q = pi__state_at(m, w->state);
+    const pi__slice *s = NULL;
+    for (size_t i = 0; i < m->n_slices && q->run_chars; i++)
+        if (m->slice[i]->kinds == q->run_kinds) s = m->slice[i];
+    if (!s) return;
+    uint32_t n = q->run_chars;
+    if (n < s->longest) n = reach(m, w->state);
+    if (n == PI__RUN_INF && q->run_chars != n) return; /* it depends on the characters how many there can be */
+    pi__slice_fill(m->t, s, n, w->bits);
+    m->work += s->n / 64;
+    w->slice = s;
+    w->at = 0;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- the
  * walk */
 
-/* Tokens whose text can follow. */
-static void allow_texts(pi__machine *m, uint32_t s, uint64_t *bits)
+static void start_walk(pi__machine *m, pi__walk *w, uint32_t s)
+{
+    w->state = w->path[0] = s;
+    w->at = 1;
+    w->depth = 0;
+    w->full_at = UINT32_MAX;
+    w->stale = false;
+    w->slice = NULL;
+    w->work = 0;
+    memset(w->bits, 0, pi__mask_words(m->t) * sizeof *w->bits);
+    m->work += pi__mask_words(m->t) / 16;
+    allow_slice(m, w);
+    if (pi__state_at(m, s)->by_token) allow_numbers(m, pi__state_at(m, s), w->bits);
+    if (m->full || m->wide) w->state = 0;
+}
+
+/* Makes the states of the path again. */
+static bool refresh(pi__machine *m, pi__walk *w)
+{
+    w->path[0] = w->state;
+    for (uint32_t d = 0; d < w->depth; d++) {
+        w->path[d + 1] = pi__machine_byte(m, w->path[d], w->text[d]);
+        if (w->path[d + 1] == PI__STATE_NONE) return false;
+    }
+    w->stale = false;
+    return true;
+}
+
+typedef struct nodes { /* those that are walked: of the trie, or of a slice */
+    const uint32_t *node; /* NULL: all nodes */
+    const uint32_t *skip;
+    uint32_t end;
+} nodes;
+
+static inline uint32_t node_at(const nodes *v, uint32_t k) { return v->node ? v->node[k] : k; }
+
+/* All that can follow `to`, the state at node k, is one text: takes the tokens that it starts with. Returns the next
+ * node; where the text is read to its end, that is below the end's. */
+static uint32_t follow_text(pi__machine *m, pi__walk *w, const nodes *v, uint32_t k, uint32_t to)
 {
     const pi__tokens *t = m->t;
-    const uint64_t limit = m->work + PI__MASK_WORK;
-    m->path[0] = s;
-    for (uint32_t i = 1; i < t->n_nodes;) {
-        const uint32_t depth = t->depth[i], to = pi__machine_byte(m, m->path[depth - 1], t->byte[i]);
-        if (to == PI__STATE_NONE || m->work > limit) {
-            m->wide |= !m->full;
-            return;
-        }
-        if (to == PI__STATE_DEAD || allow_run(m, i, to, bits)) {
-            i = t->skip[i];
-            continue;
-        }
-        for (uint32_t k = t->first[i]; k < t->first[i + 1]; k++) allow(bits, t->id[k]);
-        m->path[depth] = to;
-        i++;
+    const uint64_t c = pi__state_at(m, to)->config[0];
+    const pi__gnode *x = &m->p->node[c >> 44];
+    const uint32_t end = v->skip[k];
+    for (uint32_t row = (uint32_t) (c >> 32) & (PI__MAX_SUB - 1); row < x->n; row++) {
+        const uint8_t byte = m->p->text[x->a + row];
+        const uint32_t stop = v->skip[k], depth = t->depth[node_at(v, k)];
+        for (k++; k < stop && t->byte[node_at(v, k)] != byte; k = v->skip[k]) m->work++;
+        if (k >= stop) return end;
+        m->work++;
+        w->path[depth] = PI__STATE_DEAD; /* of others below it */
+        w->text[depth] = byte;
+        const uint32_t i = node_at(v, k);
+        for (uint32_t j = t->first[i]; j < t->first[i + 1]; j++) allow(w->bits, t->id[j]);
     }
+    const uint32_t i = node_at(v, k), after = pi__machine_after_text(m, to);
+    w->path[t->depth[i]] = after;
+    return after != PI__STATE_NONE && allow_run(m, i, after, w->bits) ? v->skip[k] : k + 1;
+}
+
+static bool is_text(const pi__machine *m, uint32_t s)
+{
+    const pi__gstate *q = pi__state_at(m, s);
+    return q->n == 1 && !q->ends && m->p->node[q->config[0] >> 44].kind == PI__G_TEXT;
+}
+
+/* Looks at node k. Returns the next one. m->full, m->wide: it has to be looked at again. */
+static uint32_t look_at(pi__machine *m, pi__walk *w, const nodes *v, uint32_t k)
+{
+    const pi__tokens *t = m->t;
+    const uint32_t i = node_at(v, k), depth = t->depth[i], from = w->path[depth - 1];
+    if (from == PI__STATE_DEAD) return v->skip[k];
+    const uint32_t to = pi__machine_byte(m, from, t->byte[i]);
+    if (to <= PI__STATE_DEAD || allow_run(m, i, to, w->bits)) return v->skip[k];
+    for (uint32_t j = t->first[i]; j < t->first[i + 1]; j++) allow(w->bits, t->id[j]);
+    w->path[depth] = to;
+    w->text[depth - 1] = t->byte[i];
+    return is_text(m, to) ? follow_text(m, w, v, k, to) : k + 1;
+}
+
+static int stopped(pi__machine *m, pi__walk *w)
+{
+    const bool again = w->full_at == w->at; /* nothing was done since the tables were full last */
+    w->full_at = w->at;
+    if (m->wide || again) return w->state = 0, PI__WALK_WIDE;
+    return PI__WALK_FULL;
+}
+
+/* Keeps the mask. */
+static void keep(pi__machine *m, pi__walk *w)
+{
+    const size_t words = pi__mask_words(m->t);
+    const uint32_t slot = m->next_slot;
+    pi__mask_slot *k = &m->slot[slot];
+    m->next_slot = (slot + 1) % PI__MASK_SLOTS;
+    if (k->state) pi__state_at(m, k->state)->mask = 0;
+    *k = (pi__mask_slot) {.state = w->state, .only = -1};
+    memcpy(pi__mask_bits(m, (int32_t) slot), w->bits, words * sizeof *w->bits);
+    for (size_t i = 0; i < words; i++) {
+        if (!w->bits[i]) continue;
+        k->n += __builtin_popcountll(w->bits[i]);
+        k->only = (int32_t) (i * 64) + __builtin_ctzll(w->bits[i]);
+    }
+    pi__state_at(m, w->state)->mask = slot + 1;
+    m->n_masks++;
+    w->state = 0;
 }
 
 int32_t pi__machine_mask(pi__machine *m, uint32_t s)
 {
-    pi__gstate *st = pi__state_at(m, s);
-    if (st->mask) return (int32_t) st->mask - 1;
-    const size_t words = pi__mask_words(m->t);
-    const uint32_t slot = m->next_slot;
-    pi__mask_slot *k = &m->slot[slot];
-    uint64_t *bits = pi__mask_bits(m, (int32_t) slot);
-    m->next_slot = (slot + 1) % PI__MASK_SLOTS;
-    if (k->state) pi__state_at(m, k->state)->mask = 0;
-    *k = (pi__mask_slot) {.only = -1};
-    memset(bits, 0, words * sizeof *bits);
-    if (st->by_token) allow_numbers(m, st, bits);
-    allow_texts(m, s, bits);
-    if (m->full || m->wide) return -1;
-    for (size_t w = 0; w < words; w++) {
-        if (!bits[w]) continue;
-        k->n += __builtin_popcountll(bits[w]);
-        k->only = (int32_t) (w * 64) + __builtin_ctzll(bits[w]);
+    const uint32_t c = pi__machine_canon(m, s);
+    return c ? (int32_t) pi__state_at(m, c)->mask - 1 : -1;
+}
+
+int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps)
+{
+    const uint64_t start = m->work, limit = start + steps;
+    const uint32_t c = pi__machine_canon(m, s);
+    if (c && w->state != c) start_walk(m, w, c);
+    if (m->full || m->wide || (w->stale && !refresh(m, w))) return stopped(m, w);
+    const pi__slice *slice = w->slice;
+    const nodes v = slice ? (nodes) {slice->node, slice->skip, slice->n_rest} : (nodes) {NULL, m->t->skip, m->t->n_nodes};
+    while (w->at < v.end) {
+        m->work++;
+        const uint32_t next = look_at(m, w, &v, w->at);
+        if (m->full || m->wide) return stopped(m, w);
+        w->at = next;
+        w->depth = next < v.end ? m->t->depth[node_at(&v, next)] - 1 : 0;
+        if (m->work < limit) continue;
+        w->work += m->work - start;
+        if (w->work > PI__MASK_WORK) return m->wide = true, stopped(m, w);
+        return PI__WALK_MORE;
     }
-    k->state = s;
-    m->n_masks++;
-    st->mask = slot + 1;
-    return (int32_t) slot;
+    keep(m, w);
+    return PI__WALK_DONE;
 }

@@ -10,11 +10,16 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_TRIE = 200 }; /* branches on the way to a text */
+enum {
+    FEW_COPIES = 4, /* of a small body, instead of a loop that is counted */
+    ATOM_RULE = 1 << 30, ATOM_EXPR = 1 << 29, /* atoms: a byte, a rule with this bit, an expression's index with this one */
+};
 
 typedef struct maker {
     pi__program *p;
     pi__builder *b;
+    const pi__expr **expr; /* [n_expr] of atoms */
+    size_t n_expr, cap_expr;
 } maker;
 
 static uint32_t make(maker *m, const pi__expr *x, uint32_t next);
@@ -22,11 +27,10 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next);
 static uint32_t add_node(maker *m, int kind, uint32_t a, uint32_t next)
 {
     pi__program *p = m->p;
-    if (m->b->code) return 0;
+    if (!pi__builder_step(m->b, 1)) return 0;
     if (p->n_nodes >= PI__MAX_NODES)
-        pi__builder_fail(m->b, PI_ETOOBIG,
-                         "the grammar is too large: it has more than %d parts; repetitions with limits count as often as "
-                         "they repeat", PI__MAX_NODES);
+        pi__builder_fail(m->b, PI_EINVAL, "the grammar is too large: it has more than %d parts: make it smaller",
+                         PI__MAX_NODES);
     else if (!pi__grow(&p->node, &p->cap_nodes, p->n_nodes + 1, sizeof *p->node)) m->b->code = pi__fail_mem(m->b->err,
         "the grammar");
     if (m->b->code) return 0;
@@ -44,60 +48,168 @@ static uint32_t add_rule(maker *m)
     return (uint32_t) p->n_rules++;
 }
 
+/* Reads p[0..n), then goes on at next. */
 static uint32_t make_bytes(maker *m, const char *p, size_t n, uint32_t next)
 {
-    while (n-- > 0) next = add_node(m, PI__G_BYTE, (unsigned char) p[n], next);
+    pi__program *g = m->p;
+    if (!m->b->code && !pi__grow(&g->text, &g->cap_text, g->n_text + n, 1)) m->b->code = pi__fail_mem(m->b->err,
+        "the grammar");
+    while (n && pi__builder_step(m->b, n / 64)) { /* from its end */
+        const size_t most = PI__MAX_SUB - 1, part = n % most ? n % most : most;
+        const uint32_t at = (uint32_t) g->n_text;
+        memcpy(g->text + at, p + n - part, part);
+        g->n_text += part;
+        next = add_node(m, PI__G_TEXT, at, next);
+        if (!m->b->code) g->node[next].n = (uint16_t) part;
+        n -= part;
+    }
     return next;
 }
 
-static int by_bytes(const void *x, const void *y)
+/* ---------------------------------------------------------------------------------------------------------- choices
+ *
+ * Alternatives that are texts, rules, or both in a row become a tree in which common beginnings are there once. An
+ * alternative is a sequence of atoms: bytes, rules, and other expressions, which are equal to none. Sorted sequences are
+ * taken from the last one on; PLACES are where branches join the sequence before:
+ *
+ *     b l u e      place 0 -> "b" -> place 1 -> "lue"
+ *     b o x                                  -> "ox"
+ */
+typedef struct seq { /* an alternative */
+    const uint32_t *v; /* [n] atoms */
+    size_t n;
+} seq;
+
+typedef struct place { /* what follows the first `at` atoms of the sequence that is open */
+    size_t at;
+    uint32_t node;
+} place;
+
+static int by_atoms(const void *x, const void *y)
 {
-    const pi__str *a = x, *b = y;
-    const size_t n = a->n < b->n ? a->n : b->n;
-    const int c = n ? memcmp(a->p, b->p, n) : 0;
-    return c ? c : a->n < b->n ? -1 : a->n > b->n;
+    const seq *a = x, *b = y;
+    for (size_t i = 0; i < a->n && i < b->n; i++)
+        if (a->v[i] != b->v[i]) return a->v[i] < b->v[i] ? -1 : 1;
+    return a->n < b->n ? -1 : a->n > b->n;
 }
 
-/* Sorted texts from byte `at` on, which all have. Beyond some depth they are just a choice. */
-static uint32_t make_trie(maker *m, const pi__str *v, size_t n, size_t at, uint32_t next, int depth)
+typedef struct atoms { uint32_t *v; size_t n, cap; } atoms;
+
+static void add_atom(maker *m, atoms *a, uint32_t x)
 {
-    size_t same = at, i = 0;
-    uint32_t all = UINT32_MAX;
-    if (depth > MAX_TRIE) {
-        for (; i < n; i++) {
-            const uint32_t one = make_bytes(m, v[i].p + at, v[i].n - at, next);
-            all = all == UINT32_MAX ? one : add_node(m, PI__G_SPLIT, one, all);
+    if (m->b->code) return;
+    if (pi__grow(&a->v, &a->cap, a->n + 1, sizeof *a->v)) a->v[a->n++] = x;
+    else m->b->code = pi__fail_mem(m->b->err, "the grammar");
+}
+
+/* Appends the atoms of x. Nesting is that of the expression. */
+static void flatten(maker *m, atoms *a, const pi__expr *x)
+{
+    if (!pi__builder_step(m->b, 1)) return;
+    if (x->kind == PI__X_BYTES) {
+        for (size_t i = 0; i < x->bytes.n; i++) add_atom(m, a, (unsigned char) x->bytes.p[i]);
+    } else if (x->kind == PI__X_CAT) {
+        for (size_t i = 0; i < x->list.n; i++) flatten(m, a, x->list.v[i]);
+    } else if (x->kind == PI__X_RULE) {
+        add_atom(m, a, ATOM_RULE | x->rule);
+    } else if (pi__grow(&m->expr, &m->cap_expr, m->n_expr + 1, sizeof *m->expr)) {
+        add_atom(m, a, ATOM_EXPR | (uint32_t) m->n_expr);
+        m->expr[m->n_expr++] = x;
+    } else if (!m->b->code) {
+        m->b->code = pi__fail_mem(m->b->err, "the grammar");
+    }
+}
+
+/* Reads atoms v[from..to), then goes on at next. */
+static uint32_t make_atoms(maker *m, const uint32_t *v, size_t from, size_t to, uint32_t next)
+{
+    while (to > from && !m->b->code) {
+        const uint32_t x = v[to - 1];
+        char text[256];
+        size_t n = 0;
+        if (x & ATOM_EXPR) next = make(m, m->expr[x & (ATOM_EXPR - 1)], next);
+        else if (x & ATOM_RULE) next = add_node(m, PI__G_CALL, x & (ATOM_RULE - 1), next);
+        else {
+            while (n < sizeof text && to > from + n && v[to - n - 1] < 256) n++;
+            for (size_t i = 0; i < n; i++) text[i] = (char) v[to - n + i];
+            next = make_bytes(m, text, n, next);
         }
-        return all;
+        to -= n ? n : 1;
     }
-    while (same < v[0].n && v[n - 1].n > same && v[0].p[same] == v[n - 1].p[same]) same++;
-        /* of all of them: they are sorted */
-    for (; i < n && v[i].n == same; i++) all = next;
-    while (i < n) {
-        size_t k = i + 1;
-        while (k < n && v[k].p[same] == v[i].p[same]) k++;
-        const uint32_t one = k == i + 1 ? make_bytes(m, v[i].p + same, v[i].n - same, next)
-                                        : make_trie(m, v + i, k - i, same, next, depth + 1);
-        all = all == UINT32_MAX ? one : add_node(m, PI__G_SPLIT, one, all);
-        i = k;
+    return next;
+}
+
+/* Closes the places behind atom `keep` of s, and leaves one there. Returns how many there are. */
+static size_t fold(maker *m, const seq *s, place *p, size_t n, size_t keep)
+{
+    while (n && p[n - 1].at > keep && !m->b->code) {
+        const size_t to = n > 1 && p[n - 2].at > keep ? p[n - 2].at : keep;
+        const uint32_t one = make_atoms(m, s->v, to, p[n - 1].at, p[n - 1].node);
+        n--;
+        if (n && p[n - 1].at == to) p[n - 1].node = add_node(m, PI__G_SPLIT, one, p[n - 1].node);
+        else p[n++] = (place) {to, one};
     }
-    return make_bytes(m, v[0].p + at, same - at, all);
+    return n;
+}
+
+/* n sorted sequences, none empty of alternatives. places: [longest + 2]. */
+static uint32_t make_tree(maker *m, const seq *s, size_t n, place *places, uint32_t next)
+{
+    size_t open = 0;
+    for (size_t i = n; i-- > 0 && !m->b->code;) {
+        const seq *now = &s[i], *last = i + 1 < n ? now + 1 : NULL;
+        size_t same = 0;
+        while (last && same < now->n && same < last->n && now->v[same] == last->v[same]) same++;
+        if (last && same == now->n && same == last->n) continue; /* twice */
+        if (last) open = fold(m, last, places, open, same);
+        if (open && places[open - 1].at == now->n) places[open - 1].node = add_node(m, PI__G_SPLIT, next,
+            places[open - 1].node);
+        else places[open++] = (place) {now->n, next};
+    }
+    fold(m, &s[0], places, open, 0);
+    return places[0].node;
+}
+
+/* Alternatives of texts and rules become a tree, others a chain of choices. */
+static bool is_sequence(const pi__expr *x) { return x->kind == PI__X_BYTES || x->kind == PI__X_CAT; }
+
+static uint32_t make_sequences(maker *m, const pi__expr *x, size_t n, uint32_t next)
+{
+    atoms a = {0};
+    size_t k = 0, longest = 0;
+    uint32_t all = 0;
+    size_t *start = pi__calloc(n + 1, sizeof *start);
+    seq *s = pi__calloc(n, sizeof *s);
+    place *places = NULL;
+    if (!start || !s) goto out;
+    for (size_t i = 0; i < x->list.n && !m->b->code; i++) {
+        if (!is_sequence(x->list.v[i])) continue;
+        flatten(m, &a, x->list.v[i]);
+        start[++k] = a.n;
+        if (a.n - start[k - 1] > longest) longest = a.n - start[k - 1];
+    }
+    places = pi__calloc(longest + 2, sizeof *places);
+    if (!places || m->b->code) goto out;
+    for (size_t i = 0; i < n; i++) s[i] = (seq) {a.v + start[i], start[i + 1] - start[i]};
+    qsort(s, n, sizeof *s, by_atoms);
+    all = make_tree(m, s, n, places, next);
+out:
+    if (!m->b->code && (!start || !s || !places)) m->b->code = pi__fail_mem(m->b->err, "the grammar");
+    pi__free(a.v);
+    pi__free(start);
+    pi__free(s);
+    pi__free(places);
+    return all;
 }
 
 static uint32_t make_alt(maker *m, const pi__expr *x, uint32_t next)
 {
     size_t n = 0;
     uint32_t all = UINT32_MAX;
-    pi__str *text = pi__builder_take(m->b, (x->list.n + 1) * sizeof *text);
-    if (!text) return 0;
-    for (size_t i = 0; i < x->list.n; i++)
-        if (x->list.v[i]->kind == PI__X_BYTES) text[n++] = x->list.v[i]->bytes;
-    if (n) {
-        qsort(text, n, sizeof *text, by_bytes);
-        all = make_trie(m, text, n, 0, next, 0);
-    }
-    for (size_t i = x->list.n; i-- > 0;) {
-        if (x->list.v[i]->kind == PI__X_BYTES || x->list.v[i]->kind == PI__X_NEVER) continue;
+    for (size_t i = 0; i < x->list.n; i++) n += is_sequence(x->list.v[i]);
+    if (n) all = make_sequences(m, x, n, next);
+    for (size_t i = x->list.n; i-- > 0 && !m->b->code;) {
+        if (is_sequence(x->list.v[i]) || x->list.v[i]->kind == PI__X_NEVER) continue;
         const uint32_t one = make(m, x->list.v[i], next);
         all = all == UINT32_MAX ? one : add_node(m, PI__G_SPLIT, one, all);
     }
@@ -110,19 +222,26 @@ static bool is_small(const pi__expr *x)
            (x->kind == PI__X_BYTES && x->bytes.n <= 1);
 }
 
+/* A repetition that is counted while the text is followed. */
+static uint32_t make_loop(maker *m, const pi__expr *x, uint32_t next)
+{
+    pi__program *p = m->p;
+    const uint32_t body = make(m, x->rep.body, 0), id = (uint32_t) p->n_loops;
+    if (m->b->code) return 0;
+    if (!pi__grow(&p->loop, &p->cap_loops, p->n_loops + 1, sizeof *p->loop)) {
+        m->b->code = pi__fail_mem(m->b->err, "the grammar");
+        return 0;
+    }
+    p->loop[p->n_loops++] = (pi__loop) {.body = body, .min = x->rep.min, .max = x->rep.max};
+    return add_node(m, PI__G_LOOP, id, next);
+}
+
 static uint32_t make_rep(maker *m, const pi__expr *x, uint32_t next)
 {
     const uint32_t min = x->rep.min, max = x->rep.max;
     const pi__expr *body = x->rep.body;
-    pi__expr call = {.kind = PI__X_RULE};
     if (!max) return next;
-    if (!is_small(body) && (max == PI__REP_INF ? min : max - 1) > 0) { /* more than one copy: a rule of its own */
-        const uint32_t start = make(m, body, 0);
-        call.rule = add_rule(m);
-        if (m->b->code) return 0;
-        m->p->rule[call.rule] = start;
-        body = &call;
-    }
+    if ((max == PI__REP_INF ? min : max - 1) > (is_small(body) ? FEW_COPIES : 0)) return make_loop(m, x, next);
     uint32_t at = next;
     if (max == PI__REP_INF) {
         at = add_node(m, PI__G_SPLIT, 0, next);
@@ -165,38 +284,41 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
 
 /* ------------------------------------------------------------------------------------------------- classes of bytes */
 
+enum { PAIRS = 1024 };
+
 /* Divides the classes by what f tells of each byte. */
 static void refine(pi__program *p, const uint16_t *f)
 {
     uint8_t now[256];
-    uint32_t n = 0, class_of[256];
-    uint16_t value_of[256];
+    uint32_t n = 0, key_of[256];
+    uint16_t slot[PAIRS] = {0}; /* 1 + new class of a pair of class and value, by hash */
     for (int c = 0; c < 256; c++) {
-        uint32_t k = 0;
-        while (k < n && (class_of[k] != p->cls[c] || value_of[k] != f[c])) k++;
-        if (k == n) {
-            class_of[n] = p->cls[c];
-            value_of[n++] = f[c];
+        const uint32_t key = (uint32_t) p->cls[c] << 16 | f[c];
+        uint32_t h = (key * 0x9E3779B1u) >> 22;
+        while (slot[h] && key_of[slot[h] - 1] != key) h = (h + 1) % PAIRS;
+        if (!slot[h]) {
+            key_of[n++] = key;
+            slot[h] = (uint16_t) n;
         }
-        now[c] = (uint8_t) k;
+        now[c] = (uint8_t) (slot[h] - 1);
     }
     memcpy(p->cls, now, sizeof now);
     p->n_cls = n;
 }
 
-static void class_bytes(pi__program *p)
+static void class_bytes(pi__program *p, pi__builder *b)
 {
     uint16_t single[256] = {0};
-    for (size_t i = 0; i < p->n_nodes; i++)
-        if (p->node[i].kind == PI__G_BYTE) single[p->node[i].a] = (uint16_t) (1 + p->node[i].a);
+    for (size_t i = 0; i < p->n_text; i++) single[p->text[i]] = (uint16_t) (1 + p->text[i]);
     refine(p, single);
     for (size_t d = 0; d < p->n_dfas; d++)
-        for (size_t r = 0; r < p->dfa[d].n_rows && p->n_cls < 256; r++) refine(p, p->dfa[d].row[r]);
+        for (size_t r = 0; r < p->dfa[d].n_rows && p->n_cls < 256 && pi__builder_step(b, 16); r++) refine(p,
+            p->dfa[d].row[r]);
 }
 
 int pi__program_make(pi__program *p, pi__builder *b, pi__expr *root)
 {
-    maker m = {p, b};
+    maker m = {.p = p, .b = b};
     memset(p, 0, sizeof *p);
     add_node(&m, PI__G_END, 0, 0);
     while (!b->code && p->n_rules < b->n_rules) add_rule(&m);
@@ -206,14 +328,16 @@ int pi__program_make(pi__program *p, pi__builder *b, pi__expr *root)
     }
     p->root = make(&m, root, 0);
     if (!b->code) pi__program_check(p, b);
-    if (!b->code) class_bytes(p);
+    if (!b->code) class_bytes(p, b);
+    pi__free(m.expr);
     for (size_t i = 0; i < p->n_dfas; i++) p->dfa[i].cls = (pi__class) {0};
     return b->code;
 }
 
 size_t pi__program_bytes(const pi__program *p)
 {
-    size_t n = p->cap_nodes * sizeof *p->node + p->n_nodes * sizeof *p->run + p->cap_rules * sizeof *p->rule;
+    size_t n = p->cap_nodes * sizeof *p->node + p->n_nodes * sizeof *p->run + p->cap_rules * sizeof *p->rule +
+               p->cap_loops * sizeof *p->loop + p->cap_text;
     for (size_t i = 0; i < p->n_dfas; i++) n += p->dfa[i].cap * sizeof *p->dfa[i].row;
     return n + p->cap_dfas * sizeof *p->dfa;
 }
@@ -225,6 +349,8 @@ void pi__program_free(pi__program *p)
     pi__free(p->node);
     pi__free(p->run);
     pi__free(p->rule);
+    pi__free(p->loop);
+    pi__free(p->text);
     pi__free(p->trigger);
     memset(p, 0, sizeof *p);
 }

@@ -29,12 +29,13 @@ static bool find_users(const pi__program *p, users *u)
         add_user(u, n->b, 2 * i + 1);
         if (n->kind == PI__G_SPLIT) add_user(u, n->a, 2 * i + 2);
         if (n->kind == PI__G_CALL) add_user(u, p->rule[n->a], 2 * i + 2);
+        if (n->kind == PI__G_LOOP) add_user(u, p->loop[n->a].body, 2 * i + 2);
     }
     return true;
 }
 
 /* Whether node i is known to have the property: END has it, a SPLIT where one side has, a CALL where rule and rest
- * have; what reads something, where the rest has, or never (reads false). */
+ * have, a LOOP where the rest has and the body does or is not needed; what reads something, where the rest has, or never (reads false). */
 static bool holds(const pi__program *p, const uint8_t *has, uint32_t i, bool reads)
 {
     const pi__gnode *n = &p->node[i];
@@ -42,6 +43,7 @@ static bool holds(const pi__program *p, const uint8_t *has, uint32_t i, bool rea
     case PI__G_END: return true;
     case PI__G_SPLIT: return has[n->a] || has[n->b];
     case PI__G_CALL: return has[p->rule[n->a]] && has[n->b];
+    case PI__G_LOOP: return has[n->b] && (!p->loop[n->a].min || has[p->loop[n->a].body]);
     case PI__G_FREE: return reads;
     default: return reads && has[n->b];
     }
@@ -74,6 +76,7 @@ static bool way(const pi__program *p, const uint8_t *empty, uint32_t i, int k, u
     const pi__gnode *n = &p->node[i];
     if (!n->live) return false;
     if (n->kind == PI__G_SPLIT) return *to = k ? n->b : n->a, true;
+    if (n->kind == PI__G_LOOP) return *to = k ? n->b : p->loop[n->a].body, !k || !p->loop[n->a].min;
     if (n->kind != PI__G_CALL) return false;
     *to = k ? n->b : p->rule[n->a];
     return !k || empty[p->rule[n->a]];
@@ -155,8 +158,9 @@ static int refuse_left_recursion(const pi__program *p, pi__builder *b, const uin
     if (!b->code) find_components(p, empty, &s);
     for (uint32_t i = 0; i < p->n_nodes && !b->code; i++) {
         const pi__gnode *n = &p->node[i];
-        if (n->kind != PI__G_CALL || !n->live || !n->b || s.low[i] != s.low[p->rule[n->a]]) continue;
-        const pi__str name = n->a < b->n_rules ? b->name[n->a] : (pi__str) {0};
+        const bool loop = n->kind == PI__G_LOOP, call = n->kind == PI__G_CALL && n->b;
+        if (!n->live || !(loop || call) || s.low[i] != s.low[loop ? p->loop[n->a].body : p->rule[n->a]]) continue;
+        const pi__str name = call && n->a < b->n_rules ? b->name[n->a] : (pi__str) {0};
         pi__builder_fail(b, PI_EINVAL,
                          "grammar: %s%.*s begins with itself (left recursion): write it as a repetition, as in "
                          "list ::= item (\",\" item)*", name.n ? "rule " : "a rule", (int) (name.n < 60 ? name.n : 60),
@@ -184,6 +188,30 @@ static uint32_t run_of(const pi__program *p, uint32_t i)
     return best == PI__RUN_INF ? best : best + 1;
 }
 
+/* What is known of loops once empty is: bodies that may be empty need not be read, and characters that are a whole
+ * iteration. */
+static void look_at_loops(pi__program *p, const uint8_t *empty)
+{
+    for (size_t i = 0; i < p->n_loops; i++) {
+        pi__loop *l = &p->loop[i];
+        uint32_t todo[16], n = 0, best = 0;
+        l->nullable = empty[l->body];
+        if (l->nullable) l->min = 0;
+        todo[n++] = l->body;
+        for (int left = 32; n && left; left--) {
+            const uint32_t k = todo[--n];
+            const pi__gnode *x = &p->node[k];
+            if (!x->live) continue;
+            if (x->kind == PI__G_SPLIT && n + 2 <= 16) todo[n++] = x->a, todo[n++] = x->b;
+            if (x->kind == PI__G_CALL && !x->b) todo[n++] = p->rule[x->a];
+            if (x->kind != PI__G_DFA || x->b) continue;
+            const int kinds = __builtin_popcountll(p->dfa[x->a].kinds);
+            if (!best || kinds > __builtin_popcountll(p->dfa[p->node[best].a].kinds)) best = k;
+        }
+        l->run = best;
+    }
+}
+
 int pi__program_check(pi__program *p, pi__builder *b)
 {
     users u = {0};
@@ -199,7 +227,8 @@ int pi__program_check(pi__program *p, pi__builder *b)
     if (!live[p->root]) pi__builder_fail(b, PI_EINVAL,
                                          "the grammar allows no text: every way through it goes on for ever or is forbidden");
     spread(p, &u, empty, queue, false);
-    if (!b->code) refuse_left_recursion(p, b, empty);
+    look_at_loops(p, empty);
+    if (!b->code && pi__builder_step(b, 4 * p->n_nodes)) refuse_left_recursion(p, b, empty);
     for (uint32_t i = 0; i < p->n_nodes && !b->code; i++)
         if (p->node[i].kind == PI__G_DFA && p->node[i].live) p->run[i] = run_of(p, i);
 out:

@@ -13,12 +13,13 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "grammar/program.h"
 
 static uint16_t add_row(pi__dfa *d, pi__builder *b)
 {
-    if (b->code) return 0;
-    if (d->n_rows >= PI__MAX_SUB || ++b->n_rows > PI__MAX_ROWS) pi__builder_fail(b, PI_ETOOBIG,
+    if (!pi__builder_step(b, 8)) return 0;
+    if (d->n_rows >= PI__MAX_SUB || ++b->n_rows > PI__MAX_ROWS) pi__builder_fail(b, PI_EINVAL,
                                                    "a class of characters, or a trigger, is too large: split it");
     else if (!pi__grow(&d->row, &d->cap, d->n_rows + 1, sizeof *d->row)) b->code = pi__fail_mem(b->err, "the grammar");
     if (b->code) return 0;
@@ -58,8 +59,12 @@ static uint16_t any_row(utf8 *u, int more)
 /* Where a byte leads behind which characters lo..hi are possible, with `more` bytes to come; 0: nowhere. */
 static uint16_t row_of(utf8 *u, uint32_t lo, uint32_t hi, int more)
 {
-    size_t i = 0;
-    while (i < u->n && u->r[i].hi < lo) i++;
+    size_t i = 0, end = u->n; /* the first range that is not before lo */
+    while (i < end) {
+        const size_t mid = i + (end - i) / 2;
+        if (u->r[mid].hi < lo) i = mid + 1;
+        else end = mid;
+    }
     if (i == u->n || u->r[i].lo > hi || u->b->code) return 0;
     if (u->r[i].lo <= lo && u->r[i].hi >= hi) return any_row(u, more);
     const uint16_t row = add_row(u->d, u->b);
@@ -89,10 +94,14 @@ uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c)
     static const struct { uint32_t min, max; int more; uint32_t lead, n_leads; } len[] = {
         {0, 0x7F, 0, 0, 0x80}, {0x80, 0x7FF, 1, 0xC0, 0x20}, {0x800, 0xFFFF, 2, 0xE0, 0x10}, {0x10000, 0x10FFFF, 3,
             0xF0, 8}};
-    for (size_t i = p->n_dfas; i-- > 0;)
-        if (p->dfa[i].cls.n && same_class(p->dfa[i].cls, c)) return (uint32_t) i;
+    if (!b->class_slot) b->class_slot = pi__builder_take(b, PI__CLASS_SLOTS * sizeof *b->class_slot);
+    if (!pi__builder_step(b, 1 + c.n / 16)) return 0;
+    size_t h = pi__hash64(c.r, c.n * sizeof *c.r, 0) % PI__CLASS_SLOTS;
+    for (; b->class_slot[h]; h = (h + 1) % PI__CLASS_SLOTS)
+        if (same_class(p->dfa[b->class_slot[h] - 1].cls, c)) return b->class_slot[h] - 1;
     const uint32_t id = add_dfa(p, b);
     if (b->code) return 0;
+    b->class_slot[h] = id + 1;
     p->dfa[id].cls = c;
     p->dfa[id].kinds = kinds_of(c);
     utf8 u = {.d = &p->dfa[id], .b = b};

@@ -225,8 +225,8 @@ static bool read_counts(reader *r, uint32_t *min, uint32_t *max)
     for (; i < r->n && r->text[i] != '}'; i++) {
         const char c = r->text[i];
         if (c == ',' && !k && any) k = 1, any = false;
-        else if (c >= '0' && c <= '9') v[k] = v[k] < PI__MAX_REP * 2 ? v[k] * 10 + (uint64_t) (c - '0') : v[k], any =
-            true;
+        else if (c >= '0' && c <= '9') v[k] = v[k] < PI__REP_INF / 10 ? v[k] * 10 + (uint64_t) (c - '0') : PI__REP_INF, any =
+            true; /* more than all that can be counted: no limit */
         else return false;
     }
     if (i >= r->n || (!k && !any)) return false;
@@ -247,8 +247,8 @@ static pi__expr *read_piece(reader *r)
     else if (take(r, "?")) max = 1;
     else if (look(r) != '{' || !read_counts(r, &min, &max)) return x;
     if (max < min) return bad_at(r, at, PI_EINVAL, "a repetition whose most is less than its least");
-    if (min > PI__MAX_REP || (max != PI__REP_INF && max > PI__MAX_REP))
-        return bad_at(r, at, PI_ETOOBIG, "a repetition of more than 100000 times");
+    if (min > PI__MAX_MIN)
+        return bad_at(r, at, PI_EINVAL, "at least so many repetitions that no answer can hold them: lower the least");
     take(r, "?"); /* as few as possible: the same texts */
     if (look(r) == '+' || look(r) == '*') return bad_at(r, r->at, PI_EUNSUPPORTED,
                                                         "a repetition of a repetition: put it in a group");

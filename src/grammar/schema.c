@@ -48,7 +48,7 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
             (l->p[i].skip & 3) == (skip & 3)) return;
     if (!pi__builder_step(s->b, 1 + l->n)) return;
     if (++s->work > MAX_WORK) {
-        pi__schema_fail(s, PI_ETOOBIG, "its parts combine in too many ways");
+        pi__schema_fail(s, PI_EINVAL, "its parts combine in too many ways");
         return;
     }
     if (l->n == l->cap) {

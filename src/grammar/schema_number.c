@@ -30,7 +30,7 @@ bool pi__schema_count(pi__schema *s, const pi__val *v, const char *key, uint32_t
         pi__schema_fail(s, PI_EINVAL, "%s: give a whole number that is not negative", key);
         return false;
     }
-    if (x > 1e9) *out = 1000000000; /* refused, where so many are to be counted */
+    if (x > 1e9) *out = PI__REP_INF; /* no limit; refused where at least so many are asked for */
     else *out = (uint32_t) x;
     return true;
 }

@@ -77,7 +77,7 @@ static int kind_at(const char *p, uint32_t n, uint32_t *len)
 }
 
 /* Tells the nodes on the path of a token, node[0..n] by depth, what of it follows them. Returns its characters. */
-static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node)
+static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node, uint64_t *all)
 {
     uint64_t kinds = 0;
     uint32_t n_chars = 0, start[256], n_starts = 0, len;
@@ -93,6 +93,7 @@ static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node)
             t->kinds[node[i]] |= (uint64_t) 1 << PI__KIND_BROKEN;
             t->n_chars[node[i]] = PI__LONG_TOKEN;
         }
+        *all = (uint64_t) 1 << PI__KIND_BROKEN;
         return PI__LONG_TOKEN;
     }
     for (uint32_t i = x->n, s = n_starts; i-- > 0;) { /* from the last byte to the root */
@@ -106,6 +107,7 @@ static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node)
             t->kinds[node[i]] |= (uint64_t) 1 << PI__KIND_BROKEN;
         }
     }
+    *all = kinds;
     return (uint8_t) (n_starts < PI__LONG_TOKEN ? n_starts : PI__LONG_TOKEN);
 }
 
@@ -137,7 +139,8 @@ static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node)
         }
         deep = x[i].n;
         t->id[i] = x[i].id;
-        t->length[i] = tell_path(t, &x[i], node);
+        t->length[i] = tell_path(t, &x[i], node, &t->kinds_of[i]);
+        for (uint64_t kinds = t->kinds_of[i]; kinds; kinds &= kinds - 1) t->n_of_kind[__builtin_ctzll(kinds)]++;
     }
     close_nodes(t, node, deep, 0, at);
     t->skip[0] = at;
@@ -176,12 +179,13 @@ static bool alloc_nodes(pi__tokens *t, size_t n_nodes, size_t n)
     t->n_chars = pi__calloc(n_nodes, sizeof *t->n_chars);
     t->n_before = pi__calloc(n_nodes, sizeof *t->n_before);
     t->length = pi__calloc(n + 1, sizeof *t->length);
+    t->kinds_of = pi__calloc(n + 1, sizeof *t->kinds_of);
     t->depth = pi__calloc(n_nodes, sizeof *t->depth);
     t->skip = pi__calloc(n_nodes, sizeof *t->skip);
     t->first = pi__calloc(n_nodes + 1, sizeof *t->first);
     t->kinds = pi__calloc(n_nodes, sizeof *t->kinds);
     t->id = pi__calloc(n + 1, sizeof *t->id);
-    return t->byte && t->n_chars && t->n_before && t->length && t->depth && t->skip && t->first && t->kinds && t->id;
+    return t->byte && t->n_chars && t->n_before && t->length && t->kinds_of && t->depth && t->skip && t->first && t->kinds && t->id;
 }
 
 static int collect_ends(pi__tokens *t, const uint64_t *never)
@@ -228,6 +232,8 @@ int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, con
     node = pi__calloc((size_t) t->max_bytes + 1, sizeof *node);
     if (!node || n_nodes >= UINT32_MAX || !alloc_nodes(t, n_nodes, (size_t) n)) goto out;
     fill(t, x, (size_t) n, node);
+    t->slices = pi__slices_new();
+    if (!t->slices) goto out;
     *out = t;
     t = NULL;
     rc = PI_OK;
@@ -243,6 +249,8 @@ out:
 void pi__tokens_free(pi__tokens *t)
 {
     if (!t) return;
+    pi__slices_free(t->slices);
+    pi__free(t->kinds_of);
     pi__free(t->eog);
     pi__free(t->byte);
     pi__free(t->n_chars);

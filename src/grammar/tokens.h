@@ -8,7 +8,8 @@
  *
  * Of what follows a node in its subtree's tokens the node has the kinds of characters, one of 64 a character, and the
  * longest one in characters: where all of these are allowed, so is the subtree. Control tokens, tokens without bytes
- * and those that are never allowed are not there. Immutable once made; owned by the engine's grammars. */
+ * and those that are never allowed are not there. Immutable once made, but for the slices that it keeps;
+ * owned by the engine's grammars. */
 #ifndef PI__GRAMMAR_TOKENS_H
 #define PI__GRAMMAR_TOKENS_H
 
@@ -20,6 +21,9 @@ enum { /* bits of kinds: digits, letters in four groups, white space, each other
     PI__KIND_BROKEN = 63,  /* bytes that are no UTF-8 */
     PI__LONG_TOKEN = 255,  /* n_chars: so many characters or more */
 };
+
+typedef struct pi__slice pi__slice;
+typedef struct pi__slices pi__slices; /* slice.c */
 
 typedef struct pi__tokens {
     const pi__vocab *v;   /* of it */
@@ -38,6 +42,9 @@ typedef struct pi__tokens {
     uint64_t *kinds;      /* [n_nodes] a bit a kind of character that comes behind it */
     int32_t *id;          /* [first[n_nodes]] */
     uint8_t *length;      /* [first[n_nodes]] characters of each, at most PI__LONG_TOKEN */
+    uint64_t *kinds_of;   /* [first[n_nodes]] of all characters of each */
+    uint32_t n_of_kind[64]; /* tokens with such a character */
+    pi__slices *slices;   /* that are kept */
     uint64_t *bare;       /* bits of tokens that are not in the trie but may be generated: control tokens, no eog */
     uint64_t *all;        /* bits of all tokens that may be generated, no eog */
 } pi__tokens;
@@ -45,6 +52,31 @@ typedef struct pi__tokens {
 int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                       pi_error *err);
 void pi__tokens_free(pi__tokens *t);
+
+/* A SLICE: the tokens that are wholly of some kinds of characters, as those that a JSON text can have in its middle. Where
+ * any number of such characters may follow, all of them are allowed, and only the rest of the trie has to be walked.
+ * The engine keeps a few of them; grammars share them. */
+struct pi__slice {
+    uint64_t kinds;
+    uint32_t n, longest;  /* tokens; characters of the longest one */
+    int32_t *id;          /* [n] shorter ones first */
+    uint32_t upto[PI__LONG_TOKEN + 1]; /* tokens of at most so many characters */
+    uint64_t *bits;       /* all of them, a bit a token */
+    uint32_t n_rest;
+    uint32_t *node;       /* [n_rest] nodes of the trie on the way to other tokens, in its order */
+    uint32_t *skip;       /* [n_rest] in `node`, the one behind its subtree */
+    unsigned users;       /* guarded by the tokens' lock */
+};
+
+/* The slice, for the caller to release. *out NULL: too few tokens for one, or no room for more. Any thread. PI_ENOMEM. */
+int pi__slice_get(const pi__tokens *t, uint64_t kinds, pi__slice **out, pi_error *err);
+void pi__slice_release(const pi__tokens *t, pi__slice *s);
+/* The mask of those of at most n characters. */
+void pi__slice_fill(const pi__tokens *t, const pi__slice *s, uint32_t n, uint64_t *bits);
+
+pi__slices *pi__slices_new(void); /* NULL: out of memory */
+void pi__slices_free(pi__slices *s); /* may be NULL; none is in use */
+
 /* The kind of an ASCII character. */
 int pi__char_kind(uint32_t c);
 bool pi__tokens_is_eog(const pi__tokens *t, int32_t id);

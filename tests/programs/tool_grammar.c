@@ -7,6 +7,8 @@
  *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "n_masks": N,
  *                                                 "median_us": US, "p99_us": US, "max_us": US}: each text cut into the
  *                                                 model's tokens; times of masks and of compile are CPU time
+ *     ["verify", KIND, GRAMMAR, SEED, N]         {"n": TOKENS, "wrong": N}: random tokens; of each mask, the tokens that
+ *                                                 are not what following them one by one says
  *     ["totals"]                                 the same fields over all "bench" commands so far, and "compile_p99_ms"
  * or {"error": ..., "code": PI_E...} where the grammar is refused. KIND: 0 GBNF, 1 JSON Schema, 2 regular expression, 3 choice.
  * A file of commands on standard input, which ends with ["totals"], is a benchmark. */
@@ -213,6 +215,27 @@ static void totals(pi__zone *z)
     say(&out);
 }
 
+static void verify(pi__zone *z, pi__grammar *g, const pi__list *l)
+{
+    pi__matcher *m;
+    pi__mask mask;
+    pi__val out;
+    int64_t n = 0, wrong = 0;
+    if (pi__matcher_create(&m, g, NULL)) exit(2);
+    rng = (uint64_t) l->v[3].i * 7919 + 1;
+    for (; n < l->v[4].i && pi__matcher_mask(m, true, &mask, NULL) == PI_OK && mask.n; n++) {
+        for (int32_t id = 0; id < pi__vocab_size(vocab); id++)
+            wrong += !pi__vocab_is_eog(vocab, id) &&
+                     pi__mask_has(&mask, id) != (pi__matcher_count(m, &id, 1) == 1);
+        if (pi__matcher_accept(m, pick(&mask, (size_t) n), NULL)) break;
+    }
+    pi__matcher_free(m);
+    if (!pi__val_new_map(z, &out)) exit(2);
+    set(z, &out, "n", pi__val_int(n));
+    set(z, &out, "wrong", pi__val_int(wrong));
+    say(&out);
+}
+
 static void command(const char *line, size_t n)
 {
     pi__zone z;
@@ -245,6 +268,8 @@ static void command(const char *line, size_t n)
         for (size_t i = 0; i < l->v[3].list->n; i++)
             if (!pi__list_add(&z, out.list, pi__val_bool(matches(g, l->v[3].list->v[i].s)))) exit(2);
         say(&out);
+    } else if (pi__str_is(l->v[0].s, "verify")) {
+        verify(&z, g, l);
     } else if (pi__str_is(l->v[0].s, "bench")) {
         bench(&z, g, l, ms);
     } else {

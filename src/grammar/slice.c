@@ -1,0 +1,195 @@
+/* Slices of a vocabulary (see tokens.h). */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "grammar/tokens.h"
+
+enum { MAX_KEPT = 8, LEAST_SHARE = 8 }; /* LEAST_SHARE: a slice has at least this part of all tokens, 1 in 8 */
+
+struct pi__slices {
+    pthread_mutex_t lock;
+    pi__slice *kept[MAX_KEPT]; /* [n] those that were not used for longest first */
+    size_t n;
+};
+
+pi__slices *pi__slices_new(void)
+{
+    pi__slices *s = pi__calloc(1, sizeof *s);
+    if (s) pthread_mutex_init(&s->lock, NULL);
+    return s;
+}
+
+static void slice_free(pi__slice *s)
+{
+    if (!s) return;
+    pi__free(s->id);
+    pi__free(s->bits);
+    pi__free(s->node);
+    pi__free(s->skip);
+    pi__free(s);
+}
+
+void pi__slices_free(pi__slices *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->n; i++) slice_free(s->kept[i]);
+    pthread_mutex_destroy(&s->lock);
+    pi__free(s);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- making */
+
+static bool is_in(const pi__tokens *t, uint64_t kinds, uint32_t k)
+{
+    return !(t->kinds_of[k] & ~kinds) && t->length[k] < PI__LONG_TOKEN;
+}
+
+/* Tokens that are in it, at most; quickly. */
+static uint64_t at_most(const pi__tokens *t, uint64_t kinds)
+{
+    uint64_t sum = 0, out = 0;
+    for (int k = 0; k < 64; k++) {
+        if (kinds >> k & 1) sum += t->n_of_kind[k];
+        else if (t->n_of_kind[k] > out) out = t->n_of_kind[k];
+    }
+    const uint64_t rest = t->first[t->n_nodes] - out;
+    return sum < rest ? sum : rest;
+}
+
+/* Sorts the tokens by length; rest[k]: tokens before k that are not in it. */
+static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest)
+{
+    const uint32_t n = t->first[t->n_nodes];
+    uint32_t at[PI__LONG_TOKEN + 1];
+    for (uint32_t k = 0; k < n; k++) {
+        const bool in = is_in(t, s->kinds, k);
+        rest[k + 1] = rest[k] + !in;
+        if (in) s->upto[t->length[k]]++;
+        if (in && t->length[k] > s->longest) s->longest = t->length[k];
+    }
+    for (uint32_t l = 1; l <= PI__LONG_TOKEN; l++) s->upto[l] += s->upto[l - 1];
+    at[0] = 0;
+    memcpy(at + 1, s->upto, PI__LONG_TOKEN * sizeof *at);
+    for (uint32_t k = 0; k < n; k++) {
+        if (rest[k + 1] > rest[k]) continue;
+        s->id[at[t->length[k]]++] = t->id[k];
+        s->bits[t->id[k] >> 6] |= (uint64_t) 1 << (t->id[k] & 63);
+    }
+}
+
+/* The nodes on the way to other tokens. open: [max_bytes + 1]. Without s->node they are only counted. */
+static void list_nodes(const pi__tokens *t, pi__slice *s, const uint32_t *rest, uint32_t *open)
+{
+    uint32_t n = 0, deep = 0; /* open[1..deep]: nodes whose subtree has not ended */
+    for (uint32_t i = 1; i < t->n_nodes;) {
+        if (rest[t->first[t->skip[i]]] == rest[t->first[i]]) {
+            i = t->skip[i];
+            continue;
+        }
+        for (; s->node && deep >= t->depth[i]; deep--) s->skip[open[deep]] = n;
+        deep = t->depth[i];
+        open[deep] = n;
+        if (s->node) s->node[n] = i;
+        n++;
+        i++;
+    }
+    for (; s->node && deep; deep--) s->skip[open[deep]] = n;
+    s->n_rest = n;
+}
+
+static pi__slice *make(const pi__tokens *t, uint64_t kinds, uint32_t n)
+{
+    pi__slice *s = pi__calloc(1, sizeof *s);
+    uint32_t *rest = pi__calloc((size_t) t->first[t->n_nodes] + 1, sizeof *rest);
+    uint32_t *open = pi__calloc((size_t) t->max_bytes + 2, sizeof *open);
+    bool ok = s && rest && open;
+    if (ok) {
+        *s = (pi__slice) {.kinds = kinds, .n = n};
+        s->id = pi__calloc((size_t) n + 1, sizeof *s->id);
+        s->bits = pi__calloc(pi__mask_words(t), sizeof *s->bits);
+        ok = s->id && s->bits;
+    }
+    if (ok) {
+        sort_tokens(t, s, rest);
+        list_nodes(t, s, rest, open);
+        const size_t most = (size_t) s->n_rest + 1;
+        s->skip = pi__calloc(most, sizeof *s->skip);
+        s->node = pi__calloc(most, sizeof *s->node);
+        ok = s->skip && s->node;
+    }
+    if (ok) list_nodes(t, s, rest, open);
+    pi__free(rest);
+    pi__free(open);
+    if (ok) return s;
+    slice_free(s);
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- keeping */
+
+/* The kept slice of these kinds, now the last in order; the lock is held. */
+static pi__slice *find(pi__slices *all, uint64_t kinds)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        pi__slice *s = all->kept[i];
+        if (s->kinds != kinds) continue;
+        memmove(all->kept + i, all->kept + i + 1, (all->n - i - 1) * sizeof(pi__slice *));
+        return all->kept[all->n - 1] = s;
+    }
+    return NULL;
+}
+
+/* There is room for one more; the lock is held. */
+static bool make_room(pi__slices *all)
+{
+    for (size_t i = 0; i < all->n && all->n == MAX_KEPT; i++) {
+        if (all->kept[i]->users) continue;
+        slice_free(all->kept[i]);
+        all->n--;
+        memmove(all->kept + i, all->kept + i + 1, (all->n - i) * sizeof(pi__slice *));
+    }
+    return all->n < MAX_KEPT;
+}
+
+int pi__slice_get(const pi__tokens *t, uint64_t kinds, pi__slice **out, pi_error *err)
+{
+    pi__slices *all = t->slices;
+    const uint32_t n = t->first[t->n_nodes];
+    bool worth = at_most(t, kinds) > n / LEAST_SHARE;
+    *out = NULL;
+    if (!worth) return PI_OK;
+    pthread_mutex_lock(&all->lock);
+    pi__slice *s = find(all, kinds);
+    if (!s) {
+        uint32_t in = 0;
+        for (uint32_t k = 0; k < n; k++) in += is_in(t, kinds, k);
+        worth = in > n / LEAST_SHARE && make_room(all);
+        s = worth ? make(t, kinds, in) : NULL;
+        if (s) all->kept[all->n++] = s;
+    }
+    if (s) s->users++;
+    pthread_mutex_unlock(&all->lock);
+    *out = s;
+    return s || !worth ? PI_OK : pi__fail_mem(err, "a slice of the vocabulary");
+}
+
+void pi__slice_release(const pi__tokens *t, pi__slice *s)
+{
+    pthread_mutex_lock(&t->slices->lock);
+    s->users--;
+    pthread_mutex_unlock(&t->slices->lock);
+}
+
+void pi__slice_fill(const pi__tokens *t, const pi__slice *s, uint32_t n, uint64_t *bits)
+{
+    const uint32_t in = s->upto[n < PI__LONG_TOKEN ? n : PI__LONG_TOKEN];
+    if (in < s->n / 2) { /* none and these, or all but the others */
+        memset(bits, 0, pi__mask_words(t) * sizeof *bits);
+        for (uint32_t k = 0; k < in; k++) bits[s->id[k] >> 6] |= (uint64_t) 1 << (s->id[k] & 63);
+        return;
+    }
+    memcpy(bits, s->bits, pi__mask_words(t) * sizeof *bits);
+    for (uint32_t k = in; k < s->n; k++) bits[s->id[k] >> 6] &= ~((uint64_t) 1 << (s->id[k] & 63));
+}
