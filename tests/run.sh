@@ -148,7 +148,6 @@ needs() {
     pi_need_build
     pi_need "cmocka with its headers" libcmocka-dev pi_header "$cc" cmocka.h -lcmocka
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
-    pi_need "http-parser with its headers" libhttp-parser-dev pi_header "$cc" http_parser.h -lhttp_parser
     pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
     pi_want "several processes as one (Open MPI)" "openmpi-bin libopenmpi-dev" pi_has_mpi "$cc"
     pi_need "perl" perl pi_have perl

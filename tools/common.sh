@@ -137,8 +137,8 @@ pi_install_missing() {
         else
             pi_say "    (names on Debian and Ubuntu) ${pi_missing_apt[*]} ${pi_wanted_apt[*]}"
             pi_say "    Fedora: gcc cmake ninja-build pcre2-devel xxhash-devel jansson-devel libedit-devel" \
-                   "libcmocka-devel libuv-devel http-parser-devel python3"
-            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson libedit cmocka libuv http-parser python"
+                   "libcmocka-devel libuv-devel python3"
+            pi_say "    Arch:   gcc cmake ninja pcre2 xxhash jansson libedit cmocka libuv python"
         fi
         exit 1
     else

@@ -78,8 +78,8 @@ const cli_command cli_commands[] = {
 #ifndef PI_HAVE_SERVER
 int cmd_serve(const cli *c)
 {
-    return cli_error(c, CLI_UNAVAILABLE, "this build has no server: install libuv1-dev and libhttp-parser-dev, then "
-                     "configure with -DPAGEDINFER_SERVER=ON");
+    return cli_error(c, CLI_UNAVAILABLE, "this build has no server: install libuv1-dev, then configure with "
+                     "-DPAGEDINFER_SERVER=ON");
 }
 #endif
 

@@ -17,9 +17,40 @@ struct seen { /* of one run over the bytes */
     int status;       /* of the refusal; 0: none */
 };
 
-static void look(struct seen *s, const http_request *r)
+/* A value has no control characters and no white space around; a target has visible characters alone. */
+static void look_at_bytes(const http_request *r)
 {
-    if (r->body.n > BODY || r->path_len > r->target.n || !r->target.n) __builtin_trap();
+    for (size_t i = 0; i < r->target.n; i++)
+        if (r->target.p[i] < '!' || r->target.p[i] > '~') __builtin_trap();
+    if (r->target.p[0] != '/' && strcmp(r->target.p, "*") != 0) __builtin_trap();
+    if (r->path_len > 1 && r->target.p[r->path_len - 1] == '/') __builtin_trap();
+    for (int i = 0; i < HTTP_N_FIELDS; i++) {
+        const buf *b = &r->field[i];
+        for (size_t k = 0; k < b->n; k++) {
+            const unsigned char c = (unsigned char) b->p[k];
+            if ((c < 32 && c != '\t') || c == 127) __builtin_trap();
+        }
+        if (b->n && (strchr(" \t", b->p[0]) || strchr(" \t", b->p[b->n - 1]))) __builtin_trap();
+    }
+}
+
+/* What was read before the body is what the request has: nothing behind it, a trailer for one, adds to it. */
+static int on_head(void *ud, const http_request *r, const char **why)
+{
+    size_t *sum = ud;
+    (void) why;
+    *sum = r->target.n;
+    for (int i = 0; i < HTTP_N_FIELDS; i++) *sum = *sum * 31 + r->field[i].n + !r->field[i].p;
+    return 0;
+}
+
+static void look(struct seen *s, const http_request *r, size_t head)
+{
+    size_t now;
+    if (r->body.n > BODY || r->path_len > r->target.n || !r->target.n || !*r->verb) __builtin_trap();
+    look_at_bytes(r);
+    on_head(&now, r, NULL);
+    if (now != head) __builtin_trap();
     s->n++;
     s->sum = s->sum * 31 + r->body.n * 7 + r->target.n + (size_t) r->method + (size_t) r->keep_alive;
     for (int i = 0; i < HTTP_N_FIELDS; i++) {
@@ -34,7 +65,10 @@ static struct seen run(const char *p, size_t n, size_t step)
     static const http_limits limits = {HEADER, BODY};
     struct seen s = {0};
     http_in in;
+    size_t head = 0;
     http_in_init(&in, &limits);
+    in.on_head = on_head;
+    in.ud = &head;
     for (size_t at = 0; at < n && !s.status;) {
         size_t used, len = n - at < step ? n - at : step;
         enum http_what what = http_feed(&in, p + at, len, &used);
@@ -47,7 +81,7 @@ static struct seen run(const char *p, size_t n, size_t step)
         }
         http_request r;
         http_take(&in, &r);
-        if (what == HTTP_WHOLE) look(&s, &r);
+        if (what == HTTP_WHOLE) look(&s, &r, head);
         bool more = what == HTTP_WHOLE && r.keep_alive;
         http_request_free(&r);
         if (!more) break;

@@ -210,7 +210,7 @@ def tenants(model):
     bodies = set()
     for k in ('alph', 'alphA', 'alphaa', 'x', 'alpha ' + 'y' * 200, '\xff'):
         status, h, b = ask(s, '/v1/completions', {'prompt': 'a'}, f'Authorization: Bearer {k}\r\n')
-        bodies.add(json.dumps([status, sorted((n, v) for n, v in h.items()), b]))
+        bodies.add(json.dumps([status, sorted((n, v) for n, v in h.items() if 'request-id' not in n), b]))
     expect('what a wrong key is told', len(bodies), 1)
     s.end()
 

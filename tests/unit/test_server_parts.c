@@ -302,6 +302,52 @@ static void refused_requests_are_taken(void **state)
     }
 }
 
+/* The path and the query of a target, in whichever form it comes. */
+static void targets_become_paths(void **state)
+{
+    (void) state;
+    static const http_limits limits = {1000, 10};
+    static const struct { const char *sent, *path, *rest; } list[] = {
+        {"/", "/", ""}, {"/a/b", "/a/b", ""}, {"/a/", "/a", "/"}, {"/a//?b=/", "/a", "//?b=/"}, {"//", "/", "/"}, {"/?a/", "/", "?a/"},
+        {"http://host", "/", ""}, {"http://host/", "/", ""}, {"HTTP://[::1]:80/v1/models/?x", "/v1/models", "/?x"},
+        {"https://h?a", "/", "?a"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char text[200];
+        http_in in;
+        http_request r;
+        size_t used, n = (size_t) snprintf(text, sizeof text, "GET %s HTTP/1.1\r\n\r\n", list[i].sent);
+        http_in_init(&in, &limits);
+        assert_int_equal(http_feed(&in, text, n, &used), HTTP_WHOLE);
+        assert_int_equal(used, n);
+        http_take(&in, &r);
+        assert_int_equal(r.path_len, strlen(list[i].path));
+        assert_memory_equal(r.target.p, list[i].path, r.path_len);
+        assert_string_equal(r.target.p + r.path_len, list[i].rest);
+        assert_string_equal(r.verb, "GET");
+        assert_true(http_is_idle(&in));
+        http_request_free(&r);
+        http_in_free(&in);
+    }
+}
+
+/* A header at its limit leaves room for chunks, and for the end of the body. */
+static void chunks_do_not_count_as_header(void **state)
+{
+    (void) state;
+    static const char head[] = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", body[] = "1\r\na\r\n1\r\nb\r\n0\r\n\r\n";
+    const http_limits limits = {sizeof head - 1, 10};
+    http_in in;
+    http_request r;
+    size_t used;
+    http_in_init(&in, &limits);
+    assert_int_equal(http_feed(&in, head, sizeof head - 1, &used), HTTP_MORE);
+    assert_int_equal(http_feed(&in, body, sizeof body - 1, &used), HTTP_WHOLE);
+    http_take(&in, &r);
+    assert_string_equal(r.body.p, "ab");
+    http_request_free(&r);
+    http_in_free(&in);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +359,8 @@ int main(void)
         cmocka_unit_test(time_of_keys_tells_nothing),
         cmocka_unit_test(keys_come_from_a_file),
         cmocka_unit_test(refused_requests_are_taken),
+        cmocka_unit_test(targets_become_paths),
+        cmocka_unit_test(chunks_do_not_count_as_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* Connections (see conn.h).
  *
  * Memory: a connection holds its request, up to IN_MAX bytes that the client sent ahead, and what is to be written.
+ * While a request is answered its connection is always read, since a client's end shows there alone. When the client has
+ * sent IN_MAX bytes ahead, they are dropped with all that follow, and the answer is the connection's last.
  * What is to be written is bounded by those who write: a stream stops at its own bound (gen.c), other answers are made
  * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what
  * comes meanwhile goes with the next one. Threads: the loop's. */
@@ -18,12 +20,14 @@
 #include "serve/text.h"
 
 enum {
-    IN_MAX = 64 << 10,   /* bytes of requests behind the one being answered; then reading stops */
+    IN_MAX = 1 << 20,    /* bytes that a client may send ahead of the answer */
+    DROP_MAX = 16 << 20, /* bytes beyond these that are read and dropped, so that its end is seen; then it is closed */
     OUT_MAX = 256 << 10, /* bytes to be written; then no further request is begun */
     BODY_STEP = 64 << 10, /* a body that moves on by so much has its time again */
     TICK_MS = 250,
     LINGER_MS = 2000,
     BACKLOG = 512,
+    ID_MAX = 128,        /* bytes of a client's x-request-id */
 };
 
 struct conn {
@@ -45,6 +49,7 @@ struct conn {
     uv_write_t write;     /* its request */
     size_t was_waiting;   /* bytes that had not left at the last look */
     size_t body_mark;     /* bytes of the body that had come when the deadline was set */
+    size_t dropped;       /* bytes that were sent ahead and dropped */
     uint64_t deadline;    /* uv_now; 0: none */
     bool reading, in_write, closing, busy;
     bool close_after;     /* once everything is written */
@@ -176,7 +181,7 @@ static void flush(conn *c)
         c->was_waiting = waiting(c);
         if (!c->deadline) c->deadline = uv_now(c->net->loop) + c->net->idle_ms;
     } else if (c->close_after && !c->ex && !c->lingering) {
-        if (c->in.status) linger(c);
+        if (c->in.status || c->dropped) linger(c);
         else close_conn(c);
     }
 }
@@ -187,10 +192,12 @@ static void put_head(exchange *ex, int status, const char *type, const char *hea
     const net *n = c->net;
     ex->status = status;
     if (!ex->req.keep_alive) c->close_after = true;
-    buf_fmt(&c->out, "HTTP/1.1 %d %s\r\n%s", status, http_reason(status), headers);
+    buf_fmt(&c->out, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\nrequest-id: %s\r\n%s", status, http_reason(status), ex->id,
+            ex->id, headers);
     if (*type) buf_fmt(&c->out, "Content-Type: %s\r\n", type);
     if (*n->cors && http_field(&ex->req, HTTP_FIELD_ORIGIN)) {
-        buf_fmt(&c->out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", n->cors);
+        buf_fmt(&c->out, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: x-request-id, request-id\r\n"
+                "Vary: Origin\r\n", n->cors);
     }
     buf_fmt(&c->out, "Connection: %s\r\n", c->close_after ? "close" : "keep-alive");
 }
@@ -255,10 +262,15 @@ static const char *error_type(int status)
     return status < 500 ? "invalid_request_error" : "server_error";
 }
 
-json_t *error_json(int status, const char *param, const char *code, const char *message)
+json_t *exchange_error(const exchange *ex, int status, const char *param, const char *code, const char *message)
 {
-    return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", text_json(message, strlen(message)), "type",
-                     error_type(status), "param", param, "code", code);
+    const http_request *r = &ex->req;
+    json_t *e = json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", text_json(message, strlen(message)), "type",
+                          error_type(status), "param", param, "code", code);
+    if (!e || !r->path_len || !memmem(r->target.p, r->path_len, "/v1/messages", 12)) return e;
+    json_object_set_new(e, "type", json_string("error"));
+    json_object_set_new(e, "request_id", json_string(ex->id));
+    return e;
 }
 
 void answer_json(exchange *ex, int status, json_t *root)
@@ -282,11 +294,23 @@ void answer_error(exchange *ex, int status, const char *param, const char *code,
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    answer_json(ex, status, error_json(status, param, code, message));
+    answer_json(ex, status, exchange_error(ex, status, param, code, message));
 }
 
 /* --------------------------------------------------------------------------------------------------------- reading */
 
+/* The client's own id, if it may stand in a header and a log line. */
+static void set_id(exchange *ex)
+{
+    const char *own = http_field(&ex->req, HTTP_FIELD_REQUEST_ID);
+    const size_t n = own ? strlen(own) : 0;
+    bool sound = n && n <= ID_MAX;
+    for (size_t i = 0; i < n && sound; i++) sound = own[i] > ' ' && own[i] <= '~';
+    if (sound) memcpy(ex->id, own, n + 1);
+    else ex->net->new_id(ex->net->ud, ex->id);
+}
+
+/* Takes the request that was read. */
 static exchange *exchange_new(conn *c)
 {
     exchange *ex = calloc(1, sizeof *ex);
@@ -294,6 +318,8 @@ static exchange *exchange_new(conn *c)
     ex->conn = c;
     ex->net = c->net;
     ex->began = uv_hrtime();
+    http_take(&c->in, &ex->req);
+    set_id(ex);
     return ex;
 }
 
@@ -309,7 +335,6 @@ static void refuse(conn *c)
     c->ex = ex;
     int status = c->in.status;
     const char *why = c->in.why ? c->in.why : http_reason(status);
-    http_take(&c->in, &ex->req);
     ex->req.keep_alive = false;
     answer_error(ex, status, NULL, status == 401 ? "invalid_api_key" : NULL, "%s", why);
 }
@@ -323,7 +348,6 @@ static void begin(conn *c)
     }
     c->ex = ex;
     c->deadline = 0;
-    http_take(&c->in, &ex->req);
     c->net->on_request(c->net->ud, ex);
 }
 
@@ -380,6 +404,14 @@ static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *b)
     *b = uv_buf_init(c->net->read_buf, sizeof c->net->read_buf);
 }
 
+/* Sets on a client that sends more than is kept for it. */
+static void drop_ahead(conn *c)
+{
+    c->dropped = c->ahead.n;
+    buf_free(&c->ahead);
+    c->close_after = true;
+}
+
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 {
     conn *c = s->data;
@@ -387,7 +419,10 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         close_conn(c);
         return;
     }
-    if (c->close_after) return;
+    if (c->close_after) {
+        if (c->ex && c->dropped && (c->dropped += (size_t) n) > DROP_MAX) close_conn(c);
+        return;
+    }
     bool ok = true;
     if (c->tls) {
         ok = tls_read(c->tls, b->base, (size_t) n, &c->ahead, &c->cipher);
@@ -398,7 +433,10 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     if (!ok || c->ahead.failed) close_conn(c);
     if (c->closing) return;
     process(c);
-    if (!c->closing && c->ahead.n > IN_MAX && c->reading) {
+    if (c->closing || c->ahead.n <= IN_MAX) return;
+    if (c->ex) {
+        drop_ahead(c);
+    } else if (c->reading) { /* the client does not take its answers */
         uv_read_stop(&c->h.stream);
         c->reading = false;
     }
@@ -425,9 +463,11 @@ static void on_accept(uv_stream_t *listener, int status)
     rc = uv_accept(listener, &c->h.stream);
     if (!rc && n->tls && !pipe && !(c->tls = tls_new(n->tls))) rc = UV_ENOMEM;
     if (n->n_conns >= n->max_conns) {
-        static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
-                                   "Content-Length: 0\r\n\r\n";
-        uv_buf_t b = uv_buf_init((char *) full, sizeof full - 1);
+        char id[64], full[320];
+        n->new_id(n->ud, id);
+        const int len = snprintf(full, sizeof full, "HTTP/1.1 503 Service Unavailable\r\nx-request-id: %s\r\nrequest-id: %s\r\n"
+                                 "Retry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", id, id);
+        uv_buf_t b = uv_buf_init(full, (unsigned) len);
         if (!rc && !c->tls) uv_try_write(&c->h.stream, &b, 1);
         n->n_refused++;
         rc = UV_EMFILE;
@@ -475,7 +515,7 @@ static void on_tick(uv_timer_t *t)
         if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* it moves */
         c->was_waiting = left;
         if (c->ex && !left) c->deadline = 0; /* the model's time, not the client's */
-        if (!c->reading && c->ahead.n <= IN_MAX / 2 && !uv_read_start(&c->h.stream, on_alloc, on_read))
+        if (!c->reading && (c->ex || c->ahead.n <= IN_MAX / 2) && !uv_read_start(&c->h.stream, on_alloc, on_read))
             c->reading = true;
         if (c->deadline && now >= c->deadline) time_out(c);
     }

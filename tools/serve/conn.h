@@ -21,6 +21,7 @@ struct exchange {
     conn *conn;                      /* NULL: the client is gone */
     net *net;                        /* whose connection it was */
     http_request req;                /* what was asked for */
+    char id[132];                    /* of the request: the client's x-request-id where it is sound, else one of ours */
     const char *key;                 /* the API key it came with, or NULL; in req */
     uint64_t began;                  /* uv_hrtime when the request was whole */
     int status;                      /* of the answer, once it began */
@@ -50,6 +51,7 @@ struct net {
     void *ud;                        /* the server */
     /* Of a request's header: may it come in? As in http.h. */
     int (*on_head)(void *ud, const http_request *req, const char **why);
+    void (*new_id)(void *ud, char out[64]); /* the id of a request that comes without one */
     void (*on_request)(void *ud, exchange *ex);
     void (*on_end)(void *ud, const exchange *ex);
 };
@@ -82,7 +84,8 @@ void exchange_abort(exchange *ex);
 /* An error of OpenAI's shape. param and code may be NULL. */
 void answer_error(exchange *ex, int status, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* {"error": {...}}, as answer_error sends it. */
-json_t *error_json(int status, const char *param, const char *code, const char *message);
+/* {"error": {...}}, as answer_error sends it; on the paths of Anthropic's API with "type" and "request_id" around it.
+ * NULL: out of memory. */
+json_t *exchange_error(const exchange *ex, int status, const char *param, const char *code, const char *message);
 
 #endif

@@ -271,8 +271,7 @@ static void on_room(exchange *ex) { gen_pump(ex->job); }
 static json_t *error_of(const gen *g, int status, const pi_error *err)
 {
     const char *code = err->code == PI_ETOOBIG ? "context_length_exceeded" : NULL;
-    return (g->w->error ? g->w->error : error_json)(status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code,
-                                                    err->msg);
+    return exchange_error(g->ex, status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code, err->msg);
 }
 
 /* Nothing follows: the log line, and the exchange's end. */

@@ -40,8 +40,6 @@ typedef struct wire {
     void (*progress)(gen *g, const choice *ch);
     /* The whole answer. NULL: out of memory. */
     json_t *(*whole)(gen *g);
-    /* The error that ends a stream, or is the answer; NULL: as OpenAI's. */
-    json_t *(*error)(int status, const char *param, const char *code, const char *message);
     bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
 } wire;
 

@@ -1,150 +1,285 @@
-/* Requests of HTTP/1.1 (see http.h). http-parser calls back as it reads; here the parts are put together and counted.
- */
+/* Requests of HTTP/1.1 (see http.h). Lines are put together first and then read as a whole, the body is copied. */
 #include "serve/http.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
-static const char *const field_names[HTTP_N_FIELDS] = {
-#define HTTP_X(id, name) name,
+enum {
+    MAX_BLANK = 8,   /* empty lines that a client may send before a request */
+    CHUNK_LINE = 32, /* bytes of a chunk's size and of the body's end, which do not count as header */
+};
+
+static const struct {
+    const char *name;
+    bool once;
+} fields[HTTP_N_FIELDS] = {
+#define HTTP_X(id, name, once) {name, once},
     HTTP_FIELDS(HTTP_X)
 #undef HTTP_X
 };
 
-enum { GO_ON = 0, STOP = 3 }; /* of callbacks; 1 and 2 mean something to http-parser after a header */
-
-static int refuse(http_in *in, int status, const char *why)
+static bool refuse(http_in *in, int status, const char *why)
 {
     if (!in->status) {
         in->status = status;
         in->why = why;
     }
-    return STOP;
+    return false;
 }
 
-static int count_header(http_in *in, size_t n)
-{
-    in->n_header += n;
-    return in->n_header > in->limits.header ? refuse(in, 431, "the request's header is too long") : GO_ON;
-}
-
-static int append(http_in *in, buf *b, const char *p, size_t n)
+static bool append(http_in *in, buf *b, const char *p, size_t n)
 {
     buf_put(b, p, n);
-    return b->failed ? refuse(in, 503, "out of memory for the request") : GO_ON;
+    return !b->failed || refuse(in, 503, "out of memory for the request");
 }
 
-static int on_begin(http_parser *p)
+static bool is_alnum(char c) { return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
+static bool is_token_char(char c) { return is_alnum(c) || (c && strchr("!#$%&'*+-.^_`|~", c)); }
+
+static size_t token_length(const char *p, size_t n)
 {
-    http_in *in = p->data;
-    in->n_header = in->n_name = 0;
-    in->in_value = false;
-    return GO_ON;
+    size_t i = 0;
+    while (i < n && is_token_char(p[i])) i++;
+    return i;
 }
 
-static int on_url(http_parser *p, const char *at, size_t n)
+static bool same(const char *p, size_t n, const char *word) { return strlen(word) == n && !strncasecmp(p, word, n); }
+
+/* ----------------------------------------------------------------------------------------------------- request line */
+
+/* Bytes of "http://host:port" at the start of an absolute target; 0: it is none. */
+static size_t origin_length(const char *p, size_t n)
 {
-    http_in *in = p->data;
-    return count_header(in, n) ? STOP : append(in, &in->req.target, at, n);
+    size_t i = n > 7 && !strncasecmp(p, "http://", 7) ? 7 : n > 8 && !strncasecmp(p, "https://", 8) ? 8 : 0;
+    const size_t host = i;
+    while (i && i < n && p[i] != '/' && p[i] != '?') i++;
+    return i > host && !memchr(p, '@', i) ? i : 0;
 }
 
-static int on_field(http_parser *p, const char *at, size_t n)
+static bool read_target(http_in *in, const char *p, size_t n)
 {
-    http_in *in = p->data;
-    if (in->in_value) in->n_name = 0;
-    in->in_value = false;
-    const size_t more = in->n_name ? 0 : 4; /* ": " and the line's end, once a field, which may come in parts */
-    for (size_t i = 0; i < n; i++, in->n_name++) {
-        if (in->n_name < sizeof in->name) in->name[in->n_name] = (char) tolower((unsigned char) at[i]);
-    }
-    return count_header(in, n + more);
-}
-
-static int on_value(http_parser *p, const char *at, size_t n)
-{
-    http_in *in = p->data;
-    bool first = !in->in_value;
-    in->in_value = true;
-    if (count_header(in, n)) return STOP;
-    for (int i = 0; i < HTTP_N_FIELDS; i++) {
-        if (strlen(field_names[i]) != in->n_name || memcmp(field_names[i], in->name, in->n_name) != 0) continue;
-        if (first) in->req.field[i].n = 0; /* of several the last one counts */
-        return append(in, &in->req.field[i], at, n);
-    }
-    return GO_ON;
-}
-
-static int on_headers(http_parser *p)
-{
-    http_in *in = p->data;
     http_request *r = &in->req;
-    in->has_head = true;
-    r->method = (enum http_method) p->method;
-    r->http10 = p->http_major < 1 || (p->http_major == 1 && p->http_minor == 0);
-    r->keep_alive = http_should_keep_alive(p) && !p->upgrade;
-    if (p->http_major != 1) return refuse(in, 505, "HTTP/1.1 is spoken here");
-    if (r->method == HTTP_CONNECT || !r->target.n) return refuse(in, 405, "this is no proxy");
+    for (size_t i = 0; i < n; i++)
+        if (p[i] < '!' || p[i] > '~' || p[i] == '#') return refuse(in, 400, "the request's target has a character that no URL has");
+    if (r->method == HTTP_CONNECT) return refuse(in, 405, "this is no proxy");
+    const size_t cut = *p == '/' ? 0 : origin_length(p, n);
+    const bool star = r->method == HTTP_OPTIONS && n == 1 && *p == '*';
+    if (*p != '/' && !cut && !star) return refuse(in, 400, "the request's target must be a path or an http URL");
+    if (cut && (cut == n || p[cut] == '?') && !append(in, &r->target, "/", 1)) return false;
+    if (!append(in, &r->target, p + cut, n - cut)) return false;
     const char *q = memchr(r->target.p, '?', r->target.n);
     r->path_len = q ? (size_t) (q - r->target.p) : r->target.n;
-    if (p->flags & F_CONTENTLENGTH && p->content_length > in->limits.body)
-        return refuse(in, 413, "the request's body is too large");
+    while (r->path_len > 1 && r->target.p[r->path_len - 1] == '/') r->path_len--;
+    return true;
+}
+
+static bool read_version(http_in *in, const char *p, size_t n)
+{
+    if (n != 8 || memcmp(p, "HTTP/", 5) != 0 || p[5] < '0' || p[5] > '9' || p[6] != '.' || p[7] < '0' || p[7] > '9')
+        return refuse(in, 400, "the request line must end with HTTP/1.1");
+    if (p[5] != '1') return refuse(in, 505, "HTTP/1.1 is spoken here");
+    in->req.http10 = p[7] == '0';
+    return true;
+}
+
+static bool read_request_line(http_in *in, const char *p, size_t n)
+{
+    static const char form[] = "the request line must be a method, a target and HTTP/1.1 with one space between";
+    http_request *r = &in->req;
+    if (!n) return ++in->n_blank <= MAX_BLANK || refuse(in, 400, "too many empty lines before the request");
+    const size_t verb = token_length(p, n);
+    const char *target = p + verb + 1, *end = verb && verb < n && p[verb] == ' ' ? memchr(target, ' ', n - verb - 1) : NULL;
+    if (!end || end == target) return refuse(in, 400, form);
+    if (verb >= sizeof r->verb) return refuse(in, 501, "the request's method is not known");
+    memcpy(r->verb, p, verb);
+    r->verb[verb] = 0;
+    r->method = HTTP_GET;
+    while (r->method < HTTP_OTHER && strcmp(http_method_name(r->method), r->verb) != 0) r->method++;
+    if (!read_version(in, end + 1, n - (size_t) (end + 1 - p))) return false;
+    in->step = HTTP_FIELD_LINE;
+    return read_target(in, target, (size_t) (end - target));
+}
+
+/* ----------------------------------------------------------------------------------------------------------- fields */
+
+static bool read_length(http_in *in, const char *p, size_t n)
+{
+    if (in->has_length) return refuse(in, 400, "the request has several Content-Length fields");
+    in->has_length = true;
+    in->left = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (p[i] < '0' || p[i] > '9') return refuse(in, 400, "Content-Length must be decimal digits");
+        if (in->left < UINT64_MAX / 100) in->left = in->left * 10 + (uint64_t) (p[i] - '0'); /* else beyond any limit */
+    }
+    return n || refuse(in, 400, "Content-Length must be decimal digits");
+}
+
+static bool read_coding(http_in *in, const char *p, size_t n)
+{
+    if (in->chunked || !same(p, n, "chunked")) return refuse(in, 400, "Transfer-Encoding must be chunked, once");
+    if (in->req.http10) return refuse(in, 400, "HTTP/1.0 has no Transfer-Encoding");
+    in->chunked = true;
+    return true;
+}
+
+static bool read_host(http_in *in, const char *p, size_t n)
+{
+    if (in->has_host) return refuse(in, 400, "the request has several Host fields");
+    in->has_host = true;
+    for (size_t i = 0; i < n; i++)
+        if (!is_alnum(p[i]) && !strchr("-._~!$&'()*+,;=:[]%", p[i])) return refuse(in, 400, "Host must be a name or an address");
+    return true;
+}
+
+static void read_connection(http_in *in, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        const size_t k = token_length(p + i, n - i);
+        in->close |= same(p + i, k, "close");
+        in->keep |= same(p + i, k, "keep-alive");
+        i += k ? k : 1;
+    }
+}
+
+static bool keep_field(http_in *in, int i, const char *p, size_t n)
+{
+    buf *b = &in->req.field[i];
+    if (b->p && fields[i].once) return refuse(in, 400, "the request has several keys");
+    b->n = 0;
+    return append(in, b, p, n);
+}
+
+/* "Name: value"; its control characters are refused already. Fields of a trailer are only checked. */
+static bool read_field(http_in *in, const char *p, size_t n)
+{
+    const size_t name = token_length(p, n);
+    if (*p == ' ' || *p == '\t') return refuse(in, 400, "a header line must not begin with white space");
+    if (!name || name == n || p[name] != ':') return refuse(in, 400, "a header line must be a name, a colon and a value");
+    if (in->step == HTTP_TRAILER) return true;
+    const char *v = p + name + 1, *end = p + n;
+    while (v < end && (*v == ' ' || *v == '\t')) v++;
+    while (end > v && (end[-1] == ' ' || end[-1] == '\t')) end--;
+    const size_t len = (size_t) (end - v);
+    if (same(p, name, "content-length")) return read_length(in, v, len);
+    if (same(p, name, "transfer-encoding")) return read_coding(in, v, len);
+    if (same(p, name, "host")) return read_host(in, v, len);
+    if (same(p, name, "connection")) read_connection(in, v, len);
+    for (int i = 0; i < HTTP_N_FIELDS; i++)
+        if (same(p, name, fields[i].name)) return keep_field(in, i, v, len);
+    return true;
+}
+
+static bool end_head(http_in *in)
+{
+    http_request *r = &in->req;
     const char *why = NULL;
-    int status = in->on_head ? in->on_head(in->ud, r, &why) : 0;
-    return status ? refuse(in, status, why) : GO_ON;
+    in->has_head = true;
+    r->keep_alive = !in->close && (!r->http10 || in->keep);
+    if (in->chunked && in->has_length) return refuse(in, 400, "the request has both Transfer-Encoding and Content-Length");
+    if (in->has_length && in->left > in->limits.body) return refuse(in, 413, "the request's body is too large");
+    const int status = in->on_head ? in->on_head(in->ud, r, &why) : 0;
+    if (status) return refuse(in, status, why);
+    in->step = in->chunked ? HTTP_CHUNK_SIZE : HTTP_BODY;
+    in->whole = !in->chunked && !in->left;
+    return true;
 }
 
-static int on_body(http_parser *p, const char *at, size_t n)
+/* ----------------------------------------------------------------------------------------------------------- chunks */
+
+/* Hexadecimal digits, and after a semicolon extensions, which count as header and are dropped. */
+static bool read_chunk_size(http_in *in, const char *p, size_t n)
 {
-    http_in *in = p->data;
-    if (n > in->limits.body - in->req.body.n) return refuse(in, 413, "the request's body is too large");
-    return append(in, &in->req.body, at, n);
+    size_t i = 0;
+    for (in->left = 0; i < n && i <= 16; i++) {
+        const char c = p[i], low = (char) (c | 32);
+        const bool digit = c >= '0' && c <= '9';
+        if (!digit && (low < 'a' || low > 'f')) break;
+        in->left = in->left << 4 | (uint64_t) (digit ? c - '0' : low - 'a' + 10);
+    }
+    if (!i || i > 16 || (i < n && p[i] != ';')) return refuse(in, 400, "a chunk must begin with its size in hexadecimal digits");
+    in->n_header += n - i;
+    if (in->left > in->limits.body - in->req.body.n) return refuse(in, 413, "the request's body is too large");
+    in->step = in->left ? HTTP_CHUNK : HTTP_TRAILER;
+    return true;
 }
 
-static int on_complete(http_parser *p)
+/* ---------------------------------------------------------------------------------------------------------- reading */
+
+/* A line without its end. */
+static bool read_line(http_in *in, const char *p, size_t n)
 {
-    http_in *in = p->data;
-    in->whole = true;
-    http_parser_pause(p, 1);
-    return GO_ON;
+    switch (in->step) {
+    case HTTP_REQUEST_LINE: return read_request_line(in, p, n);
+    case HTTP_FIELD_LINE: return n ? read_field(in, p, n) : end_head(in);
+    case HTTP_CHUNK_SIZE: return read_chunk_size(in, p, n);
+    case HTTP_CHUNK_END:
+        in->step = HTTP_CHUNK_SIZE;
+        return !n || refuse(in, 400, "a chunk is longer than its size");
+    default:
+        in->whole = !n;
+        return !n || read_field(in, p, n);
+    }
 }
 
-static const http_parser_settings settings = {
-    .on_message_begin = on_begin, .on_url = on_url, .on_header_field = on_field, .on_header_value = on_value,
-    .on_headers_complete = on_headers, .on_body = on_body, .on_message_complete = on_complete,
-};
-
-void http_in_init(http_in *in, const http_limits *limits)
+/* Bytes of the line at hand; what cannot be in a line is refused at once. Returns how many were taken. */
+static size_t take_line(http_in *in, const char *p, size_t n)
 {
-    *in = (http_in) {.limits = *limits};
-    http_parser_init(&in->parser, HTTP_REQUEST);
-    in->parser.data = in;
+    const char *lf = memchr(p, '\n', n);
+    const size_t take = lf ? (size_t) (lf - p) + 1 : n, from = in->line.n ? in->line.n - 1 : 0;
+    const size_t count = in->n_header < in->limits.header ? in->limits.header - in->n_header : 0;
+    const size_t room = in->step > HTTP_BODY ? count + CHUNK_LINE : count;
+    buf *b = &in->line;
+    if (take > room || b->n > room - take) {
+        refuse(in, 431, "the request's header is too long");
+        return 0;
+    }
+    if (!append(in, b, p, take)) return 0;
+    for (size_t i = from; i < b->n; i++) {
+        const unsigned char c = (unsigned char) b->p[i];
+        const bool end = c == '\r' && (i + 1 == b->n || b->p[i + 1] == '\n');
+        const bool lf_behind_cr = c == '\n' && i && b->p[i - 1] == '\r';
+        if ((c < 32 && c != '\t' && !end && !lf_behind_cr) || c == 127)
+            return refuse(in, 400, "a header line has a control character, or does not end with CR LF"), 0;
+    }
+    if (!lf) return take;
+    if (b->n > 2 && in->step != HTTP_CHUNK_SIZE) in->n_header += b->n; /* read_chunk_size counts its own */
+    read_line(in, b->p, b->n - 2);
+    b->n = 0;
+    return take;
 }
+
+static size_t take_body(http_in *in, const char *p, size_t n)
+{
+    const size_t take = in->left < n ? (size_t) in->left : n;
+    if (!append(in, &in->req.body, p, take)) return 0;
+    in->left -= take;
+    if (in->left) return take;
+    if (in->step == HTTP_CHUNK) in->step = HTTP_CHUNK_END;
+    else in->whole = true;
+    return take;
+}
+
+void http_in_init(http_in *in, const http_limits *limits) { *in = (http_in) {.limits = *limits}; }
 
 enum http_what http_feed(http_in *in, const char *p, size_t n, size_t *used)
 {
     *used = 0;
-    if (in->status) return HTTP_REFUSED;
-    if (in->whole) return HTTP_WHOLE;
-    *used = http_parser_execute(&in->parser, &settings, p, n);
-    if (*used > n) *used = n;
-    if (in->whole) return HTTP_WHOLE;
-    enum http_errno e = HTTP_PARSER_ERRNO(&in->parser);
-    if (e == HPE_HEADER_OVERFLOW) refuse(in, 431, "the request's header is too long");
-    else if (e != HPE_OK || in->status) refuse(in, 400, http_errno_description(e));
-    return in->status ? HTTP_REFUSED : HTTP_MORE;
+    while (!in->status && !in->whole && *used < n) {
+        const bool body = in->step == HTTP_BODY || in->step == HTTP_CHUNK;
+        *used += (body ? take_body : take_line)(in, p + *used, n - *used);
+    }
+    return in->status ? HTTP_REFUSED : in->whole ? HTTP_WHOLE : HTTP_MORE;
 }
 
 void http_take(http_in *in, http_request *out)
 {
     *out = in->req;
-    in->req = (http_request) {0};
-    in->whole = in->has_head = false;
-    in->n_header = 0;
-    if (HTTP_PARSER_ERRNO(&in->parser) == HPE_PAUSED) http_parser_pause(&in->parser, 0);
+    *in = (http_in) {.limits = in->limits, .line = in->line, .status = in->status, .why = in->why, .on_head = in->on_head,
+                     .ud = in->ud};
+    in->line.n = 0;
 }
 
-bool http_is_idle(const http_in *in) { return !in->has_head && !in->n_header; }
+bool http_is_idle(const http_in *in) { return !in->has_head && !in->n_header && !in->line.n; }
 
 void http_request_free(http_request *r)
 {
@@ -153,16 +288,30 @@ void http_request_free(http_request *r)
     for (int i = 0; i < HTTP_N_FIELDS; i++) buf_free(&r->field[i]);
 }
 
-void http_in_free(http_in *in) { http_request_free(&in->req); }
+void http_in_free(http_in *in)
+{
+    http_request_free(&in->req);
+    buf_free(&in->line);
+}
 
 const char *http_field(const http_request *r, int field) { return r->field[field].p; }
 
+const char *http_method_name(enum http_method m)
+{
+    static const char *const names[] = {"GET", "HEAD", "POST", "OPTIONS", "CONNECT"};
+    return m < HTTP_OTHER ? names[m] : "";
+}
+
 const char *http_reason(int status)
 {
-    switch (status) {
-#define HTTP_X(num, name, string) case num: return #string;
-        HTTP_STATUS_MAP(HTTP_X)
-#undef HTTP_X
-    }
+    static const struct { int status; const char *text; } list[] = {
+        {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
+        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {409, "Conflict"},
+        {413, "Payload Too Large"}, {415, "Unsupported Media Type"}, {422, "Unprocessable Content"},
+        {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"},
+        {501, "Not Implemented"}, {503, "Service Unavailable"}, {504, "Gateway Timeout"},
+        {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].status == status) return list[i].text;
     return "Unknown";
 }

@@ -1,49 +1,72 @@
-/* Requests of HTTP/1.1 from bytes, over http-parser, within limits. Knows no sockets: bytes go in, whole requests come
- * out, one after the other. Memory: what the request at hand needs, at most its limits. One thread at a time. */
+/* Requests of HTTP/1.1 from bytes, within limits and by the letter of RFC 9112: whatever two readers could take for
+ * different requests is refused. Knows no sockets: bytes go in, whole requests come out, one after the other.
+ *
+ * Refused with 400: a line that ends without CR LF; control characters; white space before the colon of a field or at the
+ * start of a line; Transfer-Encoding other than `chunked`, twice, in HTTP/1.0 or beside Content-Length; Content-Length
+ * twice or not in digits; several Host or Authorization fields; chunk sizes not in hexadecimal digits. A request without
+ * Host is taken, since nothing here depends on it. Trailer fields are checked and dropped.
+ *
+ * Memory: the request at hand, at most its limits. One thread at a time. */
 #ifndef PAGEDINFER_SERVE_HTTP_H
 #define PAGEDINFER_SERVE_HTTP_H
 
-#include <http_parser.h>
+#include <stdint.h>
 
 #include "serve/buf.h"
 
 typedef struct http_limits {
-    size_t header; /* bytes of the request line and all header fields */
+    size_t header; /* bytes of the request line, all header fields, chunk extensions and trailer fields */
     size_t body;   /* bytes of the body */
 } http_limits;
 
-/* The header fields that somebody here reads. */
+/* The header fields that the server reads; true: one that comes twice is refused, else the last one counts. */
 #define HTTP_FIELDS(X)                                                                                                 \
-    X(AUTHORIZATION, "authorization") X(API_KEY, "x-api-key") X(ORIGIN, "origin") X(EXPECT, "expect")                  \
-    X(ASKED_HEADERS, "access-control-request-headers") X(ACCEPT, "accept")
+    X(AUTHORIZATION, "authorization", true) X(API_KEY, "x-api-key", true) X(ORIGIN, "origin", false)                   \
+    X(EXPECT, "expect", false) X(ASKED_HEADERS, "access-control-request-headers", false)                               \
+    X(ACCEPT, "accept", false) X(REQUEST_ID, "x-request-id", false)
 enum {
-#define HTTP_X(id, name) HTTP_FIELD_##id,
+#define HTTP_X(id, name, once) HTTP_FIELD_##id,
     HTTP_FIELDS(HTTP_X)
 #undef HTTP_X
     HTTP_N_FIELDS
 };
 
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OPTIONS, HTTP_CONNECT, HTTP_OTHER };
+
 typedef struct http_request {
-    enum http_method method;      /* of http_parser.h */
-    buf target;                   /* as sent: path, and what follows a ? */
-    size_t path_len;              /* bytes of target that are the path */
-    buf field[HTTP_N_FIELDS];     /* their values; p is NULL where there is none */
-    buf body;                     /* all of it, chunks put together */
-    bool keep_alive;              /* the connection may serve another one */
-    bool http10;                  /* HTTP/1.0: no chunks in the answer */
+    enum http_method method;
+    char verb[16];           /* the method as sent; "" where the request line was refused */
+    buf target;              /* path and query; of an absolute target the scheme and host are cut */
+    size_t path_len;         /* bytes of target that are the path, without slashes at its end */
+    buf field[HTTP_N_FIELDS]; /* their values without white space around; p is NULL where there is none */
+    buf body;                /* all of it, chunks put together */
+    bool keep_alive;         /* the connection may serve another one */
+    bool http10;             /* HTTP/1.0: no chunks in the answer */
 } http_request;
 
 enum http_what { HTTP_MORE, HTTP_WHOLE, HTTP_REFUSED };
 
+enum http_step { /* what comes next */
+    HTTP_REQUEST_LINE,
+    HTTP_FIELD_LINE,
+    HTTP_BODY,
+    HTTP_CHUNK_SIZE,
+    HTTP_CHUNK,
+    HTTP_CHUNK_END,
+    HTTP_TRAILER,
+};
+
 typedef struct http_in {
-    http_parser parser;
     http_limits limits;
     http_request req;         /* the one being read */
-    size_t n_header;          /* bytes of its header so far */
-    size_t n_name;            /* bytes in name */
-    char name[40];            /* field that is being read, lower case; longer ones are none of ours */
-    bool in_value;            /* the value of name has begun */
-    bool whole, has_head;     /* it is complete; its header is */
+    enum http_step step;
+    buf line;                 /* the line being read */
+    size_t n_header;          /* bytes that count against limits.header so far, but the line's */
+    size_t n_blank;           /* empty lines before the request line */
+    uint64_t left;            /* bytes of the body or the chunk that are still to come */
+    bool has_length, chunked; /* Content-Length, Transfer-Encoding was there */
+    bool has_host, close, keep; /* Host; Connection: close, keep-alive */
+    bool whole, has_head;     /* the request is complete; its header is */
     int status;               /* why it was refused: 400, 413, 431, ... */
     const char *why;          /* the same as text */
     /* Called when the header is complete: 0 goes on, else the status to refuse it with, and *why. */
@@ -64,6 +87,7 @@ void http_request_free(http_request *r);
 
 /* A field's value, or NULL. */
 const char *http_field(const http_request *r, int field);
+const char *http_method_name(enum http_method m);
 /* "Not Found" */
 const char *http_reason(int status);
 

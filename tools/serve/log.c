@@ -58,11 +58,11 @@ void log_exchange(const server *s, const exchange *ex)
     clean(ex, path);
     double ms = (double) (uv_hrtime() - ex->began) / 1e6;
     if (cli_bool(s->c, "log-json")) {
-        write_json(s, json_pack("{s:s, s:s, s:i, s:f}", "method", http_method_str(ex->req.method), "path", path,
+        write_json(s, json_pack("{s:s, s:s, s:s, s:i, s:f}", "request_id", ex->id, "method", ex->req.verb, "path", path,
                                 "status", ex->status, "ms", ms));
         return;
     }
-    fprintf(s->c->log, "%s %s: %d, %.1f ms\n", http_method_str(ex->req.method), path, ex->status, ms);
+    fprintf(s->c->log, "%s %s: %d, %.1f ms, %s\n", *ex->req.verb ? ex->req.verb : "?", path, ex->status, ms, ex->id);
 }
 
 static const char *how_it_ended(const gen *g)
@@ -90,7 +90,7 @@ void log_generation(const gen *g)
     double rate = rest > 0 && u.completion > g->n_choices ? (double) (u.completion - g->n_choices) / rest : 0;
     const char *miss = first && first->miss_reason ? first->miss_reason : "", *how = how_it_ended(g);
     if (cli_bool(s->c, "log-json")) {
-        json_t *o = json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "what",
+        json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "request_id", g->ex->id, "what",
                               g->w->what, "status", g->status, "prompt_tokens", (json_int_t) u.prompt, "cached_tokens",
                               (json_int_t) u.cached, "completion_tokens", (json_int_t) u.completion, "ttft_s", ttft,
                               "tokens_per_s", rate, "miss_reason", miss, "drafted", (json_int_t) u.drafted, "accepted",
@@ -100,13 +100,13 @@ void log_generation(const gen *g)
         return;
     }
     if (!g->submitted) {
-        fprintf(s->c->log, "%s: %d, %s\n", g->id, g->status, how);
+        fprintf(s->c->log, "%s: %d, %s, %s\n", g->id, g->status, how, g->ex->id);
         return;
     }
     char drafts[64] = "";
     if (u.drafted) snprintf(drafts, sizeof drafts, ", drafts %llu/%llu", (unsigned long long) u.accepted,
                             (unsigned long long) u.drafted);
-    fprintf(s->c->log, "%s: %d, prompt %llu, cached %llu%s%s%s, ttft %.3f s, %llu tokens at %.1f t/s%s, %s\n", g->id,
+    fprintf(s->c->log, "%s: %d, prompt %llu, cached %llu%s%s%s, ttft %.3f s, %llu tokens at %.1f t/s%s, %s, %s\n", g->id,
             g->status, (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
-            *miss ? ")" : "", ttft, (unsigned long long) u.completion, rate, drafts, how);
+            *miss ? ")" : "", ttft, (unsigned long long) u.completion, rate, drafts, how, g->ex->id);
 }

@@ -71,11 +71,11 @@ static http_request inside(const server *s, const http_request *r)
     size_t n = strlen(prefix);
     http_request in = *r;
     while (n && prefix[n - 1] == '/') n--;
-    const bool has = in.path_len > n && !memcmp(in.target.p, prefix, n) && in.target.p[n] == '/';
+    const bool has = in.path_len >= n && in.target.n > n && !memcmp(in.target.p, prefix, n) && in.target.p[n] == '/';
     if (!has) n = in.path_len;
     if (in.target.p) in.target.p += n;
     in.target.n -= n;
-    in.path_len -= n;
+    in.path_len = has && in.path_len == n ? 1 : in.path_len - n; /* "/prefix/" is the path "/" */
     return in;
 }
 
@@ -145,8 +145,8 @@ void route_request(void *ud, exchange *ex)
         preflight(s, ex);
     } else if (!rt && known) {
         char allow[64];
-        snprintf(allow, sizeof allow, "Allow: %s\r\n", http_method_str(known->method));
-        json_t *e = error_json(405, NULL, NULL, "this path has another method");
+        snprintf(allow, sizeof allow, "Allow: %s\r\n", http_method_name(known->method));
+        json_t *e = exchange_error(ex, 405, NULL, NULL, "this path has another method");
         char *text = json_write(e, ANSWER_DIGITS);
         json_decref(e);
         answer(ex, text_failed() ? 503 : 405, "application/json", allow, text ? text : "", text ? strlen(text) : 0);

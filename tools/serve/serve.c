@@ -370,6 +370,8 @@ static void on_watchdog(uv_timer_t *t)
 
 /* ------------------------------------------------------------------------------------------------------------ start */
 
+static void new_id(void *ud, char out[64]) { server_new_id(ud, "req_", out); }
+
 static void on_end(void *ud, const exchange *ex)
 {
     server *s = ud;
@@ -458,6 +460,7 @@ static void configure(app *a, const cli *c)
     s->net.on_head = route_head;
     s->net.on_request = route_request;
     s->net.on_end = on_end;
+    s->net.new_id = new_id;
 }
 
 static bool is_open_to_all(const char *endpoint)

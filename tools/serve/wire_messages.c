@@ -13,13 +13,6 @@ static int read_messages(gen *g, pi_error *err)
     return convert_anthropic(&g->p, err);
 }
 
-static json_t *error_of(int status, const char *param, const char *code, const char *message)
-{
-    json_t *e = error_json(status, param, code, message);
-    if (e) json_object_set_new(e, "type", json_string("error"));
-    return e;
-}
-
 static const char *stop_reason(const choice *ch)
 {
     if (!strcmp(ch->reason, "tool_calls")) return "tool_use";
@@ -135,5 +128,4 @@ static json_t *messages_whole(gen *g)
 }
 
 const wire wire_messages = {.id_prefix = "msg_", .what = "message", .read = read_messages, .begin = messages_begin,
-                            .piece = messages_piece, .finish = messages_finish, .whole = messages_whole,
-                            .error = error_of};
+                            .piece = messages_piece, .finish = messages_finish, .whole = messages_whole};
