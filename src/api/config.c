@@ -234,6 +234,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .weights_from = pi__opt_str(s, PI__OPT_WEIGHTS_FROM),
         .weights_cache = pi__opt_str(s, PI__OPT_WEIGHTS_CACHE),
         .prefix_dir = pi__opt_str(s, PI__OPT_PREFIX_DIR),
+        .prefix_key = pi__opt_str(s, PI__OPT_PREFIX_KEY),
         .prefix_dir_bytes = (uint64_t) pi__opt_int(s, PI__OPT_PREFIX_DIR_BYTES),
         .prefix_dir_read_only = pi__opt_bool(s, PI__OPT_PREFIX_DIR_RO),
         .prefix_cache = pi__opt_bool(s, PI__OPT_PREFIX_CACHE),

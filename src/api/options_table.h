@@ -149,6 +149,8 @@
       "Directory in which computed prefixes are kept on disk, across restarts; empty: none.")                          \
     X(PREFIX_DIR_BYTES, "prefix-cache-dir-bytes", SIZE, "4294967296", "1048576..1152921504606846976",                  \
       "--prefix-cache-dir-bytes", "", "kv", false, "Bytes of disk that the directory may take.")                       \
+    X(PREFIX_KEY, "prefix-cache-key", STRING, "", "", "--prefix-cache-key", "", "kv", false,                           \
+      "Key file that authenticates the directory's files, made if missing; empty: no other user may write there.")     \
     X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
       false, "Only read that directory: what is new is not kept there.")                                               \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \

@@ -14,11 +14,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/trust.h"
 #include "cache/tier_impl.h"
 
 enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000, LOOK_MS = 2000, MAX_RESCUES = 64 };
 
 static uint64_t pages_of(size_t size) { return ((uint64_t) size + PI__TIER_PAGE - 1) / PI__TIER_PAGE; }
+
+static const pi__mac_key *key_of(const pi__tier *t) { return t->keyed ? &t->key : NULL; }
 
 /* ------------------------------------------------------------------------------------------------ the tier's thread */
 static void push(pi__tier *t, pi__tier_queue *q, int32_t slot)
@@ -59,7 +62,7 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
         pi__tier_path(path, &t->space[e->space], &e->name);
         pi__tier_doom(&t->index, slot); /* it cannot be found from now on */
         pthread_mutex_unlock(&t->lock);
-        (void) unlinkat(t->dir_fd, path, 0);
+        (void) pi__tier_unlink(t->dir_fd, path, 0);
         pthread_mutex_lock(&t->lock);
     }
     pi__tier_erase(&t->index, slot);
@@ -139,7 +142,7 @@ static void write_staged(pi__tier *t, bool late)
         used = e->used;
         pthread_mutex_unlock(&t->lock);
         errno = 0;
-        rc = pi__tier_write(t->dir_fd, t->ring + s->off, s->size, used);
+        rc = pi__tier_write(t->dir_fd, key_of(t), t->ring + s->off, s->size, used);
         int error = errno;
         pthread_mutex_lock(&t->lock);
         if (rc == PI__TIER_FAILED) write_error(t, error);
@@ -191,7 +194,7 @@ static bool read_entry(pi__tier *t, int32_t slot)
     if (s && !s->ready) return false;
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = s ? copy_staged(t->ring + s->off, &w, dst)
-                           : pi__tier_read(t->dir_fd, &w, t->head, t->head_bytes, dst);
+                           : pi__tier_read(t->dir_fd, key_of(t), &w, t->head, t->head_bytes, dst);
     pthread_mutex_lock(&t->lock);
     if (rc == PI__TIER_OK) pi__tier_use(&t->index, entry);
     if (rc == PI__TIER_GONE) remove_entry(t, entry, false);
@@ -342,6 +345,18 @@ static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
     return PI_OK;
 }
 
+/* Of all holders of the key: files of others can neither be read nor do they replace ours. */
+static pi__digest space_of(const pi__tier *t)
+{
+    static const char what[] = "prefix directory";
+    pi__hasher h;
+    if (!t->keyed) return t->config.fingerprint;
+    pi__mac_begin(&h, &t->key);
+    pi__sha256_add(&h, what, sizeof what);
+    const pi__digest id = pi__mac_end(&h, &t->key);
+    return pi__hash_chain(PI__HASH_KEYED_SPACE, &t->config.fingerprint, &id, sizeof id);
+}
+
 static int open_files(pi__tier *t, pi_error *err)
 {
     bool full;
@@ -351,12 +366,13 @@ static int open_files(pi__tier *t, pi_error *err)
     t->space = pi__calloc(t->cap_spaces, sizeof *t->space);
     if (!t->dir || !t->space) return pi__fail_mem(err, "the prefix cache");
     t->config.dir = NULL;
-    t->space[t->n_spaces++] = t->config.fingerprint;
+    t->space[t->n_spaces++] = space_of(t);
     t->dir_fd = pi__tier_open_dir(t->dir);
     if (t->dir_fd < 0)
         return pi__fail(err, PI_EIO, "prefix cache: cannot open the directory %.140s: %s", t->dir, strerror(errno));
-    if (t->config.read_only) return pi__tier_scan(t, err);
-    int rc = probe(t, false, &full, err);
+    int rc = t->keyed ? PI_OK : pi__trust_dir(t->dir_fd, t->dir, "prefix-cache-dir", "set prefix-cache-key", err);
+    if (rc || t->config.read_only) return rc ? rc : pi__tier_scan(t, err);
+    rc = probe(t, false, &full, err);
     if (!rc) rc = pi__tier_scan(t, err);
     return rc || !full ? rc : probe(t, true, &full, err);
 }
@@ -367,6 +383,9 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
     pi__tier *t = pi__calloc(1, sizeof *t);
     if (!t) return pi__fail_mem(err, "the prefix cache");
     t->config = *config;
+    t->keyed = config->key != NULL;
+    if (t->keyed) t->key = *config->key;
+    t->config.key = NULL;
     t->dir_fd = -1;
     pthread_mutex_init(&t->lock, NULL);
     (void) pi__cond_init(&t->work); /* fails on no system that we know of */

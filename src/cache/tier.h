@@ -27,10 +27,16 @@
  *        120      8  n_bytes
  *        128      4  n_tokens
  *        132      4  0
- *        136      8  XXH3-64 of the data
- *        144      8  XXH3-64 of the tokens with their padding, seeded with the XXH3-64 of bytes 0 to 143
- *        152         int32 token ids, then zeros up to the next multiple of 64
+ *        136     32  sum of the data
+ *        168     32  sum of bytes 0 to 167 and of the tokens with their padding
+ *        200         int32 token ids, then zeros up to the next multiple of 64
  *                    n_bytes of data; the file ends here
+ *
+ * Trust. With a key the sum of the data is their SHA-256 and that of the head an HMAC-SHA-256, so the MAC covers every byte
+ * and the entry's identity: a file that no holder of the key wrote, or that was changed, renamed or moved to another model, is
+ * a miss. FINGERPRINT then has the key in it as well: servers with different keys do not see each other's files. Without a
+ * key the sums are XXH3-64 (and zeros), which find damage and no intent. So pi__tier_open refuses a directory that other users
+ * can write to, and files that others own or can write to are misses. Folders below DIR are never reached through links.
  *
  * A file gets its name by rename when it is complete, so a process may be killed at any moment; it then leaves at most
  * one file "tmp-...", whose writer held a lock on it, and a later open removes those whose lock is free. Nothing is
@@ -62,6 +68,7 @@ typedef struct pi__tier pi__tier;
 typedef struct pi__tier_config {
     const char *dir;         /* made if missing, with its parents */
     uint64_t limit_bytes;    /* of disk, each file rounded up to 4 KiB; all models together */
+    const pi__mac_key *key;  /* authenticates files; NULL: the directory's permissions have to */
     bool read_only;          /* nothing is written, nor need it be possible */
     pi__digest fingerprint;  /* of everything that gives the bytes their meaning: model, layout, types, block size */
     size_t staging_bytes;    /* of the ring in which entries wait to be written; 0: 64 MiB */

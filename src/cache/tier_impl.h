@@ -88,8 +88,8 @@ typedef struct pi__tier_head { /* the first bytes of a file, see tier.h */
     uint64_t n_bytes;
     int32_t n_tokens;
     uint32_t zero;
-    uint64_t data_sum;
-    uint64_t head_sum;
+    pi__digest data_sum;
+    pi__digest head_sum;
 } pi__tier_head;
 
 typedef enum pi__tier_result {
@@ -126,19 +126,23 @@ bool pi__tier_parse_space(const char *text, pi__digest *fingerprint);
 
 /* Lays the entry out at image[pi__tier_file_size()]; the sums are left for pi__tier_write, on the other thread. */
 void pi__tier_image(char *image, const pi__tier_what *w, const void *data);
-/* Sums the image and writes it; used becomes the file's time. OK, ADOPTED, PASSING or FAILED. */
-pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t used);
+/* Sums the image and writes it; used becomes the file's time. OK, ADOPTED, PASSING or FAILED. key: NULL without one, here and
+ * below. */
+pi__tier_result pi__tier_write(int dir_fd, const pi__mac_key *key, char *image, size_t size, int64_t used);
 /* true: the image, sound so far, has the tokens and the length of w. */
 bool pi__tier_same_entry(const char *image, const pi__tier_what *w);
 /* Reads the data into dst, through head[head_bytes], which has room for w->n_tokens. OK, MISS, GONE, DAMAGED or
  * PASSING. */
-pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst);
+pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_what *w, char *head,
+                              size_t head_bytes, void *dst);
 /* Its size in pages and its time. GONE, PASSING, or DAMAGED: it is no file. */
 pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int64_t *used);
 /* A directory below dir_fd to read; NULL with errno. */
 DIR *pi__tier_read_dir(int dir_fd, const char *path);
 /* OK when a file can be made and written where this fingerprint's files go; else FAILED with errno. */
 pi__tier_result pi__tier_probe(int dir_fd, const pi__digest *fingerprint);
+/* Removes a file, or with flags AT_REMOVEDIR an empty directory. */
+bool pi__tier_unlink(int dir_fd, const char *path, int flags);
 /* The file's modification time. GONE where there is no file. */
 pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used);
 /* The directory with its parents, opened; -1 with errno. */
@@ -176,7 +180,9 @@ typedef struct pi__tier_queue { int32_t head, tail; } pi__tier_queue; /* of load
 
 struct pi__tier {
     /* set at open */
-    pi__tier_config config;       /* without zeros; dir is not kept */
+    pi__tier_config config;       /* without zeros; dir and key are not kept */
+    pi__mac_key key;              /* with keyed */
+    bool keyed;                   /* files carry MACs */
     char *dir;                    /* as given, for messages */
     char *region;                 /* all arrays below */
     size_t region_size;

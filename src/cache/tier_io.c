@@ -14,12 +14,13 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/trust.h"
 #include "cache/tier_impl.h"
 
 enum { VERSION = 2, DIR_MODE = 0700, FILE_MODE = 0600 };
 static const char magic[8] = {(char) 0x89, 'P', 'I', 't', 'i', 'e', 'r', '\n'};
 
-_Static_assert(sizeof(pi__tier_head) == 152 && offsetof(pi__tier_head, head_sum) == 144, "the header as in tier.h");
+_Static_assert(sizeof(pi__tier_head) == 200 && offsetof(pi__tier_head, head_sum) == 168, "the header as in tier.h");
 
 /* ------------------------------------------------------------------------------------------------------------ names */
 void pi__tier_space_path(char path[PI__TIER_PATH], const pi__digest *fp)
@@ -106,10 +107,32 @@ void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
     if (w->n_bytes) memcpy(image + head, data, w->n_bytes);
 }
 
-static uint64_t sum_head(const char *head, size_t size)
+/* A sum against damage alone. */
+static pi__digest plain_sum(uint64_t sum)
 {
-    uint64_t seed = pi__hash64(head, offsetof(pi__tier_head, head_sum), 0);
-    return pi__hash64(head + sizeof(pi__tier_head), size - sizeof(pi__tier_head), seed);
+    pi__digest d = {{0}};
+    memcpy(d.byte, &sum, sizeof sum);
+    return d;
+}
+
+static pi__digest sum_data(const pi__mac_key *key, const void *data, size_t n)
+{
+    pi__hasher h;
+    if (!key) return plain_sum(pi__hash64(data, n, 0));
+    pi__sha256_begin(&h);
+    pi__sha256_add(&h, data, n);
+    return pi__sha256_end(&h);
+}
+
+static pi__digest sum_head(const pi__mac_key *key, const char *head, size_t size)
+{
+    enum { BEFORE = offsetof(pi__tier_head, head_sum), BEHIND = sizeof(pi__tier_head) };
+    pi__hasher h;
+    if (!key) return plain_sum(pi__hash64(head + BEHIND, size - BEHIND, pi__hash64(head, BEFORE, 0)));
+    pi__mac_begin(&h, key);
+    pi__sha256_add(&h, head, BEFORE);
+    pi__sha256_add(&h, head + BEHIND, size - BEHIND);
+    return pi__mac_end(&h, key);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- writing */
@@ -128,8 +151,8 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* Makes the directories of path, a file below dir_fd; those that are there already are fine. false with errno. */
-static bool make_parents(int dir_fd, const char *path)
+/* Makes the parents of path; those that are there already are fine. false with errno. */
+static bool make_parents(const char *path)
 {
     char part[4096];
     for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -140,22 +163,48 @@ static bool make_parents(int dir_fd, const char *path)
         }
         memcpy(part, path, n);
         part[n] = 0;
-        if (mkdirat(dir_fd, part, DIR_MODE) && errno != EEXIST && errno != EISDIR) return false;
+        if (mkdir(part, DIR_MODE) && errno != EEXIST && errno != EISDIR) return false;
     }
     return true;
 }
 
-/* A new locked file beside path; temp becomes its name. -1 with errno. The lock tells other processes that its writer
- * lives; where the file system has no locks, temporary files are removed by their age. */
-static int make_temp(int dir_fd, const char *path, char temp[PI__TIER_PATH])
+static void close_keeping_errno(int fd)
 {
-    int at = (int) (strrchr(path, '/') - path), fd = -1;
+    const int e = errno;
+    (void) close(fd);
+    errno = e;
+}
+
+/* The folder of path, which is below dir_fd, for calls that take a folder and a name; *name points into path. Links are not
+ * followed: where others can write to the directory, theirs could lead anywhere. make: folders that are missing are made. -1
+ * with errno. */
+static int open_folder(int dir_fd, const char *path, bool make, const char **name)
+{
+    enum { FLAGS = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
+    int fd = openat(dir_fd, ".", FLAGS);
+    for (const char *slash; fd >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
+        char part[PI__TIER_PATH];
+        snprintf(part, sizeof part, "%.*s", (int) (slash - path), path);
+        const int unmade = make && mkdirat(fd, part, DIR_MODE) ? errno : 0;
+        const int next = openat(fd, part, FLAGS);
+        if (next < 0 && errno == ENOENT && unmade) errno = unmade;
+        close_keeping_errno(fd);
+        fd = next;
+    }
+    *name = path;
+    return fd;
+}
+
+/* A new locked file in the folder; temp becomes its name. -1 with errno. The lock tells other processes that its writer
+ * lives; where the file system has no locks, temporary files are removed by their age. */
+static int make_temp(int folder, char temp[PI__TIER_PATH])
+{
+    int fd = -1;
     for (int try = 0; try < 8; try++) {
         const uint64_t salt[3] = {(uint64_t) pi__wall_ns(), (uint64_t) getpid(), (uint64_t) (uintptr_t) temp + (uint64_t) try};
-        snprintf(temp, PI__TIER_PATH, "%.*s/tmp-%016" PRIx64, at, path, pi__hash64(salt, sizeof salt, 0));
-        fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
-        if (fd >= 0) break;
-        if (errno == ENOENT ? !make_parents(dir_fd, path) : errno != EEXIST && errno != EINTR) break;
+        snprintf(temp, PI__TIER_PATH, "tmp-%016" PRIx64, pi__hash64(salt, sizeof salt, 0));
+        fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
+        if (fd >= 0 || (errno != EEXIST && errno != EINTR)) break;
     }
     if (fd >= 0) (void) flock(fd, LOCK_EX | LOCK_NB);
     return fd;
@@ -180,14 +229,31 @@ static struct timespec to_timespec(int64_t ns)
 pi__tier_result pi__tier_set_time(int dir_fd, const char *path, int64_t used)
 {
     const struct timespec times[2] = {to_timespec(used), to_timespec(used)};
-    if (utimensat(dir_fd, path, times, AT_SYMLINK_NOFOLLOW) == 0) return PI__TIER_OK;
+    const char *name;
+    const int folder = open_folder(dir_fd, path, false, &name);
+    const bool ok = folder >= 0 && utimensat(folder, name, times, AT_SYMLINK_NOFOLLOW) == 0;
+    if (folder >= 0) close_keeping_errno(folder);
+    if (ok) return PI__TIER_OK;
     return errno == ENOENT ? PI__TIER_GONE : PI__TIER_PASSING;
+}
+
+bool pi__tier_unlink(int dir_fd, const char *path, int flags)
+{
+    const char *name;
+    const int folder = open_folder(dir_fd, path, false, &name);
+    const bool ok = folder >= 0 && unlinkat(folder, name, flags) == 0;
+    if (folder >= 0) close_keeping_errno(folder);
+    return ok;
 }
 
 pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int64_t *used)
 {
     struct stat st;
-    if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? PI__TIER_GONE : PI__TIER_PASSING;
+    const char *name;
+    const int folder = open_folder(dir_fd, path, false, &name);
+    const bool ok = folder >= 0 && fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (folder >= 0) close_keeping_errno(folder);
+    if (!ok) return errno == ENOENT ? PI__TIER_GONE : PI__TIER_PASSING;
     if (!S_ISREG(st.st_mode)) return PI__TIER_DAMAGED;
     uint64_t n = ((uint64_t) st.st_size + PI__TIER_PAGE - 1) / PI__TIER_PAGE;
     *pages = n > UINT32_MAX ? UINT32_MAX : n ? (uint32_t) n : 1;
@@ -197,54 +263,74 @@ pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int
 
 DIR *pi__tier_read_dir(int dir_fd, const char *path)
 {
-    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const char *name;
+    const int folder = open_folder(dir_fd, path, false, &name);
+    const int fd = folder >= 0 ? openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (folder >= 0) close_keeping_errno(folder);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     if (!d && fd >= 0) (void) close(fd);
     return d;
 }
 
-pi__tier_result pi__tier_write(int dir_fd, char *image, size_t size, int64_t used)
+/* The summed image as name in the folder. */
+static pi__tier_result write_into(int folder, const char *name, const char *image, size_t size, int64_t used)
+{
+    char temp[PI__TIER_PATH];
+    const struct timespec times[2] = {to_timespec(used), to_timespec(used)};
+    const int fd = make_temp(folder, temp);
+    if (fd < 0) return write_failed();
+    pi__tier_result rc = PI__TIER_OK;
+    if (!write_all(fd, image, size) || futimens(fd, times) || renameat(folder, temp, folder, name)) {
+        rc = write_failed();
+        const int e = errno;
+        (void) unlinkat(folder, temp, 0);
+        errno = e;
+    }
+    close_keeping_errno(fd);
+    return rc;
+}
+
+pi__tier_result pi__tier_write(int dir_fd, const pi__mac_key *key, char *image, size_t size, int64_t used)
 {
     pi__tier_head h;
     memcpy(&h, image, sizeof h);
-    size_t head = pi__tier_head_size(h.n_tokens);
-    char path[PI__TIER_PATH], temp[PI__TIER_PATH];
+    const size_t head = pi__tier_head_size(h.n_tokens);
+    const char *name;
+    char path[PI__TIER_PATH];
     pi__tier_path(path, &h.fingerprint, &(pi__tier_name) {h.hash, h.tenant, h.group});
+    const int folder = open_folder(dir_fd, path, true, &name);
+    if (folder < 0) return write_failed();
     struct stat st;
-    if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == size &&
-        pi__tier_set_time(dir_fd, path, used) == PI__TIER_OK) return PI__TIER_ADOPTED;
-
-    h.data_sum = pi__hash64(image + head, size - head, 0);
-    memcpy(image, &h, sizeof h);
-    h.head_sum = sum_head(image, head);
-    memcpy(image, &h, sizeof h);
-    int fd = make_temp(dir_fd, path, temp);
-    if (fd < 0) return write_failed();
-    pi__tier_result rc = PI__TIER_OK;
-    const struct timespec times[2] = {to_timespec(used), to_timespec(used)};
-    if (!write_all(fd, image, size) || futimens(fd, times) || renameat(dir_fd, temp, dir_fd, path)) {
-        rc = write_failed();
-        int e = errno;
-        (void) unlinkat(dir_fd, temp, 0);
-        errno = e;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && (uint64_t) st.st_size == size &&
+        pi__tier_set_time(dir_fd, path, used) == PI__TIER_OK) {
+        (void) close(folder);
+        return PI__TIER_ADOPTED;
     }
-    int e = errno;
-    (void) close(fd);
-    errno = e;
+    h.data_sum = sum_data(key, image + head, size - head);
+    memcpy(image, &h, sizeof h);
+    h.head_sum = sum_head(key, image, head);
+    memcpy(image, &h, sizeof h);
+    const pi__tier_result rc = write_into(folder, name, image, size, used);
+    close_keeping_errno(folder);
     return rc;
 }
 
 pi__tier_result pi__tier_probe(int dir_fd, const pi__digest *fingerprint)
 {
+    const char *name;
     char path[PI__TIER_PATH], temp[PI__TIER_PATH];
     char page[PI__TIER_PAGE] = {0};
     pi__tier_path(path, fingerprint, &(pi__tier_name) {.group = 0});
-    int fd = make_temp(dir_fd, path, temp);
-    if (fd < 0) return PI__TIER_FAILED;
-    pi__tier_result rc = write_all(fd, page, sizeof page) ? PI__TIER_OK : PI__TIER_FAILED;
-    int e = errno;
-    (void) unlinkat(dir_fd, temp, 0);
-    (void) close(fd);
+    const int folder = open_folder(dir_fd, path, true, &name);
+    if (folder < 0) return PI__TIER_FAILED;
+    const int fd = make_temp(folder, temp);
+    pi__tier_result rc = fd >= 0 && write_all(fd, page, sizeof page) ? PI__TIER_OK : PI__TIER_FAILED;
+    const int e = errno;
+    if (fd >= 0) {
+        (void) unlinkat(folder, temp, 0);
+        (void) close(fd);
+    }
+    (void) close(folder);
     errno = e;
     return rc;
 }
@@ -253,7 +339,7 @@ int pi__tier_open_dir(const char *dir)
 {
     enum { FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
     int fd = open(dir, FLAGS);
-    if (fd >= 0 || errno != ENOENT || !make_parents(AT_FDCWD, dir)) return fd;
+    if (fd >= 0 || errno != ENOENT || !make_parents(dir)) return fd;
     return mkdir(dir, DIR_MODE) == 0 || errno == EEXIST ? open(dir, FLAGS) : -1;
 }
 
@@ -279,36 +365,42 @@ bool pi__tier_same_entry(const char *image, const pi__tier_what *w)
            (!w->n_tokens || !memcmp(image + sizeof h, w->tokens, (size_t) w->n_tokens * sizeof *w->tokens));
 }
 
-static pi__tier_result read_open(int fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
+static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
 {
     struct stat st;
     pi__tier_head h;
+    pi__digest sum;
     if (fstat(fd, &st)) return PI__TIER_PASSING;
-    if (!S_ISREG(st.st_mode) || !read_all(fd, head, sizeof h, 0)) return PI__TIER_DAMAGED;
+    if (!S_ISREG(st.st_mode) || (!key && !pi__trust_stat(&st, S_IWGRP | S_IWOTH)) || !read_all(fd, head, sizeof h, 0))
+        return PI__TIER_DAMAGED;
     memcpy(&h, head, sizeof h);
     if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.n_tokens < 0 || h.n_bytes > SIZE_MAX / 4 ||
         (uint64_t) st.st_size != pi__tier_file_size(h.n_tokens, (size_t) h.n_bytes)) return PI__TIER_DAMAGED;
     size_t size = pi__tier_head_size(h.n_tokens);
     if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load of ours can ask for */
-    if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h) || sum_head(head, size) != h.head_sum ||
-        !pi__digest_equal(&h.fingerprint, &w->fingerprint) || !pi__digest_equal(&h.hash, &w->key.hash) ||
-        h.tenant != w->key.tenant || h.group != w->group)
-        return PI__TIER_DAMAGED;
+    if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h)) return PI__TIER_DAMAGED;
+    sum = sum_head(key, head, size);
+    if (!pi__mac_equal(&sum, &h.head_sum) || !pi__digest_equal(&h.fingerprint, &w->fingerprint) ||
+        !pi__digest_equal(&h.hash, &w->key.hash) || h.tenant != w->key.tenant || h.group != w->group) return PI__TIER_DAMAGED;
     if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
     if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
-    return pi__hash64(dst, w->n_bytes, 0) == h.data_sum ? PI__TIER_OK : PI__TIER_DAMAGED;
+    sum = sum_data(key, dst, w->n_bytes);
+    return pi__digest_equal(&sum, &h.data_sum) ? PI__TIER_OK : PI__TIER_DAMAGED;
 }
 
-pi__tier_result pi__tier_read(int dir_fd, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
+pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
 {
+    const char *name;
     char path[PI__TIER_PATH];
     pi__tier_path(path, &w->fingerprint, &(pi__tier_name) {w->key.hash, w->key.tenant, w->group});
-    int fd = openat(dir_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* not waiting for a pipe's writer */
+    const int folder = open_folder(dir_fd, path, false, &name);
+    const int fd = folder < 0 ? -1 : openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* a pipe has no writer */
+    if (folder >= 0) close_keeping_errno(folder);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EINTR) return PI__TIER_PASSING;
         return errno == ENOENT ? PI__TIER_GONE : PI__TIER_DAMAGED;
     }
-    pi__tier_result rc = read_open(fd, w, head, head_bytes, dst);
+    pi__tier_result rc = read_open(fd, key, w, head, head_bytes, dst);
     (void) close(fd);
     return rc;
 }

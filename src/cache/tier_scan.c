@@ -79,10 +79,10 @@ static bool scan_space(scan *s, int32_t space)
     if (space == 0) return true;
     for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++) { /* another model's; not removed unless empty */
         pi__tier_shard_path(path, &s->t->space[space], shard);
-        (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
+        (void) pi__tier_unlink(s->t->dir_fd, path, AT_REMOVEDIR);
     }
     pi__tier_space_path(path, &s->t->space[space]);
-    (void) unlinkat(s->t->dir_fd, path, AT_REMOVEDIR);
+    (void) pi__tier_unlink(s->t->dir_fd, path, AT_REMOVEDIR);
     return true;
 }
 
@@ -129,7 +129,7 @@ int pi__tier_scan(pi__tier *t, pi_error *err)
     for (size_t i = keep; i < s.n; i++) {
         char path[PI__TIER_PATH];
         pi__tier_path(path, &t->space[s.list[i].space], &s.list[i].name);
-        if (unlinkat(t->dir_fd, path, 0) == 0) t->stats.evicted++;
+        if (pi__tier_unlink(t->dir_fd, path, 0)) t->stats.evicted++;
     }
     for (size_t i = keep; i-- > 0;) { /* the last one added counts as the latest used */
         const found *f = &s.list[i];

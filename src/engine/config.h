@@ -58,6 +58,7 @@ typedef struct pi__config {
     const char *weights_from;  /* socket of an owner of packed weights; NULL or "": none */
     const char *weights_cache; /* directory of packed weights; NULL or "": none */
     const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
+    const char *prefix_key;    /* key file for it; NULL or "": its permissions protect it */
     uint64_t prefix_dir_bytes; /* its limit */
     bool prefix_dir_read_only; /* it is only read */
     float sparsity;            /* of sparse prefill (pi__attention); 0: there is none */

@@ -485,7 +485,7 @@ static pi__tiering_config tiering_of(pi__setup *s)
         .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,
                     .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
                     .log = c->log},
-        .dir = c->prefix_dir, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,
+        .dir = c->prefix_dir, .dir_key = c->prefix_key, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,
     };
 }
 

@@ -181,6 +181,7 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
 {
     *s = (pi__setup) {.cfg = *c, .progress = {.fn = c->progress, .ud = c->progress_ud}};
     if (c->prefix_dir && !*c->prefix_dir) s->cfg.prefix_dir = NULL;
+    if (c->prefix_key && !*c->prefix_key) s->cfg.prefix_key = NULL;
     if (c->draft_model && !*c->draft_model) s->cfg.draft_model = NULL;
     if (!c->model || !*c->model) return pi__fail(err, PI_EINVAL, "no model given: set option \"model\" to a GGUF file");
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
@@ -188,6 +189,8 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0 || c->snapshot_interval < 1)
         return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
                         "must be positive");
+    if (s->cfg.prefix_key && !s->cfg.prefix_dir)
+        return pi__fail(err, PI_EINVAL, "prefix-cache-key is given, and no directory that it protects: set prefix-cache-dir, or unset it");
     int rc = pi__gguf_open_with(&s->g, c->model, c->load_mode, &s->progress, err);
     if (!rc) rc = pi__override_metadata(s->g, c, err);
     if (!rc) rc = open_devices(s, err);
@@ -360,7 +363,7 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->g);
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
-    s->cfg.model = s->cfg.prefix_dir = s->cfg.draft_model = s->cfg.weights_from = s->cfg.weights_cache = NULL;
+    s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from = s->cfg.weights_cache = NULL;
     s->cfg.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/trust.h"
 
 enum { LOOK_MS = 1000 }; /* a request waits for a look at the directory at most */
 
@@ -52,12 +53,25 @@ size_t pi__tiering_bytes(const pi__tiering_config *c)
     return n ? n + PI__MAX_LOADS * sizeof(pi__load) : 0;
 }
 
+static int open_disk(pi__tiering *t, const pi__tiering_config *c, pi_error *err)
+{
+    pi__tier_config disk = disk_of(c);
+    pi__secret secret;
+    pi__mac_key key;
+    if (!c->dir_key) return pi__tier_open(&t->disk, &disk, err);
+    int rc = pi__secret_load(&secret, c->dir_key, "prefix-cache-key", err);
+    if (rc) return rc;
+    pi__mac_key_init(&key, secret.byte, secret.n);
+    pi__secret_clear(&secret);
+    disk.key = &key;
+    return pi__tier_open(&t->disk, &disk, err);
+}
+
 int pi__tiering_open(pi__tiering *t, const pi__tiering_config *c, pi_error *err)
 {
-    const pi__tier_config disk = disk_of(c);
     *t = (pi__tiering) {.cache = c->offload.cache, .stats = c->offload.stats, .map = c->offload.map};
     int rc = pi__offload_open(&t->offload, &c->offload, err);
-    if (!rc && has_disk(c)) rc = pi__tier_open(&t->disk, &disk, err);
+    if (!rc && has_disk(c)) rc = open_disk(t, c, err);
     if (rc || (!t->offload.host && !t->disk)) return rc;
     t->load = pi__calloc(PI__MAX_LOADS, sizeof *t->load);
     if (!t->load) return pi__fail_mem(err, "the cache's tiers");

@@ -12,6 +12,7 @@
 typedef struct pi__tiering_config {
     pi__offload_config offload; /* device, blocks, cache, host memory */
     const char *dir;           /* of the disk tier; NULL: none */
+    const char *dir_key;       /* key file for it; NULL: none */
     uint64_t dir_bytes;        /* its limit */
     bool dir_read_only;        /* it is only read */
     pi__digest fingerprint;    /* of everything that gives a block's bytes their meaning */

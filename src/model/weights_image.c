@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/extent.h"
+#include "base/trust.h"
 #include "model/model.h"
 #include "model/weights_socket.h"
 
@@ -168,11 +169,12 @@ static const char *fault(const pi__model *m, bool sum)
     return NULL;
 }
 
-/* Maps fd, a whole image, read-only. NULL, or what is wrong. */
+/* Maps fd, a whole image, read-only. sum: it is a file of the directory. NULL, or the fault. */
 static const char *adopt(pi__model *m, int fd, bool sum)
 {
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t) st.st_size != m->image.size) return "it has another size";
+    if (sum && !pi__trust_stat(&st, S_IWGRP | S_IWOTH)) return "other users can write to it";
     if (!map_fd(m, fd, false)) return strerror(errno);
     const char *what = fault(m, sum);
     if (what) {
@@ -288,8 +290,14 @@ static int in_directory(pi__model *m, pi_error *err)
         return pi__fail(err, PI_EINVAL, "weights-cache: the name of the directory has more than 200 bytes");
     if (mkdir(m->image.source.cache, 0700) && errno != EEXIST)
         return pi__fail(err, PI_EIO, "weights-cache: cannot make the directory %.200s: %s", m->image.source.cache, strerror(errno));
+    int fd = open(m->image.source.cache, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return pi__fail(err, PI_EIO, "weights-cache: cannot open the directory %.200s: %s", m->image.source.cache, strerror(errno));
+    const int rc = pi__trust_dir(fd, m->image.source.cache, "weights-cache", "unset weights-cache", err);
+    (void) close(fd);
+    if (rc) return rc;
     path_of(m, path, sizeof path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
         const char *what = adopt(m, fd, true);
         (void) close(fd);

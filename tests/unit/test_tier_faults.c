@@ -33,14 +33,14 @@ static void test_damaged_bytes(void **state)
     char path[512];
     path_of(7, path);
     size_t n = read_file(path, good, sizeof good);
-    assert_int_equal(n, 256 + 100);
+    assert_int_equal(n, 320 + 100);
     for (size_t i = 0; i < n; i++) { /* header, tokens, padding, data */
         memcpy(bad, good, n);
         bad[i] ^= (unsigned char) (1u << i % 8);
         write_file(path, bad, n);
         expect_damaged(t, 7, "byte", (long) i);
     }
-    for (size_t i = 0; i < n; i += i < 180 ? 1 : 17) {
+    for (size_t i = 0; i < n; i += i < 230 ? 1 : 17) {
         write_file(path, good, i);
         expect_damaged(t, 7, "cut to", (long) i);
     }
