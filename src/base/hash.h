@@ -79,12 +79,19 @@ void pi__sha256_add(pi__hasher *h, const void *p, size_t n);
 pi__digest pi__sha256_end(pi__hasher *h);
 
 /* HMAC-SHA-256 (RFC 2104): only holders of the key can make the digest of a message, or tell that it is right. */
+enum { PI__NH_WORDS = 256 /* of a piece */, PI__NH_PASSES = 4, PI__NH_SHIFT = 4 /* words from one pass's key to the next's */ };
 typedef struct pi__mac_key {
     uint32_t inner[8], outer[8]; /* states after the padded key */
+    uint32_t nh[PI__NH_WORDS + PI__NH_SHIFT * (PI__NH_PASSES - 1)]; /* key of pi__mac_bulk's sums, made from the key */
 } pi__mac_key;
 void pi__mac_key_init(pi__mac_key *k, const void *key, size_t n);
 void pi__mac_begin(pi__hasher *h, const pi__mac_key *k); /* then pi__sha256_add */
 pi__digest pi__mac_end(pi__hasher *h, const pi__mac_key *k);
+/* A MAC for megabytes: SHA-256 alone would halve the rate at which files are loaded, on processors without instructions for it
+ * to a tenth. Pieces of 1,024 bytes are summed by NH (UMAC, RFC 4418, with 4 Toeplitz passes), a universal hash: without the
+ * key, two different pieces have the same 32 bytes with a chance of 2^-128 at most. HMAC-SHA-256 is over the length and all
+ * sums, so that a MAC tells nothing of them. */
+pi__digest pi__mac_bulk(const pi__mac_key *k, const void *p, size_t n);
 /* In a time that does not tell where they differ. */
 bool pi__mac_equal(const pi__digest *a, const pi__digest *b);
 

@@ -108,6 +108,21 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt)
     c->seq[s].root = pi__block_root_of(salt);
 }
 
+void pi__cache_leave(pi__cache *c, int32_t s, uint64_t owner)
+{
+    pi__cache_release(c, s);
+    c->seq[s].left_for = owner;
+}
+
+bool pi__cache_start_again(pi__cache *c, int32_t s, uint64_t owner)
+{
+    pi__cache_seq *q = &c->seq[s];
+    if (!owner || q->left_for != owner) return false;
+    q->left_for = 0;
+    for (int32_t i = 0; i < c->n_groups; i++) q->snapshot[i] = -1;
+    return true;
+}
+
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].without = groups; }
 
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span) { c->seq[s].sparse = *span; }

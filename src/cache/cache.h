@@ -76,6 +76,7 @@ typedef struct pi__cache_seq {
     int32_t n_hashed[PI__CACHE_MAX_GROUPS];     /* leading entries whose blocks have their hash */
     int32_t snapshot[PI__CACHE_MAX_GROUPS];     /* of a state group: the one that match found, -1: start from nothing */
     pi__block_root root;                        /* its empty prefix */
+    uint64_t left_for;                          /* released: whose hashes it still has (pi__cache_leave); 0: nobody's */
     bool is_private;                            /* `hashed` is not called for its blocks */
     uint32_t without;                           /* bit of each group that it has nothing in */
     pi__sparse_span sparse;                     /* blocks in it are keyed apart from those that are not sparse */
@@ -93,6 +94,10 @@ void pi__cache_destroy(pi__cache *c);
 
 /* Starts row s, empty. */
 void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
+/* Releases row s, whose sequence was not admitted: the next try of the same owner (not 0) goes on with its hashes. */
+void pi__cache_leave(pi__cache *c, int32_t s, uint64_t owner);
+/* Starts row s as its owner left it, with the same salt, variant and span. false: it was not left for this owner. */
+bool pi__cache_start_again(pi__cache *c, int32_t s, uint64_t owner);
 /* Row s, just started, has nothing in these groups (bits): they have no say in what it finds, and get nothing of it. */
 void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
 /* Row s, just started, has sparse prefill. */

@@ -117,11 +117,7 @@ static pi__digest plain_sum(uint64_t sum)
 
 static pi__digest sum_data(const pi__mac_key *key, const void *data, size_t n)
 {
-    pi__hasher h;
-    if (!key) return plain_sum(pi__hash64(data, n, 0));
-    pi__sha256_begin(&h);
-    pi__sha256_add(&h, data, n);
-    return pi__sha256_end(&h);
+    return key ? pi__mac_bulk(key, data, n) : plain_sum(pi__hash64(data, n, 0));
 }
 
 static pi__digest sum_head(const pi__mac_key *key, const char *head, size_t size)
@@ -385,7 +381,7 @@ static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_
     if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
     if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
     sum = sum_data(key, dst, w->n_bytes);
-    return pi__digest_equal(&sum, &h.data_sum) ? PI__TIER_OK : PI__TIER_DAMAGED;
+    return pi__mac_equal(&sum, &h.data_sum) ? PI__TIER_OK : PI__TIER_DAMAGED;
 }
 
 pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)

@@ -154,24 +154,42 @@ static bool tiers_bring(const pi__sched *sc, pi__seq *s, int32_t got)
 
 enum admission { ADMITTED, NO_ROOM, LATER };
 
-/* A waiting sequence gets a row and whatever prefix is there. */
-static enum admission admit(pi__sched *sc, pi__seq *s)
+/* A free row, -1: none. Rather the one that has the hashes of s from its last try, and none that has another's. */
+static int32_t free_row(const pi__sched *sc, const pi__seq *s)
 {
-    int32_t row = 0;
-    while (row < sc->config.max_seqs && sc->row_seq[row]) row++;
-    if (row == sc->config.max_seqs) return NO_ROOM;
-    s->row = row;
+    int32_t best = -1;
+    for (int32_t row = 0; row < sc->config.max_seqs; row++) {
+        const uint64_t left_for = sc->cache->seq[row].left_for;
+        if (sc->row_seq[row]) continue;
+        if (left_for && left_for == s->arrival) return row;
+        if (best < 0 || (sc->cache->seq[best].left_for && !left_for)) best = row;
+    }
+    return best;
+}
+
+static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
+{
+    if (pi__cache_start_again(sc->cache, row, s->arrival)) return; /* hashing a long prompt at each step would be felt */
     pi__cache_start(sc->cache, row, s->params.salt);
     pi__cache_start_without(sc->cache, row, s->without);
     pi__cache_start_sparse(sc->cache, row, &s->sparse);
     if (s->sample_group) pi__cache_start_private(sc->cache, row, &s->sample_group->root);
     pi__cache_start_variant(sc->cache, row, &s->lora.id);
+}
+
+/* A waiting sequence gets a row and whatever prefix is there. */
+static enum admission admit(pi__sched *sc, pi__seq *s)
+{
+    const int32_t row = free_row(sc, s);
+    if (row < 0) return NO_ROOM;
+    s->row = row;
+    start_row(sc, s, row);
     int32_t wanted = 0, got = 0;
     if (s->keeps) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_most(s) + 1, &wanted);
     enum admission a = !has_room(sc, s) ? NO_ROOM
                        : s->keeps && (better_to_wait(sc, s, got) || tiers_bring(sc, s, got)) ? LATER : ADMITTED;
     if (a != ADMITTED) {
-        pi__cache_release(sc->cache, row);
+        pi__cache_leave(sc->cache, row, s->arrival);
         s->row = -1;
         return a;
     }

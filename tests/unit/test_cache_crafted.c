@@ -186,11 +186,43 @@ static void roots_are_apart(void **state)
     assert_false(pi__digest_equal(&next.hash, &first.hash));
 }
 
+/* Who is not admitted keeps the hashes of its row, as long as nobody else starts there; blocks are looked up anew. */
+static void rows_are_left_and_taken_up(void **state)
+{
+    (void) state;
+    int32_t longest;
+    pi__cache c;
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]) {{"full", BLOCK, 0, 200, false, 0}}, 1, 2, 512, NULL), PI_OK);
+    pi__cache_start(&c, 0, "salt");
+    assert_int_equal(pi__cache_match(&c, 0, known, N * BLOCK, &longest), 0);
+    const pi__digest before = *pi__cache_hash(&c, 0, N - 1);
+    pi__cache_leave(&c, 0, 7);
+    pi__cache_start(&c, 1, "salt");
+    assert_int_equal(pi__cache_match(&c, 1, known, N * BLOCK, &longest), 0);
+    assert_true(pi__cache_reserve(&c, 1, N * BLOCK));
+    pi__cache_commit(&c, 1, known, N * BLOCK, true);
+    assert_false(pi__cache_start_again(&c, 0, 8));
+    assert_true(pi__cache_start_again(&c, 0, 7));
+    assert_false(pi__cache_start_again(&c, 0, 7)); /* once */
+    assert_true(pi__digest_equal(&before, pi__cache_hash(&c, 0, N - 1)));
+    assert_int_equal(pi__cache_match(&c, 0, known, N * BLOCK, &longest), (N - 1) * BLOCK);
+    assert_null(pi__cache_check(&c, NULL));
+    pi__cache_leave(&c, 0, 7);
+    assert_null(pi__cache_check(&c, NULL));
+    pi__cache_start(&c, 0, NULL); /* another sequence */
+    assert_false(pi__cache_start_again(&c, 0, 7));
+    assert_int_equal(pi__cache_match(&c, 0, known, N * BLOCK, &longest), 0);
+    assert_false(pi__cache_start_again(&c, 1, 0));
+    pi__cache_release(&c, 0);
+    pi__cache_release(&c, 1);
+    pi__cache_destroy(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crafted_digests_differ), cmocka_unit_test(pool_tells_crafted_apart), cmocka_unit_test(other_parents_miss),
-        cmocka_unit_test(cache_tells_crafted_apart), cmocka_unit_test(variants_are_apart), cmocka_unit_test(roots_are_apart),
+        cmocka_unit_test(cache_tells_crafted_apart), cmocka_unit_test(variants_are_apart), cmocka_unit_test(roots_are_apart), cmocka_unit_test(rows_are_left_and_taken_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,6 +126,63 @@ static void macs(void **state)
     assert_false(pi__mac_equal(&a, &b));
 }
 
+/* The definition of NH, and HMAC over its sums. */
+static pi__digest slow_bulk(const pi__mac_key *k, const uint8_t *p, size_t n)
+{
+    const uint64_t length = n;
+    pi__hasher h;
+    pi__mac_begin(&h, k);
+    pi__sha256_add(&h, "NH sums", 8);
+    pi__sha256_add(&h, &length, 8);
+    for (size_t at = 0; at < n; at += 1024)
+        for (size_t pass = 0; pass < 4; pass++) {
+            uint64_t sum = 0;
+            for (size_t w = 0; w < 256; w++) {
+                uint32_t x = 0, y = 0;
+                if (w % 4 >= 2) continue; /* words 0 and 1 of four go with words 2 and 3 */
+                for (size_t b = 0; b < 4; b++) {
+                    const size_t i = at + 4 * w + b, j = i + 8;
+                    if (i < n) memcpy((uint8_t *) &x + b, p + i, 1);
+                    if (j < n) memcpy((uint8_t *) &y + b, p + j, 1);
+                }
+                sum += (uint64_t) (uint32_t) (x + k->nh[w + 4 * pass]) * (uint32_t) (y + k->nh[w + 2 + 4 * pass]);
+            }
+            pi__sha256_add(&h, &sum, 8);
+        }
+    return pi__mac_end(&h, k);
+}
+
+static void bulk_macs(void **state)
+{
+    (void) state;
+    enum { MOST = 40000 };
+    uint8_t *data = calloc(1, MOST);
+    pi__mac_key k, other;
+    assert_non_null(data);
+    pi__mac_key_init(&k, "k", 1);
+    pi__mac_key_init(&other, "l", 1);
+    assert_memory_not_equal(k.nh, other.nh, sizeof k.nh);
+    for (size_t i = 0; i < MOST; i++) data[i] = (uint8_t) (i * i >> 3);
+    for (size_t n = 0; n < MOST; n += n < 40 || (n > 1000 && n < 1050) || (n > 16370 && n < 16400) ? 1 : 331) {
+        const pi__digest d = pi__mac_bulk(&k, data, n), same = slow_bulk(&k, data, n), wrong = pi__mac_bulk(&other, data, n);
+        assert_true(pi__mac_equal(&d, &same));
+        assert_false(pi__mac_equal(&d, &wrong));
+    }
+    memset(data, 0, MOST);
+    for (size_t n = 0; n < 3000; n += 7) { /* of zeros alone: the length counts */
+        const pi__digest d = pi__mac_bulk(&k, data, n), longer = pi__mac_bulk(&k, data, n + 1);
+        assert_false(pi__mac_equal(&d, &longer));
+    }
+    const pi__digest none = pi__mac_bulk(&k, data, 3000);
+    for (size_t bit = 0; bit < 3000 * 8; bit += 5) { /* and every bit */
+        data[bit / 8] ^= (uint8_t) (1u << bit % 8);
+        const pi__digest d = pi__mac_bulk(&k, data, 3000);
+        assert_false(pi__mac_equal(&d, &none));
+        data[bit / 8] ^= (uint8_t) (1u << bit % 8);
+    }
+    free(data);
+}
+
 static pi__digest two(enum pi__hash_domain domain, const char *a, const char *b)
 {
     pi__hasher h;
@@ -175,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors), cmocka_unit_test(every_length), cmocka_unit_test(implementations_agree), cmocka_unit_test(macs),
+        cmocka_unit_test(bulk_macs),
         cmocka_unit_test(fields_are_apart), cmocka_unit_test(names_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
