@@ -14,10 +14,11 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 
-enum { VERSION = 3, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4 };
+enum { VERSION = 3, ASK_SECONDS = 10, SERVE_SECONDS = 2, MAX_OFFERS = 4, MAX_PEERS = 64 };
 enum { GIVEN, UNKNOWN_KEY, OTHER_USER, OTHER_TARGET };
 
 typedef struct request {
@@ -43,6 +44,13 @@ typedef union control {
     struct cmsghdr align;
 } control;
 
+typedef struct peer { /* that has not sent its whole request */
+    int fd;
+    double until;     /* pi__now_ms: it is closed */
+    size_t n;         /* bytes of q */
+    request q;
+} peer;
+
 struct pi__weights_listener {
     pi__weights_offer offer[MAX_OFFERS];
     int n;               /* offers */
@@ -50,6 +58,8 @@ struct pi__weights_listener {
     struct sockaddr_un at;
     struct stat st;      /* of the socket's file: only that one is removed */
     int fd, stop[2];     /* the socket; a pipe whose end tells the thread to stop */
+    peer peer[MAX_PEERS]; /* the thread's; the oldest first */
+    int n_peers;
     bool started;        /* thread is to be joined */
     pthread_t thread;
 };
@@ -178,46 +188,84 @@ static void give(int s, const answer *a, const pi__weights_offer *of)
     (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* who is gone needs no answer */
 }
 
-static void serve(const pi__weights_listener *l, int s)
+/* The answer to a whole request. */
+static void reply(const pi__weights_listener *l, int s, const request *q)
 {
-    request q;
     answer a = {.version = VERSION, .status = UNKNOWN_KEY};
     const pi__weights_offer *of = NULL;
     bool target = false; /* something is packed for it */
     memcpy(a.magic, magic, sizeof magic);
-    set_timeout(s, SERVE_SECONDS);
-    if (!own_user(s)) {
-        a.status = OTHER_USER;
-        give(s, &a, NULL);
-        return;
-    }
-    if (recv(s, &q, sizeof q, MSG_WAITALL) != (ssize_t) sizeof q || memcmp(q.magic, magic, sizeof magic)) return;
     memcpy(a.text, l->what, sizeof a.text);
-    for (int i = 0; i < l->n && q.version == VERSION; i++) {
-        if (pi__digest_equal(&l->offer[i].key, &q.key)) of = &l->offer[i];
-        target |= pi__digest_equal(&l->offer[i].target, &q.target);
+    for (int i = 0; i < l->n && q->version == VERSION; i++) {
+        if (pi__digest_equal(&l->offer[i].key, &q->key)) of = &l->offer[i];
+        target |= pi__digest_equal(&l->offer[i].target, &q->target);
     }
     a.status = of ? GIVEN : target ? UNKNOWN_KEY : OTHER_TARGET;
     if (of) a.size = of->size;
     give(s, &a, of);
 }
 
-/* One at a time: an answer is a message, and who is slow has two seconds. */
+static void close_peer(pi__weights_listener *l, int i)
+{
+    (void) close(l->peer[i].fd);
+    memmove(&l->peer[i], &l->peer[i + 1], (size_t) (--l->n_peers - i) * sizeof *l->peer);
+}
+
+/* A connection without a request yet. The oldest one makes room where there are too many. */
+static void add_peer(pi__weights_listener *l, int s)
+{
+    if (!own_user(s)) {
+        answer a = {.version = VERSION, .status = OTHER_USER};
+        memcpy(a.magic, magic, sizeof magic);
+        give(s, &a, NULL);
+        (void) close(s);
+        return;
+    }
+    if (l->n_peers == MAX_PEERS) close_peer(l, 0);
+    l->peer[l->n_peers++] = (peer) {.fd = s, .until = pi__now_ms() + SERVE_SECONDS * 1e3};
+}
+
+/* The next bytes of a request. true: the connection is done, answered or not. */
+static bool read_peer(const pi__weights_listener *l, peer *p)
+{
+    const ssize_t got = recv(p->fd, (char *) &p->q + p->n, sizeof p->q - p->n, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (got <= 0) return true;
+    p->n += (size_t) got;
+    if (p->n < sizeof p->q) return false;
+    if (!memcmp(p->q.magic, magic, sizeof magic)) reply(l, p->fd, &p->q);
+    return true;
+}
+
+/* Milliseconds to the first deadline, -1: there is none. */
+static int until_deadline(const pi__weights_listener *l)
+{
+    if (!l->n_peers) return -1;
+    const double ms = l->peer[0].until - pi__now_ms(); /* the oldest is the first */
+    return ms > 0 ? (int) ms + 1 : 0;
+}
+
+/* All connections at once, none of which is waited for: an answer fits into a socket that is new. */
 static void *listen_thread(void *arg)
 {
-    const pi__weights_listener *l = arg;
+    pi__weights_listener *l = arg;
+    struct pollfd p[2 + MAX_PEERS];
     for (;;) {
-        struct pollfd p[2] = {{.fd = l->stop[0], .events = POLLIN}, {.fd = l->fd, .events = POLLIN}};
-        if (poll(p, 2, -1) < 0 && errno != EINTR) return NULL;
-        if (p[0].revents) return NULL;
-        int s = p[1].revents ? accept4(l->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
-        if (s < 0) {
-            const bool passing = !p[1].revents || errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-            if (!passing) (void) poll(p, 1, 100); /* out of descriptors */
-            continue;
+        const int n = l->n_peers;
+        p[0] = (struct pollfd) {.fd = l->stop[0], .events = POLLIN};
+        p[1] = (struct pollfd) {.fd = l->fd, .events = POLLIN};
+        for (int i = 0; i < n; i++) p[2 + i] = (struct pollfd) {.fd = l->peer[i].fd, .events = POLLIN};
+        const int ready = poll(p, 2 + (nfds_t) n, until_deadline(l));
+        if (ready < 0 && errno != EINTR) return NULL;
+        if (ready > 0 && p[0].revents) return NULL;
+        for (int i = n - 1; i >= 0; i--) {
+            const bool late = pi__now_ms() >= l->peer[i].until;
+            if ((ready > 0 && p[2 + i].revents && read_peer(l, &l->peer[i])) || late) close_peer(l, i);
         }
-        serve(l, s);
-        (void) close(s);
+        if (ready <= 0 || !p[1].revents) continue;
+        const int s = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (s >= 0) add_peer(l, s);
+        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) (void) poll(p, 1, 100); /* out of descriptors */
     }
 }
 
@@ -272,6 +320,7 @@ void pi__weights_unlisten(pi__weights_listener *l)
     if (!l) return;
     if (l->stop[1] >= 0) (void) close(l->stop[1]);
     if (l->started) pthread_join(l->thread, NULL);
+    while (l->n_peers) close_peer(l, 0);
     if (l->stop[0] >= 0) (void) close(l->stop[0]);
     if (l->st.st_ino && lstat(l->at.sun_path, &st) == 0 && st.st_ino == l->st.st_ino && st.st_dev == l->st.st_dev)
         (void) unlink(l->at.sun_path);

@@ -309,6 +309,32 @@ static void foreign_clients(void **state)
     pi_weights_close(w);
 }
 
+/* Clients that connect and stay, without a word or with half a request: others are served beside them. */
+static void silent_clients(void **state)
+{
+    (void) state;
+    enum { SILENT = 150 };
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int32_t want[N], got[N];
+    answer_of(model, NULL, NULL, want);
+    pi_weights *w = own(model);
+    memcpy(at.sun_path, sock, strlen(sock) + 1);
+    int fds = count_fds(), s[SILENT];
+    for (int i = 0; i < SILENT; i++) {
+        s[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(s[i], (struct sockaddr *) &at, sizeof at), 0);
+        if (i % 2) assert_int_equal(send(s[i], "PIweight\3\0\0", 12, MSG_NOSIGNAL), 12);
+    }
+    for (int i = 0; i < 3; i++) { /* in turn, two seconds for each of the others would be more than a client waits */
+        answer_of(model, "weights-from", sock, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    for (int i = 0; i < SILENT; i++) close(s[i]);
+    for (int i = 0; count_fds() > fds && i < 1000; i++) usleep(1000);
+    assert_int_equal(count_fds(), fds);
+    pi_weights_close(w);
+}
+
 /* --------------------------------------------------------------------------------------------------------- directory */
 
 /* The one image there; its checksum of the data. */
@@ -469,7 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_an_owner),    cmocka_unit_test(nothing_leaks),   cmocka_unit_test(foreign_owners),
-        cmocka_unit_test(foreign_clients),  cmocka_unit_test(from_a_directory), cmocka_unit_test(bad_directories),
+        cmocka_unit_test(foreign_clients), cmocka_unit_test(silent_clients), cmocka_unit_test(from_a_directory), cmocka_unit_test(bad_directories),
         cmocka_unit_test(another_file),     cmocka_unit_test(packed_layout),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
