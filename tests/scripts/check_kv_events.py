@@ -426,6 +426,68 @@ def dynamo(model):
     s.end()
 
 
+def raw_peer(endpoint, kind):
+    """A peer that has shaken hands over ZMTP 3.0, as bytes on a socket."""
+    host, port = endpoint[len('tcp://'):].rsplit(':', 1)
+    c = socket.create_connection((host, int(port)), 20)
+    c.sendall(b'\xff' + bytes(7) + b'\1\x7f\3\0NULL' + bytes(16) + b'\0' + bytes(31))
+    f = c.makefile('rb')
+    f.read(64)
+    ready = b'\x05READY\x0bSocket-Type' + len(kind).to_bytes(4, 'big') + kind + b'\x08Identity' + bytes(4)
+    c.sendall(b'\4' + bytes([len(ready)]) + ready)
+    f.read(1)
+    f.read(f.read(1)[0])
+    return c, f
+
+
+def memory(s, what):
+    with open(f'/proc/{s.p.pid}/status') as f: return int(re.search(rf'{what}:\s+(\d+)', f.read())[1]) // 1024
+
+
+def hostile(model):
+    """Frames without end, topics without number, peers that are silent: memory stays, and subscribers are served."""
+    s = Server(model, '-c', '512', '--kv-cache-tokens', '2048')
+    index = Index(s)
+    s.wait_for('is ready')
+    s.ask([3] * 40)
+    index.settle()
+    before = memory(s, 'VmRSS')
+    silent = [socket.create_connection(('127.0.0.1', int(e.rsplit(':', 1)[1]))) for e in (s.events, s.replay) for _ in range(20)]
+    for endpoint, kind in (s.replay, b'DEALER'), (s.events, b'SUB'):
+        c, f = raw_peer(endpoint, kind)
+        sent = 0
+        try:
+            c.sendall(b'\2' + (1 << 30).to_bytes(8, 'big'))
+            for _ in range(256):
+                c.sendall(bytes(1 << 20))
+                sent += 1
+            fault(f'{endpoint}: {sent} MB of one frame were taken')
+        except OSError: pass
+        c.close()
+    c, f = raw_peer(s.events, b'SUB')
+    n = 0
+    try:
+        for i in range(400):  # a million topics
+            c.sendall(b''.join(b'\0\x21\1' + (i * 2500 + j).to_bytes(8, 'big') * 4 for j in range(2500)))
+            n += 2500
+    except OSError: pass
+    c.close()
+    if n > 900000: fault(f'{n} topics of one peer were taken')
+    grown = memory(s, 'VmHWM') - before
+    if grown > 100: fault(f'peers made the server grow by {grown} MB')
+    for i in range(100):  # the subscriber comes back by itself
+        s.ask([5 + i] * 40)
+        if index.sub.poll(200): break
+    else: fault('the subscriber gets nothing any more')
+    index.settle()        # and asks for what it missed
+    expect('what the subscriber knows', index.match([5 + i] * 40)[0], 32)
+    expect('lost changes', s.metric('pagedinfer:kv_events_lost_total'), 0)
+    for x in silent: x.close()
+    index.close()
+    expect('the server after that', s.ask([199] * 40), 0)
+    s.end()
+
+
 def main():
     tool = os.path.join(BUILD, 'tests', 'tool_tiny_model')
     if not os.path.exists(tool):
@@ -441,6 +503,7 @@ def main():
         parts = {'full': lambda: same_set(tiny('llama3'), True, n), 'window': lambda: same_set(tiny('gemma3'), False, some),
                  'recurrent': lambda: same_set(tiny('qwen35'), False, some), 'replays': lambda: replays(tiny('llama3')),
                  'routed': lambda: routed(tiny('llama3')), 'dynamo': lambda: dynamo(tiny('llama3'))}
+        parts['hostile'] = lambda: hostile(tiny('llama3'))
         for name, f in parts.items():
             if only and name not in only: continue
             t, c = time.time(), os.times()

@@ -19,7 +19,14 @@
 
 #include "serve/kv_queue.h"
 
-enum { ENDPOINT = 300, PUB_BATCHES = 1000 /* that wait for one subscriber */ };
+enum {
+    ENDPOINT = 300,
+    PUB_BATCHES = 1000,  /* batches that wait for one subscriber */
+    MAX_FRAME = 1024,    /* bytes of a frame that a peer sends: subscriptions, requests of 8 bytes, handshakes */
+    HANDSHAKE_MS = 2000, /* that a peer may take for it */
+    MAX_TOPICS = 1000,   /* that peers have subscribed to, before all of them are disconnected */
+    REOPEN_TICKS = 10,   /* of 10 ms, until the socket is opened again */
+};
 
 typedef struct batch {
     uint64_t seq;
@@ -36,7 +43,9 @@ struct kv_events {
     atomic_bool ends;
     atomic_uint_fast64_t sent, lost;
     /* The thread's. */
-    void *ctx, *pub, *router;    /* router: NULL without replay */
+    void *ctx, *pub, *router;    /* pub: XPUB, NULL while it is being opened again; router: NULL without replay */
+    long n_topics;               /* different topics that are subscribed to */
+    int reopen_in;               /* ticks */
     uint64_t seq;                /* of the next batch */
     batch *kept;                 /* [cap] a ring: the last n batches, oldest at first */
     size_t cap, first, n;
@@ -179,8 +188,8 @@ static bool publish(kv_events *k, const kv_changes *c)
     batch b = {.seq = k->seq++};
     if (!pack(&b.payload, c)) return false;
     big_endian(b.seq, number);
-    /* PUB drops what a subscriber has no room for, whole messages of it. */
-    if (send_bytes(k->pub, k->topic, strlen(k->topic), true) && send_bytes(k->pub, number, 8, true))
+    /* XPUB drops what a subscriber has no room for, whole messages of it. */
+    if (k->pub && send_bytes(k->pub, k->topic, strlen(k->topic), true) && send_bytes(k->pub, number, 8, true))
         send_copy(k->pub, &b.payload, false);
     keep(k, &b);
     atomic_fetch_add(&k->sent, 1);
@@ -201,6 +210,40 @@ static bool publish_all(kv_events *k)
     /* Among them may have been removals: also who does not look at numbers has to forget what it knows. */
     kv_queue_put(&k->queue, &(pi_cache_event) {.kind = PI_CACHE_CLEARED});
     return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------- subscriptions */
+
+static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound, char err[256]);
+
+/* ZeroMQ keeps every topic that a peer names, without a limit. Whole messages are read, so that none of them wait; a peer
+ * with too many topics loses the connection, and since it cannot be told from others, so do they. They come back. */
+static void read_subscriptions(kv_events *k)
+{
+    zmq_msg_t m;
+    bool more = false; /* of a message that is no subscription */
+    zmq_msg_init(&m);
+    while (zmq_msg_recv(&m, k->pub, ZMQ_DONTWAIT) >= 0) {
+        const unsigned char *p = zmq_msg_data(&m);
+        if (!more && zmq_msg_size(&m)) k->n_topics += p[0] == 1 ? 1 : p[0] == 0 ? -1 : 0;
+        more = zmq_msg_more(&m);
+    }
+    zmq_msg_close(&m);
+    if (k->n_topics <= MAX_TOPICS) return;
+    zmq_close(k->pub);
+    k->pub = NULL;
+    k->n_topics = 0;
+    k->reopen_in = REOPEN_TICKS;
+}
+
+/* The socket at its endpoint again. It may take some time until the closed one has left it. */
+static void reopen(kv_events *k)
+{
+    char endpoint[ENDPOINT], err[256];
+    bool is_bound;
+    if (--k->reopen_in > 0) return;
+    k->pub = open_socket(k, ZMQ_XPUB, k->endpoint[0], endpoint, &is_bound, err);
+    k->reopen_in = REOPEN_TICKS;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- replay */
@@ -258,14 +301,19 @@ static void answer_replay(kv_events *k)
 static void *run(void *ud)
 {
     kv_events *k = ud;
-    zmq_pollitem_t item[2] = {{.fd = k->wake, .events = ZMQ_POLLIN}, {.socket = k->router, .events = ZMQ_POLLIN}};
     bool soon = false;
     uint64_t n;
     while (!atomic_load(&k->ends)) {
-        if (zmq_poll(item, k->router ? 2 : 1, soon ? 10 : -1) < 0 && errno != EINTR) break;
+        zmq_pollitem_t item[3] = {{.fd = k->wake, .events = ZMQ_POLLIN}};
+        int n_items = 1, pub = 0, router = 0;
+        if (k->pub) item[pub = n_items++] = (zmq_pollitem_t) {.socket = k->pub, .events = ZMQ_POLLIN};
+        if (k->router) item[router = n_items++] = (zmq_pollitem_t) {.socket = k->router, .events = ZMQ_POLLIN};
+        if (zmq_poll(item, n_items, soon || !k->pub ? 10 : -1) < 0 && errno != EINTR) break;
         if (read(k->wake, &n, sizeof n) < 0) {} /* it was not that, then */
+        if (!k->pub) reopen(k);
+        else if (pub && item[pub].revents) read_subscriptions(k);
         soon = publish_all(k);
-        if (k->router && item[1].revents) answer_replay(k);
+        if (router && item[router].revents) answer_replay(k);
     }
     return NULL;
 }
@@ -273,6 +321,7 @@ static void *run(void *ud)
 /* ---------------------------------------------------------------------------------------------------- opening, closing */
 
 static bool set_int(void *socket, int what, int v) { return !zmq_setsockopt(socket, what, &v, sizeof v); }
+static bool set_int64(void *socket, int what, int64_t v) { return !zmq_setsockopt(socket, what, &v, sizeof v); }
 
 /* Bound where the endpoint is an address of this machine, else connected to. false: errno says why. */
 static bool attach(void *socket, const char *endpoint, char out[ENDPOINT], bool *is_bound)
@@ -289,15 +338,16 @@ static bool attach(void *socket, const char *endpoint, char out[ENDPOINT], bool 
 static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound, char err[256])
 {
     /* ROUTER: all that is kept and the end have room, and who is gone or full is told by an error. */
-    const int room = type == ZMQ_PUB ? PUB_BATCHES : (int) k->cap + 1;
+    const int room = type == ZMQ_XPUB ? PUB_BATCHES : (int) k->cap + 1;
     void *s = NULL;
     if (strncmp(endpoint, "tcp://", 6) && strncmp(endpoint, "ipc://", 6)) {
         snprintf(err, 256, "%.150s: give tcp://ADDRESS:PORT or ipc://PATH", endpoint);
         return NULL;
     }
     if ((s = zmq_socket(k->ctx, type)) && set_int(s, ZMQ_LINGER, 0) && set_int(s, ZMQ_SNDHWM, room) &&
-        set_int(s, ZMQ_TCP_KEEPALIVE, 1) && set_int(s, ZMQ_IPV6, strchr(endpoint, '[') != NULL) &&
-        (type == ZMQ_PUB || (set_int(s, ZMQ_ROUTER_MANDATORY, 1) && set_int(s, ZMQ_RCVHWM, 16))) &&
+        set_int(s, ZMQ_TCP_KEEPALIVE, 1) && set_int64(s, ZMQ_MAXMSGSIZE, MAX_FRAME) && set_int(s, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) &&
+        set_int(s, ZMQ_RCVHWM, 16) && set_int(s, ZMQ_IPV6, strchr(endpoint, '[') != NULL) &&
+        (type == ZMQ_XPUB || set_int(s, ZMQ_ROUTER_MANDATORY, 1)) &&
         attach(s, endpoint, out, is_bound)) return s;
     snprintf(err, 256, "%.150s: %s", endpoint, zmq_strerror(errno));
     if (s) zmq_close(s);
@@ -312,7 +362,7 @@ static bool open_all(kv_events *k, const kv_events_config *c, char err[256])
         snprintf(err, 256, "%s", strerror(errno));
         return false;
     }
-    if (!(k->pub = open_socket(k, ZMQ_PUB, c->endpoint, k->endpoint[0], &k->is_bound, err))) return false;
+    if (!(k->pub = open_socket(k, ZMQ_XPUB, c->endpoint, k->endpoint[0], &k->is_bound, err))) return false;
     if (*c->replay && !(k->router = open_socket(k, ZMQ_ROUTER, c->replay, k->endpoint[1], &is_bound, err))) return false;
     /* The first batch: who knew a server that was here before is to forget what that one had. */
     kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_CLEARED});
