@@ -5,8 +5,9 @@
 2. HTTP: what two readers could take for different requests is refused and the connection closed; trailers change nothing.
 3. Ids of requests: in every response, in the log, in the errors of Anthropic's API.
 4. Clients that send ahead and leave: their answers end, over TCP, TLS and unix sockets.
+5. Files of keys and certificates that are pipes, devices or folders, at the start and on SIGHUP.
 Exit 77: there is no server, or no tiny model."""
-import json, os, re, socket, ssl, struct, subprocess, sys, tempfile, time
+import json, os, re, signal, socket, ssl, struct, subprocess, sys, tempfile, time
 
 import check_server as base
 from check_server import BIN, BUILD, HERMES, Server, ask, connect, expect, fault, read_all, read_answer, request
@@ -301,6 +302,43 @@ def part_gone_tls(model, d):
     s.end()
 
 
+# --------------------------------------------------------------------------------------------------------------- 5. files
+
+def files(model, d):
+    keys = os.path.join(d, 'keys')
+    def put(make):
+        if os.path.isdir(keys): os.rmdir(keys)
+        elif os.path.lexists(keys): os.unlink(keys)
+        make()
+    def text(s):
+        def make():
+            with open(keys, 'w') as f: f.write(s)
+        return make
+    odd = {'a pipe': lambda: os.mkfifo(keys), 'a folder': lambda: os.mkdir(keys), 'a device': lambda: os.symlink('/dev/zero', keys),
+           'a terminal': lambda: os.symlink('/dev/tty', keys), 'a large file': lambda: (text('a\n')(), os.truncate(keys, 1 << 30)),
+           'nothing': lambda: None, 'a link to itself': lambda: os.symlink(keys, keys)}
+    for what, make in odd.items():
+        put(make)
+        for flags in (['--api-key-file', keys], ['--ssl-cert-file', keys, '--ssl-key-file', keys]):
+            r = subprocess.run([BIN, 'serve', '-m', model, '--port', '0', *flags], capture_output=True, text=True, timeout=60)
+            expect(f'{what} for {flags[0]}', r.returncode, 78)
+    put(text('one\n'))
+    s = Server(model, '-c', '512', '--api-key-file', keys)
+    for n, (what, make) in enumerate(odd.items()):
+        put(make)
+        s.p.send_signal(signal.SIGHUP)
+        for _ in range(400):
+            if s.text().count('API keys were not read again') == n + 1: break
+            time.sleep(0.025)
+        else: fault(f'SIGHUP with {what}: {s.text()[-200:]!r}')
+        expect(f'the key after {what}', ask(s, '/version', headers='X-Api-Key: one\r\n')[0], 200)
+    put(text('two\n'))
+    s.p.send_signal(signal.SIGHUP)
+    s.wait_for('API keys read again: 1')
+    expect('keys', [ask(s, '/version', headers=f'X-Api-Key: {k}\r\n')[0] for k in ('one', 'two')], [401, 200])
+    s.end()
+
+
 def main():
     maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
     if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69 or not os.path.exists(maker):
@@ -322,6 +360,7 @@ def main():
         s.end()
         part_gone(model, d)
         part_gone_tls(model, d)
+        files(model, d)
     print(f'http: {len(base.faults)} faults')
     return 1 if base.faults else 0
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -273,8 +274,16 @@ static void keys_come_from_a_file(void **state)
     assert_int_equal(k.n, 2);
     assert_true(keys_allow(&k, "one") && keys_allow(&k, "two"));
     keys_free(&k);
+    assert_int_equal(truncate(path, (2 << 20)), 0);
+    assert_non_null(keys_read(&k, path));
     unlink(path);
     assert_non_null(keys_read(&k, path));
+    assert_int_equal(mkfifo(path, 0600), 0); /* without a writer: nothing is waited for */
+    assert_non_null(keys_read(&k, path));
+    unlink(path);
+    assert_non_null(keys_read(&k, "/tmp"));
+    assert_non_null(keys_read(&k, "/dev/zero"));
+    assert_int_equal(k.n, 0);
 }
 
 /* After a refusal the request can still be taken, which a paused or failed parser must survive. */

@@ -1,12 +1,12 @@
 /* API keys (see keys.h). */
 #include "serve/keys.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/buf.h"
+#include "serve/file.h"
 
 static const char *add_one(keys *k, const char *p, size_t n)
 {
@@ -34,9 +34,9 @@ const char *keys_add(keys *k, const char *text)
 const char *keys_read(keys *k, const char *path)
 {
     char line[1024];
-    const char *wrong = NULL;
-    FILE *f = fopen(path, "re");
-    if (!f) return strerror(errno);
+    const char *wrong;
+    FILE *f = file_open(path, &wrong);
+    if (!f) return wrong;
     while (!wrong && fgets(line, sizeof line, f)) {
         if (*line != '#') wrong = add_one(k, line, strlen(line));
     }

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "serve/file.h"
 #include "serve/gen.h"
 #include "serve/log.h"
 #include "serve/notify.h"
@@ -145,6 +146,15 @@ static const char *read_tls(const cli *c, tls_config **out, char err[256])
     *out = NULL;
     if (!*cert && !*key) return NULL;
     if (!*cert || !*key) return "--ssl-cert-file and --ssl-key-file belong together";
+    for (int i = 0; i < 2; i++) { /* OpenSSL would wait for a pipe */
+        const char *wrong;
+        FILE *f = file_open(i ? key : cert, &wrong);
+        if (!f) {
+            snprintf(err, 256, "%.150s: %s", i ? key : cert, wrong);
+            return err;
+        }
+        fclose(f);
+    }
     *out = tls_open(cert, key, err, 256);
     return *out ? NULL : err;
 }
