@@ -495,7 +495,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_an_owner),    cmocka_unit_test(nothing_leaks),   cmocka_unit_test(foreign_owners),
-        cmocka_unit_test(foreign_clients), cmocka_unit_test(silent_clients), cmocka_unit_test(from_a_directory), cmocka_unit_test(bad_directories),
+        cmocka_unit_test(foreign_clients), cmocka_unit_test(silent_clients),
+        cmocka_unit_test(from_a_directory), cmocka_unit_test(bad_directories),
         cmocka_unit_test(another_file),     cmocka_unit_test(packed_layout),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
