@@ -6,7 +6,8 @@
 # Installs what the tests need where apt can (and says what to install elsewhere), then: layout rules; Release build with
 # -Werror and its tests; kernels by nvcc (where it is); exported interface; installed tree with README's first program;
 # the real model through the tool and the checks tests/scripts/check_*.py; ASan+UBSan build and its tests; the tests with threads
-# under TSan; ten seconds of each fuzzer; aarch64 cross build, and under qemu the tests of what depends on the processor.
+# under TSan; the server under clang's UBSan, and ten seconds of each fuzzer; aarch64 cross build, and under qemu the tests
+# of what depends on the processor.
 # --quick: layout rules, Release tests and the interface only.
 # --long: checks of the CUDA backend, whose kernels are emulated, run more cases, and models of every architecture are looked
 # at for races; nvcc compiles all kernels for all targets, not only those that changed since docs/kernels.md was written; all
@@ -333,7 +334,14 @@ fuzz() {
         return
     fi
     build fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_FUZZ=ON \
-        -DPAGEDINFER_TOOLS=OFF -DPAGEDINFER_SIMD=OFF || return
+        -DPAGEDINFER_SIMD=OFF || return
+    # The server under clang's UBSan, which also reports NULL + 0.
+    if [ -x "$work/release/tests/tool_tiny_model" ]; then
+        check server-ubsan 300 env PAGEDINFER_BIN="$work/fuzz/pagedinfer" PAGEDINFER_BUILD="$work/release" \
+            ASAN_OPTIONS=allocator_may_return_null=1 python3 tests/scripts/check_http.py
+    else
+        skip "the server under UBSan: no tool_tiny_model (step release)"
+    fi
     # As many at once as there are cores. New inputs go to the build folder and are there the next time; what crashes is
     # kept in the log folder.
     for f in tests/fuzz/fuzz_*.c; do

@@ -6,10 +6,12 @@
 3. Ids of requests: in every response, in the log, in the errors of Anthropic's API.
 4. Clients that send ahead and leave: their answers end, over TCP, TLS and unix sockets.
 5. Files of keys and certificates that are pipes, devices or folders, at the start and on SIGHUP.
-Exit 77: there is no server, or no tiny model."""
+6. A request of each kind.
+run.sh also runs it with a server that clang has built with UBSan, which has a kind of error that gcc's does not know. Exit 77: there is no server, or no tiny model."""
 import json, os, re, signal, socket, ssl, struct, subprocess, sys, tempfile, time
 
 import check_server as base
+import check_server_faults as kinds
 from check_server import BIN, BUILD, HERMES, Server, ask, connect, expect, fault, read_all, read_answer, request
 
 BOM = b'\xef\xbb\xbf'
@@ -339,6 +341,14 @@ def files(model, d):
     s.end()
 
 
+def each_kind(s):
+    for what, (path, body) in kinds.KINDS.items():
+        status, got = kinds.once(s, path, body)
+        if status != {'nothing': 404, 'an error': 400}.get(what, 200) or got.endswith(b'<cut>'): fault(f'{what}: {status} {got[:200]!r}')
+    for path in '/v1/embeddings', '/embedding':
+        for encoding in 'float', 'base64': expect(path, ask(s, path, {'input': ['a', [40, 41]], 'encoding_format': encoding})[0], 200)
+
+
 def main():
     maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
     if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69 or not os.path.exists(maker):
@@ -350,6 +360,7 @@ def main():
         s = Server(model, '-c', '4096', '--kv-cache-tokens', '16384', '--parallel', '8', '--chat-template', HERMES)
         json_bodies(s)
         json_errors(s)
+        each_kind(s)
         s.quiet('after JSON')
         s.end()
         s = Server(model, '-c', '4096', '--kv-cache-tokens', '16384', '--parallel', '8', '--chat-template', HERMES, '--log-json',

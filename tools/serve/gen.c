@@ -532,7 +532,7 @@ static void give(choice *ch, size_t k, size_t upto)
               !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, &pc.delta, &pc.n_deltas);
     if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
     if (g->hide_thoughts) ok &= drop_thoughts(ch, &pc);
-    pc.ids = ch->ids + ch->ids_carry;
+    pc.ids = ch->ids ? ch->ids + ch->ids_carry : NULL;
     pc.n_ids = k - ch->ids_carry;
     pc.probs = ch->n_probs ? ch->probs + ch->ids_carry * ch->n_probs : NULL;
     const bool some = pc.n_deltas || pc.last;
