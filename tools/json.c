@@ -46,6 +46,17 @@ bool json_text_is(const json_t *v, const char *text)
 
 const char *json_number_text(const json_t *v) { return json_string_value(json_object_get(v, NUMBER_KEY)); }
 
+bool json_add_members(json_t *to, const json_t *from)
+{
+    const char *key;
+    size_t len;
+    json_t *one;
+    bool ok = true;
+    json_object_keylen_foreach((json_t *) (uintptr_t) from, key, len, one)
+        ok &= !json_object_setn_new_nocheck(to, key, len, json_incref(one));
+    return ok;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
 /* Reports the fault at the reader's position; always NULL. */

@@ -36,6 +36,9 @@ const char *json_number_text(const json_t *v);
  * significant digits of real numbers, 0 = as many as the value needs. Numbers that were kept as text come out as they came. */
 char *json_write(const json_t *v, int precision);
 
+/* Sets the members of from in to, both objects. Unlike jansson's own copies it keeps keys with zero characters whole.
+ * false: out of memory. */
+bool json_add_members(json_t *to, const json_t *from);
 /* A string without a zero byte, which a C string can hold. */
 bool json_is_c_string(const json_t *v);
 /* A string of exactly this text. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/convert.h"
 #include "serve/params.h"
 
@@ -33,6 +34,19 @@ static void look(const params *p, int api)
     if (p->tools && !json_array_size(p->tools)) __builtin_trap();
 }
 
+/* What was read is written, read again, and is the same. */
+static void look_at_text(const json_t *root)
+{
+    char *one = json_write(root, 0);
+    json_fault f;
+    json_t *again = one ? json_read(one, strlen(one), &f) : NULL;
+    char *two = json_write(again, 0);
+    if (!one || !again || !two || strcmp(one, two) != 0) __builtin_trap();
+    json_decref(again);
+    free(one);
+    free(two);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     params p;
@@ -41,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_t *root = params_parse((const char *) data + 1, size - 1, &err);
     if (!root && (!err.code || !err.msg[0])) __builtin_trap();
     if (!root) return 0;
+    look_at_text(root);
     int rc = params_read(&p, root, &err);
     if (!rc) rc = read_as(data[0], &p, &err);
     if (!rc) look(&p, data[0]);

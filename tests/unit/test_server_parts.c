@@ -97,6 +97,15 @@ static void json_is_written_as_it_was_read(void **state)
     assert_false(json_is_c_string(v));
     assert_false(json_text_is(v, "a"));
     json_decref(v);
+    static const char members[] = "{\"k\":1,\"k\\u0000\":2}";
+    json_t *copy = json_object();
+    v = read_text(members, sizeof members - 1);
+    assert_true(json_add_members(copy, v) && json_add_members(copy, NULL));
+    char *text = json_write(copy, 0);
+    assert_string_equal(text, members);
+    free(text);
+    json_decref(copy);
+    json_decref(v);
 }
 
 static void json_keeps_numbers(void **state)

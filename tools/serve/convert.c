@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "json.h"
 #include "serve/convert_impl.h"
 
 /* "tool_choice" and other fields that the template or the prompt's making reads. */
@@ -66,10 +67,12 @@ static int replace_media(params *p, json_t *m, json_t **copy, pi_error *err)
     if (all_text || !field_is(m, "role", "tool")) return PI_OK;
     int rc = content_text(p, "messages", content, MEDIA_REPLACED, &text, err);
     if (rc) return rc;
-    *copy = json_copy(m);
-    if (*copy) json_object_set_new(*copy, "content", text);
-    else json_decref(text);
-    return *copy ? PI_OK : params_no_memory(err);
+    *copy = json_object();
+    const bool whole = json_add_members(*copy, m);
+    if (!json_object_set_new(*copy, "content", text) && whole) return PI_OK;
+    json_decref(*copy);
+    *copy = NULL;
+    return params_no_memory(err);
 }
 
 static int chat_messages(params *p, pi_error *err)

@@ -222,8 +222,8 @@ int begin_vars(params *p, pi_error *err)
     json_t *own = json_object_get(p->root, "chat_template_kwargs");
     if (own && !json_is_null(own) && !json_is_object(own))
         return params_fail(p, "chat_template_kwargs", err, "'chat_template_kwargs' must be an object");
-    p->template_vars = json_is_object(own) ? json_deep_copy(own) : json_object();
-    if (!p->template_vars) return params_no_memory(err);
+    p->template_vars = json_object();
+    if (!p->template_vars || !json_add_members(p->template_vars, own)) return params_no_memory(err);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {
         json_t *v = json_object_get(p->root, passed[i]);
         if (v && !json_is_null(v) && json_object_set(p->template_vars, passed[i], v)) return params_no_memory(err);

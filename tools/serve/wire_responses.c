@@ -108,7 +108,8 @@ static void copy_object(json_t *to, const gen *g, const char *field, json_t *def
 {
     json_t *v = json_object_get(g->p.root, field), *one;
     const char *key;
-    json_object_foreach(v, key, one) if (!json_is_null(one)) json_object_set(defaults, key, one);
+    size_t len;
+    json_object_keylen_foreach(v, key, len, one) if (!json_is_null(one)) json_object_setn(defaults, key, len, one);
     json_object_set_new(to, field, defaults);
 }
 
