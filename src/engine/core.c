@@ -348,14 +348,15 @@ enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 static void wait_for_work(pi__core *e)
 {
     bool trimmed = e->setup.cfg.kv_commit, busy = pi__tiering_busy(&e->tiering, e->sched.waiting.n);
+    const bool looks = e->sched.waiting.n || e->sched.running.n; /* those that run wait for masks */
     while (!e->inbox_head && !e->poke && !e->closing && !e->lora_work) {
-        if (trimmed && !e->sched.waiting.n && !busy) {
+        if (trimmed && !looks && !busy) {
             pthread_cond_wait(&e->wake, &e->lock);
             continue;
         }
-        struct timespec t = pi__deadline(busy ? COPY_MS : e->sched.waiting.n ? LOOK_MS : TRIM_MS);
+        struct timespec t = pi__deadline(busy ? COPY_MS : looks ? LOOK_MS : TRIM_MS);
         int rc = pthread_cond_timedwait(&e->wake, &e->lock, &t);
-        if (e->sched.waiting.n || busy) return;
+        if (looks || busy) return;
         if (rc != ETIMEDOUT) continue;
         trim_pools(e);
         trimmed = true;
@@ -462,6 +463,7 @@ static void *step_thread(void *arg)
         if (closing) return NULL;
         pi__tiering_poll(&e->tiering);
         e->sched.max_prefill = pi__pace_limit(&e->pace);
+        e->runner.mask_steps = PI__MASK_STEPS;
         pi__step_plan *plan = pi__schedule(&e->sched, e->setup.mem.lim.max_tokens);
         pthread_mutex_lock(&e->lock);
         e->n_queued = e->n_live - e->sched.running.n; /* before the step: who was admitted leaves room in the queue */
@@ -552,6 +554,8 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
 static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
 
+static bool hook_ready(void *ud, pi__seq *s) { return pi__runner_ready(&((pi__core *) ud)->runner, s); }
+
 static void hook_admitted(void *ud, pi__seq *s)
 {
     pi__core *e = ud;
@@ -573,6 +577,7 @@ static int open_vocab(pi__core *e, pi_error *err)
     int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
     if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
     if (!rc) rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress, e->special.n_suppress, err);
+    if (!rc) pi__grammars_on_ready(e->grammars, poke, e);
     if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;
     e->chat_template = pi__strndup(t.p, t.n);
@@ -613,7 +618,7 @@ static int open_sched(pi__core *e, pi_error *err)
         .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
         .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY,
         .least_prefill = mem->lim.key_blocks ? PI__SPARSE_BLOCK : 0,
-        .hooks = {e, hook_yield, hook_wait, hook_admitted, hook_leaves},
+        .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
     if (!rc && e->setup.beside)

@@ -241,6 +241,8 @@ static bool append(pi__runner *r, pi__seq *s, int32_t id)
     return rc || reason;
 }
 
+bool pi__runner_ready(pi__runner *r, const pi__seq *s) { return !s->matcher || pi__matcher_ready(s->matcher, &r->mask_steps); }
+
 /* What the grammar of s allows next. true: s has ended: its text is complete, or nothing can follow. */
 static bool allowed_next(pi__runner *r, pi__seq *s, pi__mask *mask)
 {
@@ -258,6 +260,7 @@ static bool append_forced(pi__runner *r, pi__seq *s, const pi__mask *next)
     pi__mask mask;
     if (!next && (!s->matcher || s->call.on_logits)) return false; /* who looks at logits gets each row */
     for (int i = 0; i < MAX_FORCED; i++) {
+        if (!next && !pi__runner_ready(r, s)) return false;
         if (!next && allowed_next(r, s, &mask)) return true;
         if (!next) next = &mask;
         if (next->n != 1) return false;
@@ -315,7 +318,7 @@ static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
 {
     s->n_drafted++;
     r->config.stats->n_drafted++;
-    if (pos != s->n_computed || pos >= s->n_tokens || s->tokens[pos] != draft) return false;
+    if (pos != s->n_computed || pos >= s->n_tokens || s->tokens[pos] != draft || !pi__runner_ready(r, s)) return false;
     s->n_accepted++;
     r->config.stats->n_accepted++;
     s->n_computed = pos + 1;
@@ -466,17 +469,6 @@ static void drop_drafts(const pi__step_plan *plan)
     }
 }
 
-/* While a device computes: masks that sampling will want, where they are not known yet. */
-static void prepare_masks(const pi__runner *r)
-{
-    pi__mask mask;
-    for (int32_t q = 0; q < r->plan->n_seqs && r->config.be->discrete; q++) {
-        const pi__seq *s = r->plan->seq[q];
-        const int32_t known = s->n_tokens - s->n_computed;
-        if (s->matcher && s->n_new >= known) (void) pi__matcher_mask(s->matcher, true, &mask, NULL); /* told when it is sampled */
-    }
-}
-
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
 /* The batch of a step that is fed ahead: a token of each sequence, which is not known. */
@@ -586,7 +578,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         pi__rows_mark(r->config.rows, r->turn, n_rows);
         return PI_OK;
     }
-    prepare_masks(r);
+    r->mask_steps = PI__MASK_STEPS;
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), found, err);
     /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
     drafting = cost_ms(r);

@@ -44,13 +44,18 @@ typedef struct pi__runner {
     bool stays;                /* it may stay in flight */
     float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
     pi__sampler_scratch *scratch; /* for sampling */
+    uint64_t mask_steps;       /* work that grammars may still do for masks on this thread */
 } pi__runner;
+
+enum { PI__MASK_STEPS = 32768 }; /* mask_steps of a plan, and once more of a step: half a millisecond each */
 
 /* shape: of a step's batch, with rows. */
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err);
 /* Bytes that init allocates. */
 size_t pi__runner_bytes(const pi__batch_shape *shape, int32_t n_vocab);
 void pi__runner_destroy(pi__runner *r);
+/* What the grammar of s allows behind its last token is known. false: the grammars' worker finds out, and s waits. */
+bool pi__runner_ready(pi__runner *r, const pi__seq *s);
 /* Runs the plan; or leaves it in flight. An error (PI_EDEVICE) is of all sequences still in the plan: the caller ends them. */
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err);
 /* Queues the step behind the one in flight, of its plan (pi__schedule_ahead). What goes wrong landing tells. */

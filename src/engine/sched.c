@@ -12,6 +12,9 @@
  *
  * A prompt whose tokens see those behind them is computed whole, in one step, and waits for one that has room.
  *
+ * While a sequence's grammar still works out which tokens may follow its last one, that token waits: it is left out of the
+ * step, and others go on.
+ *
  * Out of blocks: the last in order is preempted. It loses its table (its full blocks stay findable until they are
  * needed), goes back to the waiting list and later recomputes what was evicted.
  *
@@ -217,11 +220,20 @@ static int32_t whole_blocks(const pi__seq *s, int32_t n)
     return end > s->n_computed ? end - s->n_computed : 0;
 }
 
+/* Tokens of s that can be computed now. */
+static int32_t missing_of(const pi__sched *sc, pi__seq *s)
+{
+    const pi__sched_hooks *h = &sc->config.hooks;
+    const int32_t missing = s->n_tokens - s->n_computed;
+    if (missing <= 0 || !s->matcher || !h->ready || h->ready(h->ud, s)) return missing;
+    return s->whole ? 0 : missing - 1;
+}
+
 /* The prefill chunk of a prompt: all of the budget, unless it is one of many steps and others wait behind it. 0: of sparse
  * prefill, which takes more. */
-static int32_t chunk_of(const pi__sched *sc, const pi__seq *s, int32_t budget)
+static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
 {
-    int32_t missing = s->n_tokens - s->n_computed, all = missing < budget ? missing : budget;
+    int32_t missing = missing_of(sc, s), all = missing < budget ? missing : budget;
     bool others = sc->waiting.n > 0;
     for (const pi__seq *r = s->next; r && !others; r = r->next) others = r->n_tokens - r->n_computed > 1;
     const int32_t half = whole_blocks(s, (budget + 1) / 2);
@@ -237,7 +249,9 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
         enum admission a = admit(sc, s);
         if (a == LATER) continue;
         sc->full = a == NO_ROOM && s == sc->waiting.head;
-        if (a == NO_ROOM || !take(sc, s, chunk_of(sc, s, *budget), budget, preempted)) return;
+        if (a == NO_ROOM) return;
+        const int32_t n = chunk_of(sc, s, *budget);
+        if (n && !take(sc, s, n, budget, preempted)) return;
     }
 }
 
@@ -245,9 +259,10 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
 static void use_the_rest(pi__sched *sc, int32_t budget)
 {
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
-        int32_t missing = s->n_tokens - s->n_computed - s->n_new, more = missing < budget ? missing : budget;
+        if (!s->n_new) continue;
+        int32_t missing = missing_of(sc, s) - s->n_new, more = missing < budget ? missing : budget;
         more = whole_blocks(s, s->n_new + more) - s->n_new;
-        if (!s->n_new || more <= 0) continue;
+        if (more <= 0) continue;
         if (!pi__cache_reserve(sc->cache, s->row, s->n_computed + s->n_new + more)) return;
         s->n_new += more;
         budget -= more;
@@ -300,9 +315,10 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
     for (int pass = 0; pass < 2; pass++) { /* decode, then prefill */
         for (pi__seq *s = sc->running.head, *next; s && budget > 0; s = next) {
             next = s->next;
-            const int32_t missing = s->n_tokens - s->n_computed;
             if (decodes(s) != (pass == 0) || s->n_new) continue;
+            const int32_t missing = pass ? 0 : missing_of(sc, s);
             const int32_t n = pass ? chunk_of(sc, s, budget) : missing < budget ? missing : budget;
+            if (!n) continue;
             if (!take(sc, s, n, &budget, &preempted)) break;
             next = s->next; /* those behind it may be gone */
         }

@@ -5,6 +5,7 @@
 #include "grammar/grammar.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -13,12 +14,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/thread.h"
 #include "grammar/machine.h"
 
 enum { KEPT = 64, MAX_TRIGGERS = 64 };
 
 struct pi__grammar {
     atomic_uint ref;
+    atomic_int n_waiting;  /* threads that want the lock: the worker lets them have it */
+    pi__grammars *all;     /* whose it is */
     pi__digest key;        /* of its spec */
     pthread_mutex_t lock;  /* guards all that follows */
     pi__program program;
@@ -32,11 +36,27 @@ struct pi__matcher {
     pi__matcher *prev, *next; /* in g's list, while state is not 0 */
     uint32_t state;           /* where it is; 0: at the start, and not in the list yet */
     bool over;                /* the end was generated, or nothing can follow */
-    bool has_mask;            /* bits are of its state, */
+    bool has_mask;            /* the mask of its state: */
     int32_t n, only;          /* tokens allowed, without the end; the last of them */
-    uint64_t *bits;           /* [words] */
-    uint64_t *ended;          /* [words] for a mask with ends added */
+    const uint64_t *bits;     /* [words] in a slot, or own */
+    int32_t slot;             /* the slot, pinned; -1: none */
+    pi_error why;             /* its code is set: there is no mask, and why */
+    bool pending;             /* the worker makes the mask */
+    pi__matcher *next_job;    /* behind it in the worker's queue */
+    uint64_t *own, *ended;    /* [words] each: a mask that no slot has; one with ends added */
 };
+
+/* The thread that makes masks which take long. It starts with the first of them. */
+typedef struct worker {
+    pthread_mutex_t lock;     /* guards all that follows; taken last */
+    pthread_cond_t wake;
+    pi__matcher *first, *last; /* the queue */
+    pi__matcher *now;         /* whose mask is made; NULL: none, or it is not wanted any more */
+    bool started, closing;
+    pthread_t thread;
+    void (*on_ready)(void *ud);
+    void *ud;
+} worker;
 
 struct pi__grammars {
     const pi__vocab *v;
@@ -47,9 +67,37 @@ struct pi__grammars {
     pi__tokens *tokens;       /* made for the first grammar */
     pi__grammar *kept[KEPT];  /* [n_kept] the last one used first */
     size_t n_kept;
+    worker worker;
 };
 
+/* The worker gives way to all who wait for the grammar. */
+static void lock(pi__grammar *g)
+{
+    atomic_fetch_add(&g->n_waiting, 1);
+    pthread_mutex_lock(&g->lock);
+    atomic_fetch_sub(&g->n_waiting, 1);
+}
+
+static void unlock(pi__grammar *g) { pthread_mutex_unlock(&g->lock); }
+
 /* --------------------------------------------------------------------------------------------------------- grammars */
+
+static void stop_worker(worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    if (w->started) pthread_join(w->thread, NULL);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->wake);
+}
+
+void pi__grammars_on_ready(pi__grammars *gs, void (*fn)(void *ud), void *ud)
+{
+    gs->worker.on_ready = fn;
+    gs->worker.ud = ud;
+}
 
 int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                         pi_error *err)
@@ -65,6 +113,8 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
     if (n_never) memcpy(copy, never, (size_t) n_never * sizeof *copy);
     *gs = (pi__grammars) {.v = v, .n_vocab = n_vocab, .never = copy, .n_never = n_never};
     pthread_mutex_init(&gs->lock, NULL);
+    pthread_mutex_init(&gs->worker.lock, NULL);
+    pthread_cond_init(&gs->worker.wake, NULL);
     *out = gs;
     return PI_OK;
 }
@@ -72,6 +122,7 @@ int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab,
 void pi__grammars_free(pi__grammars *gs)
 {
     if (!gs) return;
+    stop_worker(&gs->worker);
     for (size_t i = 0; i < gs->n_kept; i++) pi__grammar_release(gs->kept[i]);
     pi__tokens_free(gs->tokens);
     pthread_mutex_destroy(&gs->lock);
@@ -153,12 +204,15 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
     return x;
 }
 
-static int compile(const pi__tokens *t, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
+static int compile(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
 {
+    const pi__tokens *t = gs->tokens;
     const double start = pi__now_ms();
     pi__grammar *g = pi__calloc(1, sizeof *g);
     if (!g) return pi__fail_mem(err, "the grammar");
     atomic_init(&g->ref, 1);
+    atomic_init(&g->n_waiting, 0);
+    g->all = gs;
     pthread_mutex_init(&g->lock, NULL);
     pi__builder b;
     pi_error why = {0};
@@ -228,7 +282,7 @@ int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__w
     if (!*out && !gs->tokens) rc = pi__tokens_create(&gs->tokens, gs->v, gs->n_vocab, gs->never, gs->n_never, err);
     pthread_mutex_unlock(&gs->lock);
     if (rc || *out) return rc;
-    rc = compile(gs->tokens, spec, work, out, err);
+    rc = compile(gs, spec, work, out, err);
     if (rc) return rc;
     (*out)->key = key;
     pthread_mutex_lock(&gs->lock);
@@ -245,12 +299,13 @@ int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__w
 
 void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out)
 {
-    pthread_mutex_lock(&g->lock);
+    lock(g);
     *out = g->counts;
     out->n_states = g->machine.n_states;
     out->n_masks_made = g->machine.n_masks;
+    out->work = g->machine.work;
     out->bytes = pi__program_bytes(&g->program) + pi__machine_used(&g->machine);
-    pthread_mutex_unlock(&g->lock);
+    unlock(g);
 }
 
 /* --------------------------------------------------------------------------------------------------------- matchers */
@@ -258,29 +313,54 @@ void pi__grammar_count(pi__grammar *g, pi__grammar_counts *out)
 int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err)
 {
     const size_t words = pi__mask_words(g->machine.t);
-    *out = pi__calloc(1, sizeof **out);
-    if (*out) (*out)->bits = pi__calloc(2 * words, sizeof *(*out)->bits);
-    if (!*out || !(*out)->bits) {
-        pi__free(*out);
+    pi__matcher *m = *out = pi__calloc(1, sizeof *m);
+    if (m) m->own = pi__calloc(2 * words, sizeof *m->own);
+    if (!m || !m->own) {
+        pi__free(m);
         *out = NULL;
         return pi__fail_mem(err, "the request");
     }
-    (*out)->ended = (*out)->bits + words;
-    (*out)->g = pi__grammar_retain(g);
+    m->ended = m->own + words;
+    m->slot = -1;
+    m->g = pi__grammar_retain(g);
     return PI_OK;
+}
+
+/* m does not need its mask any more; the lock is held. */
+static void drop_mask(pi__matcher *m)
+{
+    worker *w = &m->g->all->worker;
+    if (m->slot >= 0) m->g->machine.slot[m->slot].pins--;
+    m->slot = -1;
+    m->has_mask = false;
+    m->why.code = PI_OK;
+    if (!m->pending) return;
+    m->pending = false;
+    pthread_mutex_lock(&w->lock);
+    if (w->now == m) w->now = NULL;
+    pi__matcher *before = NULL;
+    for (pi__matcher *x = w->first; x; before = x, x = x->next_job) {
+        if (x != m) continue;
+        if (before) before->next_job = m->next_job;
+        else w->first = m->next_job;
+        if (w->last == m) w->last = before;
+        break;
+    }
+    pthread_mutex_unlock(&w->lock);
 }
 
 void pi__matcher_free(pi__matcher *m)
 {
     if (!m) return;
     pi__grammar *g = m->g;
-    pthread_mutex_lock(&g->lock);
+    lock(g);
+    drop_mask(m);
     if (m->prev) m->prev->next = m->next;
     else if (g->matchers == m) g->matchers = m->next;
     if (m->next) m->next->prev = m->prev;
-    pthread_mutex_unlock(&g->lock);
+    unlock(g);
     pi__grammar_release(g);
-    pi__free(m->bits);
+    pi__free(m->own);
     pi__free(m);
 }
 
@@ -336,29 +416,51 @@ static bool with_room(pi__matcher *m, step_fn f, void *ud)
 
 enum { MAX_FULL = 64 }; /* collections while one mask is made */
 
-/* The mask of m's state in at most so many steps, made by walk w. PI_EBUSY: not in these. The lock is held. */
-static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps, pi_error *err)
+/* m has the mask of a slot. */
+static void take_slot(pi__matcher *m, int32_t slot)
 {
-    pi__grammar *g = m->g;
-    pi__machine *x = &g->machine;
-    int32_t slot = -1;
-    for (int n_full = 0; !m->has_mask; n_full++) {
-        slot = settle(m) ? pi__machine_mask(x, m->state) : -1;
-        if (slot >= 0) break;
-        const int end = x->full || x->wide ? PI__WALK_FULL : pi__machine_walk(x, w, m->state, steps);
-        if (end == PI__WALK_MORE) return PI_EBUSY;
-        if (end == PI__WALK_WIDE || x->wide || n_full == MAX_FULL) {
-            x->full = x->wide = false;
-            return too_much(err);
-        }
-        if (end == PI__WALK_FULL) collect(g);
-    }
-    if (m->has_mask) return PI_OK;
-    memcpy(m->bits, pi__mask_bits(x, slot), pi__mask_words(x->t) * sizeof *m->bits);
+    pi__machine *x = &m->g->machine;
+    x->slot[slot].pins++;
+    m->slot = slot;
+    m->bits = pi__mask_bits(x, slot);
     m->n = x->slot[slot].n;
     m->only = x->slot[slot].only;
     m->has_mask = true;
-    return PI_OK;
+}
+
+/* m has the mask that w has made, for which there was no slot. */
+static void take_copy(pi__matcher *m, const pi__walk *w)
+{
+    memcpy(m->own, w->bits, pi__mask_words(m->g->machine.t) * sizeof *m->own);
+    m->bits = m->own;
+    m->n = w->n;
+    m->only = w->only;
+    m->has_mask = true;
+}
+
+/* Gives m the mask of its state in at most so many steps, made by walk w. PI_EBUSY: not in these. Other errors are kept
+ * in m. The lock is held. */
+static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps)
+{
+    pi__machine *x = &m->g->machine;
+    for (int n_full = 0; !m->has_mask && !m->why.code; n_full++) {
+        const int32_t slot = settle(m) ? pi__machine_mask(x, m->state) : -1;
+        int end = PI__WALK_FULL;
+        if (slot >= 0) {
+            take_slot(m, slot);
+            break;
+        }
+        if (!x->full && !x->wide) end = steps ? pi__machine_walk(x, w, m->state, steps) : PI__WALK_MORE;
+        if (end == PI__WALK_MORE) return PI_EBUSY;
+        if (end == PI__WALK_WIDE || x->wide || n_full == MAX_FULL) {
+            x->full = x->wide = false;
+            w->state = 0;
+            return too_much(&m->why);
+        }
+        if (end == PI__WALK_FULL) collect(m->g);
+        else if (pi__machine_mask(x, m->state) < 0) take_copy(m, w);
+    }
+    return m->why.code;
 }
 
 /* The mask with the tokens that end a text: all of them, or where nothing else can follow the one that models use. */
@@ -383,10 +485,11 @@ int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
     pi__grammar *g = m->g;
     int rc = PI_OK;
     *out = (pi__mask) {.only = -1};
-    pthread_mutex_lock(&g->lock);
+    lock(g);
     const uint64_t made = g->machine.n_masks;
     const double start = pi__now_ms();
-    if (!m->over) rc = make_mask(m, &g->machine.walk[0], UINT64_MAX / 2, err);
+    if (!m->over) rc = make_mask(m, &g->machine.walk[0], UINT64_MAX / 2);
+    if (rc && err) *err = m->why;
     if (!m->over && !rc) {
         const bool ends = pi__state_at(&g->machine, m->state)->ends;
         *out = (pi__mask) {m->bits, m->n, m->only};
@@ -399,9 +502,93 @@ int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
     g->counts.n_masks++;
     g->counts.mask_ms += ms;
     if (ms > g->counts.mask_max_ms) g->counts.mask_max_ms = ms;
-    pthread_mutex_unlock(&g->lock);
+    unlock(g);
     return rc;
 }
+
+/* ----------------------------------------------------------------------------------------------------------- worker */
+
+enum { CHUNK = 8192 }; /* steps for which the worker keeps a grammar from others: below a tenth of a millisecond */
+
+/* Makes the mask of w->now, of grammar g, unless it is dropped meanwhile. */
+static void make_in_chunks(worker *w, pi__grammar *g)
+{
+    int rc = PI_EBUSY;
+    while (rc == PI_EBUSY) {
+        while (atomic_load(&g->n_waiting)) sched_yield();
+        pthread_mutex_lock(&g->lock);
+        pthread_mutex_lock(&w->lock);
+        pi__matcher *m = w->now; /* freed only under g's lock */
+        pthread_mutex_unlock(&w->lock);
+        rc = m ? make_mask(m, &g->machine.walk[1], CHUNK) : PI_ECANCELED;
+        if (!m) g->machine.walk[1].state = 0;
+        if (m && rc != PI_EBUSY) {
+            pthread_mutex_lock(&w->lock);
+            w->now = NULL;
+            pthread_mutex_unlock(&w->lock);
+            m->pending = false;
+        }
+        unlock(g);
+    }
+    if (w->on_ready && rc != PI_ECANCELED) w->on_ready(w->ud);
+}
+
+static void *work(void *arg)
+{
+    worker *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->first && !w->closing) pthread_cond_wait(&w->wake, &w->lock);
+        if (w->closing) break;
+        w->now = w->first;
+        w->first = w->now->next_job;
+        if (!w->first) w->last = NULL;
+        pi__grammar *g = pi__grammar_retain(w->now->g);
+        pthread_mutex_unlock(&w->lock);
+        make_in_chunks(w, g);
+        pi__grammar_release(g);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* The worker makes m's mask. Where no thread can be started, callers go on with it themselves. The lock is held. */
+static void hand_over(pi__matcher *m)
+{
+    worker *w = &m->g->all->worker;
+    pthread_mutex_lock(&w->lock);
+    if (!w->started) w->started = pi__thread_start(&w->thread, work, w);
+    if (w->started) {
+        m->pending = true;
+        m->next_job = NULL;
+        if (w->last) w->last->next_job = m;
+        else w->first = m;
+        w->last = m;
+        m->g->counts.n_handed_over++;
+        pthread_cond_signal(&w->wake);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+bool pi__matcher_ready(pi__matcher *m, uint64_t *steps)
+{
+    pi__grammar *g = m->g;
+    if (m->over) return true;
+    lock(g);
+    bool ready = m->has_mask || m->why.code;
+    if (!ready && !m->pending) {
+        const uint64_t before = g->machine.work;
+        ready = make_mask(m, &g->machine.walk[0], *steps) != PI_EBUSY;
+        const uint64_t spent = g->machine.work - before;
+        *steps -= spent < *steps ? spent : *steps;
+        if (!ready) hand_over(m);
+    }
+    unlock(g);
+    return ready;
+}
+
+/* -------------------------------------------------------------------------------------------------------- following */
 
 typedef struct step { int32_t id; uint32_t to; } step;
 
@@ -422,7 +609,7 @@ static int follow(pi__matcher *m, int32_t id, pi_error *err)
     if (!with_room(m, step_token, &s)) return too_much(err);
     if (s.to != PI__STATE_DEAD) {
         m->state = s.to;
-        m->has_mask = false;
+        drop_mask(m);
         return PI_OK;
     }
     if (!pi__tokens_is_eog(x->t, id) || !pi__state_at(x, m->state)->ends)
@@ -433,17 +620,17 @@ static int follow(pi__matcher *m, int32_t id, pi_error *err)
 
 int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err)
 {
-    pthread_mutex_lock(&m->g->lock);
+    lock(m->g);
     const int rc = follow(m, id, err);
-    pthread_mutex_unlock(&m->g->lock);
+    unlock(m->g);
     return rc;
 }
 
 int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n)
 {
     int32_t k = 0;
-    pthread_mutex_lock(&m->g->lock);
-    pi__matcher probe = {.g = m->g, .state = 0, .over = m->over};
+    lock(m->g);
+    pi__matcher probe = {.g = m->g, .state = 0, .over = m->over, .slot = -1};
     bool ok = settle(m) && settle(&probe); /* in the list, so that it is kept like others */
     probe.state = m->state;
     while (ok && k < n && !probe.over && !follow(&probe, ids[k], NULL)) k++;
@@ -451,7 +638,7 @@ int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n)
         m->g->matchers = probe.next; /* it came last, so it is the first */
         if (probe.next) probe.next->prev = NULL;
     }
-    pthread_mutex_unlock(&m->g->lock);
+    unlock(m->g);
     return k;
 }
 
@@ -460,10 +647,10 @@ bool pi__matcher_is_over(const pi__matcher *m) { return m->over; }
 bool pi__matcher_is_bound(pi__matcher *m)
 {
     const pi__machine *x = &m->g->machine;
-    pthread_mutex_lock(&m->g->lock);
+    lock(m->g);
     bool bound = settle(m);
     const pi__gstate *s = bound ? pi__state_at(x, m->state) : NULL;
     for (uint32_t i = 0; bound && i < s->n; i++) bound = x->p->node[s->config[i] >> 44].kind != PI__G_FREE;
-    pthread_mutex_unlock(&m->g->lock);
+    unlock(m->g);
     return bound;
 }

@@ -20,7 +20,8 @@
  *
  * Memory: compile takes all there will be: tables are a mapping of fixed size (machine.h; committed as it is
  * used), in which states that nobody is in are dropped when it is full. Nothing is allocated while a text is followed.
- * Threads: a grammar has a lock; any thread may use its own matchers. After llama.cpp's grammars, XGrammar (arXiv
+ * Threads: a grammar has a lock; any thread may use its own matchers. Masks that take longer than their caller can wait
+ * are made by a worker, a little at a time, so that others can have the lock. After llama.cpp's grammars, XGrammar (arXiv
  * 2411.15100) and llguidance. */
 #ifndef PI__GRAMMAR_H
 #define PI__GRAMMAR_H
@@ -45,6 +46,9 @@ typedef struct pi__grammar pi__grammar; /* compiled; counted references */
 /* For vocabulary v, which must outlive it, and a model of n_vocab logits. never: ids that are never allowed. */
 int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                         pi_error *err);
+/* Sets what the worker calls, on its thread and without a lock, when it has made a mask that pi__matcher_ready handed
+ * over. Before the first grammar. */
+void pi__grammars_on_ready(pi__grammars *gs, void (*fn)(void *ud), void *ud);
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
 /* The compiled grammar, with a reference for the caller: one that is known, or compiled now under a budget.
@@ -77,6 +81,9 @@ void pi__matcher_free(pi__matcher *m); /* may be NULL */
 /* Tokens that may come next. end false: none that ends the text, unless nothing else can. PI_EUNSUPPORTED: the grammar asks
  * for more work or memory than it may take; PI_EINVAL: no token of the vocabulary goes on. */
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err);
+/* true: pi__matcher_mask gives the mask, or its error, at once. false: not after *steps steps of work (10 to 20 ns each);
+ * the grammars' worker makes it from now on and calls on_ready. *steps becomes what is left of them. */
+bool pi__matcher_ready(pi__matcher *m, uint64_t *steps);
 /* The token was generated: one of the last mask's. PI_EINVAL: the grammar does not allow it. */
 int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err);
 /* How many of n tokens the grammar allows one after the other; m stays where it is. */
@@ -90,6 +97,7 @@ bool pi__matcher_is_bound(pi__matcher *m);
 typedef struct pi__grammar_counts {
     uint64_t n_masks, n_masks_made;          /* asked for; made */
     uint64_t n_states, n_collections;        /* states made; times tables were cleaned */
+    uint64_t n_handed_over, work;            /* masks that the worker was given; steps of work so far */
     double compile_ms, mask_ms, mask_max_ms; /* of compile; of all masks made; of the slowest */
     size_t bytes;                            /* memory in use: program, states, masks */
 } pi__grammar_counts;

@@ -510,5 +510,5 @@ void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n)
     m->start = 0;
     from->n_stacks = 2; /* its tables are not empty */
     from->n_states = 1;
-    memset(m->slot, 0, sizeof m->slot);
+    for (size_t i = 0; i < PI__MASK_SLOTS; i++) m->slot[i].state = 0;
 }

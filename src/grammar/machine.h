@@ -71,8 +71,9 @@ typedef struct pi__space {
 } pi__space;
 
 typedef struct pi__mask_slot {
-    uint32_t state;       /* whose mask, 0: free */
+    uint32_t state;       /* whose mask; 0: free, or its state was forgotten */
     int32_t n, only;      /* tokens allowed, without the end; the last of them */
+    uint32_t pins;        /* matchers that use it */
 } pi__mask_slot;
 
 /* A mask that is being made. It can stop at each node of the trie and go on later. */
@@ -84,6 +85,7 @@ typedef struct pi__walk {
     bool stale;           /* path is of states that were forgotten */
     const pi__slice *slice; /* whose tokens are done, or NULL */
     uint64_t work;        /* steps so far */
+    int32_t n, only;      /* of the mask, once it is done */
     uint64_t *bits;       /* [words] */
     uint32_t *path;       /* [max_bytes + 1] states by depth; path[0] is state */
     uint8_t *text;        /* [max_bytes + 1] bytes by depth */
@@ -142,11 +144,13 @@ uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id);
 uint32_t pi__machine_after_text(pi__machine *m, uint32_t s);
 /* The slot of the mask of s, without ends; -1: it is not there. */
 int32_t pi__machine_mask(pi__machine *m, uint32_t s);
-/* Makes the mask of s in at most so many steps, about. MORE: call again to go on. FULL: after a collection. WIDE: an error. */
+/* Makes the mask of s in at most so many steps, about. DONE: it is in w, and in a slot if one was not pinned. MORE: call
+ * again to go on. FULL: after a collection. WIDE: an error. */
 int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps);
 static inline uint64_t *pi__mask_bits(const pi__machine *m,
                                       int32_t slot) { return m->mask + (size_t) slot * pi__mask_words(m->t); }
-/* Keeps the n states of root, which get their new numbers, and those of walks; forgets all others, and all masks. */
+/* Keeps the n states of root, which get their new numbers, and those of walks; forgets all others, and all masks but the bits of pinned
+ * ones. */
 void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n);
 
 #endif

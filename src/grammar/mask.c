@@ -232,23 +232,29 @@ static int stopped(pi__machine *m, pi__walk *w)
     return PI__WALK_FULL;
 }
 
-/* Keeps the mask. */
+/* Keeps the mask in the next slot that nobody uses. */
 static void keep(pi__machine *m, pi__walk *w)
 {
     const size_t words = pi__mask_words(m->t);
-    const uint32_t slot = m->next_slot;
-    pi__mask_slot *k = &m->slot[slot];
-    m->next_slot = (slot + 1) % PI__MASK_SLOTS;
-    if (k->state) pi__state_at(m, k->state)->mask = 0;
-    *k = (pi__mask_slot) {.state = w->state, .only = -1};
-    memcpy(pi__mask_bits(m, (int32_t) slot), w->bits, words * sizeof *w->bits);
+    w->n = 0;
+    w->only = -1;
     for (size_t i = 0; i < words; i++) {
         if (!w->bits[i]) continue;
-        k->n += __builtin_popcountll(w->bits[i]);
-        k->only = (int32_t) (i * 64) + __builtin_ctzll(w->bits[i]);
+        w->n += __builtin_popcountll(w->bits[i]);
+        w->only = (int32_t) (i * 64) + __builtin_ctzll(w->bits[i]);
     }
-    pi__state_at(m, w->state)->mask = slot + 1;
     m->n_masks++;
+    for (uint32_t tries = 0; tries < PI__MASK_SLOTS; tries++) {
+        const uint32_t slot = m->next_slot;
+        pi__mask_slot *k = &m->slot[slot];
+        m->next_slot = (slot + 1) % PI__MASK_SLOTS;
+        if (k->pins) continue;
+        if (k->state) pi__state_at(m, k->state)->mask = 0;
+        *k = (pi__mask_slot) {.state = w->state, .n = w->n, .only = w->only};
+        memcpy(pi__mask_bits(m, (int32_t) slot), w->bits, words * sizeof *w->bits);
+        pi__state_at(m, w->state)->mask = slot + 1;
+        break;
+    }
     w->state = 0;
 }
 
@@ -260,9 +266,10 @@ int32_t pi__machine_mask(pi__machine *m, uint32_t s)
 
 int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps)
 {
-    const uint64_t start = m->work, limit = start + steps;
+    const uint64_t start = m->work;
     const uint32_t c = pi__machine_canon(m, s);
     if (c && w->state != c) start_walk(m, w, c);
+    const uint64_t left = PI__MASK_WORK - w->work, limit = start + (steps < left ? steps : left);
     if (m->full || m->wide || (w->stale && !refresh(m, w))) return stopped(m, w);
     const pi__slice *slice = w->slice;
     const nodes v = slice ? (nodes) {slice->node, slice->skip, slice->n_rest} : (nodes) {NULL, m->t->skip, m->t->n_nodes};
@@ -274,7 +281,7 @@ int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps)
         w->depth = next < v.end ? m->t->depth[node_at(&v, next)] - 1 : 0;
         if (m->work < limit) continue;
         w->work += m->work - start;
-        if (w->work > PI__MASK_WORK) return m->wide = true, stopped(m, w);
+        if (w->work >= PI__MASK_WORK) return m->wide = true, stopped(m, w);
         return PI__WALK_MORE;
     }
     keep(m, w);

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -13,6 +15,9 @@
 #include "grammar/grammar.h"
 #include "grammar/machine.h"
 #include "vocab_seed.h"
+
+#include <pthread.h>
+#include <sched.h>
 
 static uint64_t rng = 1;
 static uint32_t random31(void)
@@ -653,6 +658,310 @@ static void out_of_memory(void **state)
     }
 }
 
+/* --------------------------------------------------------------------------------------------------- cost in steps */
+
+enum { BIG = 1 << 20 };
+
+/* A form of n parts. */
+typedef size_t (*form_fn)(char *out, int n);
+
+static size_t enum_of(char *out, int n, const char *format)
+{
+    size_t k = (size_t) sprintf(out, "{\"enum\":[");
+    for (int i = 0; i < n; i++) {
+        k += (size_t) sprintf(out + k, "%s", i ? "," : "");
+        k += (size_t) sprintf(out + k, format, i, i * 7919 % 100003);
+    }
+    return k + (size_t) sprintf(out + k, "]}");
+}
+
+static size_t texts(char *out, int n) { return enum_of(out, n, "\"text %d of %d\""); }
+static size_t numbers(char *out, int n) { return enum_of(out, n, "1%d%05d"); }
+static size_t objects(char *out, int n) { return enum_of(out, n, "{\"a\":%d,\"b\":[%d]}"); }
+static size_t prefixes(char *out, int n) { return enum_of(out, n, "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d %d\""); }
+
+static size_t twice(char *out, int n)
+{
+    size_t k = (size_t) sprintf(out, "{\"enum\":[1");
+    for (int i = 0; i < n; i++) k += (size_t) sprintf(out + k, ",\"always the same\"");
+    return k + (size_t) sprintf(out + k, "]}");
+}
+
+static size_t steps_of_texts(char *out, int n) /* each is the start of the next one */
+{
+    size_t k = (size_t) sprintf(out, "[");
+    for (int i = 0; i < n / 8; i++) k += (size_t) sprintf(out + k, "%s\"%.*s\"", i ? "," : "", 1 + i % 500,
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    return k + (size_t) sprintf(out + k, "]");
+}
+
+static size_t choice(char *out, int n)
+{
+    size_t k = (size_t) sprintf(out, "[");
+    for (int i = 0; i < n; i++) k += (size_t) sprintf(out + k, "%s\"%d-%d\"", i ? "," : "", i * 7919 % 100003, i);
+    return k + (size_t) sprintf(out + k, "]");
+}
+
+static size_t words(char *out, int n)
+{
+    size_t k = 0;
+    for (int i = 0; i < n; i++) k += (size_t) sprintf(out + k, "%sw%d[a-f]{2,90}", i ? "|" : "", i);
+    return k;
+}
+
+static size_t classes(char *out, int n)
+{
+    size_t k = 0;
+    for (int i = 0; i < n / 8; i++) k += (size_t) sprintf(out + k, "[a-z\\u{%x}]", 0x100 + 3 * i);
+    return k;
+}
+
+static size_t rules(char *out, int n)
+{
+    size_t k = (size_t) sprintf(out, "root ::= r0\n");
+    for (int i = 0; i < n; i++) k += (size_t) sprintf(out + k, "r%d ::= \"a%d\" r%d | \"b\" [a-z]{3,} r%d | \"c\"\n", i, i,
+        (i + 1) % n, i * 7 % n);
+    return k;
+}
+
+static uint64_t steps_of(int kind, form_fn form, int n)
+{
+    char *text = malloc(BIG);
+    pi__work w;
+    pi__grammar *g;
+    pi_error err = {0};
+    assert_true(form(text, n) < BIG);
+    pi__work_init(&w, 0, 0, -1);
+    if (pi__grammar_get_within(all, &(pi__grammar_spec) {kind, text, NULL, 0}, &w, &g, &err)) fail_msg("%s", err.msg);
+    pi__grammar_release(g);
+    free(text);
+    return w.steps - w.due;
+}
+
+/* Twice as many parts take twice the work. */
+static void compile_is_linear(void **state)
+{
+    (void) state;
+    static const struct { const char *name; int kind; form_fn form; } forms[] = {
+        {"texts", PI__GRAMMAR_SCHEMA, texts}, {"numbers", PI__GRAMMAR_SCHEMA, numbers},
+        {"objects", PI__GRAMMAR_SCHEMA, objects}, {"prefixes", PI__GRAMMAR_SCHEMA, prefixes},
+        {"twice", PI__GRAMMAR_SCHEMA, twice}, {"steps", PI__GRAMMAR_CHOICE, steps_of_texts},
+        {"choice", PI__GRAMMAR_CHOICE, choice}, {"words", PI__GRAMMAR_REGEX, words},
+        {"classes", PI__GRAMMAR_REGEX, classes}, {"rules", PI__GRAMMAR_GBNF, rules}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const int n = 2000;
+        const uint64_t once = steps_of(forms[i].kind, forms[i].form, n);
+        const uint64_t more = steps_of(forms[i].kind, forms[i].form, 2 * n);
+        if (once < (uint64_t) n / 8 || more > once * 5 / 2 || more < once * 3 / 2)
+            fail_msg("%s: %llu steps, then %llu", forms[i].name, (unsigned long long) once, (unsigned long long) more);
+    }
+}
+
+/* A budget ends the compile, and says so; what was made is gone. */
+static void compile_ends_with_its_budget(void **state)
+{
+    (void) state;
+    char *text = malloc(BIG);
+    pi__grammar *g;
+    assert_true(texts(text, 6000) < BIG);
+    for (int how = 0; how < 3; how++) {
+        pi__work w;
+        pi_error err = {0};
+        pi__work_init(&w, how == 0 ? 10000 : 0, how == 1 ? 100000 : 0, -1);
+        if (how == 2) pi__work_cancel(&w);
+        const int rc = pi__grammar_get_within(all, &(pi__grammar_spec) {PI__GRAMMAR_SCHEMA, text, NULL, 0}, &w, &g, &err);
+        assert_int_equal(rc, how == 2 ? PI_ECANCELED : PI_EINVAL);
+        assert_int_equal(err.code, rc);
+        assert_null(g);
+    }
+    free(text);
+}
+
+static pi__grammar_counts counts_of(int kind, const char *text)
+{
+    pi__grammar *g;
+    pi__grammar_counts c;
+    assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {kind, text, NULL, 0}, &g, NULL), PI_OK);
+    pi__grammar_count(g, &c);
+    pi__grammar_release(g);
+    return c;
+}
+
+/* Within a text of limited length there is one mask, as within one of any length, and it takes a few steps a token. */
+static void counted_texts_share_masks(void **state)
+{
+    (void) state;
+    static const struct { int kind; const char *text, *start; } forms[] = {
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":500}", "\""},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":65536}", "\""},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":1000000000}", "\""},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"minLength\":3000}", "\""},
+        {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[a-z]{1,700}$\"}", "\""},
+        {PI__GRAMMAR_REGEX, ".{0,500}", ""}, {PI__GRAMMAR_REGEX, "(a|[b-z]){300,}", ""}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        pi__matcher *m = matcher(forms[i].kind, forms[i].text, NULL);
+        feed(m, forms[i].start);
+        feed(m, "a");
+        assert_true(allowed(m, token("ab")));
+        const pi__grammar_counts before = counts_of(forms[i].kind, forms[i].text);
+        for (int k = 0; k < 100; k++) {
+            feed(m, "b");
+            assert_true(allowed(m, token("ab")));
+        }
+        const pi__grammar_counts after = counts_of(forms[i].kind, forms[i].text);
+        assert_int_equal(after.n_masks_made, before.n_masks_made);
+        assert_true(before.work < 60 * (uint64_t) pi__vocab_size(vocab) && after.work - before.work < 100 * 60);
+        pi__matcher_free(m);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- masks that wait */
+
+static pthread_mutex_t ready_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ready_cond = PTHREAD_COND_INITIALIZER;
+static int n_ready;
+
+static void note_ready(void *ud)
+{
+    (void) ud;
+    pthread_mutex_lock(&ready_lock);
+    n_ready++;
+    pthread_cond_broadcast(&ready_cond);
+    pthread_mutex_unlock(&ready_lock);
+}
+
+static pi__grammars *with_worker(void)
+{
+    pi__grammars *gs;
+    assert_int_equal(pi__grammars_create(&gs, vocab, pi__vocab_size(vocab), NULL, 0, NULL), PI_OK);
+    pi__grammars_on_ready(gs, note_ready, NULL);
+    n_ready = 0;
+    return gs;
+}
+
+static pi__matcher *matcher_in(pi__grammars *gs, const char *regex)
+{
+    pi_error err = {0};
+    pi__grammar *g;
+    pi__matcher *m;
+    if (pi__grammar_get(gs, &(pi__grammar_spec) {PI__GRAMMAR_REGEX, regex, NULL, 0}, &g, &err)) fail_msg("%s", err.msg);
+    assert_int_equal(pi__matcher_create(&m, g, &err), PI_OK);
+    pi__grammar_release(g);
+    return m;
+}
+
+/* Many ways at once: a mask is some 100,000 steps. */
+static const char *slow_regex(void)
+{
+    static char text[40000];
+    size_t k = 0;
+    for (int i = 0; !text[0] || i < 400; i++) k += (size_t) sprintf(text + k, "%s[ab]{5,%d}%d", i ? "|" : "", 3000 + i, i);
+    return text;
+}
+
+static void wait_until_ready(pi__matcher *m)
+{
+    pthread_mutex_lock(&ready_lock);
+    for (uint64_t none = 0; !pi__matcher_ready(m, &none);) pthread_cond_wait(&ready_cond, &ready_lock);
+    pthread_mutex_unlock(&ready_lock);
+}
+
+/* With no step left a mask is made by the worker: it is the mask that a caller makes, and so are all after it. */
+static void worker_makes_the_same_masks(void **state)
+{
+    (void) state;
+    pi__grammars *gs = with_worker();
+    const char *forms[] = {slow_regex(), "[ab]{0,20}", "(a|b|ab|ba){3,}1", "\\w+"};
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        pi__matcher *late = matcher_in(gs, forms[f]), *now = matcher_in(all, forms[f]);
+        for (int k = 0; k < 6; k++) {
+            uint64_t steps = k % 2 ? 100 : 0;
+            pi__mask a, b;
+            if (!pi__matcher_ready(late, &steps)) wait_until_ready(late);
+            assert_int_equal(pi__matcher_mask(late, true, &a, NULL), PI_OK);
+            assert_int_equal(pi__matcher_mask(now, true, &b, NULL), PI_OK);
+            assert_int_equal(a.n, b.n);
+            assert_memory_equal(a.bits, b.bits, ((size_t) pi__vocab_size(vocab) + 63) / 64 * sizeof *a.bits);
+            const int32_t id = token(k % 2 ? "b" : "a");
+            assert_int_equal(pi__matcher_accept(late, id, NULL), PI_OK);
+            assert_int_equal(pi__matcher_accept(now, id, NULL), PI_OK);
+        }
+        pi__matcher_free(late);
+        pi__matcher_free(now);
+    }
+    assert_true(n_ready > 0);
+    pi__grammars_free(gs);
+}
+
+/* While a mask is pending, others of the same grammar and of another go on; who does not want it any more may go on as
+ * well, or leave. */
+static void pending_masks_hold_nobody_up(void **state)
+{
+    (void) state;
+    pi__grammars *gs = with_worker();
+    pi__matcher *slow[8], *quick = matcher_in(gs, "[ab]{1,300}");
+    pi__mask mask;
+    uint64_t none = 0, steps;
+    int handed_over = 0;
+    for (int i = 0; i < 8; i++) {
+        slow[i] = matcher_in(gs, slow_regex());
+        for (int k = 0; k < i; k++) assert_int_equal(pi__matcher_accept(slow[i], token("a"), NULL), PI_OK);
+    }
+    for (int i = 0; i < 8; i++) handed_over += !pi__matcher_ready(slow[i], &none);
+    assert_true(handed_over > 0);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(pi__matcher_mask(quick, true, &mask, NULL), PI_OK);
+        assert_int_equal(pi__matcher_accept(quick, token("ab"), NULL), PI_OK);
+    }
+    assert_int_equal(pi__matcher_accept(slow[0], token("a"), NULL), PI_OK); /* drafts do that */
+    assert_int_equal(pi__matcher_count(slow[1], (int32_t[]) {token("ab"), token("{\"")}, 2), 1);
+    assert_int_equal(pi__matcher_mask(slow[2], true, &mask, NULL), PI_OK); /* who cannot wait makes it */
+    pi__matcher_free(slow[3]);
+    pi__matcher_free(slow[7]);
+    steps = 1000000000;
+    assert_true(pi__matcher_ready(slow[0], &steps)); /* its new state's */
+    wait_until_ready(slow[1]);
+    for (int i = 0; i < 8; i++)
+        if (i != 3 && i != 7) pi__matcher_free(slow[i]);
+    pi__matcher_free(quick);
+    pi__grammars_free(gs);
+}
+
+/* The grammars are closed while the worker is busy; nobody is left to want what it makes. */
+static void closing_while_masks_are_pending(void **state)
+{
+    (void) state;
+    for (int round = 0; round < 20; round++) {
+        pi__grammars *gs = with_worker();
+        pi__matcher *m[4];
+        uint64_t none = 0;
+        for (int i = 0; i < 4; i++) {
+            m[i] = matcher_in(gs, slow_regex());
+            for (int k = 0; k < i; k++) assert_int_equal(pi__matcher_accept(m[i], token("a"), NULL), PI_OK);
+            (void) pi__matcher_ready(m[i], &none);
+        }
+        for (int i = 0; i < round; i++) sched_yield();
+        for (int i = 0; i < 4; i++) pi__matcher_free(m[i]);
+        pi__grammars_free(gs);
+    }
+}
+
+/* Tables that are full in the middle of a mask are cleaned, and it goes on: more states than they hold. */
+static void cleaning_within_a_mask(void **state)
+{
+    (void) state;
+    pi__matcher *m = matcher(PI__GRAMMAR_REGEX, slow_regex(), NULL);
+    pi__mask mask;
+    for (int k = 0; k < 1000; k++) {
+        assert_int_equal(pi__matcher_mask(m, true, &mask, NULL), PI_OK);
+        for (int32_t t = 0; k % 100 == 99 && t < pi__vocab_size(vocab); t++)
+            if (t != 2) assert_int_equal(pi__mask_has(&mask, t), pi__matcher_count(m, &t, 1) == 1);
+        assert_int_equal(pi__matcher_accept(m, token(k % 3 ? "a" : "ba"), NULL), PI_OK);
+    }
+    pi__matcher_free(m);
+    assert_true(counts_of(PI__GRAMMAR_REGEX, slow_regex()).n_collections > 0);
+}
+
 static int setup(void **state)
 {
     (void) state;
@@ -675,6 +984,10 @@ int main(void)
             cmocka_unit_test(gbnf), cmocka_unit_test(regex),
         cmocka_unit_test(refused), cmocka_unit_test(tokens), cmocka_unit_test(triggers), cmocka_unit_test(sharing),
         cmocka_unit_test(cleaning), cmocka_unit_test(hostile), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(compile_is_linear), cmocka_unit_test(compile_ends_with_its_budget),
+        cmocka_unit_test(counted_texts_share_masks), cmocka_unit_test(worker_makes_the_same_masks),
+        cmocka_unit_test(pending_masks_hold_nobody_up), cmocka_unit_test(closing_while_masks_are_pending),
+        cmocka_unit_test(cleaning_within_a_mask),
     };
     return cmocka_run_group_tests_name("grammar", tests, setup, teardown);
 }

@@ -6,7 +6,8 @@
  * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; no
  * sequence in decode was left out; the budget was kept. Steps in which all decode are followed by some that are fed ahead.
  *
- * Once more with a host tier: what the pools evict is copied there and back, torn and late, and must be what it was. */
+ * Once more with a host tier: what the pools evict is copied there and back, torn and late, and must be what it was. And
+ * with sequences whose grammars take their time: these leave their last token out, all others go on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +43,8 @@ typedef struct fixture {
     uint64_t rng;
     int32_t n_live;
     uint64_t n_arrived;
+    bool masks;                       /* some sequences have a grammar, whose masks are late at times */
+    long late;                        /* last tokens that waited for a mask */
     long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
     long ahead, dropped, while_waiting; /* steps fed ahead, rows of them that nobody wants any more, steps while others wait */
 } fixture;
@@ -112,6 +115,8 @@ static void open_tier(fixture *w, pi__device_fns *ops)
 /* The scheduler's callbacks. */
 static bool yield_block(void *ud) { return pi__offload_yield(&((fixture *) ud)->tiering.offload); }
 static bool wait_tiers(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((fixture *) ud)->tiering, s, got); }
+static bool is_ready(void *ud, pi__seq *s) { return mix(s->arrival, (int32_t) ((fixture *) ud)->steps) >> 40 & 1; }
+static bool is_late(fixture *w, pi__seq *s) { return s->matcher && !is_ready(w, s); }
 static void admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((fixture *) ud)->snapshots, s); }
 
 static void leaves(void *ud, pi__seq *s, bool intact)
@@ -190,6 +195,7 @@ static void submit(fixture *w)
     s->arrival = ++w->n_arrived;
     s->params.cache = s->keeps = rnd(w, 10) != 0;
     s->params.salt = rnd(w, 8) ? NULL : "tenant";
+    if (w->masks && rnd(w, 2)) s->matcher = (pi__matcher *) (void *) w; /* nobody looks into it */
     pi__sched_add(&w->sched, s);
     w->n_live++;
     w->submitted++;
@@ -258,9 +264,13 @@ static void compute(fixture *w, pi__seq *s, int32_t from, int32_t n_new, int32_t
 }
 
 /* The sequences in decode before the step are all in it, unless they lost their blocks. */
-static void check_decoders(pi__seq *const *decoder, int32_t n)
+static void check_decoders(fixture *w, pi__seq *const *decoder, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) assert_true(decoder[i]->row < 0 || decoder[i]->n_new == 1);
+    for (int32_t i = 0; i < n; i++) {
+        const bool late = is_late(w, decoder[i]);
+        assert_true(decoder[i]->row < 0 || decoder[i]->n_new == !late);
+        w->late += late;
+    }
 }
 
 /* Blocks that no later token can see were given back. */
@@ -290,7 +300,7 @@ static bool landed(fixture *w, pi__seq *s, int32_t n_new, int32_t token)
 static bool only_decodes(const pi__step_plan *p)
 {
     for (int32_t q = 0; q < p->n_seqs; q++)
-        if (p->seq[q]->n_tokens - p->seq[q]->n_computed != 1) return false;
+        if (p->seq[q]->n_tokens - p->seq[q]->n_computed != 1 || p->seq[q]->matcher) return false;
     return p->n_seqs > 0;
 }
 
@@ -347,19 +357,20 @@ static void step(fixture *w)
     w->preempted += (long) (w->stats.n_preempted - preempted);
     note_new(w, before, n_before);
     check(w);
-    if (n_decoders <= w->budget) check_decoders(decoder, n_decoders);
+    if (n_decoders <= w->budget) check_decoders(w, decoder, n_decoders);
     for (pi__seq *s = w->sched.running.head; s; s = s->next) {
         const bool prefill = s->n_tokens - s->n_computed > 1;
+        if (is_late(w, s)) assert_true(s->n_computed + s->n_new < s->n_tokens);
         used += s->n_new;
         n_prefill += prefill ? s->n_new : 0;
         n_decode += !prefill && s->n_new;
     }
     assert_int_equal(used, plan->n_tokens);
     assert_int_equal(n_prefill, plan->n_prefill);
-    if (n_decoders && w->stats.n_preempted == preempted && w->sched.max_prefill) /* who is preempted leaves his share */
+    if (n_decoders && !w->masks && w->stats.n_preempted == preempted && w->sched.max_prefill) /* who is preempted leaves his share */
         assert_true(n_prefill <= w->sched.max_prefill && n_decode);
     assert_true(used <= w->budget && (used > 0) == (plan->n_seqs > 0));
-    assert_true(used > 0 || !w->n_live || pi__tiering_busy(&w->tiering, w->sched.waiting.n)); /* somebody can always go on */
+    assert_true(used > 0 || !w->n_live || w->masks || pi__tiering_busy(&w->tiering, w->sched.waiting.n)); /* somebody can always go on */
     bool failed = rnd(w, 50) == 0;
     for (int32_t i = 0; i < plan->n_seqs; i++)
         pi__snapshots_plan(&w->snapshots, plan->seq[i], plan->seq[i]->n_computed + plan->seq[i]->n_new);
@@ -379,7 +390,7 @@ static void step(fixture *w)
     }
 }
 
-static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier)
+static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier, bool masks)
 {
     static const int32_t turn_id = 500;
     pi__device_fns ops;
@@ -387,6 +398,7 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
     w->rng = 5 + (uint64_t) n_groups;
     w->be.ops = &state_ops;
     w->state_group = -1;
+    w->masks = masks;
     w->budget = 64;
     for (int g = 0; g < n_groups; g++) {
         w->slot[g] = calloc((size_t) (spec[g].n_blocks * spec[g].block_size), sizeof(uint64_t));
@@ -394,7 +406,7 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
     }
     assert_int_equal(pi__cache_init(&w->cache, spec, n_groups, SEQS, CTX, NULL), PI_OK);
     const pi__sched_config sched = {.max_seqs = SEQS,
-                                    .hooks = {w, yield_block, wait_tiers, admitted, leaves}};
+                                    .hooks = {w, yield_block, wait_tiers, is_ready, admitted, leaves}};
     assert_int_equal(pi__sched_init(&w->sched, &sched, &w->cache, &w->stats, NULL), PI_OK);
     const pi__snapshots_config snapshots = {
         .cache = &w->cache, .stats = &w->stats, .row_seq = w->sched.row_seq, .be = &w->be, .layer = &w->layer,
@@ -425,7 +437,8 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
     for (int g = 0; g < n_groups; g++) assert_int_equal(w->cache.group[g].pool.n_free, spec[g].n_blocks);
     long least = tier ? 20 : 100; /* who waits for copies is not preempted */
     assert_true(w->submitted > 1000 && w->preempted > least && w->resumed > least && w->reused > 10000);
-    assert_true(w->ahead > 1000 && w->dropped > 100 && w->while_waiting > 100);
+    if (masks) assert_true(w->late > 1000);
+    else assert_true(w->ahead > 1000 && w->dropped > 100 && w->while_waiting > 100);
     if (w->state_group >= 0) assert_true(w->saved > 500 && w->restored > 200);
     for (int g = 0; g < n_groups; g++) free(w->slot[g]);
     pi__snapshots_destroy(&w->snapshots);
@@ -441,33 +454,41 @@ static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false, 0}, {"re
 static void full(void **st)
 {
     (void) st;
-    run_fixture(only_full, 1, 40000, false);
+    run_fixture(only_full, 1, 40000, false, false);
 }
 
 static void full_and_window(void **st)
 {
     (void) st;
-    run_fixture(with_window, 2, 40000, false);
+    run_fixture(with_window, 2, 40000, false, false);
 }
 
 static void full_and_recurrent(void **st)
 {
     (void) st;
-    run_fixture(with_states, 2, 40000, false);
+    run_fixture(with_states, 2, 40000, false, false);
 }
 
 static void host_tier(void **st)
 {
     (void) st;
-    run_fixture(only_full, 1, 40000, true);
-    run_fixture(with_window, 2, 40000, true);
-    run_fixture(with_states, 2, 40000, true);
+    run_fixture(only_full, 1, 40000, true, false);
+    run_fixture(with_window, 2, 40000, true, false);
+    run_fixture(with_states, 2, 40000, true, false);
+}
+
+static void late_masks(void **st)
+{
+    (void) st;
+    run_fixture(with_window, 2, 40000, false, true);
+    run_fixture(with_states, 2, 40000, false, true);
+    run_fixture(only_full, 1, 40000, true, true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full), cmocka_unit_test(full_and_window), cmocka_unit_test(full_and_recurrent),
+        cmocka_unit_test(late_masks), cmocka_unit_test(full), cmocka_unit_test(full_and_window), cmocka_unit_test(full_and_recurrent),
         cmocka_unit_test(host_tier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,6 +248,58 @@ static void samples_and_cancels(void **state)
     pi_engine_close(e);
 }
 
+/* Many ways at once, whose masks take longer than a step may wait for them. */
+static const char *slow_form(void)
+{
+    static char text[120000];
+    size_t k = (size_t) sprintf(text, "regex=");
+    for (int i = 0; i < 3000; i++) k += (size_t) sprintf(text + k, "%s[^0-9]{9,%d}%d", i ? "|" : "", 500 + i, i);
+    return text;
+}
+
+/* A sequence whose mask is being made sits out steps: others go on, it goes on later with the same answer; it can be
+ * canceled, run into its deadline, or be there when the engine is closed. */
+static void slow_masks(void **state)
+{
+    (void) state;
+    static answer alone, now, other, free_alone;
+    const char *const *slow = LIST(slow_form(), "max-tokens=12", "temp=1", "seed=3"),
+        *const *quick = LIST("json-schema=" SCHEMA, "temp=1", "seed=4", "max-tokens=60");
+    pi_engine *e = open_with(model, NULL);
+    pi_error err = {0};
+    ask(e, "ab", slow, &alone);
+    ask(e, "ab", quick, &free_alone);
+    assert_int_equal(alone.n, 12);
+    pi_engine_close(e);
+    e = open_with(model, NULL);
+    pi_request *r = request_of(e, "ab", slow);
+    if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    ask(e, "ab", quick, &other);
+    take(e, r, 0, &now);
+    pi_request_free(r);
+    same(&other, &free_alone);
+    same(&now, &alone);
+    pi_engine_close(e);
+    e = open_with(drafted, LIST("spec-type=mtp", "spec-adaptive=false", "spec-draft-n-max=3"));
+    ask(e, "ab", LIST(slow_form(), "max-tokens=12", "temp=0"), &now);
+    ask(e, "ab", LIST(slow_form(), "max-tokens=12", "temp=0"), &other); /* with all masks known */
+    same(&now, &other);
+    pi_engine_close(e);
+    e = open_with(model, NULL);
+    for (int i = 0; i < 6; i++) {
+        r = request_of(e, "hello", LIST(slow_form(), i % 2 ? "deadline=0.005" : "temp=1", "max-tokens=300"));
+        if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+        if (i % 3) usleep((unsigned) i * 2000);
+        if (i % 2 == 0) pi_request_cancel(r);
+        assert_int_equal(pi_request_wait(r, 60000), PI_OK);
+        pi_request_free(r);
+    }
+    r = request_of(e, "hello", slow);
+    if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    pi_engine_close(e);
+    pi_request_free(r);
+}
+
 static void refused(void **state)
 {
     (void) state;
@@ -285,7 +337,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_have_the_form), cmocka_unit_test(jumping_ahead), cmocka_unit_test(drafts),
-        cmocka_unit_test(other_forms), cmocka_unit_test(samples_and_cancels), cmocka_unit_test(refused),
+        cmocka_unit_test(other_forms), cmocka_unit_test(samples_and_cancels), cmocka_unit_test(slow_masks),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("structured", tests, setup, teardown);
 }
