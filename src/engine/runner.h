@@ -47,7 +47,7 @@ typedef struct pi__runner {
     uint64_t mask_steps;       /* work that grammars may still do for masks on this thread */
 } pi__runner;
 
-enum { PI__MASK_STEPS = 32768 }; /* mask_steps of a plan, and once more of a step: half a millisecond each */
+enum { PI__MASK_STEPS = 16384 }; /* mask_steps of a plan, and once more of a step: half a millisecond each, or less */
 
 /* shape: of a step's batch, with rows. */
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err);

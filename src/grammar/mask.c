@@ -56,12 +56,34 @@ static bool one_way(pi__machine *m, uint32_t s, int lo, int hi, int more, uint32
     return true;
 }
 
+/* The same for the characters of these kinds that a byte with 6 bits of each of `more` continuation bytes behind it
+ * stands for, from cp on: the byte leads from s to `next`. */
+static bool wide_way(pi__machine *m, uint32_t next, uint32_t cp, int more, uint64_t kinds, uint32_t *to)
+{
+    const uint32_t span = (uint32_t) 1 << 6 * more;
+    const uint64_t has = pi__wide_kinds(cp, span);
+    if (!(has & kinds)) return true;
+    if (next == PI__STATE_NONE) return false;
+    if (next == PI__STATE_DEAD || !more) {
+        if (*to == PI__STATE_NONE) *to = next;
+        return *to == next;
+    }
+    if (!(has & ~kinds) && span == 64) return one_way(m, next, 0x80, 0xBF, 0, to);
+    uint32_t last = PI__STATE_NONE;
+    for (uint32_t c = 0; c < 64; c++) {
+        const uint32_t each = span / 64, at = cp + c * each, to_next = pi__machine_byte(m, next, (uint8_t) (0x80 + c));
+        const bool valid = at < 0x110000 && (at < 0xD800 || at > 0xDFFF) && at >= (more == 2 ? 0x800u : more == 3 ? 0x10000u : 0);
+        if (!valid || (to_next == last && !(pi__wide_kinds(at, each) & ~kinds))) continue; /* looked at */
+        last = pi__wide_kinds(at, each) & ~kinds ? PI__STATE_NONE : to_next;
+        if (!wide_way(m, to_next, at, more - 1, kinds, to)) return false;
+    }
+    return true;
+}
+
 /* Where every character of these kinds leads. */
 static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
 {
-    static const struct { int lo, hi, first_lo, first_hi, more; } wide[] = {
-        {0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1}, {0xE1, 0xEC, 0x80, 0xBF, 1}, {0xED, 0xED, 0x80, 0x9F, 1},
-        {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2}, {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
+    const uint64_t beyond = (uint64_t) 1 << PI__KIND_WIDE | (uint64_t) 1 << PI__KIND_BLANK | (uint64_t) 1 << PI__KIND_LINE;
     pi__gstate *q = pi__state_at(m, s);
     uint32_t to = PI__STATE_NONE;
     bool same = true;
@@ -69,12 +91,10 @@ static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
     m->work += 16;
     for (int c = 0; c < 0x80 && same; c++)
         if (kinds >> pi__char_kind((uint32_t) c) & 1) same = one_way(m, s, c, c, 0, &to);
-    for (size_t i = 0; i < sizeof wide / sizeof *wide && same && (kinds >> PI__KIND_WIDE & 1); i++) {
-        for (int c = wide[i].lo; c <= wide[i].hi && same; c++) {
-            const uint32_t next = pi__machine_byte(m, s, (uint8_t) c);
-            if (next == PI__STATE_DEAD) same = to == next || !to, to = next;
-            else same = next && one_way(m, next, wide[i].first_lo, wide[i].first_hi, wide[i].more, &to);
-        }
+    for (uint32_t c = 0xC2; c <= 0xF4 && same && (kinds & beyond); c++) {
+        const int more = c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3;
+        const uint32_t cp = (c & (0x3Fu >> more)) << 6 * more;
+        same = wide_way(m, pi__machine_byte(m, s, (uint8_t) c), cp, more, kinds, &to);
     }
     if (m->full || m->wide) return PI__STATE_NONE;
     q->any_kinds = kinds;

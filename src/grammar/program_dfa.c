@@ -81,9 +81,12 @@ static uint64_t kinds_of(pi__class c)
     uint64_t missing = (uint64_t) 1 << PI__KIND_BROKEN;
     for (uint32_t cp = 0; cp < 0x80; cp++)
         if (!pi__class_has(c, cp)) missing |= (uint64_t) 1 << pi__char_kind(cp);
-    const bool wide = pi__class_has(c, 0x80) && c.n >= 2 && c.r[c.n - 1].lo == 0xE000 && c.r[c.n - 1].hi == 0x10FFFF &&
-                      c.r[c.n - 2].lo <= 0x80 && c.r[c.n - 2].hi == 0xD7FF;
-    if (!wide) missing |= (uint64_t) 1 << PI__KIND_WIDE;
+    uint32_t from = 0x80; /* characters from here on were not looked at */
+    for (size_t i = 0; i <= c.n; i++) {
+        const uint32_t lo = i < c.n ? c.r[i].lo : 0x110000;
+        if (lo > from && !(from == 0xD800 && lo == 0xE000)) missing |= pi__wide_kinds(from, lo - from);
+        if (i < c.n && c.r[i].hi >= from) from = c.r[i].hi + 1;
+    }
     return ~missing;
 }
 
@@ -229,7 +232,7 @@ static uint64_t kinds_of_homes(const pi__dfa *d)
             const uint16_t to = d->row[d->home[i]][c];
             if (!to || to == d->home[i]) continue;
             kinds &= ~((uint64_t) 1 << PI__KIND_BROKEN |
-                       (uint64_t) 1 << (c < 0x80 ? pi__char_kind((uint32_t) c) : PI__KIND_WIDE));
+                       (c < 0x80 ? (uint64_t) 1 << pi__char_kind((uint32_t) c) : pi__wide_kinds(0x80, 0x10FF80)));
         }
     }
     return kinds;

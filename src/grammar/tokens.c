@@ -32,6 +32,23 @@ int pi__char_kind(uint32_t c)
     return 39 + (int) (c - '{');               /* 4 */
 }
 
+uint64_t pi__wide_kinds(uint32_t cp, uint32_t n)
+{
+    static const struct { uint32_t lo, hi; int kind; } of[] = {
+        {0xA0, 0xA0, PI__KIND_BLANK}, {0x1680, 0x1680, PI__KIND_BLANK}, {0x2000, 0x200A, PI__KIND_BLANK},
+        {0x2028, 0x2029, PI__KIND_LINE}, {0x202F, 0x202F, PI__KIND_BLANK}, {0x205F, 0x205F, PI__KIND_BLANK},
+        {0x3000, 0x3000, PI__KIND_BLANK}};
+    uint64_t kinds = 0;
+    uint32_t left = n; /* of no such range */
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        const uint32_t lo = of[i].lo > cp ? of[i].lo : cp, hi = of[i].hi < cp + n - 1 ? of[i].hi : cp + n - 1;
+        if (lo > hi) continue;
+        kinds |= (uint64_t) 1 << of[i].kind;
+        left -= hi - lo + 1;
+    }
+    return left ? kinds | (uint64_t) 1 << PI__KIND_WIDE : kinds;
+}
+
 bool pi__tokens_is_eog(const pi__tokens *t, int32_t id)
 {
     for (int32_t i = 0; i < t->n_eog; i++)
@@ -56,24 +73,29 @@ static uint32_t common(const text *a, const text *b)
     return n;
 }
 
-/* The character at p: its kind and bytes. One that the token's end cuts off is as good as whole. */
-static int kind_at(const char *p, uint32_t n, uint32_t *len)
+/* The character at p: its kinds, as bits, and bytes. One that the token's end cuts off is as good as whole. */
+static uint64_t kinds_at(const char *p, uint32_t n, uint32_t *len)
 {
-    uint32_t cp;
+    const uint64_t broken = (uint64_t) 1 << PI__KIND_BROKEN;
+    uint32_t cp, end[2] = {0, 0};
     const unsigned char c = (unsigned char) *p;
     *len = 1;
-    if (c < 0x80) return pi__char_kind(c);
+    if (c < 0x80) return (uint64_t) 1 << pi__char_kind(c);
     const size_t whole = pi__utf8_char(p, n, &cp);
-    if (whole) return *len = (uint32_t) whole, PI__KIND_WIDE;
+    if (whole) return *len = (uint32_t) whole, pi__wide_kinds(cp, 1);
     const size_t want = pi__utf8_len(c);
-    if (c < 0xC2 || c > 0xF4 || n >= want) return PI__KIND_BROKEN;
+    if (c < 0xC2 || c > 0xF4 || n >= want) return broken;
     char rest[4] = {0};
     memcpy(rest, p, n); /* the least and the greatest end that it may have */
     for (int fill = 0x80; fill <= 0xBF; fill += 0x3F) {
         memset(rest + n, fill, want - n);
-        if (pi__utf8_char(rest, want, &cp)) return *len = n, PI__KIND_WIDE;
+        if (pi__utf8_char(rest, want, &cp)) end[fill != 0x80] = cp;
     }
-    return PI__KIND_BROKEN;
+    if (!end[0] && !end[1]) return broken;
+    *len = n; /* an end that is no character: a wider range may only name more kinds */
+    if (!end[0]) end[0] = end[1] < 0x10000 ? 0x80 : 0x10000;
+    if (!end[1]) end[1] = 0x10FFFF;
+    return pi__wide_kinds(end[0], end[1] - end[0] + 1);
 }
 
 /* Tells the nodes on the path of a token, node[0..n] by depth, what of it follows them. Returns its characters. */
@@ -84,9 +106,8 @@ static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node, uin
     uint64_t kind[256];
     uint32_t at = 0;
     for (; at < x->n && n_starts < 256; at += len) {
-        const int k = kind_at(x->p + at, x->n - at, &len);
         start[n_starts] = at;
-        kind[n_starts++] = (uint64_t) 1 << k;
+        kind[n_starts++] = kinds_at(x->p + at, x->n - at, &len);
     }
     if (at < x->n) { /* a long one: nobody skips over it */
         for (uint32_t i = 0; i <= x->n; i++) {

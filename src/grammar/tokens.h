@@ -16,8 +16,10 @@
 #include "pagedinfer.h"
 #include "tokenizer/vocab.h"
 
-enum { /* bits of kinds: digits, letters in four groups, white space, each other ASCII character, and */
-    PI__KIND_WIDE = 62,    /* characters beyond ASCII, also cut off by the token's end */
+enum { /* bits of kinds: digits, letters in four groups, white space, each other ASCII character, and beyond ASCII */
+    PI__KIND_LINE = 60,    /* U+2028 and U+2029, which are in no "." of a regular expression */
+    PI__KIND_BLANK = 61,   /* white space, which is in no \S */
+    PI__KIND_WIDE = 62,    /* all others; a character that the token's end cuts off is of all kinds that it may become */
     PI__KIND_BROKEN = 63,  /* bytes that are no UTF-8 */
     PI__LONG_TOKEN = 255,  /* n_chars: so many characters or more */
 };
@@ -79,6 +81,8 @@ void pi__slices_free(pi__slices *s); /* may be NULL; none is in use */
 
 /* The kind of an ASCII character. */
 int pi__char_kind(uint32_t c);
+/* The kinds of the n characters from cp on, beyond ASCII, as bits. */
+uint64_t pi__wide_kinds(uint32_t cp, uint32_t n);
 bool pi__tokens_is_eog(const pi__tokens *t, int32_t id);
 /* Words of a mask. */
 static inline size_t pi__mask_words(const pi__tokens *t) { return ((size_t) t->n_vocab + 63) / 64; }

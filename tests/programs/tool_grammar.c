@@ -4,7 +4,7 @@
  *     ["match", KIND, GRAMMAR, [TEXT, ...]]      [true, false, ...]: which texts are the grammar's
  *     ["generate", KIND, GRAMMAR, SEED, N]       {"text": ..., "n": TOKENS, "done": BOOL}: random tokens under the masks
  *     ["time", KIND, GRAMMAR, SEED, N]           the same without text, with times in milliseconds
- *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "n_masks": N,
+ *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "steps": N, "n_masks": N,
  *                                                 "median_us": US, "p99_us": US, "max_us": US}: each text cut into the
  *                                                 model's tokens; times of masks and of compile are CPU time
  *     ["verify", KIND, GRAMMAR, SEED, N]         {"n": TOKENS, "wrong": N}: random tokens; of each mask, the tokens that
@@ -194,6 +194,7 @@ static void bench(pi__zone *z, pi__grammar *g, const pi__list *l, double ms)
     set(z, &out, "texts", texts);
     set(z, &out, "compile_ms", pi__val_float(ms));
     set(z, &out, "bytes", pi__val_int((int64_t) c.bytes));
+    set(z, &out, "steps", pi__val_int((int64_t) c.work));
     set_times(z, &out, &t);
     say(&out);
     add_time(&compile_ms, ms);

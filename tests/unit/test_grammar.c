@@ -41,7 +41,8 @@ static pi__vocab *letters(void)
 {
     static const char *const texts[] = {"a", "b", "ab", "ba", "aa", "bb", "aba", "\xC3\xA9", "a\xC3\xA9",
                                         "\xC3\xA9\xC3\xA9", "\xC3\xA9" "b", "bab", "{\"", "\":", "\",", "\"}", "12",
-                                            "true"};
+                                            "true", "\xE2\x80\xA8", "a\xC2\xA0" "b", "\xE3\x80\x80",
+                                            "\xE2\x80\xAE", "a\xF0\x9F\x98\x80"};
     seed s;
     memset(&s, 0, sizeof s);
     s.model = "llama";
@@ -329,6 +330,9 @@ static void masks_are_what_tokens_give(void **state)
         {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}",
          NULL, 0},
         {PI__GRAMMAR_SCHEMA, "{}", NULL, 0},
+        {PI__GRAMMAR_REGEX, ".{0,9}", NULL, 0}, {PI__GRAMMAR_REGEX, ".*", NULL, 0},
+        {PI__GRAMMAR_REGEX, "\\S{2,30}|\\s{1,2}", NULL, 0}, {PI__GRAMMAR_REGEX, "[^a\\u00a0]{3}\\S*", NULL, 0},
+        {PI__GRAMMAR_REGEX, "(a[^b]{0,3}){3,60}", NULL, 0}, {PI__GRAMMAR_REGEX, "(.a?){5,}", NULL, 0},
         {PI__GRAMMAR_REGEX, "[ab]{0,3}[ab\u00e9]{2}|[^b]{1,4}b*", NULL, 0},
         {PI__GRAMMAR_REGEX, "(a|[b\u00e9]){2,4}", NULL, 0},
         {PI__GRAMMAR_GBNF, "root ::= [ab]{1,2} root | . . | !<call>", NULL, 0},
