@@ -367,12 +367,12 @@ PI_API int pi_rank_follow(const pi_options *o, pi_error *err);
 
 /* A limit for calls whose work depends on a client's input: tokenizing, rendering a conversation, compiling a schema or
  * a grammar. Servers give each client request one, and cancel it when the client disconnects. A call that reaches the
- * limit returns, within a millisecond or two, PI_ETIMEDOUT (time), PI_ETOOBIG (memory) or PI_ECANCELED; further calls
+ * limit returns, within a millisecond or two, PI_ETIMEDOUT (time), PI_ETOOBIG (steps or memory) or PI_ECANCELED; further calls
  * with the same pi_work return the same. A pi_work belongs to one thread at a time, except for pi_work_cancel. */
 typedef struct pi_work pi_work;
-/* timeout_ms: from now, -1 = no limit. max_bytes: of memory that the calls use at a time, 0 = no limit; the results are
- * not counted. NULL: out of memory. */
-PI_API pi_work *pi_work_new(int timeout_ms, size_t max_bytes);
+/* max_steps: of 10 to 100 ns each, the same number for the same input on every machine; max_bytes: of memory that the calls
+ * use at a time, without their results; 0 = no limit. timeout_ms: from now, -1 = no limit. NULL: out of memory. */
+PI_API pi_work *pi_work_new(uint64_t max_steps, size_t max_bytes, int timeout_ms);
 /* The call that runs, and each further one, returns PI_ECANCELED. Any thread. */
 PI_API void pi_work_cancel(pi_work *w);
 /* PI_OK while there is time left, or why the work has to end: for loops of the caller. */

@@ -242,6 +242,9 @@
       "File with a key a line; read again on SIGHUP.")                                                                 \
     X("cache-salt-by-key", BOOL, "false", "", "--cache-salt-by-key", "", "serve", false,                               \
       "Each API key has prefixes of its own: nobody finds those of another.")                                          \
+    X("priority-range", STRING, "0..2147483647", "", "--priority-range", "", "serve", false,                           \
+      "Values of priority that clients may ask for with --policy priority, LO..HI. Lower numbers run first, and 0 is that"  \
+      " of clients that ask for none: unless LO is below 0, they can only give way to others.")                        \
     X("lora-updates", BOOL, "false", "", "--lora-updates", "", "serve", false,                                         \
       "Clients may load and unload adapters (POST /v1/load_lora_adapter): files of this machine, which they name.")    \
     X("prefill-assistant", BOOL, "true", "", "--prefill-assistant", "", "serve", false,                                \
@@ -272,7 +275,9 @@
     X("hang-timeout", FLOAT, "120", "0.01..86400", "--hang-timeout", "", "serve", false,                                    \
       "Seconds without a step after which /health says that the model hangs.")                                         \
     X("threads-http", INT, "2", "1..128", "--threads-http", "LLAMA_ARG_THREADS_HTTP", "serve", false,                  \
-      "Threads that read and tokenise requests.")                                                                      \
+      "Threads that read and tokenise requests, at least 2: all but one may have work that takes long.")               \
+    X("prepare-timeout", FLOAT, "60", "0..86400", "--prepare-timeout", "", "serve", false,                             \
+      "Seconds that reading a request may take, with its schema, template and tokens, before it runs; 0: no limit.")   \
     X("log-json", BOOL, "false", "", "--log-json", "", "serve", false,                                                 \
       "Log lines are JSON objects.")                                                                                   \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \

@@ -2,10 +2,10 @@
 #include "api/objects.h"
 #include "base/alloc.h"
 
-pi_work *pi_work_new(int timeout_ms, size_t max_bytes)
+pi_work *pi_work_new(uint64_t max_steps, size_t max_bytes, int timeout_ms)
 {
     pi_work *w = pi__calloc(1, sizeof *w);
-    if (w) pi__work_init(&w->w, 0, max_bytes, timeout_ms < 0 ? -1 : timeout_ms);
+    if (w) pi__work_init(&w->w, max_steps, max_bytes, timeout_ms < 0 ? -1 : timeout_ms);
     return w;
 }
 

@@ -20,28 +20,34 @@ int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, con
     return c->messages && (!tools || c->tools) && (!vars || c->options) ? PI_OK : no_memory(err);
 }
 
-int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_error *err)
+int chat_render(chat_state *c, pi_work *limit, const pi_engine *e, char **out, size_t *n, pi_error *err)
 {
-    int64_t len = pi_chat_render(e, c->messages, c->tools, c->options, NULL, 0, err);
+    size_t cap = 2 * strlen(c->messages) + (c->tools ? 2 * strlen(c->tools) : 0) + 4096; /* mostly enough for it */
+    int64_t len = 0;
     *out = NULL;
-    if (len < 0) return (int) len;
-    if (!(*out = malloc((size_t) len + 1))) return no_memory(err);
-    *n = (size_t) len;
-    len = pi_chat_render(e, c->messages, c->tools, c->options, *out, *n, err);
-    if (len >= 0 && (size_t) len < *n) *n = (size_t) len; /* a template with a clock in it */
+    for (int i = 0; i < 2; i++) {
+        char *p = realloc(*out, cap + 1);
+        if (!p) return no_memory(err);
+        *out = p;
+        len = pi_work_chat_render(limit, e, c->messages, c->tools, c->options, p, cap, err);
+        if (len < 0) return (int) len;
+        *n = (size_t) len < cap ? (size_t) len : cap; /* a template with a clock in it may have grown again */
+        if ((size_t) len <= cap) break;
+        cap = (size_t) len;
+    }
     (*out)[*n] = 0;
-    return len < 0 ? (int) len : PI_OK;
+    return PI_OK;
 }
 
-int chat_tokens(chat_state *c, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err)
+int chat_tokens(chat_state *c, pi_work *limit, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err)
 {
     *ids = NULL;
     *n = 0;
-    for (size_t cap = 4096;; cap = *n) {
+    for (size_t cap = strlen(c->messages) + 4096;; cap = *n) { /* mostly enough, so that it is rendered once */
         int32_t *p = realloc(*ids, cap * sizeof *p);
         if (!p) return no_memory(err);
         *ids = p;
-        int64_t len = pi_chat_tokenize(e, c->messages, c->tools, c->options, p, cap, err);
+        int64_t len = pi_work_chat_tokenize(limit, e, c->messages, c->tools, c->options, p, cap, err);
         if (len < 0) return (int) len;
         *n = (size_t) len;
         if (*n <= cap) return PI_OK;

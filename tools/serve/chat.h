@@ -28,10 +28,10 @@ typedef struct chat_state { /* of a conversation */
 int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, const json_t *vars, pi_error *err);
 /* The prompt of r. Any thread. */
 int chat_prompt(chat_state *c, pi_request *r, pi_error *err);
-/* The prompt as text, of /apply-template; free it. */
-int chat_render(chat_state *c, const pi_engine *e, char **out, size_t *n, pi_error *err);
-/* The prompt as token ids, the ones that chat_prompt gives to a request. Free *ids in any case. */
-int chat_tokens(chat_state *c, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err);
+/* The prompt as text, of /apply-template, within a limit of work; free it. */
+int chat_render(chat_state *c, pi_work *limit, const pi_engine *e, char **out, size_t *n, pi_error *err);
+/* The prompt as token ids, the ones that chat_prompt gives to a request, in the same way. Free *ids in any case. */
+int chat_tokens(chat_state *c, pi_work *limit, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err);
 void chat_state_free(chat_state *c);
 
 typedef struct chat_reader chat_reader;

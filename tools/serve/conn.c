@@ -23,6 +23,7 @@ enum {
     IN_MAX = 1 << 20,    /* bytes that a client may send ahead of the answer */
     DROP_MAX = 16 << 20, /* bytes beyond these that are read and dropped, so that its end is seen; then it is closed */
     OUT_MAX = 256 << 10, /* bytes to be written; then no further request is begun */
+    PART = 256 << 10,    /* bytes of a large body that are given to the connection at a time */
     BODY_STEP = 64 << 10, /* a body that moves on by so much has its time again */
     TICK_MS = 250,
     LINGER_MS = 2000,
@@ -214,6 +215,46 @@ void answer(exchange *ex, int status, const char *type, const char *headers, con
         flush(c);
     }
     exchange_end(ex);
+}
+
+static void end_rest(exchange *ex)
+{
+    free(ex->rest);
+    ex->rest = NULL;
+    ex->on_room = ex->on_gone = NULL;
+    exchange_end(ex);
+}
+
+/* The part before has left. */
+static void send_part(exchange *ex)
+{
+    conn *c = ex->conn;
+    const size_t left = ex->rest_n - ex->rest_at, n = left < PART ? left : PART;
+    if (!n) {
+        end_rest(ex);
+        return;
+    }
+    buf_put(&c->out, ex->rest + ex->rest_at, n);
+    ex->rest_at += n;
+    c->deadline = 0; /* the client reads: flush gives it its time again */
+    flush(c);
+}
+
+void answer_owned(exchange *ex, int status, char *text, size_t n)
+{
+    conn *c = ex->conn;
+    if (!c || n <= PART || ex->req.method == HTTP_HEAD) {
+        answer(ex, status, "application/json", "", text, n);
+        free(text);
+        return;
+    }
+    put_head(ex, status, "application/json", "");
+    buf_fmt(&c->out, "Content-Length: %zu\r\n\r\n", n);
+    ex->rest = text;
+    ex->rest_n = n;
+    ex->on_room = send_part;
+    ex->on_gone = end_rest;
+    send_part(ex);
 }
 
 void stream_begin(exchange *ex, const char *type)

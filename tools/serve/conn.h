@@ -27,6 +27,9 @@ struct exchange {
     int status;                      /* of the answer, once it began */
     bool chunked;                    /* the body is sent in chunks */
     void *job;                       /* the handler's */
+    bool generates;                  /* the model answers it: the generation has a log line of its own */
+    char *rest;                      /* [rest_n] body that is sent in parts; owned; or NULL */
+    size_t rest_n, rest_at;          /* its bytes; those that were given to the connection */
     void (*on_gone)(exchange *ex);   /* the client went away; the handler ends what it does */
     void (*on_room)(exchange *ex);   /* what was written has left */
 };
@@ -72,6 +75,9 @@ void net_close(net *n);
 void answer(exchange *ex, int status, const char *type, const char *headers, const void *body, size_t n);
 /* The same with JSON, which it takes over; NULL: out of memory. */
 void answer_json(exchange *ex, int status, json_t *root);
+/* The same with JSON as text, of any size: a part at a time is copied, encrypted and written as the client takes them. text is
+ * freed with free. */
+void answer_owned(exchange *ex, int status, char *text, size_t n);
 /* A body that comes in parts, and its end. */
 void stream_begin(exchange *ex, const char *type);
 void stream_put(exchange *ex, const void *p, size_t n);

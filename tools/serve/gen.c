@@ -13,13 +13,27 @@
 #include "json.h"
 #include "serve/log.h"
 
-enum { ROOM = 64 << 10 }; /* bytes on their way to a client; more wait here */
+enum {
+    ROOM = 64 << 10,       /* bytes on their way to a client; more wait here */
+    LARGE = 64 << 10,      /* bytes of an answer that is written, or of a body that is freed, on the pool */
+};
 
 /* ----------------------------------------------------------------------------------------------------- on the pool */
 
+/* Clients may make themselves more urgent only as far as the server lets them. */
+static int check_priority(gen *g, const param_option *o, pi_error *err)
+{
+    const server *s = g->s;
+    const long long v = strtoll(o->value, NULL, 10);
+    if (strcmp(cli_str(s->c, "policy"), "priority") || (v >= s->priority_lo && v <= s->priority_hi)) return PI_OK;
+    return params_fail(&g->p, o->field, err, "'%s' is %lld; give %lld to %lld, of which lower numbers run first "
+                       "(--priority-range)", o->field, v, (long long) s->priority_lo, (long long) s->priority_hi);
+}
+
 static int set_option(gen *g, pi_request *r, const param_option *o, pi_error *err)
 {
-    int rc = pi_request_set(r, o->key, o->value, err);
+    int rc = strcmp(o->key, "priority") ? PI_OK : check_priority(g, o, err);
+    if (!rc) rc = pi_request_set(r, o->key, o->value, err);
     if (rc) g->p.bad_field = o->field;
     return rc;
 }
@@ -47,6 +61,7 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->drawn) rc = pi_request_set(r, "logprobs-mode", "processed", err);
     if (!rc && p->progress && g->w->progress) rc = pi_request_set(r, "prompt-progress", "true", err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
+    if (!rc && g->ex->key) rc = pi_request_set(r, "tenant", g->ex->key, err);
     if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
         rc = pi_request_set(r, "special", "true", err);
     return rc;
@@ -68,12 +83,24 @@ static int make_salt(gen *g, pi_error *err)
     return b.failed ? params_no_memory(err) : PI_OK;
 }
 
+/* --deadline counts from the request's arrival. */
+static int set_deadline(const gen *g, pi_request *r, pi_error *err)
+{
+    const double limit = cli_float(g->s->c, "timeout"), left = limit - (double) (uv_hrtime() - g->ex->began) / 1e9;
+    char text[32];
+    if (limit <= 0) return PI_OK;
+    snprintf(text, sizeof text, "%.6f", left > 1e-3 ? left : 1e-3);
+    return pi_request_set(r, "timeout", text, err);
+}
+
 static int make_request(gen *g, size_t i, pi_error *err)
 {
     pi_request *r = g->r[i] = pi_request_new(g->s->e);
     if (!r) return params_no_memory(err);
     int rc = set_options(g, r, err);
     if (rc) return rc;
+    if ((rc = set_deadline(g, r, err))) return rc;
+    pi_request_set_work(r, g->prep.limit);
     pi_request_set_user(r, &g->choices[i * (size_t) g->p.n]);
     if (g->is_chat) {
         g->p.bad_field = "messages";
@@ -123,8 +150,9 @@ static int make_choices(gen *g, pi_error *err)
 
 static int read_body(gen *g, pi_error *err)
 {
-    const buf *b = &g->ex->req.body;
+    buf *b = &g->ex->req.body;
     json_t *root = params_parse(b->p, b->n, err);
+    if (g->prep.heavy) buf_free(b); /* light work may begin anew */
     if (!root) return err->code;
     int rc = params_read(&g->p, root, err);
     if (!rc) rc = gen_adapters(g, err);
@@ -138,7 +166,8 @@ static int make_readers(gen *g, pi_error *err)
     if (!g->is_chat) return PI_OK;
     int rc = PI_OK;
     for (size_t i = 0; i < g->n_choices && !rc; i++) {
-        rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
+        rc = pi_work_check(g->prep.limit); /* each renders a small prompt */
+        if (!rc) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
     }
     return rc;
 }
@@ -181,29 +210,6 @@ static int reasoning_defaults(gen *g, pi_error *err)
     return rc;
 }
 
-static void on_work(uv_work_t *w)
-{
-    gen *g = w->data;
-    pi_error err = {0};
-    int rc = read_body(g, &err);
-    if (!rc) rc = reasoning_defaults(g, &err);
-    if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, &err);
-    if (!rc) rc = make_salt(g, &err);
-    if (!rc) rc = make_choices(g, &err);
-    for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, &err);
-    if (!rc) rc = make_readers(g, &err);
-    if (text_failed()) rc = params_no_memory(&err); /* what looks wrong may only be missing */
-    if (!rc) g->p.bad_field = NULL;
-    for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
-    for (size_t i = 0; i < g->n_r && !rc; i++) rc = pi_request_submit(g->r[i], &err);
-    if (!rc) g->submitted = true;
-    else if (!err.code) err.code = rc;
-    if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
-    g->work_err = err; /* g->err is the loop's: events may have come already */
-}
-
-/* ------------------------------------------------------------------------------------------------------------- ends */
-
 static void free_choice(choice *ch)
 {
     buf_free(&ch->text);
@@ -227,13 +233,9 @@ static void free_choice(choice *ch)
     chat_reader_free(ch->reader);
 }
 
-static void gen_free(gen *g)
+/* All that preparation makes. The generation is as it was before. */
+static void free_parts(gen *g)
 {
-    server *s = g->s;
-    if (g->prev) g->prev->next = g->next;
-    else s->gens = g->next;
-    if (g->next) g->next->prev = g->prev;
-    s->n_gens--;
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
     free(g->r);
     for (size_t i = 0; i < g->n_choices; i++) free_choice(&g->choices[i]);
@@ -241,6 +243,94 @@ static void gen_free(gen *g)
     chat_state_free(&g->chat);
     params_free(&g->p);
     free(g->salt);
+    g->r = NULL;
+    g->choices = NULL;
+    g->n_r = g->n_choices = 0;
+    g->chat = (chat_state) {0};
+    g->p = (params) {0};
+    g->salt = NULL;
+    g->adapter = NULL;
+}
+
+/* Everything up to the first submit, which may be done again. */
+static int make_all(gen *g, pi_error *err)
+{
+    int rc = read_body(g, err);
+    if (!rc) rc = reasoning_defaults(g, err);
+    if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, err);
+    if (!rc) rc = make_salt(g, err);
+    if (!rc) rc = make_choices(g, err);
+    for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, err);
+    if (!rc) rc = make_readers(g, err);
+    if (text_failed()) rc = params_no_memory(err); /* what looks wrong may only be missing */
+    if (!rc) g->p.bad_field = NULL;
+    for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
+    return rc;
+}
+
+/* Submits all requests. The first compiles what they share; those behind it must not fail for want of a budget, since nothing
+ * is done again after the first. */
+static int submit_all(gen *g, size_t *n, pi_error *err)
+{
+    int rc = PI_OK;
+    for (*n = 0; *n < g->n_r && !rc; *n += !rc) {
+        if (*n) pi_request_set_work(g->r[*n], NULL);
+        rc = pi_request_submit(g->r[*n], err);
+    }
+    return rc;
+}
+
+static bool prepare(prep *p)
+{
+    gen *g = p->owner;
+    pi_error err = {0};
+    size_t n = 0;
+    int rc = make_all(g, &err);
+    if (!rc) rc = submit_all(g, &n, &err);
+    if (rc && !n && prep_spent(p)) {
+        free_parts(g);
+        return false;
+    }
+    g->over_budget = rc == PI_ETOOBIG && pi_work_check(p->limit) == rc;
+    if (!rc) g->submitted = true;
+    else if (!err.code) err.code = rc;
+    if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
+    g->work_err = err; /* g->err is the loop's: events may have come already */
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- ends */
+
+static bool free_on_pool(prep *p)
+{
+    free_parts(p->owner);
+    return true;
+}
+
+static void freed(prep *p, int code)
+{
+    gen *g = p->owner;
+    if (code) free_parts(g);
+    g->s->n_jobs--;
+    free(g);
+}
+
+/* The exchange may be gone. What a large body became has too many parts to be freed on the loop. */
+static void gen_free(gen *g)
+{
+    server *s = g->s;
+    if (g->prev) g->prev->next = g->next;
+    else s->gens = g->next;
+    if (g->next) g->next->prev = g->prev;
+    s->n_gens--;
+    buf_free(&g->whole);
+    if (g->n_body > LARGE) {
+        s->n_jobs++;
+        g->prep = (prep) {.owner = g, .run = free_on_pool, .done = freed};
+        prep_start_heavy(&g->prep, s, NULL, g->n_body);
+        return;
+    }
+    free_parts(g);
     free(g);
 }
 
@@ -249,6 +339,7 @@ static void cancel(gen *g, const char *why)
     if (g->canceled) return;
     g->canceled = true;
     g->abort_why = why;
+    if (g->working) prep_cancel(&g->prep);
     for (size_t i = 0; !g->working && i < g->n_r; i++) pi_request_cancel(g->r[i]);
 }
 
@@ -270,7 +361,7 @@ static void on_room(exchange *ex) { gen_pump(ex->job); }
 
 static json_t *error_of(const gen *g, int status, const pi_error *err)
 {
-    const char *code = err->code == PI_ETOOBIG ? "context_length_exceeded" : NULL;
+    const char *code = err->code == PI_ETOOBIG && !g->over_budget ? "context_length_exceeded" : NULL;
     return exchange_error(g->ex, status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code, err->msg);
 }
 
@@ -559,28 +650,90 @@ static void pump_choice(choice *ch)
     give(ch, k, upto);
 }
 
-static void finish(gen *g)
+/* About how long the answer is as JSON. */
+static size_t answer_bytes(const gen *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->n_choices; i++) {
+        const choice *ch = &g->choices[i];
+        n += ch->text_in + ch->n_ids * (8 + 100 * ch->n_probs) + ch->prompt.n * (8 + 100 * ch->prompt.row) + 12 * ch->n_vector;
+    }
+    return n;
+}
+
+/* The answer as text; p is NULL where there was no memory. */
+static buf whole_text(gen *g)
+{
+    buf b = {0};
+    if (g->w->write) {
+        if (g->w->write(g, &b) && !b.failed && !text_failed()) return b;
+    } else {
+        json_t *root = g->w->whole(g);
+        char *text = root ? json_write(root, ANSWER_DIGITS) : NULL;
+        json_decref(root);
+        b = (buf) {.p = text, .n = text ? strlen(text) : 0};
+        if (!text_failed()) return b;
+    }
+    buf_free(&b);
+    return (buf) {0};
+}
+
+static bool write_whole(prep *p)
+{
+    gen *g = p->owner;
+    g->whole = whole_text(g);
+    return true;
+}
+
+static void end_whole(gen *g, int code)
 {
     exchange *ex = g->ex;
-    if (g->p.stream) {
-        g->finished = true;
-        if (ex->conn) g->w->finish(g);
-        if (g->err.code) {
-            fail(g);
-            return;
-        }
-        end(g);
-        stream_end(ex);
-    } else {
-        json_t *root = ex->conn ? g->w->whole(g) : NULL;
-        if (text_failed()) {
-            json_decref(root);
-            root = NULL;
-        }
-        g->status = root || !ex->conn ? 200 : 503;
-        end(g);
-        answer_json(ex, 200, root);
+    buf text = g->whole;
+    g->whole = (buf) {0};
+    if (!text.p && ex->conn) {
+        g->err = (pi_error) {.code = code ? code : PI_ENOMEM};
+        snprintf(g->err.msg, sizeof g->err.msg, "%s", code ? "the answer was not written" : "out of memory");
+        fail(g);
+        return;
     }
+    g->status = 200;
+    end(g);
+    answer_owned(ex, 200, text.p, text.n);
+    gen_free(g);
+}
+
+static void written(prep *p, int code)
+{
+    gen *g = p->owner;
+    g->working = false;
+    g->ex->on_gone = g->ex->on_room = NULL;
+    end_whole(g, code);
+}
+
+static void answer_whole(gen *g)
+{
+    const size_t n = g->ex->conn ? answer_bytes(g) : 0;
+    if (n > LARGE) {
+        g->working = true;
+        g->prep = (prep) {.owner = g, .run = write_whole, .done = written};
+        prep_start_heavy(&g->prep, g->s, NULL, n);
+        return;
+    }
+    if (g->ex->conn) g->whole = whole_text(g);
+    end_whole(g, PI_OK);
+}
+
+static void finish_stream(gen *g)
+{
+    exchange *ex = g->ex;
+    g->finished = true;
+    if (ex->conn) g->w->finish(g);
+    if (g->err.code) {
+        fail(g);
+        return;
+    }
+    end(g);
+    stream_end(ex);
     gen_free(g);
 }
 
@@ -632,20 +785,22 @@ void gen_pump(gen *g)
     } else if (g->err.code) {
         fail(g);
     } else if (g->n_ended == g->n_choices) {
-        finish(g);
+        if (g->p.stream) finish_stream(g);
+        else answer_whole(g);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ start */
 
 /* A submit that was refused half way: what runs of it is canceled, and its events are dropped with it. */
-static void after_work(uv_work_t *w, int status)
+static void prepared(prep *p, int code)
 {
-    gen *g = w->data;
+    gen *g = p->owner;
     g->working = false;
     g->sent_at = uv_now(&g->s->loop);
     if (g->work_err.code) g->err = g->work_err;
-    if (status < 0 && !g->err.code) params_no_memory(&g->err);
+    if (code && !g->err.code) g->err = (pi_error) {code, "the request took too long to be prepared"};
+    if (code == PI_ENOMEM) params_no_memory(&g->err);
     if (!g->submitted) {
         if (!g->err.code) params_no_memory(&g->err);
         fail(g);
@@ -673,8 +828,10 @@ void gen_start(server *s, exchange *ex, const wire *w)
     ex->job = g;
     ex->on_gone = on_gone;
     ex->on_room = on_room;
-    g->work.data = g;
-    uv_queue_work(&s->loop, &g->work, on_work, after_work);
+    ex->generates = true;
+    g->n_body = ex->req.body.n;
+    g->prep = (prep) {.owner = g, .run = prepare, .done = prepared};
+    prep_start(&g->prep, s, ex, g->n_body);
 }
 
 /* -------------------------------------------------------------------------------------------------------- for wires */

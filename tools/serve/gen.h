@@ -1,16 +1,18 @@
 /* Generations: a request of a client that the model answers.
  *
  * A generation is made when its body is whole. A thread of libuv's pool reads the JSON, renders, tokenises, and submits
- * requests to the engine; the loop takes their events and gives them to a WIRE, the form in which one API writes
+ * requests to the engine, within a budget (prep.h); the loop takes their events and gives them to a WIRE, the form in which one API writes
  * answers. Text comes to a wire in PIECES that end where a token ends, so that ids and probabilities belong to the very
  * text they come with; a chat's pieces are first told apart into content, reasoning and tool calls (chat.h).
  *
- * Threads: between gen_start and the end of its work the pool's thread has it, from then on the loop's. */
+ * Threads: between gen_start and the end of its work the pool's thread has it, from then on the loop's; once more the pool's
+ * while a large answer is written (finish). */
 #ifndef PAGEDINFER_SERVE_GEN_H
 #define PAGEDINFER_SERVE_GEN_H
 
 #include "serve/chat.h"
 #include "serve/params.h"
+#include "serve/prep.h"
 #include "serve/server.h"
 
 typedef struct gen gen;
@@ -38,8 +40,10 @@ typedef struct wire {
     void (*finish)(gen *g);
     /* How far ch's prompt is (ch->progress); NULL: nobody asks this API for it. */
     void (*progress)(gen *g, const choice *ch);
-    /* The whole answer. NULL: out of memory. */
+    /* The whole answer. NULL: out of memory. A large one is written on the pool. */
     json_t *(*whole)(gen *g);
+    /* The same as text, of APIs whose answers would be large trees; NULL: it is what whole says. false: a number in it is none. */
+    bool (*write)(const gen *g, buf *out);
     bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
 } wire;
 
@@ -110,7 +114,8 @@ struct gen {
     char id[64];
     int64_t created;         /* seconds since 1970 */
     gen *prev, *next;        /* in s->gens */
-    uv_work_t work;
+    prep prep;               /* its work on the pool: while `working`, it is the pool's */
+    size_t n_body;           /* bytes of its body */
     char *salt;              /* of the cache, or NULL; owned */
     const char *adapter;     /* that the client names as model, or NULL; in p.root */
     pi_request **r;          /* one a prompt */
@@ -124,6 +129,8 @@ struct gen {
     int status;              /* of an error */
     pi_error err;            /* the error itself; code 0: none */
     pi_error work_err;       /* of the work on the pool */
+    bool over_budget;        /* because that took too much work or memory */
+    buf whole;               /* a large answer as JSON, written on the pool */
     uint64_t n_sent;         /* for wires: events so far */
     uint64_t sent_at;        /* of a stream: uv_now of the loop when it was submitted, or something was sent last */
     uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
@@ -146,9 +153,9 @@ void gen_cancel_all(server *s, const char *why);
 int gen_template_defaults(const server *s, params *p, pi_error *err);
 /* vocab.c: prompts and biases become ids as far as they have to. On the pool. */
 int gen_vocab_fields(gen *g, pi_error *err);
-/* Tokens of a text, or of a list of texts and ids; flags: PI_TOK_*, PI_TOK_BOS for a text that comes first. *ids is to be freed in
- * any case. Any thread. */
-int server_tokens(const server *s, const json_t *v, int flags, int32_t **ids, size_t *n);
+/* Tokens of a text, or of a list of texts and ids, within a limit of work (NULL = none); flags: PI_TOK_*, PI_TOK_BOS for a
+ * text that comes first. *ids is to be freed in any case. Any thread. */
+int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n);
 /* The adapters that the request asks for, as an option of its requests. On the pool. */
 int gen_adapters(gen *g, pi_error *err);
 

@@ -26,7 +26,7 @@ int infill_prompt(gen *g, const pi_infill_parts *given, pi_error *err)
     prompt *out = p->prompts;
     out->ids = malloc(in.max_tokens * sizeof *out->ids);
     if (!out->ids) return params_no_memory(err);
-    int64_t n = pi_infill(g->s->e, &in, out->ids, in.max_tokens, err);
+    int64_t n = pi_work_infill(g->prep.limit, g->s->e, &in, out->ids, in.max_tokens, err);
     if (n >= 0) out->n_ids = (size_t) n;
     return n < 0 ? (int) n : PI_OK;
 }

@@ -20,8 +20,11 @@ void handle_health(server *s, exchange *ex)
     if (s->state == SERVE_LOADING) why = "Loading model";
     else if (s->state != SERVE_READY) why = "the server is shutting down";
     else server_hangs(s, &why);
-    if (why) answer_error(ex, 503, NULL, s->state == SERVE_LOADING ? "loading" : NULL, "%s", why);
-    else answer_json(ex, 200, json_pack("{s:s}", "status", "ok"));
+    json_t *root = why ? error_json(503, NULL, s->state == SERVE_LOADING ? "loading" : NULL, why)
+                       : json_pack("{s:s}", "status", "ok");
+    json_object_set_new(root, "preparation", preps_json(s));
+    json_object_set_new(root, "step_age_seconds", json_real(server_step_age(s)));
+    answer_json(ex, why ? 503 : 200, root);
 }
 
 /* Names with sep between. */

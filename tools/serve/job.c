@@ -2,48 +2,90 @@
 #include "serve/job.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
 
 static json_t *body_of(job *j)
 {
-    const buf *b = &j->ex->req.body;
+    buf *b = &j->ex->req.body;
     json_t *root = params_parse(b->p, b->n, &j->err);
+    if (j->prep.heavy) buf_free(b); /* light work may begin anew */
     return json_is_array(root) ? json_pack("{s:o}", "list", root) : root;
 }
 
-static void on_work(uv_work_t *w)
+/* The answer as text, NULL where it is written already. */
+static int write_text(job *j, json_t *answer)
 {
-    job *j = w->data;
-    json_t *root = body_of(j);
-    int rc = root ? params_read(&j->p, root, &j->err) : j->err.code ? j->err.code : PI_ENOMEM;
-    if (!rc) rc = j->run(j, &j->answer);
-    if (text_failed() || (!rc && !j->answer)) rc = params_no_memory(&j->err);
-    j->err.code = rc;
-    if (rc && !*j->err.msg) snprintf(j->err.msg, sizeof j->err.msg, "%s", pi_strerror(rc));
+    if (j->text.n) return j->text.failed ? params_no_memory(&j->err) : PI_OK;
+    if (text_failed() || !answer) return params_no_memory(&j->err);
+    char *text = json_write(answer, ANSWER_DIGITS);
+    if (text) j->text = (buf) {.p = text, .n = strlen(text)};
+    return text_failed() || !text ? params_no_memory(&j->err) : PI_OK;
 }
 
-static void after_work(uv_work_t *w, int status)
+static bool run(prep *pr)
 {
-    job *j = w->data;
-    if (status < 0 || (!j->answer && !j->err.code)) params_no_memory(&j->err);
+    job *j = pr->owner;
+    json_t *answer = NULL, *root = body_of(j);
+    int rc = root ? params_read(&j->p, root, &j->err) : j->err.code ? j->err.code : PI_ENOMEM;
+    if (!rc) rc = j->run(j, &answer);
+    if (!rc) rc = write_text(j, answer);
+    else if (text_failed()) rc = params_no_memory(&j->err);
+    json_decref(answer);
+    if (rc && prep_spent(pr)) {
+        params_free(&j->p);
+        buf_free(&j->text);
+        j->p = (params) {0};
+        j->err = (pi_error) {0};
+        return false;
+    }
+    j->err.code = rc;
+    if (rc && !*j->err.msg) snprintf(j->err.msg, sizeof j->err.msg, "%s", pi_strerror(rc));
+    if (j->p.bad_field) j->field = strdup(j->p.bad_field); /* which may be in the tree */
+    params_free(&j->p); /* here, since a large tree takes long to free */
+    j->p = (params) {0};
+    return true;
+}
+
+static void done(prep *pr, int code)
+{
+    job *j = pr->owner;
+    exchange *ex = j->ex;
+    if (code == PI_ENOMEM) params_no_memory(&j->err);
+    else if (code) j->err = (pi_error) {code, "the request took too long to be worked on"};
+    ex->on_gone = NULL;
     if (!j->err.code) {
-        answer_json(j->ex, 200, j->answer);
+        answer_owned(ex, 200, j->text.p, j->text.n);
+        j->text = (buf) {0};
     } else {
-        json_decref(j->answer);
-        answer_error(j->ex, j->status ? j->status : status_of(j->err.code), j->p.bad_field, NULL, "%s", j->err.msg);
+        answer_error(ex, j->status ? j->status : status_of(j->err.code), j->field, NULL, "%s", j->err.msg);
     }
     j->s->n_jobs--;
-    params_free(&j->p);
+    buf_free(&j->text);
+    free(j->field);
     free(j);
 }
 
-void job_start(server *s, exchange *ex, int (*run)(job *, json_t **))
+static void on_gone(exchange *ex)
+{
+    job *j = ex->job;
+    prep_cancel(&j->prep);
+}
+
+static void start(server *s, exchange *ex, int (*work)(job *, json_t **), bool heavy)
 {
     job *j = calloc(1, sizeof *j);
     if (!j) {
         answer_error(ex, 503, NULL, NULL, "out of memory");
         return;
     }
-    *j = (job) {.s = s, .ex = ex, .run = run, .work.data = j};
+    *j = (job) {.s = s, .ex = ex, .run = work, .prep = {.owner = j, .run = run, .done = done}};
     s->n_jobs++;
-    uv_queue_work(&s->loop, &j->work, on_work, after_work);
+    ex->job = j;
+    ex->on_gone = on_gone;
+    (heavy ? prep_start_heavy : prep_start)(&j->prep, s, ex, ex->req.body.n);
 }
+
+void job_start(server *s, exchange *ex, int (*work)(job *, json_t **)) { start(s, ex, work, false); }
+void job_start_heavy(server *s, exchange *ex, int (*work)(job *, json_t **)) { start(s, ex, work, true); }

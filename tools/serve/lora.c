@@ -171,6 +171,6 @@ static int run_unload(job *j, json_t **out)
     return rc;
 }
 
-void handle_adapter_scales(server *s, exchange *ex) { job_start(s, ex, run_scales); }
-void handle_adapter_load(server *s, exchange *ex) { job_start(s, ex, run_load); }
-void handle_adapter_unload(server *s, exchange *ex) { job_start(s, ex, run_unload); }
+void handle_adapter_scales(server *s, exchange *ex) { job_start_heavy(s, ex, run_scales); }
+void handle_adapter_load(server *s, exchange *ex) { job_start_heavy(s, ex, run_load); }
+void handle_adapter_unload(server *s, exchange *ex) { job_start_heavy(s, ex, run_unload); }

@@ -179,6 +179,12 @@ static void server_values(struct out *o, const server *s)
     value(o, "connections", "gauge", "Open connections.", (double) s->net.n_conns);
     value(o, "connections_accepted_total", "counter", "Connections so far.", (double) s->net.n_accepted);
     value(o, "connections_refused_total", "counter", "Connections above the limit.", (double) s->net.n_refused);
+    value(o, "preparations_running", "gauge", "Pieces of work on the pool: bodies that are read, answers that are written.",
+          s->preps.n_running[0] + s->preps.n_running[1]);
+    value(o, "preparations_waiting", "gauge", "Pieces of work that wait for a thread of the pool.", (double) s->preps.n_waiting);
+    value(o, "preparation_oldest_seconds", "gauge", "Age of the oldest of both.", preps_oldest(s));
+    hist(o, "preparation_time_seconds", "From a piece of work's arrival to its end, waiting included.",
+         &s->metrics.preparation);
     value(o, "generations", "gauge", "Requests of clients that are not finished.", (double) s->n_gens);
     value(o, "slow_clients_total", "counter", "Streams that were ended because nobody read them.",
           (double) s->metrics.slow_clients);

@@ -14,7 +14,7 @@ typedef struct histogram {
 enum { END_STOP, END_LENGTH, END_ABORT, END_ERROR, N_ENDS };
 
 typedef struct metrics {
-    histogram first_token, inter_token, queue, prefill, decode, request;
+    histogram first_token, inter_token, queue, prefill, decode, request, preparation;
     uint64_t ended[N_ENDS];      /* answers, by how they ended */
     uint64_t status[6];          /* answers of HTTP, by the first digit of their status */
     uint64_t slow_clients;       /* generations canceled because nobody took their text */

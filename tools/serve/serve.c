@@ -70,9 +70,12 @@ bool server_hangs(server *s, const char **why)
     if (s->e && pi_engine_state(s->e) == PI_STATE_FAILED) *why = "the engine failed";
     else if (s->step_at && (double) (uv_now(&s->loop) - s->step_at) > cli_float(s->c, "hang-timeout") * 1e3)
         *why = "a step takes too long";
+    else if (preps_oldest(s) > cli_float(s->c, "hang-timeout")) *why = "the preparation of a request takes too long";
     else return false;
     return true;
 }
+
+double server_step_age(const server *s) { return s->step_at ? (double) (uv_now(&s->loop) - s->step_at) / 1e3 : 0; }
 
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap)
 {
@@ -312,6 +315,7 @@ static void begin_end(app *a)
     a->end_at = uv_now(&s->loop) + END_MS;
     atomic_store(&a->stop_loading, true);
     gen_cancel_all(s, "the server is shutting down");
+    preps_cancel_all(s);
     net_close(&s->net);
 }
 
@@ -353,6 +357,7 @@ static void on_tick(uv_timer_t *t)
 {
     app *a = t->data;
     server *s = &a->s;
+    preps_sweep(s);
     bool busy = s->n_gens || s->n_jobs, late = a->end_at && uv_now(&s->loop) >= a->end_at;
     if (s->e) look_at_steps(s);
     gen_ping_all(s);
@@ -386,7 +391,7 @@ static void on_end(void *ud, const exchange *ex)
 {
     server *s = ud;
     s->metrics.status[ex->status >= 100 && ex->status < 600 ? ex->status / 100 : 0]++;
-    if (ex->job) histogram_add(&s->metrics.request, (double) (uv_hrtime() - ex->began) / 1e9);
+    if (ex->generates) histogram_add(&s->metrics.request, (double) (uv_hrtime() - ex->began) / 1e9);
     else log_exchange(s, ex);
 }
 
@@ -517,19 +522,33 @@ static int serve(app *a)
     return code ? code : s->exit_code;
 }
 
+/* LO..HI */
+static bool read_range(const char *text, int64_t *lo, int64_t *hi)
+{
+    char *end;
+    *lo = strtoll(text, &end, 10);
+    if (end == text || strncmp(end, "..", 2)) return false;
+    const char *second = end + 2;
+    *hi = strtoll(second, &end, 10);
+    return end != second && !*end && *lo <= *hi;
+}
+
 int cmd_serve(const cli *c)
 {
     int code = CLI_OK;
-    char threads[16];
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
+    int64_t lo, hi;
+    if (!read_range(cli_str(c, "priority-range"), &lo, &hi))
+        return cli_usage_error(c, "--priority-range %s: give LO..HI, as 0..100", cli_str(c, "priority-range"));
     const char *prefix = cli_str(c, "api-prefix");
     if (*prefix && *prefix != '/') return cli_usage_error(c, "--api-prefix %s: a path begins with /", prefix);
     app *a = calloc(1, sizeof *a); /* large: it holds a buffer for reading */
     if (!a) return cli_error(c, CLI_OS, "out of memory");
-    snprintf(threads, sizeof threads, "%d", (int) cli_int(c, "threads-http"));
-    setenv("UV_THREADPOOL_SIZE", threads, 0); /* read when the pool is first used */
     text_watch_memory();
     configure(a, c);
+    a->s.priority_lo = lo;
+    a->s.priority_hi = hi;
+    preps_init(&a->s);
     a->o = cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
     if (a->o) pi_options_set(a->o, "pooling", "off", NULL); /* it is of /v1/embeddings alone, which sets it */

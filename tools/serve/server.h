@@ -8,6 +8,7 @@
 #include "serve/keys.h"
 #include "serve/kv_events.h"
 #include "serve/metrics.h"
+#include "serve/prep.h"
 #include "serve/text.h"
 
 struct gen;
@@ -42,7 +43,9 @@ typedef struct server {
     struct gen *gens;        /* generations, from their body's arrival to their end */
     size_t n_gens;           /* in the list */
     size_t n_jobs;           /* other work on the pool */
+    preps preps;             /* its lanes */
     uint64_t n_ids;          /* requests so far, for their ids */
+    int64_t priority_lo, priority_hi; /* that clients may ask for */
     int64_t ping_s;          /* seconds after which a silent stream gets a comment; below 1: never */
     size_t send_max;         /* bytes of an answer that may wait for a slow client */
     uint64_t last_steps;     /* n_steps at the last look, and when it changed (uv_now) */
@@ -57,6 +60,8 @@ typedef struct server {
 void server_new_id(server *s, const char *prefix, char out[64]);
 /* true: the model is not answering, and *why says so. For /health. */
 bool server_hangs(server *s, const char **why);
+/* Seconds since the last step, while there is something to compute; else 0. */
+double server_step_age(const server *s);
 /* The bytes of one token, as they come in the middle of a text; the number, of which at most cap are written. Any
  * thread. */
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);

@@ -2,6 +2,7 @@
 #include "serve/text.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,4 +86,42 @@ json_t *text_json(const char *p, size_t n)
     s = json_stringn(fixed, o);
     free(fixed);
     return s;
+}
+
+/* An ASCII character as JSON writes it; how many bytes that takes. */
+static size_t escape(unsigned char c, char out[8])
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    const char *e = c ? strchr(from, c) : NULL;
+    if (e) {
+        out[0] = '\\';
+        out[1] = to[e - from];
+        return 2;
+    }
+    if (c < ' ') return (size_t) snprintf(out, 8, "\\u%04X", c);
+    out[0] = (char) c;
+    return 1;
+}
+
+void text_put_json(buf *b, const char *p, size_t n)
+{
+    char part[512], c[8];
+    size_t m = 0;
+    utf8_hold h = {{0}, 0};
+    buf_put(b, "\"", 1);
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = utf8_step(&h, (unsigned char) p[i], c);
+        /* What was cut off comes before an ASCII character. */
+        const size_t cut = k && (unsigned char) c[k - 1] < 0x80 ? k - 1 : k;
+        if (m > sizeof part - 16) {
+            buf_put(b, part, m);
+            m = 0;
+        }
+        memcpy(part + m, c, cut);
+        m += cut;
+        if (cut < k) m += escape((unsigned char) c[cut], part + m);
+    }
+    if (h.n) m += bad(part + m);
+    buf_put(b, part, m);
+    buf_put(b, "\"", 1);
 }

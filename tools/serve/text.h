@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "serve/buf.h"
+
 typedef struct utf8_hold { /* an unfinished character */
     unsigned char b[4];
     size_t n;              /* bytes in b */
@@ -17,6 +19,8 @@ typedef struct utf8_hold { /* an unfinished character */
 size_t utf8_step(utf8_hold *h, unsigned char c, char out[8]);
 /* A JSON string of n bytes, repaired; NULL: out of memory. */
 json_t *text_json(const char *p, size_t n);
+/* The same as JSON text, in quotes, behind what is in b. */
+void text_put_json(buf *b, const char *p, size_t n);
 
 enum { ANSWER_DIGITS = 9 }; /* significant digits of real numbers in answers: as many as a float needs */
 

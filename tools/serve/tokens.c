@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "serve/chat.h"
 #include "serve/convert.h"
 #include "serve/gen.h"
@@ -9,19 +10,57 @@
 
 /* ------------------------------------------------------------------------------------------------------ the work */
 
-static json_t *piece_json(const server *s, int32_t id)
+/* The token's text, in small where it has room, to be freed where it is not. NULL: out of memory. */
+static char *text_of(const server *s, int32_t id, char *small, size_t cap, size_t *n)
+{
+    char *p = small;
+    *n = server_token_text(s, id, true, small, cap);
+    if (*n > cap && (p = malloc(*n))) server_token_text(s, id, true, p, *n);
+    if (!p) text_no_memory();
+    return p;
+}
+
+static bool is_utf8(const char *p, size_t n)
+{
+    size_t i = 0;
+    for (size_t k; i < n && (k = utf8_char(p + i, n - i)); i += k) {}
+    return i == n;
+}
+
+enum { PIECE_ID, PIECE, PIECE_TEXT }; /* the id; the id and its text, or bytes of a part of a character; the text */
+
+static void put_piece(buf *b, const server *s, int32_t id, int form)
 {
     char small[256], *p = small;
-    size_t n = server_token_text(s, id, true, small, sizeof small);
-    if (n > sizeof small && (p = malloc(n))) server_token_text(s, id, true, p, n);
-    if (!p) text_no_memory();
-    json_t *piece = p ? json_stringn(p, n) : NULL;
-    if (!piece) { /* part of a character: its bytes */
-        piece = json_array();
-        for (size_t i = 0; p && i < n; i++) json_array_append_new(piece, json_integer((unsigned char) p[i]));
+    size_t n = 0;
+    if (form == PIECE_ID) {
+        buf_fmt(b, "%d", id);
+        return;
     }
+    if (!(p = text_of(s, id, small, sizeof small, &n))) return;
+    if (form == PIECE) buf_fmt(b, "{\"id\":%d,\"piece\":", id);
+    if (form == PIECE_TEXT || is_utf8(p, n)) {
+        text_put_json(b, p, n);
+    } else {
+        for (size_t i = 0; i < n; i++) buf_fmt(b, i ? ",%d" : "[%d", (unsigned char) p[i]);
+        buf_put(b, "]", 1);
+    }
+    if (form == PIECE) buf_put(b, "}", 1);
     if (p != small) free(p);
-    return json_pack("{s:i, s:o}", "id", (int) id, "piece", piece);
+}
+
+/* A list of all tokens, behind what is in the answer. */
+static int put_pieces(job *j, const int32_t *ids, size_t n, int form)
+{
+    int rc = PI_OK;
+    buf_put(&j->text, "[", 1);
+    for (size_t i = 0; i < n && !rc && !j->text.failed; i++) {
+        if (i % 1024 == 0) rc = pi_work_check(j->prep.limit);
+        if (i) buf_put(&j->text, ",", 1);
+        put_piece(&j->text, j->s, ids[i], form);
+    }
+    buf_put(&j->text, "]", 1);
+    return rc;
 }
 
 static int conversation(job *j, int (*convert)(params *, pi_error *), chat_state *c)
@@ -39,7 +78,7 @@ static int conversation_tokens(job *j, int (*convert)(params *, pi_error *), int
     int rc = conversation(j, convert, &c);
     *ids = NULL;
     *n = 0;
-    if (!rc) rc = chat_tokens(&c, j->s->e, ids, n, &j->err);
+    if (!rc) rc = chat_tokens(&c, j->prep.limit, j->s->e, ids, n, &j->err);
     chat_state_free(&c);
     return rc;
 }
@@ -62,30 +101,12 @@ static int input_tokens(job *j, bool bos, bool special, int32_t **ids, size_t *n
     const json_t *content = json_object_get(p->root, "content"), *v = content ? content : json_object_get(p->root, "prompt");
     if (!is_text_or_ids(v))
         return params_fail(p, "content", &j->err, "'content' must be a text, or a list of texts and token ids");
-    int rc = server_tokens(j->s, v, (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0), ids, n);
+    int rc = server_tokens(j->s, j->prep.limit, v, (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0), ids, n);
     for (size_t i = 0; i < *n && !rc; i++)
         if ((*ids)[i] >= (int32_t) j->s->info.n_vocab)
             rc = params_fail(p, "content", &j->err, "'content' holds token %d; ids go to %u", (*ids)[i],
                              j->s->info.n_vocab - 1);
     return rc;
-}
-
-static json_t *pieces_json(const server *s, const int32_t *ids, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, piece_json(s, ids[i]));
-    return list;
-}
-
-static json_t *texts_json(const server *s, const int32_t *ids, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        char text[256];
-        const size_t len = server_token_text(s, ids[i], true, text, sizeof text);
-        json_array_append_new(list, text_json(text, len < sizeof text ? len : sizeof text));
-    }
-    return list;
 }
 
 static int run_tokenize(job *j, json_t **out)
@@ -102,10 +123,13 @@ static int run_tokenize(job *j, json_t **out)
     int32_t *ids = NULL;
     size_t n = 0;
     if (!rc) rc = chat ? conversation_tokens(j, convert_chat, &ids, &n) : input_tokens(j, add_special, parse_special, &ids, &n);
-    if (!rc)
-        *out = json_pack("{s:o, s:I, s:I}", "tokens", pieces ? pieces_json(j->s, ids, n) : ids_json(ids, n), "count",
-                         (json_int_t) n, "max_model_len", (json_int_t) j->s->info.ctx_size);
-    if (!rc && strs) json_object_set_new(*out, "token_strs", texts_json(j->s, ids, n));
+    if (!rc) buf_str(&j->text, "{\"tokens\":");
+    if (!rc) rc = put_pieces(j, ids, n, pieces ? PIECE : PIECE_ID);
+    if (!rc) buf_fmt(&j->text, ",\"count\":%zu,\"max_model_len\":%u", n, j->s->info.ctx_size);
+    if (!rc && strs) buf_str(&j->text, ",\"token_strs\":");
+    if (!rc && strs) rc = put_pieces(j, ids, n, PIECE_TEXT);
+    if (!rc) buf_put(&j->text, "}", 1);
+    (void) out;
     free(ids);
     return rc;
 }
@@ -126,10 +150,14 @@ static int run_detokenize(job *j, json_t **out)
     int64_t n = pi_detokenize(j->s->e, t->ids, t->n_ids, PI_TOK_SPECIAL, NULL, 0);
     char *text = n < 0 ? NULL : malloc((size_t) n + 1);
     if (text) n = pi_detokenize(j->s->e, t->ids, t->n_ids, PI_TOK_SPECIAL, text, (size_t) n);
-    json_t *s = text && n >= 0 ? text_json(text, (size_t) n) : NULL;
+    for (int i = 0; i < 2 && text && n >= 0; i++) {
+        buf_str(&j->text, i ? ",\"prompt\":" : "{\"content\":");
+        text_put_json(&j->text, text, (size_t) n);
+    }
+    if (j->text.n) buf_put(&j->text, "}", 1);
     free(text);
-    if (s) *out = json_pack("{s:O, s:o}", "content", s, "prompt", s);
-    return n < 0 ? (int) n : PI_OK;
+    (void) out;
+    return n < 0 ? (int) n : text ? PI_OK : params_no_memory(&j->err);
 }
 
 static int run_template(job *j, json_t **out)
@@ -138,7 +166,7 @@ static int run_template(job *j, json_t **out)
     char *text = NULL;
     size_t n = 0;
     int rc = conversation(j, convert_chat, &c);
-    if (!rc) rc = chat_render(&c, j->s->e, &text, &n, &j->err);
+    if (!rc) rc = chat_render(&c, j->prep.limit, j->s->e, &text, &n, &j->err);
     if (!rc) *out = json_pack("{s:o}", "prompt", text_json(text, n));
     chat_state_free(&c);
     free(text);

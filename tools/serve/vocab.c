@@ -11,31 +11,31 @@ enum { MAX_BIASED = 4096 }; /* bytes of a text whose tokens are biased */
 /* ---------------------------------------------------------------------------------------------------------- prompts */
 
 /* Tokens behind the *n that are there. */
-static int add_text(const server *s, const char *text, size_t len, int flags, int32_t **ids, size_t *n, size_t *cap)
+static int add_text(const server *s, pi_work *limit, const char *text, size_t len, int flags, int32_t **ids, size_t *n, size_t *cap)
 {
     if (!grow(ids, cap, *n + len + 16, sizeof **ids)) return PI_ENOMEM;
-    int64_t got = pi_tokenize(s->e, text, len, flags, *ids + *n, *cap - *n);
+    int64_t got = pi_work_tokenize(limit, s->e, text, len, flags, *ids + *n, *cap - *n);
     if (got > (int64_t) (*cap - *n)) {
         if (!grow(ids, cap, *n + (size_t) got, sizeof **ids)) return PI_ENOMEM;
-        got = pi_tokenize(s->e, text, len, flags, *ids + *n, *cap - *n);
+        got = pi_work_tokenize(limit, s->e, text, len, flags, *ids + *n, *cap - *n);
     }
     if (got < 0) return (int) got;
     *n += (size_t) got;
     return PI_OK;
 }
 
-int server_tokens(const server *s, const json_t *v, int flags, int32_t **ids, size_t *n)
+int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n)
 {
     const json_t *one;
     size_t cap = 0, i;
     int rc = PI_OK;
     *ids = NULL;
     *n = 0;
-    if (json_is_string(v)) return add_text(s, json_string_value(v), json_string_length(v), flags, ids, n, &cap);
+    if (json_is_string(v)) return add_text(s, limit, json_string_value(v), json_string_length(v), flags, ids, n, &cap);
     json_array_foreach(v, i, one) {
         if (json_is_string(one)) {
             const int of = i ? flags & ~PI_TOK_BOS : flags; /* which only a text that comes first gets */
-            rc = add_text(s, json_string_value(one), json_string_length(one), of, ids, n, &cap);
+            rc = add_text(s, limit, json_string_value(one), json_string_length(one), of, ids, n, &cap);
         } else if (!grow(ids, &cap, *n + 1, sizeof **ids)) {
             rc = PI_ENOMEM;
         } else {
@@ -67,8 +67,8 @@ static int read_prompt(gen *g, prompt *pr, pi_error *err)
     const int flags = PI_TOK_SPECIAL | (bos ? PI_TOK_BOS : 0);
     if (!pr->ids) {
         size_t cap = 0;
-        int rc = pr->mixed ? server_tokens(g->s, pr->mixed, flags, &pr->ids, &pr->n_ids)
-                           : add_text(g->s, pr->text, pr->len, flags, &pr->ids, &pr->n_ids, &cap);
+        int rc = pr->mixed ? server_tokens(g->s, g->prep.limit, pr->mixed, flags, &pr->ids, &pr->n_ids)
+                           : add_text(g->s, g->prep.limit, pr->text, pr->len, flags, &pr->ids, &pr->n_ids, &cap);
         pr->mixed = NULL;
         pr->text = NULL;
         if (rc == PI_ENOMEM) return params_no_memory(err);
@@ -99,7 +99,7 @@ static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_e
     size_t n = 0, cap = 0;
     if (!len || len > MAX_BIASED)
         return params_fail(&g->p, bias_field, err, "'logit_bias': a text has 1 to %d bytes, not %zu", MAX_BIASED, len);
-    int rc = add_text(g->s, text, len, 0, &ids, &n, &cap);
+    int rc = add_text(g->s, g->prep.limit, text, len, 0, &ids, &n, &cap);
     if (rc) params_no_memory(err);
     for (size_t i = 0; i < n && !rc; i++) {
         size_t seen = 0;

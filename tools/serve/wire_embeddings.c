@@ -1,7 +1,8 @@
 /* /v1/embeddings: vectors of texts, as OpenAI has them; /embeddings: as llama-server has them, lists of vectors, which are
  * those of all tokens where the server is asked for it (--pooling none: they can be many). Each text is a request with
- * pooling, in the engine's batches with everybody's answers. Reading runs on the pool, writing on the loop (gen.h). */
-#include <stdlib.h>
+ * pooling, in the engine's batches with everybody's answers. Reading runs on the pool, as does writing where there is much (gen.h). */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "serve/gen.h"
@@ -58,82 +59,76 @@ static int read_native(gen *g, pi_error *err)
     return rc ? rc : read_input(g, input, kind, err);
 }
 
-static json_t *numbers(const float *v, size_t n)
+/* false: one of them is no number. */
+static bool put_numbers(buf *b, const float *v, size_t n)
 {
-    json_t *list = json_array();
+    char text[32];
+    buf_put(b, "[", 1);
     for (size_t i = 0; i < n; i++) {
-        if (!json_array_append_new(list, json_real((double) v[i]))) continue;
-        json_decref(list);
-        return NULL;
+        if (!isfinite(v[i])) return false;
+        int len = snprintf(text, sizeof text, i ? ",%.*g" : "%.*g", ANSWER_DIGITS, (double) v[i]);
+        if (!strpbrk(text, ".e")) len += snprintf(text + len, sizeof text - (size_t) len, ".0"); /* a real number to all readers */
+        buf_put(b, text, (size_t) len);
     }
-    return list;
+    buf_put(b, "]", 1);
+    return true;
 }
 
 /* The bytes of little-endian floats. */
-static json_t *base64(const float *v, size_t n)
+static void put_base64(buf *b, const float *v, size_t n)
 {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *p = (const unsigned char *) v;
     const size_t len = n * sizeof *v;
-    buf b = {0};
+    buf_put(b, "\"", 1);
     for (size_t i = 0; i < len; i += 3) {
         const size_t k = len - i;
         const unsigned x = (unsigned) p[i] << 16 | (k > 1 ? (unsigned) p[i + 1] << 8 : 0) | (k > 2 ? p[i + 2] : 0u);
         const char four[4] = {digit[x >> 18], digit[x >> 12 & 63], k > 1 ? digit[x >> 6 & 63] : '=',
                               k > 2 ? digit[x & 63] : '='};
-        buf_put(&b, four, 4);
+        buf_put(b, four, 4);
     }
-    if (b.failed) text_no_memory();
-    json_t *s = b.failed ? NULL : json_stringn(b.p ? b.p : "", b.n);
-    buf_free(&b);
-    return s;
+    buf_put(b, "\"", 1);
 }
 
-static json_t *embeddings_whole(gen *g)
+static bool write_embeddings(const gen *g, buf *b)
 {
-    const char *format = json_string_value(json_object_get(g->p.root, "encoding_format"));
+    const char *format = json_string_value(json_object_get(g->p.root, "encoding_format")), *model = gen_model(g);
     const bool packed = format && !strcmp(format, "base64");
-    json_t *list = json_array();
-    usage u = gen_usage(g);
+    const unsigned long long n = gen_usage(g).prompt;
+    buf_str(b, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < g->n_choices; i++) {
         const choice *ch = &g->choices[i];
-        json_t *one = json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", (int) i, "embedding",
-                                (packed ? base64 : numbers)(ch->vector, ch->n_vector));
-        if (!one || json_array_append_new(list, one)) {
-            json_decref(list);
-            return NULL;
+        buf_fmt(b, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "", i);
+        if (packed) put_base64(b, ch->vector, ch->n_vector);
+        else if (!put_numbers(b, ch->vector, ch->n_vector)) return false;
+        buf_put(b, "}", 1);
+    }
+    buf_str(b, "],\"model\":");
+    text_put_json(b, model, strlen(model));
+    buf_fmt(b, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}", n, n);
+    return true;
+}
+
+/* All vectors of each text. */
+static bool write_native(const gen *g, buf *b)
+{
+    buf_put(b, "[", 1);
+    for (size_t i = 0; i < g->n_choices; i++) {
+        const choice *ch = &g->choices[i];
+        const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
+        buf_fmt(b, "%s{\"index\":%zu,\"embedding\":[", i ? "," : "", i);
+        for (size_t k = 0; k < ch->n_vectors; k++) {
+            if (k) buf_put(b, ",", 1);
+            if (!put_numbers(b, ch->vector + k * width, width)) return false;
         }
+        buf_str(b, "]}");
     }
-    return json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", list, "model", gen_model(g), "usage",
-                     "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt);
+    buf_put(b, "]", 1);
+    return true;
 }
 
-/* All vectors of a text. */
-static json_t *vectors(const choice *ch)
-{
-    const size_t width = ch->n_vectors ? ch->n_vector / ch->n_vectors : 0;
-    json_t *rows = json_array();
-    for (size_t k = 0; k < ch->n_vectors; k++) {
-        if (!json_array_append_new(rows, numbers(ch->vector + k * width, width))) continue;
-        json_decref(rows);
-        return NULL;
-    }
-    return rows;
-}
-
-static json_t *native_whole(gen *g)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; list && i < g->n_choices; i++) {
-        json_t *rows = vectors(&g->choices[i]);
-        if (!json_array_append_new(list, json_pack("{s:i, s:o}", "index", (int) i, "embedding", rows))) continue;
-        json_decref(list);
-        list = NULL;
-    }
-    return list;
-}
-
-const wire wire_native_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_native, .whole = native_whole,
+const wire wire_native_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_native, .write = write_native,
                                      .raw_prompt = true};
 const wire wire_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_embeddings,
-                              .whole = embeddings_whole, .raw_prompt = true};
+                              .write = write_embeddings, .raw_prompt = true};
