@@ -1,16 +1,22 @@
-/* Reading JSON Schema, draft 2020-12: from a schema to the JSON texts that meet it.
+/* Reading JSON Schema, drafts 4 to 2020-12: from a schema to the JSON texts that meet it.
  *
  * A value has to meet a set of schemas, its PARTS: a schema, with what it refers to ($ref) and consists of (allOf). A
  * set is one rule, found again by its parts, so that schemas may refer to themselves; rules wait in a list until their
- * bodies are made, so that nothing recurs. anyOf is a choice of sets with one more part each.
+ * bodies are made, so that nothing recurs. anyOf is a choice of sets with one more part each. not, if, dependencies and
+ * oneOf whose schemas overlap become schemas of that kind (schema_not.c).
  *
- * What comes out always meets the schema, but not everything that meets it comes out: where type is missing, types are
- * those that the keywords speak of; properties come in the schema's order; where properties (prefixItems) are given and
- * nothing is said of others, there are no others. Between things there is nothing, a space, or one or two line ends and
- * up to 20 spaces or tabs. Numbers have at most 16 digits in a row, texts escapes as JSON has them. `format` date,
- * time, date-time, uuid, ipv4 is kept to, others are annotations. What cannot be promised is refused by name: not, if,
- * contains, uniqueItems, patternProperties, propertyNames, dependent..., multipleOf, oneOf whose schemas may overlap,
- * $dynamicRef, references to other documents. Keywords that the draft does not know are annotations. */
+ * Every text that comes out meets the schema. Some values that meet it never come out:
+ *   - properties come in the schema's order, unnamed ones last; with properties or patternProperties, and nothing said of
+ *     others, there are no others;
+ *   - without type, types are those that the keywords speak of; with prefixItems, and nothing said of others, there are
+ *     no others;
+ *   - between things there is nothing, a space, or one or two line ends and up to 20 spaces or tabs; numbers have at most
+ *     16 digits in a row unless a bound has more, and no exponent beside a bound;
+ *   - a list with contains has at most 1000 items; one with uniqueItems has items of an enum, in its order.
+ * Formats are kept to where schema_format.c lists them; others are annotations, like keywords that no draft knows. A
+ * keyword that cannot be promised is refused with its place: uniqueItems of items without an enum, $dynamicRef,
+ * unevaluatedItems and unevaluatedProperties inside of other schemas or beside not and if, references to other documents.
+ * Work is bounded by MAX_WORK, memory by the builder's zone. */
 #include "grammar/schema.h"
 
 #include <stdarg.h>
@@ -25,32 +31,81 @@ enum { MAX_WORK = 2000000 };
 const pi__val *pi__member(const pi__val *v, const char *key) { return v->type == PI__V_MAP ? pi__dict_get_str(v->map,
     key) : NULL; }
 
-int pi__schema_fail(pi__schema *s, int code, const char *fmt, ...)
+/* ----------------------------------------------------------------------------------------------------------- errors */
+
+typedef struct place { char text[160]; size_t n; } place;
+
+static void add_name(place *p, pi__str name)
 {
-    char text[200];
+    if (p->n + 1 < sizeof p->text) p->text[p->n++] = '/';
+    for (size_t i = 0; i < name.n && p->n + 2 < sizeof p->text; i++) {
+        const char c = name.p[i];
+        if (c == '~' || c == '/') p->text[p->n++] = '~';
+        p->text[p->n++] = c == '~' ? '0' : c == '/' ? '1' : c;
+    }
+}
+
+/* Where the map is in v, as a JSON pointer behind what p has. Nesting is bounded by the reader of JSON. */
+static bool find_place(const pi__val *v, const pi__dict *map, place *p)
+{
+    const size_t n = p->n;
+    if (v->type == PI__V_MAP && v->map == map) return true;
+    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n; i++) {
+        add_name(p, v->map->e[i].key.s);
+        if (find_place(&v->map->e[i].value, map, p)) return true;
+        p->n = n;
+    }
+    for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n; i++) {
+        char index[24];
+        add_name(p, (pi__str) {index, (size_t) snprintf(index, sizeof index, "%zu", i)});
+        if (find_place(&v->list->v[i], map, p)) return true;
+        p->n = n;
+    }
+    return false;
+}
+
+int pi__schema_fail(pi__schema *s, const pi__val *at, const char *key, int code, const char *fmt, ...)
+{
+    char text[240];
+    place p = {.n = 0};
     va_list ap;
+    if (s->b->code) return s->b->code;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return pi__builder_fail(s->b, code, "%s: %s", s->what, text);
+    if (!at || at->type != PI__V_MAP || !find_place(s->doc, at->map, &p)) p.n = 0;
+    else if (!key) key = "";
+    if (!key) return pi__builder_fail(s->b, code, "%s: %s", s->what, text);
+    return pi__builder_fail(s->b, code, "%s: %s%.*s%s%s: %s", s->what, at ? "#" : "", (int) p.n, p.text, *key && at ? "/" : "",
+                            key, text);
 }
+
+bool pi__schema_work(pi__schema *s)
+{
+    if (!pi__builder_step(s->b, 1)) return false;
+    if (++s->work <= MAX_WORK) return true;
+    pi__schema_fail(s, NULL, NULL, PI_EINVAL, "its parts combine in too many ways: use fewer anyOf, oneOf, not and if "
+                    "beside each other");
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ parts */
 
 void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
 {
     if (s->b->code) return;
     if (v->type != PI__V_MAP && v->type != PI__V_BOOL) {
-        pi__schema_fail(s, PI_EINVAL, "%s where a schema belongs: give an object, true or false", pi__val_type_name(v));
+        pi__schema_fail(s, NULL, NULL, PI_EINVAL, "%s where a schema belongs: give an object, true or false",
+                        pi__val_type_name(v));
         return;
     }
     if (v->type == PI__V_BOOL ? v->b : !v->map->n) return; /* asks nothing */
-    for (size_t i = 0; i < l->n; i++)
-        if (l->p[i].v->type == v->type && (v->type == PI__V_BOOL || l->p[i].v->map == v->map) &&
-            (l->p[i].skip & 3) == (skip & 3)) return;
-    if (!pi__builder_step(s->b, 1 + l->n)) return;
-    if (++s->work > MAX_WORK) {
-        pi__schema_fail(s, PI_EINVAL, "its parts combine in too many ways");
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->p[i].v->type != v->type || (v->type != PI__V_BOOL && l->p[i].v->map != v->map)) continue;
+        l->p[i].skip |= skip & PI__SKIP_ALL; /* of a choice that was made, whoever brings it again */
         return;
     }
+    if (!pi__builder_step(s->b, 1 + l->n) || !pi__schema_work(s)) return;
     if (l->n == l->cap) {
         const size_t cap = l->cap ? 2 * l->cap : 4;
         pi__part *p = pi__builder_take(s->b, cap * sizeof *p);
@@ -81,9 +136,8 @@ static const char *next_name(const char *p, const char *end, char *out, size_t *
     return p;
 }
 
-static const pi__val *by_pointer(pi__schema *s, const char *p, const char *end)
+static const pi__val *by_pointer(pi__schema *s, const pi__val *v, const char *p, const char *end)
 {
-    const pi__val *v = s->doc;
     char *name = pi__builder_take(s->b, (size_t) (end - p) + 1);
     while (name && v && p < end) {
         size_t n;
@@ -102,36 +156,105 @@ static const pi__val *by_pointer(pi__schema *s, const char *p, const char *end)
     return name ? v : NULL;
 }
 
-/* The schema with this $anchor. Nesting is bounded by the reader of JSON. */
-static const pi__val *by_anchor(const pi__val *v, pi__str name)
+/* A schema that is a resource of its own: its $id is no anchor. */
+static bool is_resource(const pi__val *v)
 {
-    const pi__val *found = NULL, *a = pi__member(v, "$anchor");
+    const pi__val *id = pi__member(v, "$id");
+    return id && id->type == PI__V_STR && id->s.n && id->s.p[0] != '#';
+}
+
+/* The schema of resource v with this $anchor, or with an $id that is one (draft 7). Nesting is bounded by the reader of
+ * JSON. */
+static const pi__val *by_anchor(const pi__val *v, pi__str name, bool top)
+{
+    const pi__val *found = NULL, *a = pi__member(v, "$anchor"), *id = pi__member(v, "$id");
+    if (!top && is_resource(v)) return NULL;
     if (a && a->type == PI__V_STR && pi__str_eq(a->s, name)) return v;
-    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++) found = by_anchor(&v->map->e[i].value,
-        name);
-    for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n && !found; i++) found = by_anchor(&v->list->v[i], name);
+    if (id && id->type == PI__V_STR && id->s.n == name.n + 1 && id->s.p[0] == '#' && !memcmp(id->s.p + 1, name.p, name.n))
+        return v;
+    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++)
+        found = by_anchor(&v->map->e[i].value, name, false);
+    for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n && !found; i++)
+        found = by_anchor(&v->list->v[i], name, false);
     return found;
 }
 
-static const pi__val *refer(pi__schema *s, const pi__val *ref)
+/* The innermost schema around `map` that has an $id, or the document. */
+static bool find_base(pi__schema *s, const pi__val *v, const pi__dict *map, const pi__val **base)
 {
-    if (ref->type != PI__V_STR) return pi__schema_fail(s, PI_EINVAL, "$ref is %s: give a text as \"#/$defs/name\"",
-                                                       pi__val_type_name(ref)), NULL;
-    const pi__val *id = pi__member(s->doc, "$id");
-    pi__str t = ref->s;
-    if (id && id->type == PI__V_STR && id->s.n && t.n >= id->s.n && !memcmp(t.p, id->s.p, id->s.n) && (t.n == id->s.n ||
-        t.p[id->s.n] == '#'))
-        t = (pi__str) {t.p + id->s.n, t.n - id->s.n};
-    else if (!t.n || t.p[0] != '#')
-        return pi__schema_fail(s, PI_EUNSUPPORTED,
-                               "$ref to \"%.*s\" in another document is not supported: put it into $defs and write "
-                               "\"#/$defs/...\"", (int) (t.n < 60 ? t.n : 60), t.p), NULL;
-    if (t.n <= 1) return s->doc;
-    const pi__val *v = t.p[1] == '/' ? by_pointer(s, t.p + 1, t.p + t.n) : by_anchor(s->doc, (pi__str) {t.p + 1,
-        t.n - 1});
-    if (!v) pi__schema_fail(s, PI_EINVAL, "$ref to \"%.*s\", which is not there", (int) (ref->s.n < 60 ? ref->s.n : 60),
-                            ref->s.p);
-    return v;
+    const pi__val *was = *base;
+    bool found = v->type == PI__V_MAP && v->map == map;
+    if (!pi__schema_work(s)) return false;
+    if (is_resource(v)) *base = v;
+    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++)
+        found = find_base(s, &v->map->e[i].value, map, base);
+    for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n && !found; i++)
+        found = find_base(s, &v->list->v[i], map, base);
+    if (!found) *base = was;
+    return found;
+}
+
+/* The schema whose $id is this, or ends with a slash and this. *n: how many there are. */
+static const pi__val *by_id(const pi__val *v, pi__str name, size_t *n)
+{
+    const pi__val *id = pi__member(v, "$id"), *found = NULL, *k;
+    if (id && id->type == PI__V_STR && id->s.n >= name.n && name.n) {
+        const char *end = id->s.p + (id->s.n - name.n);
+        if (!memcmp(end, name.p, name.n) && (end == id->s.p || end[-1] == '/')) found = v, ++*n;
+    }
+    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n; i++)
+        if ((k = by_id(&v->map->e[i].value, name, n))) found = k;
+    for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n; i++)
+        if ((k = by_id(&v->list->v[i], name, n))) found = k;
+    return found;
+}
+
+static bool has_id(const pi__val *v, bool top)
+{
+    const pi__val *id = pi__member(v, "$id");
+    bool found = !top && id && id->type == PI__V_STR;
+    for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++) found = has_id(&v->map->e[i].value, false);
+    for (size_t i = 0; v->type == PI__V_LIST && i < v->list->n && !found; i++) found = has_id(&v->list->v[i], false);
+    return found;
+}
+
+/* The document or schema that the part of ref before its # names; *rest: what follows it. */
+static const pi__val *document_of(pi__schema *s, const pi__val *v, pi__str ref, pi__str *rest)
+{
+    const char *hash = memchr(ref.p, '#', ref.n);
+    const pi__str name = {ref.p, hash ? (size_t) (hash - ref.p) : ref.n};
+    const pi__val *base = s->doc, *id = pi__member(s->doc, "$id");
+    *rest = (pi__str) {ref.p + name.n, ref.n - name.n};
+    if (!id || id->type != PI__V_STR) id = pi__member(s->doc, "id"); /* draft 4 */
+    if (!name.n) {
+        if (s->has_ids) find_base(s, s->doc, v->map, &base);
+        return base;
+    }
+    if (id && id->type == PI__V_STR && pi__str_eq(id->s, name)) return s->doc;
+    size_t n = 0;
+    base = s->has_ids ? by_id(s->doc, name, &n) : NULL;
+    return n == 1 ? base : NULL;
+}
+
+const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *ref)
+{
+    const int n = ref->type == PI__V_STR ? (int) (ref->s.n < 60 ? ref->s.n : 60) : 0;
+    pi__str t;
+    if (!pi__schema_work(s)) return NULL;
+    if (ref->type != PI__V_STR) {
+        pi__schema_fail(s, v, "$ref", PI_EINVAL, "it is %s: give a text as \"#/$defs/name\"", pi__val_type_name(ref));
+        return NULL;
+    }
+    const pi__val *base = document_of(s, v, ref->s, &t), *to;
+    if (!base) {
+        pi__schema_fail(s, v, "$ref", PI_EUNSUPPORTED, "\"%.*s\" is in another document, which is not supported: put it into "
+                        "$defs and write \"#/$defs/...\"", n, ref->s.p);
+        return NULL;
+    }
+    if (t.n <= 1) return base;
+    to = t.p[1] == '/' ? by_pointer(s, base, t.p + 1, t.p + t.n) : by_anchor(base, (pi__str) {t.p + 1, t.n - 1}, true);
+    if (!to) pi__schema_fail(s, v, "$ref", PI_EINVAL, "there is no \"%.*s\"", n, ref->s.p);
+    return to;
 }
 
 /* Adds what part i asks for. A schema that asks for itself says nothing, and other readers never come to an end with
@@ -140,138 +263,197 @@ static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
 {
     for (size_t k = i + 1; k && v->type == PI__V_MAP; k = l->p[k - 1].from)
         if (l->p[k - 1].v->type == PI__V_MAP && l->p[k - 1].v->map == v->map)
-            pi__schema_fail(s, PI_EUNSUPPORTED,
-                            "a $ref that leads back to its own schema, with nothing read in between");
+            pi__schema_fail(s, v, NULL, PI_EUNSUPPORTED, "a $ref leads back to its own schema, with nothing in between: remove "
+                            "it");
     const size_t n = l->n;
     pi__parts_add(s, l, v, PI__FROM_PART);
     if (l->n > n) l->p[n].from = (uint32_t) i + 1;
 }
 
+/* Adds a schema that was made of keyword key of part i. */
+static void add_made(pi__schema *s, pi__parts *l, size_t i, const char *key, const pi__val *made)
+{
+    if (!made) return;
+    if (made->type == PI__V_BOOL && !made->b && s->lost && strcmp(key, "not") == 0)
+        pi__schema_fail(s, l->p[i].v, key, PI_EUNSUPPORTED, "a schema with %s cannot be turned round: say what is allowed "
+                        "instead", s->lost);
+    const size_t n = l->n;
+    pi__parts_add(s, l, made, PI__FROM_PART);
+    if (l->n > n) l->p[n].from = (uint32_t) i + 1;
+}
+
 void pi__parts_expand(pi__schema *s, pi__parts *l)
 {
+    static const char *const depend[] = {"dependentRequired", "dependentSchemas", "dependencies"};
     for (size_t i = 0; i < l->n && !s->b->code; i++) { /* l grows meanwhile */
-        const pi__val *v = l->p[i].v, *ref = pi__member(v, "$ref"), *all = pi__member(v, "allOf");
-        const pi__val *to = ref ? refer(s, ref) : NULL;
+        const pi__val *v = l->p[i].v, *ref = pi__member(v, "$ref"), *all = pi__member(v, "allOf"), *k;
+        const pi__val *to = ref ? pi__schema_refer(s, v, ref) : NULL;
         if (to) add_from(s, l, i, to);
         if (all && all->type != PI__V_LIST)
-            pi__schema_fail(s, PI_EINVAL, "allOf is %s: give a list of schemas", pi__val_type_name(all));
-        for (size_t k = 0; all && all->type == PI__V_LIST && k < all->list->n && !s->b->code; k++)
-            add_from(s, l, i, &all->list->v[k]);
+            pi__schema_fail(s, v, "allOf", PI_EINVAL, "it is %s: give a list of schemas", pi__val_type_name(all));
+        for (size_t c = 0; all && all->type == PI__V_LIST && c < all->list->n && !s->b->code; c++)
+            add_from(s, l, i, &all->list->v[c]);
+        if ((k = pi__member(v, "not"))) {
+            s->lost = NULL;
+            add_made(s, l, i, "not", pi__schema_not(s, k));
+        }
+        if (pi__member(v, "if") && (pi__member(v, "then") || pi__member(v, "else")))
+            add_made(s, l, i, "if", pi__schema_if(s, v));
+        for (int d = 0; d < 3; d++)
+            if (pi__member(v, depend[d])) add_made(s, l, i, depend[d], pi__schema_dependencies(s, v, depend[d]));
     }
 }
 
 /* --------------------------------------------------------------------------------------------------------- keywords */
 
-static const char *const refused[] = {
-    "not", "if", "then", "else", "contains", "minContains", "maxContains", "patternProperties", "propertyNames",
-        "dependentSchemas",
-    "dependentRequired", "dependencies", "additionalItems", "multipleOf", "unevaluatedItems", "$dynamicRef",
-        "$recursiveRef", "extends",
-    "disallow", "divisibleBy", NULL};
+/* A keyword that cannot be kept to, but where it asks nothing. draft3: it counts only in schemas of draft 3. */
+static const struct { const char *key; bool draft3; } refused[] = {
+    {"$dynamicRef", false}, {"$recursiveRef", false}, {"extends", true}, {"disallow", true},
+    {"divisibleBy", true}};
 
-/* A schema with a keyword that is refused, but where it asks nothing. */
-static bool asks_nothing(const pi__val *v, const char *key, const pi__val *x)
+static bool is_draft3(const pi__schema *s)
 {
-    if (!strcmp(key, "then") || !strcmp(key, "else")) return !pi__member(v, "if");
-    if (!strcmp(key, "if")) return !pi__member(v, "then") && !pi__member(v, "else");
-    if (!strcmp(key, "minContains") || !strcmp(key, "maxContains")) return !pi__member(v, "contains");
-    if (!strcmp(key, "not")) return x->type == PI__V_BOOL && !x->b;
-    if (!strcmp(key, "propertyNames") || !strcmp(key, "unevaluatedItems")) return (x->type == PI__V_BOOL && x->b) ||
-        (x->type == PI__V_MAP && !x->map->n);
-    return x->type == PI__V_MAP && !x->map->n && strcmp(key, "contains");
+    const pi__val *v = pi__member(s->doc, "$schema");
+    return v && v->type == PI__V_STR && v->s.n < 200 && memmem(v->s.p, v->s.n, "draft-03", 8);
 }
 
 /* Looks for what cannot be kept to. alone: v is the only schema that was asked for here. */
 static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
 {
     const pi__val *x;
-    for (size_t i = 0; refused[i] && v->type == PI__V_MAP; i++)
-        if ((x = pi__member(v, refused[i])) && !asks_nothing(v, refused[i], x))
-            pi__schema_fail(s, PI_EUNSUPPORTED,
-                            "the keyword %s is not supported: leave it out, or say the same by others", refused[i]);
-    x = pi__member(v, "uniqueItems");
-    const pi__val *most = pi__member(v, "maxItems");
-    if (x && x->type == PI__V_BOOL && x->b && !(most && pi__val_is_number(most) && pi__val_f64(most) <= 1))
-        pi__schema_fail(s, PI_EUNSUPPORTED, "the keyword uniqueItems is not supported: leave it out");
-    if (pi__member(v, "$id") && v->type == PI__V_MAP && v->map != s->doc->map && pi__member(v,
-        "$id")->type == PI__V_STR)
-        pi__schema_fail(s, PI_EUNSUPPORTED, "$id inside of a schema is not supported: refer to places in $defs");
-    x = pi__member(v, "unevaluatedProperties");
-    if (x && !alone) pi__schema_fail(s, PI_EUNSUPPORTED,
-                                     "unevaluatedProperties inside of allOf, anyOf or $ref is not supported: put it beside them");
-    if (x && !(x->type == PI__V_BOOL && !x->b) && !(x->type == PI__V_BOOL && x->b) && x->type != PI__V_MAP)
-        pi__schema_fail(s, PI_EINVAL, "unevaluatedProperties is %s: give a schema", pi__val_type_name(x));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused && v->type == PI__V_MAP; i++) {
+        if (!(x = pi__member(v, refused[i].key)) || (refused[i].draft3 && !is_draft3(s))) continue;
+        if ((x->type == PI__V_BOOL && x->b) || (x->type == PI__V_MAP && !x->map->n)) continue;
+        pi__schema_fail(s, v, refused[i].key, PI_EUNSUPPORTED, "this keyword is not supported: leave it out, or say the same "
+                        "by others");
+    }
+    static const char *const rests[] = {"unevaluatedProperties", "unevaluatedItems"};
+    for (int i = 0; i < 2; i++) {
+        if (!(x = pi__member(v, rests[i]))) continue;
+        if (!alone)
+            pi__schema_fail(s, v, rests[i], PI_EUNSUPPORTED, "it is not supported inside of allOf, anyOf or $ref: put it beside "
+                            "them");
+        if (x->type != PI__V_BOOL && x->type != PI__V_MAP)
+            pi__schema_fail(s, v, rests[i], PI_EINVAL, "it is %s: give a schema", pi__val_type_name(x));
+    }
 }
 
+/* What a negation or a condition says of properties is not what unevaluatedProperties goes by. */
+static void check_unevaluated(pi__schema *s, const pi__parts *l)
+{
+    static const char *const keys[] = {"not", "if", "dependentSchemas", "dependencies", "contains"};
+    const pi__val *rest = NULL, *v;
+    for (size_t i = 0; i < l->n && !rest; i++)
+        if (pi__member(v = l->p[i].v, "unevaluatedProperties") || pi__member(v, "unevaluatedItems")) rest = v;
+    for (size_t i = 0; i < l->n && rest; i++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (pi__member(l->p[i].v, keys[k]))
+                pi__schema_fail(s, rest, pi__member(rest, "unevaluatedItems") ? "unevaluatedItems" : "unevaluatedProperties",
+                                PI_EUNSUPPORTED, "it is not supported beside %s: leave one out", keys[k]);
+}
+
+/* Types that the keywords of v speak of. */
 static unsigned implied_by(const pi__val *v)
 {
     static const struct { const char *key; unsigned types; } of[] = {
         {"properties", PI__T_OBJECT}, {"required", PI__T_OBJECT}, {"additionalProperties", PI__T_OBJECT},
             {"minProperties", PI__T_OBJECT},
-        {"maxProperties", PI__T_OBJECT}, {"unevaluatedProperties", PI__T_OBJECT}, {"items", PI__T_LIST_OF},
-            {"prefixItems", PI__T_LIST_OF},
+        {"maxProperties", PI__T_OBJECT}, {"unevaluatedProperties", PI__T_OBJECT}, {"unevaluatedItems", PI__T_LIST_OF},
+            {"items", PI__T_LIST_OF},
+            {"prefixItems", PI__T_LIST_OF}, {"contains", PI__T_LIST_OF}, {"uniqueItems", PI__T_LIST_OF},
+            {"patternProperties", PI__T_OBJECT}, {"propertyNames", PI__T_OBJECT}, {"dependentRequired", PI__T_OBJECT},
+            {"dependentSchemas", PI__T_OBJECT}, {"dependencies", PI__T_OBJECT}, {"multipleOf", PI__T_WHOLE | PI__T_REAL},
         {"minItems", PI__T_LIST_OF}, {"maxItems", PI__T_LIST_OF}, {"minLength", PI__T_TEXT}, {"maxLength", PI__T_TEXT},
             {"pattern", PI__T_TEXT},
-        {"format", PI__T_TEXT}, {"minimum", PI__T_WHOLE | PI__T_REAL}, {"maximum", PI__T_WHOLE | PI__T_REAL},
+        {"minimum", PI__T_WHOLE | PI__T_REAL}, {"maximum", PI__T_WHOLE | PI__T_REAL},
         {"exclusiveMinimum", PI__T_WHOLE | PI__T_REAL}, {"exclusiveMaximum", PI__T_WHOLE | PI__T_REAL}};
-    unsigned t = 0;
+    const pi__val *format = pi__member(v, "format");
+    unsigned t = format && pi__format_regex(format) ? PI__T_TEXT : 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (pi__member(v, of[i].key)) t |= of[i].types;
-    return t;
+    return pi__member(v, PI__K_MADE) ? 0 : t;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- bodies */
 
-/* The parts with one of a choice added, and the choice itself left out. */
-static pi__expr *with_choice(pi__schema *s, const pi__parts *l, size_t at, uint32_t skip, const pi__val *choice)
+/* Adds the parts with one of a choice, and with the choice itself left out; without[k]: those that must not be met. */
+static void add_choice(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t at, uint32_t skip, const pi__val *choice,
+                       const pi__list *all, const bool *without)
 {
     pi__parts more = {0};
     for (size_t i = 0; i < l->n; i++) pi__parts_add(s, &more, l->p[i].v, l->p[i].skip | (i == at ? skip : 0));
     pi__parts_add(s, &more, choice, PI__FROM_PART);
-    return pi__schema_of(s, &more);
+    for (size_t k = 0; without && k < all->n && !s->b->code; k++) {
+        if (!without[k]) continue;
+        s->lost = NULL;
+        const pi__val *not = pi__schema_not(s, &all->v[k]);
+        if (not && not->type == PI__V_BOOL && !not->b && s->lost)
+            pi__schema_fail(s, l->p[at].v, "oneOf", PI_EUNSUPPORTED, "schema %zu may be met by values of others, and with %s "
+                            "they cannot be kept out: use anyOf, or tell the schemas apart by type or by a required property "
+                            "with const", k, s->lost);
+        if (not) pi__parts_add(s, &more, not, PI__FROM_PART);
+    }
+    pi__parts_expand(s, &more);
+    if (!s->b->code && !pi__schema_is_empty(s, &more)) pi__x_add(s->b, alt, pi__schema_of(s, &more));
 }
 
-/* oneOf is as good as anyOf where no value meets two of them. */
-static void check_one_of(pi__schema *s, const pi__parts *l, size_t at, const pi__val *list)
+/* The choices of oneOf. Where two may be met by one value, each of them is without the other. */
+static void add_one_of(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t at, const pi__list *list)
 {
-    for (size_t i = 0; i < list->list->n && !s->b->code; i++) {
-        for (size_t k = 0; k < i && !s->b->code; k++) {
-            pi__parts a = {0}, c = {0};
-            for (size_t j = 0; j < l->n; j++) {
-                if (j == at) continue;
-                pi__parts_add(s, &a, l->p[j].v, l->p[j].skip);
-                pi__parts_add(s, &c, l->p[j].v, l->p[j].skip);
-            }
-            pi__parts_add(s, &a, &list->list->v[i], 0);
-            pi__parts_add(s, &c, &list->list->v[k], 0);
-            pi__parts_expand(s, &a);
-            pi__parts_expand(s, &c);
-            if (s->b->code || pi__schema_disjoint(s, &a, &c)) continue;
-            pi__schema_fail(s, PI_EUNSUPPORTED,
-                            "oneOf: schemas %zu and %zu may both be met by one value: use anyOf, or tell them apart by type "
-                            "or by a required property with const", k, i);
+    pi__parts *with = pi__builder_take(s->b, list->n * sizeof *with);
+    bool *without = pi__builder_take(s->b, list->n * list->n);
+    if (!with || !without) return;
+    for (size_t i = 0; i < list->n && !s->b->code; i++) {
+        for (size_t j = 0; j < l->n; j++)
+            pi__parts_add(s, &with[i], l->p[j].v, l->p[j].skip | (j == at ? PI__SKIP_ONE_OF : 0));
+        pi__parts_add(s, &with[i], &list->v[i], 0);
+        pi__parts_expand(s, &with[i]);
+        for (size_t k = 0; k < i && pi__schema_work(s); k++)
+            without[i * list->n + k] = without[k * list->n + i] = !pi__schema_disjoint(s, &with[i], &with[k]);
+    }
+    for (size_t i = 0; i < list->n && !s->b->code; i++)
+        add_choice(s, alt, l, at, PI__SKIP_ONE_OF, &list->v[i], list, without + i * list->n);
+}
+
+/* Part at asks for some property: a choice of those that are named, and of one that is not. */
+static pi__expr *choice_of_has(pi__schema *s, const pi__parts *l, size_t at)
+{
+    const pi__val *v = l->p[at].v;
+    const pi__reg *r = pi__schema_language(s, &pi__member(v, PI__K_HAS)->list->v[0]);
+    pi__expr *alt = pi__x_alt(s->b);
+    for (size_t i = 0; i < l->n; i++) {
+        const pi__val *props = pi__member(l->p[i].v, "properties");
+        for (size_t k = 0; props && props->type == PI__V_MAP && k < props->map->n && !s->b->code; k++) {
+            const pi__str name = props->map->e[k].key.s;
+            const pi__val *has = !r || (pi__reg_mark(r, name) & 1) ? pi__schema_has(s, v, name) : NULL;
+            if (has) add_choice(s, alt, l, at, PI__SKIP_HAS | PI__HAS_MET, has, NULL, NULL);
         }
     }
+    pi__parts more = {0};
+    for (size_t i = 0; i < l->n; i++) pi__parts_add(s, &more, l->p[i].v, l->p[i].skip | (i == at ? PI__SKIP_HAS : 0));
+    pi__x_add(s->b, alt, pi__schema_of(s, &more));
+    return alt;
 }
 
 /* The first anyOf or oneOf among the parts as a choice; NULL: there is none. */
 static pi__expr *choices(pi__schema *s, const pi__parts *l)
 {
-    static const struct { const char *key; uint32_t skip; } of[] = {{"anyOf", PI__SKIP_ANY_OF}, {"oneOf",
-        PI__SKIP_ONE_OF}};
     for (size_t i = 0; i < l->n; i++) {
-        for (int k = 0; k < 2; k++) {
-            const pi__val *list = l->p[i].skip & of[k].skip ? NULL : pi__member(l->p[i].v, of[k].key);
+        for (int one = 0; one < 2; one++) {
+            const char *key = one ? "oneOf" : "anyOf";
+            const pi__val *list = l->p[i].skip & (one ? PI__SKIP_ONE_OF : PI__SKIP_ANY_OF) ? NULL : pi__member(l->p[i].v, key);
             if (!list) continue;
             pi__expr *alt = pi__x_alt(s->b);
-            if (list->type != PI__V_LIST || !list->list->n) pi__schema_fail(s, PI_EINVAL, "%s: give a list of schemas",
-                                                                            of[k].key);
-            else if (k) check_one_of(s, l, i, list);
-            for (size_t c = 0; !s->b->code && c < list->list->n; c++)
-                pi__x_add(s->b, alt, with_choice(s, l, i, of[k].skip, &list->list->v[c]));
+            if (list->type != PI__V_LIST || !list->list->n)
+                pi__schema_fail(s, l->p[i].v, key, PI_EINVAL, "give a list of schemas");
+            else if (one) add_one_of(s, alt, l, i, list->list);
+            for (size_t c = 0; !one && !s->b->code && c < list->list->n; c++)
+                add_choice(s, alt, l, i, PI__SKIP_ANY_OF, &list->list->v[c], NULL, NULL);
             return alt;
         }
     }
+    for (size_t i = 0; i < l->n; i++)
+        if (pi__member(l->p[i].v, PI__K_HAS) && !(l->p[i].skip & PI__SKIP_HAS)) return choice_of_has(s, l, i);
     return NULL;
 }
 
@@ -293,27 +475,55 @@ static pi__expr *of_value(pi__schema *s, const pi__val *v)
     return x;
 }
 
-static pi__expr *of_values(pi__schema *s, const pi__parts *l, unsigned types, const pi__val *const *v, size_t n)
+static pi__expr *of_values(pi__schema *s, const pi__parts *l, const pi__val *const *v, size_t n)
 {
     pi__expr *alt = pi__x_alt(s->b);
     for (size_t i = 0; i < n && !s->b->code; i++) {
-        bool ok = (pi__type_of_value(v[i]) & types) != 0, unknown = false;
-        for (size_t k = 0; k < l->n && ok; k++) ok = pi__value_meets(s, v[i], l->p[k].v, &unknown);
-        if (unknown) pi__schema_fail(s, PI_EUNSUPPORTED,
-                                     "enum or const beside pattern, or beside keywords of objects or lists, is not supported");
-        if (ok) pi__x_add(s->b, alt, of_value(s, v[i]));
+        int meets = 1;
+        for (size_t k = 0; k < l->n && meets; k++) {
+            meets = pi__value_meets(s, v[i], l->p[k].v, 1);
+            if (meets < 0) pi__schema_fail(s, l->p[k].v, NULL, PI_EUNSUPPORTED, "values of enum or const cannot be checked "
+                                           "against this schema: list only those that meet it");
+        }
+        if (meets > 0) pi__x_add(s->b, alt, of_value(s, v[i]));
     }
     return alt;
+}
+
+/* The part excludes the value by name. */
+static bool excludes(const pi__val *v, const pi__val *x)
+{
+    const pi__val *not = pi__member(v, PI__K_NOT);
+    for (size_t i = 0; not && i < not->list->n; i++)
+        if (pi__json_equal(&not->list->v[i], x)) return true;
+    return false;
+}
+
+/* All types but those of `types` of which the part excludes a value by name. */
+static unsigned excludes_type(const pi__val *v, unsigned types)
+{
+    const pi__val *not = pi__member(v, PI__K_NOT);
+    unsigned out = 0;
+    for (size_t i = 0; not && i < not->list->n; i++) out |= pi__type_of_value(&not->list->v[i]) & types;
+    return ~out;
 }
 
 static pi__expr *of_types(pi__schema *s, const pi__parts *l, unsigned types)
 {
     pi__builder *b = s->b;
     pi__expr *alt = pi__x_alt(b);
-    if (types & PI__T_NULL) pi__x_add(b, alt, pi__x_text(b, "null"));
-    if (types & PI__T_FALSE_TRUE) pi__x_add(b, alt, pi__x_text(b, "true")), pi__x_add(b, alt, pi__x_text(b, "false"));
+    static const struct { unsigned type; pi__val v; } words[] = {
+        {PI__T_NULL, {.type = PI__V_NONE}}, {PI__T_FALSE_TRUE, {.type = PI__V_BOOL, .b = true}},
+        {PI__T_FALSE_TRUE, {.type = PI__V_BOOL}}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        bool out = !(types & words[i].type);
+        for (size_t k = 0; k < l->n && !out; k++) out = excludes(l->p[k].v, &words[i].v);
+        if (!out) pi__x_add(b, alt, pi__schema_scalar(s, &words[i].v));
+    }
+    for (size_t k = 0; k < l->n; k++) /* lists and objects but some cannot be made: none come out */
+        types &= excludes_type(l->p[k].v, PI__T_LIST_OF | PI__T_OBJECT);
     if (types & PI__T_TEXT) pi__x_add(b, alt, pi__schema_text(s, l));
-    if (types & (PI__T_WHOLE | PI__T_REAL)) pi__x_add(b, alt, pi__schema_number(s, l, !(types & PI__T_REAL)));
+    if (types & (PI__T_WHOLE | PI__T_REAL)) pi__x_add(b, alt, pi__schema_number(s, l, types));
     if (types & PI__T_LIST_OF) pi__x_add(b, alt, pi__schema_list(s, l));
     if (types & PI__T_OBJECT) pi__x_add(b, alt, pi__schema_object(s, l));
     return alt;
@@ -331,13 +541,14 @@ static pi__expr *body_of(pi__schema *s, const pi__parts *l)
         if (v->type == PI__V_BOOL) return pi__x_never(s->b);
         check_keywords(s, v, asked == 1 && !(l->p[i].skip & PI__FROM_PART));
         types &= pi__types_of(s, v);
-        given |= pi__member(v, "type") != NULL;
+        given |= pi__member(v, "type") && !pi__member(v, PI__K_MADE);
         implied |= implied_by(v);
     }
+    check_unevaluated(s, l);
     if (s->b->code) return pi__x_never(s->b);
     pi__expr *c = choices(s, l);
     if (c || s->b->code) return c ? c : pi__x_never(s->b);
-    if (pi__schema_values(s, l, &value, &n)) return of_values(s, l, types, value, n);
+    if (pi__schema_values(s, l, &value, &n)) return of_values(s, l, value, n);
     return of_types(s, l, given || !implied ? types : types & implied);
 }
 
@@ -367,14 +578,17 @@ pi__expr *pi__schema_of(pi__schema *s, const pi__parts *l)
 pi__expr *pi__read_schema(pi__builder *b, const pi__val *v)
 {
     pi__schema s = {.b = b, .doc = v, .what = "json-schema"};
-    pi__val known;
+    pi__val known, made, regs;
     pi__parts l = {0};
     pi__expr *x = pi__x_never(b);
-    if (!pi__val_new_map(&b->zone, &known)) {
+    if (!pi__val_new_map(&b->zone, &known) || !pi__val_new_map(&b->zone, &made) || !pi__val_new_map(&b->zone, &regs)) {
         pi__builder_take(b, SIZE_MAX / 2);
         return x;
     }
     s.known = known.map;
+    s.made = made.map;
+    s.regs = regs.map;
+    s.has_ids = has_id(v, true);
     pi__parts_add(&s, &l, v, 0);
     if (!b->code) x = pi__schema_of(&s, &l);
     while (s.n_pending && !b->code) {

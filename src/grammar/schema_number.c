@@ -1,7 +1,9 @@
 /* Numbers in JSON, within bounds (see schema.c).
  *
- * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. A number with bounds
- * is written without an exponent. At most 16 digits in a row; bounds beyond 10^15 are refused. */
+ * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. They are taken digit
+ * by digit from the schema's text, so that 2^64 - 1 is what it says; nothing is rounded. A number with bounds is written
+ * without an exponent, and with at most 16 digits in a row where no bound has more. multipleOf, and values that are
+ * excluded, are automata over the digits (regular.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,34 +11,144 @@
 
 #include "grammar/schema.h"
 
-enum { MAX_DIGITS = 16 };
+enum { MAX_DIGITS = 16, LONGEST = 60 };
+
+typedef struct decimal {
+    bool minus;             /* below 0 */
+    bool huge;              /* has more than LONGEST digits before the point */
+    bool tiny;              /* has more than LONGEST digits behind it; the others are left out */
+    char whole[LONGEST + 4]; /* without zeros at the start, but "0" */
+    char frac[LONGEST + 4]; /* without zeros at the end */
+    size_t n;               /* digits of frac */
+} decimal;
 
 typedef struct bound {
     bool set;    /* there is one */
     bool open;   /* the bound itself is out */
-    double v;
+    decimal v;
 } bound;
 
-typedef struct decimal { /* of a number that is not negative */
-    int64_t whole;
-    char frac[32];       /* digits behind the point, without zeros at the end */
-    size_t n;
-} decimal;
+/* ----------------------------------------------------------------------------------------------------------- digits */
 
-bool pi__schema_count(pi__schema *s, const pi__val *v, const char *key, uint32_t *out)
+static decimal decimal_of_text(const char *p, size_t n)
 {
-    const double x = pi__val_is_number(v) && v->type != PI__V_BOOL ? pi__val_f64(v) : -1;
-    if (x < 0 || x != floor(x)) {
-        pi__schema_fail(s, PI_EINVAL, "%s: give a whole number that is not negative", key);
+    decimal d = {.whole = "0"};
+    size_t i = n && *p == '-', whole = 0, k = 0, n_all = 0;
+    bool point = false;
+    char all[2 * LONGEST + 8];
+    d.minus = i > 0;
+    for (; i < n && p[i] != 'e' && p[i] != 'E'; i++) {
+        if (p[i] == '.') point = true;
+        else {
+            if (n_all < sizeof all) all[n_all] = p[i];
+            n_all++;
+            whole += !point;
+        }
+    }
+    const long exp = i < n ? strtol(p + i + 1, NULL, 10) : 0;
+    const long at = (long) whole + (exp > 100000 ? 100000 : exp < -100000 ? -100000 : exp); /* the point's place in all */
+    if (n_all > sizeof all) d.tiny = true, n_all = sizeof all;
+    size_t from = 0;
+    while (from < n_all && all[from] == '0') from++;
+    if (from == n_all) return (decimal) {.whole = "0"};
+    while (n_all > from && all[n_all - 1] == '0') n_all--;
+    if (at - (long) from > LONGEST) return d.huge = true, d;
+    for (long c = (long) from; c < at; c++) d.whole[k++] = c < (long) n_all ? all[c] : '0';
+    if (k) d.whole[k] = 0;
+    for (long c = at; c < (long) n_all; c++) {
+        if (d.n == LONGEST) {
+            d.tiny = true;
+            break;
+        }
+        d.frac[d.n++] = c < 0 ? '0' : all[c];
+    }
+    while (d.n && d.frac[d.n - 1] == '0') d.n--;
+    d.frac[d.n] = 0;
+    return d;
+}
+
+static decimal decimal_of(const pi__val *v)
+{
+    char text[64];
+    if (v->type == PI__V_FLOAT && v->n_text) return decimal_of_text(v->text, v->n_text);
+    if (v->type == PI__V_INT) {
+        snprintf(text, sizeof text, "%lld", (long long) v->i);
+    } else {
+        for (int digits = 1; digits <= 17; digits++) { /* the shortest that is this number */
+            snprintf(text, sizeof text, "%.*e", digits - 1, pi__val_f64(v));
+            if (strtod(text, NULL) == pi__val_f64(v)) break;
+        }
+    }
+    return decimal_of_text(text, strlen(text));
+}
+
+static bool is_zero(const decimal *d) { return !d->huge && !d->tiny && !d->n && !strcmp(d->whole, "0"); }
+
+/* Of numbers that are not negative. */
+static int compare_sizes(const decimal *a, const decimal *b)
+{
+    const size_t n = strlen(a->whole), k = strlen(b->whole);
+    if (a->huge || b->huge) return a->huge - b->huge;
+    if (n != k) return n < k ? -1 : 1;
+    const int c = strcmp(a->whole, b->whole);
+    const int d = c ? c : strcmp(a->frac, b->frac);
+    return d < 0 ? -1 : d > 0;
+}
+
+static int compare(const decimal *a, const decimal *b)
+{
+    if (a->minus != b->minus) return a->minus ? -1 : 1;
+    return a->minus ? compare_sizes(b, a) : compare_sizes(a, b);
+}
+
+int pi__number_compare(const pi__val *a, const pi__val *b)
+{
+    const decimal x = decimal_of(a), y = decimal_of(b);
+    return compare(&x, &y);
+}
+
+bool pi__number_is_whole(const pi__val *v)
+{
+    const decimal d = decimal_of(v);
+    return d.huge || (!d.n && !d.tiny);
+}
+
+/* One more, or one less, of a whole number that is not negative (not 0 to be made less). */
+static void step(char *whole, bool up)
+{
+    size_t n = strlen(whole), i = n;
+    const char from = up ? '9' : '0', to = up ? '0' : '9';
+    while (i && whole[i - 1] == from) whole[--i] = to;
+    if (i) {
+        whole[i - 1] = (char) (whole[i - 1] + (up ? 1 : -1));
+    } else if (up) {
+        memmove(whole + 1, whole, n + 1);
+        whole[0] = '1';
+    }
+    if (!up && n > 1 && whole[0] == '0') memmove(whole, whole + 1, n);
+}
+
+static int compare_whole(const char *a, const char *b)
+{
+    const size_t n = strlen(a), k = strlen(b);
+    return n != k ? (n < k ? -1 : 1) : strcmp(a, b);
+}
+
+/* -------------------------------------------------------------------------------------------------------- counts */
+
+bool pi__schema_count(pi__schema *s, const pi__val *at, const char *key, uint32_t *out)
+{
+    const pi__val *v = pi__member(at, key);
+    const double x = v && pi__val_is_number(v) && v->type != PI__V_BOOL ? pi__val_f64(v) : -1;
+    if (!(x >= 0) || x != floor(x)) {
+        pi__schema_fail(s, at, key, PI_EINVAL, "give a whole number that is not negative");
         return false;
     }
-    if (x > 1e9) *out = PI__REP_INF; /* no limit; refused where at least so many are asked for */
-    else *out = (uint32_t) x;
+    *out = x > 1e9 ? PI__REP_INF : (uint32_t) x; /* no limit; refused where at least so many are asked for */
     return true;
 }
 
 /* ---------------------------------------------------------------------------------------------------- whole numbers */
-
 static pi__expr *digits(pi__builder *b, uint32_t min, uint32_t max) { return pi__x_rep(b, pi__x_chars(b, "09"), min,
     max); }
 
@@ -59,37 +171,53 @@ static pi__expr *between(pi__builder *b, const char *lo, const char *hi, uint32_
     return alt;
 }
 
-/* Whole numbers from lo to hi, not negative; hi -1: no bound. */
-static pi__expr *whole_between(pi__builder *b, int64_t lo, int64_t hi)
+/* Whole numbers from lo to hi, not negative; hi NULL: no bound. */
+static pi__expr *whole_between(pi__builder *b, const char *lo, const char *hi)
 {
-    char low[24], high[24];
     pi__expr *alt = pi__x_alt(b);
-    if (hi >= 0 && hi < lo) return pi__x_never(b);
-    const uint32_t n = (uint32_t) snprintf(low, sizeof low, "%lld", (long long) lo);
-    const uint32_t k = hi < 0 ? MAX_DIGITS + 1 : (uint32_t) snprintf(high, sizeof high, "%lld", (long long) hi);
-    if (n == k) return between(b, low, high, n);
-    pi__x_add(b, alt, between(b, low, NULL, n));
-    const uint32_t most = k - 1 < MAX_DIGITS ? k - 1 : MAX_DIGITS;
-    if (n + 1 <= most) pi__x_add(b, alt, pi__x_cat2(b, pi__x_chars(b, "19"), digits(b, n, most - 1)));
-    if (hi >= 0) { /* as long as hi: no zero at the start */
-        char one[24] = "1000000000000000000000";
+    if (hi && compare_whole(hi, lo) < 0) return pi__x_never(b);
+    const uint32_t n = (uint32_t) strlen(lo), k = hi ? (uint32_t) strlen(hi) : MAX_DIGITS + 1;
+    if (hi && n == k) return between(b, lo, hi, n);
+    pi__x_add(b, alt, between(b, lo, NULL, n));
+    if (n + 1 <= k - 1) pi__x_add(b, alt, pi__x_cat2(b, pi__x_chars(b, "19"), digits(b, n, k - 2)));
+    if (hi) { /* as long as hi: no zero at the start */
+        char one[LONGEST + 4];
+        memset(one, '0', sizeof one);
+        one[0] = '1';
         one[k] = 0;
-        pi__x_add(b, alt, between(b, one, high, k));
+        pi__x_add(b, alt, between(b, one, hi, k));
     }
     return alt;
 }
 
 static pi__expr *minus(pi__builder *b, pi__expr *x) { return pi__x_cat2(b, pi__x_text(b, "-"), x); }
 
-static pi__expr *whole_number(pi__builder *b, bound lo, bound hi)
+/* The whole number next to a bound, on its inner side. */
+static decimal round_in(const bound *x, bool low)
 {
-    int64_t from = 0, to = -1;
+    decimal d = x->v;
+    const bool away = d.minus != low; /* inwards is away from 0 */
+    const bool exact = !d.n && !d.tiny;
+    d.n = d.frac[0] = 0;
+    d.tiny = false;
+    if (exact && !x->open) return d;
+    if (away) step(d.whole, true);
+    else if (exact && !strcmp(d.whole, "0")) d.minus = !d.minus, d.whole[0] = '1';
+    else if (exact) step(d.whole, false);
+    if (!strcmp(d.whole, "0")) d.minus = false;
+    return d;
+}
+
+static pi__expr *whole_number(pi__builder *b, const bound *lo, const bound *hi)
+{
+    decimal from = {.whole = "0"}, to = {.whole = "0"};
     pi__expr *alt = pi__x_alt(b);
-    if (lo.set) from = (int64_t) ceil(lo.v) + (lo.open && ceil(lo.v) == lo.v);
-    if (hi.set) to = (int64_t) floor(hi.v) - (hi.open && floor(hi.v) == hi.v);
-    if (!hi.set || to >= 0) pi__x_add(b, alt, whole_between(b, lo.set && from > 0 ? from : 0, hi.set ? to : -1));
-    if (!lo.set || from < 0) pi__x_add(b, alt, minus(b, whole_between(b, hi.set && to < 0 ? -to : 1, lo.set ? -from
-                                                                      : -1)));
+    if (lo->set) from = round_in(lo, true);
+    if (hi->set) to = round_in(hi, false);
+    if (!hi->set || !to.minus)
+        pi__x_add(b, alt, whole_between(b, lo->set && !from.minus ? from.whole : "0", hi->set ? to.whole : NULL));
+    if (!lo->set || from.minus)
+        pi__x_add(b, alt, minus(b, whole_between(b, hi->set && to.minus ? to.whole : "1", lo->set ? from.whole : NULL)));
     return alt;
 }
 
@@ -127,106 +255,227 @@ static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const ch
     return alt;
 }
 
+static uint32_t places_of(const decimal *lo, const decimal *hi)
+{
+    size_t n = MAX_DIGITS;
+    if (lo && lo->n + 4 > n) n = lo->n + 4;
+    if (hi && hi->n + 4 > n) n = hi->n + 4;
+    return (uint32_t) n;
+}
+
 /* Nothing or a point and digits, within the bounds. */
 static pi__expr *tail(pi__builder *b, const decimal *lo, bool lo_open, const decimal *hi, bool hi_open)
 {
     const bool none = (!lo || (!lo->n && !lo_open)) && (!hi || hi->n || !hi_open);
     pi__expr *x = pi__x_cat2(b, pi__x_text(b, "."), fraction(b, lo ? lo->frac : NULL, lo_open, hi ? hi->frac : NULL,
-                                                             hi_open, true, MAX_DIGITS));
+                                                             hi_open, true, places_of(lo, hi)));
     return none ? pi__x_alt2(b, pi__x_empty(b), x) : x;
 }
 
-static pi__expr *fixed(pi__builder *b, int64_t whole, pi__expr *rest)
+static pi__expr *fixed(pi__builder *b, const char *whole, pi__expr *rest)
 {
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long) whole);
-    return pi__x_cat2(b, pi__x_text(b, text), rest);
-}
-
-static decimal decimal_of(double x)
-{
-    decimal d = {0};
-    char text[64];
-    for (int digits = 1; digits <= 17; digits++) { /* the shortest that is this number */
-        snprintf(text, sizeof text, "%.*e", digits - 1, x);
-        if (strtod(text, NULL) == x) break;
-    }
-    const char *e = strchr(text, 'e');
-    const int exp = e ? atoi(e + 1) : 0;
-    char all[40] = "";
-    size_t n = 0;
-    for (const char *p = text; p < e; p++)
-        if (*p >= '0' && *p <= '9') all[n++] = *p;
-    for (int i = exp < 0 ? exp : 0; i <= exp; i++) d.whole = d.whole * 10 + (i >= 0 && (size_t) i < n ? all[i] - '0'
-                                                                             : 0);
-    for (int i = exp + 1; i < (int) n && d.n < sizeof d.frac - 1; i++) d.frac[d.n++] = i < 0 ? '0' : all[i];
-    while (d.n && d.frac[d.n - 1] == '0') d.n--;
-    d.frac[d.n] = 0;
-    return d;
+    return pi__x_cat2(b, pi__x_text(b, whole), rest);
 }
 
 /* Numbers from lo to hi, not negative. */
-static pi__expr *real_between(pi__builder *b, bound lo, bound hi)
+static pi__expr *real_between(pi__builder *b, const bound *lo, const bound *hi)
 {
-    const decimal from = decimal_of(lo.v), to = hi.set ? decimal_of(hi.v) : (decimal) {.whole = -1};
+    const decimal *from = &lo->v, *to = &hi->v;
     pi__expr *alt = pi__x_alt(b), *any = tail(b, NULL, false, NULL, false);
-    if (hi.set && (hi.v < lo.v || (hi.v == lo.v && (hi.open || lo.open)))) return pi__x_never(b);
-    if (hi.set && from.whole == to.whole) return fixed(b, from.whole, tail(b, &from, lo.open, &to, hi.open));
-    pi__x_add(b, alt, fixed(b, from.whole, tail(b, &from, lo.open, NULL, false)));
-    if (!hi.set || to.whole > from.whole + 1)
-        pi__x_add(b, alt, pi__x_cat2(b, whole_between(b, from.whole + 1, hi.set ? to.whole - 1 : -1), any));
-    if (hi.set) pi__x_add(b, alt, fixed(b, to.whole, tail(b, NULL, false, &to, hi.open)));
+    const int order = hi->set ? compare_sizes(to, from) : 1;
+    if (order < 0 || (!order && (hi->open || lo->open))) return pi__x_never(b);
+    if (hi->set && !strcmp(from->whole, to->whole)) return fixed(b, from->whole, tail(b, from, lo->open, to, hi->open));
+    pi__x_add(b, alt, fixed(b, from->whole, tail(b, from, lo->open, NULL, false)));
+    char next[LONGEST + 4], last[LONGEST + 4];
+    memcpy(next, from->whole, sizeof next);
+    step(next, true);
+    if (hi->set) {
+        memcpy(last, to->whole, sizeof last);
+        step(last, false);
+    }
+    pi__x_add(b, alt, pi__x_cat2(b, whole_between(b, next, hi->set ? last : NULL), any));
+    if (hi->set) pi__x_add(b, alt, fixed(b, to->whole, tail(b, NULL, false, to, hi->open)));
     return alt;
 }
 
-static pi__expr *real_number(pi__builder *b, bound lo, bound hi)
+static bound size_of(const bound *x)
 {
-    const bound zero = {.set = true};
+    bound size = *x;
+    size.v.minus = false;
+    return size;
+}
+
+static pi__expr *real_number(pi__builder *b, const bound *lo, const bound *hi)
+{
+    const bound zero = {.set = true, .v = {.whole = "0"}}, none = {0};
     pi__expr *alt = pi__x_alt(b);
-    if (!hi.set || hi.v >= 0) pi__x_add(b, alt, real_between(b, lo.set && lo.v >= 0 ? lo : zero, hi));
-    if (!lo.set || lo.v < 0) {
-        const bound from = hi.set && hi.v <= 0 ? (bound) {true, hi.open, -hi.v} : (bound) {.set = true, .open = true};
-        pi__x_add(b, alt, minus(b, real_between(b, from, lo.set ? (bound) {true, lo.open, -lo.v} : (bound) {0})));
+    if (!hi->set || !hi->v.minus) pi__x_add(b, alt, real_between(b, lo->set && !lo->v.minus ? lo : &zero, hi));
+    if (!lo->set || lo->v.minus) {
+        bound from = zero, to = lo->set ? size_of(lo) : none;
+        from.open = true;
+        if (hi->set && (hi->v.minus || is_zero(&hi->v))) from = size_of(hi);
+        pi__x_add(b, alt, minus(b, real_between(b, &from, &to)));
     }
     return alt;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- schema */
-
-static bool read_bound(pi__schema *s, const pi__val *v, const char *key, bool open, bool low, bound *out)
+static pi__expr *any_number(pi__builder *b)
 {
-    const pi__val *k = pi__member(v, key);
-    if (!k) return true;
-    if (!pi__val_is_number(k) || k->type == PI__V_BOOL) return pi__schema_fail(s, PI_EINVAL, "%s is %s: give a number",
-                                                                               key, pi__val_type_name(k)), false;
-    const double x = pi__val_f64(k);
-    if (!(fabs(x) <= 1e15)) return pi__schema_fail(s, PI_EUNSUPPORTED, "%s: bounds beyond 1e15 are not supported", key),
-        false;
-    if (x != 0 && fabs(x) < 1e-12) return pi__schema_fail(s, PI_EUNSUPPORTED,
-                                                          "%s: a bound nearer to 0 than 1e-12 is not supported", key),
-                                                              false;
-    const bool tighter = !out->set || (low ? x > out->v : x < out->v) || (x == out->v && open);
-    if (tighter) *out = (bound) {true, open, x == 0 ? 0 : x};
-    return true;
-}
-
-pi__expr *pi__schema_number(pi__schema *s, const pi__parts *l, bool whole)
-{
-    pi__builder *b = s->b;
-    bound lo = {0}, hi = {0};
-    for (size_t i = 0; i < l->n; i++) {
-        const pi__val *v = l->p[i].v;
-        if (!read_bound(s, v, "minimum", false, true, &lo) || !read_bound(s, v, "exclusiveMinimum", true, true, &lo) ||
-            !read_bound(s, v, "maximum", false, false, &hi) || !read_bound(s, v, "exclusiveMaximum", true, false, &hi))
-            return pi__x_never(b);
-    }
-    if (whole) return whole_number(b, lo, hi);
-    if (lo.set || hi.set) return real_number(b, lo, hi);
     pi__expr *sign = pi__x_rep(b, pi__x_text(b, "-"), 0, 1), *e = pi__x_cat(b);
     pi__x_add(b, e, pi__x_chars(b, "eeEE"));
     pi__x_add(b, e, pi__x_rep(b, pi__x_chars(b, "++--"), 0, 1));
     pi__x_add(b, e, digits(b, 1, 2));
-    pi__expr *x = pi__x_cat3(b, sign, whole_between(b, 0, -1), tail(b, NULL, false, NULL, false));
+    pi__expr *x = pi__x_cat3(b, sign, whole_between(b, "0", NULL), tail(b, NULL, false, NULL, false));
     pi__x_add(b, x, pi__x_rep(b, e, 0, 1));
     return x;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- schema */
+
+const pi__val *pi__schema_bound(const pi__val *v, bool low, int k, bool *open)
+{
+    const pi__val *plain = pi__member(v, low ? "minimum" : "maximum");
+    const pi__val *out = pi__member(v, low ? "exclusiveMinimum" : "exclusiveMaximum");
+    if (out && out->type == PI__V_BOOL) { /* draft 4 */
+        *open = out->b;
+        return k ? NULL : plain;
+    }
+    *open = k;
+    return k ? out : plain;
+}
+
+static void read_bounds(pi__schema *s, const pi__val *v, bool low, bound *out)
+{
+    for (int i = 0; i < 2 && !s->b->code; i++) {
+        bool open;
+        const pi__val *k = pi__schema_bound(v, low, i, &open);
+        const char *key = low ? (i ? "exclusiveMinimum" : "minimum") : (i ? "exclusiveMaximum" : "maximum");
+        if (!k) continue;
+        if (!pi__val_is_number(k) || k->type == PI__V_BOOL) {
+            pi__schema_fail(s, v, key, PI_EINVAL, "it is %s: give a number", pi__val_type_name(k));
+            return;
+        }
+        const decimal d = decimal_of(k);
+        if (d.huge && d.minus == low) continue; /* no number that is written here is beyond it */
+        if (d.huge || d.tiny)
+            pi__schema_fail(s, v, key, PI_EUNSUPPORTED, "a bound of more than %d digits before or behind the point is not "
+                            "supported", LONGEST);
+        const int order = out->set ? compare(&d, &out->v) : 0;
+        if (!out->set || (low ? order > 0 : order < 0) || (!order && open)) *out = (bound) {true, open, d};
+    }
+}
+
+/* multipleOf as a whole number and places behind the point. */
+static bool read_step(const pi__val *v, uint64_t *out, uint32_t *places)
+{
+    const decimal d = decimal_of(v);
+    if (d.minus || d.huge || d.tiny || is_zero(&d) || strlen(d.whole) + d.n > 18) return false;
+    *out = 0;
+    for (const char *p = d.whole; *p; p++) *out = *out * 10 + (uint64_t) (*p - '0');
+    for (const char *p = d.frac; *p; p++) *out = *out * 10 + (uint64_t) (*p - '0');
+    *places = (uint32_t) d.n;
+    return true;
+}
+
+bool pi__number_is_multiple(const pi__val *v, const pi__val *of)
+{
+    const decimal d = decimal_of(v);
+    uint64_t unit, rest = 0;
+    uint32_t places;
+    if (!pi__val_is_number(of) || !read_step(of, &unit, &places)) return true;
+    if (d.huge || d.tiny || d.n > places) return false;
+    for (const char *p = d.whole; *p; p++) rest = (uint64_t) (((__uint128_t) rest * 10 + (uint64_t) (*p - '0')) % unit);
+    for (uint32_t i = 0; i < places; i++)
+        rest = (uint64_t) (((__uint128_t) rest * 10 + (uint64_t) (i < d.n ? d.frac[i] - '0' : 0)) % unit);
+    return !rest;
+}
+
+typedef struct limits { /* of numbers beside bounds */
+    pi__schema *s;
+    pi__reg *part[PI__REG_PARTS];
+    size_t n;
+    uint64_t must;
+    bool plain;   /* numbers without an exponent */
+} limits;
+
+static void add_limit(limits *t, pi__reg *r, bool must)
+{
+    if (!r) return;
+    if (t->n == PI__REG_PARTS - 3) {
+        pi__schema_fail(t->s, NULL, NULL, PI_EUNSUPPORTED, "too many multipleOf and excluded values of one number");
+        return;
+    }
+    if (must) t->must |= (uint64_t) 1 << t->n;
+    t->part[t->n++] = r;
+    t->plain = true;
+}
+
+static void add_multiple(limits *t, const pi__val *at, const char *key, const pi__val *v, bool must, bool whole)
+{
+    uint64_t unit;
+    uint32_t places;
+    if (!pi__val_is_number(v) || v->type == PI__V_BOOL || !read_step(v, &unit, &places)) {
+        pi__schema_fail(t->s, at, "multipleOf", PI_EINVAL, "give a number above 0 with at most 18 digits");
+        return;
+    }
+    if (whole && unit == 1 && must) return;
+    if (!whole && !places) places = 1, unit *= unit > UINT32_MAX ? 1 : 10;
+    if (unit * (places + 2) + 2 > PI__REG_STATES)
+        pi__schema_fail(t->s, at, key, PI_EUNSUPPORTED, "a step of so many digits is not supported: give at most three");
+    else add_limit(t, pi__reg_multiples(t->s->b, (uint32_t) unit, places), must);
+}
+
+/* The ways to write the numbers of a list, without exponents. */
+static pi__reg *reg_of_numbers(pi__schema *s, const pi__val *v, size_t n)
+{
+    pi__builder *b = s->b;
+    pi__expr *alt = pi__x_alt(b);
+    for (size_t i = 0; i < n; i++) {
+        if (!(pi__type_of_value(&v[i]) & (PI__T_WHOLE | PI__T_REAL))) continue;
+        const decimal d = decimal_of(&v[i]);
+        pi__expr *x = pi__x_cat(b), *zeros = pi__x_rep(b, pi__x_text(b, "0"), 0, PI__REP_INF);
+        pi__x_add(b, x, pi__x_rep(b, pi__x_text(b, "-"), d.minus, is_zero(&d) || d.minus));
+        pi__x_add(b, x, pi__x_text(b, d.whole));
+        if (d.n) pi__x_add(b, x, pi__x_cat3(b, pi__x_text(b, "."), pi__x_text(b, d.frac), zeros));
+        else pi__x_add(b, x, pi__x_rep(b, pi__x_cat2(b, pi__x_text(b, "."), zeros), 0, 1));
+        pi__x_add(b, alt, x);
+    }
+    return alt->list.n ? pi__reg_of(b, alt, "not") : NULL;
+}
+
+static pi__expr *as_it_is(pi__builder *b, pi__class c) { return pi__x_class(b, c); }
+
+static pi__reg *regex(pi__builder *b, const char *text)
+{
+    return pi__reg_of(b, pi__read_regex(b, text, strlen(text), "number", false, NULL), "number");
+}
+
+pi__expr *pi__schema_number(pi__schema *s, const pi__parts *l, unsigned types)
+{
+    pi__builder *b = s->b;
+    limits t = {.s = s};
+    bound lo = {0}, hi = {0};
+    bool whole = !(types & PI__T_REAL);
+    const pi__val *k;
+    for (size_t i = 0; i < l->n && !b->code; i++) {
+        read_bounds(s, l->p[i].v, true, &lo);
+        read_bounds(s, l->p[i].v, false, &hi);
+        k = pi__member(l->p[i].v, "multipleOf");
+        whole |= k && pi__val_is_number(k) && k->type != PI__V_BOOL && pi__number_is_whole(k);
+    }
+    if (whole && !(types & PI__T_WHOLE)) return pi__x_never(b);
+    for (size_t i = 0; i < l->n && !b->code; i++) {
+        const pi__val *v = l->p[i].v;
+        if ((k = pi__member(v, "multipleOf"))) add_multiple(&t, v, "multipleOf", k, true, whole);
+        if ((k = pi__member(v, PI__K_NO_MULTIPLE))) add_multiple(&t, v, "not", k, false, whole);
+        if ((k = pi__member(v, PI__K_NOT))) add_limit(&t, reg_of_numbers(s, k->list->v, k->list->n), false);
+    }
+    if (!(types & PI__T_WHOLE)) add_limit(&t, regex(b, "-?[0-9]+\\.[0-9]*[1-9]0*"), true);
+    if (b->code) return pi__x_never(b);
+    pi__expr *x = whole ? whole_number(b, &lo, &hi) : lo.set || hi.set ? real_number(b, &lo, &hi) : any_number(b);
+    if (!t.plain) return x;
+    add_limit(&t, pi__reg_of(b, x, "number"), true);
+    add_limit(&t, regex(b, "-?[0-9]+(\\.[0-9]+)?"), true);
+    const pi__reg *r = b->code ? NULL : pi__reg_product(b, t.part, t.n, t.must, 0, PI__REP_INF, "multipleOf");
+    return r ? pi__reg_expr(b, r, ((uint64_t) 1 << t.n) - 1, t.must, as_it_is) : pi__x_never(b);
 }

@@ -1,12 +1,17 @@
 /* Texts in JSON: characters, lengths, patterns, formats, keys (see schema.c).
  *
  * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths
- * count characters, an escape as one. */
+ * count characters, an escape as one. A pattern, a format or lengths alone are an expression. Several of them, and
+ * patterns that must not match, are automata whose product is taken (regular.h). A product counts lengths up to
+ * COUNTED states in all: texts with both a pattern and a larger maxLength stay shorter than they could be. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/utf8.h"
 #include "grammar/schema.h"
+
+enum { COUNTED = 6000 };
 
 pi__expr *pi__schema_space(pi__schema *s)
 {
@@ -74,11 +79,12 @@ static pi__expr *any_char(pi__schema *s)
 
 pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v)
 {
+    if (v->type == PI__V_FLOAT && v->n_text) return pi__x_bytes(s->b, v->text, v->n_text);
     pi__text t = {.limit = 1 << 24};
     const pi__json_style style = pi__json_plain();
     const char *what;
     if (!pi__text_json(&t, v, &style, &what) || t.code)
-        pi__schema_fail(s, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
+        pi__schema_fail(s, NULL, NULL, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
     pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
     pi__free(t.p);
     return x;
@@ -131,33 +137,209 @@ pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
     if (!v || b->code) return pi__x_never(b);
     for (size_t i = 0; i < n; i++) {
         v[i] = not[i];
-        if (v[i].n > 256) pi__schema_fail(s, PI_EUNSUPPORTED,
-                                          "a property's name of more than 256 bytes beside additionalProperties");
+        if (v[i].n > 256)
+            pi__schema_fail(s, NULL, NULL, PI_EUNSUPPORTED, "a property's name has more than 256 bytes: shorten it, or set "
+                            "additionalProperties to false");
     }
     qsort(v, n, sizeof *v, by_bytes);
     return in_quotes(b, n ? none_of(s, v, n, 0) : pi__x_rep(b, s->key_chr, 0, PI__REP_INF));
 }
 
-/* ---------------------------------------------------------------------------------------------------------- formats */
-
-static pi__expr *of_regex(pi__schema *s, const char *regex) { return pi__read_regex(s->b, regex, strlen(regex), s->what,
-    false, json_class); }
-
-#define YEAR_DAY "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|" \
-                 "(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-
-/* A format that is kept to; NULL: an annotation. */
-static pi__expr *of_format(pi__schema *s, const pi__val *f)
+/* A character of a key: keys that the schema does not name have no escapes. */
+static pi__expr *key_class(pi__builder *b, pi__class c)
 {
-    static const struct { const char *name, *regex; } of[] = {
-        {"date", YEAR_DAY}, {"time", TIME}, {"date-time", YEAR_DAY "T" TIME},
-        {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-        {"ipv4", BYTE "\\." BYTE "\\." BYTE "\\." BYTE}};
-    for (size_t i = 0; f->type == PI__V_STR && i < sizeof of / sizeof *of; i++)
-        if (pi__str_is(f->s, of[i].name)) return of_regex(s, of[i].regex);
-    return NULL;
+    return pi__x_class(b, pi__class_and(b, c, pi__class_of(b, never_plain, 3, true)));
+}
+
+pi__expr *pi__schema_key(pi__schema *s, const pi__reg *r, uint64_t care, uint64_t want)
+{
+    return in_quotes(s->b, pi__reg_expr(s->b, r, care, want, key_class));
+}
+
+/* -------------------------------------------------------------------------------------------------------- languages */
+
+/* The automaton of a regular expression, made once. */
+static pi__reg *reg_of_regex(pi__schema *s, pi__str regex, bool search, const char *what)
+{
+    pi__builder *b = s->b;
+    char *name = pi__builder_take(b, regex.n + 1);
+    if (!name) return NULL;
+    *name = search ? 'p' : 'f';
+    if (regex.n) memcpy(name + 1, regex.p, regex.n);
+    const pi__val key = pi__val_str((pi__str) {name, regex.n + 1}), *known = pi__dict_get(s->regs, key);
+    if (known) return (pi__reg *) (intptr_t) known->i;
+    pi__reg *r = pi__reg_of(b, pi__read_regex(b, regex.p, regex.n, what, search, NULL), what);
+    if (r && !pi__dict_set(&b->zone, s->regs, key, pi__val_int((intptr_t) r))) pi__builder_take(b, SIZE_MAX / 2);
+    return b->code ? NULL : r;
+}
+
+pi__reg *pi__schema_pattern(pi__schema *s, const pi__val *at, pi__str pattern)
+{
+    (void) at;
+    return reg_of_regex(s, pattern, true, "pattern");
+}
+
+pi__reg *pi__schema_format(pi__schema *s, pi__str format)
+{
+    const pi__val v = pi__val_str(format);
+    const char *regex = pi__format_regex(&v);
+    return regex ? reg_of_regex(s, pi__str_of(regex), false, "format") : NULL;
+}
+
+pi__reg *pi__reg_of_values(pi__schema *s, const pi__val *v, size_t n)
+{
+    pi__expr *alt = pi__x_alt(s->b);
+    for (size_t i = 0; i < n; i++)
+        if (v[i].type == PI__V_STR) pi__x_add(s->b, alt, pi__x_bytes(s->b, v[i].s.p, v[i].s.n));
+    return pi__reg_of(s->b, alt, "enum");
+}
+
+typedef struct texts { /* what the parts ask of a text */
+    pi__schema *s;
+    uint32_t min, max;
+    pi__reg *part[PI__REG_PARTS]; /* [n] languages; bit i of must: texts are in it, else they are not */
+    size_t n;
+    uint64_t must;
+    const pi__val *pattern;       /* where there is one thing only */
+    const char *format;
+    const pi__val *at;            /* a schema that limits the text, for messages */
+} texts;
+
+static void add_language(texts *t, pi__reg *r, bool must)
+{
+    if (!r) return;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->part[i] == r && (t->must >> i & 1) == must) return;
+    if (t->n == PI__REG_PARTS - 2) {
+        pi__schema_fail(t->s, t->at, "pattern", PI_EUNSUPPORTED, "more than %d patterns and formats hold for one text: join "
+                        "them", PI__REG_PARTS - 2);
+        return;
+    }
+    if (must) t->must |= (uint64_t) 1 << t->n;
+    t->part[t->n++] = r;
+}
+
+static bool is_text(pi__schema *s, const pi__val *at, const char *key, const pi__val *v)
+{
+    if (v->type == PI__V_STR) return true;
+    pi__schema_fail(s, at, key, PI_EINVAL, "it is %s: give a text", pi__val_type_name(v));
+    return false;
+}
+
+/* Where only one pattern or format is there, its automaton may not be needed: it is made by of_product. */
+static void read_part(texts *t, const pi__val *v)
+{
+    pi__schema *s = t->s;
+    const pi__val *k;
+    uint32_t n;
+    if (pi__member(v, "minLength") && pi__schema_count(s, v, "minLength", &n) && n > t->min) t->min = n, t->at = v;
+    if (pi__member(v, "maxLength") && pi__schema_count(s, v, "maxLength", &n) && n < t->max) t->max = n, t->at = v;
+    if ((k = pi__member(v, "pattern")) && is_text(s, v, "pattern", k)) {
+        if (!t->pattern && !t->format && !t->n) t->pattern = k;
+        else if (!t->pattern || !pi__str_eq(t->pattern->s, k->s))
+            add_language(t, pi__schema_pattern(s, v, k->s), true);
+        t->at = v;
+    }
+    const char *regex = (k = pi__member(v, "format")) ? pi__format_regex(k) : NULL;
+    if (regex && regex != t->format) {
+        if (!t->pattern && !t->format && !t->n) t->format = regex;
+        else add_language(t, pi__schema_format(s, k->s), true);
+    }
+    k = pi__member(v, PI__K_NO_PATTERN);
+    for (size_t i = 0; k && i < k->list->n; i++) add_language(t, pi__schema_pattern(s, v, k->list->v[i].s), false);
+    if ((k = pi__member(v, PI__K_NO_FORMAT))) add_language(t, pi__schema_format(s, k->s), false);
+    if ((k = pi__member(v, PI__K_NOT))) {
+        bool any = false;
+        for (size_t i = 0; i < k->list->n; i++) any |= k->list->v[i].type == PI__V_STR;
+        if (any) add_language(t, pi__reg_of_values(s, k->list->v, k->list->n), false);
+    }
+}
+
+/* The product of all that is asked for, with lengths where they matter. care: the bits that are must in texts. */
+static pi__reg *product_of(texts *t, uint64_t *care)
+{
+    pi__builder *b = t->s->b;
+    if (t->pattern) add_language(t, pi__schema_pattern(t->s, t->at, t->pattern->s), true);
+    if (t->format) add_language(t, reg_of_regex(t->s, pi__str_of(t->format), false, "format"), true);
+    *care = (uint64_t) 1 << 63 | (((uint64_t) 1 << t->n) - 1);
+    const uint64_t want = (uint64_t) 1 << 63 | t->must;
+    pi__reg *r = pi__reg_product(b, t->part, t->n, t->must, 0, PI__REP_INF, "pattern");
+    uint32_t min, max;
+    if (!r || !pi__reg_lengths(b, r, *care, want, &min, &max)) return r;
+    if (t->min <= min && t->max >= max) return r;
+    const uint32_t most = COUNTED / r->n_states + 1;
+    if (max == PI__REP_INF || max > t->max) max = t->max;
+    if (max != PI__REP_INF && max > most) max = most;
+    if (t->min > most || max < t->min) {
+        if (t->min <= t->max && t->min > most)
+            pi__schema_fail(t->s, t->at, "minLength", PI_EUNSUPPORTED, "%u is too large beside a pattern or format, where "
+                            "at most %u characters can be counted: lower it, or say it in the pattern", t->min, most);
+        return b->code ? NULL : r;
+    }
+    return pi__reg_product(b, t->part, t->n, t->must, t->min, max, "pattern");
+}
+
+/* Texts of a list of schemas, as a union. */
+static pi__reg *union_of(pi__schema *s, const pi__parts *l, size_t at, const pi__val *list)
+{
+    pi__reg *part[PI__REG_PARTS];
+    size_t n = 0;
+    for (size_t i = 0; i < list->list->n && !s->b->code; i++) {
+        pi__parts more = {0};
+        for (size_t k = 0; k < l->n; k++)
+            pi__parts_add(s, &more, l->p[k].v, l->p[k].skip | (k == at ? PI__SKIP_ANY_OF : 0));
+        pi__parts_add(s, &more, &list->list->v[i], 0);
+        if (n == PI__REG_PARTS - 2) pi__schema_fail(s, l->p[at].v, "anyOf", PI_EUNSUPPORTED, "too many schemas of a name");
+        else if ((part[n] = pi__schema_text_reg(s, &more))) n++;
+    }
+    pi__reg *r = s->b->code ? NULL : pi__reg_product(s->b, part, n, 0, 0, PI__REP_INF, "anyOf");
+    for (uint32_t i = 0; r && i < r->n_states; i++) r->mark[i] = (r->mark[i] & ~((uint64_t) 1 << 63)) != 0;
+    return r;
+}
+
+pi__reg *pi__schema_text_reg(pi__schema *s, const pi__parts *l)
+{
+    texts t = {.s = s, .max = PI__REP_INF};
+    pi__parts all = {0};
+    uint64_t care;
+    bool none = false;
+    for (size_t i = 0; i < l->n; i++) pi__parts_add(s, &all, l->p[i].v, l->p[i].skip);
+    pi__parts_expand(s, &all);
+    for (size_t i = 0; i < all.n && !s->b->code; i++) {
+        const pi__val *v = all.p[i].v, *any = all.p[i].skip & PI__SKIP_ANY_OF ? NULL : pi__member(v, "anyOf");
+        none |= v->type == PI__V_BOOL || !(pi__types_of(s, v) & PI__T_TEXT);
+        if (any && any->type == PI__V_LIST) return union_of(s, &all, i, any);
+        if (pi__member(v, "oneOf"))
+            pi__schema_fail(s, v, "oneOf", PI_EUNSUPPORTED, "oneOf is not supported in propertyNames: use anyOf");
+        const pi__val *list = pi__member(v, "enum"), *one = pi__member(v, "const");
+        if (list && list->type == PI__V_LIST) add_language(&t, pi__reg_of_values(s, list->list->v, list->list->n), true);
+        if (one) add_language(&t, pi__reg_of_values(s, one, 1), true);
+        read_part(&t, v);
+    }
+    pi__reg *r = s->b->code ? NULL : product_of(&t, &care);
+    for (uint32_t i = 0; r && i < r->n_states; i++)
+        r->mark[i] = !none && (r->mark[i] & care) == ((uint64_t) 1 << 63 | t.must);
+    return r;
+}
+
+pi__reg *pi__schema_language(pi__schema *s, const pi__val *schema)
+{
+    char name[2 * sizeof schema->map] = "s";
+    if (schema->type == PI__V_BOOL && !schema->b) return pi__reg_of(s->b, pi__x_never(s->b), "propertyNames");
+    if (schema->type != PI__V_MAP) return NULL;
+    memcpy(name + 1, &schema->map, sizeof schema->map);
+    const pi__str id = {name, 1 + sizeof schema->map};
+    const pi__val *known = pi__dict_get(s->regs, pi__val_str(id));
+    if (known) return (pi__reg *) (intptr_t) known->i;
+    pi__parts p = {0};
+    pi__parts_add(s, &p, schema, 0);
+    pi__reg *r = p.n ? pi__schema_text_reg(s, &p) : NULL;
+    char *copy = pi__builder_take(s->b, id.n);
+    if (!copy) return NULL;
+    memcpy(copy, name, id.n);
+    if (!pi__dict_set(&s->b->zone, s->regs, pi__val_str((pi__str) {copy, id.n}), pi__val_int((intptr_t) r)))
+        pi__builder_take(s->b, SIZE_MAX / 2);
+    return s->b->code ? NULL : r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ texts */
@@ -179,29 +361,18 @@ static bool narrow(pi__expr *x, uint32_t min, uint32_t max)
 pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l)
 {
     pi__builder *b = s->b;
-    uint32_t min = 0, max = PI__REP_INF, k;
-    const pi__val *v, *pattern = NULL;
-    pi__expr *form = NULL;
-    for (size_t i = 0; i < l->n && !b->code; i++) {
-        if ((v = pi__member(l->p[i].v, "minLength")) && pi__schema_count(s, v, "minLength", &k) && k > min) min = k;
-        if ((v = pi__member(l->p[i].v, "maxLength")) && pi__schema_count(s, v, "maxLength", &k) && k < max) max = k;
-        if ((v = pi__member(l->p[i].v, "pattern"))) {
-            if (v->type != PI__V_STR) return pi__schema_fail(s, PI_EINVAL, "pattern is %s: give a text",
-                                                             pi__val_type_name(v)), pi__x_never(b);
-            if (pattern && !pi__str_eq(pattern->s, v->s)) return pi__schema_fail(s, PI_EUNSUPPORTED,
-                "two patterns for one text are not supported"), pi__x_never(b);
-            pattern = v;
-        }
-        if (!form && (v = pi__member(l->p[i].v, "format"))) form = of_format(s, v);
+    texts t = {.s = s, .max = PI__REP_INF};
+    uint64_t care;
+    for (size_t i = 0; i < l->n && !b->code; i++) read_part(&t, l->p[i].v);
+    if (t.max < t.min || b->code) return pi__x_never(b);
+    if (!t.n && !t.pattern && !t.format) return in_quotes(b, pi__x_rep(b, any_char(s), t.min, t.max));
+    if (!t.n) {
+        pi__expr *form = t.pattern
+            ? pi__read_regex(b, t.pattern->s.p, t.pattern->s.n, "pattern", true, json_class)
+            : pi__read_regex(b, t.format, strlen(t.format), "format", false, json_class);
+        const bool counted = t.min || t.max != PI__REP_INF;
+        if (b->code || !counted || narrow(form, t.min, t.max)) return in_quotes(b, form);
     }
-    if (max < min) return pi__x_never(b);
-    if (form && pattern) return pi__schema_fail(s, PI_EUNSUPPORTED,
-                                                "format and pattern together are not supported: leave one out"),
-                                                    pi__x_never(b);
-    if (pattern) form = pi__read_regex(b, pattern->s.p, pattern->s.n, "pattern", true, json_class);
-    if (!form) return in_quotes(b, pi__x_rep(b, any_char(s), min, max));
-    if ((min || max != PI__REP_INF) && !narrow(form, min, max))
-        pi__schema_fail(s, PI_EUNSUPPORTED,
-                        "pattern or format together with minLength or maxLength: say the length in the pattern, as ^[a-z]{2,8}$");
-    return in_quotes(b, form);
+    const pi__reg *r = product_of(&t, &care);
+    return r ? in_quotes(b, pi__reg_expr(b, r, care, (uint64_t) 1 << 63 | t.must, json_class)) : pi__x_never(b);
 }

@@ -1,9 +1,12 @@
-/* Values in schemas: types, enum and const, and whether schemas exclude each other (see schema.c). */
+/* Values in schemas: types, enum and const, whether a value meets a schema, and whether schemas exclude each other (see
+ * schema.c). */
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "grammar/schema.h"
+
+enum { MAX_DEPTH = 64 };
 
 unsigned pi__type_of_value(const pi__val *v)
 {
@@ -11,7 +14,7 @@ unsigned pi__type_of_value(const pi__val *v)
     case PI__V_NONE: return PI__T_NULL;
     case PI__V_BOOL: return PI__T_FALSE_TRUE;
     case PI__V_INT: return PI__T_WHOLE;
-    case PI__V_FLOAT: return v->f > -1e18 && v->f < 1e18 && v->f == (double) (int64_t) v->f ? PI__T_WHOLE : PI__T_REAL;
+    case PI__V_FLOAT: return pi__number_is_whole(v) ? PI__T_WHOLE : PI__T_REAL;
     case PI__V_STR: return PI__T_TEXT;
     case PI__V_LIST: return PI__T_LIST_OF;
     default: return PI__T_OBJECT;
@@ -39,7 +42,7 @@ static bool equal(const pi__val *a, const pi__val *b, int depth)
             if (!x || !equal(&a->map->e[i].value, x, depth + 1)) return false;
         }
         return true;
-    default: return pi__val_f64(a) == pi__val_f64(b);
+    default: return !pi__number_compare(a, b);
     }
 }
 
@@ -134,19 +137,21 @@ unsigned pi__types_of(pi__schema *s, const pi__val *v)
     static const struct { const char *name; unsigned types; } of[] = {
         {"null", PI__T_NULL}, {"boolean", PI__T_FALSE_TRUE}, {"object", PI__T_OBJECT}, {"array", PI__T_LIST_OF},
         {"string", PI__T_TEXT}, {"integer", PI__T_WHOLE}, {"number", PI__T_WHOLE | PI__T_REAL}};
-    const pi__val *t = pi__member(v, "type");
+    const pi__val *t = pi__member(v, "type"), *made = pi__member(v, PI__K_TYPES), *null = pi__member(v, "nullable");
     unsigned types = 0;
+    if (made) return (unsigned) made->i;
     if (!t) return PI__T_ANY;
     const pi__val *names = t->type == PI__V_LIST ? t->list->v : t;
     for (size_t i = 0, n = t->type == PI__V_LIST ? t->list->n : 1; i < n; i++) {
         unsigned one = 0;
         for (size_t k = 0; k < sizeof of / sizeof *of && names[i].type == PI__V_STR; k++)
             if (pi__str_is(names[i].s, of[k].name)) one = of[k].types;
-        if (!one) pi__schema_fail(s, PI_EINVAL,
-                                  "type: give null, boolean, object, array, string, integer or number, or a list of these");
+        if (!one && names[i].type == PI__V_STR && pi__str_is(names[i].s, "any")) one = PI__T_ANY; /* draft 3 */
+        if (!one) pi__schema_fail(s, v, "type", PI_EINVAL,
+                                  "give null, boolean, object, array, string, integer or number, or a list of these");
         types |= one;
     }
-    return types;
+    return null && null->type == PI__V_BOOL && null->b ? types | PI__T_NULL : types; /* OpenAPI 3.0 */
 }
 
 /* ------------------------------------------------------------------------------------------------------ enum, const */
@@ -156,8 +161,10 @@ static const pi__val *list_of(pi__schema *s, const pi__val *schema, size_t *n)
     const pi__val *one = pi__member(schema, "const"), *list = pi__member(schema, "enum");
     if (one) return *n = 1, one;
     if (!list) return NULL;
-    if (list->type != PI__V_LIST) return pi__schema_fail(s, PI_EINVAL, "enum is %s: give a list of values",
-                                                         pi__val_type_name(list)), NULL;
+    if (list->type != PI__V_LIST) {
+        pi__schema_fail(s, schema, "enum", PI_EINVAL, "it is %s: give a list of values", pi__val_type_name(list));
+        return NULL;
+    }
     return *n = list->list->n, list->list->v ? list->list->v : list;
 }
 
@@ -173,45 +180,159 @@ bool pi__schema_values(pi__schema *s, const pi__parts *l, const pi__val ***out, 
     return *out != NULL;
 }
 
-static bool number_meets(const pi__val *v, const pi__val *schema)
+/* ------------------------------------------------------------------------------------------------------- validation */
+
+/* Of all, and of any: 1, 0, or -1 where it cannot be told. */
+static int and(int a, int b) { return !a || !b ? 0 : a < 0 || b < 0 ? -1 : 1; }
+static int or(int a, int b) { return a > 0 || b > 0 ? 1 : a < 0 || b < 0 ? -1 : 0; }
+static int negated(int a) { return a < 0 ? a : !a; }
+
+static bool in_list(pi__schema *s, const pi__val *v, const pi__val *list)
 {
-    const double x = pi__val_f64(v);
-    const pi__val *k;
-    if ((k = pi__member(schema, "minimum")) && pi__val_is_number(k) && x < pi__val_f64(k)) return false;
-    if ((k = pi__member(schema, "maximum")) && pi__val_is_number(k) && x > pi__val_f64(k)) return false;
-    if ((k = pi__member(schema, "exclusiveMinimum")) && pi__val_is_number(k) && x <= pi__val_f64(k)) return false;
-    return !((k = pi__member(schema, "exclusiveMaximum")) && pi__val_is_number(k) && x >= pi__val_f64(k));
+    return list->type == PI__V_LIST && is_among(s, v, list->list->v, list->list->n);
 }
 
-static bool text_meets(const pi__val *v, const pi__val *schema, bool *unknown)
+/* Whether n is at least (or at most) what the keyword says. */
+static bool counts(const pi__val *schema, const char *low, const char *high, size_t n)
 {
     const pi__val *k;
-    const double n = (double) pi__str_length(v->s);
-    if ((k = pi__member(schema, "minLength")) && pi__val_is_number(k) && n < pi__val_f64(k)) return false;
-    if ((k = pi__member(schema, "maxLength")) && pi__val_is_number(k) && n > pi__val_f64(k)) return false;
-    *unknown |= pi__member(schema, "pattern") != NULL;
-    return true;
+    if ((k = pi__member(schema, low)) && pi__val_is_number(k) && (double) n < pi__val_f64(k)) return false;
+    return !((k = pi__member(schema, high)) && pi__val_is_number(k) && (double) n > pi__val_f64(k));
 }
 
-bool pi__value_meets(pi__schema *s, const pi__val *v, const pi__val *schema, bool *unknown)
+static int number_meets(const pi__val *v, const pi__val *schema)
 {
-    static const char *const of_many[] = {"properties", "required", "additionalProperties", "minProperties",
-                                          "maxProperties", "items",
-                                          "prefixItems", "minItems", "maxItems", "unevaluatedProperties", NULL};
-    size_t n = 0;
-    const unsigned type = pi__type_of_value(v);
-    const pi__val *values = list_of(s, schema, &n), *one = pi__member(schema, "const"), *list = pi__member(schema,
-        "enum");
-    if (!(pi__types_of(s, schema) & type)) return false;
-    if (values && !is_among(s, v, values, n)) return false;
-    if (one && list && list->type == PI__V_LIST && !is_among(s, v, list->list->v, list->list->n)) return false;
-    if (type & (PI__T_WHOLE | PI__T_REAL)) return number_meets(v, schema);
-    if (type == PI__T_TEXT) return text_meets(v, schema, unknown);
-    for (size_t i = 0; of_many[i] && (type & (PI__T_OBJECT | PI__T_LIST_OF)); i++) {
-        const bool of_lists = i >= 5 && i <= 8;
-        if (of_lists == (type == PI__T_LIST_OF) && pi__member(schema, of_many[i])) *unknown = true;
+    const pi__val *k;
+    bool open;
+    for (int i = 0; i < 4; i++) {
+        if (!(k = pi__schema_bound(schema, i < 2, i % 2, &open)) || !pi__val_is_number(k)) continue;
+        const int c = pi__number_compare(v, k) * (i < 2 ? 1 : -1);
+        if (c < 0 || (!c && open)) return 0;
     }
-    return true;
+    if ((k = pi__member(schema, "multipleOf")) && !pi__number_is_multiple(v, k)) return 0;
+    return !((k = pi__member(schema, PI__K_NO_MULTIPLE)) && pi__number_is_multiple(v, k));
+}
+
+static bool in_language(const pi__reg *r, pi__str text) { return r && (pi__reg_mark(r, text) & 1); }
+
+static int text_meets(pi__schema *s, const pi__val *v, const pi__val *schema)
+{
+    const pi__val *k;
+    if (!counts(schema, "minLength", "maxLength", pi__str_length(v->s))) return 0;
+    if ((k = pi__member(schema, "pattern")) && k->type == PI__V_STR &&
+        !in_language(pi__schema_pattern(s, schema, k->s), v->s)) return 0;
+    if ((k = pi__member(schema, "format")) && pi__format_regex(k) && !in_language(pi__schema_format(s, k->s), v->s))
+        return 0;
+    k = pi__member(schema, PI__K_NO_PATTERN);
+    for (size_t i = 0; k && i < k->list->n; i++)
+        if (in_language(pi__schema_pattern(s, schema, k->list->v[i].s), v->s)) return 0;
+    return !((k = pi__member(schema, PI__K_NO_FORMAT)) && in_language(pi__schema_format(s, k->s), v->s));
+}
+
+static int list_meets(pi__schema *s, const pi__val *v, const pi__val *schema, int depth)
+{
+    const pi__list *prefix;
+    const pi__val *rest, *k;
+    int ok = counts(schema, "minItems", "maxItems", v->list->n);
+    if (pi__member(schema, "unevaluatedItems")) ok = and(ok, -1);
+    pi__schema_items(schema, &prefix, &rest);
+    for (size_t i = 0; i < v->list->n && ok; i++) {
+        const pi__val *of = prefix && i < prefix->n ? &prefix->v[i] : rest;
+        if (of) ok = and(ok, pi__value_meets(s, &v->list->v[i], of, depth));
+    }
+    if ((k = pi__member(schema, "contains"))) {
+        size_t n = 0;
+        const pi__val *min = pi__member(schema, "minContains"), *max = pi__member(schema, "maxContains");
+        for (size_t i = 0; i < v->list->n && ok; i++) {
+            const int has = pi__value_meets(s, &v->list->v[i], k, depth);
+            if (has < 0) return -1;
+            n += (size_t) has;
+        }
+        if ((double) n < (min && pi__val_is_number(min) ? pi__val_f64(min) : 1)) return 0;
+        if (max && pi__val_is_number(max) && (double) n > pi__val_f64(max)) return 0;
+    }
+    if ((k = pi__member(schema, "uniqueItems")) && k->type == PI__V_BOOL && k->b)
+        for (size_t i = 0; i < v->list->n; i++)
+            for (size_t j = 0; j < i; j++)
+                if (pi__json_equal(&v->list->v[i], &v->list->v[j])) return 0;
+    return ok;
+}
+
+static int property_meets(pi__schema *s, const pi__entry *e, const pi__val *schema, int depth)
+{
+    const pi__val *props = pi__member(schema, "properties"), *patterns = pi__member(schema, "patternProperties");
+    const pi__val *other = pi__member(schema, "additionalProperties"), *names = pi__member(schema, "propertyNames");
+    const pi__val *of = props && props->type == PI__V_MAP ? pi__dict_get(props->map, e->key) : NULL;
+    bool named = of != NULL;
+    int ok = of ? pi__value_meets(s, &e->value, of, depth) : 1;
+    for (size_t i = 0; patterns && patterns->type == PI__V_MAP && i < patterns->map->n && ok; i++) {
+        const pi__entry *p = &patterns->map->e[i];
+        if (!in_language(pi__schema_pattern(s, schema, p->key.s), e->key.s)) continue;
+        named = true;
+        ok = and(ok, pi__value_meets(s, &e->value, &p->value, depth));
+    }
+    if (!named && other) ok = and(ok, pi__value_meets(s, &e->value, other, depth));
+    return names ? and(ok, pi__value_meets(s, &e->key, names, depth)) : ok;
+}
+
+static int object_meets(pi__schema *s, const pi__val *v, const pi__val *schema, int depth)
+{
+    const pi__val *k;
+    int ok = counts(schema, "minProperties", "maxProperties", v->map->n);
+    if (pi__member(schema, "unevaluatedProperties") || pi__member(schema, PI__K_HAS)) ok = and(ok, -1);
+    k = pi__member(schema, "required");
+    for (size_t i = 0; k && k->type == PI__V_LIST && i < k->list->n; i++)
+        if (k->list->v[i].type == PI__V_STR && !pi__dict_get(v->map, k->list->v[i])) return 0;
+    for (size_t i = 0; i < v->map->n && ok; i++) ok = and(ok, property_meets(s, &v->map->e[i], schema, depth));
+    static const char *const depend[] = {"dependentRequired", "dependentSchemas", "dependencies"};
+    for (int i = 0; i < 3 && ok; i++)
+        if (pi__member(schema, depend[i]) && (k = pi__schema_dependencies(s, schema, depend[i])))
+            ok = and(ok, pi__value_meets(s, v, k, depth));
+    return ok;
+}
+
+/* allOf, anyOf, oneOf, not, if and $ref. */
+static int parts_meet(pi__schema *s, const pi__val *v, const pi__val *schema, int depth)
+{
+    static const char *const keys[] = {"allOf", "anyOf", "oneOf"};
+    const pi__val *k;
+    int ok = 1;
+    for (int i = 0; i < 3 && ok; i++) {
+        if (!(k = pi__member(schema, keys[i])) || k->type != PI__V_LIST) continue;
+        int any = 0, all = 1, n = 0;
+        for (size_t c = 0; c < k->list->n; c++) {
+            const int one = pi__value_meets(s, v, &k->list->v[c], depth);
+            any = or(any, one);
+            all = and(all, one);
+            n += one > 0;
+        }
+        if (i == 2) ok = and(ok, n > 1 ? 0 : any < 0 || all < 0 ? -1 : n);
+        else ok = and(ok, i ? any : all);
+    }
+    if ((k = pi__member(schema, "not"))) ok = and(ok, negated(pi__value_meets(s, v, k, depth)));
+    if (ok && pi__member(schema, "if") && (k = pi__schema_if(s, schema))) ok = and(ok, pi__value_meets(s, v, k, depth));
+    if (ok && (k = pi__member(schema, "$ref")) && (k = pi__schema_refer(s, schema, k)))
+        ok = and(ok, pi__value_meets(s, v, k, depth));
+    return ok;
+}
+
+int pi__value_meets(pi__schema *s, const pi__val *v, const pi__val *schema, int depth)
+{
+    const unsigned type = pi__type_of_value(v);
+    const pi__val *k;
+    if (depth > MAX_DEPTH || !pi__schema_work(s)) return -1;
+    if (schema->type == PI__V_BOOL) return schema->b;
+    if (schema->type != PI__V_MAP) return -1;
+    if (!(pi__types_of(s, schema) & type)) return 0;
+    if ((k = pi__member(schema, "const")) && !pi__json_equal(v, k)) return 0;
+    if ((k = pi__member(schema, "enum")) && !in_list(s, v, k)) return 0;
+    if ((k = pi__member(schema, PI__K_NOT)) && in_list(s, v, k)) return 0;
+    int ok = 1;
+    if (type & (PI__T_WHOLE | PI__T_REAL)) ok = number_meets(v, schema);
+    else if (type == PI__T_TEXT) ok = text_meets(s, v, schema);
+    else if (type == PI__T_LIST_OF) ok = list_meets(s, v, schema, depth + 1);
+    else if (type == PI__T_OBJECT) ok = object_meets(s, v, schema, depth + 1);
+    return ok ? and(ok, parts_meet(s, v, schema, depth + 1)) : 0;
 }
 
 /* --------------------------------------------------------------------------------------------------------- disjoint */
@@ -223,26 +344,16 @@ static unsigned types_of_all(pi__schema *s, const pi__parts *l)
     return t;
 }
 
-/* Both name their values, and have none in common. */
-static bool other_values(pi__schema *s, const pi__parts *a, const pi__parts *b)
-{
-    const pi__val **x, **y;
-    size_t n, k;
-    if (!pi__schema_values(s, a, &x, &n) || !pi__schema_values(s, b, &y, &k)) return false;
-    for (size_t i = 0; i < n && k; i++)
-        if (is_among(s, x[i], y[0], k)) return false;
-    return true;
-}
-
-/* One side's values do not meet the other's bounds of length or size. */
+/* One side's values do not meet the other's parts. */
 static bool values_outside(pi__schema *s, const pi__parts *a, const pi__parts *b)
 {
     const pi__val **x;
     size_t n;
     if (!pi__schema_values(s, a, &x, &n)) return false;
-    for (size_t i = 0; i < n; i++) {
-        bool meets = true, unknown = false;
-        for (size_t k = 0; k < b->n && meets; k++) meets = pi__value_meets(s, x[i], b->p[k].v, &unknown);
+    for (size_t i = 0; i < n && !s->b->code; i++) {
+        int meets = 1;
+        for (size_t k = 0; k < a->n && meets; k++) meets = and(meets, pi__value_meets(s, x[i], a->p[k].v, 1));
+        for (size_t k = 0; k < b->n && meets; k++) meets = and(meets, pi__value_meets(s, x[i], b->p[k].v, 1));
         if (meets) return false;
     }
     return true;
@@ -258,28 +369,34 @@ static bool requires(const pi__parts *l, pi__str name)
     return false;
 }
 
+/* The schemas of a property; false: nothing is said of it. */
 static bool property(pi__schema *s, const pi__parts *l, pi__str name, pi__parts *out)
 {
+    bool said = false;
     for (size_t i = 0; i < l->n; i++) {
-        const pi__val *p = pi__member(l->p[i].v, "properties");
+        const pi__val *p = pi__member(l->p[i].v, "properties"), *other = pi__member(l->p[i].v, "additionalProperties");
         const pi__val *v = p && p->type == PI__V_MAP ? pi__dict_get(p->map, pi__val_str(name)) : NULL;
-        if (v) pi__parts_add(s, out, v, 0);
+        if (!v && other && !pi__member(l->p[i].v, "patternProperties")) v = other;
+        if (v) pi__parts_add(s, out, v, 0), said = true;
     }
     pi__parts_expand(s, out);
-    return out->n > 0;
+    return said;
 }
 
-/* A property that both require, and that tells them apart by its values or type. */
+/* A property that a requires, and that tells them apart: b forbids it, or requires it with other values or types. */
 static bool told_apart(pi__schema *s, const pi__parts *a, const pi__parts *b)
 {
     for (size_t i = 0; i < a->n; i++) {
-        const pi__val *p = pi__member(a->p[i].v, "properties");
-        for (size_t k = 0; p && p->type == PI__V_MAP && k < p->map->n; k++) {
-            const pi__str name = p->map->e[k].key.s;
+        const pi__val *r = pi__member(a->p[i].v, "required");
+        for (size_t k = 0; r && r->type == PI__V_LIST && k < r->list->n && !s->b->code; k++) {
             pi__parts x = {0}, y = {0};
-            if (!requires(a, name) || !requires(b, name) || !property(s, a, name, &x) || !property(s, b, name, &y))
-                continue;
-            if (other_values(s, &x, &y) || !(types_of_all(s, &x) & types_of_all(s, &y))) return true;
+            if (r->list->v[k].type != PI__V_STR) continue;
+            const pi__str name = r->list->v[k].s;
+            if (!property(s, b, name, &y)) continue;
+            if (!types_of_all(s, &y)) return true;
+            if (!property(s, a, name, &x)) continue;
+            if (values_outside(s, &x, &y) || values_outside(s, &y, &x) || !(types_of_all(s, &x) & types_of_all(s, &y)))
+                return true;
         }
     }
     return false;
@@ -288,6 +405,19 @@ static bool told_apart(pi__schema *s, const pi__parts *a, const pi__parts *b)
 bool pi__schema_disjoint(pi__schema *s, const pi__parts *a, const pi__parts *b)
 {
     const unsigned common = types_of_all(s, a) & types_of_all(s, b);
-    if (!common || other_values(s, a, b) || values_outside(s, a, b) || values_outside(s, b, a)) return true;
-    return common == PI__T_OBJECT && told_apart(s, a, b);
+    if (!common || values_outside(s, a, b) || values_outside(s, b, a)) return true;
+    return common == PI__T_OBJECT && (told_apart(s, a, b) || told_apart(s, b, a));
+}
+
+bool pi__schema_is_empty(pi__schema *s, const pi__parts *l)
+{
+    const unsigned types = types_of_all(s, l);
+    if (types != PI__T_OBJECT) return !types;
+    for (size_t i = 0; i < l->n; i++) { /* a property that is forbidden, and required */
+        const pi__val *p = pi__member(l->p[i].v, "properties");
+        for (size_t k = 0; p && pi__member(l->p[i].v, PI__K_MADE) && p->type == PI__V_MAP && k < p->map->n; k++)
+            if (p->map->e[k].value.type == PI__V_BOOL && !p->map->e[k].value.b && requires(l, p->map->e[k].key.s))
+                return true;
+    }
+    return false;
 }

@@ -98,6 +98,10 @@ static bool read_number(reader *r, pi__val *out)
     if (!len) return bad(r, "not a value");
     if (p[first] == '0' && first + 1 < len && is_digit(p[first + 1])) return bad(r, "a number must not start with 0");
     r->at += len;
+    if (out->type == PI__V_FLOAT && len <= UINT32_MAX) {
+        out->text = p;
+        out->n_text = (uint32_t) len;
+    }
     if (len < left && (p[len] == '.' || p[len] == 'e' || p[len] == 'E')) return bad(r, "the number ends early");
     return true;
 }

@@ -68,10 +68,14 @@ typedef struct pi__dict pi__dict;
 
 struct pi__val {
     uint8_t type; /* enum pi__val_type */
+    uint32_t n_text; /* FLOAT: bytes of text, 0: none */
     union {
         bool b;
         int64_t i; /* also the number of a function */
-        double f;
+        struct {
+            double f;
+            const char *text; /* the digits as JSON had them, where it was read from there */
+        };
         pi__str s;
         pi__list *list;
         pi__dict *map;
@@ -168,9 +172,9 @@ typedef struct pi__json_style { /* as json.dumps takes it */
 bool pi__text_json(pi__text *t, const pi__val *v, const pi__json_style *style, const char **what);
 pi__json_style pi__json_plain(void); /* {"a": 1, "b": [2]} */
 
-/* Reads one JSON value (RFC 8259, nothing around it but white space, no lone surrogates). Strings without escapes point
- * into text, which must outlive the value. PI_EINVAL (err says line and column), PI_ENOMEM, PI_ETOOBIG. what: the name
- * of the text in messages. */
+/* Reads one JSON value (RFC 8259, nothing around it but white space, no lone surrogates). Strings without escapes, and
+ * the digits of a FLOAT, point into text, which must outlive the value. PI_EINVAL (err says line and column), PI_ENOMEM,
+ * PI_ETOOBIG. what: the name of the text in messages. */
 int pi__json_read(pi__zone *z, const char *text, size_t n, const char *what, pi__val *out, pi_error *err);
 
 /* A decimal number at the start of p ("-12.5e3"), independent of the locale. Returns its length, 0: none. Integers that
