@@ -463,20 +463,50 @@ static pi__class class_between(pi__builder *b, const pi__reg *r, uint32_t s, uin
     return v ? pi__class_of(b, v, n, false) : (pi__class) {0};
 }
 
-static pi__expr *of_state(pi__builder *b, const pi__reg *r, uint32_t s, const uint8_t *live, const uint32_t *rule,
-                          bool ends, pi__class_fn map)
+typedef struct writer {
+    pi__builder *b;
+    const pi__reg *r;
+    const uint8_t *live;  /* [n_states] */
+    uint32_t *rule;       /* [n_states] of the live ones */
+    pi__class_fn map;
+    pi__class cls[64];    /* [n_cls] classes that were written, */
+    pi__expr *written[64]; /* and what was written for them */
+    size_t n_cls;
+} writer;
+
+/* A class as map writes it. Where that is a choice, all but its first way are a rule: escapes take many nodes. */
+static pi__expr *write_class(writer *w, pi__class c)
 {
+    for (size_t i = 0; i < w->n_cls; i++)
+        if (w->cls[i].n == c.n && !memcmp(w->cls[i].r, c.r, c.n * sizeof *c.r)) return w->written[i];
+    pi__expr *x = w->map(w->b, c);
+    if (!w->b->code && x->kind == PI__X_ALT && x->list.n > 2) {
+        pi__expr *others = pi__x_alt(w->b), *first = x->list.v[0];
+        for (size_t i = 1; i < x->list.n; i++) pi__x_add(w->b, others, x->list.v[i]);
+        x = pi__x_alt2(w->b, first, pi__x_shared(w->b, others));
+    }
+    if (w->n_cls < sizeof w->cls / sizeof *w->cls) {
+        w->cls[w->n_cls] = c;
+        w->written[w->n_cls++] = x;
+    }
+    return x;
+}
+
+static pi__expr *of_state(writer *w, uint32_t s, bool ends)
+{
+    pi__builder *b = w->b;
+    const pi__reg *r = w->r;
+    const uint32_t *to = r->to + (size_t) s * r->n_symbols;
     pi__expr *alt = pi__x_alt(b), *loop = NULL;
     if (ends) pi__x_add(b, alt, pi__x_empty(b));
     for (uint32_t c = 0; c < r->n_symbols && !b->code; c++) {
-        const uint32_t to = r->to[(size_t) s * r->n_symbols + c];
-        bool first = to != PI__REG_DEAD && live[to];
-        for (uint32_t k = 0; k < c && first; k++) first = r->to[(size_t) s * r->n_symbols + k] != to;
+        bool first = to[c] != PI__REG_DEAD && w->live[to[c]];
+        for (uint32_t k = 0; k < c && first; k++) first = to[k] != to[c];
         if (!first) continue;
-        const pi__class cls = class_between(b, r, s, to);
+        const pi__class cls = class_between(b, r, s, to[c]);
         if (!cls.n) continue; /* surrogates alone */
-        if (to == s) loop = pi__x_rep(b, map(b, cls), 0, PI__REP_INF);
-        else pi__x_add(b, alt, pi__x_cat2(b, map(b, cls), pi__x_rule(b, rule[to])));
+        if (to[c] == s) loop = pi__x_rep(b, write_class(w, cls), 0, PI__REP_INF);
+        else pi__x_add(b, alt, pi__x_cat2(b, write_class(w, cls), pi__x_rule(b, w->rule[to[c]])));
     }
     return loop ? pi__x_cat2(b, loop, alt) : alt;
 }
@@ -484,14 +514,15 @@ static pi__expr *of_state(pi__builder *b, const pi__reg *r, uint32_t s, const ui
 pi__expr *pi__reg_expr(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t want, pi__class_fn map)
 {
     if (b->code || !r->n_states) return pi__x_never(b);
-    const uint8_t *live = live_states(b, r, care, want);
-    uint32_t *rule = take(b, r->n_states, sizeof *rule);
-    if (!live || !rule || !live[0]) return pi__x_never(b);
+    writer w = {.b = b, .r = r, .map = map};
+    w.live = live_states(b, r, care, want);
+    w.rule = take(b, r->n_states, sizeof *w.rule);
+    if (!w.live || !w.rule || !w.live[0]) return pi__x_never(b);
     for (uint32_t s = 0; s < r->n_states; s++)
-        if (live[s]) rule[s] = pi__rule_new(b);
+        if (w.live[s]) w.rule[s] = pi__rule_new(b);
     for (uint32_t s = 0; s < r->n_states && !b->code; s++)
-        if (live[s]) pi__rule_set(b, rule[s], of_state(b, r, s, live, rule, (r->mark[s] & care) == want, map));
-    return pi__x_rule(b, rule[0]);
+        if (w.live[s]) pi__rule_set(b, w.rule[s], of_state(&w, s, (r->mark[s] & care) == want));
+    return pi__x_rule(b, w.rule[0]);
 }
 
 bool pi__reg_lengths(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t want, uint32_t *min, uint32_t *max)

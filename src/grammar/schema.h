@@ -45,7 +45,7 @@ typedef struct pi__schema {
     bool has_ids;          /* there are schemas with an $id inside of the document */
     pi__dict *known;       /* sets of parts, as bytes -> rule */
     pi__dict *made;        /* (schema, how) as bytes -> pointer to the schema made of it */
-    pi__dict *regs;        /* patterns and formats -> pointer to their automaton */
+    pi__dict *regs;        /* patterns and formats -> pointer to their automaton, or their rule */
     struct pi__pending { uint32_t rule; pi__parts parts; } *pending; /* [n_pending] rules without a body yet */
     size_t n_pending, cap_pending;
     size_t work;           /* parts looked at */

@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "grammar/schema.h"
 
-enum { COUNTED = 6000 };
+enum { COUNTED = 3000 };
 
 pi__expr *pi__schema_space(pi__schema *s)
 {
@@ -358,6 +358,22 @@ static bool narrow(pi__expr *x, uint32_t min, uint32_t max)
     return true;
 }
 
+/* The rule of a pattern or a format alone, made once. */
+static pi__expr *form_of(pi__schema *s, pi__str regex, bool search)
+{
+    pi__builder *b = s->b;
+    char *name = pi__builder_take(b, regex.n + 1);
+    if (!name) return pi__x_never(b);
+    *name = search ? 'P' : 'F';
+    if (regex.n) memcpy(name + 1, regex.p, regex.n);
+    const pi__val key = pi__val_str((pi__str) {name, regex.n + 1}), *known = pi__dict_get(s->regs, key);
+    if (known) return pi__x_rule(b, (uint32_t) known->i);
+    const uint32_t rule = pi__rule_new(b);
+    pi__rule_set(b, rule, in_quotes(b, pi__read_regex(b, regex.p, regex.n, search ? "pattern" : "format", search, json_class)));
+    if (!b->code && !pi__dict_set(&b->zone, s->regs, key, pi__val_int(rule))) pi__builder_take(b, SIZE_MAX / 2);
+    return pi__x_rule(b, rule);
+}
+
 pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l)
 {
     pi__builder *b = s->b;
@@ -366,12 +382,11 @@ pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l)
     for (size_t i = 0; i < l->n && !b->code; i++) read_part(&t, l->p[i].v);
     if (t.max < t.min || b->code) return pi__x_never(b);
     if (!t.n && !t.pattern && !t.format) return in_quotes(b, pi__x_rep(b, any_char(s), t.min, t.max));
-    if (!t.n) {
-        pi__expr *form = t.pattern
-            ? pi__read_regex(b, t.pattern->s.p, t.pattern->s.n, "pattern", true, json_class)
-            : pi__read_regex(b, t.format, strlen(t.format), "format", false, json_class);
-        const bool counted = t.min || t.max != PI__REP_INF;
-        if (b->code || !counted || narrow(form, t.min, t.max)) return in_quotes(b, form);
+    if (!t.n && !t.min && t.max == PI__REP_INF)
+        return form_of(s, t.pattern ? t.pattern->s : pi__str_of(t.format), t.pattern != NULL);
+    if (!t.n && t.pattern) {
+        pi__expr *form = pi__read_regex(b, t.pattern->s.p, t.pattern->s.n, "pattern", true, json_class);
+        if (b->code || narrow(form, t.min, t.max)) return in_quotes(b, form);
     }
     const pi__reg *r = product_of(&t, &care);
     return r ? in_quotes(b, pi__reg_expr(b, r, care, (uint64_t) 1 << 63 | t.must, json_class)) : pi__x_never(b);
