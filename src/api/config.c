@@ -255,6 +255,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .n_expert = (int32_t) pi__opt_int(s, PI__OPT_MOE_N_EXPERT),
         .ahead = pi__opt_bool(s, PI__OPT_ASYNC_SCHEDULING),
         .policy = pi__opt_is(s, PI__OPT_POLICY, "priority") ? PI__POLICY_PRIORITY : PI__POLICY_FCFS,
+        .max_wait_ms = pi__opt_float(s, PI__OPT_PRIORITY_AGING) * 1e3,
         .device = pi__opt_str(s, PI__OPT_DEVICE),
         .placement = places_of(s),
         .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),

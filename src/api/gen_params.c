@@ -13,6 +13,7 @@
 #include "api/breakers.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 static int random_seed(uint64_t *out, pi_error *err)
 {
@@ -189,6 +190,12 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
     return name ? pi__core_grammar(r->e->core, &spec, r->work, &p->grammar, err) : PI_OK;
 }
 
+/* The number of a tenant's name; two may have the same one, and then share their turns. */
+static uint32_t tenant_of(const char *name)
+{
+    return *name ? (uint32_t) (pi__hash64(name, strlen(name), 0) % PI__TENANTS) : 0;
+}
+
 int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
@@ -210,6 +217,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
         .logits = r->on_logits ? (int32_t) pi__opt_int(s, PI__OPT_LOGITS) : PI__LOGITS_NONE, /* words in that order */
         .logits_from = clamp_i32(pi__opt_int(s, PI__OPT_LOGITS_FROM)),
         .priority = clamp_i32(pi__opt_int(s, PI__OPT_PRIORITY)),
+        .tenant = tenant_of(pi__opt_str(s, PI__OPT_TENANT)),
         .deadline_ms = pi__opt_float(s, PI__OPT_TIMEOUT) * 1e3,
     };
     (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &p->spec, &(unsigned) {0});

@@ -192,6 +192,9 @@
       "Requests that may wait; more are refused.")                                                                     \
     X(POLICY, "policy", ENUM, "fcfs", "fcfs|priority", "--policy --scheduling-policy", "", "scheduler", false,         \
       "Which request runs next: the oldest, or the one with the lowest priority number.")                              \
+    X(PRIORITY_AGING, "priority-aging", FLOAT, "10", "0..86400", "--priority-aging", "", "scheduler", false,           \
+      "Seconds after which a waiting request goes before all that wait less long, whatever their priority or tenant;"  \
+      " 0: never.")                                                                                                    \
     X(ASYNC_SCHEDULING, "async-scheduling", BOOL, "true", "", "--async-scheduling", "", "scheduler", false,            \
       "On GPUs, a decoding step whose tokens the GPU can choose itself (greedy, or by top-k, top-p, min-p and"         \
       " temperature; without grammars, penalties, biases or drafts) begins before those of the step before it have"    \
@@ -292,7 +295,9 @@
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \
       "Prefixes are shared only among requests of the same salt; a tenant's name, say.")                               \
     X(PRIORITY, "priority", INT, "0", "-2147483648..2147483647", "--priority", "", "generation", false,                \
-      "Lower numbers run first under the priority policy.")                                                            \
+      "Under the priority policy, requests with lower numbers run first; see priority-aging.")                         \
+    X(TENANT, "tenant", STRING, "", "", "--tenant", "", "generation", false,                                           \
+      "Name of a user or customer: those who have requests waiting take turns. The server sets it by API key.")        \
     X(TIMEOUT, "timeout", FLOAT, "0", "0..1000000", "--timeout --deadline", "", "generation", false,                   \
       "Seconds after which the request ends with an error; 0: none.")                                                  \
     X(SPEC_TYPE, "spec-type", STRING, "auto", "", "--spec-type --spec-default=ngram", "", "speculation", true,         \

@@ -66,6 +66,7 @@ typedef struct pi__config {
     int32_t n_layer_exit;      /* layers that are computed; 0: all */
     int32_t n_expert;          /* experts a token has; 0: as the model says */
     int policy;                /* PI__POLICY_* */
+    double max_wait_ms;        /* who has waited so long goes first; 0: nobody does */
     int spec;                  /* PI__SPEC_*, of requests that do not choose */
     unsigned spec_also;        /* bit PI__SPEC_* of each other that they may choose */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */

@@ -616,7 +616,7 @@ static int open_sched(pi__core *e, pi_error *err)
     const pi__memory *mem = &e->setup.mem;
     const pi__sched_config sched = {
         .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
-        .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY,
+        .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY, .max_wait_ms = e->setup.cfg.max_wait_ms,
         .least_prefill = mem->lim.key_blocks ? PI__SPARSE_BLOCK : 0,
         .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves},
     };

@@ -7,6 +7,10 @@
  *
  * Where steps have a target for their time, prefill gets no more than max_prefill tokens of a step in which somebody decodes.
  *
+ * New requests are admitted in the order of arrival, or of priority; but tenants take turns: of two equal ones that of the
+ * tenant with fewer running goes first. Whoever has waited for max_wait goes before all others, in the order of arrival, so
+ * that neither priorities nor turns make anybody wait without end.
+ *
  * A prompt of very many steps shares with those behind it; a prompt whose beginning somebody is computing right now waits
  * for it instead of computing it again.
  *
@@ -240,18 +244,54 @@ static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
     return others && half && missing > LONG_PROMPT * sc->max_tokens ? half : whole_blocks(s, all);
 }
 
+/* Who runs, by tenant, and who has waited for too long. */
+static void take_stock(pi__sched *sc)
+{
+    const double now = pi__now_ms(), most = sc->config.max_wait_ms;
+    sc->chosen = false;
+    memset(sc->n_of, 0, sizeof sc->n_of);
+    for (const pi__seq *s = sc->running.head; s; s = s->next) sc->n_of[s->params.tenant]++;
+    for (pi__seq *s = sc->waiting.head; s; s = s->next) {
+        s->tried = false;
+        s->aged = s->aged || (most > 0 && now - s->t.submit > most);
+        sc->chosen |= s->params.tenant != sc->waiting.head->params.tenant || (s->aged && sc->config.by_priority);
+    }
+}
+
+static bool goes_before(const pi__sched *sc, const pi__seq *a, const pi__seq *b)
+{
+    const int32_t x = sc->n_of[a->params.tenant], y = sc->n_of[b->params.tenant];
+    if (a->aged || b->aged) return a->aged && (!b->aged || a->arrival < b->arrival);
+    if (sc->config.by_priority && a->params.priority != b->params.priority) return a->params.priority < b->params.priority;
+    return x != y ? x < y : a->arrival < b->arrival;
+}
+
+/* The next to be admitted of those that were not tried yet; NULL: there is none. */
+static pi__seq *next_waiting(const pi__sched *sc)
+{
+    pi__seq *best = NULL;
+    for (pi__seq *s = sc->waiting.head; s && (sc->chosen || !best); s = s->next)
+        if (!s->tried && (!best || goes_before(sc, s, best))) best = s;
+    return best;
+}
+
 static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
 {
-    int tries = MAX_TRIES;
-    for (pi__seq *s = sc->waiting.head, *next; s && *budget > 0 && !*preempted && tries-- > 0; s = next) {
-        next = s->next;
-        if (s->whole && s->n_tokens > *budget) return; /* the next step has room for it: all of such a model end in theirs */
+    bool passed = false; /* somebody who waits for a prefix or a copy */
+    if (*budget <= 0 || *preempted) return;
+    take_stock(sc);
+    for (int tries = MAX_TRIES; *budget > 0 && !*preempted && tries > 0; tries--) {
+        pi__seq *s = next_waiting(sc);
+        if (!s || (s->whole && s->n_tokens > *budget)) return; /* the next step has room: all of such a model end in theirs */
+        s->tried = true;
         enum admission a = admit(sc, s);
+        passed |= a == LATER;
         if (a == LATER) continue;
-        sc->full = a == NO_ROOM && s == sc->waiting.head;
+        sc->full = a == NO_ROOM && !passed;
         if (a == NO_ROOM) return;
         const int32_t n = chunk_of(sc, s, *budget);
         if (n && !take(sc, s, n, budget, preempted)) return;
+        sc->n_of[s->params.tenant]++;
     }
 }
 

@@ -29,6 +29,7 @@ typedef struct pi__sched_hooks {
 typedef struct pi__sched_config {
     int32_t max_seqs;          /* that run at once; rows of the cache */
     bool by_priority;          /* lower params.priority first */
+    double max_wait_ms;        /* who has waited so long goes before all others; 0: nobody does */
     int32_t least_prefill;     /* tokens that a step can have for prefill, at least (those of a block of sparse prefill) */
     pi__log log;               /* who is preempted */
     pi__sched_hooks hooks;
@@ -55,6 +56,8 @@ typedef struct pi__sched {
     int32_t max_prefill;       /* of them for prefill while others decode, 0: no limit; the caller sets it (pace.h) */
     bool full;                 /* the first of those who wait found no room when it was last asked for */
     int32_t n_ahead;           /* steps that were fed ahead since then */
+    bool chosen;               /* those who wait are not admitted in the order of their list */
+    int32_t n_of[PI__TENANTS]; /* running sequences of each tenant, while some are admitted */
     pi__step_plan plan[2];     /* the last one, and the one before where it was fed ahead */
     int now;                   /* which is the last */
 } pi__sched;

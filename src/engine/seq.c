@@ -75,7 +75,8 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
 
 static bool before(const pi__seq *a, const pi__seq *b, bool by_priority)
 {
-    if (by_priority && a->params.priority != b->params.priority) return a->params.priority < b->params.priority;
+    if (by_priority && a->aged != b->aged) return a->aged;
+    if (by_priority && !a->aged && a->params.priority != b->params.priority) return a->params.priority < b->params.priority;
     return a->arrival < b->arrival;
 }
 

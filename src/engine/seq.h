@@ -68,6 +68,8 @@ struct pi__seq {
     atomic_bool cancel;        /* asked for */
     pi__seq *prev, *next;      /* in the waiting or running list; next: in the inbox */
     uint64_t arrival;          /* order of submit */
+    bool aged;                 /* scheduler: it has waited for too long, and goes first */
+    bool tried;                /* scheduler: it was looked at in this step */
     int32_t row;               /* scheduler: table row in the cache, -1: it waits and holds nothing */
     uint32_t without;          /* bit of each cache group that it has nothing in */
     pi__sparse_span sparse;    /* its tokens with sparse prefill */
@@ -102,7 +104,8 @@ struct pi__seq {
     struct { double submit, start, first, last; } t; /* milliseconds; 0: not yet */
 };
 
-/* A list in the order of who runs first: by priority (lower first) where that counts, then by arrival. */
+/* A list in the order of who runs first: where priority counts, aged sequences by arrival, then by priority (lower first);
+ * then by arrival. */
 typedef struct pi__seq_list {
     pi__seq *head, *tail;
     int32_t n;

@@ -49,6 +49,8 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
     size_t n_dry_breakers;   /* entries in dry_breakers */
 } pi__sampling;
 
+enum { PI__TENANTS = 256 };
+
 enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED };
 
 struct pi__grammar;
@@ -76,6 +78,7 @@ typedef struct pi__gen_params {
     int32_t logits_from;    /* PI__LOGITS_ALL: the first position whose row is given */
     bool hidden;            /* rows are hidden states instead of logits; nothing is generated */
     int32_t priority;       /* lower runs first under the priority policy */
+    uint32_t tenant;        /* below PI__TENANTS: of equal priority, tenants take turns */
     int spec;               /* PI__SPEC_* of who drafts; 0: as the engine likes */
     double deadline_ms;     /* from submit; 0: none */
     const int32_t *stop_ids; /* tokens that end it; owned by the request */
