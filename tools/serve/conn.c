@@ -21,6 +21,7 @@
 
 enum {
     IN_MAX = 1 << 20,    /* bytes that a client may send ahead of the answer */
+    KEEP = 128 << 10,    /* bytes of an empty buffer that a connection keeps */
     DROP_MAX = 16 << 20, /* bytes beyond these that are read and dropped, so that its end is seen; then it is closed */
     OUT_MAX = 256 << 10, /* bytes to be written; then no further request is begun */
     PART = 256 << 10,    /* bytes of a large body that are given to the connection at a time */
@@ -50,6 +51,7 @@ struct conn {
     uv_write_t write;     /* its request */
     size_t was_waiting;   /* bytes that had not left at the last look */
     size_t body_mark;     /* bytes of the body that had come when the deadline was set */
+    size_t ahead_at;      /* bytes at the start of ahead that were taken */
     size_t dropped;       /* bytes that were sent ahead and dropped */
     uint64_t deadline;    /* uv_now; 0: none */
     bool reading, in_write, closing, busy;
@@ -368,7 +370,7 @@ static exchange *exchange_new(conn *c)
 static void refuse(conn *c)
 {
     exchange *ex = exchange_new(c);
-    c->ahead.n = 0;
+    c->ahead.n = c->ahead_at = 0;
     if (!ex) {
         close_conn(c);
         return;
@@ -419,15 +421,27 @@ static void set_deadline(conn *c)
     }
 }
 
+static size_t ahead(const conn *c) { return c->ahead.n - c->ahead_at; }
+
+/* Many small requests must not move what follows them once each. */
+static void take_ahead(conn *c, size_t n)
+{
+    c->ahead_at += n;
+    if (c->ahead_at <= c->ahead.n / 2) return;
+    if (!ahead(c) && c->ahead.cap > KEEP) buf_free(&c->ahead);
+    else buf_drop(&c->ahead, c->ahead_at);
+    c->ahead_at = 0;
+}
+
 /* Requests out of what was read, until one is to be answered later. */
 static void process(conn *c)
 {
     if (c->busy) return;
     c->busy = true;
-    while (!c->closing && !c->ex && c->ahead.n && !c->close_after && c->out.n < OUT_MAX) {
+    while (!c->closing && !c->ex && ahead(c) && !c->close_after && c->out.n < OUT_MAX) {
         size_t used;
-        enum http_what what = http_feed(&c->in, c->ahead.p, c->ahead.n, &used);
-        buf_drop(&c->ahead, used);
+        enum http_what what = http_feed(&c->in, c->ahead.p + c->ahead_at, ahead(c), &used);
+        take_ahead(c, used);
         if (what == HTTP_REFUSED) refuse(c);
         else if (what == HTTP_WHOLE) begin(c);
         else answer_expect(c);
@@ -448,8 +462,9 @@ static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *b)
 /* Sets on a client that sends more than is kept for it. */
 static void drop_ahead(conn *c)
 {
-    c->dropped = c->ahead.n;
+    c->dropped = ahead(c);
     buf_free(&c->ahead);
+    c->ahead_at = 0;
     c->close_after = true;
 }
 
@@ -474,7 +489,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     if (!ok || c->ahead.failed) close_conn(c);
     if (c->closing) return;
     process(c);
-    if (c->closing || c->ahead.n <= IN_MAX) return;
+    if (c->closing || ahead(c) <= IN_MAX) return;
     if (c->ex) {
         drop_ahead(c);
     } else if (c->reading) { /* the client does not take its answers */
@@ -556,7 +571,7 @@ static void on_tick(uv_timer_t *t)
         if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* it moves */
         c->was_waiting = left;
         if (c->ex && !left) c->deadline = 0; /* the model's time, not the client's */
-        if (!c->reading && (c->ex || c->ahead.n <= IN_MAX / 2) && !uv_read_start(&c->h.stream, on_alloc, on_read))
+        if (!c->reading && (c->ex || ahead(c) <= IN_MAX / 2) && !uv_read_start(&c->h.stream, on_alloc, on_read))
             c->reading = true;
         if (c->deadline && now >= c->deadline) time_out(c);
     }
