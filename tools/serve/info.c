@@ -20,7 +20,7 @@ void handle_health(server *s, exchange *ex)
     if (s->state == SERVE_LOADING) why = "Loading model";
     else if (s->state != SERVE_READY) why = "the server is shutting down";
     else server_hangs(s, &why);
-    json_t *root = why ? error_json(503, NULL, s->state == SERVE_LOADING ? "loading" : NULL, why)
+    json_t *root = why ? exchange_error(ex, 503, NULL, s->state == SERVE_LOADING ? "loading" : NULL, why)
                        : json_pack("{s:s}", "status", "ok");
     json_object_set_new(root, "preparation", preps_json(s));
     json_object_set_new(root, "step_age_seconds", json_real(server_step_age(s)));
