@@ -233,19 +233,26 @@ static void free_choice(choice *ch)
     chat_reader_free(ch->reader);
 }
 
-/* All that preparation makes. The generation is as it was before. */
-static void free_parts(gen *g)
+/* No event of them comes any more. */
+static void free_requests(gen *g)
 {
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
     free(g->r);
+    g->r = NULL;
+    g->n_r = 0;
+}
+
+/* All that preparation makes. The generation is as it was before. */
+static void free_parts(gen *g)
+{
+    free_requests(g);
     for (size_t i = 0; i < g->n_choices; i++) free_choice(&g->choices[i]);
     free(g->choices);
     chat_state_free(&g->chat);
     params_free(&g->p);
     free(g->salt);
-    g->r = NULL;
     g->choices = NULL;
-    g->n_r = g->n_choices = 0;
+    g->n_choices = 0;
     g->chat = (chat_state) {0};
     g->p = (params) {0};
     g->salt = NULL;
@@ -324,6 +331,7 @@ static void gen_free(gen *g)
     if (g->next) g->next->prev = g->prev;
     s->n_gens--;
     buf_free(&g->whole);
+    free_requests(g);
     if (g->n_body > LARGE) {
         s->n_jobs++;
         g->prep = (prep) {.owner = g, .run = free_on_pool, .done = freed};
@@ -650,10 +658,10 @@ static void pump_choice(choice *ch)
     give(ch, k, upto);
 }
 
-/* About how long the answer is as JSON. */
+/* About how long the answer is as JSON; parts of the body may be in it. */
 static size_t answer_bytes(const gen *g)
 {
-    size_t n = 0;
+    size_t n = g->n_body;
     for (size_t i = 0; i < g->n_choices; i++) {
         const choice *ch = &g->choices[i];
         n += ch->text_in + ch->n_ids * (8 + 100 * ch->n_probs) + ch->prompt.n * (8 + 100 * ch->prompt.row) + 12 * ch->n_vector;
