@@ -56,7 +56,7 @@ int pi__work_fail(const pi__work *w, pi_error *err, const char *what)
     default:
         if (w->steps > w->max_steps)
             return pi__fail(err, PI_ETOOBIG, "%s: preparing it takes too much work: make it smaller or simpler", what);
-        return pi__fail(err, PI_ETOOBIG, "%s: preparing it takes more than %zu MiB of memory: make it smaller", what,
-                        w->max_bytes >> 20);
+        return pi__fail(err, PI_ETOOBIG, "%s: preparing it takes more than %zu KiB of memory: make it smaller", what,
+                        w->max_bytes >> 10);
     }
 }

@@ -91,7 +91,7 @@ static void memory_ends_it(void **state)
     assert_false(pi__work_take(&w, 1));
     assert_false(pi__work_step(&w, 1));
     assert_int_equal(pi__work_fail(&w, &err, "grammar"), PI_ETOOBIG);
-    assert_non_null(strstr(err.msg, "1 MiB"));
+    assert_non_null(strstr(err.msg, "1024 KiB"));
 }
 
 static void json_obeys(void **state)
@@ -186,7 +186,8 @@ static void grammars_obey(void **state)
     const pi__grammar_spec spec = {PI__GRAMMAR_SCHEMA, schema, NULL, 0};
     assert_int_equal(pi__grammar_get_within(gs, &spec, &w, &g, &err), PI_ECANCELED);
     pi__work_init(&w, 0, 100000, -1);
-    assert_int_equal(pi__grammar_get_within(gs, &spec, &w, &g, &err), PI_ETOOBIG);
+    int rc = pi__grammar_get_within(gs, &spec, &w, &g, &err);
+    if (rc != PI_ETOOBIG) fail_msg("%d: %s", rc, rc ? err.msg : "compiled");
     assert_int_equal(w.bytes, 0);
     pi__grammars_free(gs);
     pi__vocab_free(v);
