@@ -216,8 +216,8 @@ pi__expr *pi__x_rep(pi__builder *b, pi__expr *body, uint32_t min, uint32_t max)
 {
     pi__expr *x = new_expr(b, PI__X_REP);
     if (min > PI__MAX_MIN && !b->code)
-        pi__builder_fail(b, PI_EINVAL, "no answer can be as long as the grammar wants: it asks for at least %u "
-                         "repetitions; lower this to %d at most", min, PI__MAX_MIN);
+        pi__builder_fail(b, PI_EINVAL, "the grammar asks for more than %d repetitions at least (minLength, minItems), "
+                         "which no answer can hold: lower that", PI__MAX_MIN);
     if (b->code) return x;
     x->rep.body = body;
     x->rep.min = min;

@@ -6,8 +6,7 @@
  * States and stacks are made as texts lead there, each once, and kept with their transitions, so that following known
  * text is a table look-up a byte. A state's MASK, a bit a token, is made by walking the vocabulary's tokens as a trie
  * (tokens.h) from the state; where the state is in the middle of a run of characters of one class, the body of a JSON
- * string for example, whole subtrees of tokens made of such characters are taken without a look at them. Masks are kept
- * with states.
+ * string for example, all tokens made of such characters are taken without a look at them. Masks are kept with states.
  *
  *     {"name": "Ad            state 17  =  { (string body, stack: object's rest > end) }
  *                 |  "a", "am", "amélie" ...    run: subtree as a whole
