@@ -279,7 +279,15 @@ static int object_meets(pi__schema *s, const pi__val *v, const pi__val *schema, 
 {
     const pi__val *k;
     int ok = counts(schema, "minProperties", "maxProperties", v->map->n);
-    if (pi__member(schema, "unevaluatedProperties") || pi__member(schema, PI__K_HAS)) ok = and(ok, -1);
+    if (pi__member(schema, "unevaluatedProperties")) ok = and(ok, -1);
+    if ((k = pi__member(schema, PI__K_HAS))) {
+        const pi__reg *names = pi__schema_language(s, &k->list->v[0]);
+        int has = 0;
+        for (size_t i = 0; i < v->map->n && has <= 0; i++)
+            if (!names || in_language(names, v->map->e[i].key.s))
+                has = or(has, pi__value_meets(s, &v->map->e[i].value, &k->list->v[1], depth));
+        ok = and(ok, has);
+    }
     k = pi__member(schema, "required");
     for (size_t i = 0; k && k->type == PI__V_LIST && i < k->list->n; i++)
         if (k->list->v[i].type == PI__V_STR && !pi__dict_get(v->map, k->list->v[i])) return 0;
