@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!root && (!err.code || !err.msg[0])) __builtin_trap();
     if (!root) return 0;
     look_at_text(root);
-    int rc = params_read(&p, root, &err);
+    int rc = params_read(&p, root, 0, &err);
     if (!rc) rc = read_as(data[0], &p, &err);
     if (!rc) look(&p, data[0]);
     else if (rc != err.code || !err.msg[0]) __builtin_trap();

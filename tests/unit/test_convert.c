@@ -39,7 +39,7 @@ static void check(int (*convert)(params *, pi_error *), const struct row *rows, 
         pi_error err = {0};
         json_t *root = json_loads(r->request, 0, NULL);
         if (!root) fail_msg("not JSON: %s", r->request);
-        int rc = params_read(&p, root, &err);
+        int rc = params_read(&p, root, 0, &err);
         if (!rc) rc = convert(&p, &err);
         if (!!rc != !!r->error) fail_msg("%s: %d %s", r->request, rc, err.msg);
         if (r->error && !strstr(err.msg, r->error)) fail_msg("%s: '%s' does not say '%s'", r->request, err.msg,
@@ -182,7 +182,7 @@ static void formats_become_options(void **state)
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         params p;
         pi_error err = {0};
-        assert_int_equal(params_read(&p, json_loads(requests[i], 0, NULL), &err), 0);
+        assert_int_equal(params_read(&p, json_loads(requests[i], 0, NULL), 0, &err), 0);
         assert_int_equal((i < 2 ? convert_anthropic : convert_responses)(&p, &err), 0);
         assert_string_equal(params_value(&p, "json-schema"), "{\"type\":\"object\"}");
         params_free(&p);

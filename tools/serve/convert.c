@@ -5,6 +5,7 @@
 
 #include "json.h"
 #include "serve/convert_impl.h"
+#include "serve/fields.h"
 
 /* "tool_choice" and other fields that the template or the prompt's making reads. */
 static int chat_vars(params *p, pi_error *err)
@@ -92,7 +93,8 @@ static int chat_messages(params *p, pi_error *err)
 
 int convert_chat(params *p, pi_error *err)
 {
-    int rc = begin_vars(p, err);
+    int rc = fields_check(p, API_CHAT, err);
+    if (!rc) rc = begin_vars(p, err);
     if (!rc) rc = chat_messages(p, err);
     if (!rc) rc = chat_tools(p, err);
     if (!rc) rc = chat_vars(p, err);

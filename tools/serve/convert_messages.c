@@ -8,6 +8,7 @@
 
 #include "json.h"
 #include "serve/convert_impl.h"
+#include "serve/fields.h"
 
 /* --------------------------------------------------------------------------------------------------------- messages */
 
@@ -178,7 +179,7 @@ static int read_thinking(params *p, pi_error *err)
     const bool on = field_is(thinking, "type", "enabled"), off = field_is(thinking, "type", "disabled");
     if (!on && !off && !field_is(thinking, "type", "adaptive"))
         return params_fail(p, "thinking", err, "'thinking' must be of type enabled, adaptive or disabled");
-    p->hide_thoughts = field_is(thinking, "display", "omitted");
+    p->hide_thoughts |= field_is(thinking, "display", "omitted");
     if (json_object_set_new(p->template_vars, "enable_thinking", json_boolean(!off))) return params_no_memory(err);
     return on ? read_budget(p, thinking, err) : PI_OK;
 }
@@ -201,7 +202,8 @@ static int read_output(params *p, pi_error *err)
 
 int convert_anthropic(params *p, pi_error *err)
 {
-    int rc = begin_vars(p, err);
+    int rc = fields_check(p, API_MESSAGES, err);
+    if (!rc) rc = begin_vars(p, err);
     if (!rc) rc = read_messages(p, err);
     if (!rc) rc = read_tools(p, err);
     if (!rc) rc = read_choice(p, err);

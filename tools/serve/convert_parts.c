@@ -222,6 +222,10 @@ int begin_vars(params *p, pi_error *err)
     json_t *own = json_object_get(p->root, "chat_template_kwargs");
     if (own && !json_is_null(own) && !json_is_object(own))
         return params_fail(p, "chat_template_kwargs", err, "'chat_template_kwargs' must be an object");
+    bool thoughts = true;
+    int rc = params_bool(p, p->root, "include_reasoning", &thoughts, err);
+    if (rc) return rc;
+    p->hide_thoughts = !thoughts;
     p->template_vars = json_object();
     if (!p->template_vars || !json_add_members(p->template_vars, own)) return params_no_memory(err);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++) {

@@ -12,6 +12,7 @@
 
 #include "json.h"
 #include "serve/convert_impl.h"
+#include "serve/fields.h"
 
 /* space: the namespace whose tools they are, or NULL. */
 static int read_tools(params *p, const json_t *list, const char *space, pi_error *err);
@@ -309,29 +310,10 @@ static int read_choice(params *p, pi_error *err)
     return rc ? rc : check_choice(p, err);
 }
 
-/* State that this server does not keep, or work that outlives the request. */
-static int refuse_state(params *p, pi_error *err)
-{
-    static const struct { const char *field, *remedy; } kept[] = {
-        {"previous_response_id", "answers are not kept here: send the whole conversation in 'input'"},
-        {"conversation", "conversations are not kept here: send the whole conversation in 'input'"},
-        {"prompt", "prompts are not kept here: send the prompt's text in 'instructions' or 'input'"},
-    };
-    bool background = false;
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        const json_t *v = json_object_get(p->root, kept[i].field);
-        if (v && !json_is_null(v)) return params_fail(p, kept[i].field, err, "%s", kept[i].remedy);
-    }
-    int rc = params_bool(p, p->root, "background", &background, err);
-    if (!rc && background)
-        rc = params_fail(p, "background", err, "'background' is not supported: wait for the answer, or set 'stream'");
-    return rc;
-}
-
 int convert_responses(params *p, pi_error *err)
 {
-    int rc = begin_vars(p, err);
-    if (!rc) rc = refuse_state(p, err);
+    int rc = fields_check(p, API_RESPONSES, err);
+    if (!rc) rc = begin_vars(p, err);
     if (!rc) rc = read_input(p, err);
     if (!rc) rc = read_tools(p, json_object_get(p->root, "tools"), NULL, err);
     if (!rc) rc = read_choice(p, err);

@@ -154,7 +154,7 @@ static int read_body(gen *g, pi_error *err)
     json_t *root = params_parse(b->p, b->n, err);
     if (g->prep.heavy) buf_free(b); /* light work may begin anew */
     if (!root) return err->code;
-    int rc = params_read(&g->p, root, err);
+    int rc = params_read(&g->p, root, g->w->api, err);
     if (!rc) rc = gen_adapters(g, err);
     if (!rc) rc = g->w->read(g, err);
     return rc ? rc : gen_vocab_fields(g, err);

@@ -44,6 +44,7 @@ typedef struct wire {
     json_t *(*whole)(gen *g);
     /* The same as text, of APIs whose answers would be large trees; NULL: it is what whole says. false: a number in it is none. */
     bool (*write)(const gen *g, buf *out);
+    unsigned api;                                /* API_* of its fields (fields.h) */
     bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
 } wire;
 

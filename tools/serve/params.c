@@ -1,5 +1,5 @@
-/* Fields of a request (see params.h). Most are a row of a table: the field, what it must be, the option that it sets.
- */
+/* Fields of a request (see params.h). Many set one option as they are: rows of the table in fields.c that have a
+ * key. */
 #include "serve/params.h"
 
 #include <inttypes.h>
@@ -11,54 +11,8 @@
 
 #include "json.h"
 #include "serve/buf.h"
+#include "serve/fields.h"
 #include "serve/text.h"
-
-enum kind { NUMBER, INTEGER, BOOLEAN, TEXT };
-
-/* Fields that are one option. Ranges are the library's to check. */
-static const struct field {
-    const char *name;
-    enum kind kind;
-    const char *key;
-} fields[] = {
-    {"temperature", NUMBER, "temp"},
-    {"top_p", NUMBER, "top-p"},
-    {"top_k", INTEGER, "top-k"},
-    {"min_p", NUMBER, "min-p"},
-    {"typical_p", NUMBER, "typical"},
-    {"dynatemp_range", NUMBER, "dynatemp-range"},
-    {"dynatemp_exponent", NUMBER, "dynatemp-exp"},
-    {"mirostat", INTEGER, "mirostat"},
-    {"mirostat_tau", NUMBER, "mirostat-ent"},
-    {"mirostat_eta", NUMBER, "mirostat-lr"},
-    {"adaptive_target", NUMBER, "adaptive-target"},
-    {"adaptive_decay", NUMBER, "adaptive-decay"},
-    {"top_n_sigma", NUMBER, "top-n-sigma"},
-    {"min_keep", INTEGER, "min-keep"},
-    {"repeat_penalty", NUMBER, "repeat-penalty"},
-    {"repetition_penalty", NUMBER, "repeat-penalty"},
-    {"repeat_last_n", INTEGER, "repeat-last-n"},
-    {"presence_penalty", NUMBER, "presence-penalty"},
-    {"frequency_penalty", NUMBER, "frequency-penalty"},
-    {"dry_multiplier", NUMBER, "dry-multiplier"},
-    {"dry_base", NUMBER, "dry-base"},
-    {"dry_allowed_length", INTEGER, "dry-allowed-length"},
-    {"dry_penalty_last_n", INTEGER, "dry-penalty-last-n"},
-    {"xtc_probability", NUMBER, "xtc-probability"},
-    {"xtc_threshold", NUMBER, "xtc-threshold"},
-    {"seed", INTEGER, "seed"},
-    {"min_tokens", INTEGER, "min-tokens"},
-    {"ignore_eos", BOOLEAN, "ignore-eos"},
-    {"cache_prompt", BOOLEAN, "cache"},
-    {"priority", INTEGER, "priority"},
-    {"spec_type", TEXT, "spec-type"},
-    {"reasoning_budget_tokens", INTEGER, "reasoning-budget"},
-    {"thinking_budget_tokens", INTEGER, "reasoning-budget"},
-    {"reasoning_budget_message", TEXT, "reasoning-budget-message"},
-    {"grammar", TEXT, "grammar"},
-    {"guided_grammar", TEXT, "grammar"},
-    {"guided_regex", TEXT, "regex"},
-};
 
 enum {
     MAX_ALTERNATIVES = 1024,       /* of a generated token */
@@ -95,7 +49,8 @@ json_t *params_parse(const char *body, size_t n, pi_error *err)
     if (root) return root;
     *err = (pi_error) {.code = PI_EINVAL};
     if (f.no_memory) params_no_memory(err);
-    else snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line, f.column);
+    else snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line,
+                  f.column);
     return NULL;
 }
 
@@ -178,28 +133,28 @@ int params_string(params *p, const json_t *o, const char *field, const char **ou
     return PI_OK;
 }
 
-static int read_field(params *p, const struct field *f, pi_error *err)
+static int read_field(params *p, const field *f, pi_error *err)
 {
     const json_t *v = given(p->root, f->name);
     char text[64];
     const char *s = NULL;
     json_int_t n;
     if (!v) return PI_OK;
-    if (json_number_text(v) && (f->kind == NUMBER || f->kind == INTEGER)) return out_of_range(p, f->name, err);
-    switch (f->kind) {
-    case NUMBER:
+    if (json_number_text(v) && f->types & (TYPE_NUMBER | TYPE_INTEGER)) return out_of_range(p, f->name, err);
+    switch (f->types) {
+    case TYPE_NUMBER:
         if (!json_is_number(v)) return params_fail(p, f->name, err, "'%s' must be a number", f->name);
         snprintf(text, sizeof text, "%.17g", json_number_value(v));
         break;
-    case INTEGER:
+    case TYPE_INTEGER:
         if (!is_whole(v, &n)) return params_fail(p, f->name, err, "'%s' must be an integer", f->name);
         snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, n);
         break;
-    case BOOLEAN:
+    case TYPE_BOOLEAN:
         if (!json_is_boolean(v)) return params_fail(p, f->name, err, "'%s' must be true or false", f->name);
         snprintf(text, sizeof text, "%s", json_is_true(v) ? "true" : "false");
         break;
-    case TEXT: {
+    default: {
         int rc = params_string(p, p->root, f->name, &s, err);
         if (rc || !*s) return rc;
         return params_add(p, f->key, f->name, s, err);
@@ -222,7 +177,8 @@ static int read_stop(params *p, const char *field, pi_error *err)
     if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
         return params_fail(p, field, err, "'%s' must be a string or a list of at most %d", field, MAX_STOPS);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty",
+                                                       field);
         if ((bytes += json_string_length(s)) > MAX_STOP_BYTES)
             return params_fail(p, field, err, "'%s' holds more than %d bytes in all: send fewer or shorter strings",
                                field, MAX_STOP_BYTES);
@@ -238,9 +194,12 @@ static int read_bad_words(params *p, pi_error *err)
     const json_t *v = given(p->root, field), *s;
     size_t i;
     if (!v) return PI_OK;
-    if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
+    if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err,
+                                                                          "'%s' must be a list of at most 256 texts",
+                                                                              field);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty",
+                                                       field);
         int rc = params_add_text(p, "bad-words", field, s, err);
         if (rc) return rc;
     }
@@ -301,11 +260,13 @@ static int read_breakers(params *p, pi_error *err)
 
 static int no_prompt(params *p, const char *field, pi_error *err)
 {
-    return params_fail(p, field, err, "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
+    return params_fail(p, field, err,
+                       "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
                        field);
 }
 
-static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX; }
+static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 &&
+                                    json_integer_value(v) <= INT32_MAX; }
 
 /* Ids, or ids and texts. */
 static int read_list(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
@@ -379,7 +340,8 @@ int params_pairs(params *p, const char *query_field, const char *list_field, pi_
         if (!json_is_string(text))
             return params_fail(p, list_field, err, "'%s' must hold texts, or objects with a \"text\"", list_field);
         p->prompts[p->n_prompts++] = (prompt) {.text = json_string_value(text), .len = json_string_length(text),
-                                               .query = json_string_value(query), .query_len = json_string_length(query)};
+                                               .query = json_string_value(query),
+                                                   .query_len = json_string_length(query)};
     }
     return PI_OK;
 }
@@ -414,7 +376,8 @@ static int read_structured_outputs(params *p, pi_error *err)
     const char *s = NULL;
     if (!o) return PI_OK;
     if (!json_is_object(o)) return params_fail(p, name, err, "'%s' must be an object", name);
-    if (given(o, "structural_tag")) return params_fail(p, name, err, "'%s' with a structural_tag is not supported", name);
+    if (given(o, "structural_tag")) return params_fail(p, name, err, "'%s' with a structural_tag is not supported",
+                                                       name);
     bool any = false;
     int rc = params_bool(p, o, "json_object", &any, err);
     if (!rc && any) rc = params_add(p, "json-schema", name, "{\"type\":\"object\"}", err);
@@ -478,7 +441,8 @@ static int read_prompt_fields(params *p, pi_error *err)
     if (!rc && n >= 0 && p->stream)
         rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' is for answers that are not streamed");
     if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->most_prompt, err);
-    if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
+    if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err,
+                                                 "'truncate_prompt_tokens' must be 1 or more, or -1");
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &special, err);
     p->prompt_logprobs = (int) n;
     p->no_bos = !special;
@@ -487,7 +451,8 @@ static int read_prompt_fields(params *p, pi_error *err)
 
 static int read_max_tokens(params *p, pi_error *err)
 {
-    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens", "n_predict"}; /* the last one counts */
+    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens",
+                                        "n_predict"}; /* the last one counts */
     p->max_tokens = INT64_MIN;
     for (int i = 0; i < 4; i++) {
         int rc = params_int(p, p->root, names[i], -2, INT32_MAX, &p->max_tokens, err);
@@ -520,21 +485,22 @@ static int read_switches(params *p, pi_error *err)
     if (!rc) rc = params_int(p, o, "n_cmpl", 1, MAX_N, &n, err);
     if (!rc) rc = params_int(p, o, "n", 1, MAX_N, &n, err);
     if (!rc) rc = params_string(p, o, "cache_salt", &p->cache_salt, err);
-    if (!rc) rc = params_string(p, o, "user", &p->user, err);
     p->n = (int) n;
     p->special = !skip;
     return rc;
 }
 
-int params_read(params *p, json_t *root, pi_error *err)
+int params_read(params *p, json_t *root, unsigned api, pi_error *err)
 {
-    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN, .most_prompt = INT64_MIN};
+    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN,
+                   .most_prompt = INT64_MIN};
     if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
-    int rc = read_switches(p, err);
+    int rc = fields_check(p, api, err);
+    if (!rc) rc = read_switches(p, err);
     if (!rc) rc = read_max_tokens(p, err);
     if (!rc) rc = read_logprobs(p, err);
     if (!rc) rc = read_prompt_fields(p, err);
-    for (size_t i = 0; i < sizeof fields / sizeof *fields && !rc; i++) rc = read_field(p, &fields[i], err);
+    for (size_t i = 0; i < n_fields && fields[i].key && !rc; i++) rc = read_field(p, &fields[i], err);
     if (!rc) rc = read_stop(p, "stop", err);
     if (!rc) rc = read_stop(p, "stop_sequences", err);
     if (!rc) rc = read_stop_ids(p, err);
@@ -556,15 +522,15 @@ json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud
 {
     json_t *all = json_object();
     json_fault f = {0};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    for (size_t i = 0; i < n_fields && fields[i].key; i++) {
         bool known = !strncmp(fields[i].name, "guided_", 7); /* by a name before this one, or another field */
         for (size_t k = 0; k < i && !known; k++) known = !strcmp(fields[k].key, fields[i].key);
         if (known) continue;
         const char *v = params_value(p, fields[i].key);
         if (!v) v = otherwise(ud, fields[i].key);
-        json_t *number = fields[i].kind == TEXT ? NULL : json_read(v, strlen(v), &f);
+        json_t *number = fields[i].types == TYPE_STRING ? NULL : json_read(v, strlen(v), &f);
         if (f.no_memory) text_no_memory();
-        if (fields[i].kind == NUMBER && json_is_integer(number)) { /* 1.0, which was written as 1 */
+        if (fields[i].types == TYPE_NUMBER && json_is_integer(number)) { /* 1.0, which was written as 1 */
             const json_int_t whole = json_integer_value(number);
             json_decref(number);
             number = json_real((double) whole);

@@ -60,15 +60,15 @@ typedef struct params {
     int64_t most_prompt;      /* truncate_prompt_tokens: the last so many of a prompt, -1: as fit; INT64_MIN: all */
     int64_t max_tokens;       /* INT64_MIN: not said */
     const char *cache_salt;   /* or NULL; in root */
-    const char *user;         /* or NULL; in root */
     const char *bad_field;    /* where an error is, for the answer's "param"; static or in root, or NULL */
 } params;
 
 /* The JSON of a request's body. NULL: *err says why. Any thread. */
 json_t *params_parse(const char *body, size_t n, pi_error *err);
-/* Takes over root (an object, or else an error). Reads the fields that all kinds of generation share. PI_EINVAL with
- * a text for the caller, PI_ENOMEM. On failure p is still to be freed. */
-int params_read(params *p, json_t *root, pi_error *err);
+/* Takes over root (an object, or else an error). Refuses what the API (API_* of fields.h; 0 = none) refuses, then reads the
+ * fields that all kinds of generation share. PI_EINVAL with a text for the caller, PI_ENOMEM. On failure p is still to be
+ * freed. */
+int params_read(params *p, json_t *root, unsigned api, pi_error *err);
 void params_free(params *p);
 
 /* PI_EINVAL, and remembers the field. */

@@ -4,60 +4,95 @@
 #include <strings.h>
 
 #include "json.h"
-#include "serve/gen.h"
+#include "serve/fields.h"
 #include "serve/log.h"
+#include "serve/routes.h"
 
-enum { PUBLIC = 1, ANY_STATE = 2 }; /* no key needed; also while loading or shutting down */
-
-static const struct route {
-    const char *path;
-    enum http_method method;
-    int flags;
-    void (*handle)(server *s, exchange *ex);
-    const wire *w;
-} routes[] = {
-    {"/", HTTP_GET, PUBLIC | ANY_STATE, handle_page, NULL},
-    {"/health", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
-    {"/v1/health", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
-    {"/ping", HTTP_GET, PUBLIC | ANY_STATE, handle_health, NULL},
-    {"/ping", HTTP_POST, PUBLIC | ANY_STATE, handle_health, NULL},
-    {"/version", HTTP_GET, ANY_STATE, handle_version, NULL},
-    {"/metrics", HTTP_GET, ANY_STATE, handle_metrics, NULL},
-    {"/v1/models", HTTP_GET, 0, handle_models, NULL},
-    {"/models", HTTP_GET, 0, handle_models, NULL},
-    {"/props", HTTP_GET, 0, handle_props, NULL},
-    {"/slots", HTTP_GET, 0, handle_slots, NULL},
-    {"/lora-adapters", HTTP_GET, 0, handle_adapters, NULL},
-    {"/lora-adapters", HTTP_POST, 0, handle_adapter_scales, NULL},
-    {"/v1/load_lora_adapter", HTTP_POST, 0, handle_adapter_load, NULL},
-    {"/v1/unload_lora_adapter", HTTP_POST, 0, handle_adapter_unload, NULL},
-    {"/tokenize", HTTP_POST, 0, handle_tokenize, NULL},
-    {"/detokenize", HTTP_POST, 0, handle_detokenize, NULL},
-    {"/apply-template", HTTP_POST, 0, handle_apply_template, NULL},
-    {"/v1/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
-    {"/chat/completions", HTTP_POST, 0, NULL, &wire_chat},
-    {"/v1/completions", HTTP_POST, 0, NULL, &wire_completions},
-    {"/v1/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL},
-    {"/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL},
-    {"/v1/responses", HTTP_POST, 0, NULL, &wire_responses},
-    {"/responses", HTTP_POST, 0, NULL, &wire_responses},
-    {"/v1/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL},
-    {"/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL},
-    {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL},
-    {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages},
-    {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings},
-    {"/embeddings", HTTP_POST, 0, NULL, &wire_native_embeddings},
-    {"/embedding", HTTP_POST, 0, NULL, &wire_native_embeddings},
-    {"/v1/rerank", HTTP_POST, 0, NULL, &wire_rerank},
-    {"/v2/rerank", HTTP_POST, 0, NULL, &wire_rerank},
-    {"/rerank", HTTP_POST, 0, NULL, &wire_rerank},
-    {"/v1/reranking", HTTP_POST, 0, NULL, &wire_rerank},
-    {"/reranking", HTTP_POST, 0, NULL, &wire_rerank},
-    {"/completions", HTTP_POST, 0, NULL, &wire_native},
-    {"/completion", HTTP_POST, 0, NULL, &wire_native},
-    {"/infill", HTTP_POST, 0, NULL, &wire_infill},
+const route routes[] = {
+    {"/", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_page, NULL, 0, "Page",
+     "The page with a conversation"},
+    {"/health", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
+     "Whether requests are answered"},
+    {"/v1/health", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
+     "Whether requests are answered"},
+    {"/ping", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
+     "Whether requests are answered"},
+    {"/ping", HTTP_POST, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
+     "Whether requests are answered"},
+    {"/version", HTTP_GET, ROUTE_ANY_STATE, handle_version, NULL, 0, "Version",
+     "The version"},
+    {"/openapi.json", HTTP_GET, ROUTE_ANY_STATE, handle_openapi, NULL, 0, "Description",
+     "This description"},
+    {"/metrics", HTTP_GET, ROUTE_ANY_STATE, handle_metrics, NULL, 0, "Metrics",
+     "Numbers for Prometheus"},
+    {"/v1/models", HTTP_GET, 0, handle_models, NULL, 0, "Models",
+     "The model and its adapters"},
+    {"/models", HTTP_GET, 0, handle_models, NULL, 0, "Models",
+     "The model and its adapters"},
+    {"/props", HTTP_GET, 0, handle_props, NULL, 0, "Object",
+     "Properties of the server"},
+    {"/slots", HTTP_GET, 0, handle_slots, NULL, 0, "List",
+     "Requests that run"},
+    {"/lora-adapters", HTTP_GET, 0, handle_adapters, NULL, 0, "List",
+     "Adapters"},
+    {"/lora-adapters", HTTP_POST, 0, handle_adapter_scales, NULL, 0, "Object",
+     "Scales of requests that name no adapter"},
+    {"/v1/load_lora_adapter", HTTP_POST, 0, handle_adapter_load, NULL, API_LOAD, "Object",
+     "Load an adapter"},
+    {"/v1/unload_lora_adapter", HTTP_POST, 0, handle_adapter_unload, NULL, API_UNLOAD, "Object",
+     "Unload an adapter"},
+    {"/tokenize", HTTP_POST, 0, handle_tokenize, NULL, API_TOKENIZE, "Tokens",
+     "Text to token ids"},
+    {"/detokenize", HTTP_POST, 0, handle_detokenize, NULL, API_DETOKENIZE, "Text",
+     "Token ids to text"},
+    {"/apply-template", HTTP_POST, 0, handle_apply_template, NULL, API_CHAT, "Prompt",
+     "A conversation as the template writes it"},
+    {"/v1/chat/completions", HTTP_POST, 0, NULL, &wire_chat, API_CHAT, "ChatCompletion",
+     "Answer a conversation, OpenAI's form"},
+    {"/chat/completions", HTTP_POST, 0, NULL, &wire_chat, API_CHAT, "ChatCompletion",
+     "Answer a conversation, OpenAI's form"},
+    {"/v1/completions", HTTP_POST, 0, NULL, &wire_completions, API_TEXT, "Completion",
+     "Continue a text, OpenAI's form"},
+    {"/v1/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL, API_CHAT, "InputTokens",
+     "Tokens of a conversation"},
+    {"/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL, API_CHAT, "InputTokens",
+     "Tokens of a conversation"},
+    {"/v1/responses", HTTP_POST, 0, NULL, &wire_responses, API_RESPONSES, "Response",
+     "Answer a conversation, OpenAI's newer form"},
+    {"/responses", HTTP_POST, 0, NULL, &wire_responses, API_RESPONSES, "Response",
+     "Answer a conversation, OpenAI's newer form"},
+    {"/v1/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL, API_RESPONSES, "InputTokens",
+     "Tokens of a conversation"},
+    {"/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL, API_RESPONSES, "InputTokens",
+     "Tokens of a conversation"},
+    {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL, API_MESSAGES, "MessageTokens",
+     "Tokens of a conversation, Anthropic's form"},
+    {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages, API_MESSAGES, "Message",
+     "Answer a conversation, Anthropic's form"},
+    {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings, API_EMBEDDINGS, "Embeddings",
+     "Vectors of texts, OpenAI's form"},
+    {"/embeddings", HTTP_POST, 0, NULL, &wire_native_embeddings, API_VECTORS, "Vectors",
+     "Vectors of texts, llama-server's form"},
+    {"/embedding", HTTP_POST, 0, NULL, &wire_native_embeddings, API_VECTORS, "Vectors",
+     "Vectors of texts, llama-server's form"},
+    {"/v1/rerank", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
+     "Score documents for a query"},
+    {"/v2/rerank", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
+     "Score documents for a query"},
+    {"/rerank", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
+     "Score documents for a query"},
+    {"/v1/reranking", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
+     "Score documents for a query"},
+    {"/reranking", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
+     "Score documents for a query"},
+    {"/completions", HTTP_POST, 0, NULL, &wire_native, API_NATIVE, "NativeCompletion",
+     "Continue a text, llama-server's form"},
+    {"/completion", HTTP_POST, 0, NULL, &wire_native, API_NATIVE, "NativeCompletion",
+     "Continue a text, llama-server's form"},
+    {"/infill", HTTP_POST, 0, NULL, &wire_infill, API_INFILL, "NativeCompletion",
+     "Fill the middle of a text"},
 };
-enum { N_ROUTES = sizeof routes / sizeof *routes };
+const size_t n_routes = sizeof routes / sizeof *routes;
 
 static bool path_is(const http_request *r, const char *path)
 {
@@ -80,11 +115,11 @@ static http_request inside(const server *s, const http_request *r)
 }
 
 /* *known: the path exists, if not for this method. */
-static const struct route *find(const http_request *r, const struct route **known)
+static const route *find(const http_request *r, const route **known)
 {
     enum http_method m = r->method == HTTP_HEAD ? HTTP_GET : r->method;
     *known = NULL;
-    for (int i = 0; i < N_ROUTES; i++) {
+    for (size_t i = 0; i < n_routes; i++) {
         bool hit = path_is(r, routes[i].path);
         if (!hit && routes[i].handle == handle_models) {
             hit = r->path_len > 11 && !strncmp(r->target.p, "/v1/models/", 11) && !strcmp(routes[i].path, "/v1/models");
@@ -108,8 +143,8 @@ int route_head(void *ud, const http_request *req, const char **why)
 {
     const server *s = ud;
     const http_request in = inside(s, req);
-    const struct route *known, *rt = find(&in, &known);
-    if (req->method == HTTP_OPTIONS || (rt && rt->flags & PUBLIC)) return 0;
+    const route *known, *rt = find(&in, &known);
+    if (req->method == HTTP_OPTIONS || (rt && rt->flags & ROUTE_PUBLIC)) return 0;
     if (!keys_allow(&s->keys, key_of(req))) {
         *why = "invalid API key: send it as 'Authorization: Bearer KEY'";
         return 401;
@@ -140,7 +175,7 @@ void route_request(void *ud, exchange *ex)
 {
     server *s = ud;
     const http_request in = inside(s, &ex->req);
-    const struct route *known, *rt = find(&in, &known);
+    const route *known, *rt = find(&in, &known);
     if (ex->req.method == HTTP_OPTIONS) {
         preflight(s, ex);
     } else if (!rt && known) {
@@ -153,7 +188,7 @@ void route_request(void *ud, exchange *ex)
         free(text);
     } else if (!rt) {
         answer_error(ex, 404, NULL, NULL, "there is nothing at this path");
-    } else if (!(rt->flags & ANY_STATE) && s->state != SERVE_READY) {
+    } else if (!(rt->flags & ROUTE_ANY_STATE) && s->state != SERVE_READY) {
         not_now(s, ex);
     } else {
         if (s->keys.n) ex->key = key_of(&ex->req);

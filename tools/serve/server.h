@@ -82,6 +82,7 @@ extern const size_t page_html_size;
 void handle_page(server *s, exchange *ex);
 void handle_models(server *s, exchange *ex);
 void handle_version(server *s, exchange *ex);
+void handle_openapi(server *s, exchange *ex);
 void handle_props(server *s, exchange *ex);
 void handle_slots(server *s, exchange *ex);
 void handle_health(server *s, exchange *ex);

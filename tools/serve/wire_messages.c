@@ -4,6 +4,7 @@
 
 #include "json.h"
 #include "serve/convert.h"
+#include "serve/fields.h"
 #include "serve/gen.h"
 
 static int read_messages(gen *g, pi_error *err)
@@ -127,5 +128,6 @@ static json_t *messages_whole(gen *g)
     return ch->content.failed ? (json_decref(list), NULL) : message(g, list, ch);
 }
 
-const wire wire_messages = {.id_prefix = "msg_", .what = "message", .read = read_messages, .begin = messages_begin,
-                            .piece = messages_piece, .finish = messages_finish, .whole = messages_whole};
+const wire wire_messages = {.id_prefix = "msg_", .what = "message", .api = API_MESSAGES, .read = read_messages,
+                            .begin = messages_begin, .piece = messages_piece, .finish = messages_finish,
+                            .whole = messages_whole};

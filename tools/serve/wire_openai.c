@@ -6,6 +6,7 @@
 
 #include "json.h"
 #include "serve/convert.h"
+#include "serve/fields.h"
 #include "serve/gen.h"
 
 /* ---------------------------------------------------------------------------------------------------- probabilities */
@@ -81,7 +82,8 @@ static struct text_probs text_probs_new(void)
     return (struct text_probs) {json_array(), json_array(), json_array(), json_array()};
 }
 
-/* The chosen token comes first, then the likeliest ones, it among them. Of tokens with one text the first one counts. */
+/* The chosen token comes first, then the likeliest ones, it among them. Of tokens with one text the first one
+ * counts. */
 static void add_top(const gen *g, json_t *top, const pi_token_prob *p)
 {
     json_t *name = token_name(g, p->id);
@@ -113,7 +115,8 @@ static json_t *text_probs_json(struct text_probs *t)
                      "text_offset", t->offsets);
 }
 
-/* An entry of vLLM's prompt_logprobs: by token id. row[0] is the token itself, whose rank is known where it is among the others. */
+/* An entry of vLLM's prompt_logprobs: by token id. row[0] is the token itself, whose rank is known where it is among
+ * the others. */
 static json_t *prompt_entry(const gen *g, const pi_token_prob *row, size_t n)
 {
     json_t *all = json_object();
@@ -229,7 +232,8 @@ static void last_text(const gen *g, buf *out)
 /* vLLM's: the text that ended it. */
 static void add_stop_reason(const choice *ch, json_t *one)
 {
-    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop, strlen(ch->res.stop)));
+    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop,
+            strlen(ch->res.stop)));
 }
 
 static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool with_tokens, const char *finish)
@@ -262,7 +266,8 @@ static void chat_begin(gen *g)
     buf begun = {0};
     last_text(g, &begun);
     for (size_t i = 0; i < g->n_choices; i++) {
-        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "", begun.n));
+        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "",
+                begun.n));
         chat_chunk(g, &g->choices[i], delta, NULL, false, NULL);
     }
     buf_free(&begun);
@@ -276,7 +281,8 @@ static void chat_piece(gen *g, choice *ch, const piece *pc)
 
 static void chat_progress(gen *g, const choice *ch)
 {
-    send_progress(g, "chat.completion.chunk", ch, json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta", "logprobs",
+    send_progress(g, "chat.completion.chunk", ch, json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta",
+                                                            "logprobs",
                                                             "finish_reason"));
 }
 
@@ -331,7 +337,8 @@ static json_t *chat_whole(gen *g)
     return root;
 }
 
-const wire wire_chat = {.id_prefix = "chatcmpl-", .what = "chat", .read = read_chat, .begin = chat_begin,
+const wire wire_chat = {.id_prefix = "chatcmpl-", .what = "chat", .api = API_CHAT, .read = read_chat,
+                        .begin = chat_begin,
                         .piece = chat_piece, .finish = chat_finish, .progress = chat_progress,
                         .whole = chat_whole};
 
@@ -458,10 +465,12 @@ static json_t *text_whole(gen *g)
 
 static void text_progress(gen *g, const choice *ch)
 {
-    send_progress(g, "text_completion", ch, json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "", "logprobs",
+    send_progress(g, "text_completion", ch, json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "",
+                                                      "logprobs",
                                                       "finish_reason"));
 }
 
-const wire wire_completions = {.id_prefix = "cmpl-", .what = "completion", .read = read_completion, .begin = text_begin,
+const wire wire_completions = {.id_prefix = "cmpl-", .what = "completion", .api = API_TEXT, .read = read_completion,
+                               .begin = text_begin,
                                .piece = text_piece, .finish = text_finish, .progress = text_progress,
                                .whole = text_whole, .raw_prompt = true};

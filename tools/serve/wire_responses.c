@@ -7,6 +7,7 @@
 
 #include "serve/convert_impl.h"
 #include "serve/convert.h"
+#include "serve/fields.h"
 #include "serve/gen.h"
 
 static int read_responses(gen *g, pi_error *err)
@@ -301,5 +302,6 @@ static json_t *responses_whole(gen *g)
     return ch->content.failed ? NULL : response(g, "completed", ch);
 }
 
-const wire wire_responses = {.id_prefix = "resp_", .what = "response", .read = read_responses, .begin = responses_begin,
+const wire wire_responses = {.id_prefix = "resp_", .what = "response", .api = API_RESPONSES, .read = read_responses,
+                             .begin = responses_begin,
                              .piece = responses_piece, .finish = responses_finish, .whole = responses_whole};
