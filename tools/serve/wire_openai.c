@@ -306,7 +306,8 @@ static json_t *chat_choice(gen *g, choice *ch)
     last_text(g, &text);
     buf_put(&text, ch->content.p, ch->content.n);
     if (text.failed) text_no_memory();
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(text.p ? text.p : "", text.n));
+    json_t *m = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", text_json(text.p ? text.p : "", text.n),
+                          "refusal");
     const bool empty = !text.n;
     buf_free(&text);
     if (ch->n_calls && empty) json_object_set_new(m, "content", json_null());

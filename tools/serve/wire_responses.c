@@ -5,8 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "serve/convert_impl.h"
+#include "json.h"
 #include "serve/convert.h"
+#include "serve/convert_impl.h"
 #include "serve/fields.h"
 #include "serve/gen.h"
 
@@ -89,11 +90,11 @@ static json_t *items(const gen *g, const choice *ch)
 
 static json_t *usage_of(const gen *g)
 {
-    usage u = gen_usage(g);
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t) u.prompt, "input_tokens_details",
-                     "cached_tokens", (json_int_t) u.cached, "output_tokens", (json_int_t) u.completion,
-                     "output_tokens_details", "reasoning_tokens", (json_int_t) 0, "total_tokens",
-                     (json_int_t) (u.prompt + u.completion));
+    const usage u = gen_usage(g);
+    return json_pack("{s:I, s:{s:I, s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t) u.prompt,
+                     "input_tokens_details", "cached_tokens", (json_int_t) u.cached, "cache_write_tokens", (json_int_t) 0,
+                     "output_tokens", (json_int_t) u.completion, "output_tokens_details", "reasoning_tokens",
+                     (json_int_t) 0, "total_tokens", (json_int_t) (u.prompt + u.completion));
 }
 
 /* A field of the request as the answer repeats it; otherwise: where the request leaves it out or says null. */
@@ -130,6 +131,24 @@ static void copy_sampling(json_t *r, const gen *g)
     json_object_set_new(r, "top_logprobs", json_integer(g->p.logprobs > 0 ? g->p.logprobs : 0));
 }
 
+/* The request's tools; functions have all fields that OpenAI's do. Arguments always meet the schema. */
+static json_t *tools_of(const gen *g)
+{
+    json_t *list = json_copy(json_object_get(g->p.root, "tools")), *t;
+    size_t i;
+    if (!json_is_array(list)) {
+        json_decref(list);
+        return json_array();
+    }
+    json_array_foreach(list, i, t) {
+        if (!json_text_is(json_object_get(t, "type"), "function")) continue;
+        json_t *all = json_pack("{s:n, s:n, s:b}", "description", "parameters", "strict", 1);
+        if (all) json_object_update(all, t);
+        json_array_set_new(list, i, all);
+    }
+    return list;
+}
+
 /* The request's fields, as OpenAI repeats them in each answer. Nothing is stored, whatever "store" says. */
 static void copy_request(json_t *r, const gen *g)
 {
@@ -140,7 +159,7 @@ static void copy_request(json_t *r, const gen *g)
     copy_field(r, g, "metadata", json_object());
     copy_field(r, g, "parallel_tool_calls", json_true());
     copy_field(r, g, "tool_choice", json_string("auto"));
-    copy_field(r, g, "tools", json_array());
+    json_object_set_new(r, "tools", tools_of(g));
     copy_field(r, g, "truncation", json_string("disabled"));
     copy_field(r, g, "service_tier", json_string("default"));
     if (field_is(r, "service_tier", "auto")) json_object_set_new(r, "service_tier", json_string("default"));
