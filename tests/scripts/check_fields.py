@@ -183,6 +183,8 @@ def echoes(url):
               'parallel_tool_calls', 'previous_response_id', 'prompt', 'reasoning', 'service_tier', 'store', 'temperature', 'text',
               'tool_choice', 'tools', 'top_logprobs', 'top_p', 'truncation', 'user', 'completed_at', 'usage'):
         if k not in a: fault(f'/v1/responses: {k} is missing')
+    told = ask(url, '/v1/responses', {'input': 'hi', 'max_output_tokens': 2, 'stream': True, 'return_progress': True, 'timings_per_token': True})[1]
+    expect('progress and times', ['"prompt_progress":{' in told, told.count('"timings":{') > 1], [True, True])
     expect('defaults', [a.get(k) for k in ('background', 'store', 'service_tier', 'truncation')], [False, False, 'default', 'disabled'])
     if not isinstance(a.get('temperature'), float): fault(f'temperature {a.get("temperature")}')
 

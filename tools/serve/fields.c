@@ -120,8 +120,8 @@ const field fields[] = {
     READ("add_special_tokens", API_TEXT | API_NATIVE | API_EMBEDDINGS | API_VECTORS, B, "false: no BOS before a text."),
     READ("cache_salt", API_ANSWERS, S, "Prefixes are shared among requests of one salt."),
     READ("lora", API_ANSWERS | API_EMBEDDINGS | API_VECTORS, L, "Adapters and their scales."),
-    READ("timings_per_token", API_CHAT | API_PROMPTS, B, "timings in each event."),
-    READ("return_progress", API_CHAT | API_PROMPTS, B, "prompt_progress in a stream's first events."),
+    READ("timings_per_token", API_CHAT | API_RESPONSES | API_PROMPTS, B, "timings in each event."),
+    READ("return_progress", API_CHAT | API_RESPONSES | API_PROMPTS, B, "prompt_progress in a stream's first events."),
     READ("sse_ping_interval", API_ANSWERS, I, "Seconds between comments of a silent stream."),
     READ("t_max_predict_ms", API_ANSWERS, I, "Time after which an answer ends at a line's end."),
 

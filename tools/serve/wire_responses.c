@@ -295,6 +295,7 @@ static void one_delta(gen *g, choice *ch, const chat_delta *d, const piece *pc)
     if (o) json_object_set_new(o, "delta", text_json(d->text, d->n));
     if (o && kind == DELTA_CONTENT)
         json_object_set_new(o, "logprobs", pc && pc->probs ? gen_logprobs(g, ch, pc->probs, pc->n_ids) : json_array());
+    if (o && g->p.timings) json_object_set_new(o, "timings", gen_timings(ch));
     send_event(g, kind == DELTA_CALL        ? "response.function_call_arguments.delta"
             : kind == DELTA_REASONING ? "response.reasoning_text.delta"
                                       : "response.output_text.delta", o);
@@ -308,11 +309,18 @@ static void responses_piece(gen *g, choice *ch, const piece *pc)
     close_item(g, ch, strcmp(ch->reason, "length") ? "completed" : "incomplete");
 }
 
+/* llama-server's: an event of the open response that says how far the prompt is. */
+static void responses_progress(gen *g, const choice *ch)
+{
+    send_event(g, "response.in_progress", json_pack("{s:o, s:o}", "response", response(g, "in_progress", NULL),
+                                                    "prompt_progress", progress_json(ch)));
+}
+
 static void responses_finish(gen *g)
 {
     const choice *ch = &g->choices[0];
     send_event(g, strcmp(ch->reason, "length") ? "response.completed" : "response.incomplete",
-         json_pack("{s:o}", "response", response(g, "completed", ch)));
+         json_pack("{s:o, s:o}", "response", response(g, "completed", ch), "timings", gen_timings(ch)));
 }
 
 static json_t *responses_whole(gen *g)
@@ -322,5 +330,5 @@ static json_t *responses_whole(gen *g)
 }
 
 const wire wire_responses = {.id_prefix = "resp_", .what = "response", .api = API_RESPONSES, .read = read_responses,
-                             .begin = responses_begin,
-                             .piece = responses_piece, .finish = responses_finish, .whole = responses_whole};
+                             .begin = responses_begin, .piece = responses_piece, .progress = responses_progress,
+                             .finish = responses_finish, .whole = responses_whole};
