@@ -534,12 +534,17 @@ PI_API int pi_request_prompt_rank(pi_request *r, const char *query, size_t query
  * byte whether the template wrote it. Only the template's own text becomes control tokens, and tokens that it uses as
  * markup ("<think>"); what is in messages, tools and options stays text, whatever it spells. Where they spell no such
  * token, the ids are those of pi_chat_render and pi_request_prompt_text.
- * With tools the answer is held to a grammar of their calls, unless one of the options for an answer's form is set: where
- * "tool_choice" asks for a call it is one from the start (or behind the thoughts that the prompt opened); otherwise it is
- * free until, outside of thoughts, a call begins with the tag of the template's form; it then has the name of a tool and
- * arguments by its schema, and nothing but calls follows. Llama's calls that are bare JSON, and those that lack the tag,
- * stay free, and so do all where a schema has a keyword that no grammar can be made of. PI_EUNSUPPORTED: a call is
- * required, but the template's form of calls is not known, or a schema has a keyword that no grammar can be made of.
+ * TOOLS. A template that has no place for tools, or whose form of calls is not known here, gets them described in the system
+ * message, with calls as JSON between <tool_call> tags. Past calls and results that a template does not place become text.
+ * With tools the answer is held to a grammar of their calls. Where "tool_choice" asks for a call, the answer is one from the
+ * start, or behind thoughts; one that names a function asks for exactly one call. Otherwise the answer is free until, outside
+ * of thoughts, a call begins with the tag of the form. The call has the name of a tool and arguments by its schema, and
+ * nothing but calls follows. Llama's calls that are bare JSON stay free, and so do those that lack the tag. All calls stay
+ * free where a schema has a keyword that no grammar can be made of. PI_EUNSUPPORTED: a call is required, but a schema has
+ * such a keyword.
+ * FORMS. One of the options for an answer's form ("json-schema", ...) holds the content of the answer: calls may come instead
+ * of it, and must where one is required. Thoughts may come before either, where the prompt opened them, or where the template
+ * knows their tags and neither "enable_thinking" nor "thinking" is false. With "grammar-trigger" the form alone counts.
  * Needs 1 MiB of stack. */
 PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
                                   pi_error *err);
@@ -643,8 +648,9 @@ PI_API void pi_event_release(pi_event *ev);
 /* ---------------------------------------------------------------------------------------------------------- answers */
 
 /* An answer to a conversation, told apart while it streams in: thoughts, content and tool calls, in the form that the
- * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2 and V4,
- * Llama 3, Mistral, GLM, MiniMax, Kimi K2, Seed, gpt-oss, and functions in tags in general).
+ * model's chat template implies (Qwen 3.5 and 3 Coder, Hermes and Qwen 2.5 and 3, Gemma 4, DeepSeek R1, V3.1, V3.2, V4 and
+ * V4.1, Llama 3 and 4, LFM2, Mistral, Command R7B, Nemotron Nano v2, Apriel, Granite 3, GLM, MiniMax M2, Kimi K2 and K3, Seed,
+ * gpt-oss, and functions in tags in general), or in the form that pi_request_prompt_chat describes for other templates.
  *
  *     pi_chat_parser *p;  pi_chat_parser_new(&p, e, tools, options, &err);
  *     for each event:  pi_chat_parser_feed(p, ev->text, ev->text_len);
@@ -655,8 +661,9 @@ PI_API void pi_event_release(pi_event *ev);
  * Set option "special" of the request: tags of thoughts and calls may be control tokens, which events print only then.
  * A call counts where it is complete, its name is that of a tool and its arguments are a JSON object. What is none is
  * content, markup and all: without calls and thoughts the content is the text that was fed, to the byte. However the
- * text is cut, the answer is the same. White space around thoughts and in front of calls belongs to nobody,
- * and of gpt-oss's messages their headers and ends neither.
+ * text is cut, the answer is the same. White space around thoughts and line breaks in front of calls are dropped. So are
+ * headers and ends of gpt-oss's messages, tags around the content, and messages to tools that are no functions of the request.
+ * A call within thoughts is a part of them, unless the answer ends behind it without the thoughts' closing tag.
  *
  * A parser belongs to one thread at a time and must be freed before its engine is closed. */
 typedef struct pi_chat_parser pi_chat_parser;
@@ -692,7 +699,8 @@ typedef struct pi_chat_call {
 } pi_chat_call;
 
 /* tools and options: those of pi_request_prompt_chat, which tell types of arguments, whether there may be calls, and
- * whether the prompt ends within thoughts. In options also "parse_reasoning": false leaves thoughts in the content.
+ * whether the prompt ends within thoughts. In options also "parse_reasoning": false leaves thoughts in the content; and
+ * "answer_format": true says that a form holds the content, so that calls come first or not at all.
  * PI_EINVAL, PI_EUNSUPPORTED (no chat template), PI_ETOOBIG, PI_ENOMEM. Needs 1 MiB of stack. */
 PI_API int pi_chat_parser_new(pi_chat_parser **out, const pi_engine *e, const char *tools, const char *options,
                               pi_error *err);
@@ -704,7 +712,8 @@ PI_API int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, siz
 /* After the text of an event with calls_bound: the call that is open, and all that follow, are sure. */
 PI_API void pi_chat_parser_bind(pi_chat_parser *p);
 /* Nothing follows. Returns how it ended: PI_FINISH_TOOL_CALLS where finish is PI_FINISH_STOP and at least one call is
- * complete, finish otherwise; or PI_ENOMEM. */
+ * complete, finish otherwise; or PI_ENOMEM. With another finish than PI_FINISH_STOP the answer was cut off: a call or a tag that
+ * is incomplete there is dropped, and is no content. Give PI_FINISH_LENGTH where a stop string ended the answer. */
 PI_API int pi_chat_parser_end(pi_chat_parser *p, int finish);
 /* The next delta that is known; false: none yet. Its strings are valid until the next feed. */
 PI_API bool pi_chat_parser_next(pi_chat_parser *p, pi_chat_delta *out);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "api/chat.h"
+#include "api/gen_params.h"
 #include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -114,22 +115,13 @@ int64_t pi_chat_tokenize(const pi_engine *e, const char *messages, const char *t
     return pi_work_chat_tokenize(NULL, e, messages, tools, options, out, cap, err);
 }
 
-/* Compiles a grammar of calls, which stays known to the engine until submit. One that only guards calls, because none is
- * required, is left out where a tool's schema has something that no grammar can be made of: the parser still looks. */
-static int try_grammar(const pi_request *r, pi__call_form *f, pi_error *err)
+/* Compiles the grammar of a call that is required, which stays known to the engine until submit. */
+static int try_grammar(const pi_request *r, const pi__call_form *f, pi_error *err)
 {
-    const pi_engine *e = r->e;
-    const pi__grammar_spec spec = {PI__GRAMMAR_GBNF, f->grammar.p, f->trigger.p, f->thoughts};
+    const pi__grammar_parts parts = pi__call_parts(f);
     pi__grammar *g = NULL;
-    pi_error why = {0};
-    int rc = pi__core_grammar(e->core, &spec, r->work, &g, &why);
+    int rc = pi__core_grammar(r->e->core, &parts, r->work, &g, err);
     pi__grammar_release(g);
-    if (rc && rc != PI_ENOMEM && !f->required && !pi__work_code(r->work)) {
-        pi__logf(&e->log, PI_LOG_DEBUG, "tool calls of this request are not bound to a grammar: %s", why.msg);
-        pi__call_form_free(f);
-        return PI_OK;
-    }
-    if (rc && err) *err = why;
     return rc;
 }
 
@@ -147,7 +139,7 @@ int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tool
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
     const pi__str prompt = {text.p ? text.p : "", text.n};
     if (!rc) rc = pi__chat_grammar(e->chat, tools, options, prompt, &calls, err);
-    if (!rc && calls.grammar.p) rc = try_grammar(r, &calls, err);
+    if (!rc && calls.required) rc = try_grammar(r, &calls, err);
     pi__free(text.p);
     if (rc) {
         pi__free(ids.p);

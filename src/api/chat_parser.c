@@ -49,7 +49,7 @@ void pi_chat_parser_bind(pi_chat_parser *p)
 int pi_chat_parser_end(pi_chat_parser *p, int finish)
 {
     if (!p) return PI_EINVAL;
-    int rc = pi__answer_end(p->a);
+    int rc = pi__answer_end(p->a, finish != PI_FINISH_STOP);
     if (rc) return rc;
     return finish == PI_FINISH_STOP && pi__answer_calls(p->a) ? PI_FINISH_TOOL_CALLS : finish;
 }

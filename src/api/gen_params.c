@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "template/chat_form.h"
 
 static int random_seed(uint64_t *out, pi_error *err)
 {
@@ -160,6 +161,41 @@ static int sampling_of(pi_request *r, pi__sampling *p, pi_error *err)
     return PI_OK;
 }
 
+pi__grammar_parts pi__call_parts(const pi__call_form *f)
+{
+    const bool free_text = f->trigger.p != NULL;
+    return (pi__grammar_parts) {.form = {PI__GRAMMAR_GBNF, f->grammar.p, f->trigger.p, free_text ? f->thoughts : 0},
+                                .lead = free_text ? NULL : f->lead.p, .start = free_text ? "behind" : NULL};
+}
+
+/* Calls that nothing requires stay free where a tool's schema has something that no grammar can be made of: the parser of
+ * answers still looks for them. */
+static int grammar_of_calls(pi_request *r, pi__gen_params *p, pi_error *err)
+{
+    const pi__grammar_parts parts = pi__call_parts(&r->calls);
+    pi_error why = {0};
+    int rc = pi__core_grammar(r->e->core, &parts, r->work, &p->grammar, &why);
+    p->calls = !rc;
+    if (rc && rc != PI_ENOMEM && !r->calls.required && !pi__work_code(r->work)) {
+        pi__logf(&r->e->log, PI_LOG_DEBUG, "tool calls of this request are not bound to a grammar: %s", why.msg);
+        return PI_OK;
+    }
+    if (rc && err) *err = why;
+    return rc;
+}
+
+/* A form of an answer to a conversation holds the content: thoughts may come before it, and calls instead of it. */
+static void add_chat(const pi_request *r, pi__gen_params *p, pi__grammar_parts *parts)
+{
+    const pi__call_form *f = &r->calls;
+    const bool opened = f->thoughts >= PI__THOUGHTS_OPEN, no_thoughts = p->limit_thoughts && !p->thought_budget;
+    if (!no_thoughts || opened) parts->lead = f->lead.p;
+    parts->before = f->before.p;
+    parts->after = f->after.p;
+    parts->calls = f->grammar.p;
+    p->calls = f->grammar.p != NULL;
+}
+
 /* What the answer has to be, by at most one of the options for that. */
 static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
 {
@@ -167,27 +203,22 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
         {PI__OPT_JSON_SCHEMA, PI__GRAMMAR_SCHEMA, "json-schema"}, {PI__OPT_GRAMMAR, PI__GRAMMAR_GBNF, "grammar"},
         {PI__OPT_REGEX, PI__GRAMMAR_REGEX, "regex"}, {PI__OPT_CHOICE, PI__GRAMMAR_CHOICE, "choice"}};
     const char *trigger = pi__opt_str(&r->set, PI__OPT_GRAMMAR_TRIGGER), *name = NULL;
-    pi__grammar_spec spec = {.trigger = trigger};
+    pi__grammar_parts parts = {.form = {.trigger = trigger}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const char *text = pi__opt_str(&r->set, of[i].id);
         if (!*text) continue;
         if (name) return pi__fail(err, PI_EINVAL, "%s and %s: an answer can have one form only; give one of them", name,
                                   of[i].name);
         name = of[i].name;
-        spec.kind = of[i].kind;
-        spec.text = text;
-    }
-    if (name && r->calls.required)
-        return pi__fail(err, PI_EINVAL, "tool_choice asks for a call, and %s for another form: give one of them", name);
-    if (!name && !*trigger && r->calls.grammar.p) {
-        name = "tool_choice";
-        spec = (pi__grammar_spec) {PI__GRAMMAR_GBNF, r->calls.grammar.p, r->calls.trigger.p, r->calls.thoughts};
-        p->calls = true;
+        parts.form.kind = of[i].kind;
+        parts.form.text = text;
     }
     if (!name && *trigger)
         return pi__fail(err, PI_EINVAL, "grammar-trigger says when a form binds, but there is none: give grammar, json-schema, "
                         "regex or choice");
-    return name ? pi__core_grammar(r->e->core, &spec, r->work, &p->grammar, err) : PI_OK;
+    if (r->calls.grammar.p && (r->calls.required || !name)) return grammar_of_calls(r, p, err);
+    if (name && !*trigger) add_chat(r, p, &parts);
+    return name ? pi__core_grammar(r->e->core, &parts, r->work, &p->grammar, err) : PI_OK;
 }
 
 /* The number of a tenant's name; two may have the same one, and then share their turns. */

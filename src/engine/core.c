@@ -746,9 +746,9 @@ void pi__core_close(pi__core *e)
 int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
 const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
 
-int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
+int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err)
 {
-    return pi__grammar_get_within(e->grammars, spec, work, out, err);
+    return pi__grammar_get_within(e->grammars, parts, work, out, err);
 }
 const pi__classifier *pi__core_classifier(const pi__core *e) { return &e->setup.m->classifier; }
 const pi__dense_heads *pi__core_dense(const pi__core *e) { return &e->setup.m->dense; }

@@ -46,7 +46,7 @@ int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out);
 void pi__core_cache_clear(pi__core *e, const char *salt); /* NULL: of all tenants */
 
 /* What an answer of this engine has to be, compiled; released with pi__grammar_release, before the engine is closed. */
-int pi__core_grammar(pi__core *e, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err);
+int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err);
 /* Validates and queues j[0..n), all of them or none; n is at least 1. out[i] is a reference that pi__seq_release gives
  * back (before or after on_done). Jobs of one call share what their prompts have in common even where params.cache is
  * false: then nobody else finds it, and it is forgotten with the last of them. */

@@ -97,7 +97,7 @@ pi__expr *pi__x_rule(pi__builder *b, uint32_t rule);
 pi__expr *pi__x_shared(pi__builder *b, pi__expr *body);
 
 /* ---- readers: each returns what the whole text is (sticky errors) */
-pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n);
+pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n, const char *start); /* start: a rule's name */
 pi__expr *pi__read_schema(pi__builder *b, const pi__val *schema);
 pi__expr *pi__read_schema_text(pi__builder *b, const char *text, size_t n, const char *what);
 pi__expr *pi__read_choice(pi__builder *b, const char *text, size_t n);

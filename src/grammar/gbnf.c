@@ -330,7 +330,7 @@ static void read_rule(reader *r)
                                                 : "this is no element of a rule");
 }
 
-pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n)
+pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n, const char *start)
 {
     reader r = {.b = b, .text = text, .n = n};
     const size_t first = b->n_rules;
@@ -340,9 +340,10 @@ pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n)
     else r.names = names.map;
     if (!b->code && memchr(text, 0, n)) bad(&r, "the text has a NUL byte");
     for (space(&r, true); !b->code && r.at < n; space(&r, true)) read_rule(&r);
-    if (!b->code) root = pi__dict_get(r.names, pi__val_str(pi__str_of("root")));
-    if (!b->code && !root) pi__builder_fail(b, PI_EINVAL,
-                                            "grammar: there is no rule root, which says what the whole text is: add root ::= ...");
+    if (!b->code) root = pi__dict_get(r.names, pi__val_str(pi__str_of(start)));
+    if (!b->code && !root)
+        pi__builder_fail(b, PI_EINVAL, "grammar: there is no rule %s, which says what the whole text is: add %s ::= ...", start,
+                         start);
     for (size_t i = first; i < b->n_rules && !b->code; i++) {
         if (b->rule[i]) continue;
         bad_at(&r, (size_t) (b->name[i].p - text), "there is no rule ", b->name[i].p, b->name[i].n);

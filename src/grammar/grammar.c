@@ -176,15 +176,33 @@ pi__expr *pi__read_choice(pi__builder *b, const char *text, size_t n)
     return alt;
 }
 
-static pi__expr *read_spec(pi__builder *b, const pi__grammar_spec *spec)
+static pi__expr *read_spec(pi__builder *b, const pi__grammar_spec *spec, const char *start)
 {
     const size_t n = strlen(spec->text);
     switch (spec->kind) {
-    case PI__GRAMMAR_GBNF: return pi__read_gbnf(b, spec->text, n);
+    case PI__GRAMMAR_GBNF: return pi__read_gbnf(b, spec->text, n, start);
     case PI__GRAMMAR_SCHEMA: return pi__read_schema_text(b, spec->text, n, "json-schema");
     case PI__GRAMMAR_REGEX: return pi__read_regex(b, spec->text, n, "regex", false, NULL);
     default: return pi__read_choice(b, spec->text, n);
     }
+}
+
+/* GBNF in front of x or behind it; text NULL: x alone. */
+static pi__expr *add_gbnf(pi__builder *b, const char *text, pi__expr *x, bool in_front)
+{
+    if (!text || b->code) return x;
+    pi__expr *more = pi__read_gbnf(b, text, strlen(text), "root");
+    return in_front ? pi__x_cat2(b, more, x) : pi__x_cat2(b, x, more);
+}
+
+/* The form with what is around it, or instead of it. */
+static pi__expr *read_parts(pi__builder *b, const pi__grammar_parts *p)
+{
+    pi__expr *x = read_spec(b, &p->form, p->start ? p->start : "root");
+    x = add_gbnf(b, p->before, x, true);
+    x = add_gbnf(b, p->after, x, false);
+    if (p->calls && !b->code) x = pi__x_alt2(b, x, pi__read_gbnf(b, p->calls, strlen(p->calls), "root"));
+    return add_gbnf(b, p->lead, x, true);
 }
 
 /* Before the grammar binds there is any text, up to a trigger. */
@@ -204,7 +222,7 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
     return x;
 }
 
-static int compile(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
+static int compile(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err)
 {
     const pi__tokens *t = gs->tokens;
     const double start = pi__now_ms();
@@ -218,7 +236,8 @@ static int compile(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *wor
     pi_error why = {0};
     pi__builder_init(&b, t, &why);
     b.zone.work = work;
-    pi__expr *root = read_spec(&b, spec);
+    const pi__grammar_spec *spec = &parts->form;
+    pi__expr *root = read_parts(&b, parts);
     b.thoughts = spec->thoughts;
     if (!b.code && spec->trigger && *spec->trigger) root = add_trigger(&b, spec->trigger, root);
     if (!b.code) pi__program_make(&g->program, &b, root);
@@ -260,21 +279,23 @@ static void keep(pi__grammars *gs, pi__grammar *g)
     gs->n_kept++;
 }
 
-static pi__digest key_of(const pi__grammar_spec *spec)
+static pi__digest key_of(const pi__grammar_parts *p)
 {
-    const char *trigger = spec->trigger ? spec->trigger : "";
+    const pi__grammar_spec *spec = &p->form;
+    const char *const part[] = {spec->trigger, p->lead, p->before, p->after, p->calls, p->start};
     const int how[2] = {spec->kind, spec->thoughts};
     pi__hasher h;
     pi__hash_begin(&h, PI__HASH_GRAMMAR);
     pi__hash_field(&h, how, sizeof how);
-    pi__hash_field(&h, trigger, strlen(trigger));
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        pi__hash_field(&h, part[i] ? part[i] : "", part[i] ? strlen(part[i]) : 0);
     pi__hash_field(&h, spec->text, strlen(spec->text));
     return pi__hash_end(&h);
 }
 
-int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err)
+int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err)
 {
-    const pi__digest key = key_of(spec);
+    const pi__digest key = key_of(parts);
     int rc = PI_OK;
     *out = NULL;
     pthread_mutex_lock(&gs->lock);
@@ -282,7 +303,7 @@ int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__w
     if (!*out && !gs->tokens) rc = pi__tokens_create(&gs->tokens, gs->v, gs->n_vocab, gs->never, gs->n_never, err);
     pthread_mutex_unlock(&gs->lock);
     if (rc || *out) return rc;
-    rc = compile(gs, spec, work, out, err);
+    rc = compile(gs, parts, work, out, err);
     if (rc) return rc;
     (*out)->key = key;
     pthread_mutex_lock(&gs->lock);

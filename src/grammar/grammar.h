@@ -37,6 +37,13 @@ typedef struct pi__grammar_spec {
     int thoughts;        /* PI__THOUGHTS_*, see template/chat_form.h: triggers within them do not count */
 } pi__grammar_spec;
 
+/* A form with GBNF around it, as answers of chats have: lead (before form after | calls). NULL = nothing. */
+typedef struct pi__grammar_parts {
+    pi__grammar_spec form;
+    const char *lead, *before, *after, *calls;
+    const char *start;   /* the rule that a form in GBNF begins with; NULL = "root" */
+} pi__grammar_parts;
+
 /* ---- an engine's grammars */
 
 typedef struct pi__grammars pi__grammars;
@@ -53,11 +60,11 @@ void pi__grammars_free(pi__grammars *gs);
 /* The compiled grammar, with a reference for the caller: one that is known, or compiled now under a budget.
  * PI_EINVAL: not a grammar (err has line, column and reason), or too large; PI_EUNSUPPORTED: something that is not
  * supported, by name; PI_ECANCELED, PI_ETIMEDOUT: work ended. Time and memory are linear in the text. */
-int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_spec *spec, pi__work *work, pi__grammar **out, pi_error *err);
+int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err);
 /* The same without limits but the grammar's own. */
 static inline int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
 {
-    return pi__grammar_get_within(gs, spec, NULL, out, err);
+    return pi__grammar_get_within(gs, &(pi__grammar_parts) {.form = *spec}, NULL, out, err);
 }
 pi__grammar *pi__grammar_retain(pi__grammar *g);
 void pi__grammar_release(pi__grammar *g); /* may be NULL */

@@ -2,6 +2,7 @@
  *
  *     BEGIN    nothing but white space so far: thoughts may begin
  *     THOUGHT  up to the closing tag
+ *     UNCLOSED a call within thoughts: it is one only if the thoughts never end, which the answer's end tells
  *     TEXT     up to what may begin a call
  *     CALL     its form's steps; a call that fails is text again
  *     MESSAGE  instead of the first three where an answer is in messages (answer_harmony.c)
@@ -13,7 +14,8 @@
 
 #include "base/error.h"
 
-enum { BEGIN, THOUGHT, TEXT, CALL, MESSAGE };
+enum { BEGIN, THOUGHT, UNCLOSED, TEXT, CALL, MESSAGE };
+enum { MAX_MARKERS = 12 };
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
@@ -37,6 +39,7 @@ void pi__answer_put(pi__answer *a, bool thought, size_t n)
     pi__text *t = thought ? &a->thoughts : &a->content;
     a->at += n;
     a->seek = a->at;
+    if (a->dropped) return;
     while (a->trim && n && pi__answer_white(*p)) p++, n--;
     if (!n) return;
     a->trim = false;
@@ -51,8 +54,7 @@ void pi__answer_skip_white(pi__answer *a)
     while (a->at < a->n && pi__answer_white(a->buf[a->at])) a->at++;
 }
 
-/* How much of s is at buf + at: all of it 1, the beginning and nothing else 0, other bytes -1. */
-static int matches(const pi__answer *a, size_t at, const char *s)
+int pi__answer_matches(const pi__answer *a, size_t at, const char *s)
 {
     size_t len = strlen(s), n = a->n - at < len ? a->n - at : len;
     return memcmp(a->buf + at, s, n) != 0 ? -1 : n == len;
@@ -62,7 +64,7 @@ int pi__answer_pick(pi__answer *a, const char *const *literal, int n)
 {
     bool wait = false;
     for (int i = 0; i < n; i++) {
-        int m = literal[i] ? matches(a, a->at, literal[i]) : -1;
+        int m = literal[i] ? pi__answer_matches(a, a->at, literal[i]) : -1;
         if (m > 0) {
             a->at += strlen(literal[i]);
             return i;
@@ -92,6 +94,12 @@ size_t pi__answer_find(pi__answer *a, const char *s)
 
 /* ---------------------------------------------------------------------------------------------------------- markers */
 
+/* Spaces in front of this marker belong to the content. */
+static bool begins_call(const pi__answer *a, const char *marker)
+{
+    return a->form && a->form->spaces && (marker == a->form->open || marker == a->form->call);
+}
+
 void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker, int n, int *hit)
 {
     size_t i = a->seek > a->at ? a->seek : a->at, plain = a->at;
@@ -103,11 +111,15 @@ void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker
         }
         bool wait = false;
         for (int k = 0; k < n && *hit < 0; k++) {
-            int m = matches(a, i, marker[k]);
+            int m = pi__answer_matches(a, i, marker[k]);
             if (m > 0) *hit = k;
             wait |= !m;
         }
-        if (*hit >= 0) break;
+        if (*hit >= 0) {
+            if (!thought && begins_call(a, marker[*hit]) && (plain > a->at || !a->bare) && !memchr(a->buf + plain, '\n', i - plain))
+                plain = i;
+            break;
+        }
         if (wait) {
             if (plain > a->at) pi__answer_put(a, thought, plain - a->at);
             return; /* a->seek stays: white space in front of it may be looked at again, a tag's length at most */
@@ -118,13 +130,20 @@ void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker
     if (a->seek < i) a->seek = i;
 }
 
-/* Everything that may begin in a text. *n_calls: the first ones begin calls. */
-static int markers(const pi__answer *a, const char *out[4], int *n_calls)
+/* Everything that may begin in a text: calls, tags that are no text, thoughts. */
+static int markers(const pi__answer *a, const char *out[MAX_MARKERS], int *n_calls, int *n_tags)
 {
     int n = 0;
-    if (a->form && a->form->open) out[n++] = a->form->open;
-    if (a->form && a->form->call) out[n++] = a->form->call;
+    const bool calls = a->form && (!a->structured || !a->content.n);
+    if (calls && a->form->open) out[n++] = a->form->open;
+    if (calls && a->form->call) out[n++] = a->form->call;
     *n_calls = n;
+    if (a->text && a->text->answer_close) {
+        out[n++] = a->text->answer_open;
+        out[n++] = a->text->answer_close;
+        if (a->text->end) out[n++] = a->text->end;
+    }
+    *n_tags = n - *n_calls;
     for (int i = 0; i < PI__N_THOUGHT_TAGS && a->tags >= 0; i++)
         if (pi__thought_tags_of[i].anywhere) out[n++] = pi__thought_tags_of[i].open;
     return n;
@@ -153,15 +172,40 @@ static bool begin(pi__answer *a)
     return true;
 }
 
+/* Thoughts end with their tag; where content has a tag of its own, with that. */
 static bool thought(pi__answer *a)
 {
-    const char *close = pi__thought_tags_of[a->tags].close;
-    int hit;
-    pi__answer_scan_text(a, true, &close, 1, &hit);
+    const char *marker[3] = {pi__thought_tags_of[a->tags].close};
+    int n = 1, hit;
+    if (a->text && a->text->answer_close) marker[n++] = a->text->answer_open;
+    const int n_ends = n;
+    if (a->form && a->form->open && a->form->kind == PI__FORM_TAGS) marker[n++] = a->form->open;
+    pi__answer_scan_text(a, true, marker, n, &hit);
     if (hit < 0) return false;
+    if (hit == n_ends) {
+        enter(a, UNCLOSED, a->trim);
+        return true;
+    }
     pi__answer_skip_white(a);
-    a->at += strlen(close);
+    a->at += strlen(marker[hit]);
     enter(a, TEXT, !a->content.n);
+    return true;
+}
+
+/* A call within thoughts is a part of them where their end follows. At the answer's end the model left the tag out. */
+static bool unclosed(pi__answer *a)
+{
+    const size_t end = pi__answer_find(a, pi__thought_tags_of[a->tags].close);
+    if (end != SIZE_MAX) {
+        size_t n = end - a->at;
+        while (n && pi__answer_white(a->buf[a->at + n - 1])) n--;
+        pi__answer_put(a, true, n);
+        a->state = THOUGHT;
+        return true;
+    }
+    if (!a->last || a->cut) return false;
+    a->unclosed = true;
+    enter(a, TEXT, true);
     return true;
 }
 
@@ -179,20 +223,20 @@ void pi__answer_enter_call(pi__answer *a, int step, size_t n_marker)
 static int bare(pi__answer *a)
 {
     size_t i = a->at;
-    if (!a->form || a->form->kind != PI__FORM_LLAMA || !a->bare) return PI__FAIL;
+    if (!a->form || !a->bare || (!a->form->bare && a->form->kind != PI__FORM_LLAMA)) return PI__FAIL;
     while (i < a->n && pi__answer_white(a->buf[i])) i++;
     if (i == a->n) return PI__WAIT;
-    if (a->buf[i] != '{') return PI__FAIL;
+    if (a->buf[i] != '{' && (a->buf[i] != '[' || a->form->kind != PI__FORM_PYTHON)) return PI__FAIL;
     pi__answer_enter_call(a, PI__STEP_BARE, 0);
     return PI__GO;
 }
 
 static bool text(pi__answer *a)
 {
-    const char *marker[4];
-    int n_calls, hit, b = bare(a);
+    const char *marker[MAX_MARKERS];
+    int n_calls, n_tags, hit, b = bare(a);
     if (b != PI__FAIL) return b == PI__GO;
-    int n = markers(a, marker, &n_calls);
+    int n = markers(a, marker, &n_calls, &n_tags);
     if (!n) pi__answer_put(a, false, a->n - a->at);
     if (!n) return false;
     pi__answer_scan_text(a, false, marker, n, &hit);
@@ -203,6 +247,10 @@ static bool text(pi__answer *a)
     }
     pi__answer_skip_white(a);
     a->at += strlen(marker[hit]);
+    if (hit < n_calls + n_tags) {
+        enter(a, TEXT, !a->content.n);
+        return true;
+    }
     for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
         if (marker[hit] == pi__thought_tags_of[i].open) a->tags = i;
     enter(a, THOUGHT, a->thoughts.n == 0);
@@ -215,8 +263,10 @@ static void fail_call(pi__answer *a)
     size_t n = a->at - a->raw;
     pi__answer_drop_call(a);
     a->at = a->raw;
-    a->state = a->harmony ? MESSAGE : TEXT;
-    pi__answer_put(a, false, n);
+    a->state = a->harmony ? MESSAGE : a->unclosed ? THOUGHT : TEXT;
+    a->trim = a->trim && !a->unclosed;
+    pi__answer_put(a, a->unclosed, n);
+    a->unclosed = false;
     if (a->harmony) pi__answer_harmony_start(a, true);
 }
 
@@ -224,7 +274,8 @@ static bool call(pi__answer *a)
 {
     static int (*const step[])(pi__answer *a) = {
         [PI__FORM_TAGS] = pi__answer_tags, [PI__FORM_GEMMA] = pi__answer_gemma, [PI__FORM_MISTRAL] = pi__answer_mistral,
-        [PI__FORM_LLAMA] = pi__answer_llama, [PI__FORM_HARMONY] = pi__answer_harmony,
+        [PI__FORM_LLAMA] = pi__answer_llama, [PI__FORM_PYTHON] = pi__answer_python,
+        [PI__FORM_HARMONY] = pi__answer_harmony,
     };
     int go = step[a->form->kind](a);
     if (go == PI__FAIL) fail_call(a);
@@ -239,6 +290,7 @@ static void run(pi__answer *a)
         switch (a->state) {
         case BEGIN: more = begin(a); break;
         case THOUGHT: more = thought(a); break;
+        case UNCLOSED: more = unclosed(a); break;
         case TEXT: more = text(a); break;
         case MESSAGE: more = pi__answer_harmony(a) != PI__WAIT; break;
         default: more = call(a);
@@ -296,24 +348,50 @@ void pi__answer_bind(pi__answer *a)
     if (c) c->sure |= !c->told;
 }
 
-int pi__answer_end(pi__answer *a)
+/* Where a tag begins of which the buffer's end has only a part; a->n: nowhere. Where a call was required, all that is
+ * left belongs to its beginning. */
+static size_t begun_tag(const pi__answer *a)
+{
+    const char *tag[PI__N_THOUGHT_TAGS + MAX_MARKERS];
+    int n = 0, n_calls, n_tags;
+    if (a->must_call && a->state >= TEXT && !a->in_thought) return a->at;
+    if (a->state == MESSAGE) return pi__answer_harmony_begun(a);
+    if (a->state == THOUGHT || a->state == UNCLOSED) tag[n++] = pi__thought_tags_of[a->tags].close;
+    else n = markers(a, tag, &n_calls, &n_tags);
+    for (int i = 0; i < PI__N_THOUGHT_TAGS && a->state == BEGIN; i++) tag[n++] = pi__thought_tags_of[i].open;
+    for (size_t i = a->at; i < a->n; i++)
+        for (int k = 0; k < n; k++)
+            if (!pi__answer_matches(a, i, tag[k])) return i;
+    return a->n;
+}
+
+int pi__answer_end(pi__answer *a, bool cut)
 {
     if (a->code || a->ended) return a->code;
     compact(a);
     if (!pi__grow(&a->buf, &a->cap, a->n + 16, 1)) return a->code = PI_ENOMEM;
-    a->n += pi__utf8_flush(&a->hold, a->buf + a->n);
+    const bool in_tag = cut && (a->state == CALL || begun_tag(a) < a->n); /* which may be cut within a character */
+    if (!in_tag) a->n += pi__utf8_flush(&a->hold, a->buf + a->n);
+    a->last = true;
+    a->cut = cut;
     run(a);
     a->ended = true;
     if (a->code) return a->code;
     if (a->state == CALL && pi__answer_only_close(a) && pi__answer_end_call(a)) return a->code;
+    if (a->state == CALL && cut) {
+        pi__answer_drop_call(a);
+        return a->code;
+    }
     if (a->state == CALL) {
         a->at = a->open ? a->n : a->raw;
         fail_call(a);
     }
+    if (cut) a->n = begun_tag(a);
     size_t white = a->at;
     while (white < a->n && pi__answer_white(a->buf[white])) white++;
-    if (white == a->n && a->n_done && a->state != THOUGHT) return a->code; /* between calls and the end */
-    pi__answer_put(a, a->state == THOUGHT || a->in_thought, a->n - a->at);
+    const bool thinks = a->state == THOUGHT || a->state == UNCLOSED || a->in_thought;
+    if (white == a->n && a->n_done && !thinks) return a->code; /* between calls and the end */
+    pi__answer_put(a, thinks, a->n - a->at);
     return a->code;
 }
 
@@ -354,7 +432,11 @@ static int read_options(pi__answer *a, const char *options, bool *reasoning, boo
     v = pi__dict_get_str(o.map, "continue_final_message");
     *goes_on = v && v->type == PI__V_BOOL && v->b;
     bool calls = a->tools.type == PI__V_LIST && choice.kind != PI__CHOICE_NONE;
-    a->form = pi__chat_form_of(pi__jinja_text(a->c->t));
+    a->must_call = choice.kind == PI__CHOICE_REQUIRED;
+    v = pi__dict_get_str(o.map, "answer_format");
+    if (v && v->type != PI__V_BOOL) return pi__fail(err, PI_EINVAL, "answer_format: must be true or false");
+    a->structured = v && v->b;
+    a->form = a->text = a->c->form;
     a->harmony = a->form && a->form->kind == PI__FORM_HARMONY;
     if (!calls) a->form = NULL;
     return PI_OK;

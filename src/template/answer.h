@@ -23,8 +23,9 @@ int pi__answer_tokens(pi__answer *a, const int32_t *ids, size_t n);
 /* A grammar of calls holds what comes next, and the end of what came: the call that is open, and all later ones, will be
  * complete unless the answer is cut off. */
 void pi__answer_bind(pi__answer *a);
-/* Nothing follows. */
-int pi__answer_end(pi__answer *a);
+/* Nothing follows. cut: the answer was cut off (token limit, stop string, cancel), so a call or a call's tag that has only
+ * begun is dropped. Without it the text of an incomplete call becomes content. */
+int pi__answer_end(pi__answer *a, bool cut);
 /* The next thing that became known; false: nothing new. Strings are valid until the next feed. */
 bool pi__answer_next(pi__answer *a, pi_chat_delta *out);
 

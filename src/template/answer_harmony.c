@@ -23,6 +23,7 @@ enum { N_ENDS = 3, N_MARKS = 5, N_FRAMES = 6 };
 static void begin_body(pi__answer *a, bool thought, bool kept)
 {
     a->step = BODY;
+    a->dropped = false;
     a->in_thought = a->trim = thought;
     a->kept = kept;
     a->seek = a->at;
@@ -45,15 +46,17 @@ static int take_header(pi__answer *a, pi__str h)
     static const char functions[] = "functions.";
     const size_t n = h.n + sizeof message - 1, n_functions = sizeof functions - 1;
     pi__str to = word_behind(h, "to="), channel = word_behind(h, "<|channel|>");
-    const bool ours = to.n > n_functions && !memcmp(to.p, functions, n_functions);
-    if (ours && a->form && pi__answer_begin_call(a, (pi__str) {to.p + n_functions, to.n - n_functions}, (pi__str) {NULL, 0})) {
+    const bool of_functions = to.n > n_functions && !memcmp(to.p, functions, n_functions);
+    if (of_functions && a->form && pi__answer_begin_call(a, (pi__str) {to.p + n_functions, to.n - n_functions}, (pi__str) {NULL, 0})) {
         pi__answer_enter_call(a, ARGS, n);
         return PI__GO;
     }
-    const bool analysis = pi__str_is(channel, "analysis"), kept = to.p || (analysis && a->tags < 0);
+    const bool analysis = pi__str_is(channel, "analysis");
+    const bool kept = (to.p && of_functions) || (analysis && a->tags < 0);
     if (kept) pi__answer_put(a, false, n);
     else a->at += n;
     begin_body(a, analysis && !kept, kept);
+    a->dropped = to.p && !of_functions; /* a tool of the model's own, which nobody runs */
     return a->code ? PI__WAIT : PI__GO;
 }
 
@@ -76,13 +79,50 @@ static int head(pi__answer *a)
     return PI__GO;
 }
 
+/* A body that spells a frame: 1 it is one, 0 perhaps, -1 text. Another frame follows an end, or the answer's end does; a
+ * beginning leads to <|message|> without an end in between. */
+static int is_frame(const pi__answer *a, int hit)
+{
+    size_t i = a->at;
+    int found = -1;
+    while (pi__answer_white(a->buf[i])) i++;
+    i += strlen(frames[hit]);
+    if (hit < N_ENDS) {
+        while (i < a->n && pi__answer_white(a->buf[i])) i++;
+        if (i == a->n) return a->last;
+        for (int k = 0; k < N_MARKS; k++) {
+            const int m = pi__answer_matches(a, i, frames[k]);
+            if (m > found) found = m;
+        }
+        return found;
+    }
+    for (const size_t from = i; i < a->n && i - from < HEADER_MAX; i++) {
+        if (a->buf[i] != '<') continue;
+        if (pi__answer_matches(a, i, message) > 0) return 1;
+        for (int k = 0; k < N_ENDS; k++)
+            if (pi__answer_matches(a, i, frames[k]) > 0) return -1;
+    }
+    return i < a->n ? -1 : a->last;
+}
+
 static int body(pi__answer *a)
 {
     int hit;
     pi__answer_scan_text(a, a->in_thought, frames, N_MARKS, &hit);
     if (hit < 0) return PI__WAIT;
+    const int frame = is_frame(a, hit);
+    if (!frame) return PI__WAIT;
+    if (frame < 0) {
+        const size_t start = a->at;
+        pi__answer_skip_white(a);
+        const size_t n = a->at - start + strlen(frames[hit]);
+        a->at = start;
+        pi__answer_put(a, a->in_thought, n);
+        return PI__GO;
+    }
     a->step = HEAD;
     a->in_thought = false;
+    a->dropped = false;
     if (!a->kept || hit >= N_ENDS) return PI__GO;
     const size_t from = a->at;
     pi__answer_skip_white(a);
@@ -109,6 +149,17 @@ int pi__answer_harmony(pi__answer *a)
     }
     default: return head(a);
     }
+}
+
+size_t pi__answer_harmony_begun(const pi__answer *a)
+{
+    if (a->step != BODY) return a->at;
+    for (size_t at = a->at; at < a->n; at++)
+        for (int i = 0; i < N_MARKS; i++) {
+            const size_t left = a->n - at;
+            if (!memcmp(a->buf + at, frames[i], left < strlen(frames[i]) ? left : strlen(frames[i]))) return at;
+        }
+    return a->n;
 }
 
 void pi__answer_harmony_body(pi__answer *a) { begin_body(a, false, false); }

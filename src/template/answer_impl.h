@@ -5,6 +5,7 @@
  *     answer_json.c  calls as JSON objects; Mistral's and Llama's ways to them
  *     answer_tags.c  calls in tags
  *     answer_gemma.c Gemma 4's calls
+ *     answer_python.c calls as Python writes them
  *     answer_harmony.c answers in messages with headers
  *
  * A step function takes from buf[at .. n) and returns: */
@@ -48,6 +49,7 @@ typedef struct pi__answer_delta {
 struct pi__answer {
     const pi__chat *c;
     const pi__chat_form *form; /* NULL: there are no calls */
+    const pi__chat_form *text; /* the template's form, for the tags around content; NULL = none */
     pi__zone zone;             /* holds the tools */
     char *json;                /* their text, to which they point */
     pi__val tools;
@@ -61,6 +63,11 @@ struct pi__answer {
     size_t seek;               /* up to here it was looked at already, and nothing was found */
     bool ended;
     bool bound;                /* pi__answer_bind was called */
+    bool must_call;            /* tool_choice asks for a call */
+    bool structured;           /* a form holds the content: calls come first, or not at all */
+    bool last, cut;            /* nothing follows; the answer was cut off there */
+    bool dropped;              /* text is for nobody: a message to a tool that is not there */
+    bool unclosed;             /* the call was begun within thoughts that never ended */
 
     bool harmony;              /* it is in messages: state is MESSAGE where others have BEGIN, THOUGHT and TEXT */
     bool in_thought, kept;     /* the message's body is thoughts; its end is part of the content */
@@ -97,6 +104,8 @@ static inline bool pi__answer_white(char c) { return c == ' ' || c == '\n' || c 
 
 /* ---- taking text (answer.c) */
 void pi__answer_skip_white(pi__answer *a);
+/* How much of s is at buf + at: all of it 1, the beginning and nothing else 0, other bytes -1. */
+int pi__answer_matches(const pi__answer *a, size_t at, const char *s);
 /* Literals at a->at: the index of the one that is there, which is taken; -1: more is needed to tell; -2: none. */
 int pi__answer_pick(pi__answer *a, const char *const *literal, int n);
 /* How many bytes lie in front of s, which may be max; then s itself. PI__GO, PI__WAIT or PI__FAIL (there are more). */
@@ -141,6 +150,7 @@ enum { PI__STEP_OPEN, PI__STEP_BARE, PI__STEP_CALL, PI__STEP_JSON = 16, PI__STEP
 int pi__answer_json(pi__answer *a);
 int pi__answer_mistral(pi__answer *a);
 int pi__answer_llama(pi__answer *a);
+int pi__answer_python(pi__answer *a);
 int pi__answer_tags(pi__answer *a);
 int pi__answer_gemma(pi__answer *a);
 int pi__answer_harmony(pi__answer *a);
@@ -148,6 +158,8 @@ int pi__answer_harmony(pi__answer *a);
 void pi__answer_harmony_start(pi__answer *a, bool text);
 /* Within the content of a message whose header the prompt has. */
 void pi__answer_harmony_body(pi__answer *a);
+/* Where a header or a frame begins that the buffer's end cuts; a->n: nowhere. */
+size_t pi__answer_harmony_begun(const pi__answer *a);
 /* A JSON value begins at a->at, and is gone through in this step; then comes the next one. give: it is (part of) the
  * arguments of the call that is open. */
 void pi__answer_scan_start(pi__answer *a, int step);

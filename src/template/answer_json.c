@@ -8,7 +8,7 @@
 
 enum { /* steps */
     J_OPEN = PI__STEP_JSON, J_KEY, J_KEY_TEXT, J_COLON, J_VALUE, J_VALUE_TEXT, J_NEXT, J_CLOSE = PI__JSON_CLOSE,
-    M_NAME = PI__STEP_FORM, M_ID, M_ARGS, M_ARGS_TEXT, M_ITEM, M_NEXT,
+    M_NAME = PI__STEP_FORM, M_ID, M_ARGS, M_ARGS_TEXT, M_ITEM, M_NEXT, M_CLOSE,
     L_NAME, L_KEY, L_VALUE, L_VALUE_TEXT, L_NEXT,
 };
 
@@ -66,9 +66,10 @@ static int limited(pi__answer *a, int go)
 
 static int member_of(pi__str key)
 {
-    static const char *const names[] = {"\"name\"", "\"arguments\"", "\"parameters\"", "\"id\"", "\"type\""};
-    static const int members[] = {NAME, ARGUMENTS, ARGUMENTS, OTHER, OTHER};
-    for (int i = 0; i < 5; i++)
+    static const char *const names[] = {"\"name\"", "\"tool_name\"", "\"arguments\"", "\"parameters\"", "\"id\"", "\"tool_call_id\"",
+                                        "\"type\""};
+    static const int members[] = {NAME, NAME, ARGUMENTS, ARGUMENTS, OTHER, OTHER, OTHER};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (pi__str_is(key, names[i])) return members[i];
     return UNKNOWN;
 }
@@ -236,7 +237,7 @@ static int mistral_open(pi__answer *a)
     if (a->at == a->n) return PI__WAIT;
     char c = a->buf[a->at];
     a->step = M_NAME;
-    if (c == '{') pi__answer_start_json(a, NULL, false);
+    if (c == '{') pi__answer_start_json(a, a->form->close, false);
     if (c == '[') a->at++, a->step = M_ITEM;
     return PI__GO;
 }
@@ -265,8 +266,19 @@ static int mistral_next(pi__answer *a)
     if (c != ',' && c != ']') return PI__FAIL;
     a->at++;
     a->raw = a->at;
-    a->step = M_ITEM;
-    return c == ',' ? PI__GO : PI__LEAVE;
+    a->step = c == ',' ? M_ITEM : M_CLOSE;
+    return c == ',' || a->form->close ? PI__GO : PI__LEAVE;
+}
+
+/* The tag behind a list, which a model may leave out. */
+static int mistral_close(pi__answer *a)
+{
+    pi__answer_skip_white(a);
+    const int i = pi__answer_pick(a, &a->form->close, 1);
+    if (i < 0) a->at = a->raw;
+    if (i == -1) return PI__WAIT;
+    a->raw = a->at;
+    return PI__LEAVE;
 }
 
 int pi__answer_mistral(pi__answer *a)
@@ -278,6 +290,7 @@ int pi__answer_mistral(pi__answer *a)
     case M_ARGS: return mistral_args(a);
     case M_ARGS_TEXT: return mistral_args_text(a);
     case M_NEXT: return mistral_next(a);
+    case M_CLOSE: return mistral_close(a);
     default:
         pi__answer_start_json(a, NULL, true);
         return PI__GO;

@@ -25,10 +25,31 @@ static pi__str bare_name(const pi__chat_form *f, pi__str s)
     return s;
 }
 
+/* What is within the quotes of an attribute, with its entities; s ends anywhere behind the closing one. */
+static pi__str attribute_text(pi__str s, char *room)
+{
+    static const char *const from[] = {"&quot;", "&amp;"}, to[] = "\"&";
+    size_t n = 0;
+    for (size_t i = 0; i < s.n && s.p[i] != '"'; i++) {
+        room[n] = s.p[i];
+        for (int k = 0; k < 2; k++) {
+            const size_t len = strlen(from[k]);
+            if (s.n - i < len || memcmp(s.p + i, from[k], len) != 0) continue;
+            room[n] = to[k];
+            i += len - 1;
+            break;
+        }
+        n++;
+    }
+    return (pi__str) {room, n};
+}
+
 static int begin(pi__answer *a, size_t n_name, size_t n_taken)
 {
-    const pi__str all = pi__answer_trim((pi__str) {a->buf + a->at, n_name}), none = {NULL, 0};
+    char room[PI__ANSWER_NAME];
+    pi__str all = pi__answer_trim((pi__str) {a->buf + a->at, n_name}), none = {NULL, 0};
     const bool more = a->form->prefix != NULL;
+    if (a->form->xtml) all = attribute_text(all, room);
     if (!pi__answer_begin_call(a, more ? bare_name(a->form, all) : all, more ? all : none)) return PI__FAIL;
     a->at += n_taken;
     a->step = HEAD;
@@ -46,13 +67,39 @@ static int loose_name(pi__answer *a)
     return begin(a, n, n);
 }
 
+/* A section: up to a call, or to its end, text is dropped. */
+static int section(pi__answer *a)
+{
+    const char *const tags[] = {a->form->call, a->form->close};
+    size_t first = SIZE_MAX, from = a->seek > a->at ? a->seek : a->at, longest = 0;
+    int which = 0;
+    for (int i = 0; i < 2; i++) {
+        const size_t len = strlen(tags[i]);
+        const char *p = a->n > from ? memmem(a->buf + from, a->n - from, tags[i], len) : NULL;
+        if (len > longest) longest = len;
+        if (!p || (size_t) (p - a->buf) >= first) continue;
+        first = (size_t) (p - a->buf);
+        which = i;
+    }
+    if (first == SIZE_MAX) {
+        if (a->n - from >= longest) a->seek = a->n - longest + 1;
+        return PI__WAIT;
+    }
+    a->at = first + strlen(tags[which]);
+    a->step = PI__STEP_CALL;
+    if (!which) return PI__GO;
+    a->raw = a->at;
+    return PI__LEAVE;
+}
+
 static int open_tag(pi__answer *a)
 {
     const pi__chat_form *f = a->form;
     if (!f->call) return loose_name(a);
+    if (f->section) return section(a);
     pi__answer_skip_white(a);
     if (a->at == a->n) return PI__WAIT;
-    if (a->buf[a->at] == '{' && !f->attribute) {
+    if (a->buf[a->at] == '{' && !f->attribute && !f->xtml) {
         pi__answer_start_json(a, f->close, false);
         return PI__GO;
     }
@@ -61,10 +108,34 @@ static int open_tag(pi__answer *a)
     return go;
 }
 
+/* <invoke name="f"/>: a call without parameters. *n: bytes of the name. PI__FAIL: no such tag. */
+static int empty_tag(pi__answer *a, size_t *n)
+{
+    static const char *const ends[] = {"\"/>", "\" />"};
+    int go = pi__answer_until(a, "\"", PI__ANSWER_NAME, n);
+    if (go != PI__GO) return go;
+    for (int i = 0; i < 2; i++) {
+        const int m = pi__answer_matches(a, a->at + *n, ends[i]);
+        if (m > 0 && begin(a, *n, *n + strlen(ends[i])) != PI__GO) return PI__LEAVE;
+        if (m >= 0) return m ? PI__GO : PI__WAIT;
+    }
+    return PI__FAIL;
+}
+
+static int end_call(pi__answer *a)
+{
+    a->step = AFTER;
+    return pi__answer_end_call(a) ? PI__GO : PI__FAIL;
+}
+
 static int name(pi__answer *a)
 {
     size_t n;
-    int go = pi__answer_until(a, a->form->call_end, PI__ANSWER_NAME, &n);
+    int go = strcmp(a->form->call_end, "\">") != 0 ? PI__FAIL : empty_tag(a, &n);
+    if (go == PI__GO) return pi__answer_add_str(a, "{}") ? end_call(a) : PI__FAIL;
+    if (go == PI__WAIT) return go;
+    if (go == PI__LEAVE) return PI__FAIL;
+    go = pi__answer_until(a, a->form->call_end, PI__ANSWER_NAME, &n);
     return go == PI__GO ? begin(a, n, n + strlen(a->form->call_end)) : go;
 }
 
@@ -79,12 +150,6 @@ static int head(pi__answer *a)
     }
     a->step = BODY;
     return pi__answer_add_str(a, "{") ? PI__GO : PI__FAIL;
-}
-
-static int end_call(pi__answer *a)
-{
-    a->step = AFTER;
-    return pi__answer_end_call(a) ? PI__GO : PI__FAIL;
 }
 
 static int args_close(pi__answer *a)
@@ -105,15 +170,29 @@ static int body(pi__answer *a)
     return pi__answer_add_str(a, "}") ? end_call(a) : PI__FAIL;
 }
 
+/* Behind the key of form "xtml", in s: type="string" means text, all others JSON. */
+static void take_type(pi__answer *a, pi__str s)
+{
+    static const char text[] = "\" type=\"string\"";
+    const char *p = memchr(s.p, '"', s.n);
+    const size_t n = p ? s.n - (size_t) (p - s.p) : 0;
+    if (n >= sizeof text - 1 && !memcmp(p, text, sizeof text - 1)) a->types = PI__T_STR;
+    else a->strict = n > 1;
+}
+
 static int key(pi__answer *a)
 {
     const pi__chat_form *f = a->form;
+    char room[PI__ANSWER_NAME];
     size_t n;
     int go = pi__answer_until(a, f->key_end, PI__ANSWER_NAME, &n);
     if (go != PI__GO) return go;
-    if (!pi__answer_add_key(a, (pi__str) {a->buf + a->at, n})) return PI__FAIL;
-    a->at += n + strlen(f->key_end);
+    pi__str s = {a->buf + a->at, n};
+    if (f->xtml) s = attribute_text(s, room);
+    if (!pi__answer_add_key(a, s)) return PI__FAIL;
     a->strict = false;
+    if (f->xtml) take_type(a, (pi__str) {a->buf + a->at, n});
+    a->at += n + strlen(f->key_end);
     a->step = f->attribute ? ATTRIBUTE : f->value ? VALUE_OPEN : VALUE;
     return PI__GO;
 }
@@ -146,15 +225,64 @@ static int value(pi__answer *a)
     return !text || pi__answer_add_str(a, "\"") ? PI__GO : PI__FAIL;
 }
 
-/* How the value ends at byte i: 1 with *n bytes of tag, 0 perhaps, -1 not. */
+enum { WHITE_MAX = 256 }; /* bytes of white space between two tags */
+
+/* A tag is at byte i, white space aside: 1, perhaps 0, none -1. at_end: what the answer's end counts as. */
+static int tag_follows(const pi__answer *a, size_t i, const char *const *tag, int n, int at_end)
+{
+    int found = -1;
+    const size_t from = i;
+    while (i < a->n && pi__answer_white(a->buf[i]) && i - from < WHITE_MAX) i++;
+    if (i == a->n) return a->last ? at_end : 0;
+    for (int k = 0; k < n; k++) {
+        const int m = tag[k] ? pi__answer_matches(a, i, tag[k]) : -1;
+        if (m > found) found = m;
+    }
+    return found;
+}
+
+/* At byte i the next parameter begins: a key that the tool knows, on a line of its own. */
+static int known_key(const pi__answer *a, size_t i)
+{
+    const pi__chat_form *f = a->form;
+    const int m = pi__answer_matches(a, i, f->param);
+    if (m <= 0) return m;
+    const size_t from = i + strlen(f->param);
+    size_t n = 0;
+    while (from + n < a->n && n < PI__ANSWER_NAME && a->buf[from + n] != *f->key_end) n++;
+    if (from + n == a->n) return 0;
+    const pi__val *root = pi__dict_get_str(a->call[a->n_call - 1].function, "parameters");
+    const pi__val *p = root && root->type == PI__V_MAP ? pi__dict_get_str(root->map, "properties") : NULL;
+    const bool known = p && p->type == PI__V_MAP && pi__dict_get(p->map, pi__val_str((pi__str) {a->buf + from, n}));
+    return known ? pi__answer_matches(a, from + n, f->key_end) : -1;
+}
+
+/* At byte i the call ends, though the value has no closing tag: what follows a call is next. */
+static int call_ends(const pi__answer *a, size_t i)
+{
+    const pi__chat_form *f = a->form;
+    const char *const next[] = {f->close, f->open, f->call};
+    const int m = pi__answer_matches(a, i, f->call_close);
+    return m <= 0 ? m : tag_follows(a, i + strlen(f->call_close), next, 3, f->close || a->cut ? -1 : 1);
+}
+
+/* How the value ends at byte i: 1 with *n bytes to drop, 0 perhaps, -1 not. A closing tag is one only if a parameter or the
+ * call's end follows, so values may contain it. A model may leave it out: in front of these where they begin a line, or of
+ * GLM's end of a call. */
 static int ends_at(const pi__answer *a, size_t i, size_t *n)
 {
-    const char *close = a->form->param_close;
-    bool line = a->form->newline && a->buf[i] == '\n';
-    size_t at = i + line, len = strlen(close), have = a->n - at < len ? a->n - at : len;
-    *n = line + len;
-    if (memcmp(a->buf + at, close, have) != 0) return -1;
-    return have == len;
+    const pi__chat_form *f = a->form;
+    const char *const next[] = {f->param, f->call_close};
+    const bool line = f->newline && a->buf[i] == '\n';
+    const size_t at = i + line;
+    int end = pi__answer_matches(a, at, f->param_close);
+    *n = line + strlen(f->param_close);
+    if (end > 0) end = tag_follows(a, i + *n, next, 2, -1);
+    if (end >= 0) return end;
+    *n = line;
+    if (line) end = known_key(a, at);
+    if (end < 0 && (line || f->value)) end = call_ends(a, at);
+    return end;
 }
 
 static int string(pi__answer *a)
@@ -178,12 +306,16 @@ static int string(pi__answer *a)
 
 static int collect(pi__answer *a)
 {
-    size_t end = pi__answer_find(a, a->form->param_close);
-    if (end == SIZE_MAX) return PI__WAIT;
-    pi__str s = {a->buf + a->at, end - a->at};
-    if (a->form->newline && s.n && s.p[s.n - 1] == '\n') s.n--;
-    if (!pi__answer_add_value(a, s)) return PI__FAIL;
-    a->at = end + strlen(a->form->param_close);
+    size_t n = 0, i = a->seek > a->at ? a->seek : a->at;
+    int end = -1;
+    for (; i < a->n; i++) {
+        if (a->buf[i] != '\n' && a->buf[i] != '<') continue;
+        if ((end = ends_at(a, i, &n)) >= 0) break;
+    }
+    a->seek = i;
+    if (end <= 0) return PI__WAIT;
+    if (!pi__answer_add_value(a, (pi__str) {a->buf + a->at, i - a->at})) return PI__FAIL;
+    a->at = i + n;
     a->step = BODY;
     return PI__GO;
 }

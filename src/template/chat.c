@@ -132,15 +132,19 @@ typedef struct conversation { /* as the caller gave it: JSON */
 } conversation;
 
 /* Messages and tools in the forms that the template takes. */
-static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, const conversation *v, pi__val *messages,
-               pi__list *origin, pi__val *tools, pi_error *err)
+static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, const conversation *v, const pi__dict *vars,
+               pi__val *messages, pi__list *origin, pi__val *tools, pi_error *err)
 {
+    pi__chat_choice choice;
     int rc = pi__json_read(z, v->messages, strlen(v->messages), "messages", messages, err);
     if (!rc && v->tools && *v->tools) rc = pi__json_read(z, v->tools, strlen(v->tools), "tools", tools, err);
-    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err);
-    if (!rc) rc = pi__chat_place(roles, c, z, messages->list, origin, err);
     if (!rc) rc = pi__chat_fit_tools(z, tools, err);
-    return rc ? rc : pi__chat_fill_tools(c, z, tools, err);
+    if (!rc) rc = pi__chat_fill_tools(c, z, tools, err);
+    if (!rc) rc = pi__chat_choice_read(vars, tools, &choice, err);
+    if (!rc && choice.kind == PI__CHOICE_NONE) *tools = pi__val_none();
+    if (!rc) rc = pi__chat_generic(c, z, tools, messages, err);
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err);
+    return rc ? rc : pi__chat_place(roles, c, z, messages->list, origin, err);
 }
 
 /* Renders for a template with these roles. *refused: the template failed, or left a message out. */
@@ -152,16 +156,13 @@ static int render(const pi__chat *c, const pi__chat_roles *roles, const conversa
     pi__zone z;
     pi__val vars, m, t = pi__val_none();
     pi__list origin = {0};
-    pi__chat_choice choice;
     bool goes_on = false;
     pi__zone_init(&z, MEMORY_MIN + v->size * MEMORY_FACTOR);
     z.keeps_trust = out->keeps_trust;
     z.work = out->work;
     out->limit = out->n + OUTPUT_MIN + v->size * OUTPUT_FACTOR;
     int rc = pi__chat_vars(c, &z, v->options, &vars, err);
-    if (!rc) rc = fit(c, roles, &z, v, &m, &origin, &t, err);
-    if (!rc) rc = pi__chat_choice_read(vars.map, &t, &choice, err);
-    if (!rc && choice.kind == PI__CHOICE_NONE) t = pi__val_none();
+    if (!rc) rc = fit(c, roles, &z, v, vars.map, &m, &origin, &t, err);
     if (!rc) rc = mark_end(&z, vars.map, &m, &goes_on, err);
     *refused = !rc;
     if (!rc) rc = pi__chat_render_values(c, &z, vars.map, m, t, &env, out, err);

@@ -33,15 +33,17 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__ids *out, pi__text *text, pi_error *err);
 
-/* What the calls of an answer are held to. */
+/* What the calls of an answer, and an answer that has a form, are held to. The texts are GBNF with a NUL; p NULL = none. */
 typedef struct pi__call_form {
-    pi__text grammar; /* GBNF with a NUL behind it; p NULL: they are not held to anything */
-    pi__text trigger; /* JSON list of texts behind one of which it binds, with a NUL; p NULL: it binds from the start */
-    int thoughts;     /* PI__THOUGHTS_* of the grammar's spec */
+    pi__text grammar; /* the calls: rule "root" from the start, rule "behind" after a trigger; p NULL = no calls */
+    pi__text trigger; /* JSON list of texts that begin a call in free text; p NULL = a call is required */
+    pi__text lead;    /* thoughts that may or must come first */
+    pi__text before;  /* the header of an answer's content, where a form holds the content */
+    pi__text after;   /* its end */
+    int thoughts;     /* PI__THOUGHTS_* of the grammar's spec, for free text */
     bool required;    /* there must be a call */
 } pi__call_form;
-/* For an answer to this prompt. PI_EUNSUPPORTED: there must be a call, but the template has no form of calls that is
- * known (chat_form.h). *out is to be freed in any case. */
+/* For an answer to this prompt. *out is to be freed in any case. */
 int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__call_form *out,
                      pi_error *err);
 void pi__call_form_free(pi__call_form *f);

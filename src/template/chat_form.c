@@ -13,9 +13,35 @@
 
 static const pi__chat_form forms[] = {
     {.name = "harmony", .kind = PI__FORM_HARMONY, .sign = {"<|channel|>", "<|message|>"},
-     .open = "<|channel|>commentary to=functions."},
+     .open = "<|channel|>commentary to=functions.", .answer_open = "<|channel|>final<|message|>"},
     {.name = "minimax-m3", .sign = {"]<]minimax[>["}},
-    {.name = "apriel", .sign = {"<tool_calls>["}},
+    {.name = "apriel", .kind = PI__FORM_MISTRAL, .sign = {"<tool_calls>["}, .open = "<tool_calls>",
+     .close = "</tool_calls>"},
+    {.name = "nemotron-v2", .kind = PI__FORM_MISTRAL, .sign = {"<TOOLCALL>["}, .open = "<TOOLCALL>",
+     .close = "</TOOLCALL>"},
+    {.name = "command-r7b", .kind = PI__FORM_MISTRAL, .sign = {"<|START_ACTION|>", "\"tool_name\""},
+     .open = "<|START_ACTION|>", .close = "<|END_ACTION|>", .name_word = "tool_name", .args_word = "parameters",
+     .answer_open = "<|START_RESPONSE|>", .answer_close = "<|END_RESPONSE|>"},
+    {.name = "granite3", .kind = PI__FORM_MISTRAL, .sign = {"<|tool_call|>", "JSON list of tools"},
+     .open = "<|tool_call|>"},
+    {.name = "lfm2", .kind = PI__FORM_PYTHON, .sign = {"<|tool_call_start|>"}, .open = "<|tool_call_start|>",
+     .close = "<|tool_call_end|>"},
+    {.name = "lfm2", .kind = PI__FORM_PYTHON, .sign = {"List of tools: <|tool_list_start|>["},
+     .open = "<|tool_call_start|>", .close = "<|tool_call_end|>"},
+    {.name = "lfm2", .kind = PI__FORM_PYTHON, .sign = {"List of tools: [", "keep_past_thinking"},
+     .open = "<|tool_call_start|>", .close = "<|tool_call_end|>"},
+    {.name = "llama4", .kind = PI__FORM_PYTHON, .sign = {"<|python_start|>"}, .open = "<|python_start|>",
+     .close = "<|python_end|>", .bare = true},
+    {.name = "kimi-k3", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {"<|open|>", "<|sep|>"}, .xtml = true,
+     .open = "<|open|>tools<|sep|>", .close = "<|close|>tools<|sep|>",
+     .call = "<|open|>call tool=\"", .call_end = "<|sep|>", .call_close = "<|close|>call<|sep|>",
+     .param = "<|open|>argument key=\"", .key_end = "<|sep|>", .param_close = "<|close|>argument<|sep|>",
+     .answer_open = "<|open|>response<|sep|>", .answer_close = "<|close|>response<|sep|>",
+     .end = "<|close|>message<|sep|>"},
+    {.name = "deepseek-v4.1", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {"<" DSML " calls>"},
+     .open = "<" DSML " calls>", .close = "</" DSML " calls>",
+     .call = "<" DSML " invoke name=\"", .call_end = "\">", .call_close = "</" DSML " invoke>",
+     .param = "<" DSML " parameter name=\"", .key_end = "\"", .param_close = "</" DSML " parameter>", .attribute = true},
     {.name = "deepseek-v3.2", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {DSML, "function_calls>"},
      .open = "<" DSML "function_calls>", .close = "</" DSML "function_calls>",
      .call = "<" DSML "invoke name=\"", .call_end = "\">", .call_close = "</" DSML "invoke>",
@@ -32,9 +58,9 @@ static const pi__chat_form forms[] = {
     {.name = "kimi-k2", .kind = PI__FORM_TAGS, .body = PI__BODY_ARGUMENTS, .sign = {"<|tool_calls_section_begin|>"},
      .open = "<|tool_calls_section_begin|>", .close = "<|tool_calls_section_end|>",
      .call = "<|tool_call_begin|>", .prefix = "functions.", .call_end = "<|tool_call_argument_begin|>",
-     .call_close = "<|tool_call_end|>"},
+     .call_close = "<|tool_call_end|>", .section = true, .spaces = true},
     {.name = "gemma4", .kind = PI__FORM_GEMMA, .sign = {"<|tool_call>"}, .open = "<|tool_call>",
-     .close = "<tool_call|>"},
+     .close = "<tool_call|>", .spaces = true},
     {.name = "mistral", .kind = PI__FORM_MISTRAL, .sign = {"[TOOL_CALLS]"}, .open = "[TOOL_CALLS]"},
     {.name = "seed", .kind = PI__FORM_TAGS, .body = PI__BODY_PARAMS, .sign = {"<seed:tool_call>"},
      .open = "<seed:tool_call>", .close = "</seed:tool_call>",
@@ -59,8 +85,14 @@ static const pi__chat_form forms[] = {
      .open = "<tool_call>", .close = "</tool_call>",
      .call = "<function=", .call_end = ">", .call_close = "</function>",
      .param = "<parameter=", .key_end = ">", .param_close = "</parameter>", .newline = true},
-    {.name = "llama3", .kind = PI__FORM_LLAMA, .sign = {"<|python_tag|>"}, .open = "<|python_tag|>"},
-    {.name = "llama3", .kind = PI__FORM_LLAMA, .sign = {"ipython", "\"parameters\": "}, .open = "<|python_tag|>"},
+    {.name = "llama3", .kind = PI__FORM_LLAMA, .sign = {"<|python_tag|>"}, .open = "<|python_tag|>", .spaces = true},
+    {.name = "llama3", .kind = PI__FORM_LLAMA, .sign = {"ipython", "\"parameters\": "}, .open = "<|python_tag|>", .spaces = true},
+};
+
+const pi__chat_form pi__chat_form_generic = {
+    .name = "generic", .kind = PI__FORM_TAGS, .body = PI__BODY_JSON, .open = "<tool_call>", .close = "</tool_call>",
+    .call = "<function=", .call_end = ">", .call_close = "</function>",
+    .param = "<parameter=", .key_end = ">", .param_close = "</parameter>", .newline = true,
 };
 
 const pi__chat_form *pi__chat_form_of(pi__str t)
@@ -79,6 +111,7 @@ const pi__chat_form *pi__chat_form_of(pi__str t)
 const pi__thought_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS] = {
     {"<think>", "</think>", false}, {"<|channel>thought", "<channel|>", true}, {"[THINK]", "[/THINK]", false},
     {"<seed:think>", "</seed:think>", false}, {"<thinking>", "</thinking>", false},
+    {"<|START_THINKING|>", "<|END_THINKING|>", false}, {"<|open|>think<|sep|>", "<|close|>think<|sep|>", false},
 };
 
 int pi__thought_open_at_end(const char *text, size_t n)

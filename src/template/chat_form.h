@@ -8,8 +8,9 @@ enum pi__form_kind {
     PI__FORM_NONE,    /* looks like another row, but is none that is read here */
     PI__FORM_TAGS,    /* open { call NAME call_end { param KEY key_end VALUE param_close } call_close } close, or JSON */
     PI__FORM_GEMMA,   /* open call:NAME{key:VALUE,...} close, strings between <|"|> */
-    PI__FORM_MISTRAL, /* open [{"name", "arguments"}, ...], or open NAME [ARGS] {...} */
+    PI__FORM_MISTRAL, /* open [{"name", "arguments"}, ...] close, or open NAME [ARGS] {...} */
     PI__FORM_LLAMA,   /* {"name", "parameters"} as the whole answer, or behind open */
+    PI__FORM_PYTHON,  /* open [NAME(KEY=VALUE, ...), ...] close, values as Python writes them */
     PI__FORM_HARMONY, /* a message with a header, which usually begins with open; thoughts and content are, too */
 };
 enum pi__form_body { /* what a call of PI__FORM_TAGS usually is; all of them are read */
@@ -34,17 +35,27 @@ typedef struct pi__chat_form {
     const char *param_close;
     bool newline;             /* one line break on each side of a value is not part of it */
     bool attribute;           /* key_end is followed by string="true"> or string="false"> */
+    bool xtml;                /* name and key end with a quote; attributes and call_end or key_end follow */
+    bool section;             /* open and close are a section: other text in it is dropped */
+    bool spaces;              /* spaces in front of open belong to the content */
+    bool bare;                /* calls may come without open, where an answer begins */
+    const char *name_word, *args_word; /* members of a call in JSON; NULL = "name", "arguments" */
+    const char *answer_open;  /* in front of the content, where that has a tag or a header; NULL = none */
+    const char *answer_close; /* after it; NULL = none */
+    const char *end;          /* of the whole answer; NULL = none, or a token that ends generation */
 } pi__chat_form;
 
 /* NULL: the template knows no calls, or none in a form known here. */
 const pi__chat_form *pi__chat_form_of(pi__str template);
+/* The form for templates that have none: calls as JSON between <tool_call> tags. */
+extern const pi__chat_form pi__chat_form_generic;
 
 /* Tags around thoughts. */
 typedef struct pi__thought_tags {
     const char *open, *close;
     bool anywhere; /* they are no words of an answer: thoughts may begin in the middle of it */
 } pi__thought_tags;
-enum { PI__N_THOUGHT_TAGS = 5 };
+enum { PI__N_THOUGHT_TAGS = 7 };
 extern const pi__thought_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
 /* The tags whose opening one the text ends with, white space apart; -1: none. */
 int pi__thought_open_at_end(const char *text, size_t n);

@@ -1,8 +1,8 @@
 /* Grammars for tool calls, in GBNF: what an answer must look like where a call is asked for, or once one has begun.
  *
- *     root ::= "\n"{0,2} call ("\n"? call)*         a call is required; thoughts that the prompt began are in front of it
- *     root ::= rest ("\n"? call)*                   in the place behind a trigger, the tag that begins a call (but for
- *                                                  one within thoughts)
+ *     root   ::= "\n"{0,2} call ("\n"? call)*       the answer begins with a call
+ *     behind ::= rest ("\n"? call)*                 the tag that begins a call, the trigger, came in free text (outside of
+ *                                                  thoughts)
  *     call ::= <[151657]> rest
  *     rest ::= "\n"? (t0 | t1) "\n"? <[151658]>
  *     t0   ::= "{\"name\": \"get\", \"arguments\": " %json{...} "}"
@@ -26,7 +26,7 @@ typedef struct writer {
     pi__text *out;
     pi__zone *zone;
     const pi__val *root; /* the function's parameters */
-    bool lists;          /* Mistral: [{...}, ...] */
+    bool lists;          /* calls are in one list, as [{...}, ...] */
 } writer;
 
 static void put(writer *w, const char *s) { pi__text_str(w->out, s); }
@@ -250,13 +250,43 @@ static void put_marked_value(writer *w, const pi__val *schema, unsigned types)
     put(w, ") ");
 }
 
+/* A name or key: in form "xtml" with entities, in others with the end of its tag. */
+static void put_name(writer *w, pi__str s, const char *end)
+{
+    for (size_t i = 0, n; w->form->xtml && i < s.n; i += n) {
+        for (n = 0; i + n < s.n && s.p[i + n] != '"' && s.p[i + n] != '&'; n++) {}
+        if (n) put_literal(w, s.p + i, n);
+        else put_text(w, s.p[i + n++] == '"' ? "&quot;" : "&amp;");
+    }
+    if (!w->form->xtml) put_literal(w, s.p, s.n);
+    if (!w->form->xtml) put_text(w, end);
+}
+
+/* The rest of a key's tag in form "xtml", and the value. */
+static void put_typed_value(writer *w, const pi__val *schema, unsigned types)
+{
+    bool text = !types || types & PI__T_STR, json = types != PI__T_STR;
+    put(w, "( ");
+    if (text) put_text(w, "\" type=\"string\"<|sep|>");
+    if (text) put_string(w, schema, w->form->param_close);
+    if (text && json) put(w, "| ");
+    if (json) put_text(w, "\" type=\"");
+    if (json) put(w, "(\"number\" | \"boolean\" | \"null\" | \"object\" | \"array\") ");
+    if (json) put_text(w, "\"<|sep|>");
+    if (json) put_json_value(w, schema);
+    put(w, ") ");
+}
+
 static void put_param(writer *w, const pi__entry *e)
 {
     const pi__chat_form *f = w->form;
     unsigned types = pi__schema_types(w->root, &e->value);
     put_text(w, f->param);
-    put_literal(w, e->key.s.p, e->key.s.n);
-    put_text(w, f->key_end);
+    put_name(w, e->key.s, f->key_end);
+    if (f->xtml) {
+        put_typed_value(w, &e->value, types);
+        return;
+    }
     if (f->value) put(w, "\"\\n\"? ");
     if (f->value) put_text(w, f->value);
     if (f->newline) put(w, "\"\\n\" ");
@@ -273,7 +303,7 @@ static void put_any_params(writer *w)
     put(w, "( ");
     put_text(w, f->param);
     put(w, "[a-zA-Z0-9_.]+ ");
-    put_text(w, f->key_end);
+    put_text(w, f->xtml ? "\" type=\"string\"<|sep|>" : f->key_end);
     if (f->value) put(w, "\"\\n\"? ");
     if (f->value) put_text(w, f->value);
     if (f->attribute) put_text(w, " string=\"true\">");
@@ -297,10 +327,13 @@ static void put_tags(writer *w, pi__str name)
     const pi__chat_form *f = w->form;
     if (f->call && !f->lone) put_text(w, f->call);
     if (f->prefix) put_text(w, f->prefix);
-    put_literal(w, name.p, name.n);
+    if (f->xtml) put_name(w, name, "");
+    else put_literal(w, name.p, name.n);
     if (f->prefix) put(w, "\":\" [0-9]{1,4} ");
-    if (f->call_end) put_text(w, f->call_end);
-    put(w, "\"\\n\"{0,2} ");
+    if (f->xtml) put(w, "\"\\\" index=\\\"\" [0-9]{1,3} ");
+    if (f->xtml) put_text(w, "\"<|sep|>");
+    else if (f->call_end) put_text(w, f->call_end);
+    if (!f->xtml) put(w, "\"\\n\"{0,2} ");
     if (f->body == PI__BODY_PARAMS) put_params(w);
     else put_schema(w, w->root);
     if (f->body == PI__BODY_ARGUMENTS && !f->lone) put(w, "\"\\n\"? ");
@@ -344,9 +377,10 @@ static void put_gemma_value(writer *w, const pi__val *schema)
 }
 
 /* Members in order, commas between those that are there: rule i is what may follow when something was before it (b) or
- * not (a). */
-static void put_gemma_rules(writer *w, size_t tool, const pi__entry *const *e, size_t n)
+ * not (a). Of Gemma, and of Python's calls. */
+static void put_member_rules(writer *w, size_t tool, const pi__entry *const *e, size_t n)
 {
+    const bool python = w->form->kind == PI__FORM_PYTHON;
     for (size_t i = 0; i <= n; i++) {
         for (int before = 0; before < 2; before++) {
             put_number(w, "t", tool, before ? "b" : "a");
@@ -355,10 +389,11 @@ static void put_gemma_rules(writer *w, size_t tool, const pi__entry *const *e, s
                 put(w, "\"\"\n");
                 continue;
             }
-            if (before) put(w, "\",\" ");
+            if (before) put(w, python ? "\", \" " : "\",\" ");
             put_literal(w, e[i]->key.s.p, e[i]->key.s.n);
-            put(w, "\":\" ");
-            put_gemma_value(w, &e[i]->value);
+            put(w, python ? "\"=\" " : "\":\" ");
+            if (python) put_schema(w, &e[i]->value);
+            else put_gemma_value(w, &e[i]->value);
             put_number(w, "t", tool, "b");
             put_number(w, "", i + 1, "");
             if (!is_required(w->root, &e[i]->key)) {
@@ -378,7 +413,7 @@ static int by_name(const void *a, const void *b)
     return c;
 }
 
-static void put_gemma_params(writer *w, size_t tool)
+static void put_member_params(writer *w, size_t tool)
 {
     const pi__val *p = properties(w->root);
     const pi__entry **e = p ? pi__zone_take(w->zone, p->map->n * sizeof *e) : NULL;
@@ -387,8 +422,8 @@ static void put_gemma_params(writer *w, size_t tool)
         return;
     }
     for (size_t i = 0; i < p->map->n; i++) e[i] = &p->map->e[i];
-    qsort(e, p->map->n, sizeof *e, by_name);
-    put_gemma_rules(w, tool, e, p->map->n);
+    if (w->form->kind == PI__FORM_GEMMA) qsort(e, p->map->n, sizeof *e, by_name);
+    put_member_rules(w, tool, e, p->map->n);
 }
 
 static void put_gemma(writer *w, size_t tool, pi__str name)
@@ -401,6 +436,17 @@ static void put_gemma(writer *w, size_t tool, pi__str name)
     put(w, "\"}\" ");
 }
 
+/* name(key=value, ...) */
+static void put_python(writer *w, size_t tool, pi__str name)
+{
+    put_literal(w, name.p, name.n);
+    put(w, "\"(\" ");
+    if (properties(w->root)) put_number(w, "t", tool, "a0 ");
+    else if (w->root && w->root->type == PI__V_MAP)
+        put(w, "([a-zA-Z_] [a-zA-Z0-9_]* \"=\" %json{} (\", \" [a-zA-Z_] [a-zA-Z0-9_]* \"=\" %json{})*)? ");
+    put(w, "\")\" ");
+}
+
 /* ------------------------------------------------------------------------------------------------------------ calls */
 
 /* {"name": "f", "arguments": {...}} */
@@ -410,7 +456,11 @@ static void put_json_call(writer *w, pi__str name, const char *word)
     const pi__val v = pi__val_str(name);
     const char *what;
     pi__text t = {.limit = SIZE_MAX / 4};
-    pi__text_str(&t, "{\"name\": ");
+    if (w->form->name_word) put(w, "\"{\\\"tool_call_id\\\": \\\"\" [0-9]{1,3} \"\\\", \" ");
+    else pi__text_str(&t, "{");
+    pi__text_str(&t, "\"");
+    pi__text_str(&t, w->form->name_word ? w->form->name_word : "name");
+    pi__text_str(&t, "\": ");
     pi__text_json(&t, &v, &style, &what);
     pi__text_str(&t, ", \"");
     pi__text_str(&t, word);
@@ -425,7 +475,7 @@ static void put_json_call(writer *w, pi__str name, const char *word)
 static void put_mistral(writer *w, pi__str name)
 {
     if (w->lists) {
-        put_json_call(w, name, "arguments");
+        put_json_call(w, name, w->form->args_word ? w->form->args_word : "arguments");
         return;
     }
     put_literal(w, name.p, name.n);
@@ -452,9 +502,10 @@ static void put_harmony(writer *w, pi__str name)
 static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
 {
     w->root = pi__dict_get_str(f, "parameters");
-    if (w->form->kind == PI__FORM_GEMMA) put_gemma_params(w, i);
+    if (w->form->kind == PI__FORM_GEMMA || w->form->kind == PI__FORM_PYTHON) put_member_params(w, i);
     put_number(w, "t", i, " ::= ");
     if (w->form->kind == PI__FORM_GEMMA) put_gemma(w, i, name);
+    else if (w->form->kind == PI__FORM_PYTHON) put_python(w, i, name);
     else if (w->form->kind == PI__FORM_MISTRAL) put_mistral(w, name);
     else if (w->form->kind == PI__FORM_LLAMA) put_json_call(w, name, "parameters");
     else if (w->form->kind == PI__FORM_HARMONY) put_harmony(w, name);
@@ -504,46 +555,99 @@ static void put_calls(writer *w, bool many)
     const pi__chat_form *f = w->form;
     bool tags = f->kind == PI__FORM_TAGS, inside = tags && f->close && f->body != PI__BODY_JSON && !f->newline;
     put(w, "rest ::= ");
-    if (w->lists) put(w, many ? "\"[\" tool (\", \" tool)* \"]\"" : "\"[\" tool \"]\"");
+    if (w->lists && f->close && f->kind == PI__FORM_MISTRAL)
+        put(w, many ? "\"[\" gap tool (\",\" gap tool)* gap \"]\" " : "\"[\" gap tool gap \"]\" ");
+    else if (w->lists) put(w, many ? "\"[\" tool (\", \" tool)* \"]\" " : "\"[\" tool \"]\" ");
     else if (inside) put(w, many ? "\"\\n\"? tool (\"\\n\"? tool)* \"\\n\"? " : "\"\\n\"? tool \"\\n\"? ");
     else if (tags && f->close && !f->lone) put(w, "\"\\n\"? tool \"\\n\"? ");
     else put(w, "tool ");
-    if (f->close && !f->lone) put_text(w, f->close);
+    if (f->close && !f->lone && !f->bare) put_text(w, f->close);
     put(w, "\ncall ::= ");
-    if (f->kind != PI__FORM_LLAMA) put_text(w, opening(f));
-    put(w, "rest\n");
+    if (f->kind != PI__FORM_LLAMA && !f->bare) put_text(w, opening(f));
+    put(w, "rest\ngap ::= [ \\n]{0,8}\n");
 }
 
-/* thoughts: tags of those that may come first; open: the prompt began them. The answer may not end within them. */
-static void put_root(writer *w, bool required, bool many, int thoughts, bool open)
+/* Rules "root", calls from the start, and "behind", what follows a trigger. after: what closes the answer's own text. */
+static void put_roots(writer *w, bool many, const char *after)
 {
     const pi__chat_form *f = w->form;
     bool more = many && !w->lists && f->kind != PI__FORM_LLAMA && f->kind != PI__FORM_HARMONY;
-    put(w, "root ::= ");
-    if (required && f->kind == PI__FORM_HARMONY) {
-        put(w, "( ");
-        put_text(w, "<|channel|>analysis<|message|>");
-        put_until(w, "<|end|>");
-        put_text(w, "<|start|>assistant");
-        put(w, ")? ");
-    }
-    if (thoughts >= 0 && open) put_until(w, pi__thought_tags_of[thoughts].close);
-    else if (thoughts >= 0) {
-        put(w, "( ");
-        put_text(w, pi__thought_tags_of[thoughts].open);
-        put_until(w, pi__thought_tags_of[thoughts].close);
-        put(w, ")? ");
-    }
-    put(w, required ? "\"\\n\"{0,2} call " : "rest ");
-    put(w, more ? "(\"\\n\"? call)*\n" : "\n");
+    put(w, "root ::= \"\\n\"{0,2} ");
+    if (after) put_text(w, after);
+    put(w, more ? "call (\"\\n\"? call)*\n" : "call\n");
+    put(w, more ? "behind ::= rest (\"\\n\"? call)*\n" : "behind ::= rest\n");
 }
 
-/* Thoughts that a required call may follow: the tags that the template knows; -1: none. */
-static int thoughts_of(const pi__chat *c, const pi__chat_form *f)
+/* ------------------------------------------------------------------------------------------- around an answer's form */
+
+/* Thoughts that an answer may begin with: the tags that the template knows; -1: none. */
+static int thoughts_of(const pi__chat *c)
 {
-    for (int i = 0; f->kind != PI__FORM_HARMONY && i < PI__N_THOUGHT_TAGS; i++)
+    for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
         if (pi__jinja_mentions(c->t, pi__thought_tags_of[i].open)) return i;
     return -1;
+}
+
+static bool is_off(const pi__dict *options, const char *key)
+{
+    const pi__val *v = options ? pi__dict_get_str(options, key) : NULL;
+    return v && v->type == PI__V_BOOL && !v->b;
+}
+
+/* The prompt ends with this tag, white space aside. */
+static bool ends_with(pi__str prompt, const char *tag)
+{
+    const size_t n = strlen(tag);
+    while (prompt.n && (prompt.p[prompt.n - 1] == ' ' || prompt.p[prompt.n - 1] == '\n')) prompt.n--;
+    return prompt.n >= n && !memcmp(prompt.p + prompt.n - n, tag, n);
+}
+
+static void put_harmony_lead(writer *w)
+{
+    put(w, "root ::= ( ");
+    put_text(w, "<|channel|>analysis<|message|>");
+    put_until(w, "<|end|>");
+    put_text(w, "<|start|>assistant");
+    put(w, ")?\n");
+}
+
+/* The thoughts in front of an answer: those that the prompt opened go on; others may come where the model knows them. */
+static void put_lead(writer *w, const pi__dict *options, pi__str prompt, int open_thought)
+{
+    const int tags = open_thought >= 0 ? open_thought : thoughts_of(w->c);
+    const pi__val *goes_on = pi__dict_get_str(options, "continue_final_message");
+    if (goes_on && goes_on->type == PI__V_BOOL && goes_on->b) return;
+    if (w->form && w->form->kind == PI__FORM_HARMONY) {
+        put_harmony_lead(w);
+        return;
+    }
+    if (tags < 0) return;
+    const bool off = is_off(options, "enable_thinking") || is_off(options, "thinking") ||
+                     ends_with(prompt, pi__thought_tags_of[tags].close);
+    if (open_thought < 0 && off) return;
+    put(w, open_thought < 0 ? "root ::= ( " : "root ::= ");
+    if (open_thought < 0) put_text(w, pi__thought_tags_of[tags].open);
+    put_until(w, pi__thought_tags_of[tags].close);
+    put(w, open_thought < 0 ? "\"\\n\"{0,2} )?\n" : "\"\\n\"{0,2}\n");
+}
+
+/* The tags around the content of an answer that is held to a form. */
+static void put_around(const writer *w, pi__str prompt, pi__call_form *out)
+{
+    const pi__chat_form *f = w->form;
+    writer before = *w, after = *w;
+    before.out = &out->before;
+    after.out = &out->after;
+    if (!f || !f->answer_open) return;
+    if (!ends_with(prompt, f->answer_open)) {
+        put(&before, "root ::= ");
+        put_text(&before, f->answer_open);
+        put(&before, "\n");
+    }
+    if (!f->answer_close) return;
+    put(&after, "root ::= ");
+    put_text(&after, f->answer_close);
+    put(&after, "\n");
 }
 
 static void put_trigger(pi__text *t, const char *s)
@@ -553,7 +657,7 @@ static void put_trigger(pi__text *t, const char *s)
     const char *what;
     pi__text_str(t, "[");
     pi__text_json(t, &v, &style, &what);
-    pi__text_add(t, "]", 2);
+    pi__text_str(t, "]");
 }
 
 /* Where the answer may have thoughts in which a call is none. */
@@ -564,29 +668,38 @@ static int thoughts_in_front(const pi__val *options, int open_thought)
     return open_thought >= 0 ? PI__THOUGHTS_OPEN + open_thought : PI__THOUGHTS_MAY;
 }
 
-static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, const pi__chat_choice *choice,
-                         int open_thought, pi__call_form *out, pi_error *err)
+/* Texts of GBNF end with a NUL; an empty one becomes NULL. */
+static int finish(pi__call_form *out, pi_error *err)
 {
-    const pi__chat_form *f = pi__chat_form_of(pi__jinja_text(c->t));
-    pi__text *grammar = &out->grammar, *trigger = &out->trigger;
-    if (choice->kind == PI__CHOICE_NONE || tools->type != PI__V_LIST) return PI_OK;
-    if (!f && !out->required) return PI_OK;
-    if (!f)
-        return pi__fail(err, PI_EUNSUPPORTED, "tool_choice: the model's chat template writes calls in no form that is held "
-                        "to a grammar here: only \"auto\" and \"none\" are possible");
-    writer w = {.c = c, .form = f, .out = grammar, .zone = z};
-    w.lists = f->kind == PI__FORM_MISTRAL && !pi__jinja_mentions(c->t, "[ARGS]");
-    grammar->limit = trigger->limit = SIZE_MAX / 4;
-    const bool open = open_thought >= 0;
-    put_root(&w, out->required, choice->parallel, !out->required ? -1 : open ? open_thought : thoughts_of(c, f), open);
-    put_calls(&w, choice->parallel);
-    put_tools(&w, tools, choice);
-    pi__text_add(grammar, "", 1);
-    if (!out->required) put_trigger(trigger, opening(f));
-    if (!grammar->code && !trigger->code) return PI_OK;
-    if (grammar->code == PI_ETOOBIG || trigger->code == PI_ETOOBIG)
-        return pi__fail(err, PI_ETOOBIG, "the tools are too large for a grammar");
-    return pi__fail_mem(err, "the grammar of tool calls");
+    pi__text *const text[] = {&out->grammar, &out->trigger, &out->lead, &out->before, &out->after};
+    int code = PI_OK;
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        if (text[i]->n) pi__text_add(text[i], "", 1);
+        if (text[i]->code && !code) code = text[i]->code;
+    }
+    if (code == PI_ETOOBIG) return pi__fail(err, PI_ETOOBIG, "the tools are too large for a grammar");
+    return code ? pi__fail_mem(err, "the grammar of tool calls") : PI_OK;
+}
+
+static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, const pi__dict *options,
+                         const pi__chat_choice *choice, pi__str prompt, pi__call_form *out, pi_error *err)
+{
+    const pi__chat_form *f = c->form;
+    const int open_thought = pi__thought_open_at_end(prompt.p, prompt.n);
+    writer w = {.c = c, .form = f, .out = &out->grammar, .zone = z}, lead = w;
+    lead.out = &out->lead;
+    w.lists = f->kind == PI__FORM_PYTHON || (f->kind == PI__FORM_MISTRAL && (f->close || !pi__jinja_mentions(c->t, "[ARGS]")));
+    out->grammar.limit = out->trigger.limit = out->lead.limit = out->before.limit = out->after.limit = SIZE_MAX / 4;
+    put_lead(&lead, options, prompt, open_thought);
+    put_around(&w, prompt, out);
+    if (f && choice->kind != PI__CHOICE_NONE && tools->type == PI__V_LIST) {
+        const bool many = choice->parallel && !choice->name.n;
+        put_roots(&w, many, f->answer_close && ends_with(prompt, f->answer_open) ? f->answer_close : NULL);
+        put_calls(&w, many);
+        put_tools(&w, tools, choice);
+        if (!out->required) put_trigger(&out->trigger, opening(f));
+    }
+    return finish(out, err);
 }
 
 int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, pi__str prompt, pi__call_form *out,
@@ -595,12 +708,11 @@ int pi__chat_grammar(const pi__chat *c, const char *tools, const char *options, 
     pi__zone z;
     pi__val t, o;
     pi__chat_choice choice;
-    const int open_thought = pi__thought_open_at_end(prompt.p, prompt.n);
     *out = (pi__call_form) {.required = false};
     int rc = pi__chat_read_tools(&z, tools, options, &t, &o, &choice, err);
     out->required = choice.kind == PI__CHOICE_REQUIRED;
-    if (!rc && !out->required) out->thoughts = thoughts_in_front(&o, open_thought);
-    if (!rc) rc = write_grammar(c, &z, &t, &choice, open_thought, out, err);
+    if (!rc) out->thoughts = thoughts_in_front(&o, pi__thought_open_at_end(prompt.p, prompt.n));
+    if (!rc) rc = write_grammar(c, &z, &t, o.map, &choice, prompt, out, err);
     pi__zone_free(&z);
     return rc;
 }
@@ -609,5 +721,8 @@ void pi__call_form_free(pi__call_form *f)
 {
     pi__free(f->grammar.p);
     pi__free(f->trigger.p);
+    pi__free(f->lead.p);
+    pi__free(f->before.p);
+    pi__free(f->after.p);
     *f = (pi__call_form) {.required = false};
 }

@@ -26,6 +26,8 @@ struct pi__chat {
     bool result_objects; /* results of tools may be objects; they are written as JSON */
     int args;           /* enum pi__chat_args: the form of arguments of calls; KEEP: none is shown */
     pi__chat_roles roles;
+    const struct pi__chat_form *form; /* of calls, never NULL */
+    bool describes;     /* tools are described in the system message: the template does not place them, or in no known form */
 };
 
 /* The variables of a rendering: a map of c->kwargs and options (JSON or NULL). */
@@ -70,6 +72,9 @@ int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error
 int pi__chat_fit_tools(pi__zone *z, pi__val *tools, pi_error *err);
 /* Tools that were fit get what the template cannot do without. */
 int pi__chat_fill_tools(const pi__chat *c, pi__zone *z, pi__val *tools, pi_error *err);
+/* Describes tools in the messages where the template does not, and makes text of past calls and results that it does not
+ * place (chat_generic.c). Tools that were described become none. */
+int pi__chat_generic(const pi__chat *c, pi__zone *z, pi__val *tools, pi__val *messages, pi_error *err);
 /* Function number i of tools, or the one of that name; NULL: there is none, or it has no name. */
 const pi__dict *pi__chat_function(const pi__val *tools, size_t i, pi__str *name);
 const pi__dict *pi__chat_find_function(const pi__val *tools, pi__str name);

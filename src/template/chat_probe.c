@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "template/chat_form.h"
 #include "template/chat_impl.h"
 
 enum { PROBE_STEPS = 2000000, PROBE_MEMORY = 16 << 20, PROBE_OUTPUT = 1 << 20, MAX_MARKS = 8 };
@@ -214,11 +215,16 @@ static void probe_tools(probe *p)
 {
     static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS),
                                         PROBE_TOOL(PROBE_PARAMETERS), PROBE_TOOL(", \"description\": \"\"")};
+    const pi__chat_form *form = pi__chat_form_of(pi__jinja_text(p->c->t));
     bool shown[3];
     for (int i = 0; i < 3; i++) {
         places_with(p, "u", tools[i]);
         shown[i] = shows(p, "ffFf");
     }
+    if (!shown[0]) places_with(p, "su", tools[0]);
+    const bool harmony = form && form->kind == PI__FORM_HARMONY; /* content has a header as well, with tools or without */
+    p->c->describes = !form || !(harmony || shown[0] || shows(p, "ffFf"));
+    p->c->form = p->c->describes ? &pi__chat_form_generic : form;
     p->c->described = shown[0] && !shown[1];
     p->c->with_parameters = shown[0] && !shown[2];
 }
@@ -257,6 +263,9 @@ static void probe_roles(probe *p)
     r->calls = p->seen[1];
     r->results = p->seen[2];
     const bool tools = r->calls && r->results;
+    const pi__chat_form *form = pi__chat_form_of(pi__jinja_text(p->c->t));
+    if (p->c->describes && tools && form && form->kind == PI__FORM_TAGS && form->body == PI__BODY_ARGUMENTS)
+        p->c->form = form; /* it writes past calls in this form */
     r->call_text = tools && places(p, "uCta");
     r->many_calls = tools && places(p, "uDtTa");
     r->system = places(p, "su");

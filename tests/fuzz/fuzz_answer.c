@@ -66,7 +66,7 @@ static pi__answer *parse(const pi__chat *c, const char *text, size_t n, size_t s
         if (at >= bind) pi__answer_bind(a);
         if (take) take_deltas(a, &sure);
     }
-    check(!pi__answer_end(a));
+    check(!pi__answer_end(a, false));
     take_deltas(a, &sure);
     return a;
 }

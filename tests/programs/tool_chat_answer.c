@@ -41,7 +41,7 @@ static pi__text parse(const pi__chat *c, char *const line[4], const char *closed
     pi__answer *a;
     pi_error err = {0};
     pi__text out = {.limit = SIZE_MAX / 4};
-    const char *name = pi__chat_form_of(pi__jinja_text(c->t)) ? pi__chat_form_of(pi__jinja_text(c->t))->name : "";
+    const char *name = c->form->name;
     if (pi__answer_new(&a, c, line[2], line[3], 0, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         exit(2);
@@ -49,7 +49,7 @@ static pi__text parse(const pi__chat *c, char *const line[4], const char *closed
     if (closed) pi__answer_feed(a, closed, strlen(closed));
     for (size_t at = 0; at < text.n; at += step)
         pi__answer_feed(a, text.p + at, text.n - at < step ? text.n - at : step);
-    pi__answer_end(a);
+    pi__answer_end(a, false);
     pi__text_str(&out, "{");
     add_str(&out, "form", pi__str_of(name));
     add_str(&out, "splits", pi__str_of(!c->roles.many_calls ? c->roles.call_text ? "two" : "two, content" :

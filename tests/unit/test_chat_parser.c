@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "chat_forms.h"
 #include "counting_alloc.h"
-#include "template/answer.h"
+#include "template/answer_impl.h"
 #include "template/chat_form.h"
 #include "template/json_scan.h"
 #include "vocab_seed.h"
@@ -141,7 +141,7 @@ static void expect_form(form f, const char *text, const char *want)
             assert_int_equal(pi__answer_feed(a, text + at, n), PI_OK);
             if (cut % 2) take(a, g);
         }
-        assert_int_equal(pi__answer_end(a), PI_OK);
+        assert_int_equal(pi__answer_end(a, false), PI_OK);
         take(a, g);
         show(a, g, all, sizeof all);
         if (strcmp(all, want) != 0) fail_msg("%s\n  cut %zu: %s\n  want: %s", text, cut, all, want);
@@ -218,7 +218,7 @@ static void test_no_calls(void **state)
         "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":1", "\n <tool_call>\n{\"arguments\":{}}</tool_call>",
         "<tool_call>{\"name\":\"get\",\"arguments\":\"x\"}</tool_call>", "<tool_call>{}</tool_call>",
         "<tool_call>{\"name\":\"get\",\"arguments\":{}} and </tool_call>", "<tool_call>{\"name\":5}</tool_call>",
-        "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":\"\\ud800\"}}</tool_call>", " \n", "<tool_call",
+        " \n", "<tool_call",
         "<tool_call>{\"name\":\"get\",\"surprise\":1}</tool_call>", "<tool_call>{\"name\":\"get\",}</tool_call>",
         "<tool_call>{\"name\":\"get\",\"arguments\":{\"a\":01}}</tool_call>",
         "<function=get>{\"a\":1}</funktion>", "<function=get><parameter=a>1</function>", "<function=none></function>",
@@ -234,7 +234,7 @@ static void test_no_calls(void **state)
     }
     static const char good[] = "<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>";
     expect_form((form) {HERMES, NULL, NULL}, good, "C:<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>|");
-    expect("{{ 1 }}", good, "C:<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>|");
+    expect("{{ 1 }}", good, "get({})|"); /* the generic form */
     /* A good one behind a bad one, and in front of one. */
     expect(HERMES, "<tool_call>oh <tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call> <tool_call>{",
            "C:<tool_call>oh <tool_call>{|get({})|");
@@ -339,7 +339,7 @@ static void test_kimi(void **state)
     pi_chat_call call = {.size = sizeof call};
     assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
     assert_int_equal(pi__answer_feed(a, two, sizeof two - 1), PI_OK);
-    assert_int_equal(pi__answer_end(a), PI_OK);
+    assert_int_equal(pi__answer_end(a, false), PI_OK);
     assert_true(pi__answer_call(a, 0, &call));
     assert_string_equal(call.id, "functions.get:0");
     assert_true(pi__answer_call(a, 1, &call));
@@ -354,7 +354,7 @@ static void test_kimi(void **state)
 static void test_harmony(void **state)
 {
     (void) state;
-#define HARMONY "{{ messages[0].content }} {# <|channel|> <|message|> #}<|start|>assistant"
+#define HARMONY "{{ messages[0].content }}{{ tools or '' }} {# <|channel|> <|message|> #}<|start|>assistant"
 #define ANALYSIS "<|channel|>analysis<|message|>"
 #define FINAL "<|channel|>final<|message|>"
 #define START "<|start|>assistant"
@@ -367,6 +367,9 @@ static void test_harmony(void **state)
     expect(HARMONY, "<|channel|>commentary<|message|>I look.<|end|>" START TO "now<|message|>{}<|end|>" START TO "now" JSON "{}",
            "C:I look.|now({})|now({})|");
     expect(HARMONY, "Plain.", "C:Plain.|");
+    expect(HARMONY, "<|channel|>commentary to=python<|message|>1 + 1 <|call|>" START FINAL "A", "C:A|"); /* a tool of its own */
+    expect(HARMONY, ANALYSIS "no <|call|> or <|channel|>final here<|end|>" START FINAL "a <|end|> b",
+           "R:no <|call|> or <|channel|>final here|C:a <|end|> b|");
     expect(HARMONY, "\n to=x y", "C:\n to=x y|");
     expect(HARMONY, ANALYSIS "never ends <|en", "R:never ends <|en|");
     expect(HARMONY, "A" START FINAL "B", "C:AB|");
@@ -376,7 +379,6 @@ static void test_harmony(void **state)
                 "C:" ANALYSIS "A<|end|>B|");
     static const char *const texts[] = { /* no calls: as they are */
         TO "none" JSON "{}<|call|>", TO "now" JSON "[]<|call|>", TO "get" JSON "{\"city\": 1", "<|channel|>fin", "<|start|>x",
-        "<|channel|>commentary to=python<|message|>1 + 1 <|call|>",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         char want[256];
@@ -400,7 +402,7 @@ static void test_gemma(void **state)
            "R:Hm|get({\"city\": \"a \\\"b\\\"\\n\", \"days\": -1.5e3, \"hot\": true, \"list\": [1, \"x\", []], "
            "\"where\": {\"lat\": null, \"l n\": {}}})|");
     expect(GEMMA, "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{}", "now({})|now({})|");
-    expect(GEMMA, "ok <|tool_call>call:get{city:\"x\"}<tool_call|> end", "C:ok end|get({\"city\": \"x\"})|");
+    expect(GEMMA, "ok <|tool_call>call:get{city:\"x\"}<tool_call|> end", "C:ok  end|get({\"city\": \"x\"})|");
     static const char *const texts[] = {
         "<|tool_call>call:get{city:Paris}<tool_call|>", "<|tool_call>call:none{}<tool_call|>", "<|tool_call>get{}",
         "<|tool_call>call:get{city:" Q "x}<tool_call|>", "<|tool_call>call:get{a:1,}<tool_call|>", "<|tool_call>call:get{",
@@ -452,6 +454,109 @@ static void test_llama(void **state)
     expect(LLAMA, "{\"name\": \"now\"}\n{\"name\": \"now\"} x", "C: x|now({})|now({})|");
 }
 
+/* Lists of calls as Python writes them. */
+static void test_python(void **state)
+{
+    (void) state;
+    expect(LLAMA4, "[get(city='a \\'b\\' \"c\"', days=3, hot=True, where={'lat': None}, list=['x, y)', 2]), now()]",
+           "get({\"city\": \"a 'b' \\\"c\\\"\", \"days\": 3, \"hot\": true, \"where\": {\"lat\": null}, "
+           "\"list\": [\"x, y)\", 2]})|now({})|");
+    expect(LLAMA4, "<|python_start|>[now()]<|python_end|>", "now({})|");
+    expect(LLAMA4, "[1, 2]", "C:[1, 2]|");
+    expect(LLAMA4, "[none()]", "C:[none()]|");
+    expect(LLAMA4, "[get(city=oops)]", "C:[get(city=oops)]|");
+    expect(LFM2, "Wait.\n<|tool_call_start|>[now(), get(city=\"x\")]<|tool_call_end|> ok", "C:Wait. ok|now({})|get({\"city\": \"x\"})|");
+    expect(LFM2, "[now()]", "C:[now()]|");
+}
+
+/* Lists of calls between tags. */
+static void test_tagged_lists(void **state)
+{
+    (void) state;
+    expect(NEMOTRON, "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\"}]</TOOLCALL>", "now({})|now({})|");
+    expect(R7B, "<|START_THINKING|>Hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get\", "
+                "\"parameters\": {\"city\": \"x\"}}\n]<|END_ACTION|>", "R:Hm|get({\"city\": \"x\"})|");
+    expect(R7B, "<|START_RESPONSE|>Hello <b>.<|END_RESPONSE|>", "C:Hello <b>.|");
+}
+
+#define OPEN(tag) "<|open|>" tag "<|sep|>"
+#define CLOSE(tag) "<|close|>" tag "<|sep|>"
+
+static void test_kimi_k3(void **state)
+{
+    (void) state;
+    expect(K3, OPEN("think") "Hm" CLOSE("think") OPEN("response") "I look." CLOSE("response") OPEN("tools")
+           OPEN("call tool=\"get\" index=\"1\"") OPEN("argument key=\"city\" type=\"string\"") "a" CLOSE("argument") " b"
+           CLOSE("argument") OPEN("argument key=\"days\" type=\"number\"") "3" CLOSE("argument") CLOSE("call")
+           OPEN("call tool=\"now\" index=\"2\"") CLOSE("call") CLOSE("tools") CLOSE("message"),
+           "R:Hm|C:I look.|get({\"city\": \"a<|close|>argument<|sep|> b\", \"days\": 3})|now({})|");
+    expect(K3, OPEN("response") "Hello" CLOSE("response") CLOSE("message"), "C:Hello|");
+}
+
+/* Closing tags that are text, and ones that the model leaves out. */
+static void test_loose_tags(void **state)
+{
+    (void) state;
+    expect(QWEN, "<tool_call>\n<function=get>\n<parameter=city>\n</parameter> and </function> x\n</parameter>\n</function>\n</tool_call>",
+           "get({\"city\": \"</parameter> and </function> x\"})|");
+    expect(QWEN, "<tool_call>\n<function=get>\n<parameter=city>\na\n<parameter=days>\n3\n</function>\n</tool_call>",
+           "get({\"city\": \"a\", \"days\": 3})|");
+    expect(GLM, "<tool_call>get<arg_key>city</arg_key><arg_value>a</tool_call> b</arg_value>"
+                "<arg_key>days</arg_key><arg_value>3</tool_call>",
+           "get({\"city\": \"a</tool_call> b\", \"days\": 3})|");
+    expect(V41, "<" D " calls>\n<" D " invoke name=\"now\"/>\n<" D " invoke name=\"get\">\n"
+                "<" D " parameter name=\"city\" string=\"true\">x</" D " parameter>\n</" D " invoke>\n</" D " calls>", "now({})|get({\"city\": \"x\"})|");
+    expect(KIMI, KIMI_CALLS " noise " KIMI_CALL("functions.now:0") "{}" KIMI_END KIMI_CALLS_END, "now({})|");
+    expect(KIMI, "A " KIMI_CALLS KIMI_CALLS_END, "C:A |");
+}
+
+/* A call within thoughts is one only where the thoughts never end. */
+static void test_unclosed_thoughts(void **state)
+{
+    (void) state;
+    expect(HERMES, "<think>Hm\n<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>", "R:Hm|now({})|");
+    expect(HERMES, "<think>Hm\n<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>\n</think>Hi",
+           "R:Hm\n<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>|C:Hi|");
+    expect(HERMES, "<think>Hm\n<tool_call>{\"name\":\"no", "R:Hm\n<tool_call>{\"name\":\"no|");
+}
+
+/* An answer that is cut at any byte: complete calls are kept, and no markup is content. */
+static void test_cut(void **state)
+{
+    (void) state;
+    static const struct { const char *template, *text, *content; size_t first; } cases[] = {
+        {HERMES, "Hi\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"x\"}}\n</tool_call>", "Hi", 2},
+        {GENERIC, "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>", "", 0},
+        {QWEN, "Hi<tool_call>\n<function=get>\n<parameter=city>\nx y\n</parameter>\n</function>\n</tool_call>", "Hi", 2},
+        {GEMMA, "Hi<|tool_call>call:get{city:<|\"|>x<|\"|>}<tool_call|>", "Hi", 2},
+        {LFM2, "Hi<|tool_call_start|>[get(city='x y')]<|tool_call_end|>", "Hi", 2},
+        {NEMOTRON, "Hi<TOOLCALL>[{\"name\": \"get\", \"arguments\": {\"city\": \"x\"}}]</TOOLCALL>", "Hi", 2},
+        {K3, "Hi" CLOSE("response") OPEN("tools") OPEN("call tool=\"get\" index=\"1\"") OPEN("argument key=\"city\" type=\"string\"")
+             "x" CLOSE("argument") CLOSE("call") CLOSE("tools"), "Hi", 2},
+        {HARMONY, FINAL "Hi<|end|>" START TO "now" JSON "{}", "Hi", sizeof FINAL + 1},
+        {V31, "Hi" CALLS CALL "get" SEP "{\"city\": \"x\"}" CALL_END CALLS_END, "Hi", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pi__chat *c = chat_of(cases[i].template);
+        uint32_t calls = 0;
+        for (size_t n = cases[i].first; n <= strlen(cases[i].text); n++) {
+            pi__answer *a;
+            pi_error err = {0};
+            assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+            assert_int_equal(pi__answer_feed(a, cases[i].text, n), PI_OK);
+            assert_int_equal(pi__answer_end(a, true), PI_OK);
+            const pi__str content = pi__answer_trim(pi__answer_content(a));
+            if (content.n != strlen(cases[i].content) || memcmp(content.p, cases[i].content, content.n) != 0)
+                fail_msg("%.*s: content %.*s", (int) n, cases[i].text, (int) content.n, content.p);
+            assert_true(pi__answer_calls(a) >= calls);
+            calls = pi__answer_calls(a);
+            pi__answer_free(a);
+        }
+        if (calls != 1) fail_msg("%s: %u calls", cases[i].text, calls);
+        pi__chat_free(c);
+    }
+}
+
 /* ----------------------------------------------------------------------------------------------------- other matters */
 
 static void test_tokens(void **state)
@@ -467,7 +572,7 @@ static void test_tokens(void **state)
     assert_int_equal(pi__tokenize(bpe, text, sizeof text - 1, false, true, &ids), PI_OK);
     assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
     for (size_t i = 0; i < ids.n; i++) assert_int_equal(pi__answer_tokens(a, ids.p + i, 1), PI_OK);
-    assert_int_equal(pi__answer_end(a), PI_OK);
+    assert_int_equal(pi__answer_end(a, false), PI_OK);
     take(a, &g);
     show(a, &g, all, sizeof all);
     assert_string_equal(all, "C:\xC3\xA9|now({})|");
@@ -506,7 +611,7 @@ static void test_long(void **state)
         assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
         for (; n < 1 << 15; n += len)
             for (size_t i = 0; i < len; i++) assert_int_equal(pi__answer_feed(a, pieces[k] + i, 1), PI_OK);
-        assert_int_equal(pi__answer_end(a), PI_OK);
+        assert_int_equal(pi__answer_end(a, false), PI_OK);
         if (k < 3) assert_int_equal(pi__answer_content(a).n, n);
         pi__answer_free(a);
     }
@@ -528,7 +633,7 @@ static void test_out_of_memory(void **state)
         rc = pi__answer_new(&a, c, tools, "{\"tool_choice\": \"auto\"}", 0, &err);
         assert_int_equal(err.code, rc);
         if (!rc) rc = pi__answer_feed(a, text, sizeof text - 1);
-        if (!rc) rc = pi__answer_end(a);
+        if (!rc) rc = pi__answer_end(a, false);
         if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %d", n, rc);
         if (!rc) assert_int_equal(pi__answer_calls(a), 1);
         pi__answer_free(a);
@@ -566,7 +671,9 @@ int main(void)
         cmocka_unit_test(test_scan), cmocka_unit_test(test_thoughts), cmocka_unit_test(test_hermes),
         cmocka_unit_test(test_no_calls), cmocka_unit_test(test_qwen), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_deepseek_arguments), cmocka_unit_test(test_gemma), cmocka_unit_test(test_mistral),
-        cmocka_unit_test(test_llama), cmocka_unit_test(test_kimi), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_llama), cmocka_unit_test(test_python), cmocka_unit_test(test_tagged_lists),
+        cmocka_unit_test(test_kimi_k3), cmocka_unit_test(test_loose_tags), cmocka_unit_test(test_unclosed_thoughts),
+        cmocka_unit_test(test_cut), cmocka_unit_test(test_kimi), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_long), cmocka_unit_test(test_out_of_memory),
     };

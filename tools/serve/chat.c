@@ -75,7 +75,8 @@ struct chat_reader {
     chat_delta *delta;   /* of the last call */
     size_t cap_delta;
     int n_calls;         /* given out */
-    int end;             /* what pi_chat_parser_end returned */
+    bool called;         /* chat_called */
+    bool cut;            /* chat_cut */
 };
 
 int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err)
@@ -116,24 +117,38 @@ static bool take(chat_reader *r, const pi_chat_delta *d, size_t *n)
         break;
     case PI_CHAT_ARGUMENTS: t.kind = DELTA_ARGS; break;
     case PI_CHAT_CALL_END: return d->sure || add_call(r, n, d->index);
-    default: return true;
+    default:
+        r->cut |= d->sure;
+        return true;
     }
     return ((t.kind == DELTA_CALL || t.kind == DELTA_ARGS) && !d->sure) || add(r, n, t);
 }
 
-int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, const chat_delta **out, size_t *n_out)
+/* The end. What a stop string cut off was no more complete than at a token limit. false: out of memory. */
+static bool end(chat_reader *r, int finish, bool stopped)
+{
+    pi_chat_call call = {.size = sizeof call};
+    const bool by_itself = finish == PI_FINISH_STOP;
+    const int how = pi_chat_parser_end(r->p, by_itself && stopped ? PI_FINISH_LENGTH : finish);
+    r->called = by_itself && how >= 0 && !pi_chat_parser_call(r->p, 0, &call);
+    return how >= 0;
+}
+
+int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, bool stopped, const chat_delta **out,
+              size_t *n_out)
 {
     pi_chat_delta d = {.size = sizeof d};
     bool ok = !n || pi_chat_parser_feed(r->p, text, n) == PI_OK;
     *n_out = 0;
     if (bound) pi_chat_parser_bind(r->p);
-    if (ok && finish) ok = (r->end = pi_chat_parser_end(r->p, finish)) >= 0;
+    if (ok && finish) ok = end(r, finish, stopped);
     while (ok && pi_chat_parser_next(r->p, &d)) ok = take(r, &d, n_out);
     *out = r->delta;
     return ok ? PI_OK : PI_ENOMEM;
 }
 
-bool chat_called(const chat_reader *r) { return r->end == PI_FINISH_TOOL_CALLS; }
+bool chat_called(const chat_reader *r) { return r->called; }
+bool chat_cut(const chat_reader *r) { return r->cut; }
 
 void chat_reader_free(chat_reader *r)
 {

@@ -39,10 +39,12 @@ typedef struct chat_reader chat_reader;
 int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err);
 /* Takes text, with control tokens in it; *out are the deltas that it comes to, valid until the next call. bound: a
  * grammar of calls holds what follows, and calls may be given out as they grow. finish: PI_FINISH_* where nothing
- * follows, else 0. PI_ENOMEM or PI_OK. */
-int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, const chat_delta **out, size_t *n_out);
-/* true: the answer holds a tool call. */
+ * follows, else 0; stopped: a stop string cut the text off. PI_ENOMEM or PI_OK. */
+int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, bool stopped, const chat_delta **out, size_t *n_out);
+/* The answer ended by itself or at a stop string, and holds a tool call. */
 bool chat_called(const chat_reader *r);
+/* The answer was cut off within a call that was given out as it grew: the last one. */
+bool chat_cut(const chat_reader *r);
 void chat_reader_free(chat_reader *r);
 
 #endif

@@ -197,6 +197,16 @@ int gen_template_defaults(const server *s, params *p, pi_error *err)
     return ok ? PI_OK : params_no_memory(err);
 }
 
+/* One of the options holds the content to a form. */
+static bool has_format(const params *p)
+{
+    static const char *const keys[] = {"json-schema", "grammar", "regex", "choice"};
+    for (size_t i = 0; i < p->n_option; i++)
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            if (!strcmp(p->option[i].key, keys[k])) return true;
+    return false;
+}
+
 /* What the template gets, and --reasoning-format, where the client says nothing of it. */
 static int reasoning_defaults(gen *g, pi_error *err)
 {
@@ -207,6 +217,8 @@ static int reasoning_defaults(gen *g, pi_error *err)
     if (!rc && !strcmp(format, "none") && json_object_set_new(g->p.template_vars, "parse_reasoning", json_false()))
         rc = params_no_memory(err);
     g->hide_thoughts = g->p.hide_thoughts || !strcmp(format, "hidden");
+    if (!rc && has_format(&g->p) && json_object_set_new(g->p.template_vars, "answer_format", json_true()))
+        rc = params_no_memory(err);
     return rc;
 }
 
@@ -628,8 +640,9 @@ static void give(choice *ch, size_t k, size_t upto)
     const int end = ch->done ? ch->finish : 0;
     const bool bound = g->p.stream && ch->bound && upto > ch->bound_at; /* whole answers wait for complete calls */
     bool ok = !ch->reader ||
-              !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, &pc.delta, &pc.n_deltas);
+              !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, ch->done && *ch->res.stop, &pc.delta, &pc.n_deltas);
     if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
+    if (ch->done && ch->reader) ch->cut_call = chat_cut(ch->reader);
     if (g->hide_thoughts) ok &= drop_thoughts(ch, &pc);
     pc.ids = ch->ids ? ch->ids + ch->ids_carry : NULL;
     pc.n_ids = k - ch->ids_carry;

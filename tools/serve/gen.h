@@ -96,6 +96,7 @@ struct choice {
     buf content, reasoning;  /* of a whole answer */
     tool_call *calls;
     size_t n_calls, cap_calls;
+    bool cut_call;           /* the last of them is incomplete, and was shown as it grew */
     uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
     chat_delta *shown;       /* where thoughts are hidden: what is left of a piece */
     size_t cap_shown;

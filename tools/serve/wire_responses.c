@@ -82,7 +82,8 @@ static json_t *items(const gen *g, const choice *ch)
                                                  ch->n_probs ? gen_logprobs(g, ch, ch->probs, ch->n_ids) : NULL));
     for (size_t i = 0; i < ch->n_calls; i++) {
         const tool_call *t = &ch->calls[i];
-        json_array_append_new(list, call_item(g, n++, "completed", t->id.p ? t->id.p : "", t->name.p ? t->name.p : "",
+        const char *status = ch->cut_call && i + 1 == ch->n_calls ? "incomplete" : "completed";
+        json_array_append_new(list, call_item(g, n++, status, t->id.p ? t->id.p : "", t->name.p ? t->name.p : "",
                                               &t->args));
     }
     return list;
@@ -252,6 +253,7 @@ static void send_done(gen *g, choice *ch)
 static void close_item(gen *g, choice *ch, const char *status)
 {
     const buf *b = &ch->block_text;
+    const bool cut = ch->block_kind == DELTA_CALL && ch->cut_call && ch->block_call + 1 == ch->n_calls;
     json_t *o;
     if (ch->block < 0) return;
     send_done(g, ch);
@@ -261,7 +263,7 @@ static void close_item(gen *g, choice *ch, const char *status)
         send_event(g, "response.content_part.done", o);
     }
     send_event(g, "response.output_item.done", json_pack("{s:i, s:o}", "output_index", ch->block, "item",
-                                                   item_of(g, ch, status, b)));
+                                                   item_of(g, ch, cut ? "incomplete" : status, b)));
     ch->block = -1;
 }
 
