@@ -269,10 +269,10 @@ fetch() {
         skip "the chat model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import anthropic, gguf, jinja2, jsonschema, msgspec, numpy, openai, zmq' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, jinja2, jsonschema, msgspec, numpy, openai, zmq' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
             timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 \
-                anthropic gguf jinja2 jsonschema msgspec numpy openai pyzmq >>"$log/venv.log" 2>&1
+                anthropic canitoolcall==0.1.1 gguf jinja2 jsonschema msgspec numpy openai pyzmq >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
         python=$venv/bin/python
@@ -293,7 +293,7 @@ tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinf
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
-        check_templates | check_prompts | check_answers) printf '%s\n' --templates "$vocab/templates" ;;
+        check_templates | check_prompts | check_answers | check_canitoolcall | check_tools) printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }

@@ -56,8 +56,13 @@ void pi__answer_skip_white(pi__answer *a)
 
 int pi__answer_matches(const pi__answer *a, size_t at, const char *s)
 {
-    size_t len = strlen(s), n = a->n - at < len ? a->n - at : len;
-    return memcmp(a->buf + at, s, n) != 0 ? -1 : n == len;
+    static const char cut_char[] = "\xEF\xBF\xBD";
+    const size_t len = strlen(s), n = a->n - at < len ? a->n - at : len;
+    if (!memcmp(a->buf + at, s, n)) return n == len;
+    /* The text may end with U+FFFD in the place of a character that was cut. */
+    if (a->n - at < 3 || a->n - at - 3 >= len || memcmp(a->buf + a->n - 3, cut_char, 3) != 0) return -1;
+    const size_t same = a->n - at - 3;
+    return !memcmp(a->buf + at, s, same) && (unsigned char) s[same] >= 0xC0 ? 0 : -1;
 }
 
 int pi__answer_pick(pi__answer *a, const char *const *literal, int n)
@@ -354,9 +359,10 @@ static size_t begun_tag(const pi__answer *a)
 {
     const char *tag[PI__N_THOUGHT_TAGS + MAX_MARKERS];
     int n = 0, n_calls, n_tags;
-    if (a->must_call && a->state >= TEXT && !a->in_thought) return a->at;
+    const bool thinks = a->state == THOUGHT || a->state == UNCLOSED || a->in_thought;
+    if (a->must_call && !thinks) return a->at;
     if (a->state == MESSAGE) return pi__answer_harmony_begun(a);
-    if (a->state == THOUGHT || a->state == UNCLOSED) tag[n++] = pi__thought_tags_of[a->tags].close;
+    if (thinks) tag[n++] = pi__thought_tags_of[a->tags].close;
     else n = markers(a, tag, &n_calls, &n_tags);
     for (int i = 0; i < PI__N_THOUGHT_TAGS && a->state == BEGIN; i++) tag[n++] = pi__thought_tags_of[i].open;
     for (size_t i = a->at; i < a->n; i++)

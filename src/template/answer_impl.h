@@ -104,7 +104,8 @@ static inline bool pi__answer_white(char c) { return c == ' ' || c == '\n' || c 
 
 /* ---- taking text (answer.c) */
 void pi__answer_skip_white(pi__answer *a);
-/* How much of s is at buf + at: all of it 1, the beginning and nothing else 0, other bytes -1. */
+/* How much of s is at buf + at: all of it 1, the beginning and nothing else 0, other bytes -1. A character that is cut at the
+ * buffer's end counts as one of s. */
 int pi__answer_matches(const pi__answer *a, size_t at, const char *s);
 /* Literals at a->at: the index of the one that is there, which is taken; -1: more is needed to tell; -2: none. */
 int pi__answer_pick(pi__answer *a, const char *const *literal, int n);

@@ -20,8 +20,17 @@ import tempfile
 import check_prompts
 import suites
 
-# Results that the package's authors published with version 0.1.1 (results of 2026-09, README of the project).
-PUBLISHED = [("vLLM 0.30", "268 of 469"), ("SGLang 0.5.20", "189 of 197"), ("llama.cpp", "278 of 469")]
+# Results of other engines, published with version 0.1.1 of the package: engine, fixtures it supports, pass, soft pass, fail.
+SOURCE = "https://pypi.org/project/canitoolcall/0.1.1/"
+PUBLISHED = [("vLLM 0.30.0", 469, 268, 86, 115), ("SGLang 0.5.20", 448, 189, 62, 197), ("llama.cpp a25c9865", 438, 278, 46, 114),
+             ("Ollama 7af39318", 261, 224, 10, 27), ("HF transformers 5.17.0", 48, 33, 7, 8)]
+# Fixtures that are not passed, and why.
+EXCEPTIONS = {
+    "gemma4/vllm-text-before-call": "expects the space in front of a call to be dropped; gemma4/sglang-text-before-call expects "
+                                    "it in the content",
+    "llama/l4-truncated-missing-close-bracket": "expects no call where the second of two is cut off; here complete calls are kept, "
+                                                "as the package's own rule for parallel calls says",
+}
 
 SHOWS = ("{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{{ m.tool_calls or '' }}\n{% endfor %}"
          "{% if tools %}{{ tools | tojson }}{% endif %}")
@@ -133,6 +142,7 @@ def main():
         print(f"suite_canitoolcall: {args.tool} ended with {run.returncode}: {run.stderr[-400:]}")
         return 1
     count = collections.defaultdict(collections.Counter)
+    failed = set()
     lines = run.stdout.splitlines()
     assert len(lines) == len(raw), (len(lines), len(raw))
     for (ident, d), line in zip(raw.items(), lines):
@@ -141,6 +151,8 @@ def main():
         rows = checks.run_checks(known[ident], families[d["family"]], seen)
         status = checks.case_status(rows).value
         count[d["family"]][status] += 1
+        if status != "pass":
+            failed.add(ident)
         if status == "pass" or not args.v:
             continue
         print(f"{ident} ({d['models'][0]}): {status}")
@@ -152,7 +164,28 @@ def main():
     for family, c in sorted(count.items()):
         print(f"  {family:14} {c['pass']:3} of {sum(c.values()):3}" + "".join(f", {k} {v}" for k, v in c.items() if k != "pass"))
     print(f"suite_canitoolcall: {passed} of {total} fixtures pass, whole and split {N_SPLITS} ways")
-    return 0 if passed == total else 1
+    wrong = failed - set(EXCEPTIONS)
+    for ident in sorted(wrong):
+        print(f"suite_canitoolcall: {ident} fails; -v --only {ident} shows it")
+    if args.write and not args.only:
+        write(count, total, failed)
+    return 1 if wrong or not total else 0
+
+
+def write(count, total, failed):
+    sums = collections.Counter()
+    for c in count.values():
+        sums.update(c)
+    rows = [("pagedinfer", total, sums["pass"], sums["soft_pass"], sums["fail"] + sums["error"])] + PUBLISHED
+    lines = [f"Package canitoolcall 0.1.1: answers of models with tool calls, parsed as a whole and split {N_SPLITS} ways. Figures of "
+             f"the other engines: {SOURCE}. Engines support different parts of the fixtures.", "",
+             "| engine | fixtures | pass | soft pass | fail |", "|---|---:|---:|---:|---:|"]
+    lines += [f"| {name} | {n} | {p} | {soft} | {fail} |" for name, n, p, soft, fail in rows]
+    lines += ["", "| family | pass | of |", "|---|---:|---:|"]
+    lines += [f"| {family} | {c['pass']} | {sum(c.values())} |" for family, c in sorted(count.items())]
+    if failed:
+        lines += ["", "Not passed:", ""] + [f"- {i}: {EXCEPTIONS.get(i, 'a fault')}." for i in sorted(failed)]
+    suites.publish("canitoolcall", "\n".join(lines))
 
 
 if __name__ == "__main__":
