@@ -510,7 +510,8 @@ PI_API pi_request *pi_request_new(pi_engine *e);
  * Log-probabilities are of the tokens that the form allows. Where the text is complete and nothing can follow, the answer
  * ends, whatever "ignore-eos" and "min-tokens" say. A form that asks for more than it may (too many ways open at once)
  * ends the request with PI_EUNSUPPORTED; repetitions have no upper limit. JSON has white space of at most one space, or
- * two line ends and 20 spaces or tabs; a schema's properties come in its order, others only with additionalProperties.
+ * two line ends and 20 spaces or tabs; a schema's properties come in its order, others only with additionalProperties or
+ * patternProperties (docs/SERVER.md lists the keywords of JSON Schema).
  * Memory beside the plan: the vocabulary as a trie, made for the first form (20 to 60 MB for Gemma 3's 262,144 tokens);
  * of each of the last 64 forms, and of those in use, at most 30 MB, in pages that are taken as its states are met. */
 

@@ -582,7 +582,8 @@ pi__reg *pi__reg_multiples(pi__builder *b, uint32_t step, uint32_t places)
     enum { N = sizeof cuts / sizeof *cuts, OTHER = 0, MINUS = 1, POINT = 2, ZERO = 3, SYMBOLS = 13 };
     pi__reg *r = take(b, 1, sizeof *r);
     const uint64_t n = 2 + (uint64_t) step * (places + 2);
-    if (n > PI__REG_STATES) return pi__builder_fail(b, PI_EUNSUPPORTED, "multipleOf: such a step is not supported: give "
+    if (n > PI__REG_STATES) return pi__builder_fail(b, PI_EUNSUPPORTED,
+        "multipleOf: such a step is not supported: give "
                                                     "one with fewer digits"), NULL;
     if (!r) return NULL;
     r->cut = take(b, N, sizeof *cuts);

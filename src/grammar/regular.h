@@ -16,7 +16,8 @@ typedef struct pi__reg {
     size_t n_cuts;
     uint32_t n_symbols;
     uint32_t *to;     /* [n_states * n_symbols] the next state, or PI__REG_DEAD; state 0 is the start */
-    uint64_t *mark;   /* [n_states] bit i: the text so far is in language i of the product; bit 0 of a single language */
+    /* [n_states] bit i: the text so far is in language i of the product; bit 0 of a single language */
+    uint64_t *mark;
     uint32_t n_states;
 } pi__reg;
 

@@ -6,17 +6,17 @@
  * oneOf whose schemas overlap become schemas of that kind (schema_not.c).
  *
  * Every text that comes out meets the schema. Some values that meet it never come out:
- *   - properties come in the schema's order, unnamed ones last; with properties or patternProperties, and nothing said of
- *     others, there are no others;
+ *   - properties come in the schema's order, unnamed ones last; with properties or patternProperties, and nothing
+ *     said of others, there are no others;
  *   - without type, types are those that the keywords speak of; with prefixItems, and nothing said of others, there are
  *     no others;
- *   - between things there is nothing, a space, or one or two line ends and up to 20 spaces or tabs; numbers have at most
- *     16 digits in a row unless a bound has more, and no exponent beside a bound;
+ *   - between things there is nothing, a space, or one or two line ends and up to 20 spaces or tabs; numbers have at
+ *     most 16 digits in a row unless a bound has more, and no exponent beside a bound;
  *   - a list with contains has at most 1000 items; one with uniqueItems has items of an enum, in its order.
  * Formats are kept to where schema_format.c lists them; others are annotations, like keywords that no draft knows. A
  * keyword that cannot be promised is refused with its place: uniqueItems of items without an enum, $dynamicRef,
- * unevaluatedItems and unevaluatedProperties inside of other schemas or beside not and if, references to other documents.
- * Work is bounded by MAX_WORK, memory by the builder's zone. */
+ * unevaluatedItems and unevaluatedProperties inside of other schemas or beside not and if, references to other
+ * documents. Work is bounded by MAX_WORK, memory by the builder's zone. */
 #include "grammar/schema.h"
 
 #include <stdarg.h>
@@ -76,7 +76,8 @@ int pi__schema_fail(pi__schema *s, const pi__val *at, const char *key, int code,
     if (!at || at->type != PI__V_MAP || !find_place(s->doc, at->map, &p)) p.n = 0;
     else if (!key) key = "";
     if (!key) return pi__builder_fail(s->b, code, "%s: %s", s->what, text);
-    return pi__builder_fail(s->b, code, "%s: %s%.*s%s%s: %s", s->what, at ? "#" : "", (int) p.n, p.text, *key && at ? "/" : "",
+    return pi__builder_fail(s->b, code, "%s: %s%.*s%s%s: %s", s->what, at ? "#" : "", (int) p.n, p.text,
+                            *key && at ? "/" : "",
                             key, text);
 }
 
@@ -170,7 +171,8 @@ static const pi__val *by_anchor(const pi__val *v, pi__str name, bool top)
     const pi__val *found = NULL, *a = pi__member(v, "$anchor"), *id = pi__member(v, "$id");
     if (!top && is_resource(v)) return NULL;
     if (a && a->type == PI__V_STR && pi__str_eq(a->s, name)) return v;
-    if (id && id->type == PI__V_STR && id->s.n == name.n + 1 && id->s.p[0] == '#' && !memcmp(id->s.p + 1, name.p, name.n))
+    if (id && id->type == PI__V_STR && id->s.n == name.n + 1 && id->s.p[0] == '#' && !memcmp(id->s.p + 1, name.p,
+        name.n))
         return v;
     for (size_t i = 0; v->type == PI__V_MAP && i < v->map->n && !found; i++)
         found = by_anchor(&v->map->e[i].value, name, false);
@@ -247,7 +249,8 @@ const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *
     }
     const pi__val *base = document_of(s, v, ref->s, &t), *to;
     if (!base) {
-        pi__schema_fail(s, v, "$ref", PI_EUNSUPPORTED, "\"%.*s\" is in another document, which is not supported: put it into "
+        pi__schema_fail(s, v, "$ref", PI_EUNSUPPORTED, "\"%.*s\" is in another document, which is not supported: put "
+            "it into "
                         "$defs and write \"#/$defs/...\"", n, ref->s.p);
         return NULL;
     }
@@ -263,7 +266,8 @@ static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
 {
     for (size_t k = i + 1; k && v->type == PI__V_MAP; k = l->p[k - 1].from)
         if (l->p[k - 1].v->type == PI__V_MAP && l->p[k - 1].v->map == v->map)
-            pi__schema_fail(s, v, NULL, PI_EUNSUPPORTED, "a $ref leads back to its own schema, with nothing in between: remove "
+            pi__schema_fail(s, v, NULL, PI_EUNSUPPORTED, "a $ref leads back to its own schema, with nothing in "
+                "between: remove "
                             "it");
     const size_t n = l->n;
     pi__parts_add(s, l, v, PI__FROM_PART);
@@ -275,7 +279,8 @@ static void add_made(pi__schema *s, pi__parts *l, size_t i, const char *key, con
 {
     if (!made) return;
     if (made->type == PI__V_BOOL && !made->b && s->lost && strcmp(key, "not") == 0)
-        pi__schema_fail(s, l->p[i].v, key, PI_EUNSUPPORTED, "a schema with %s cannot be turned round: say what is allowed "
+        pi__schema_fail(s, l->p[i].v, key, PI_EUNSUPPORTED, "a schema with %s cannot be turned round: say what is "
+            "allowed "
                         "instead", s->lost);
     const size_t n = l->n;
     pi__parts_add(s, l, made, PI__FROM_PART);
@@ -324,14 +329,16 @@ static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
     for (size_t i = 0; i < sizeof refused / sizeof *refused && v->type == PI__V_MAP; i++) {
         if (!(x = pi__member(v, refused[i].key)) || (refused[i].draft3 && !is_draft3(s))) continue;
         if ((x->type == PI__V_BOOL && x->b) || (x->type == PI__V_MAP && !x->map->n)) continue;
-        pi__schema_fail(s, v, refused[i].key, PI_EUNSUPPORTED, "this keyword is not supported: leave it out, or say the same "
+        pi__schema_fail(s, v, refused[i].key, PI_EUNSUPPORTED,
+            "this keyword is not supported: leave it out, or say the same "
                         "by others");
     }
     static const char *const rests[] = {"unevaluatedProperties", "unevaluatedItems"};
     for (int i = 0; i < 2; i++) {
         if (!(x = pi__member(v, rests[i]))) continue;
         if (!alone)
-            pi__schema_fail(s, v, rests[i], PI_EUNSUPPORTED, "it is not supported inside of allOf, anyOf or $ref: put it beside "
+            pi__schema_fail(s, v, rests[i], PI_EUNSUPPORTED,
+                "it is not supported inside of allOf, anyOf or $ref: put it beside "
                             "them");
         if (x->type != PI__V_BOOL && x->type != PI__V_MAP)
             pi__schema_fail(s, v, rests[i], PI_EINVAL, "it is %s: give a schema", pi__val_type_name(x));
@@ -348,7 +355,8 @@ static void check_unevaluated(pi__schema *s, const pi__parts *l)
     for (size_t i = 0; i < l->n && rest; i++)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             if (pi__member(l->p[i].v, keys[k]))
-                pi__schema_fail(s, rest, pi__member(rest, "unevaluatedItems") ? "unevaluatedItems" : "unevaluatedProperties",
+                pi__schema_fail(s, rest, pi__member(rest, "unevaluatedItems") ? "unevaluatedItems"
+                    : "unevaluatedProperties",
                                 PI_EUNSUPPORTED, "it is not supported beside %s: leave one out", keys[k]);
 }
 
@@ -362,7 +370,8 @@ static unsigned implied_by(const pi__val *v)
             {"items", PI__T_LIST_OF},
             {"prefixItems", PI__T_LIST_OF}, {"contains", PI__T_LIST_OF}, {"uniqueItems", PI__T_LIST_OF},
             {"patternProperties", PI__T_OBJECT}, {"propertyNames", PI__T_OBJECT}, {"dependentRequired", PI__T_OBJECT},
-            {"dependentSchemas", PI__T_OBJECT}, {"dependencies", PI__T_OBJECT}, {"multipleOf", PI__T_WHOLE | PI__T_REAL},
+            {"dependentSchemas", PI__T_OBJECT}, {"dependencies", PI__T_OBJECT}, {"multipleOf",
+                PI__T_WHOLE | PI__T_REAL},
         {"minItems", PI__T_LIST_OF}, {"maxItems", PI__T_LIST_OF}, {"minLength", PI__T_TEXT}, {"maxLength", PI__T_TEXT},
             {"pattern", PI__T_TEXT},
         {"minimum", PI__T_WHOLE | PI__T_REAL}, {"maximum", PI__T_WHOLE | PI__T_REAL},
@@ -377,7 +386,8 @@ static unsigned implied_by(const pi__val *v)
 /* ----------------------------------------------------------------------------------------------------------- bodies */
 
 /* Adds the parts with one of a choice, and with the choice itself left out; without[k]: those that must not be met. */
-static void add_choice(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t at, uint32_t skip, const pi__val *choice,
+static void add_choice(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t at, uint32_t skip,
+    const pi__val *choice,
                        const pi__list *all, const bool *without)
 {
     pi__parts more = {0};
@@ -388,8 +398,10 @@ static void add_choice(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t 
         s->lost = NULL;
         const pi__val *not = pi__schema_not(s, &all->v[k]);
         if (not && not->type == PI__V_BOOL && !not->b && s->lost)
-            pi__schema_fail(s, l->p[at].v, "oneOf", PI_EUNSUPPORTED, "schema %zu may be met by values of others, and with %s "
-                            "they cannot be kept out: use anyOf, or tell the schemas apart by type or by a required property "
+            pi__schema_fail(s, l->p[at].v, "oneOf", PI_EUNSUPPORTED,
+                "schema %zu may be met by values of others, and with %s "
+                            "they cannot be kept out: use anyOf, or tell the schemas apart by type or by a required "
+                                "property "
                             "with const", k, s->lost);
         if (not) pi__parts_add(s, &more, not, PI__FROM_PART);
     }
@@ -441,7 +453,8 @@ static pi__expr *choices(pi__schema *s, const pi__parts *l)
     for (size_t i = 0; i < l->n; i++) {
         for (int one = 0; one < 2; one++) {
             const char *key = one ? "oneOf" : "anyOf";
-            const pi__val *list = l->p[i].skip & (one ? PI__SKIP_ONE_OF : PI__SKIP_ANY_OF) ? NULL : pi__member(l->p[i].v, key);
+            const pi__val *list = l->p[i].skip & (one ? PI__SKIP_ONE_OF : PI__SKIP_ANY_OF) ? NULL
+                : pi__member(l->p[i].v, key);
             if (!list) continue;
             pi__expr *alt = pi__x_alt(s->b);
             if (list->type != PI__V_LIST || !list->list->n)
@@ -482,7 +495,8 @@ static pi__expr *of_values(pi__schema *s, const pi__parts *l, const pi__val *con
         int meets = 1;
         for (size_t k = 0; k < l->n && meets; k++) {
             meets = pi__value_meets(s, v[i], l->p[k].v, 1);
-            if (meets < 0) pi__schema_fail(s, l->p[k].v, NULL, PI_EUNSUPPORTED, "values of enum or const cannot be checked "
+            if (meets < 0) pi__schema_fail(s, l->p[k].v, NULL, PI_EUNSUPPORTED,
+                "values of enum or const cannot be checked "
                                            "against this schema: list only those that meet it");
         }
         if (meets > 0) pi__x_add(s->b, alt, of_value(s, v[i]));

@@ -19,7 +19,8 @@ enum { /* keywords of a schema that are left out */
 };
 
 /* Keywords of schemas that the reader makes itself (schema_not.c). No document has them: they are not UTF-8. */
-#define PI__K_MADE "\xFF" "made"             /* such a schema: it says nothing about which types and properties there are */
+/* such a schema: it says nothing about which types and properties there are */
+#define PI__K_MADE "\xFF" "made"
 #define PI__K_TYPES "\xFF" "types"           /* PI__T_*, as an integer */
 #define PI__K_NOT "\xFF" "not"               /* a list: none of these values */
 #define PI__K_NO_PATTERN "\xFF" "noPattern"  /* a text without a match */
@@ -74,7 +75,8 @@ const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *
 /* ---- kinds of values (schema_text.c, schema_number.c, schema_list.c, schema_object.c): of all parts that say
  * something about them */
 pi__expr *pi__schema_space(pi__schema *s);
-pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v); /* a value that is no list or object, in JSON's plainest form */
+/* a value that is no list or object, in JSON's plainest form */
+pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v);
 pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l);
 pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n); /* any key but these */
 /* A key: the texts of r whose mark, of the bits in care, is want. */

@@ -1,8 +1,8 @@
 /* Formats of texts that are kept to (see schema.c).
  *
  * Each is a regular expression of texts that every reader of the format takes. Where a standard has limits that no
- * regular expression of a sensible size has (253 characters of a host name), the expression allows less: host names have
- * up to three labels of 63 characters, or seven of 31. Formats that are not listed are annotations. */
+ * regular expression of a sensible size has (253 characters of a host name), the expression allows less: host names
+ * have up to three labels of 63 characters, or seven of 31. Formats that are not listed are annotations. */
 #include <string.h>
 
 #include "grammar/schema.h"
@@ -26,7 +26,8 @@
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define IPV4 BYTE "\\." BYTE "\\." BYTE "\\." BYTE
 #define H "[0-9a-fA-F]{1,4}"
-#define IPV6 "((" H ":){7}" H "|(" H ":){1,7}:|(" H ":){1,6}:" H "|(" H ":){1,5}(:" H "){1,2}|(" H ":){1,4}(:" H "){1,3}|" \
+#define IPV6 "((" H ":){7}" H "|(" H ":){1,7}:|(" H ":){1,6}:" H "|(" H ":){1,5}(:" H "){1,2}|(" H ":){1,4}" \
+             "(:" H "){1,3}|" \
              "(" H ":){1,3}(:" H "){1,4}|(" H ":){1,2}(:" H "){1,5}|" H ":(:" H "){1,6}|:((:" H "){1,7}|:)|" \
              "(" H ":){6}" IPV4 "|::([fF]{4}:)?" IPV4 ")"
 /* RFC 5321 without quotes and comments: a local part of up to 64 characters. */
@@ -51,7 +52,8 @@
 #define NAME "[A-Za-z0-9_]+(\\.[A-Za-z0-9_]+)*(:[1-9][0-9]{0,3}|\\*)?"
 #define TEMPLATE "([A-Za-z0-9._~!$&()*+,;=:@/?#-]|" PCT "|\\{[+#./;?&]?" NAME "(," NAME ")*\\})*"
 /* Regular expressions: pieces that all dialects have, groups not nested. */
-#define R_ATOM "([A-Za-z0-9 _,:;=@#%&<>!~'-]|\\.|\\\\[dDwWsS.+*?()\\[\\]{}|^$\\\\/]|\\[\\^?([A-Za-z0-9 _.]|a-z|A-Z|0-9)+\\])"
+#define R_ATOM "([A-Za-z0-9 _,:;=@#%&<>!~'-]|\\.|\\\\[dDwWsS.+*?()\\[\\]{}|^$\\\\/]|" \
+               "\\[\\^?([A-Za-z0-9 _.]|a-z|A-Z|0-9)+\\])"
 #define R_PIECE R_ATOM "([*+?]|\\{[0-9]{1,3},?\\})?"
 #define R_GROUP "\\((\\?:)?(" R_PIECE ")+(\\|(" R_PIECE ")+)*\\)[*+?]?"
 #define R_SEQUENCE "\\^?(" R_PIECE "|" R_GROUP ")+\\$?"

@@ -87,7 +87,8 @@ static void read_list(list *t)
         uint32_t n;
         if (pi__member(v, "minItems") && pi__schema_count(s, v, "minItems", &n) && n > t->min) t->min = n;
         if (pi__member(v, "maxItems") && pi__schema_count(s, v, "maxItems", &n) && n < t->max) t->max = n;
-        if (k && k->type != PI__V_LIST) pi__schema_fail(s, v, "prefixItems", PI_EINVAL, "it is %s: give a list of schemas",
+        if (k && k->type != PI__V_LIST) pi__schema_fail(s, v, "prefixItems", PI_EINVAL,
+            "it is %s: give a list of schemas",
                                                         pi__val_type_name(k));
         pi__schema_items(v, &prefix, &rest);
         if (prefix && prefix->n > t->n) t->n = (uint32_t) prefix->n;
@@ -167,7 +168,8 @@ static pi__expr *with_contains(list *t)
         s->lost = NULL;
         t->not = pi__schema_not(s, t->contains);
         if (t->not && t->not->type == PI__V_BOOL && !t->not->b && s->lost)
-            pi__schema_fail(s, t->at, "maxContains", PI_EUNSUPPORTED, "a schema with %s cannot be turned round: leave the limit "
+            pi__schema_fail(s, t->at, "maxContains", PI_EUNSUPPORTED,
+                "a schema with %s cannot be turned round: leave the limit "
                             "out", s->lost);
     }
     t->cap_i = t->n;
@@ -176,7 +178,8 @@ static pi__expr *with_contains(list *t)
     if (t->max == PI__REP_INF) t->cap_i++; /* numbers below max stay below it */
     t->cap_c = t->max_contains != PI__REP_INF ? t->max_contains : t->min_contains;
     if (t->cap_i > MAX_ITEMS)
-        pi__schema_fail(s, t->at, "contains", PI_EUNSUPPORTED, "minItems and maxItems beside it can be at most %d", MAX_ITEMS);
+        pi__schema_fail(s, t->at, "contains", PI_EUNSUPPORTED, "minItems and maxItems beside it can be at most %d",
+            MAX_ITEMS);
     const size_t n = (size_t) (t->cap_i + 1) * (t->cap_c + 1);
     if (s->b->code || n > 100000) return pi__schema_fail(s, t->at, "contains", PI_EINVAL, "its limits are too large"),
         pi__x_never(s->b);
@@ -193,16 +196,19 @@ static pi__expr *with_contains(list *t)
 /* The values that every item may have, each once. false: they are not known. */
 static bool item_values(list *t, const pi__val ***out, size_t *n)
 {
-    static const pi__val words[] = {{.type = PI__V_NONE}, {.type = PI__V_BOOL, .b = false}, {.type = PI__V_BOOL, .b = true}};
+    static const pi__val words[] = {{.type = PI__V_NONE}, {.type = PI__V_BOOL, .b = false}, {.type = PI__V_BOOL,
+        .b = true}};
     pi__schema *s = t->s;
     pi__parts e = parts_of_item(s, t->l, t->n);
     unsigned types = PI__T_ANY;
     const pi__val **v;
     size_t count = 0;
     pi__parts_expand(s, &e);
-    for (size_t i = 0; i < e.n && !s->b->code; i++) types &= e.p[i].v->type == PI__V_BOOL ? 0 : pi__types_of(s, e.p[i].v);
+    for (size_t i = 0; i < e.n && !s->b->code; i++) types &= e.p[i].v->type == PI__V_BOOL ? 0 : pi__types_of(s,
+        e.p[i].v);
     if (!pi__schema_values(s, &e, &v, &count)) {
-        if (types & ~(unsigned) (PI__T_NULL | PI__T_FALSE_TRUE) || !(v = pi__builder_take(s->b, 3 * sizeof *v))) return false;
+        if (types & ~(unsigned) (PI__T_NULL | PI__T_FALSE_TRUE) || !(v = pi__builder_take(s->b, 3 * sizeof *v)))
+            return false;
         for (size_t i = 0; i < 3; i++) v[count++] = &words[i];
     }
     *out = pi__builder_take(s->b, (count + 1) * sizeof **out);
@@ -261,11 +267,13 @@ static pi__expr *in_order(list *t, pi__expr **x, uint32_t n)
     pi__builder *b = s->b;
     const uint32_t cap = t->max != PI__REP_INF && t->max < n ? t->max : t->min, width = cap + 1;
     if ((size_t) (n + 1) * width > 100000) {
-        pi__schema_fail(s, t->unique, "uniqueItems", PI_EINVAL, "minItems and maxItems are too large for so many values: leave "
+        pi__schema_fail(s, t->unique, "uniqueItems", PI_EINVAL,
+            "minItems and maxItems are too large for so many values: leave "
                         "them out");
         return pi__x_never(b);
     }
-    uint32_t *more = pi__builder_take(b, (size_t) (n + 1) * width * 2 * sizeof *more), *rest = more + (size_t) (n + 1) * width;
+    uint32_t *more = pi__builder_take(b, (size_t) (n + 1) * width * 2 * sizeof *more),
+        *rest = more + (size_t) (n + 1) * width;
     if (!more) return pi__x_never(b);
     for (uint32_t k = 0; k < (n + 1) * width; k++) more[k] = pi__rule_new(b), rest[k] = pi__rule_new(b);
     for (uint32_t i = 0; i <= n && !b->code; i++) {
@@ -292,7 +300,8 @@ static pi__expr *with_unique(list *t)
     const pi__val **v;
     size_t n;
     if (t->n || t->contains || !item_values(t, &v, &n) || n > MAX_UNIQUE) {
-        pi__schema_fail(s, t->unique, "uniqueItems", PI_EUNSUPPORTED, "it is supported for items of an enum only, of up to %d "
+        pi__schema_fail(s, t->unique, "uniqueItems", PI_EUNSUPPORTED,
+            "it is supported for items of an enum only, of up to %d "
                         "values: leave it out", MAX_UNIQUE);
         return pi__x_never(s->b);
     }

@@ -5,10 +5,10 @@
  *     not {type: object, required: [a], properties: {b: S}}
  *       =  anyOf [ any other type, an object without a, an object with b that does not meet S ]
  *
- * A keyword without an opposite is left out of the choice. What is made then allows less than it could, never more; where
- * nothing is left, `lost` names the keyword. Schemas that are made have the member PI__K_MADE: they forbid no properties
- * and name no types but those that they say. Each is made once per schema, so that schemas that refer to themselves come
- * to an end. */
+ * A keyword without an opposite is left out of the choice. What is made then allows less than it could, never more;
+ * where nothing is left, `lost` names the keyword. Schemas that are made have the member PI__K_MADE: they forbid no
+ * properties and name no types but those that they say. Each is made once per schema, so that schemas that refer to
+ * themselves come to an end. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,8 @@ static pi__val new_map(pi__schema *s)
 {
     pi__val v = never;
     if (s->b->code) return v;
-    if (!pi__val_new_map(&s->b->zone, &v) || !pi__dict_set_str(&s->b->zone, v.map, PI__K_MADE, pi__val_bool(true))) no_room(s);
+    if (!pi__val_new_map(&s->b->zone, &v) || !pi__dict_set_str(&s->b->zone, v.map, PI__K_MADE, pi__val_bool(true)))
+        no_room(s);
     return v;
 }
 
@@ -142,7 +143,8 @@ static void not_counts(pi__schema *s, const pi__val *v, pi__val *out)
     static const struct { const char *key, *opposite; unsigned types; bool min; } of[] = {
         {"minLength", "maxLength", PI__T_TEXT, true}, {"maxLength", "minLength", PI__T_TEXT, false},
         {"minItems", "maxItems", PI__T_LIST_OF, true}, {"maxItems", "minItems", PI__T_LIST_OF, false},
-        {"minProperties", "maxProperties", PI__T_OBJECT, true}, {"maxProperties", "minProperties", PI__T_OBJECT, false}};
+        {"minProperties", "maxProperties", PI__T_OBJECT, true}, {"maxProperties", "minProperties", PI__T_OBJECT,
+            false}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const pi__val *k = pi__member(v, of[i].key);
         if (!k || !pi__val_is_number(k) || (of[i].min && pi__val_f64(k) < 1)) continue;
@@ -219,7 +221,8 @@ static void not_other_properties(pi__schema *s, const pi__val *v, pi__val *out)
     const pi__val *props = pi__member(v, "properties"), *patterns = pi__member(v, "patternProperties");
     const pi__val *other = pi__member(v, "additionalProperties"), *names = pi__member(v, "propertyNames");
     pi__val declared = new_list(s), matched = new_list(s), name = of_types(s, PI__T_TEXT, NULL, never);
-    for (size_t i = 0; props && props->type == PI__V_MAP && i < props->map->n; i++) add(s, &declared, props->map->e[i].key);
+    for (size_t i = 0; props && props->type == PI__V_MAP && i < props->map->n; i++) add(s, &declared,
+        props->map->e[i].key);
     for (size_t i = 0; patterns && patterns->type == PI__V_MAP && i < patterns->map->n; i++) {
         const pi__entry *e = &patterns->map->e[i];
         const pi__val x = not(s, &e->value);
@@ -228,7 +231,8 @@ static void not_other_properties(pi__schema *s, const pi__val *v, pi__val *out)
         add(s, out, with_other(s, of_types(s, PI__T_TEXT, "pattern", e->key), x));
         for (size_t k = 0; !s->b->code && k < declared.list->n; k++) {
             const pi__reg *r = pi__schema_pattern(s, v, e->key.s);
-            if (r && (pi__reg_mark(r, declared.list->v[k].s) & 1)) add(s, out, with_property(s, declared.list->v[k].s, x));
+            if (r && (pi__reg_mark(r, declared.list->v[k].s) & 1)) add(s, out, with_property(s, declared.list->v[k].s,
+                x));
         }
     }
     if (other && (other->type != PI__V_BOOL || !other->b)) {
@@ -327,7 +331,7 @@ const pi__val *pi__schema_not(pi__schema *s, const pi__val *v)
     return s->b->code ? NULL : out;
 }
 
-/* ------------------------------------------------------------------------------------------ conditions, dependencies */
+/* ---------------------------------------------------------------------------------- conditions, dependencies */
 
 const pi__val *pi__schema_if(pi__schema *s, const pi__val *v)
 {

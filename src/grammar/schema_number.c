@@ -1,9 +1,9 @@
 /* Numbers in JSON, within bounds (see schema.c).
  *
  * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. They are taken digit
- * by digit from the schema's text, so that 2^64 - 1 is what it says; nothing is rounded. A number with bounds is written
- * without an exponent, and with at most 16 digits in a row where no bound has more. multipleOf, and values that are
- * excluded, are automata over the digits (regular.h). */
+ * by digit from the schema's text, so that 2^64 - 1 is what it says; nothing is rounded. A number with bounds is
+ * written without an exponent, and with at most 16 digits in a row where no bound has more. multipleOf, and values
+ * that are excluded, are automata over the digits (regular.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ static decimal decimal_of_text(const char *p, size_t n)
         }
     }
     const long exp = i < n ? strtol(p + i + 1, NULL, 10) : 0;
-    const long at = (long) whole + (exp > 100000 ? 100000 : exp < -100000 ? -100000 : exp); /* the point's place in all */
+    /* the point's place in all */
+    const long at = (long) whole + (exp > 100000 ? 100000 : exp < -100000 ? -100000 : exp);
     if (n_all > sizeof all) d.tiny = true, n_all = sizeof all;
     size_t from = 0;
     while (from < n_all && all[from] == '0') from++;
@@ -217,7 +218,8 @@ static pi__expr *whole_number(pi__builder *b, const bound *lo, const bound *hi)
     if (!hi->set || !to.minus)
         pi__x_add(b, alt, whole_between(b, lo->set && !from.minus ? from.whole : "0", hi->set ? to.whole : NULL));
     if (!lo->set || from.minus)
-        pi__x_add(b, alt, minus(b, whole_between(b, hi->set && to.minus ? to.whole : "1", lo->set ? from.whole : NULL)));
+        pi__x_add(b, alt, minus(b, whole_between(b, hi->set && to.minus ? to.whole : "1", lo->set ? from.whole
+            : NULL)));
     return alt;
 }
 
@@ -358,7 +360,8 @@ static void read_bounds(pi__schema *s, const pi__val *v, bool low, bound *out)
         const decimal d = decimal_of(k);
         if (d.huge && d.minus == low) continue; /* no number that is written here is beyond it */
         if (d.huge || d.tiny)
-            pi__schema_fail(s, v, key, PI_EUNSUPPORTED, "a bound of more than %d digits before or behind the point is not "
+            pi__schema_fail(s, v, key, PI_EUNSUPPORTED, "a bound of more than %d digits before or behind the point "
+                "is not "
                             "supported", LONGEST);
         const int order = out->set ? compare(&d, &out->v) : 0;
         if (!out->set || (low ? order > 0 : order < 0) || (!order && open)) *out = (bound) {true, open, d};
@@ -421,7 +424,8 @@ static void add_multiple(limits *t, const pi__val *at, const char *key, const pi
     if (whole && unit == 1 && must) return;
     if (!whole && !places) places = 1, unit *= unit > UINT32_MAX ? 1 : 10;
     if (unit * (places + 2) + 2 > PI__REG_STATES)
-        pi__schema_fail(t->s, at, key, PI_EUNSUPPORTED, "a step of so many digits is not supported: give at most three");
+        pi__schema_fail(t->s, at, key, PI_EUNSUPPORTED, "a step of so many digits is not supported: give at most "
+            "three");
     else add_limit(t, pi__reg_multiples(t->s->b, (uint32_t) unit, places), must);
 }
 

@@ -3,12 +3,13 @@
  * An object's properties come in their order. Which may come next is a rule of two numbers, i the next property and c
  * how many were written (counted only up to what minProperties or maxProperties ask for):
  *
- *     more(i, c)   at a property:       key i ":" value, rest(i + 1, c + 1)  or, where i is not required, more(i + 1, c)
- *     rest(i, c)   behind a property:   "," more(i, c)                        or, where nothing more is required, the end
+ *     more(i, c)   at a property:      key i ":" value, rest(i + 1, c + 1)
+ *                                      or, where i is not required, more(i + 1, c)
+ *     rest(i, c)   behind a property:  "," more(i, c)   or, where nothing more is required, the end
  *
- * more(n, c) is a property that is not named, where those are allowed. With patternProperties or propertyNames their keys
- * are told apart by a product of automata (regular.h): each set of patterns that a key may match is a kind of property,
- * whose values meet the schemas of these patterns. */
+ * more(n, c) is a property that is not named, where those are allowed. With patternProperties or propertyNames their
+ * keys are told apart by a product of automata (regular.h): each set of patterns that a key may match is a kind of
+ * property, whose values meet the schemas of these patterns. */
 #include <string.h>
 
 #include "grammar/schema.h"
@@ -38,8 +39,7 @@ typedef struct object {
     pi__str pattern[PI__REG_PARTS]; /* [n_langs] of it, or none */
     size_t n_langs;
     uint64_t must, all; /* languages that every key is in; bits of all */
-    const pi__val *has[PI__REG_PARTS]; /* [n_langs] the value's schema where the language is that of a property which has to
-                         be there */
+    const pi__val *has[PI__REG_PARTS]; /* [n_langs] the value's schema, where a key of the language has to be there */
 } object;
 
 /* The part's patterns that a key matches, by its name or by its mark. Adds their schemas. */
@@ -70,19 +70,22 @@ static pi__parts parts_of_value(object *o, const pi__str *name, uint64_t mark, b
     *said = false;
     for (size_t i = 0; i < o->l->n; i++) {
         const pi__val *part = o->l->p[i].v, *props = pi__member(part, "properties");
-        const pi__val *x = name && props && props->type == PI__V_MAP ? pi__dict_get(props->map, pi__val_str(*name)) : NULL;
+        const pi__val *x = name && props && props->type == PI__V_MAP ? pi__dict_get(props->map, pi__val_str(*name))
+            : NULL;
         const pi__val *names = pi__member(part, "propertyNames");
         const bool matched = add_matched(o, part, name, mark, &v), named = x != NULL;
         if (!x && !matched) x = pi__member(part, "additionalProperties");
         *said |= x || matched;
         if (x && x->type != PI__V_MAP && x->type != PI__V_BOOL)
-            pi__schema_fail(s, part, named ? "properties" : "additionalProperties", PI_EINVAL, "a property's schema is %s: give an "
+            pi__schema_fail(s, part, named ? "properties" : "additionalProperties", PI_EINVAL,
+                "a property's schema is %s: give an "
                             "object, true or false", pi__val_type_name(x));
         else if (x) pi__parts_add(s, &v, x, 0);
         if (!name || !names) continue;
         const pi__val key = pi__val_str(*name);
         const int meets = pi__value_meets(s, &key, names, 1);
-        if (meets < 0) pi__schema_fail(s, part, "propertyNames", PI_EUNSUPPORTED, "names cannot be checked against this schema");
+        if (meets < 0) pi__schema_fail(s, part, "propertyNames", PI_EUNSUPPORTED,
+            "names cannot be checked against this schema");
         else if (!meets) pi__parts_add(s, &v, &no_value, 0);
     }
     return v;
@@ -133,7 +136,8 @@ static void collect_names(object *o)
                 const pi__val *v = pi__member(o->l->p[i].v, required ? "required" : "properties");
                 if (!v || (required && v->type == PI__V_BOOL)) continue; /* draft 3 */
                 if (v->type != (required ? PI__V_LIST : PI__V_MAP)) {
-                    pi__schema_fail(s, o->l->p[i].v, required ? "required" : "properties", PI_EINVAL, "it is %s: give %s",
+                    pi__schema_fail(s, o->l->p[i].v, required ? "required" : "properties", PI_EINVAL,
+                        "it is %s: give %s",
                                     pi__val_type_name(v), required ? "a list of names" : "an object of schemas");
                     return;
                 }
@@ -151,7 +155,8 @@ static void collect_names(object *o)
 
 static pi__expr *rule_more(object *o, size_t i, uint32_t c);
 
-/* The rule for place (i, c) of a table, c cut to what tells rules apart; *made: it is new, and its text is to be set. */
+/* The rule for place (i, c) of a table, c cut to what tells rules apart; *made: it is new, and its text
+ * is to be set. */
 static uint32_t rule_at(object *o, uint32_t *table, size_t i, uint32_t *c, bool *made)
 {
     pi__builder *b = o->s->b;
@@ -195,7 +200,7 @@ static pi__expr *rule_more(object *o, size_t i, uint32_t c)
     return pi__x_rule(b, rule);
 }
 
-/* ------------------------------------------------------------------------------------- properties that are not named */
+/* ----------------------------------------------------------------------------- properties that are not named */
 
 /* Nothing is said of properties that are not named, though it is of others: then there are none. */
 static bool is_closed(const pi__parts *l)
@@ -205,7 +210,8 @@ static bool is_closed(const pi__parts *l)
         const pi__val *v = l->p[i].v;
         said |= pi__member(v, "additionalProperties") != NULL;
         if (pi__member(v, PI__K_MADE)) continue;
-        closed |= pi__member(v, "properties") || pi__member(v, "unevaluatedProperties") || pi__member(v, "patternProperties");
+        closed |= pi__member(v, "properties") || pi__member(v, "unevaluatedProperties") || pi__member(v,
+            "patternProperties");
     }
     return closed && !said;
 }
@@ -226,7 +232,8 @@ static void add_language(object *o, const pi__val *at, const char *key, pi__reg 
     for (size_t i = 0; i < o->n_langs && pattern; i++)
         if (o->pattern[i].p && pi__str_eq(o->pattern[i], *pattern)) return;
     if (o->n_langs == PI__REG_PARTS - 2) {
-        pi__schema_fail(o->s, at, key, PI_EUNSUPPORTED, "more than %d patterns of property names hold for one object: join them",
+        pi__schema_fail(o->s, at, key, PI_EUNSUPPORTED, "more than %d patterns of property names hold for one "
+            "object: join them",
                         PI__REG_PARTS - 2);
         return;
     }
@@ -248,7 +255,8 @@ static void read_languages(object *o)
             add_language(o, v, "patternProperties", pi__schema_pattern(s, v, p), &p, false);
         }
         if ((k = pi__member(v, "propertyNames"))) {
-            const bool plain = k->type == PI__V_MAP && k->map->n == 1 && pi__member(k, "type") && (pi__types_of(s, k) & PI__T_TEXT);
+            const bool plain = k->type == PI__V_MAP && k->map->n == 1 && pi__member(k, "type") && (pi__types_of(s,
+                k) & PI__T_TEXT);
             if (!plain) add_language(o, v, "propertyNames", pi__schema_language(s, k), NULL, true);
         }
         if (!(k = pi__member(v, PI__K_HAS)) || (o->l->p[i].skip & PI__HAS_MET)) continue;
@@ -275,7 +283,8 @@ static pi__expr *of_kinds(object *o, const pi__reg *r, size_t has)
         while (k < n && seen[k] != mark) k++;
         if (k < n) continue;
         if (n == MAX_KINDS) {
-            pi__schema_fail(s, NULL, NULL, PI_EINVAL, "patternProperties overlap in more than %d ways: make them exclude each "
+            pi__schema_fail(s, NULL, NULL, PI_EINVAL, "patternProperties overlap in more than %d ways: make them "
+                "exclude each "
                             "other", MAX_KINDS);
             break;
         }
@@ -336,12 +345,14 @@ static void read_limits(object *o)
     if (o->min <= required) o->min = 0;
     if (o->min > o->max) return;
     if (o->min > required + 1 && o->other)
-        pi__schema_fail(s, o->min_at, "minProperties", PI_EUNSUPPORTED, "%u is not supported with properties that are not named, "
+        pi__schema_fail(s, o->min_at, "minProperties", PI_EUNSUPPORTED,
+            "%u is not supported with properties that are not named, "
                         "where a name could come twice: name them in properties", o->min);
     o->cap = o->max != PI__REP_INF ? o->max + 1 : 0;
     if (o->min > o->cap) o->cap = o->min;
     if (o->cap > 1000)
-        pi__schema_fail(s, o->l->p[0].v, NULL, PI_EUNSUPPORTED, "minProperties and maxProperties can be at most 1000 here");
+        pi__schema_fail(s, o->l->p[0].v, NULL, PI_EUNSUPPORTED,
+            "minProperties and maxProperties can be at most 1000 here");
 }
 
 pi__expr *pi__schema_object(pi__schema *s, const pi__parts *l)

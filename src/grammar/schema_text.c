@@ -84,7 +84,8 @@ pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v)
     const pi__json_style style = pi__json_plain();
     const char *what;
     if (!pi__text_json(&t, v, &style, &what) || t.code)
-        pi__schema_fail(s, NULL, NULL, t.code ? t.code : PI_EINVAL, "a value of enum or const cannot be written as JSON");
+        pi__schema_fail(s, NULL, NULL, t.code ? t.code : PI_EINVAL,
+            "a value of enum or const cannot be written as JSON");
     pi__expr *x = pi__x_bytes(s->b, t.p ? t.p : "", t.n);
     pi__free(t.p);
     return x;
@@ -138,7 +139,8 @@ pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
     for (size_t i = 0; i < n; i++) {
         v[i] = not[i];
         if (v[i].n > 256)
-            pi__schema_fail(s, NULL, NULL, PI_EUNSUPPORTED, "a property's name has more than 256 bytes: shorten it, or set "
+            pi__schema_fail(s, NULL, NULL, PI_EUNSUPPORTED, "a property's name has more than 256 bytes: shorten it, "
+                "or set "
                             "additionalProperties to false");
     }
     qsort(v, n, sizeof *v, by_bytes);
@@ -211,7 +213,8 @@ static void add_language(texts *t, pi__reg *r, bool must)
     for (size_t i = 0; i < t->n; i++)
         if (t->part[i] == r && (t->must >> i & 1) == must) return;
     if (t->n == PI__REG_PARTS - 2) {
-        pi__schema_fail(t->s, t->at, "pattern", PI_EUNSUPPORTED, "more than %d patterns and formats hold for one text: join "
+        pi__schema_fail(t->s, t->at, "pattern", PI_EUNSUPPORTED,
+            "more than %d patterns and formats hold for one text: join "
                         "them", PI__REG_PARTS - 2);
         return;
     }
@@ -272,7 +275,8 @@ static pi__reg *product_of(texts *t, uint64_t *care)
     if (max != PI__REP_INF && max > most) max = most;
     if (t->min > most || max < t->min) {
         if (t->min <= t->max && t->min > most)
-            pi__schema_fail(t->s, t->at, "minLength", PI_EUNSUPPORTED, "%u is too large beside a pattern or format, where "
+            pi__schema_fail(t->s, t->at, "minLength", PI_EUNSUPPORTED,
+                "%u is too large beside a pattern or format, where "
                             "at most %u characters can be counted: lower it, or say it in the pattern", t->min, most);
         return b->code ? NULL : r;
     }
@@ -289,7 +293,8 @@ static pi__reg *union_of(pi__schema *s, const pi__parts *l, size_t at, const pi_
         for (size_t k = 0; k < l->n; k++)
             pi__parts_add(s, &more, l->p[k].v, l->p[k].skip | (k == at ? PI__SKIP_ANY_OF : 0));
         pi__parts_add(s, &more, &list->list->v[i], 0);
-        if (n == PI__REG_PARTS - 2) pi__schema_fail(s, l->p[at].v, "anyOf", PI_EUNSUPPORTED, "too many schemas of a name");
+        if (n == PI__REG_PARTS - 2) pi__schema_fail(s, l->p[at].v, "anyOf", PI_EUNSUPPORTED,
+            "too many schemas of a name");
         else if ((part[n] = pi__schema_text_reg(s, &more))) n++;
     }
     pi__reg *r = s->b->code ? NULL : pi__reg_product(s->b, part, n, 0, 0, PI__REP_INF, "anyOf");
@@ -312,7 +317,8 @@ pi__reg *pi__schema_text_reg(pi__schema *s, const pi__parts *l)
         if (pi__member(v, "oneOf"))
             pi__schema_fail(s, v, "oneOf", PI_EUNSUPPORTED, "oneOf is not supported in propertyNames: use anyOf");
         const pi__val *list = pi__member(v, "enum"), *one = pi__member(v, "const");
-        if (list && list->type == PI__V_LIST) add_language(&t, pi__reg_of_values(s, list->list->v, list->list->n), true);
+        if (list && list->type == PI__V_LIST) add_language(&t, pi__reg_of_values(s, list->list->v, list->list->n),
+            true);
         if (one) add_language(&t, pi__reg_of_values(s, one, 1), true);
         read_part(&t, v);
     }
@@ -369,7 +375,8 @@ static pi__expr *form_of(pi__schema *s, pi__str regex, bool search)
     const pi__val key = pi__val_str((pi__str) {name, regex.n + 1}), *known = pi__dict_get(s->regs, key);
     if (known) return pi__x_rule(b, (uint32_t) known->i);
     const uint32_t rule = pi__rule_new(b);
-    pi__rule_set(b, rule, in_quotes(b, pi__read_regex(b, regex.p, regex.n, search ? "pattern" : "format", search, json_class)));
+    pi__rule_set(b, rule, in_quotes(b, pi__read_regex(b, regex.p, regex.n, search ? "pattern" : "format", search,
+        json_class)));
     if (!b->code && !pi__dict_set(&b->zone, s->regs, key, pi__val_int(rule))) pi__builder_take(b, SIZE_MAX / 2);
     return pi__x_rule(b, rule);
 }
