@@ -293,7 +293,8 @@ tool() { check tool 600 bash tests/scripts/check_tool.sh "$work/release/pagedinf
 # check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
 check_arguments() {
     case $1 in
-        check_templates | check_prompts | check_answers | check_canitoolcall | check_tools) printf '%s\n' --templates "$vocab/templates" ;;
+        check_templates | check_prompts | check_answers | check_canitoolcall | check_conversations | check_tools)
+            printf '%s\n' --templates "$vocab/templates" ;;
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }

@@ -168,7 +168,8 @@ static int render(const pi__chat *c, const pi__chat_roles *roles, const conversa
     if (!rc) rc = pi__chat_render_values(c, &z, vars.map, m, t, &env, out, err);
     if (!rc && goes_on) rc = cut_at_mark(out, from, err);
     if (!rc && roles->user)
-        rc = pi__chat_check(c, m.list, &origin, v->options, goes_on, t.type == PI__V_LIST, &env, out->work, err);
+        rc = pi__chat_check(c, m.list, &origin, v->options, goes_on, t.type == PI__V_LIST, &env, z.limit, out->work,
+                            err);
     *refused = *refused && (rc == PI_EINVAL || rc == PI_EUNSUPPORTED);
     pi__zone_free(&z);
     if (rc) out->n = from;

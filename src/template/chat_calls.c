@@ -143,7 +143,11 @@ static bool fit_result_id(ids *s, const pi__val *m)
 {
     const pi__val *given = text_of(m, "tool_call_id"), *call = given ? pi__dict_get(s->calls, *given) : NULL;
     if (!given && s->open && s->n_answered < s->open->n) call = &s->open->v[s->n_answered++];
-    if (!call) return true;
+    if (!call) {
+        pi__str id;
+        return !given || !s->c->short_ids || (choose_id(s, given, (pi__str) {"", 0}, &id) &&
+                                              pi__dict_set_str(s->z, m->map, "tool_call_id", pi__val_str(id)));
+    }
     const pi__val *f = pi__dict_get_str(call->map, "function");
     return pi__dict_set_str(s->z, m->map, "tool_call_id", *pi__dict_get_str(call->map, "id")) &&
            (text_of(m, "name") || pi__dict_set_str(s->z, m->map, "name", *pi__dict_get_str(f->map, "name")));

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "template/chat_impl.h"
 
-enum { MEMORY_MIN = 16 << 20, MEMORY_PER_MESSAGE = 16 << 10, OUTPUT_MIN = 1 << 20, OUTPUT_PER_MESSAGE = 4 << 10 };
+enum { MEMORY_PER_MESSAGE = 16 << 10, OUTPUT_MIN = 1 << 20, OUTPUT_PER_MESSAGE = 4 << 10 };
 
 /* ------------------------------------------------------------------------------------------------------------ marks */
 
@@ -153,12 +153,12 @@ static int render(check *k, const char *options, bool goes_on, bool tools, pi__v
 }
 
 int pi__chat_check(const pi__chat *c, const pi__list *messages, const pi__list *origin, const char *options,
-                   bool goes_on, bool tools, const pi__jinja_env *env, pi__work *work, pi_error *err)
+                   bool goes_on, bool tools, const pi__jinja_env *env, size_t limit, pi__work *work, pi_error *err)
 {
     check k = {.c = c, .cap = 2 * messages->n + 16};
     pi__text out = {.limit = OUTPUT_MIN + messages->n * OUTPUT_PER_MESSAGE};
     pi__val list;
-    pi__zone_init(&k.z, MEMORY_MIN + messages->n * MEMORY_PER_MESSAGE + (options ? strlen(options) * 64 : 0));
+    pi__zone_init(&k.z, limit + messages->n * MEMORY_PER_MESSAGE);
     k.z.work = out.work = work;
     k.where = pi__zone_take(&k.z, k.cap * sizeof *k.where);
     bool ok = k.where && pi__val_new_list(&k.z, messages->n, &list), *seen;

@@ -56,9 +56,9 @@ int pi__chat_fit_ids(const pi__chat *c, pi__zone *z, pi__list *messages, pi_erro
 int pi__chat_place(const pi__chat_roles *r, const pi__chat *c, pi__zone *z, pi__list *messages, pi__list *origin,
                    pi_error *err);
 /* Renders the same conversation with a mark for each text and each call's arguments. PI_EUNSUPPORTED: the template
- * leaves one out, err says which. PI_EINVAL: it failed. */
+ * leaves one out, err says which. PI_EINVAL: it failed. limit: bytes that the first rendering could take. */
 int pi__chat_check(const pi__chat *c, const pi__list *messages, const pi__list *origin, const char *options,
-                   bool goes_on, bool tools, const pi__jinja_env *env, pi__work *work, pi_error *err);
+                   bool goes_on, bool tools, const pi__jinja_env *env, size_t limit, pi__work *work, pi_error *err);
 bool pi__chat_has_role(const pi__val *m, const char *role);
 /* The text of content that was fit: a string, or parts with one text. NULL: it is something else. */
 pi__val *pi__chat_content_text(const pi__val *m);

@@ -139,7 +139,8 @@ static int fit_legacy(const fit *f, pi__dict *m, pi__val *role)
     int rc = set(f, call.map, "type", pi__val_str(pi__str_of("function")));
     if (!rc) rc = set(f, call.map, "function", *one);
     if (!rc && !pi__list_add(f->z, list.list, call)) rc = no_room(f);
-    return rc ? rc : set(f, m, "tool_calls", list);
+    if (!rc) rc = set(f, m, "tool_calls", list);
+    return rc || pi__dict_remove(f->z, m, pi__val_str(pi__str_of("function_call"))) ? rc : no_room(f);
 }
 
 static int fit_message(const fit *f, const pi__val *v)

@@ -60,15 +60,18 @@ static bool join(place *p, const pi__val *a, const pi__val *b)
     return !p->z->code;
 }
 
-static bool empty_content(place *p, pi__val *out)
+/* A text as content in the form of the template. */
+static bool text_content(place *p, pi__str text, pi__val *out)
 {
     pi__val part;
-    *out = pi__val_str(pi__str_of(""));
+    *out = pi__val_str(text);
     if (!p->c->typed_content) return true;
     return pi__val_new_map(p->z, &part) && pi__dict_set_str(p->z, part.map, "type", pi__val_str(pi__str_of("text"))) &&
            pi__dict_set_str(p->z, part.map, "text", *out) && pi__val_new_list(p->z, 1, out) &&
            pi__list_add(p->z, out->list, part);
 }
+
+static bool empty_content(place *p, pi__val *out) { return text_content(p, pi__str_of(""), out); }
 
 static bool put_empty(place *p, const char *role, pi__val from)
 {
@@ -103,17 +106,26 @@ static bool defer(place *p, pi__val m, pi__val from)
 static bool instruction(place *p, pi__val m, pi__val from, bool leading)
 {
     const pi__chat_roles *r = p->r;
-    const bool developer = pi__chat_has_role(&m, "developer");
-    if (developer && (!r->developer || (!leading && !r->later_developer)) && !set_role(p, &m, "system")) return false;
+    const bool developer = pi__chat_has_role(&m, "developer"), first = !p->out->n;
+    if (developer && !(first ? r->developer : r->later_developer) && !set_role(p, &m, "system")) return false;
     const bool kept = pi__chat_has_role(&m, "developer") || (leading ? r->system : r->later_system);
     if (!kept) return defer(p, m, from);
     if (leading && !r->leading && last(p) && join(p, last(p), &m)) return true;
     return !p->z->code && put(p, m, from);
 }
 
+/* A result without its call becomes the user's text. */
+static bool lone_result(place *p, const pi__val *m)
+{
+    const pi__val *text = pi__chat_content_text(m);
+    pi__val content;
+    return !text || (set_role(p, m, "user") && text_content(p, text->s, &content) &&
+                     pi__dict_set_str(p->z, m->map, "content", content));
+}
+
 static bool pass_instructions(place *p)
 {
-    bool leading = true, ok = true;
+    bool leading = true, called = false, ok = true;
     p->pending = pi__val_undefined((pi__str) {NULL, 0});
     for (size_t i = 0; ok && i < p->in->n; i++) {
         pi__val m = p->in->v[i], from = p->in_from->v[i];
@@ -122,6 +134,8 @@ static bool pass_instructions(place *p)
             continue;
         }
         leading = false;
+        called = calls_of(&m) || (called && pi__chat_has_role(&m, "tool"));
+        if (!called && !p->r->lone_results && pi__chat_has_role(&m, "tool") && !lone_result(p, &m)) return false;
         if (p->pending.type != PI__V_UNDEFINED && pi__chat_has_role(&m, "user") && join(p, &p->pending, &m)) {
             *pi__dict_get_str(m.map, "content") = *pi__dict_get_str(p->pending.map, "content");
             p->pending = pi__val_undefined((pi__str) {NULL, 0});

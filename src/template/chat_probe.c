@@ -233,14 +233,14 @@ static void probe_tools(probe *p)
 
 /* Whether the template knows the role developer. A template that writes the name of any role does not: its model has seen
  * system messages only. So the output must differ from that of an unknown role in more than the name. */
-static bool knows_developer(probe *p)
+static bool knows_developer(probe *p, const char *spec, const char *other_spec)
 {
     static const char known[] = "developer", other[] = "depolever"; /* the same length, and the same first letters */
     enum { SAME = 2, N = sizeof known - 1 };
-    if (!places(p, "du")) return false;
+    if (!places(p, spec)) return false;
     pi__text first = p->out;
     p->out = (pi__text) {0};
-    bool named = places(p, "xu") && p->out.n == first.n;
+    bool named = places(p, other_spec) && p->out.n == first.n;
     for (size_t i = 0; named && i < first.n; i++) {
         if (first.p[i] == p->out.p[i]) continue;
         named = i >= SAME && first.n - i >= N - SAME && !strncasecmp(first.p + i - SAME, known, N) &&
@@ -256,7 +256,7 @@ static void probe_roles(probe *p)
     pi__chat_roles *r = &p->c->roles;
     if (!r->user) { /* nothing can be seen of it: messages stay as they are */
         *r = (pi__chat_roles) {.system = true, .leading = true, .later_system = true, .turns = true, .userless = true,
-                               .calls = true, .results = true, .call_text = true, .many_calls = true};
+                               .calls = true, .results = true, .lone_results = true, .call_text = true, .many_calls = true};
         return;
     }
     places(p, "ucta");
@@ -266,15 +266,17 @@ static void probe_roles(probe *p)
     const pi__chat_form *form = pi__chat_form_of(pi__jinja_text(p->c->t));
     if (p->c->describes && tools && form && form->kind == PI__FORM_TAGS && form->body == PI__BODY_ARGUMENTS)
         p->c->form = form; /* it writes past calls in this form */
+    r->lone_results = r->results && places_all(p, "uta utu");
     r->call_text = tools && places(p, "uCta");
     r->many_calls = tools && places(p, "uDtTa");
     r->system = places(p, "su");
-    r->developer = knows_developer(p);
-    r->leading = r->system && places(p, "ssu") && (!r->developer || places_all(p, "sdu dsu ddu"));
+    r->developer = knows_developer(p, "du", "xu");
     r->later_system = r->system && places_all(p, "usu susu us suasu uas") &&
                       (!tools || places_all(p, "ucts uctsu"));
-    r->later_developer = r->developer && places_all(p, "udu sudu ud duadu uad") &&
-                         (!tools || places_all(p, "uctd uctdu"));
+    r->later_developer = r->developer && knows_developer(p, "udu", "uxu") &&
+                         places_all(p, "sudu ud duadu uad") && (!tools || places_all(p, "uctd uctdu"));
+    r->leading = r->system && places(p, "ssu") && (!r->developer || places(p, "dsu")) &&
+                 (!r->later_developer || places_all(p, "sdu ddu"));
     r->turns = places_all(p, "uu uauu uaau au") && (!r->system || places(p, "sau")) && (!tools || places(p, "uctu"));
     p->c->blank_answers = places(p, "ueu") ? false : places(p, "uau");
     r->userless = places(p, "a") && (!r->system || places_all(p, "s sa"));

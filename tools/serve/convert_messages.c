@@ -97,6 +97,7 @@ static int one_message(params *p, const json_t *m, pi_error *err)
     if (role && !strcmp(role, "system")) return add_system(p, "messages", c, err);
     if (!assistant && !(role && !strcmp(role, "user")))
         return params_fail(p, "messages", err, "messages must have the role user, assistant or system");
+    if (!c || json_is_null(c)) return add_message(p, role, json_string(""), err);
     if (json_is_string(c)) return add_message(p, role, json_incref(c), err);
     if (!json_is_array(c)) return params_fail(p, "messages", err,
                                               "a message's content must be text or a list of blocks");

@@ -48,15 +48,14 @@ static int message_item(params *p, const json_t *item, pi_error *err)
     const char *role = text_of(item, "role");
     const json_t *content = json_object_get(item, "content"), *last;
     json_t *text;
-    if (!role || !content) return params_fail(p, "input", err,
-                                              "an item of 'input' needs a role, and content that is text");
+    if (!role) return params_fail(p, "input", err, "an item of 'input' needs a role, and content that is text");
     int rc = content_text(p, "input", content, MEDIA_REFUSED, &text, err);
     if (rc) return rc;
     last = json_array_get(p->messages, json_array_size(p->messages) - 1);
     if (!strcmp(role, "assistant") && field_is(last, "role", "assistant") && !called(last) &&
         !json_string_length(json_object_get(last, "content")))
         return extend_turn(p, "content", text, err); /* after its reasoning */
-    return add_message(p, strcmp(role, "developer") ? role : "system", text, err);
+    return add_message(p, role, text, err);
 }
 
 /* The name under which a function of a namespace is offered; free it. */
@@ -90,9 +89,10 @@ static int function_call(params *p, const json_t *item, pi_error *err)
 {
     const char *name = text_of(item, "name");
     json_t *args = json_object_get(item, "arguments");
-    if (!name || !json_is_string(args))
+    const bool none = args && json_is_null(args);
+    if (!name || !(none || json_is_string(args) || json_is_object(args)))
         return params_fail(p, "input", err, "a function_call of 'input' needs a name, and arguments as text");
-    return add_call(p, item, name, json_incref(args), err);
+    return add_call(p, item, name, none ? json_string("") : json_incref(args), err);
 }
 
 /* Calls of tools that are no functions, made elsewhere: their name, and the field that holds what was asked. */
