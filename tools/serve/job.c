@@ -17,8 +17,9 @@ static json_t *body_of(job *j)
 /* The answer as text, NULL where it is written already. */
 static int write_text(job *j, json_t *answer)
 {
-    if (j->text.n) return j->text.failed ? params_no_memory(&j->err) : PI_OK;
-    if (text_failed() || !answer) return params_no_memory(&j->err);
+    if (text_failed() || j->text.failed) return params_no_memory(&j->err); /* a part of what is written is missing */
+    if (j->text.n) return PI_OK;
+    if (!answer) return params_no_memory(&j->err);
     char *text = json_write(answer, ANSWER_DIGITS);
     if (text) j->text = (buf) {.p = text, .n = strlen(text)};
     return text_failed() || !text ? params_no_memory(&j->err) : PI_OK;
