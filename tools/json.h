@@ -1,12 +1,12 @@
-/* JSON text to values of jansson and back: the one reader of request bodies and of JSON files, and the writer of whatever
- * was read. The reader takes RFC 8259 (any value at the top) with these rules:
+/* JSON text to values of jansson and back. One reader for request bodies and JSON files, one writer for its values. The
+ * reader takes RFC 8259, any value at the top, with these rules:
  *
  *   byte order mark      ignored at the start
  *   duplicate keys       the last value wins
  *   \u0000               a character like others; texts have lengths
  *   half a surrogate     becomes U+FFFD
- *   numbers              an integer of more than 63 bits, or a number that a double cannot hold, is kept as its text: see
- *                        json_number_text
+ *   numbers              an integer of more than 63 bits, and a number beyond a double's range, keep their text:
+ *                        see json_number_text
  *   nesting              at most JSON_MAX_DEPTH levels
  *
  * Memory: the caller's. No state: any thread. */
@@ -28,12 +28,13 @@ typedef struct json_fault {
 /* The value in n bytes. NULL: *fault says why. */
 json_t *json_read(const char *p, size_t n, json_fault *fault);
 
-/* The digits of a number that is kept as its text; NULL for every other value. To jansson such a number is an object with
- * a key that is not UTF-8, which no text that was read can have: nothing takes it for a number that was rounded. */
+/* The digits of a number that keeps its text; NULL for every other value. To jansson such a number is an object with a key
+ * that is not UTF-8. No client can write that key, because the reader refuses it. */
 const char *json_number_text(const json_t *v);
 
-/* The value as compact JSON, NUL-terminated; release it with free. NULL = out of memory, also when v is NULL. precision:
- * significant digits of real numbers, 0 = as many as the value needs. Numbers that were kept as text come out as they came. */
+/* The value as compact JSON, NUL-terminated; release it with free. NULL = out of memory, also when v is NULL.
+ * precision: significant digits of real numbers, 0 = as many as the value needs. Numbers that keep their text are written
+ * with it. */
 char *json_write(const json_t *v, int precision);
 
 /* Sets the members of from in to, both objects. Unlike jansson's own copies it keeps keys with zero characters whole.

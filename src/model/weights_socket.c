@@ -44,7 +44,7 @@ typedef union control {
     struct cmsghdr align;
 } control;
 
-typedef struct peer { /* that has not sent its whole request */
+typedef struct peer { /* a connection without its whole request */
     int fd;
     double until;     /* pi__now_ms: it is closed */
     size_t n;         /* bytes of q */
@@ -245,7 +245,7 @@ static int until_deadline(const pi__weights_listener *l)
     return ms > 0 ? (int) ms + 1 : 0;
 }
 
-/* All connections at once, none of which is waited for: an answer fits into a socket that is new. */
+/* Serves all connections and waits for none of them. An answer always fits into a new socket's buffer. */
 static void *listen_thread(void *arg)
 {
     pi__weights_listener *l = arg;
@@ -265,7 +265,8 @@ static void *listen_thread(void *arg)
         if (ready <= 0 || !p[1].revents) continue;
         const int s = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (s >= 0) add_peer(l, s);
-        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) (void) poll(p, 1, 100); /* out of descriptors */
+        else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            (void) poll(p, 1, 100); /* out of descriptors: wait for some to be closed */
     }
 }
 

@@ -1,8 +1,8 @@
 /* Connections (see conn.h).
  *
  * Memory: a connection holds its request, up to IN_MAX bytes that the client sent ahead, and what is to be written.
- * While a request is answered its connection is always read, since a client's end shows there alone. When the client has
- * sent IN_MAX bytes ahead, they are dropped with all that follow, and the answer is the connection's last.
+ * A connection is read also while its request is answered, because nothing else shows that the client left. Beyond IN_MAX
+ * bytes all of them are dropped, and the answer is the connection's last.
  * What is to be written is bounded by those who write: a stream stops at its own bound (gen.c), other answers are made
  * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what
  * comes meanwhile goes with the next one. Threads: the loop's. */
@@ -199,8 +199,8 @@ static void put_head(exchange *ex, int status, const char *type, const char *hea
             ex->id, headers);
     if (*type) buf_fmt(&c->out, "Content-Type: %s\r\n", type);
     if (*n->cors && http_field(&ex->req, HTTP_FIELD_ORIGIN)) {
-        buf_fmt(&c->out, "Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: x-request-id, request-id\r\n"
-                "Vary: Origin\r\n", n->cors);
+        buf_fmt(&c->out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", n->cors);
+        buf_str(&c->out, "Access-Control-Expose-Headers: x-request-id, request-id\r\n");
     }
     buf_fmt(&c->out, "Connection: %s\r\n", c->close_after ? "close" : "keep-alive");
 }
@@ -423,7 +423,7 @@ static void set_deadline(conn *c)
 
 static size_t ahead(const conn *c) { return c->ahead.n - c->ahead_at; }
 
-/* Many small requests must not move what follows them once each. */
+/* Marks bytes as taken. They are dropped once they are half of the buffer, so that small requests move few bytes. */
 static void take_ahead(conn *c, size_t n)
 {
     c->ahead_at += n;
@@ -459,7 +459,7 @@ static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *b)
     *b = uv_buf_init(c->net->read_buf, sizeof c->net->read_buf);
 }
 
-/* Sets on a client that sends more than is kept for it. */
+/* The client has sent more than is kept for it. */
 static void drop_ahead(conn *c)
 {
     c->dropped = ahead(c);
@@ -521,8 +521,8 @@ static void on_accept(uv_stream_t *listener, int status)
     if (n->n_conns >= n->max_conns) {
         char id[64], full[320];
         n->new_id(n->ud, id);
-        const int len = snprintf(full, sizeof full, "HTTP/1.1 503 Service Unavailable\r\nx-request-id: %s\r\nrequest-id: %s\r\n"
-                                 "Retry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", id, id);
+        const int len = snprintf(full, sizeof full, "HTTP/1.1 503 Service Unavailable\r\nx-request-id: %s\r\n"
+                                 "request-id: %s\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", id, id);
         uv_buf_t b = uv_buf_init(full, (unsigned) len);
         if (!rc && !c->tls) uv_try_write(&c->h.stream, &b, 1);
         n->n_refused++;

@@ -60,7 +60,8 @@ static bool read_target(http_in *in, const char *p, size_t n)
 {
     http_request *r = &in->req;
     for (size_t i = 0; i < n; i++)
-        if (p[i] < '!' || p[i] > '~' || p[i] == '#') return refuse(in, 400, "the request's target has a character that no URL has");
+        if (p[i] < '!' || p[i] > '~' || p[i] == '#')
+            return refuse(in, 400, "the request's target has a character that no URL has");
     if (r->method == HTTP_CONNECT) return refuse(in, 405, "this is no proxy");
     const size_t cut = *p == '/' ? 0 : origin_length(p, n);
     const bool star = r->method == HTTP_OPTIONS && n == 1 && *p == '*';
@@ -88,7 +89,8 @@ static bool read_request_line(http_in *in, const char *p, size_t n)
     http_request *r = &in->req;
     if (!n) return ++in->n_blank <= MAX_BLANK || refuse(in, 400, "too many empty lines before the request");
     const size_t verb = token_length(p, n);
-    const char *target = p + verb + 1, *end = verb && verb < n && p[verb] == ' ' ? memchr(target, ' ', n - verb - 1) : NULL;
+    const bool has_target = verb && verb < n && p[verb] == ' ';
+    const char *target = p + verb + 1, *end = has_target ? memchr(target, ' ', n - verb - 1) : NULL;
     if (!end || end == target) return refuse(in, 400, form);
     if (verb >= sizeof r->verb) return refuse(in, 501, "the request's method is not known");
     memcpy(r->verb, p, verb);
@@ -109,7 +111,7 @@ static bool read_length(http_in *in, const char *p, size_t n)
     in->left = 0;
     for (size_t i = 0; i < n; i++) {
         if (p[i] < '0' || p[i] > '9') return refuse(in, 400, "Content-Length must be decimal digits");
-        if (in->left < UINT64_MAX / 100) in->left = in->left * 10 + (uint64_t) (p[i] - '0'); /* else beyond any limit */
+        if (in->left < UINT64_MAX / 100) in->left = in->left * 10 + (uint64_t) (p[i] - '0'); /* else above any limit */
     }
     return n || refuse(in, 400, "Content-Length must be decimal digits");
 }
@@ -127,7 +129,8 @@ static bool read_host(http_in *in, const char *p, size_t n)
     if (in->has_host) return refuse(in, 400, "the request has several Host fields");
     in->has_host = true;
     for (size_t i = 0; i < n; i++)
-        if (!is_alnum(p[i]) && !strchr("-._~!$&'()*+,;=:[]%", p[i])) return refuse(in, 400, "Host must be a name or an address");
+        if (!is_alnum(p[i]) && !strchr("-._~!$&'()*+,;=:[]%", p[i]))
+            return refuse(in, 400, "Host must be a name or an address");
     return true;
 }
 
@@ -154,7 +157,8 @@ static bool read_field(http_in *in, const char *p, size_t n)
 {
     const size_t name = token_length(p, n);
     if (*p == ' ' || *p == '\t') return refuse(in, 400, "a header line must not begin with white space");
-    if (!name || name == n || p[name] != ':') return refuse(in, 400, "a header line must be a name, a colon and a value");
+    if (!name || name == n || p[name] != ':')
+        return refuse(in, 400, "a header line must be a name, a colon and a value");
     if (in->step == HTTP_TRAILER) return true;
     const char *v = p + name + 1, *end = p + n;
     while (v < end && (*v == ' ' || *v == '\t')) v++;
@@ -175,7 +179,8 @@ static bool end_head(http_in *in)
     const char *why = NULL;
     in->has_head = true;
     r->keep_alive = !in->close && (!r->http10 || in->keep);
-    if (in->chunked && in->has_length) return refuse(in, 400, "the request has both Transfer-Encoding and Content-Length");
+    if (in->chunked && in->has_length)
+        return refuse(in, 400, "the request has both Transfer-Encoding and Content-Length");
     if (in->has_length && in->left > in->limits.body) return refuse(in, 413, "the request's body is too large");
     const int status = in->on_head ? in->on_head(in->ud, r, &why) : 0;
     if (status) return refuse(in, status, why);
@@ -196,7 +201,8 @@ static bool read_chunk_size(http_in *in, const char *p, size_t n)
         if (!digit && (low < 'a' || low > 'f')) break;
         in->left = in->left << 4 | (uint64_t) (digit ? c - '0' : low - 'a' + 10);
     }
-    if (!i || i > 16 || (i < n && p[i] != ';')) return refuse(in, 400, "a chunk must begin with its size in hexadecimal digits");
+    if (!i || i > 16 || (i < n && p[i] != ';'))
+        return refuse(in, 400, "a chunk must begin with its size in hexadecimal digits");
     in->n_header += n - i;
     if (in->left > in->limits.body - in->req.body.n) return refuse(in, 413, "the request's body is too large");
     in->step = in->left ? HTTP_CHUNK : HTTP_TRAILER;
@@ -221,7 +227,7 @@ static bool read_line(http_in *in, const char *p, size_t n)
     }
 }
 
-/* Bytes of the line at hand; what cannot be in a line is refused at once. Returns how many were taken. */
+/* Bytes of the line at hand. A byte that no line has is refused at once. Returns how many bytes were taken. */
 static size_t take_line(http_in *in, const char *p, size_t n)
 {
     const char *lf = memchr(p, '\n', n);
@@ -274,8 +280,8 @@ enum http_what http_feed(http_in *in, const char *p, size_t n, size_t *used)
 void http_take(http_in *in, http_request *out)
 {
     *out = in->req;
-    *in = (http_in) {.limits = in->limits, .line = in->line, .status = in->status, .why = in->why, .on_head = in->on_head,
-                     .ud = in->ud};
+    *in = (http_in) {.limits = in->limits, .line = in->line, .status = in->status, .why = in->why,
+                     .on_head = in->on_head, .ud = in->ud};
     in->line.n = 0;
 }
 

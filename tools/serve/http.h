@@ -1,10 +1,15 @@
-/* Requests of HTTP/1.1 from bytes, within limits and by the letter of RFC 9112: whatever two readers could take for
- * different requests is refused. Knows no sockets: bytes go in, whole requests come out, one after the other.
+/* Requests of HTTP/1.1 from bytes, within limits and by the letter of RFC 9112. A request that another program could read
+ * differently is refused. Knows no sockets: bytes go in, whole requests come out, one after the other.
  *
- * Refused with 400: a line that ends without CR LF; control characters; white space before the colon of a field or at the
- * start of a line; Transfer-Encoding other than `chunked`, twice, in HTTP/1.0 or beside Content-Length; Content-Length
- * twice or not in digits; several Host or Authorization fields; chunk sizes not in hexadecimal digits. A request without
- * Host is taken, since nothing here depends on it. Trailer fields are checked and dropped.
+ * Refused with 400:
+ *
+ *   lines               without CR LF at the end; control characters; white space at the start
+ *   fields              white space before the colon; several Host, Authorization or X-Api-Key fields
+ *   Transfer-Encoding   other than `chunked`; twice; in HTTP/1.0; together with Content-Length
+ *   Content-Length      twice; other than digits
+ *   chunk sizes         other than hexadecimal digits
+ *
+ * A request without Host is taken, because nothing here depends on it. Trailer fields are checked and dropped.
  *
  * Memory: the request at hand, at most its limits. One thread at a time. */
 #ifndef PAGEDINFER_SERVE_HTTP_H

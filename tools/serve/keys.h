@@ -15,8 +15,8 @@ typedef struct keys {
 
 /* One key, or several with commas between, as llama-server takes them. 0, or what is wrong. */
 const char *keys_add(keys *k, const char *text);
-/* One key a line, empty lines and those that begin with # left out. Never waits: a pipe or a device is refused. 0, or what
- * is wrong. */
+/* One key a line; empty lines and lines that begin with # are left out. Never waits: a pipe or a device is refused.
+ * 0, or what is wrong. */
 const char *keys_read(keys *k, const char *path);
 /* Whether key is one of them; there has to be a key where there are any. */
 bool keys_allow(const keys *k, const char *key);

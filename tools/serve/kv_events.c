@@ -23,8 +23,8 @@ enum {
     ENDPOINT = 300,
     PUB_BATCHES = 1000,  /* batches that wait for one subscriber */
     MAX_FRAME = 1024,    /* bytes of a frame that a peer sends: subscriptions, requests of 8 bytes, handshakes */
-    HANDSHAKE_MS = 2000, /* that a peer may take for it */
-    MAX_TOPICS = 1000,   /* that peers have subscribed to, before all of them are disconnected */
+    HANDSHAKE_MS = 2000, /* time for a peer's handshake */
+    MAX_TOPICS = 1000,   /* topics of all peers; above it all peers are disconnected */
     REOPEN_TICKS = 10,   /* of 10 ms, until the socket is opened again */
 };
 
@@ -214,10 +214,11 @@ static bool publish_all(kv_events *k)
 
 /* ------------------------------------------------------------------------------------------------------- subscriptions */
 
-static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound, char err[256]);
+static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound,
+                         char err[256]);
 
-/* ZeroMQ keeps every topic that a peer names, without a limit. Whole messages are read, so that none of them wait; a peer
- * with too many topics loses the connection, and since it cannot be told from others, so do they. They come back. */
+/* ZeroMQ keeps every topic that a peer subscribes to, without a limit. It cannot end the connection of one peer. So the
+ * thread counts topics, and above MAX_TOPICS it closes the socket; subscribers connect again. */
 static void read_subscriptions(kv_events *k)
 {
     zmq_msg_t m;
@@ -236,7 +237,7 @@ static void read_subscriptions(kv_events *k)
     k->reopen_in = REOPEN_TICKS;
 }
 
-/* The socket at its endpoint again. It may take some time until the closed one has left it. */
+/* Opens the socket at its endpoint again. The closed one may hold the endpoint for some time. */
 static void reopen(kv_events *k)
 {
     char endpoint[ENDPOINT], err[256];
@@ -345,8 +346,8 @@ static void *open_socket(kv_events *k, int type, const char *endpoint, char out[
         return NULL;
     }
     if ((s = zmq_socket(k->ctx, type)) && set_int(s, ZMQ_LINGER, 0) && set_int(s, ZMQ_SNDHWM, room) &&
-        set_int(s, ZMQ_TCP_KEEPALIVE, 1) && set_int64(s, ZMQ_MAXMSGSIZE, MAX_FRAME) && set_int(s, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) &&
-        set_int(s, ZMQ_RCVHWM, 16) && set_int(s, ZMQ_IPV6, strchr(endpoint, '[') != NULL) &&
+        set_int(s, ZMQ_TCP_KEEPALIVE, 1) && set_int64(s, ZMQ_MAXMSGSIZE, MAX_FRAME) &&
+        set_int(s, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) && set_int(s, ZMQ_RCVHWM, 16) && set_int(s, ZMQ_IPV6, strchr(endpoint, '[') != NULL) &&
         (type == ZMQ_XPUB || set_int(s, ZMQ_ROUTER_MANDATORY, 1)) &&
         attach(s, endpoint, out, is_bound)) return s;
     snprintf(err, 256, "%.150s: %s", endpoint, zmq_strerror(errno));
