@@ -370,7 +370,7 @@ PI_API int pi_rank_follow(const pi_options *o, pi_error *err);
  * limit returns, within a millisecond or two, PI_ETIMEDOUT (time), PI_ETOOBIG (steps or memory) or PI_ECANCELED; further calls
  * with the same pi_work return the same. A pi_work belongs to one thread at a time, except for pi_work_cancel. */
 typedef struct pi_work pi_work;
-/* max_steps: of 10 to 100 ns each, the same number for the same input on every machine; max_bytes: of memory that the calls
+/* max_steps: of 10 to 100 ns each; processor time of 100 ns for each step is a limit, too. max_bytes: of memory that the calls
  * use at a time, without their results; 0 = no limit. timeout_ms: from now, -1 = no limit. NULL: out of memory. */
 PI_API pi_work *pi_work_new(uint64_t max_steps, size_t max_bytes, int timeout_ms);
 /* The call that runs, and each further one, returns PI_ECANCELED. Any thread. */

@@ -7,13 +7,15 @@
 void pi__work_init(pi__work *w, uint64_t max_steps, size_t max_bytes, int64_t timeout_ms)
 {
     *w = (pi__work) {.max_steps = max_steps ? max_steps : UINT64_MAX,
-                     .max_bytes = max_bytes ? max_bytes : SIZE_MAX, .until_ns = INT64_MAX};
+                     .max_bytes = max_bytes ? max_bytes : SIZE_MAX, .until_ns = INT64_MAX, .cpu_start = -1};
     const int64_t now = timeout_ms < 0 ? 0 : pi__now_ns();
     if (timeout_ms >= 0 && timeout_ms < (INT64_MAX - now) / 1000000) w->until_ns = now + timeout_ms * 1000000;
     atomic_init(&w->canceled, false);
 }
 
 void pi__work_cancel(pi__work *w) { atomic_store_explicit(&w->canceled, true, memory_order_relaxed); }
+
+enum { STEP_NS = 100, MAX_TIMED_STEPS = 1 << 30 };
 
 static bool end(pi__work *w, int code)
 {
@@ -22,11 +24,21 @@ static bool end(pi__work *w, int code)
     return false;
 }
 
+/* Steps that are slower than they should be count as more: this thread ran for longer than the steps may take. */
+static bool ran_too_long(pi__work *w)
+{
+    if (w->max_steps > MAX_TIMED_STEPS) return false;
+    const int64_t now = (int64_t) (pi__thread_ms() * 1e6);
+    if (w->cpu_start < 0) w->cpu_start = now;
+    return now - w->cpu_start > (int64_t) w->max_steps * STEP_NS;
+}
+
 bool pi__work_look(pi__work *w, uint64_t n)
 {
     if (w->code) return false;
     w->steps += n - w->due; /* what was due has been counted */
     if (atomic_load_explicit(&w->canceled, memory_order_relaxed)) return end(w, PI_ECANCELED);
+    if (ran_too_long(w)) w->steps = UINT64_MAX;
     if (w->steps > w->max_steps) return end(w, PI_ETOOBIG);
     if (w->until_ns != INT64_MAX && pi__now_ns() >= w->until_ns) return end(w, PI_ETIMEDOUT);
     w->steps += w->due = PI__WORK_LOOK;

@@ -34,7 +34,8 @@ typedef struct pi__work {
     int code;             /* PI_OK; why the work has to end: PI_ECANCELED, PI_ETIMEDOUT, PI_ETOOBIG (steps or memory) */
     uint32_t due;         /* steps until the next look; 0 once code is set */
     uint64_t steps;       /* taken, and those that are due */
-    uint64_t max_steps;   /* UINT64_MAX: no limit */
+    uint64_t max_steps;   /* UINT64_MAX: no limit; else also one of 100 ns of processor time for each */
+    int64_t cpu_start;    /* processor time of the thread at the first look, ns; -1: none came */
     size_t bytes;         /* of memory, charged and not given back */
     size_t max_bytes;     /* SIZE_MAX: no limit */
     int64_t until_ns;     /* pi__now_ns at which the time is up; INT64_MAX: never */

@@ -247,7 +247,8 @@ static int compile(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *w
     if (!rc && pi__machine_start(&g->machine) == PI__STATE_NONE)
         rc = pi__fail(&why, PI_EUNSUPPORTED, "the grammar has too many ways to start: at most %d are followed at once",
                       PI__MAX_CONFIGS);
-    if (rc == PI_ETOOBIG && !pi__work_code(work)) rc = why.code = PI_EINVAL; /* that code is about contexts: clients cut their texts for it */
+    /* That code is about contexts, for which clients cut their texts; of a budget it stays. */
+    if (rc == PI_ETOOBIG && !pi__work_code(work)) rc = why.code = PI_EINVAL;
     if (rc) {
         if (err) *err = why;
         pi__grammar_release(g);

@@ -8,7 +8,7 @@
 
 enum {
     LIGHT_BODY = 64 << 10,   /* bytes of a body that may be light */
-    LIGHT_STEPS = 400000,    /* some 10 ms */
+    LIGHT_STEPS = 300000,    /* 30 ms of processor time at most */
     LIGHT_BYTES = 32 << 20,
     HEAVY_BYTES = 256 << 20, /* memory that heavy work may take, and so many bytes more */
     HEAVY_FACTOR = 96,       /* for each byte it begins with */
