@@ -348,7 +348,7 @@ enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 static void wait_for_work(pi__core *e)
 {
     bool trimmed = e->setup.cfg.kv_commit, busy = pi__tiering_busy(&e->tiering, e->sched.waiting.n);
-    const bool looks = e->sched.waiting.n || e->sched.running.n; /* those that run wait for masks */
+    const bool looks = e->sched.waiting.n || e->sched.running.n; /* running sequences wait for masks */
     while (!e->inbox_head && !e->poke && !e->closing && !e->lora_work) {
         if (trimmed && !looks && !busy) {
             pthread_cond_wait(&e->wake, &e->lock);

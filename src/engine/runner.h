@@ -54,7 +54,7 @@ int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__ba
 /* Bytes that init allocates. */
 size_t pi__runner_bytes(const pi__batch_shape *shape, int32_t n_vocab);
 void pi__runner_destroy(pi__runner *r);
-/* What the grammar of s allows behind its last token is known. false: the grammars' worker finds out, and s waits. */
+/* The mask behind the last token of s is there. false: a worker makes it, and s waits. */
 bool pi__runner_ready(pi__runner *r, const pi__seq *s);
 /* Runs the plan; or leaves it in flight. An error (PI_EDEVICE) is of all sequences still in the plan: the caller ends them. */
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err);

@@ -18,7 +18,7 @@ typedef struct pi__sched_hooks {
     bool (*yield)(void *ud);
     /* true: s, matched so far up to `got` tokens, should wait for blocks that tiers are loading; starts the loads. */
     bool (*wait)(void *ud, pi__seq *s, int32_t got);
-    /* s may compute its last token: what its grammar allows behind that is known. NULL: always. */
+    /* s may compute its last token: the mask of its grammar behind that token is there. NULL: always. */
     bool (*ready)(void *ud, pi__seq *s);
     /* s has its row and starts after the n_computed tokens that it found. */
     void (*admitted)(void *ud, pi__seq *s);

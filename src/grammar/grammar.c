@@ -70,7 +70,7 @@ struct pi__grammars {
     worker worker;
 };
 
-/* The worker gives way to all who wait for the grammar. */
+/* The worker gives way to every thread that waits for the grammar. */
 static void lock(pi__grammar *g)
 {
     atomic_fetch_add(&g->n_waiting, 1);

@@ -52,8 +52,8 @@ typedef struct pi__grammar pi__grammar; /* compiled; counted references */
 /* For vocabulary v, which must outlive it, and a model of n_vocab logits. never: ids that are never allowed. */
 int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                         pi_error *err);
-/* Sets what the worker calls, on its thread and without a lock, when it has made a mask that pi__matcher_ready handed
- * over. Before the first grammar. */
+/* Sets the callback for masks that pi__matcher_ready handed over: the worker calls it on its own thread, without a lock,
+ * when one is made. Call before the first grammar. */
 void pi__grammars_on_ready(pi__grammars *gs, void (*fn)(void *ud), void *ud);
 /* All matchers and references are gone. */
 void pi__grammars_free(pi__grammars *gs);
@@ -88,7 +88,7 @@ void pi__matcher_free(pi__matcher *m); /* may be NULL */
  * for more work or memory than it may take; PI_EINVAL: no token of the vocabulary goes on. */
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err);
 /* true: pi__matcher_mask gives the mask, or its error, at once. false: not after *steps steps of work (10 to 20 ns each);
- * the grammars' worker makes it from now on and calls on_ready. *steps becomes what is left of them. */
+ * the grammars' worker makes it from now on and calls on_ready. *steps becomes the number that is left. */
 bool pi__matcher_ready(pi__matcher *m, uint64_t *steps);
 /* The token was generated: one of the last mask's. PI_EINVAL: the grammar does not allow it. */
 int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err);

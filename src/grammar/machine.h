@@ -140,7 +140,7 @@ uint32_t pi__machine_byte(pi__machine *m, uint32_t s, uint8_t byte);
 uint32_t pi__machine_canon(pi__machine *m, uint32_t s);
 /* What a token leads to. */
 uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id);
-/* What the text of a state leads to that has one configuration, a TEXT. */
+/* The state behind the text of s, whose only configuration is a TEXT. */
 uint32_t pi__machine_after_text(pi__machine *m, uint32_t s);
 /* The slot of the mask of s, without ends; -1: it is not there. */
 int32_t pi__machine_mask(pi__machine *m, uint32_t s);
@@ -149,8 +149,8 @@ int32_t pi__machine_mask(pi__machine *m, uint32_t s);
 int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps);
 static inline uint64_t *pi__mask_bits(const pi__machine *m,
                                       int32_t slot) { return m->mask + (size_t) slot * pi__mask_words(m->t); }
-/* Keeps the n states of root, which get their new numbers, and those of walks; forgets all others, and all masks but the bits of pinned
- * ones. */
+/* Keeps the n states of root, which get their new numbers, and the states of walks. Forgets all others and all masks; the
+ * bits of pinned masks stay. */
 void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n);
 
 #endif

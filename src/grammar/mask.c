@@ -192,7 +192,7 @@ static bool refresh(pi__machine *m, pi__walk *w)
     return true;
 }
 
-typedef struct nodes { /* those that are walked: of the trie, or of a slice */
+typedef struct nodes { /* the nodes to walk: of the trie, or of a slice */
     const uint32_t *node; /* NULL: all nodes */
     const uint32_t *skip;
     uint32_t end;
@@ -252,7 +252,7 @@ static int stopped(pi__machine *m, pi__walk *w)
     return PI__WALK_FULL;
 }
 
-/* Keeps the mask in the next slot that nobody uses. */
+/* Keeps the mask in the next slot that is not pinned. */
 static void keep(pi__machine *m, pi__walk *w)
 {
     const size_t words = pi__mask_words(m->t);

@@ -80,7 +80,7 @@ typedef struct seq { /* an alternative */
     size_t n;
 } seq;
 
-typedef struct place { /* what follows the first `at` atoms of the sequence that is open */
+typedef struct place { /* the node behind the first `at` atoms of the open sequence */
     size_t at;
     uint32_t node;
 } place;

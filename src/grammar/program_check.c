@@ -188,8 +188,7 @@ static uint32_t run_of(const pi__program *p, uint32_t i)
     return best == PI__RUN_INF ? best : best + 1;
 }
 
-/* What is known of loops once empty is: bodies that may be empty need not be read, and characters that are a whole
- * iteration. */
+/* Fills in the loops: a body that may be empty need not be read; run is a character that is a whole iteration. */
 static void look_at_loops(pi__program *p, const uint8_t *empty)
 {
     for (size_t i = 0; i < p->n_loops; i++) {

@@ -10,7 +10,7 @@ enum { MAX_KEPT = 8, LEAST_SHARE = 8 }; /* LEAST_SHARE: a slice has at least thi
 
 struct pi__slices {
     pthread_mutex_t lock;
-    pi__slice *kept[MAX_KEPT]; /* [n] those that were not used for longest first */
+    pi__slice *kept[MAX_KEPT]; /* [n] least recently used first */
     size_t n;
 };
 

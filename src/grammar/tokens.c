@@ -39,7 +39,7 @@ uint64_t pi__wide_kinds(uint32_t cp, uint32_t n)
         {0x2028, 0x2029, PI__KIND_LINE}, {0x202F, 0x202F, PI__KIND_BLANK}, {0x205F, 0x205F, PI__KIND_BLANK},
         {0x3000, 0x3000, PI__KIND_BLANK}};
     uint64_t kinds = 0;
-    uint32_t left = n; /* of no such range */
+    uint32_t left = n; /* characters in no range of the table */
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const uint32_t lo = of[i].lo > cp ? of[i].lo : cp, hi = of[i].hi < cp + n - 1 ? of[i].hi : cp + n - 1;
         if (lo > hi) continue;

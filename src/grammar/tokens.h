@@ -45,7 +45,7 @@ typedef struct pi__tokens {
     int32_t *id;          /* [first[n_nodes]] */
     uint8_t *length;      /* [first[n_nodes]] characters of each, at most PI__LONG_TOKEN */
     uint64_t *kinds_of;   /* [first[n_nodes]] of all characters of each */
-    uint32_t n_of_kind[64]; /* tokens with such a character */
+    uint32_t n_of_kind[64]; /* tokens with a character of each kind */
     pi__slices *slices;   /* that are kept */
     uint64_t *bare;       /* bits of tokens that are not in the trie but may be generated: control tokens, no eog */
     uint64_t *all;        /* bits of all tokens that may be generated, no eog */
@@ -55,8 +55,8 @@ int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, con
                       pi_error *err);
 void pi__tokens_free(pi__tokens *t);
 
-/* A SLICE: the tokens that are wholly of some kinds of characters, as those that a JSON text can have in its middle. Where
- * any number of such characters may follow, all of them are allowed, and only the rest of the trie has to be walked.
+/* A SLICE: the tokens that consist of some kinds of characters only, as the body of a JSON text does. Where any number of
+ * these characters may follow, all its tokens are allowed, and only the rest of the trie has to be walked.
  * The engine keeps a few of them; grammars share them. */
 struct pi__slice {
     uint64_t kinds;
@@ -73,7 +73,7 @@ struct pi__slice {
 /* The slice, for the caller to release. *out NULL: too few tokens for one, or no room for more. Any thread. PI_ENOMEM. */
 int pi__slice_get(const pi__tokens *t, uint64_t kinds, pi__slice **out, pi_error *err);
 void pi__slice_release(const pi__tokens *t, pi__slice *s);
-/* The mask of those of at most n characters. */
+/* The mask of its tokens of at most n characters. */
 void pi__slice_fill(const pi__tokens *t, const pi__slice *s, uint32_t n, uint64_t *bits);
 
 pi__slices *pi__slices_new(void); /* NULL: out of memory */

@@ -7,8 +7,8 @@
  *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "steps": N, "n_masks": N,
  *                                                 "median_us": US, "p99_us": US, "max_us": US}: each text cut into the
  *                                                 model's tokens; times of masks and of compile are CPU time
- *     ["verify", KIND, GRAMMAR, SEED, N]         {"n": TOKENS, "wrong": N}: random tokens; of each mask, the tokens that
- *                                                 are not what following them one by one says
+ *     ["verify", KIND, GRAMMAR, SEED, N]         {"n": TOKENS, "wrong": N}: random tokens; of each mask, the tokens
+ *                                                 whose bit differs from following them
  *     ["totals"]                                 the same fields over all "bench" commands so far, and "compile_p99_ms"
  * or {"error": ..., "code": PI_E...} where the grammar is refused. KIND: 0 GBNF, 1 JSON Schema, 2 regular expression, 3 choice.
  * A file of commands on standard input, which ends with ["totals"], is a benchmark. */

@@ -761,7 +761,7 @@ static void compile_is_linear(void **state)
     }
 }
 
-/* A budget ends the compile, and says so; what was made is gone. */
+/* A budget ends the compile with its code; no memory is left behind. */
 static void compile_ends_with_its_budget(void **state)
 {
     (void) state;
@@ -897,9 +897,9 @@ static void worker_makes_the_same_masks(void **state)
     pi__grammars_free(gs);
 }
 
-/* While a mask is pending, others of the same grammar and of another go on; who does not want it any more may go on as
- * well, or leave. */
-static void pending_masks_hold_nobody_up(void **state)
+/* While a mask is pending, other matchers of the same grammar and of another one go on. A matcher may also move on, or be
+ * freed, before its mask is made. */
+static void pending_masks_block_no_matcher(void **state)
 {
     (void) state;
     pi__grammars *gs = with_worker();
@@ -919,7 +919,7 @@ static void pending_masks_hold_nobody_up(void **state)
     }
     assert_int_equal(pi__matcher_accept(slow[0], token("a"), NULL), PI_OK); /* drafts do that */
     assert_int_equal(pi__matcher_count(slow[1], (int32_t[]) {token("ab"), token("{\"")}, 2), 1);
-    assert_int_equal(pi__matcher_mask(slow[2], true, &mask, NULL), PI_OK); /* who cannot wait makes it */
+    assert_int_equal(pi__matcher_mask(slow[2], true, &mask, NULL), PI_OK); /* a caller that cannot wait makes it */
     pi__matcher_free(slow[3]);
     pi__matcher_free(slow[7]);
     steps = 1000000000;
@@ -931,7 +931,7 @@ static void pending_masks_hold_nobody_up(void **state)
     pi__grammars_free(gs);
 }
 
-/* The grammars are closed while the worker is busy; nobody is left to want what it makes. */
+/* The grammars are closed while the worker is busy with a mask of a matcher that was freed. */
 static void closing_while_masks_are_pending(void **state)
 {
     (void) state;
@@ -990,7 +990,7 @@ int main(void)
         cmocka_unit_test(cleaning), cmocka_unit_test(hostile), cmocka_unit_test(out_of_memory),
         cmocka_unit_test(compile_is_linear), cmocka_unit_test(compile_ends_with_its_budget),
         cmocka_unit_test(counted_texts_share_masks), cmocka_unit_test(worker_makes_the_same_masks),
-        cmocka_unit_test(pending_masks_hold_nobody_up), cmocka_unit_test(closing_while_masks_are_pending),
+        cmocka_unit_test(pending_masks_block_no_matcher), cmocka_unit_test(closing_while_masks_are_pending),
         cmocka_unit_test(cleaning_within_a_mask),
     };
     return cmocka_run_group_tests_name("grammar", tests, setup, teardown);

@@ -196,7 +196,7 @@ static void submit(fixture *w)
     s->arrival = ++w->n_arrived;
     s->params.cache = s->keeps = rnd(w, 10) != 0;
     s->params.salt = rnd(w, 8) ? NULL : "tenant";
-    if (w->masks && rnd(w, 2)) s->matcher = (pi__matcher *) (void *) w; /* nobody looks into it */
+    if (w->masks && rnd(w, 2)) s->matcher = (pi__matcher *) (void *) w; /* never dereferenced */
     pi__sched_add(&w->sched, s);
     w->n_live++;
     w->submitted++;
