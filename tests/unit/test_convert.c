@@ -201,7 +201,7 @@ static void responses_items_become_chat_messages(void **state)
         {"{\"input\": \"hi\", \"instructions\": \"a\"}", .messages = "[{\"role\": \"system\", \"content\":"
             " \"a\"}, " USER "]"},
         {"{\"instructions\": \"a\", \"input\": [{\"role\": \"developer\", \"content\": \"b\"}, " USER "]}",
-         .messages = "[{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"system\", \"content\": \"b\"},"
+         .messages = "[{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"developer\", \"content\": \"b\"},"
              " " USER "]"},
         {IN("{\"type\": \"message\", \"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\":"
             " \"hi\"}]}"), .messages = "[" USER "]"},

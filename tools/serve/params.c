@@ -1,5 +1,4 @@
-/* Fields of a request (see params.h). Many set one option as they are: rows of the table in fields.c that have a
- * key. */
+/* Fields of a request (see params.h). Many set one option as they are: rows of the table in fields.c with a key. */
 #include "serve/params.h"
 
 #include <inttypes.h>
@@ -49,8 +48,7 @@ json_t *params_parse(const char *body, size_t n, pi_error *err)
     if (root) return root;
     *err = (pi_error) {.code = PI_EINVAL};
     if (f.no_memory) params_no_memory(err);
-    else snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line,
-                  f.column);
+    else snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line, f.column);
     return NULL;
 }
 
@@ -177,8 +175,7 @@ static int read_stop(params *p, const char *field, pi_error *err)
     if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
         return params_fail(p, field, err, "'%s' must be a string or a list of at most %d", field, MAX_STOPS);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty",
-                                                       field);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
         if ((bytes += json_string_length(s)) > MAX_STOP_BYTES)
             return params_fail(p, field, err, "'%s' holds more than %d bytes in all: send fewer or shorter strings",
                                field, MAX_STOP_BYTES);
@@ -194,12 +191,9 @@ static int read_bad_words(params *p, pi_error *err)
     const json_t *v = given(p->root, field), *s;
     size_t i;
     if (!v) return PI_OK;
-    if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err,
-                                                                          "'%s' must be a list of at most 256 texts",
-                                                                              field);
+    if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty",
-                                                       field);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
         int rc = params_add_text(p, "bad-words", field, s, err);
         if (rc) return rc;
     }
@@ -260,13 +254,11 @@ static int read_breakers(params *p, pi_error *err)
 
 static int no_prompt(params *p, const char *field, pi_error *err)
 {
-    return params_fail(p, field, err,
-                       "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
+    return params_fail(p, field, err, "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
                        field);
 }
 
-static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 &&
-                                    json_integer_value(v) <= INT32_MAX; }
+static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX; }
 
 /* Ids, or ids and texts. */
 static int read_list(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
@@ -340,8 +332,7 @@ int params_pairs(params *p, const char *query_field, const char *list_field, pi_
         if (!json_is_string(text))
             return params_fail(p, list_field, err, "'%s' must hold texts, or objects with a \"text\"", list_field);
         p->prompts[p->n_prompts++] = (prompt) {.text = json_string_value(text), .len = json_string_length(text),
-                                               .query = json_string_value(query),
-                                                   .query_len = json_string_length(query)};
+                                               .query = json_string_value(query), .query_len = json_string_length(query)};
     }
     return PI_OK;
 }
@@ -376,8 +367,7 @@ static int read_structured_outputs(params *p, pi_error *err)
     const char *s = NULL;
     if (!o) return PI_OK;
     if (!json_is_object(o)) return params_fail(p, name, err, "'%s' must be an object", name);
-    if (given(o, "structural_tag")) return params_fail(p, name, err, "'%s' with a structural_tag is not supported",
-                                                       name);
+    if (given(o, "structural_tag")) return params_fail(p, name, err, "'%s' with a structural_tag is not supported", name);
     bool any = false;
     int rc = params_bool(p, o, "json_object", &any, err);
     if (!rc && any) rc = params_add(p, "json-schema", name, "{\"type\":\"object\"}", err);
@@ -441,8 +431,7 @@ static int read_prompt_fields(params *p, pi_error *err)
     if (!rc && n >= 0 && p->stream)
         rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' is for answers that are not streamed");
     if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->most_prompt, err);
-    if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err,
-                                                 "'truncate_prompt_tokens' must be 1 or more, or -1");
+    if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &special, err);
     p->prompt_logprobs = (int) n;
     p->no_bos = !special;
@@ -451,8 +440,7 @@ static int read_prompt_fields(params *p, pi_error *err)
 
 static int read_max_tokens(params *p, pi_error *err)
 {
-    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens",
-                                        "n_predict"}; /* the last one counts */
+    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens", "n_predict"}; /* the last one counts */
     p->max_tokens = INT64_MIN;
     for (int i = 0; i < 4; i++) {
         int rc = params_int(p, p->root, names[i], -2, INT32_MAX, &p->max_tokens, err);
@@ -492,8 +480,7 @@ static int read_switches(params *p, pi_error *err)
 
 int params_read(params *p, json_t *root, unsigned api, pi_error *err)
 {
-    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN,
-                   .most_prompt = INT64_MIN};
+    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN, .most_prompt = INT64_MIN};
     if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
     int rc = fields_check(p, api, err);
     if (!rc) rc = read_switches(p, err);

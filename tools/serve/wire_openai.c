@@ -82,8 +82,7 @@ static struct text_probs text_probs_new(void)
     return (struct text_probs) {json_array(), json_array(), json_array(), json_array()};
 }
 
-/* The chosen token comes first, then the likeliest ones, it among them. Of tokens with one text the first one
- * counts. */
+/* The chosen token comes first, then the likeliest ones, it among them. Of tokens with one text the first one counts. */
 static void add_top(const gen *g, json_t *top, const pi_token_prob *p)
 {
     json_t *name = token_name(g, p->id);
@@ -115,8 +114,7 @@ static json_t *text_probs_json(struct text_probs *t)
                      "text_offset", t->offsets);
 }
 
-/* An entry of vLLM's prompt_logprobs: by token id. row[0] is the token itself, whose rank is known where it is among
- * the others. */
+/* An entry of vLLM's prompt_logprobs: by token id. row[0] is the token itself, whose rank is known where it is among the others. */
 static json_t *prompt_entry(const gen *g, const pi_token_prob *row, size_t n)
 {
     json_t *all = json_object();
@@ -232,8 +230,7 @@ static void last_text(const gen *g, buf *out)
 /* vLLM's: the text that ended it. */
 static void add_stop_reason(const choice *ch, json_t *one)
 {
-    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop,
-            strlen(ch->res.stop)));
+    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop, strlen(ch->res.stop)));
 }
 
 static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool with_tokens, const char *finish)
@@ -266,8 +263,7 @@ static void chat_begin(gen *g)
     buf begun = {0};
     last_text(g, &begun);
     for (size_t i = 0; i < g->n_choices; i++) {
-        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "",
-                begun.n));
+        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "", begun.n));
         chat_chunk(g, &g->choices[i], delta, NULL, false, NULL);
     }
     buf_free(&begun);
@@ -281,8 +277,7 @@ static void chat_piece(gen *g, choice *ch, const piece *pc)
 
 static void chat_progress(gen *g, const choice *ch)
 {
-    send_progress(g, "chat.completion.chunk", ch, json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta",
-                                                            "logprobs",
+    send_progress(g, "chat.completion.chunk", ch, json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta", "logprobs",
                                                             "finish_reason"));
 }
 
@@ -466,8 +461,7 @@ static json_t *text_whole(gen *g)
 
 static void text_progress(gen *g, const choice *ch)
 {
-    send_progress(g, "text_completion", ch, json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "",
-                                                      "logprobs",
+    send_progress(g, "text_completion", ch, json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "", "logprobs",
                                                       "finish_reason"));
 }
 
