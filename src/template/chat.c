@@ -142,8 +142,9 @@ static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, cons
     if (!rc) rc = pi__chat_fill_tools(c, z, tools, err);
     if (!rc) rc = pi__chat_choice_read(vars, tools, &choice, err);
     if (!rc && choice.kind == PI__CHOICE_NONE) *tools = pi__val_none();
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* first, so that errors have the caller's numbers */
     if (!rc) rc = pi__chat_generic(c, z, tools, messages, err);
-    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err);
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* what became text gets the form of the template */
     return rc ? rc : pi__chat_place(roles, c, z, messages->list, origin, err);
 }
 

@@ -206,9 +206,9 @@ static void test_tool_choice(void **state)
     static const struct {
         const char *tools, *options, *want; /* NULL: refused */
     } cases[] = {
-        {f, "{\"tool_choice\": \"auto\"}", "1"}, {f, "{\"tool_choice\": \"none\"}", "-"}, {NULL, "{}", "-"},
-        {f, "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}", "1"}, {f, "{\"tool_choice\": null}", "1"},
-        {f, "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}}", "1"},
+        {f, "{\"tool_choice\": \"auto\"}", "f"}, {f, "{\"tool_choice\": \"none\"}", "-"}, {NULL, "{}", "-"},
+        {f, "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}", "f"}, {f, "{\"tool_choice\": null}", "f"},
+        {f, "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}}", "f"},
         {f, "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"g\"}}}", NULL},
         {f, "{\"tool_choice\": {\"type\": \"function\"}}", NULL}, {f, "{\"tool_choice\": \"maybe\"}", NULL},
         {f, "{\"tool_choice\": 5}", NULL}, {f, "{\"parallel_tool_calls\": 1}", NULL},
@@ -218,7 +218,7 @@ static void test_tool_choice(void **state)
         pi__chat *c;
         pi_error err = {0};
         pi__text out = {0};
-        assert_int_equal(pi__chat_new(&c, bpe, "{{ tools | length if tools else '-' }}", NULL, &err), PI_OK);
+        assert_int_equal(pi__chat_new(&c, bpe, "{{ tools[0].function.name if tools else '-' }}{# <tool_call> #}", NULL, &err), PI_OK);
         int rc = pi__chat_render(c, m, cases[i].tools, cases[i].options, 0, &out, &err);
         if (rc != (cases[i].want ? PI_OK : PI_EINVAL)) fail_msg("%s: %d %s", cases[i].options, rc, err.msg);
         if (cases[i].want) assert_memory_equal(out.p, cases[i].want, out.n);
