@@ -105,6 +105,7 @@ static pi__val *made_of(pi__schema *s, const pi__val *v, const char *key, pi__st
 {
     const size_t n = sizeof(void *) + strlen(key);
     char *id = pi__builder_take(s->b, n + name.n);
+    *known = false;
     if (!id) return NULL;
     memcpy(id, &v->map, sizeof(void *));
     memcpy(id + sizeof(void *), key, n - sizeof(void *));
