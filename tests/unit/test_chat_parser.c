@@ -505,7 +505,8 @@ static void test_loose_tags(void **state)
                 "<arg_key>days</arg_key><arg_value>3</tool_call>",
            "get({\"city\": \"a</tool_call> b\", \"days\": 3})|");
     expect(V41, "<" D " calls>\n<" D " invoke name=\"now\"/>\n<" D " invoke name=\"get\">\n"
-                "<" D " parameter name=\"city\" string=\"true\">x</" D " parameter>\n</" D " invoke>\n</" D " calls>", "now({})|get({\"city\": \"x\"})|");
+                "<" D " parameter name=\"city\" string=\"true\">x</" D " parameter>\n</" D " invoke>\n</" D " calls>",
+           "now({})|get({\"city\": \"x\"})|");
     expect(KIMI, KIMI_CALLS " noise " KIMI_CALL("functions.now:0") "{}" KIMI_END KIMI_CALLS_END, "now({})|");
     expect(KIMI, "A " KIMI_CALLS KIMI_CALLS_END, "C:A |");
 }
