@@ -28,9 +28,6 @@
 
 enum { MAX_WORK = 2000000 };
 
-const pi__val *pi__member(const pi__val *v, const char *key) { return v->type == PI__V_MAP ? pi__dict_get_str(v->map,
-    key) : NULL; }
-
 /* ----------------------------------------------------------------------------------------------------------- errors */
 
 typedef struct place { char text[160]; size_t n; } place;
