@@ -222,7 +222,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crafted_digests_differ), cmocka_unit_test(pool_tells_crafted_apart), cmocka_unit_test(other_parents_miss),
-        cmocka_unit_test(cache_tells_crafted_apart), cmocka_unit_test(variants_are_apart), cmocka_unit_test(roots_are_apart), cmocka_unit_test(rows_are_left_and_taken_up),
+        cmocka_unit_test(cache_tells_crafted_apart), cmocka_unit_test(variants_are_apart),
+        cmocka_unit_test(roots_are_apart), cmocka_unit_test(rows_are_left_and_taken_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
