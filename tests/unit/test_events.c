@@ -130,7 +130,7 @@ const pi__dense_heads *pi__core_dense(const pi__core *e)
 
 int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err)
 {
-    (void) e, (void) spec, (void) work, (void) out;
+    (void) e, (void) parts, (void) work, (void) out;
     return pi__fail(err, PI_EUNSUPPORTED, "no grammars here");
 }
 
