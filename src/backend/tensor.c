@@ -666,7 +666,7 @@ static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     if (rc) return rc;
     for (int32_t i = t->first; i < t->end; i++) free_rank_scratch(&t->rank[i]);
     t->stage_floats = stage_floats(t, lim);
-    t->max_tokens = lim->max_tokens;
+    t->lim = *lim;
     for (int32_t i = t->first; i < t->end && !rc; i++) rc = reserve_rank(&t->rank[i], lim, err);
     if (!rc && t->ranks) {
         pi__wire_free(t->wire);

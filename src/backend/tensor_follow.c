@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/tensor.h"
+#include "backend/tensor_check.h"
 #include "backend/tensor_impl.h"
 #include "backend/tensor_orders.h"
 #include "backend/tensor_wire.h"
@@ -23,6 +24,8 @@ typedef struct follower {
     char *buf;         /* [cap] of what follows an order */
     size_t cap;        /* bytes */
 } follower;
+
+enum { MAX_THREADS = 4096 };
 
 static pi__tensor *tensor_of(follower *f) { return (pi__tensor *) f->be; }
 
@@ -57,6 +60,10 @@ static int create(follower *f, pi__rank_device *d, pi_error *err)
         return pi__fail(err, PI_EUNSUPPORTED, "its library is of another build than that of rank 0");
     d->isa[sizeof d->isa - 1] = d->name[sizeof d->name - 1] = 0;
     d->params.isa = d->isa;
+    bool *const flags[] = {&d->params.act8, &d->params.blas, &d->params.no_graphs, &d->params.no_fuse, &d->params.exports};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) pi__fix_flag(flags[i]);
+    if (d->params.n_threads < 0 || d->params.n_threads > MAX_THREADS || d->params.n_batch < 0 || d->params.n_batch > MAX_THREADS)
+        return pi__fail(err, PI_EINTERNAL, "a number of threads that no machine has");
     return pi__device_create_rank(&f->be, d->name, f->r, &d->params, f->log, err);
 }
 
@@ -76,6 +83,7 @@ static bool take_reserve(follower *f)
     pi__limits lim;
     pi_error err = {0};
     memcpy(&lim, f->buf, sizeof lim);
+    if (!pi__valid_limits(&lim)) return reply(f, PI_EINTERNAL, "limits that no model has", 0);
     const int rc = f->be->dev->reserve(f->be, &lim, &err);
     return reply(f, rc, rc ? err.msg : "", 0);
 }
@@ -97,14 +105,13 @@ static bool take_alloc(follower *f, const pi__order *o)
 /* true: the order is of memory that this rank has. */
 static bool is_here(follower *f, const pi__order *o)
 {
-    const rank *k = &tensor_of(f)->rank[f->r->rank];
-    return !o->size || (pi__tensor_at(k, (void *) (uintptr_t) o->at) && pi__tensor_at(k, (char *) (uintptr_t) o->at + o->size - 1));
+    return pi__valid_memory(&tensor_of(f)->rank[f->r->rank], (const void *) (uintptr_t) o->at, o->size);
 }
 
 static bool take_upload(follower *f, const pi__order *o)
 {
-    if (!is_here(f, o)) return reply(f, PI_EINTERNAL, "no such memory", 0);
-    f->be->dev->upload(f->be, (void *) (uintptr_t) o->at, f->buf, o->n_bytes);
+    if (o->size != o->n_bytes || !is_here(f, o)) return reply(f, PI_EINTERNAL, "no such memory", 0);
+    if (o->size) f->be->dev->upload(f->be, (void *) (uintptr_t) o->at, f->buf, o->size);
     return reply(f, PI_OK, "", 0);
 }
 
@@ -118,8 +125,8 @@ static bool take_rows(follower *f)
     piece p[MAX_FUSED] = {{.n = 0}};
     int32_t n_piece = 1;
     memcpy(&rows, f->buf, sizeof rows);
+    if (!pi__valid_rows(k, &rows)) return pi__ranks_note(r, false);
     const size_t bytes = pi__row_size(pi__type_info_of(rows.w.type), rows.w.n_in);
-    if (!pi__tensor_at(k, rows.w.data) || rows.n < 0) return pi__ranks_note(r, false);
     if (rows.cut) n_piece = pi__tensor_pieces(k, &rows.w, p);
     else p[0].w = rows.w, p[0].w.data = pi__tensor_at(k, rows.w.data);
     for (int32_t i = 0; i < n_piece; i++) {
@@ -138,7 +145,7 @@ static bool take_rows(follower *f)
 static bool take_kept(follower *f, const pi__order *o)
 {
     const pi__tensor *t = tensor_of(f);
-    const bool ok = t->wire && pi__wire_keep(t->wire, (void *) (uintptr_t) o->at, f->buf, o->size);
+    const bool ok = t->wire && o->size == o->n_bytes && pi__wire_keep(t->wire, (void *) (uintptr_t) o->at, f->buf, o->size);
     return reply(f, ok ? PI_OK : PI_ENOMEM, "no room for the model's tables", 0);
 }
 
@@ -176,15 +183,17 @@ static bool take_memory(follower *f, const pi__order *o)
     }
 }
 
-/* Bytes that must follow an order. */
-static size_t least_bytes(uint64_t kind)
+/* true: as many bytes follow the order as its kind has. */
+static bool valid_size(const pi__order *o)
 {
-    switch (kind) {
-    case PI__ORDER_OPEN: return sizeof(pi__rank_device);
-    case PI__ORDER_JOIN: return PI__RANK_ID_BYTES;
-    case PI__ORDER_RESERVE: return sizeof(pi__limits);
-    case PI__ORDER_LOAD: return sizeof(pi__rank_rows);
-    default: return 0;
+    switch (o->kind) {
+    case PI__ORDER_OPEN: return o->n_bytes == sizeof(pi__rank_device);
+    case PI__ORDER_JOIN: return o->n_bytes == PI__RANK_ID_BYTES;
+    case PI__ORDER_RESERVE: return o->n_bytes == sizeof(pi__limits);
+    case PI__ORDER_LOAD: return o->n_bytes == sizeof(pi__rank_rows);
+    case PI__ORDER_UPLOAD:
+    case PI__ORDER_KEEP: return o->n_bytes <= PI__MAX_UPLOAD;
+    default: return o->n_bytes == 0;
     }
 }
 
@@ -198,7 +207,7 @@ static bool take_order(follower *f, const pi__order *o)
         if (o->n_bytes && !pi__ranks_note(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms))) return false;
         return take_run(f, o->size != 0);
     }
-    if (!receive(f, o->n_bytes) || o->n_bytes < least_bytes(o->kind)) return pi__ranks_note(f->r, false);
+    if (!valid_size(o) || !receive(f, o->n_bytes)) return pi__ranks_note(f->r, false);
     if (o->kind == PI__ORDER_PING) return reply(f, PI_OK, "", 0);
     if (o->kind == PI__ORDER_OPEN) return take_open(f);
     if (o->kind == PI__ORDER_CLOSE) {

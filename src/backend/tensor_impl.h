@@ -78,7 +78,7 @@ struct pi__tensor {
     region region[MAX_REGIONS];
     uint64_t n_copies;      /* numbers given to copies beside the queue */
     size_t stage_floats;    /* of each rank's stage */
-    int32_t max_tokens;     /* of reserve() */
+    pi__limits lim;         /* of reserve() */
     const pi__batch *given; /* the step's */
     pi__batch b, logits_batch; /* the same with the devices' padding: what ops are given */
     int kind;               /* PI__STEP_* of it */

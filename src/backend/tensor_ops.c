@@ -77,7 +77,7 @@ void pi__tensor_run_begin(rank *k, const call *c)
     number_tokens(k, &k->batch, t->b.n_tokens, k->embd_row, k->owner);
     if (k->batch.logits_batch) {
         k->logits_batch = *k->batch.logits_batch;
-        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->max_tokens, k->owner + t->max_tokens);
+        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->lim.max_tokens, k->owner + t->lim.max_tokens);
         k->batch.logits_batch = &k->logits_batch;
     }
     if (k->batch.lora.n_runs && !t->ranks) k->batch.lora = *pi__lora_local_of(&k->lora, &k->batch.lora, pairs_at, k);

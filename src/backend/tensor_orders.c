@@ -126,14 +126,12 @@ bool pi__order_memory(pi__tensor *t, int kind, const void *at, size_t size)
     return true;
 }
 
-enum { UPLOAD_MOST = 64 << 20 /* bytes of an order */ };
-
 void pi__order_upload(pi__tensor *t, const void *dst, const void *src, size_t n)
 {
     pi__reply all[PI__MOST_RANKS];
     pi_error ignored;
-    for (size_t i = 0; i < n && orders(t); i += UPLOAD_MOST) {
-        const size_t part = n - i < UPLOAD_MOST ? n - i : UPLOAD_MOST;
+    for (size_t i = 0; i < n && orders(t); i += PI__MAX_UPLOAD) {
+        const size_t part = n - i < PI__MAX_UPLOAD ? n - i : PI__MAX_UPLOAD;
         const pi__order o = {.kind = PI__ORDER_UPLOAD, .at = (uintptr_t) dst + i, .size = part, .n_bytes = part};
         if (ask(t->ranks, &o, (const char *) src + i, all, &ignored)) pi__ranks_note(t->ranks, false);
     }

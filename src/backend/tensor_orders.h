@@ -22,6 +22,9 @@ typedef struct pi__rank_rows {
     int32_t cut, unused;  /* each rank is sent its own rows, piece by piece; else all come to all */
 } pi__rank_rows;
 
+/* Bytes of an order UPLOAD or KEEP at most. */
+enum { PI__MAX_UPLOAD = 64 << 20 };
+
 /* Does what rank 0 asks for, up to its end: PI_OK; or until the ranks are dead. */
 int pi__tensor_follow(pi__ranks *r, const pi__log *log, pi_error *err);
 

@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "backend/tensor_check.h"
 #include "base/alloc.h"
 
 /* What a call is. */
@@ -300,7 +301,9 @@ static bool read_group(pi__wire *w, reader *i, const pi__batch *b, pi__kv_batch 
         const int32_t n = n_blocks_of(b, q, kv);
         const int32_t *row = take(i, (size_t) (n < 0 ? 0 : n) * sizeof *row);
         if (!row || n < 0) return false;
-        memcpy(w->table + first + (size_t) q * stride, row, (size_t) n * sizeof *row);
+        int32_t *to = w->table + first + (size_t) q * stride;
+        memcpy(to, row, (size_t) n * sizeof *row);
+        memset(to + n, 0xff, (stride - (size_t) n) * sizeof *row); /* -1: blocks that did not come */
     }
     return i->good;
 }
@@ -366,18 +369,32 @@ static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
     w->batch.logits_batch = r;
 }
 
+/* The batch is valid, and its padding comes on top of it. */
+static bool sound_batch(pi__wire *w, const pi__limits *lim, const begin *head)
+{
+    const pi__batch *b = &w->batch, *rows = b->logits_batch;
+    int32_t ignored[PI__MAX_GROUPS];
+    pi__fix_flag(&w->batch.top.sum), pi__fix_flag(&w->rows.top.sum);
+    return pi__valid_batch(b, lim, w->n_blocks) && (!rows || pi__valid_batch(rows, lim, ignored)) && head->n_tokens >= b->n_tokens &&
+           head->n_seqs >= b->n_seqs && head->n_rows >= b->n_rows && head->n_rows <= head->n_tokens &&
+           (!rows || head->row_tokens >= rows->n_tokens);
+}
+
 /* The step's beginning, as note_begin leaves it on rank 0. */
 static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
 {
     const begin *b = take(from, sizeof *b);
-    if (!b || b->kind < 0 || b->kind >= MAX_KINDS || b->n_tokens > t->max_tokens || b->row_tokens > t->max_tokens) return false;
+    if (!b || b->kind < 0 || b->kind >= MAX_KINDS || b->n_tokens > t->lim.max_tokens || b->row_tokens > t->lim.max_tokens) return false;
+    if (b->embd_rows < 0 || b->embd_rows > INT32_MAX || b->n_seqs > t->lim.max_seqs) return false;
+    t->given = NULL; /* up to a batch that is sound */
     const size_t rest = from->n - from->at;
     reader i = {w->held, rest, 0, true};
     memcpy(w->held, from->p + from->at, rest);
     w->batch = b->batch;
-    if (!read_batch(w, &i, t->max_tokens)) return false;
-    if (b->has_rows) read_rows(w, &i, t->max_tokens);
+    if (!read_batch(w, &i, t->lim.max_tokens)) return false;
+    if (b->has_rows) read_rows(w, &i, t->lim.max_tokens);
     else w->batch.logits_batch = NULL;
+    if (!i.good || !sound_batch(w, &t->lim, b)) return false;
     from->at += i.at;
     t->kind = b->kind;
     t->replays = b->replays;
@@ -394,58 +411,42 @@ static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
     return i.good;
 }
 
-/* What the pointer becomes here; *good: there is that. */
-static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f)
+/* What the pointer becomes here, and how many bytes are there; i->good: there is that. */
+static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f, pi__operand_kind kind, size_t *bytes)
 {
+    static const pi__operand_kind kind_of[] = {
+        [WEIGHT] = PI__WEIGHT, [CACHE] = PI__CACHE, [STATE] = PI__STATE, [INLINE] = PI__TOKENS, [LOGITS_INDICES] = PI__TOKENS,
+        [HIDDEN_ROW] = PI__TOKENS, [KEPT] = PI__HOST, [TOP_REQUEST] = PI__HOST, [NOTHING] = PI__HOST, [LORA] = PI__ADAPTERS,
+        [BATCH_LORA] = PI__ADAPTERS, [ROWS_LORA] = PI__ADAPTERS};
     const pi__kept *k;
+    *bytes = 0;
+    i->good = i->good && f->what < sizeof kind_of / sizeof *kind_of && kind_of[f->what] == kind;
+    if (!i->good) return NULL;
     switch (f->what) {
     case WEIGHT: return take(i, sizeof(pi__weight));
     case CACHE: return take(i, sizeof(pi__kv_layer));
     case STATE: return take(i, sizeof(pi__state_layer));
-    case INLINE: return take(i, (size_t) f->n);
+    case INLINE: *bytes = (size_t) f->n; return take(i, (size_t) f->n);
     case KEPT:
         k = kept_at(w, (const void *) (uintptr_t) f->n);
-        i->good = i->good && k;
+        i->good = k;
+        *bytes = k ? k->size : 0;
         return k ? k->copy : NULL;
-    case LOGITS_INDICES: return t->b.logits_indices;
-    case HIDDEN_ROW: return t->b.hidden_row;
+    case LOGITS_INDICES: *bytes = (size_t) t->b.n_rows * sizeof(int32_t); return t->b.logits_indices;
+    case HIDDEN_ROW: *bytes = (size_t) t->b.n_tokens * sizeof(int32_t); return t->b.hidden_row;
     case TOP_REQUEST: return t->b.top.request;
-    case LORA: return read_lora(i, t->max_tokens);
+    case LORA: return read_lora(i, t->lim.max_tokens);
     case BATCH_LORA: return &t->b.lora;
     case ROWS_LORA: return &t->logits_batch.lora;
     default: return NULL;
     }
 }
 
-static bool is_here(const pi__tensor *t, const void *p) { return pi__tensor_at(&t->rank[t->first], p) != NULL; }
-
-/* What an op's runs have. NULL: nothing was sent. */
-static bool adapters_here(const pi__tensor *t, const pi__lora_rows *rows)
-{
-    bool all = rows && rows->n_runs <= t->rank[t->first].lora.most;
-    for (int32_t i = 0; all && i < rows->n_runs; i++) all = is_here(t, rows->run[i].pair);
-    return all;
-}
-
-/* All that the op touches is memory of this rank, or will be. */
-static bool all_here(const pi__tensor *t, const pi__op_record *r)
-{
-    pi__operands list;
-    pi__operands_of(r->id, r->b, &r->args, &list);
-    for (int32_t i = 0; i < list.n; i++) {
-        const void *p = pi__operand_get(&r->args, &list.op[i]);
-        if (list.op[i].kind <= PI__VECTOR && !is_here(t, p)) return false;
-        if (list.op[i].kind == PI__WEIGHT && !is_here(t, ((const pi__weight *) p)->data)) return false;
-        if (list.op[i].kind == PI__CACHE && !is_here(t, ((const pi__kv_layer *) p)->base)) return false;
-        if (list.op[i].kind == PI__STATE && !is_here(t, ((const pi__state_layer *) p)->base)) return false;
-        if (list.op[i].kind == PI__ADAPTERS && !adapters_here(t, p)) return false;
-    }
-    return true;
-}
-
 static bool read_op(pi__wire *w, reader *i, pi__tensor *t, const head *h, call *c)
 {
-    if (h->id < 0 || h->id >= PI__N_OPS) return false;
+    pi__sent sent[PI__MAX_OPERANDS];
+    if (h->id < 0 || h->id >= PI__N_OPS || h->n_fix < 0 || h->n_fix > PI__MAX_OPERANDS) return false;
+    if (h->batch != NO_BATCH && (!t->given || t->replays || (h->batch == ROWS && !t->given->logits_batch))) return false;
     const size_t size = pi__op_size((pi__op_id) h->id);
     const void *args = take(i, size);
     if (!args) return false;
@@ -453,13 +454,16 @@ static bool read_op(pi__wire *w, reader *i, pi__tensor *t, const head *h, call *
     c->op.id = (pi__op_id) h->id;
     c->op.b = h->batch == WHOLE ? &t->b : h->batch == ROWS ? t->b.logits_batch : NULL;
     memcpy(&c->op.args, args, size);
+    pi__clear_host_pointers(c->op.id, &c->op.args);
     for (int32_t k = 0; k < h->n_fix; k++) {
         const fix *f = take(i, sizeof *f);
-        if (!f || f->at + sizeof(void *) > size) return false;
-        const void *p = fixed(w, i, t, f);
+        if (!f) return false;
+        const void *p = fixed(w, i, t, f, pi__host_pointer_kind(c->op.id, f->at), &sent[k].bytes);
+        if (!i->good) return false;
+        sent[k].at = f->at;
         memcpy((char *) &c->op.args + f->at, &p, sizeof p);
     }
-    return i->good && all_here(t, &c->op);
+    return i->good && pi__valid_call(t, &c->op, sent, h->n_fix, w->n_blocks);
 }
 
 bool pi__wire_read(pi__wire *w, pi__tensor *t)

@@ -20,6 +20,7 @@ struct pi__wire {
     int32_t *table;  /* and its block tables */
     size_t n_table, cap_table; /* in use, allocated */
     pi__batch batch, rows; /* that batch, and its logits rows */
+    int32_t n_blocks[PI__MAX_GROUPS]; /* one more than the largest block id in it */
     pi__kept kept[PI__MOST_KEPT];
     int32_t n_kept;
 };
