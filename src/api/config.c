@@ -192,7 +192,8 @@ static int find_ranks(const pi_options *o, pi__config *c, pi_error *err)
     if (rank < 0 || n < 2) return rank < 0 ? rank : PI_OK;
     if (rank)
         return pi__fail(err, PI_EINVAL, "this process is rank %d of %d, which takes orders of rank 0: pi_rank_follow()", rank, n);
-    return pi__ranks_of_process(&c->ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3, &c->log, err);
+    return pi__ranks_of_process(&c->ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3,
+                                pi__opt_str(&o->set, PI__OPT_RANK_SECRET), &c->log, err);
 }
 
 static int32_t at_most(int64_t n, int32_t most) { return n < most ? (int32_t) n : most; }

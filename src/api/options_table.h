@@ -80,6 +80,9 @@
       " model and gives the answers. off: each is alone. The tool's default is auto.")                                           \
     X(RANK_TIMEOUT, "rank-timeout", FLOAT, "30", "0.1..86400", "--rank-timeout", "", "model", false,                   \
       "Seconds that such processes wait for each other: one that is later is taken for dead, and steps end with an error.")\
+    X(RANK_SECRET, "rank-secret", STRING, "", "", "--rank-secret", "", "model", false,                                 \
+      "A file that ranks which meet at MASTER_ADDR share, made if missing: each proves that it has the secret, and every"\
+      " message is signed. PAGEDINFER_RANK_KEY may have the secret itself. Needed where MASTER_ADDR is not this machine.")\
     X(TENSOR_SPLIT, "tensor-split", STRING, "", "", "-ts --tensor-split", "", "model", false,                          \
       "The parts that devices get with split-mode layer, as 3,1; 0 leaves one out. With tensor others get equal parts.")\
     X(MAIN_GPU, "main-gpu", INT, "0", "0..255", "-mg --main-gpu", "", "model", false,                                  \

@@ -24,6 +24,7 @@ int pi_rank_follow(const pi_options *o, pi_error *err)
     if (rank == 0) return pi__fail(err, PI_EINVAL, "pi_rank_follow: this process is rank 0 of %d, which opens the engine", n);
     const pi__log log = {o->log_fn, o->log_ud, (int) pi__opt_int(&o->set, PI__OPT_LOG_LEVEL)};
     pi__ranks *ranks;
-    int rc = pi__ranks_of_process(&ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3, &log, err);
+    int rc = pi__ranks_of_process(&ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3,
+                                  pi__opt_str(&o->set, PI__OPT_RANK_SECRET), &log, err);
     return rc ? rc : pi__tensor_follow(ranks, &log, err);
 }

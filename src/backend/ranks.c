@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/trust.h"
 
 /* -------------------------------------------------------------------------------------------------------------- orders */
 
@@ -174,37 +175,60 @@ static int join_by_mpi(const pi__launch *launch, double timeout_ms, pi_error *er
     return PI_OK;
 }
 
-/* Where a launcher's agent has the port itself, as torchrun's has, which says so, ranks meet at the next one. */
-static int join_by_tcp(const pi__launch *launch, double timeout_ms, const pi__log *log, pi_error *err)
+/* The bytes that all ranks share: of the file, or of the launcher's environment. n 0: there are none. */
+static int secret_of(pi__secret *out, const char *path, pi_error *err)
 {
+    const char *text = getenv("PAGEDINFER_RANK_KEY");
+    const size_t n = text ? strlen(text) : 0;
+    out->n = 0;
+    if (*path) return pi__secret_load(out, path, "rank-secret", err);
+    if (!n) return PI_OK;
+    if (n < PI__SECRET_MIN || n > PI__SECRET_MAX)
+        return pi__fail(err, PI_EINVAL, "PAGEDINFER_RANK_KEY has %zu characters: give it %d to %d", n, PI__SECRET_MIN, PI__SECRET_MAX);
+    memcpy(out->byte, text, n);
+    out->n = n;
+    return PI_OK;
+}
+
+/* Where a launcher's agent has the port itself, as torchrun's has, which says so, ranks meet at the next one. */
+static int join_by_tcp(const pi__launch *launch, double timeout_ms, const char *path, const pi__log *log, pi_error *err)
+{
+    pi__secret secret;
+    int rc = secret_of(&secret, path, err);
+    if (rc) return rc;
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE"), *run = getenv("TORCHELASTIC_RUN_ID");
     char port[16];
     snprintf(port, sizeof port, "%d", env_number("MASTER_PORT") + (agent && !strcmp(agent, "True")));
-    const pi__tcp_place at = {getenv("MASTER_ADDR"), port, run ? run : "", env_number("LOCAL_RANK")};
-    return pi__tcp_join(&world, &at, launch->rank, launch->n, timeout_ms, log, err);
+    const pi__tcp_place at = {getenv("MASTER_ADDR"), port, run ? run : "", env_number("LOCAL_RANK"), secret.byte, secret.n};
+    rc = pi__tcp_join(&world, &at, launch->rank, launch->n, timeout_ms, log, err);
+    pi__secret_clear(&secret);
+    return rc;
 }
 
 /* Joins the processes. Once. */
-static int join_world(double timeout_ms, const pi__log *log, pi_error *err)
+static int join_world(double timeout_ms, const char *secret, const pi__log *log, pi_error *err)
 {
     pi__launch launch;
     int rc = pi__ranks_launched(&launch, err);
     if (rc) return rc;
     if (launch.n > PI__MOST_RANKS)
         return pi__fail(err, PI_EUNSUPPORTED, "%d ranks: at most %d work as one", launch.n, PI__MOST_RANKS);
-    rc = launch.tcp ? join_by_tcp(&launch, timeout_ms, log, err) : join_by_mpi(&launch, timeout_ms, err);
+    if (!launch.tcp && launch.n > 1 && *secret)
+        return pi__fail(err, PI_EINVAL, "rank-secret is for ranks that meet at MASTER_ADDR: leave it out with %s, whose launcher "
+                        "connects the processes", launch.by);
+    rc = launch.tcp ? join_by_tcp(&launch, timeout_ms, secret, log, err) : join_by_mpi(&launch, timeout_ms, err);
     if (!rc) rc = pi__ranks_begin(&world.r, err);
     if (!rc && atexit(end_world)) rc = pi__fail_mem(err, "ranks");
     return rc;
 }
 
-int pi__ranks_of_process(pi__ranks **out, double timeout_ms, const pi__log *log, pi_error *err)
+int pi__ranks_of_process(pi__ranks **out, double timeout_ms, const char *secret, const pi__log *log, pi_error *err)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     static bool tried;
     static pi_error failed; /* of the first call: MPI cannot be begun twice */
     pthread_mutex_lock(&once);
-    if (!tried) (void) join_world(timeout_ms, log, &failed);
+    if (!tried) (void) join_world(timeout_ms, secret, log, &failed);
     tried = true;
     pthread_mutex_unlock(&once);
     *out = failed.code ? NULL : &world.r;

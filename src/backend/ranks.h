@@ -102,7 +102,8 @@ typedef struct pi__launch {
     bool tcp;       /* by variables as torchrun sets them: they meet at MASTER_ADDR */
 } pi__launch;
 int pi__ranks_launched(pi__launch *out, pi_error *err);
-/* The ranks of this process, joined with the first call, which waits for all of them; they stay for its life. */
-int pi__ranks_of_process(pi__ranks **out, double timeout_ms, const pi__log *log, pi_error *err);
+/* The ranks of this process, joined with the first call, which waits for all of them; they stay for its life. secret: path of
+ * the file whose bytes all ranks share, or "" (see ranks_tcp.h). */
+int pi__ranks_of_process(pi__ranks **out, double timeout_ms, const char *secret, const pi__log *log, pi_error *err);
 
 #endif

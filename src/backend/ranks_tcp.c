@@ -4,11 +4,19 @@
  *     gather    1, 2, 3 -> 0 (their own), 0 -> 1, 2, 3 (all)
  *     send      0 -> one
  *
- * Joining: rank 0 listens at the address that all were given, and nowhere else. Who connects is sent a greeting with a key,
- * random for each start, and answers with a hello: the key, its rank, the number of ranks, the job's name, its build and its
- * machine. What is not like that, in time, is dropped with a line of the log, and a rank is told why; when all are there each
- * is told its number on its machine. After that there is no listener any more. Nothing is encrypted: the network between ranks
- * is to be trusted, as with MPI.
+ * Joining: rank 0 listens at the address that all were given, and nowhere else. Both sides prove that they know the secret, by a
+ * MAC over random numbers of both, so that neither can be taken from an earlier start:
+ *
+ *     rank 0 -> rank    greeting    a nonce
+ *     rank -> rank 0    hello       a nonce, its rank, the number of ranks, the job's name, its build and its machine; MAC
+ *     rank 0 -> rank    welcome     once all are there: the rank's number on its machine; MAC
+ *
+ * A hello that is not like that, in time, is dropped with a line of the log, and a rank is told why. After that there is no
+ * listener any more. Each message is followed by a MAC over its bytes, its length and its number on the connection, with a key
+ * for each direction made of the secret and the nonces: what is changed, left out, repeated or sent by a stranger ends the ranks.
+ * Nothing is encrypted: who can listen between ranks sees weights and activations.
+ *
+ * Without a secret the address must be this machine's own (loopback), and messages have no MAC: every local user is trusted.
  *
  * A process that dies closes its connection, which ends the others' calls at once; a machine that vanishes does so when the time
  * is over.
@@ -36,19 +44,20 @@
 enum { MAX_GUESTS = 32 /* connections that have not said hello */, HELLO_MS = 5000, RETRY_MS = 50 };
 
 static const char MAGIC[8] = "PIRANKS";
-enum { VERSION = 1, KEY_BYTES = 16 };
+enum { VERSION = 2, NONCE_BYTES = 32 };
 
 typedef struct greeting { /* of rank 0 */
     char magic[8];
     uint32_t version, unused;
-    uint8_t key[KEY_BYTES];
+    uint8_t nonce[NONCE_BYTES];
 } greeting;
 
 typedef struct hello { /* of another */
     char magic[8];
-    uint8_t key[KEY_BYTES];
+    uint8_t nonce[NONCE_BYTES];
     int32_t rank, n;
     char build[64], run[64], machine[64];
+    pi__digest proof; /* last: MAC of the greeting and of all fields before it */
 } hello;
 
 typedef struct welcome { /* of rank 0: come in, or why not */
@@ -56,6 +65,7 @@ typedef struct welcome { /* of rank 0: come in, or why not */
     int32_t code;
     int32_t local, n_local;
     char text[132];
+    pi__digest proof; /* last: the same, with the hello */
 } welcome;
 
 /* ------------------------------------------------------------------------------------------------------------- sockets */
@@ -132,38 +142,146 @@ static int look_up(const pi__tcp_place *at, struct addrinfo **out, pi_error *err
     return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, MASTER_PORT %.10s: %s", at->host, at->port, gai_strerror(rc));
 }
 
+/* true: all addresses of the place are loopback, which only this machine reaches. */
+static bool is_loopback(const struct addrinfo *all)
+{
+    for (const struct addrinfo *a = all; a; a = a->ai_next) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *) (const void *) a->ai_addr;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *) (const void *) a->ai_addr;
+        const bool here = a->ai_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
+                                                  : a->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+        if (!here) return false;
+    }
+    return true;
+}
+
+/* The place's addresses, where this process may meet others. */
+static int place_of(const pi__tcp_place *at, struct addrinfo **out, pi_error *err)
+{
+    int rc = look_up(at, out, err);
+    if (rc || at->n_secret || is_loopback(*out)) return rc;
+    freeaddrinfo(*out);
+    *out = NULL;
+    return pi__fail(err, PI_EINVAL, "MASTER_ADDR %.60s is reached by a network, where strangers may join: give all ranks one secret "
+                    "(--rank-secret FILE, or PAGEDINFER_RANK_KEY in the environment)", at->host);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- seals */
+
+/* MAC of both sides' words, with the secret. */
+static pi__digest proof_of(const pi__tcp_place *at, const char *what, const greeting *g, const hello *h, size_t n_hello,
+                           const void *more, size_t n_more)
+{
+    pi__mac_key key;
+    pi__hasher mac;
+    pi__mac_key_init(&key, at->secret, at->n_secret);
+    pi__mac_begin(&mac, &key);
+    pi__sha256_add(&mac, what, strlen(what) + 1);
+    pi__sha256_add(&mac, g, sizeof *g);
+    pi__sha256_add(&mac, h, n_hello);
+    pi__sha256_add(&mac, more, n_more);
+    return pi__mac_end(&mac, &key);
+}
+static pi__digest hello_proof(const pi__tcp_place *at, const greeting *g, const hello *h)
+{
+    return proof_of(at, "hello", g, h, offsetof(hello, proof), NULL, 0);
+}
+static pi__digest welcome_proof(const pi__tcp_place *at, const greeting *g, const hello *h, const welcome *w)
+{
+    return proof_of(at, "welcome", g, h, sizeof *h, w, offsetof(welcome, proof));
+}
+
+/* The keys of a connection; those of rank 0 are the other's the other way round. */
+static pi__tcp_seal seal_of(const pi__tcp_place *at, const greeting *g, const hello *h, bool first)
+{
+    const pi__digest down = proof_of(at, "from rank 0", g, h, sizeof *h, NULL, 0);
+    const pi__digest up = proof_of(at, "to rank 0", g, h, sizeof *h, NULL, 0);
+    pi__tcp_seal s = {.n_out = 0};
+    pi__mac_key_init(first ? &s.out : &s.in, down.byte, sizeof down);
+    pi__mac_key_init(first ? &s.in : &s.out, up.byte, sizeof up);
+    return s;
+}
+
+static pi__digest digest_of(const void *p, size_t n)
+{
+    pi__hasher h;
+    pi__sha256_begin(&h);
+    pi__sha256_add(&h, p, n);
+    return pi__sha256_end(&h);
+}
+
+/* MAC of the message number `no` of n bytes with this digest. */
+static pi__digest tag_of(const pi__mac_key *key, uint64_t no, size_t n, const pi__digest *digest)
+{
+    const uint64_t head[2] = {no, n};
+    pi__hasher mac;
+    pi__mac_begin(&mac, key);
+    pi__sha256_add(&mac, head, sizeof head);
+    pi__sha256_add(&mac, digest, sizeof *digest);
+    return pi__mac_end(&mac, key);
+}
+
+/* digest: of the message, where it is sealed. */
+static bool send_message(pi__ranks_tcp *t, int32_t i, const void *p, size_t n, const pi__digest *digest, double end)
+{
+    char both[1024]; /* a short message and its MAC go in one segment */
+    if (!t->sealed) return send_all(t->fd[i], p, n, end);
+    const pi__digest tag = tag_of(&t->seal[i].out, t->seal[i].n_out++, n, digest);
+    if (n + sizeof tag > sizeof both) return send_all(t->fd[i], p, n, end) && send_all(t->fd[i], &tag, sizeof tag, end);
+    memcpy(both, p, n);
+    memcpy(both + n, &tag, sizeof tag);
+    return send_all(t->fd[i], both, n + sizeof tag, end);
+}
+
+static bool receive_message(pi__ranks_tcp *t, int32_t i, void *p, size_t n, double end)
+{
+    pi__digest tag;
+    if (!receive_all(t->fd[i], p, n, end)) return false;
+    if (!t->sealed) return true;
+    if (!receive_all(t->fd[i], &tag, sizeof tag, end)) return false;
+    const pi__digest digest = digest_of(p, n), want = tag_of(&t->seal[i].in, t->seal[i].n_in++, n, &digest);
+    return pi__mac_equal(&tag, &want);
+}
+
 /* ----------------------------------------------------------------------------------------------------------- transport */
 
-static bool tcp_bcast(pi__ranks *r, void *p, size_t n, double ms)
+/* From rank 0 to all others. */
+static bool send_to_all(pi__ranks_tcp *t, const void *p, size_t n, double end)
 {
-    const pi__ranks_tcp *t = (const pi__ranks_tcp *) r;
-    const double end = end_of(ms);
-    if (r->rank) return receive_all(t->fd[0], p, n, end);
+    const pi__digest digest = t->sealed ? digest_of(p, n) : (pi__digest) {{0}};
     bool ok = true;
-    for (int32_t i = 1; i < r->n && ok; i++) ok = send_all(t->fd[i], p, n, end);
+    for (int32_t i = 1; i < t->r.n && ok; i++) ok = send_message(t, i, p, n, &digest, end);
     return ok;
 }
 
-static bool tcp_gather(pi__ranks *r, void *buf, size_t n, double ms)
+static bool tcp_bcast(pi__ranks *r, void *p, size_t n, double ms)
 {
-    const pi__ranks_tcp *t = (const pi__ranks_tcp *) r;
+    pi__ranks_tcp *t = (pi__ranks_tcp *) r;
     const double end = end_of(ms);
-    char *all = buf;
-    if (r->rank) return send_all(t->fd[0], all + (size_t) r->rank * n, n, end) && receive_all(t->fd[0], all, (size_t) r->n * n, end);
-    bool ok = true;
-    for (int32_t i = 1; i < r->n && ok; i++) ok = receive_all(t->fd[i], all + (size_t) i * n, n, end);
-    for (int32_t i = 1; i < r->n && ok; i++) ok = send_all(t->fd[i], all, (size_t) r->n * n, end);
-    return ok;
+    return r->rank ? receive_message(t, 0, p, n, end) : send_to_all(t, p, n, end);
 }
 
 static bool tcp_send(pi__ranks *r, int32_t to, const void *p, size_t n, double ms)
 {
-    return send_all(((const pi__ranks_tcp *) r)->fd[to], p, n, end_of(ms));
+    pi__ranks_tcp *t = (pi__ranks_tcp *) r;
+    const pi__digest digest = t->sealed ? digest_of(p, n) : (pi__digest) {{0}};
+    return send_message(t, to, p, n, &digest, end_of(ms));
+}
+
+static bool tcp_gather(pi__ranks *r, void *buf, size_t n, double ms)
+{
+    pi__ranks_tcp *t = (pi__ranks_tcp *) r;
+    const double end = end_of(ms);
+    char *all = buf;
+    if (r->rank) return tcp_send(r, 0, all + (size_t) r->rank * n, n, ms) && receive_message(t, 0, all, (size_t) r->n * n, end);
+    bool ok = true;
+    for (int32_t i = 1; i < r->n && ok; i++) ok = receive_message(t, i, all + (size_t) i * n, n, end);
+    return ok && send_to_all(t, all, (size_t) r->n * n, end);
 }
 
 static bool tcp_receive(pi__ranks *r, void *p, size_t n, double ms)
 {
-    return receive_all(((const pi__ranks_tcp *) r)->fd[0], p, n, end_of(ms));
+    return receive_message((pi__ranks_tcp *) r, 0, p, n, end_of(ms));
 }
 
 /* --------------------------------------------------------------------------------------------------------------- rank 0 */
@@ -185,7 +303,7 @@ typedef struct door {
     int listener;
     greeting g;
     guest guest[MAX_GUESTS];
-    char machine[PI__MOST_RANKS][64]; /* of each rank */
+    hello rank[PI__MOST_RANKS];       /* of each that has come; of rank 0 its machine alone */
     int32_t n_here;                   /* ranks that have come, this one among them */
 } door;
 
@@ -204,8 +322,9 @@ static const char *refusal(const door *d, const hello *h)
 {
     char build[64];
     pi__ranks_build(build);
+    const pi__digest proof = hello_proof(d->at, &d->g, h);
     if (memcmp(h->magic, MAGIC, sizeof h->magic)) return "it is no rank's";
-    if (memcmp(h->key, d->g.key, sizeof h->key)) return "it has not the key of this start";
+    if (!pi__mac_equal(&h->proof, &proof)) return "it has another secret: give all ranks the same (--rank-secret)";
     if (strncmp(h->build, build, sizeof build)) return "it is of another build: all ranks run the same one";
     if (h->n != d->t->r.n) return "it has another WORLD_SIZE";
     if (strncmp(h->run, d->at->run, sizeof h->run - 1)) return "it is of another job";
@@ -221,9 +340,9 @@ static void let_in(door *d, guest *g)
         drop(d, g, why);
         return;
     }
-    g->h.machine[sizeof g->h.machine - 1] = 0;
-    memcpy(d->machine[g->h.rank], g->h.machine, sizeof g->h.machine);
+    d->rank[g->h.rank] = g->h;
     d->t->fd[g->h.rank] = g->fd;
+    d->t->seal[g->h.rank] = seal_of(d->at, &d->g, &g->h, true);
     g->fd = -1;
     d->n_here++;
 }
@@ -277,7 +396,7 @@ static int listen_at(const pi__tcp_place *at, int *out, pi_error *err)
 {
     struct addrinfo *all = NULL;
     const int one = 1;
-    int rc = look_up(at, &all, err), fd = -1, why = 0;
+    int rc = place_of(at, &all, err), fd = -1, why = 0;
     for (const struct addrinfo *a = all; a && fd < 0 && !rc; a = a->ai_next) {
         fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
         if (fd >= 0) (void) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -302,10 +421,11 @@ static bool welcome_all(door *d, double end)
         welcome w = {.code = PI_OK};
         memcpy(w.magic, MAGIC, sizeof w.magic);
         for (int32_t k = 0; k < r->n; k++) {
-            if (strcmp(d->machine[k], d->machine[i])) continue;
+            if (strncmp(d->rank[k].machine, d->rank[i].machine, sizeof d->rank[i].machine)) continue;
             w.n_local++;
             w.local += k < i;
         }
+        w.proof = welcome_proof(d->at, &d->g, &d->rank[i], &w);
         if (i) ok = send_all(d->t->fd[i], &w, sizeof w, end);
         else r->local = w.local, r->n_local = w.n_local;
     }
@@ -318,15 +438,17 @@ static void name_machine(char out[64])
     if (gethostname(out, 63)) strcpy(out, "?");
 }
 
+static bool random_nonce(uint8_t out[NONCE_BYTES]) { return getrandom(out, NONCE_BYTES, 0) == NONCE_BYTES; }
+
 static int join_as_first(pi__ranks_tcp *t, const pi__tcp_place *at, const pi__log *log, pi_error *err)
 {
     pi__ranks *r = &t->r;
     door d = {.t = t, .at = at, .log = log, .g = {.version = VERSION}, .n_here = 1};
     const double end = pi__now_ms() + r->timeout_ms;
     memcpy(d.g.magic, MAGIC, sizeof d.g.magic);
-    if (getrandom(d.g.key, sizeof d.g.key, 0) != (ssize_t) sizeof d.g.key) return pi__fail(err, PI_EUNSUPPORTED, "no random numbers");
+    if (!random_nonce(d.g.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system gives no random numbers");
     for (int i = 0; i < MAX_GUESTS; i++) d.guest[i].fd = -1;
-    name_machine(d.machine[0]);
+    name_machine(d.rank[0].machine);
     int rc = listen_at(at, &d.listener, err);
     if (rc) return rc;
     while (d.n_here < r->n && pi__now_ms() < end) attend(&d, end);
@@ -341,6 +463,15 @@ static int join_as_first(pi__ranks_tcp *t, const pi__tcp_place *at, const pi__lo
 
 /* ----------------------------------------------------------------------------------------------------------- other ranks */
 
+/* A port without a listener may become the connecting socket's own, which then is connected to itself. */
+static bool is_self(int fd)
+{
+    struct sockaddr_storage own = {0}, peer = {0};
+    socklen_t n_own = sizeof own, n_peer = sizeof peer;
+    return getsockname(fd, (struct sockaddr *) &own, &n_own) || getpeername(fd, (struct sockaddr *) &peer, &n_peer) ||
+           (n_own == n_peer && !memcmp(&own, &peer, n_own));
+}
+
 /* -1: rank 0 does not listen, or not yet. */
 static int connect_once(const struct addrinfo *all, double end)
 {
@@ -349,10 +480,17 @@ static int connect_once(const struct addrinfo *all, double end)
         socklen_t size = sizeof why;
         if (fd < 0) continue;
         const bool begun = !connect(fd, a->ai_addr, a->ai_addrlen) || errno == EINPROGRESS;
-        if (begun && wait_for(fd, POLLOUT, end) && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) && !why) return fd;
+        if (begun && wait_for(fd, POLLOUT, end) && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) && !why && !is_self(fd)) return fd;
         close_one(&fd);
     }
     return -1;
+}
+
+/* Characters of another process in a message. */
+static void make_printable(char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~') *text = '?';
 }
 
 /* Says hello through a connection, and waits for the others. */
@@ -363,17 +501,26 @@ static int say_hello(pi__ranks_tcp *t, const pi__tcp_place *at, double end, pi_e
     hello h = {.rank = t->r.rank, .n = t->r.n};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     if (!receive_all(t->fd[0], &g, sizeof g, end) || memcmp(g.magic, MAGIC, sizeof g.magic) || g.version != VERSION)
-        return pi__fail(err, PI_EUNSUPPORTED, "who listens at MASTER_ADDR %.60s, port %.10s, is no rank 0 of this version", at->host,
-                        at->port);
-    memcpy(h.key, g.key, sizeof h.key);
+        return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, port %.10s, is not rank 0 of this version: check the address, and "
+                        "run the same build everywhere", at->host, at->port);
+    if (!random_nonce(h.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system gives no random numbers");
     pi__ranks_build(h.build);
     snprintf(h.run, sizeof h.run, "%s", at->run);
     name_machine(h.machine);
+    h.proof = hello_proof(at, &g, &h);
     if (!send_all(t->fd[0], &h, sizeof h, end) || !receive_all(t->fd[0], &w, sizeof w, end))
         return pi__fail(err, PI_EDEVICE, "rank 0 is gone, or not all ranks came within %.0f s (rank-timeout)", t->r.timeout_ms / 1e3);
     w.text[sizeof w.text - 1] = 0;
+    make_printable(w.text);
     if (memcmp(w.magic, MAGIC, sizeof w.magic) || w.code) return pi__fail(err, PI_EUNSUPPORTED, "rank 0 dropped this one: %s", w.text);
+    const pi__digest proof = welcome_proof(at, &g, &h, &w);
+    if (!pi__mac_equal(&w.proof, &proof))
+        return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, port %.10s, has another secret: give all ranks the same "
+                        "(--rank-secret)", at->host, at->port);
+    if (w.n_local < 1 || w.local < 0 || w.local >= w.n_local || w.n_local > t->r.n)
+        return pi__fail(err, PI_EUNSUPPORTED, "rank 0 counts %d ranks on this machine", w.n_local);
     t->r.local = w.local, t->r.n_local = w.n_local;
+    t->seal[0] = seal_of(at, &g, &h, false);
     return PI_OK;
 }
 
@@ -382,7 +529,7 @@ static int join_as_other(pi__ranks_tcp *t, const pi__tcp_place *at, pi_error *er
     const double end = pi__now_ms() + t->r.timeout_ms;
     const struct timespec pause = {0, RETRY_MS * 1000000};
     struct addrinfo *all = NULL;
-    int rc = look_up(at, &all, err);
+    int rc = place_of(at, &all, err);
     if (rc) return rc;
     while ((t->fd[0] = connect_once(all, end)) < 0 && pi__now_ms() < end) (void) nanosleep(&pause, NULL);
     freeaddrinfo(all);
@@ -399,6 +546,7 @@ int pi__tcp_join(pi__ranks_tcp *t, const pi__tcp_place *at, int32_t rank, int32_
     static const pi__ranks_fns fns = {tcp_bcast, tcp_gather, tcp_send, tcp_receive};
     memset(t, 0, sizeof *t);
     for (int i = 0; i < PI__MOST_RANKS; i++) t->fd[i] = -1;
+    t->sealed = at->n_secret > 0;
     t->r.fns = &fns, t->r.rank = rank, t->r.n = n, t->r.timeout_ms = timeout_ms;
     const int rc = rank ? join_as_other(t, at, err) : join_as_first(t, at, log, err);
     if (rc) pi__tcp_close(t);

@@ -25,7 +25,7 @@ typedef struct follower {
     size_t cap;        /* bytes */
 } follower;
 
-enum { MAX_THREADS = 4096 };
+enum { MAX_THREADS = 1024 /* as option threads */ };
 
 static pi__tensor *tensor_of(follower *f) { return (pi__tensor *) f->be; }
 
@@ -62,8 +62,9 @@ static int create(follower *f, pi__rank_device *d, pi_error *err)
     d->params.isa = d->isa;
     bool *const flags[] = {&d->params.act8, &d->params.blas, &d->params.no_graphs, &d->params.no_fuse, &d->params.exports};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) pi__fix_flag(flags[i]);
-    if (d->params.n_threads < 0 || d->params.n_threads > MAX_THREADS || d->params.n_batch < 0 || d->params.n_batch > MAX_THREADS)
-        return pi__fail(err, PI_EINTERNAL, "a number of threads that no machine has");
+    const pi__cpu_params *c = &d->params;
+    if (c->n_threads < 0 || c->n_threads > MAX_THREADS || c->n_batch < 0 || c->n_batch > MAX_THREADS || c->prio < -1 || c->prio > 3)
+        return pi__fail(err, PI_EINTERNAL, "threads that no option of rank 0 gives");
     return pi__device_create_rank(&f->be, d->name, f->r, &d->params, f->log, err);
 }
 

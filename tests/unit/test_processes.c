@@ -22,6 +22,8 @@ typedef struct place {
     const void *mail[MOST];   /* on its way from rank 0; NULL: nothing */
     long n_calls, die_at;     /* calls of the victim; the one at which it dies, negative: never */
     int32_t victim;
+    long n_orders, change_at; /* what rank 1 was sent so far, and the one in which a word changes, negative: none */
+    uint32_t seed;            /* of the change */
 } place;
 
 typedef struct process {
@@ -63,6 +65,22 @@ static bool meet(place *p, int32_t rank, void *buf, const struct timespec *until
 
 static struct timespec until(double ms) { return pi__deadline(ms < 0 ? 1e7 : ms); }
 
+static uint32_t next_random(place *p) { return p->seed = p->seed * 1664525u + 1013904223u; }
+
+/* A word of what rank 1 was sent becomes another one: a count, an offset, a length, a flag, an address. */
+static void change_word(place *p, char *buf, size_t n)
+{
+    static const int64_t words[] = {0, 1, 2, 7, 64, 4096, 1 << 20, INT32_MAX, (int64_t) INT32_MAX + 1, UINT32_MAX, (int64_t) 1 << 32,
+                                    (int64_t) 1 << 40, INT64_MAX, INT64_MIN, -1, -2};
+    if (n < 4 || p->n_orders++ != p->change_at) return;
+    const size_t size = n >= 8 && next_random(p) >> 16 & 1 ? 8 : 4, at = (next_random(p) >> 8) % (n / size) * size;
+    int64_t w = words[(next_random(p) >> 16) % (sizeof words / sizeof *words)];
+    int32_t old;
+    memcpy(&old, buf + at, sizeof old);
+    if (next_random(p) >> 16 & 1) w = old + (w < 100 ? w : 1); /* or a little more than it was */
+    memcpy(buf + at, &w, size);
+}
+
 static bool place_bcast(pi__ranks *r, void *buf, size_t n, double ms)
 {
     place *p = ((process *) r)->at;
@@ -70,6 +88,7 @@ static bool place_bcast(pi__ranks *r, void *buf, size_t n, double ms)
     pthread_mutex_lock(&p->lock);
     bool ok = !is_dead(p, r->rank) && meet(p, r->rank, buf, &t);
     if (ok && r->rank) memcpy(buf, p->buf[0], n);
+    if (ok && r->rank == 1 && p->change_at >= 0) change_word(p, buf, n);
     ok = ok && meet(p, r->rank, buf, &t);
     pthread_mutex_unlock(&p->lock);
     return ok;
@@ -132,7 +151,7 @@ static pi__ranks *start(int32_t n, double timeout_ms, int32_t victim, long die_a
 {
     static const pi__ranks_fns fns = {place_bcast, place_gather, place_send, place_receive};
     pi_error err = {0};
-    here = (place) {.n = n, .victim = victim, .die_at = die_at};
+    here = (place) {.n = n, .victim = victim, .die_at = die_at, .change_at = -1};
     pthread_mutex_init(&here.lock, NULL);
     (void) pi__cond_init(&here.changed);
     for (int32_t i = 0; i < n; i++) {
@@ -292,6 +311,30 @@ static void test_deaths(void **st)
     unlink(path);
 }
 
+/* Orders that were changed on their way: rank 1 follows them or ends, in memory of its own. */
+static void test_changed_orders(void **st)
+{
+    (void) st;
+    static const char *const arch[] = {NULL, "qwen35moe", "deepseek4", "gemma4"};
+    const long rounds = getenv("PAGEDINFER_LONG") ? 4000 : 120;
+    int n_refused = 0;
+    double took;
+    for (long i = 0; i < rounds; i++) {
+        if (i % (rounds / 4) == 0) write_model(&(tiny_spec) {.arch = arch[i / (rounds / 4) % 4]});
+        pi__ranks *r = start(2, HASTY_MS, 0, -1);
+        here.seed = (uint32_t) i * 2654435761u + 1;
+        here.change_at = (next_random(&here) >> 8) % 400;
+        n_refused += attempt(r, &took) != PI_OK;
+        pi__ranks_end(&proc[0].r);
+        pthread_join(proc[1].thread, NULL);
+        pi__ranks_end(&proc[1].r);
+        pthread_cond_destroy(&here.changed);
+        pthread_mutex_destroy(&here.lock);
+    }
+    assert_true(n_refused > rounds / 10);
+    unlink(path);
+}
+
 /* Who is asked nothing for longer than that stays: on one try of three at least, as a machine may be slow. */
 static void test_idle(void **st)
 {
@@ -412,6 +455,7 @@ static void test_launchers(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_adapters), cmocka_unit_test(test_deaths),
+                                       cmocka_unit_test(test_changed_orders),
                                        cmocka_unit_test(test_idle),
                                        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_launchers)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ typedef struct process {
     int32_t rank, n;
     double timeout_ms;
     void (*then)(struct process *p); /* when it has joined */
+    int rounds;                      /* of calls that it has made */
     int code;
     pi_error err;
     pthread_t thread;
@@ -64,9 +66,12 @@ static void *process_main(void *arg)
     return NULL;
 }
 
+static const char *secret; /* of ranks that start from now on; NULL: none */
+
 static void start(process *p, int32_t rank, double timeout_ms, void (*then)(process *p))
 {
-    *p = (process) {.rank = rank, .n = N, .timeout_ms = timeout_ms, .then = then, .at = {"127.0.0.1", port, "job", -1}};
+    *p = (process) {.rank = rank, .n = N, .timeout_ms = timeout_ms, .then = then,
+                    .at = {"127.0.0.1", port, "job", -1, secret, secret ? strlen(secret) : 0}};
     assert_int_equal(pthread_create(&p->thread, NULL, process_main, p), 0);
 }
 
@@ -132,6 +137,160 @@ static void test_calls(void **st)
     for (int32_t i = 0; i < N; i++) end(&p[i], PI_OK);
 }
 
+/* ---- secrets */
+
+static void a_secret_joins(void **st)
+{
+    secret = "a secret of thirty-two characters";
+    test_calls(st);
+    secret = NULL;
+}
+
+static void another_secret_is_refused(void **st)
+{
+    (void) st;
+    process p[N];
+    choose_port();
+    for (int32_t i = 0; i < N; i++) {
+        secret = i == 2 ? "one secret of thirty-two characters" : "the secret of thirty-two characters";
+        start(&p[i], i, 900, NULL);
+    }
+    end(&p[2], PI_EUNSUPPORTED);
+    assert_non_null(strstr(p[2].err.msg, "another secret"));
+    end(&p[0], PI_EDEVICE), end(&p[1], PI_EDEVICE);
+    secret = NULL;
+}
+
+/* Rank 0 has a secret and a rank has none, and the other way round. */
+static void one_side_without_a_secret_is_refused(void **st)
+{
+    (void) st;
+    for (int32_t without = 0; without < 2; without++) {
+        process p[N];
+        choose_port();
+        for (int32_t i = 0; i < N; i++) {
+            secret = i == without ? NULL : "the secret of thirty-two characters";
+            start(&p[i], i, 600, NULL);
+        }
+        for (int32_t i = 0; i < N; i++) end(&p[i], i && (!without || i == without) ? PI_EUNSUPPORTED : PI_EDEVICE);
+    }
+    secret = NULL;
+}
+
+static void a_network_needs_a_secret(void **st)
+{
+    (void) st;
+    static const char *const hosts[] = {"192.0.2.1", "0.0.0.0", "::", "2001:db8::1"};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+        for (int32_t rank = 0; rank < 2; rank++) {
+            process p = {.rank = rank, .n = 2, .at = {hosts[i], "29500", "job", -1, NULL, 0}};
+            pi_error err = {0};
+            assert_int_equal(pi__tcp_join(&p.t, &p.at, rank, 2, 100, NULL, &err), PI_EINVAL);
+            assert_non_null(strstr(err.msg, "--rank-secret"));
+        }
+}
+
+/* Between rank 0 and the others: a bit of one byte, on its way from or to rank 0, changes. */
+typedef struct middle {
+    int listener, fd[2];      /* [0] to the rank, [1] to rank 0 */
+    bool down;                /* the byte is on its way to the rank */
+    size_t at, n[2];          /* which byte; how many went each way, from fd[i] */
+    pthread_t thread;
+} middle;
+
+static int connect_to(const char *to)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) atoi(to))};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    for (int i = 0; i < 3000 && connect(fd, (struct sockaddr *) &a, sizeof a); i++) usleep(1000);
+    return fd;
+}
+
+static void *middle_main(void *arg)
+{
+    middle *m = arg;
+    char buf[65536];
+    m->fd[0] = accept(m->listener, NULL, NULL);
+    m->fd[1] = connect_to(port);
+    for (bool open = true; open;) {
+        struct pollfd p[2] = {{m->fd[0], POLLIN, 0}, {m->fd[1], POLLIN, 0}};
+        if (poll(p, 2, 20000) <= 0) break;
+        for (int i = 0; i < 2 && open; i++) {
+            if (!p[i].revents) continue;
+            const ssize_t n = recv(m->fd[i], buf, sizeof buf, 0);
+            if (n > 0 && i == m->down && m->at >= m->n[i] && m->at < m->n[i] + (size_t) n) buf[m->at - m->n[i]] ^= 4;
+            open = n > 0 && send(m->fd[!i], buf, (size_t) n, MSG_NOSIGNAL) == n;
+            m->n[i] += n > 0 ? (size_t) n : 0;
+        }
+    }
+    for (int i = 0; i < 2; i++) close(m->fd[i]);
+    close(m->listener);
+    return NULL;
+}
+
+enum { ROUNDS = 8 };
+
+/* Calls that must not give what was not sent: the data are right, or the call fails. */
+static void calls_or_nothing(process *p)
+{
+    pi__ranks *r = &p->t.r;
+    uint8_t small[2 * 5];
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(small, r->rank ? 0 : round, sizeof small);
+        if (!r->fns->bcast(r, small, sizeof small, 2000)) break;
+        for (size_t i = 0; i < sizeof small; i++) assert_int_equal(small[i], round);
+        memset(small + 5 * r->rank, 100 + r->rank, 5);
+        if (!r->fns->gather(r, small, 5, 2000)) break;
+        for (size_t i = 0; i < sizeof small; i++) assert_int_equal(small[i], 100 + i / 5);
+        p->rounds++;
+    }
+    pi__tcp_close(&p->t);
+}
+
+static void changed_bytes_are_never_taken(void **st)
+{
+    (void) st;
+    secret = "the secret of thirty-two characters";
+    for (int i = 0; i < 48; i++) {
+        process p[2];
+        middle m = {.down = i & 1, .at = (size_t) (i < 24 ? i * 17 : 300 + i * 3)};
+        struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof a;
+        char door[16];
+        choose_port();
+        m.listener = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(bind(m.listener, (struct sockaddr *) &a, sizeof a), 0);
+        assert_int_equal(listen(m.listener, 1), 0);
+        assert_int_equal(getsockname(m.listener, (struct sockaddr *) &a, &size), 0);
+        snprintf(door, sizeof door, "%d", ntohs(a.sin_port));
+        assert_int_equal(pthread_create(&m.thread, NULL, middle_main, &m), 0);
+        for (int32_t k = 0; k < 2; k++) {
+            p[k] = (process) {.rank = k, .n = 2, .timeout_ms = 700, .then = calls_or_nothing,
+                              .at = {"127.0.0.1", k ? door : port, "job", -1, secret, strlen(secret)}};
+            assert_int_equal(pthread_create(&p[k].thread, NULL, process_main, &p[k]), 0);
+        }
+        for (int32_t k = 0; k < 2; k++) {
+            assert_int_equal(pthread_join(p[k].thread, NULL), 0);
+            pi__tcp_close(&p[k].t);
+        }
+        assert_int_equal(pthread_join(m.thread, NULL), 0);
+        if (m.n[m.down] > m.at) assert_true(p[0].rounds + p[1].rounds < 2 * ROUNDS);
+        else assert_int_equal(p[0].rounds + p[1].rounds, 2 * ROUNDS);
+    }
+    secret = NULL;
+}
+
+/* A port without a listener: a rank that connects to it never meets itself. */
+static void no_rank_meets_itself(void **st)
+{
+    (void) st;
+    process p;
+    choose_port();
+    start(&p, 1, 400, NULL);
+    end(&p, PI_EDEVICE);
+    assert_non_null(strstr(p.err.msg, "does not listen"));
+}
+
 /* Connections before and between the ranks': silent ones, others' words, a hello with a wrong key. */
 static void test_strays(void **st)
 {
@@ -178,7 +337,7 @@ static void test_missing(void **st)
     start(&p[2], 1, 900, NULL);
     end(&p[2], PI_EUNSUPPORTED);
     assert_non_null(strstr(p[2].err.msg, "its RANK has come already"));
-    p[2] = (process) {.rank = 2, .n = N, .timeout_ms = 900, .at = {"127.0.0.1", port, "another", -1}};
+    p[2] = (process) {.rank = 2, .n = N, .timeout_ms = 900, .at = {"127.0.0.1", port, "another", -1, NULL, 0}};
     assert_int_equal(pthread_create(&p[2].thread, NULL, process_main, &p[2]), 0);
     end(&p[2], PI_EUNSUPPORTED);
     assert_non_null(strstr(p[2].err.msg, "of another job"));
@@ -213,6 +372,10 @@ static void test_death(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls), cmocka_unit_test(test_strays), cmocka_unit_test(test_missing),
-                                       cmocka_unit_test(test_death)};
+                                       cmocka_unit_test(test_death), cmocka_unit_test(a_secret_joins),
+                                       cmocka_unit_test(another_secret_is_refused),
+                                       cmocka_unit_test(one_side_without_a_secret_is_refused),
+                                       cmocka_unit_test(a_network_needs_a_secret),
+                                       cmocka_unit_test(changed_bytes_are_never_taken), cmocka_unit_test(no_rank_meets_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
