@@ -19,7 +19,9 @@ typedef struct place {
     int32_t n, n_here;        /* ranks; those that wait for the others */
     uint64_t round;           /* how often all have met */
     char *buf[MOST];          /* of each, between two meetings */
+    size_t n_bytes;           /* at rank 0's buf */
     const void *mail[MOST];   /* on its way from rank 0; NULL: nothing */
+    size_t n_mail[MOST];      /* bytes there */
     long n_calls, die_at;     /* calls of the victim; the one at which it dies, negative: never */
     int32_t victim;
     long n_orders, change_at; /* what rank 1 was sent so far, and the one in which a word changes, negative: none */
@@ -77,7 +79,7 @@ static void change_word(place *p, char *buf, size_t n)
     int64_t w = words[(next_random(p) >> 16) % (sizeof words / sizeof *words)];
     int32_t old;
     memcpy(&old, buf + at, sizeof old);
-    if (next_random(p) >> 16 & 1) w = old + (w < 100 ? w : 1); /* or a little more than it was */
+    if (next_random(p) >> 16 & 1) w = old + (w > 0 && w < 100 ? w : 1); /* or a little more than it was */
     memcpy(buf + at, &w, size);
 }
 
@@ -86,8 +88,9 @@ static bool place_bcast(pi__ranks *r, void *buf, size_t n, double ms)
     place *p = ((process *) r)->at;
     const struct timespec t = until(ms);
     pthread_mutex_lock(&p->lock);
+    if (!r->rank) p->n_bytes = n;
     bool ok = !is_dead(p, r->rank) && meet(p, r->rank, buf, &t);
-    if (ok && r->rank) memcpy(buf, p->buf[0], n);
+    if (ok && r->rank) memcpy(buf, p->buf[0], n < p->n_bytes ? n : p->n_bytes); /* a changed order may ask for more */
     if (ok && r->rank == 1 && p->change_at >= 0) change_word(p, buf, n);
     ok = ok && meet(p, r->rank, buf, &t);
     pthread_mutex_unlock(&p->lock);
@@ -111,10 +114,9 @@ static bool place_send(pi__ranks *r, int32_t to, const void *from, size_t n, dou
 {
     place *p = ((process *) r)->at;
     const struct timespec t = until(ms);
-    (void) n;
     pthread_mutex_lock(&p->lock);
     bool ok = !is_dead(p, r->rank);
-    if (ok) p->mail[to] = from;
+    if (ok) p->mail[to] = from, p->n_mail[to] = n;
     pthread_cond_broadcast(&p->changed);
     while (ok && p->mail[to]) ok = wait_here(p, &t) || !p->mail[to];
     p->mail[to] = NULL;
@@ -129,7 +131,7 @@ static bool place_receive(pi__ranks *r, void *to, size_t n, double ms)
     pthread_mutex_lock(&p->lock);
     bool ok = !is_dead(p, r->rank);
     while (ok && !p->mail[r->rank]) ok = wait_here(p, &t) || p->mail[r->rank];
-    if (ok) memcpy(to, p->mail[r->rank], n);
+    if (ok) memcpy(to, p->mail[r->rank], n < p->n_mail[r->rank] ? n : p->n_mail[r->rank]);
     if (ok) p->mail[r->rank] = NULL;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
