@@ -36,15 +36,38 @@ bool pi__valid_memory(const rank *k, const void *p, size_t size)
 bool pi__valid_limits(const pi__limits *lim)
 {
     const pi__state_layer *s = &lim->state;
-    const int64_t counts[] = {lim->max_n_in, lim->max_n_out, lim->n_vocab, lim->max_n_head, lim->max_head_dim, lim->max_expert,
-                              lim->max_used, lim->max_in_exp, lim->max_ff_exp, lim->max_order, lim->max_pick, lim->max_row,
-                              lim->max_stream, lim->n_head_mat, lim->head_in, lim->head_out, lim->indexer_head, lim->indexer_dim,
-                              lim->indexer_ratio, lim->key_blocks, lim->sparse_heads, s->n_k, s->n_v, s->dim, s->n_conv, s->n_draft};
+    const int64_t counts[] = {lim->max_n_in,
+                              lim->max_n_out,
+                              lim->n_vocab,
+                              lim->max_n_head,
+                              lim->max_head_dim,
+                              lim->max_expert,
+                              lim->max_used,
+                              lim->max_in_exp,
+                              lim->max_ff_exp,
+                              lim->max_order,
+                              lim->max_pick,
+                              lim->max_row,
+                              lim->max_stream,
+                              lim->n_head_mat,
+                              lim->head_in,
+                              lim->head_out,
+                              lim->indexer_head,
+                              lim->indexer_dim,
+                              lim->indexer_ratio,
+                              lim->key_blocks,
+                              lim->sparse_heads,
+                              s->n_k,
+                              s->n_v,
+                              s->dim,
+                              s->n_conv,
+                              s->n_draft};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (!within(counts[i], 0, MAX_COUNT)) return false;
-    return within(lim->max_tokens, 1, 1 << 20) && within(lim->max_seqs, 1, 1 << 20) && within(lim->max_rows, 0, PI__MAX_ROWS) &&
-           within(lim->max_ctx, 1, 1 << 30) && lim->max_expert <= PI__MAX_EXPERTS && lim->max_used <= PI__MAX_USED &&
-           lim->max_pick <= PI__MAX_PICK && s->n_conv <= PI__MOST_CONV;
+    return within(lim->max_tokens, 1, 1 << 20) && within(lim->max_seqs, 1, 1 << 20) &&
+           within(lim->max_rows, 0, PI__MAX_ROWS) && within(lim->max_ctx, 1, 1 << 30) &&
+           lim->max_expert <= PI__MAX_EXPERTS && lim->max_used <= PI__MAX_USED && lim->max_pick <= PI__MAX_PICK &&
+           s->n_conv <= PI__MOST_CONV;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- weights */
@@ -63,7 +86,8 @@ bool pi__valid_weight(const rank *k, pi__weight *w)
 {
     pi__fix_flag(&w->routed), pi__fix_flag(&w->whole);
     const pi__type_info *type = pi__type_info_of(w->type);
-    if (!type || !within(w->n_in, 1, INT32_MAX) || !within(w->n_out, 1, INT32_MAX) || !within(w->n_mat, 1, MAX_COUNT)) return false;
+    if (!type || !within(w->n_in, 1, INT32_MAX) || !within(w->n_out, 1, INT32_MAX) || !within(w->n_mat, 1, MAX_COUNT))
+        return false;
     if (w->n_in % type->blck_size || !valid_fused(w) || w->n_head < 0 || w->target < 0) return false;
     pi__weight own = *w;
     const size_t size = k->t->dev.weight_size(&k->t->be, &own);
@@ -75,8 +99,9 @@ bool pi__valid_rows(const rank *k, pi__rank_rows *rows)
 {
     if (!pi__valid_weight(k, &rows->w) || !!rows->cut != pi__tensor_is_cut(k->t, &rows->w)) return false;
     const pi__weight *w = &rows->w;
-    return within(rows->mat, 0, w->n_mat - 1) && within(rows->row, 0, w->n_out) && within(rows->n, 0, w->n_out - rows->row) &&
-           rows->row % PI__TILE_ROWS == 0 && (rows->n % PI__TILE_ROWS == 0 || rows->row + rows->n == w->n_out);
+    return within(rows->mat, 0, w->n_mat - 1) && within(rows->row, 0, w->n_out) &&
+           within(rows->n, 0, w->n_out - rows->row) && rows->row % PI__TILE_ROWS == 0 &&
+           (rows->n % PI__TILE_ROWS == 0 || rows->row + rows->n == w->n_out);
 }
 
 /* ---------------------------------------------------------------------------------------------------------------- batch */
@@ -155,12 +180,16 @@ bool pi__valid_batch(const pi__batch *b, const pi__limits *lim, int32_t n_blocks
     const int32_t T = b->n_tokens, S = b->n_seqs;
     if (!within(T, 0, lim->max_tokens) || !within(S, 0, lim->max_seqs) || !within(b->n_rows, 0, T)) return false;
     if (T && (!b->token || !b->pos || !b->seq || !b->seq_start || !b->seq_len)) return false;
-    if (!valid_ints(b->token, T, 0, INT32_MAX) || !valid_ints(b->pos, T, 0, lim->max_ctx) || !valid_ints(b->seq, T, 0, S)) return false;
-    if (!valid_starts(b->seq_start, S, T, true) || !valid_ints(b->seq_len, S, 0, (int64_t) lim->max_ctx + 1)) return false;
+    if (!valid_ints(b->token, T, 0, INT32_MAX) || !valid_ints(b->pos, T, 0, lim->max_ctx) ||
+        !valid_ints(b->seq, T, 0, S))
+        return false;
+    if (!valid_starts(b->seq_start, S, T, true) || !valid_ints(b->seq_len, S, 0, (int64_t) lim->max_ctx + 1))
+        return false;
     if (!valid_ints(b->logits_indices, b->n_rows, 0, T) || (b->n_rows && !b->logits_indices)) return false;
     if (!valid_ints(b->hidden_row, T, -1, MAX_COUNT) || !valid_ints(b->state_slot, S, -1, MAX_COUNT)) return false;
     if (!valid_ints(b->n_verified, S, -MAX_COUNT, MAX_COUNT)) return false;
-    if (!valid_starts(b->save_start, S, MAX_COUNT, false) || !valid_snapshots(b) || !valid_runs(b) || !valid_top(b)) return false;
+    if (!valid_starts(b->save_start, S, MAX_COUNT, false) || !valid_snapshots(b) || !valid_runs(b) || !valid_top(b))
+        return false;
     for (int32_t g = 0; g < b->n_groups; g++)
         if (!valid_group(b, &b->kv[g], &n_blocks[g])) return false;
     return valid_sequences(b);
@@ -175,21 +204,48 @@ typedef struct host_pointer {
     size_t at;
 } host_pointer;
 
-#define PLACE(op, kind, field) {PI__OP_##op, PI__##kind, offsetof(pi__op_record, args.op.field) - offsetof(pi__op_record, args)}
-#define LINEAR(op, of)                                                                                                  \
-    PLACE(op, WEIGHT, of lin[0].w), PLACE(op, WEIGHT, of lin[1].w), PLACE(op, WEIGHT, of lin[2].w),                     \
-    PLACE(op, WEIGHT, of lin[3].w), PLACE(op, WEIGHT, of lin[4].w), PLACE(op, WEIGHT, of lin[5].w),                     \
-    PLACE(op, WEIGHT, of lin[6].w), PLACE(op, WEIGHT, of lin[7].w), PLACE(op, VECTOR, of best)
+#define PLACE(op, kind, field) \
+    { \
+        PI__OP_##op, PI__##kind, offsetof(pi__op_record, args.op.field) - offsetof(pi__op_record, args) \
+    }
+#define LINEAR(op, of) \
+    PLACE(op, WEIGHT, of lin[0].w), PLACE(op, WEIGHT, of lin[1].w), PLACE(op, WEIGHT, of lin[2].w), \
+        PLACE(op, WEIGHT, of lin[3].w), PLACE(op, WEIGHT, of lin[4].w), PLACE(op, WEIGHT, of lin[5].w), \
+        PLACE(op, WEIGHT, of lin[6].w), PLACE(op, WEIGHT, of lin[7].w), PLACE(op, VECTOR, of best)
 _Static_assert(PI__MAX_LIN == 8, "LINEAR lists the matrices of an op");
 static const host_pointer host_pointers[] = {
-    PLACE(embed, WEIGHT, w), LINEAR(linear, ), LINEAR(lora, of.), PLACE(lora, ADAPTERS, rows), PLACE(lora_embed, WEIGHT, w),
-    PLACE(lora_embed, ADAPTERS, rows), PLACE(gather_rows, TOKENS, row), PLACE(add_rows, TOKENS, row), PLACE(rope, HOST, freq),
-    PLACE(qkv, CACHE, kv), PLACE(attention, CACHE, kv), PLACE(moe, WEIGHT, gate), PLACE(moe, WEIGHT, up),
-    PLACE(moe, WEIGHT, down), PLACE(moe, ADAPTERS, lora.rows), PLACE(moe, VECTOR, shard), PLACE(head_linear, WEIGHT, w),
-    PLACE(centroid_head, WEIGHT, centroids), PLACE(centroid_head, WEIGHT, head), PLACE(centroid_head, HOST, order),
-    PLACE(gdn, STATE, st), PLACE(state_save, STATE, st), PLACE(state_load, STATE, st), PLACE(mla_qkv, CACHE, rows),
-    PLACE(compress, CACHE, recent), PLACE(compress, CACHE, entries), PLACE(compress, HOST, freq), PLACE(indexer, CACHE, entries),
-    PLACE(sparse, CACHE, rows), PLACE(sparse, CACHE, entries), PLACE(topk, HOST, skip), PLACE(topk, HOST, request),
+    PLACE(embed, WEIGHT, w),
+    LINEAR(linear, ),
+    LINEAR(lora, of.),
+    PLACE(lora, ADAPTERS, rows),
+    PLACE(lora_embed, WEIGHT, w),
+    PLACE(lora_embed, ADAPTERS, rows),
+    PLACE(gather_rows, TOKENS, row),
+    PLACE(add_rows, TOKENS, row),
+    PLACE(rope, HOST, freq),
+    PLACE(qkv, CACHE, kv),
+    PLACE(attention, CACHE, kv),
+    PLACE(moe, WEIGHT, gate),
+    PLACE(moe, WEIGHT, up),
+    PLACE(moe, WEIGHT, down),
+    PLACE(moe, ADAPTERS, lora.rows),
+    PLACE(moe, VECTOR, shard),
+    PLACE(head_linear, WEIGHT, w),
+    PLACE(centroid_head, WEIGHT, centroids),
+    PLACE(centroid_head, WEIGHT, head),
+    PLACE(centroid_head, HOST, order),
+    PLACE(gdn, STATE, st),
+    PLACE(state_save, STATE, st),
+    PLACE(state_load, STATE, st),
+    PLACE(mla_qkv, CACHE, rows),
+    PLACE(compress, CACHE, recent),
+    PLACE(compress, CACHE, entries),
+    PLACE(compress, HOST, freq),
+    PLACE(indexer, CACHE, entries),
+    PLACE(sparse, CACHE, rows),
+    PLACE(sparse, CACHE, entries),
+    PLACE(topk, HOST, skip),
+    PLACE(topk, HOST, request),
     PLACE(topk, HOST, out),
 };
 enum { N_HOST_POINTERS = sizeof host_pointers / sizeof *host_pointers };
@@ -215,9 +271,9 @@ typedef struct checker {
     const pi__tensor *t;
     const rank *k;
     const pi__limits *lim;
-    const pi__batch *b;       /* the call's without padding, which has the arrays; or NULL */
-    const int32_t *n_blocks;  /* [PI__MAX_GROUPS] of the batch */
-    const pi__sent *sent;     /* [n_sent] arrays that came with the call */
+    const pi__batch *b;      /* the call's without padding, which has the arrays; or NULL */
+    const int32_t *n_blocks; /* [PI__MAX_GROUPS] of the batch */
+    const pi__sent *sent;    /* [n_sent] arrays that came with the call */
     int32_t n_sent;
 } checker;
 
@@ -244,7 +300,10 @@ static bool valid_matrix(const checker *c, const pi__weight *w)
 }
 
 /* The same, with results that the stage has room for. */
-static bool valid_product(const checker *c, const pi__weight *w) { return valid_matrix(c, w) && w->n_out <= c->lim->max_n_out; }
+static bool valid_product(const checker *c, const pi__weight *w)
+{
+    return valid_matrix(c, w) && w->n_out <= c->lim->max_n_out;
+}
 
 /* A layer's cache: all blocks of the batch lie in its region. */
 static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_table)
@@ -255,7 +314,8 @@ static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_
     pi__fix_flag(&kv->f32);
     const pi__kv_batch *b = &c->b->kv[kv->group];
     if (b->block_size < 1 || (needs_table && !b->block_table)) return false;
-    if (!kv->ratio) bytes = c->t->dev.kv_bytes(&c->t->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, b->block_size);
+    if (!kv->ratio)
+        bytes = c->t->dev.kv_bytes(&c->t->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, b->block_size);
     else if (kv->ratio > 0 && b->block_size % kv->ratio == 0 && c->t->dev.row_bytes)
         bytes = c->t->dev.row_bytes(&c->t->be, kv->f32 ? PI__F32 : kv->type_k, kv->head_dim, b->block_size / kv->ratio);
     const int32_t n = c->n_blocks[kv->group];
@@ -292,8 +352,11 @@ static bool valid_closing(const checker *c, const pi__compress *a)
     for (int32_t q = 0; q < b->n_seqs; q++) {
         const int32_t t = b->seq_start[q];
         if (t == b->seq_start[q + 1]) continue;
-        const int64_t closed = (int64_t) b->pos[t] / a->ratio * a->ratio + a->ratio; /* first position behind the first one */
-        if (closed <= b->seq_len[q] && !valid_blocks(c, a->recent, q, closed - (a->overlap ? 2 : 1) * (int64_t) a->ratio)) return false;
+        const int64_t closed = (int64_t) b->pos[t] / a->ratio * a->ratio +
+                               a->ratio; /* first position behind the first one */
+        if (closed <= b->seq_len[q] &&
+            !valid_blocks(c, a->recent, q, closed - (a->overlap ? 2 : 1) * (int64_t) a->ratio))
+            return false;
     }
     return true;
 }
@@ -310,7 +373,8 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
 {
     const pi__limits *lim = c->lim;
     return st && c->t->dev.state_bytes(&c->t->be, st) && st->n_k <= lim->state.n_k && st->n_v <= lim->state.n_v &&
-           st->dim <= lim->state.dim && st->n_conv <= lim->state.n_conv && st->n_draft <= lim->state.n_draft && st->n_v % st->n_k == 0;
+           st->dim <= lim->state.dim && st->n_conv <= lim->state.n_conv && st->n_draft <= lim->state.n_draft &&
+           st->n_v % st->n_k == 0;
 }
 
 /* Slots and snapshots that the batch names. */
@@ -331,7 +395,8 @@ static bool valid_rows_of(const checker *c, int32_t n_rows) { return within(n_ro
 
 static bool valid_input(const checker *c, const pi__lin_in *in, int64_t n_in)
 {
-    if (!within(in->kind, PI__IN_PLAIN, PI__IN_SWIGLU_OAI) || !in->x || (pi__in_gated(in->kind) && !in->x2)) return false;
+    if (!within(in->kind, PI__IN_PLAIN, PI__IN_SWIGLU_OAI) || !in->x || (pi__in_gated(in->kind) && !in->x2))
+        return false;
     return in->kind != PI__IN_RMSNORM || valid_vector(c, in->w, n_in, false);
 }
 
@@ -340,7 +405,8 @@ static bool valid_linear(const checker *c, const pi__linear *a)
     if (!within(a->n_lin, 1, PI__MAX_LIN) || !valid_rows_of(c, a->n_rows)) return false;
     for (int32_t i = 0; i < a->n_lin; i++) {
         const pi__weight *w = a->lin[i].w;
-        if (!valid_product(c, w) || w->n_in != a->lin[0].w->n_in || !a->lin[i].y || !within(a->lin[i].ldy, 0, MAX_STEP)) return false;
+        if (!valid_product(c, w) || w->n_in != a->lin[0].w->n_in || !a->lin[i].y || !within(a->lin[i].ldy, 0, MAX_STEP))
+            return false;
         if (a->n_rows > 1 && a->lin[i].ldy < w->n_out) return false;
     }
     return valid_input(c, &a->in, a->lin[0].w->n_in);
@@ -363,7 +429,9 @@ static bool valid_lora(const checker *c, const pi__lora *a)
     if (!within(a->of.n_lin, 1, PI__MAX_LIN) || !valid_rows_of(c, a->of.n_rows)) return false;
     for (int32_t i = 0; i < a->of.n_lin; i++) {
         const pi__lin *l = &a->of.lin[i];
-        if (!valid_matrix(c, l->w) || !l->y || !within(l->ldy, 0, MAX_STEP) || !within(a->rank[i], 0, PI__MAX_LORA_RANK)) return false;
+        if (!valid_matrix(c, l->w) || !l->y || !within(l->ldy, 0, MAX_STEP) ||
+            !within(a->rank[i], 0, PI__MAX_LORA_RANK))
+            return false;
         if (!valid_adapters(c, a->rows, l->w->target)) return false;
     }
     return valid_input(c, &a->of.in, a->of.lin[0].w->n_in);
@@ -372,14 +440,20 @@ static bool valid_lora(const checker *c, const pi__lora *a)
 static bool valid_moe(const checker *c, pi__moe *a)
 {
     pi__fix_flag(&a->undivided), pi__fix_flag(&a->lora.fused);
-    if (!valid_rows_of(c, a->n_rows) || !within(a->n_expert, 1, c->lim->max_expert) || !within(a->n_used, 1, c->lim->max_used)) return false;
+    if (!valid_rows_of(c, a->n_rows) || !within(a->n_expert, 1, c->lim->max_expert) ||
+        !within(a->n_used, 1, c->lim->max_used))
+        return false;
     if (a->n_used > a->n_expert || !within(a->gating, PI__GATE_SOFTMAX, PI__GATE_SIGMOID)) return false;
     if (!within(a->n_group, 0, PI__MAX_EXPERT_GROUPS) || !within(a->n_group_used, 0, a->n_group)) return false;
-    if (a->n_group && (a->n_expert % a->n_group || a->n_group_used * (a->n_expert / a->n_group) < a->n_used)) return false;
+    if (a->n_group && (a->n_expert % a->n_group || a->n_group_used * (a->n_expert / a->n_group) < a->n_used))
+        return false;
     if (!valid_matrix(c, a->gate) || !valid_matrix(c, a->down) || (a->up && !valid_matrix(c, a->up))) return false;
-    if (a->gate->n_mat != a->n_expert || a->down->n_mat != a->n_expert || (a->up && a->up->n_mat != a->n_expert)) return false;
+    if (a->gate->n_mat != a->n_expert || a->down->n_mat != a->n_expert || (a->up && a->up->n_mat != a->n_expert))
+        return false;
     const int64_t n_ff = a->down->n_in, n_expert = a->n_expert;
-    if (a->gate->n_out != (a->up ? n_ff : 2 * n_ff) || (a->up && (a->up->n_out != n_ff || a->up->n_in != a->gate->n_in))) return false;
+    if (a->gate->n_out != (a->up ? n_ff : 2 * n_ff) ||
+        (a->up && (a->up->n_out != n_ff || a->up->n_in != a->gate->n_in)))
+        return false;
     if (!within(a->act, PI__IN_GEGLU, PI__IN_SWIGLU_OAI) || !a->y || (!a->logits && !a->table)) return false;
     if (!within(a->ld_down_bias, 0, MAX_STEP) || 2 * n_ff > c->lim->max_ff_exp) return false;
     if (a->down->n_out > c->lim->max_in_exp || a->down->n_out > c->lim->max_n_in) return false;
@@ -398,39 +472,43 @@ static bool valid_qkv(const checker *c, pi__qkv *a)
     pi__fix_flag(&a->v_norm);
     if (!valid_cache(c, a->kv, false) || !within(a->n_head, 1, c->lim->max_n_head)) return false;
     const int64_t dim = a->kv->head_dim, q = a->n_head * dim, kv = a->kv->n_head_kv * dim;
-    if (!within(a->q_stride, 0, MAX_STEP) || (a->q_stride && a->q_stride < dim) || !a->q || !a->k != !a->v) return false;
-    if (!within(a->n_rot, 0, dim) || a->n_rot % 2 || ((a->rope || a->q_rope) && !within(a->pair_stride, 1, dim - a->n_rot / 2))) return false;
-    return valid_vector(c, a->q_bias, q, true) && valid_vector(c, a->k_bias, kv, true) && valid_vector(c, a->v_bias, kv, true) &&
-           valid_vector(c, a->q_norm, dim, true) && valid_vector(c, a->k_norm, dim, true) && (!a->k || c->b->kv[a->kv->group].slot);
+    if (!within(a->q_stride, 0, MAX_STEP) || (a->q_stride && a->q_stride < dim) || !a->q || !a->k != !a->v)
+        return false;
+    if (!within(a->n_rot, 0, dim) || a->n_rot % 2 ||
+        ((a->rope || a->q_rope) && !within(a->pair_stride, 1, dim - a->n_rot / 2)))
+        return false;
+    return valid_vector(c, a->q_bias, q, true) && valid_vector(c, a->k_bias, kv, true) &&
+           valid_vector(c, a->v_bias, kv, true) && valid_vector(c, a->q_norm, dim, true) &&
+           valid_vector(c, a->k_norm, dim, true) && (!a->k || c->b->kv[a->kv->group].slot);
 }
 
 static bool valid_attention(const checker *c, pi__attention *a)
 {
     pi__fix_flag(&a->past), pi__fix_flag(&a->block);
-    return valid_cache(c, a->kv, true) && within(a->n_head, 1, c->lim->max_n_head) && a->n_head % a->kv->n_head_kv == 0 && a->q &&
-           a->out && within(a->q_stride, 0, MAX_STEP) && (!a->q_stride || a->q_stride >= a->kv->head_dim) && a->window >= 0 &&
-           a->first >= 0 && a->ahead >= 0 && valid_vector(c, a->sinks, a->n_head, true) &&
-           (int64_t) a->n_head * a->kv->head_dim <= c->lim->max_n_in && (a->sparsity == 0 || c->lim->key_blocks) &&
-           valid_visible(c, a->kv, a->window);
+    return valid_cache(c, a->kv, true) && within(a->n_head, 1, c->lim->max_n_head) &&
+           a->n_head % a->kv->n_head_kv == 0 && a->q && a->out && within(a->q_stride, 0, MAX_STEP) &&
+           (!a->q_stride || a->q_stride >= a->kv->head_dim) && a->window >= 0 && a->first >= 0 && a->ahead >= 0 &&
+           valid_vector(c, a->sinks, a->n_head, true) && (int64_t) a->n_head * a->kv->head_dim <= c->lim->max_n_in &&
+           (a->sparsity == 0 || c->lim->key_blocks) && valid_visible(c, a->kv, a->window);
 }
 
 static bool valid_head_linear(const checker *c, pi__head_linear *a)
 {
     pi__fix_flag(&a->large);
-    return valid_rows_of(c, a->n_rows) && valid_matrix(c, a->w) && a->w->n_mat <= c->lim->n_head_mat && a->w->n_in <= c->lim->head_in &&
-           a->w->n_out <= c->lim->head_out && within(a->x_step, 0, MAX_STEP) && within(a->y_step, 0, MAX_STEP) &&
-           within(a->n_tail, 0, MAX_COUNT) && a->x && a->y;
+    return valid_rows_of(c, a->n_rows) && valid_matrix(c, a->w) && a->w->n_mat <= c->lim->n_head_mat &&
+           a->w->n_in <= c->lim->head_in && a->w->n_out <= c->lim->head_out && within(a->x_step, 0, MAX_STEP) &&
+           within(a->y_step, 0, MAX_STEP) && within(a->n_tail, 0, MAX_COUNT) && a->x && a->y;
 }
 
 static bool valid_centroid_head(const checker *c, const pi__centroid_head *a)
 {
     return within(a->n_rows, 0, c->lim->max_rows) && valid_matrix(c, a->centroids) && valid_matrix(c, a->head) &&
            a->centroids->n_out == a->head->n_mat && a->centroids->n_in == a->head->n_in &&
-           within(a->n_pick, 1, a->head->n_mat < PI__MAX_PICK ? a->head->n_mat : PI__MAX_PICK) && a->n_pick <= c->lim->max_pick &&
-           a->head->n_mat * a->head->n_out <= c->lim->max_order && CAME(c, a, order, a->head->n_mat * a->head->n_out) &&
+           within(a->n_pick, 1, a->head->n_mat < PI__MAX_PICK ? a->head->n_mat : PI__MAX_PICK) &&
+           a->n_pick <= c->lim->max_pick && a->head->n_mat * a->head->n_out <= c->lim->max_order &&
+           CAME(c, a, order, a->head->n_mat * a->head->n_out) &&
            valid_ints(a->order, (int32_t) (a->head->n_mat * a->head->n_out), 0, a->head->n_mat * a->head->n_out) &&
-           valid_input(c, &a->in, a->head->n_in) && a->scores &&
-           a->pick && a->some && a->logits;
+           valid_input(c, &a->in, a->head->n_in) && a->scores && a->pick && a->some && a->logits;
 }
 
 static bool valid_gdn(const checker *c, pi__gdn *a)
@@ -438,7 +516,8 @@ static bool valid_gdn(const checker *c, pi__gdn *a)
     pi__fix_flag(&a->grouped);
     if (!valid_state(c, a->st) || !valid_states_of_batch(c, a->st)) return false;
     const int64_t channels = (2 * (int64_t) a->st->n_k + a->st->n_v) * a->st->dim;
-    return a->qkv && a->z && a->alpha && a->beta && a->out && valid_vector(c, a->conv, channels * a->st->n_conv, false) &&
+    return a->qkv && a->z && a->alpha && a->beta && a->out &&
+           valid_vector(c, a->conv, channels * a->st->n_conv, false) &&
            valid_vector(c, a->dt_bias, a->st->n_v, false) && valid_vector(c, a->a, a->st->n_v, false) &&
            valid_vector(c, a->norm, a->st->dim, false);
 }
@@ -457,7 +536,8 @@ static bool valid_mla_qkv(const checker *c, pi__mla_qkv *a)
 {
     pi__fix_flag(&a->q_norm);
     if (!a->rows != !a->row || !a->q || !valid_dim(a->dim, MAX_ROW) || !within(a->n_head, 1, MAX_COUNT)) return false;
-    if (!within(a->n_rot, 0, a->dim) || a->n_rot % 2 || (a->n_rot && !a->rope) || !within(a->n_norm, 0, a->dim)) return false;
+    if (!within(a->n_rot, 0, a->dim) || a->n_rot % 2 || (a->n_rot && !a->rope) || !within(a->n_norm, 0, a->dim))
+        return false;
     return !a->rows || (valid_cache(c, a->rows, false) && a->rows->ratio && a->rows->head_dim >= a->dim &&
                         c->b->kv[a->rows->group].slot && valid_vector(c, a->norm, a->n_norm, false));
 }
@@ -466,44 +546,49 @@ static bool valid_compress(const checker *c, pi__compress *a)
 {
     pi__fix_flag(&a->overlap);
     const int64_t width = (a->overlap ? 2 : 1) * (int64_t) a->dim;
-    return valid_cache(c, a->recent, true) && valid_cache(c, a->entries, false) && valid_dim(a->dim, MAX_ENTRY) && within(a->ratio, 1, 128) &&
-           a->entries->ratio == a->ratio && a->entries->head_dim >= a->dim && a->recent->ratio == 1 && a->recent->f32 &&
-           a->recent->head_dim >= 2 * width && c->b->kv[a->recent->group].slot && c->b->kv[a->entries->group].slot && a->x &&
-           within(a->n_rot, 0, a->dim) && a->n_rot % 2 == 0 && CAME(c, a, freq, a->n_rot / 2) &&
-           valid_closing(c, a) && valid_vector(c, a->ape, a->ratio * width, false) && valid_vector(c, a->norm, a->dim, false);
+    return valid_cache(c, a->recent, true) && valid_cache(c, a->entries, false) && valid_dim(a->dim, MAX_ENTRY) &&
+           within(a->ratio, 1, 128) && a->entries->ratio == a->ratio && a->entries->head_dim >= a->dim &&
+           a->recent->ratio == 1 && a->recent->f32 && a->recent->head_dim >= 2 * width &&
+           c->b->kv[a->recent->group].slot && c->b->kv[a->entries->group].slot && a->x && within(a->n_rot, 0, a->dim) &&
+           a->n_rot % 2 == 0 && CAME(c, a, freq, a->n_rot / 2) && valid_closing(c, a) &&
+           valid_vector(c, a->ape, a->ratio * width, false) && valid_vector(c, a->norm, a->dim, false);
 }
 
 static bool valid_indexer(const checker *c, const pi__indexer *a)
 {
     return valid_cache(c, a->entries, true) && a->entries->ratio && valid_visible(c, a->entries, 0) &&
-           within(a->dim, 16, c->lim->indexer_dim) && a->dim % 16 == 0 &&
-           a->entries->head_dim >= a->dim && within(a->n_head, 1, c->lim->indexer_head) && within(a->n_top, 1, MAX_COUNT) && a->q &&
-           a->w && a->pick;
+           within(a->dim, 16, c->lim->indexer_dim) && a->dim % 16 == 0 && a->entries->head_dim >= a->dim &&
+           within(a->n_head, 1, c->lim->indexer_head) && within(a->n_top, 1, MAX_COUNT) && a->q && a->w && a->pick;
 }
 
 static bool valid_sparse(const checker *c, const pi__sparse *a)
 {
-    if (!valid_cache(c, a->rows, true) || !a->rows->ratio || (a->entries && (!valid_cache(c, a->entries, true) || !a->entries->ratio)))
+    if (!valid_cache(c, a->rows, true) || !a->rows->ratio ||
+        (a->entries && (!valid_cache(c, a->entries, true) || !a->entries->ratio)))
         return false;
     if (!valid_visible(c, a->rows, a->window) || (a->entries && !valid_visible(c, a->entries, 0))) return false;
-    return valid_dim(a->dim, MAX_ROW) && within(a->dim_v, 16, a->dim) && a->dim_v % 16 == 0 && a->rows->head_dim >= a->dim &&
-           (!a->entries || a->entries->head_dim >= a->dim) && within(a->n_head, 1, MAX_COUNT) && a->window > 0 && a->first >= 0 &&
-           within(a->n_top, 0, MAX_COUNT) && within(a->n_rot, 0, a->dim) && a->n_rot % 2 == 0 && (a->rope || !a->n_rot) && a->q &&
-           a->out && valid_vector(c, a->sinks, a->n_head, true);
+    return valid_dim(a->dim, MAX_ROW) && within(a->dim_v, 16, a->dim) && a->dim_v % 16 == 0 &&
+           a->rows->head_dim >= a->dim && (!a->entries || a->entries->head_dim >= a->dim) &&
+           within(a->n_head, 1, MAX_COUNT) && a->window > 0 && a->first >= 0 && within(a->n_top, 0, MAX_COUNT) &&
+           within(a->n_rot, 0, a->dim) && a->n_rot % 2 == 0 && (a->rope || !a->n_rot) && a->q && a->out &&
+           valid_vector(c, a->sinks, a->n_head, true);
 }
 
 static bool valid_block_conv(const checker *c, const pi__block_conv *a)
 {
-    return c->b && within(a->n, 1, MAX_COUNT) && within(a->group, 1, a->n) && a->n % a->group == 0 && within(a->n_tap, 1, 64) && a->x &&
-           a->own && a->out && valid_vector(c, a->base, a->n_tap * a->n, false);
+    return c->b && within(a->n, 1, MAX_COUNT) && within(a->group, 1, a->n) && a->n % a->group == 0 &&
+           within(a->n_tap, 1, 64) && a->x && a->own && a->out && valid_vector(c, a->base, a->n_tap * a->n, false);
 }
 
 static bool valid_streams(const checker *c, const pi__hyper *a, bool pre)
 {
     const int64_t n_mix = a->n_iter ? PI__HYPER_MIX : PI__STREAMS;
-    if (!valid_rows_of(c, a->n_rows) || !within(a->n, 1, c->lim->max_stream) || !within(a->n_iter, 0, 1000) || !a->x || !a->y) return false;
+    if (!valid_rows_of(c, a->n_rows) || !within(a->n, 1, c->lim->max_stream) || !within(a->n_iter, 0, 1000) || !a->x ||
+        !a->y)
+        return false;
     if (!pre) return a->coef;
-    return a->mix && (a->coef || !a->n_iter) && valid_vector(c, a->scale, a->n_iter ? 3 : 1, false) && valid_vector(c, a->base, n_mix, false);
+    return a->mix && (a->coef || !a->n_iter) && valid_vector(c, a->scale, a->n_iter ? 3 : 1, false) &&
+           valid_vector(c, a->base, n_mix, false);
 }
 
 /* [n_rows] rows of a table of the model, or of activations, that came with the call. */
@@ -514,7 +599,8 @@ static bool valid_row_list(const checker *c, size_t at, const int32_t *row, int3
 
 static bool valid_add_rows(const checker *c, const pi__add_rows *a)
 {
-    if (!valid_row_list(c, offsetof(pi__add_rows, row), a->row, a->n_rows, 0) || !within(a->n, 1, MAX_COUNT) || !a->x) return false;
+    if (!valid_row_list(c, offsetof(pi__add_rows, row), a->row, a->n_rows, 0) || !within(a->n, 1, MAX_COUNT) || !a->x)
+        return false;
     for (int32_t i = 0; i < a->n_rows; i++)
         if (!valid_vector(c, a->table, (a->row[i] + (int64_t) 1) * a->n, false)) return false;
     return true;
@@ -540,7 +626,8 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     switch (r->id) {
     case PI__OP_add_norm: {
         const pi__add_norm *a = &r->args.add_norm;
-        return valid_elements(a->n_rows, a->n, a->x, a->y) && valid_vector(c, a->w, a->n, true) && valid_vector(c, a->bias, a->n, true);
+        return valid_elements(a->n_rows, a->n, a->x, a->y) && valid_vector(c, a->w, a->n, true) &&
+               valid_vector(c, a->bias, a->n, true);
     }
     case PI__OP_norm: {
         const pi__norm *a = &r->args.norm;
@@ -559,11 +646,12 @@ static bool valid_fields(const checker *c, pi__op_record *r)
         const pi__add_gated *a = &r->args.add_gated;
         return valid_elements(a->n_rows, a->n, a->x, a->y) && a->gate;
     }
-    case PI__OP_softcap: return valid_elements(r->args.softcap.n_rows, r->args.softcap.n, r->args.softcap.x, r->args.softcap.x);
+    case PI__OP_softcap:
+        return valid_elements(r->args.softcap.n_rows, r->args.softcap.n, r->args.softcap.x, r->args.softcap.x);
     case PI__OP_copy_2d: {
         const pi__copy_2d *a = &r->args.copy_2d;
-        return valid_elements(a->n_rows, a->n, a->x, a->y) && within(a->n_shards, 1, 64) && within(a->step, 0, MAX_STEP) &&
-               within(a->ldx, 0, MAX_STEP) && within(a->ldy, 0, MAX_STEP);
+        return valid_elements(a->n_rows, a->n, a->x, a->y) && within(a->n_shards, 1, 64) &&
+               within(a->step, 0, MAX_STEP) && within(a->ldx, 0, MAX_STEP) && within(a->ldy, 0, MAX_STEP);
     }
     case PI__OP_rope: {
         const pi__rope *a = &r->args.rope;
@@ -571,7 +659,8 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     }
     case PI__OP_gather_rows: {
         const pi__gather_rows *a = &r->args.gather_rows;
-        return valid_row_list(c, offsetof(pi__gather_rows, row), a->row, a->n_rows, -1) && valid_elements(a->n_rows, a->n, a->x, a->out);
+        return valid_row_list(c, offsetof(pi__gather_rows, row), a->row, a->n_rows, -1) &&
+               valid_elements(a->n_rows, a->n, a->x, a->out);
     }
     case PI__OP_add_rows: return valid_add_rows(c, &r->args.add_rows);
     case PI__OP_hyper_pre: return valid_streams(c, &r->args.hyper_pre, true);
@@ -580,7 +669,8 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     case PI__OP_embed: return valid_embed(c, r->args.embed.w, r->args.embed.out);
     case PI__OP_lora_embed: {
         const pi__lora_embed *a = &r->args.lora_embed;
-        return valid_embed(c, a->w, a->out) && within(a->rank, 0, PI__MAX_LORA_RANK) && valid_adapters(c, a->rows, a->target);
+        return valid_embed(c, a->w, a->out) && within(a->rank, 0, PI__MAX_LORA_RANK) &&
+               valid_adapters(c, a->rows, a->target);
     }
     case PI__OP_linear: return valid_linear(c, &r->args.linear);
     case PI__OP_lora: return valid_lora(c, &r->args.lora);

@@ -34,9 +34,10 @@
  *
  * Trust. With a key the sums are MACs (pi__mac_bulk of the data, HMAC-SHA-256 of the head, which has the former), so they
  * cover every byte and the entry's identity: a file is a miss if no holder of the key wrote it, or if it was changed,
- * renamed or moved to another model. FINGERPRINT then has the key in it as well: servers with different keys do not see each other's files. Without a
- * key the sums are XXH3-64 (and zeros), which find damage and no intent. So pi__tier_open refuses a directory that other users
- * can write to, and files that others own or can write to are misses. Folders below DIR are never reached through links.
+ * renamed or moved to another model. FINGERPRINT then has the key in it as well: servers with different keys do not see
+ * each other's files. Without a key the sums are XXH3-64 (and zeros), which find damage and no intent. So pi__tier_open
+ * refuses a directory that other users can write to, and files that others own or can write to are misses. Folders below
+ * DIR are never reached through links.
  *
  * A file gets its name by rename when it is complete, so a process may be killed at any moment; it then leaves at most
  * one file "tmp-...", whose writer held a lock on it, and a later open removes those whose lock is free. Nothing is
