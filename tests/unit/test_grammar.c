@@ -736,7 +736,7 @@ static uint64_t steps_of(int kind, form_fn form, int n)
     pi_error err = {0};
     assert_true(form(text, n) < BIG);
     pi__work_init(&w, 0, 0, -1);
-    if (pi__grammar_get_within(all, &(pi__grammar_spec) {kind, text, NULL, 0}, &w, &g, &err)) fail_msg("%s", err.msg);
+    if (pi__grammar_get_within(all, &(pi__grammar_parts) {.form = {kind, text, NULL, 0}}, &w, &g, &err)) fail_msg("%s", err.msg);
     pi__grammar_release(g);
     free(text);
     return w.steps - w.due;
@@ -773,7 +773,7 @@ static void compile_ends_with_its_budget(void **state)
         pi_error err = {0};
         pi__work_init(&w, how == 0 ? 10000 : 0, how == 1 ? 100000 : 0, -1);
         if (how == 2) pi__work_cancel(&w);
-        const int rc = pi__grammar_get_within(all, &(pi__grammar_spec) {PI__GRAMMAR_SCHEMA, text, NULL, 0}, &w, &g, &err);
+        const int rc = pi__grammar_get_within(all, &(pi__grammar_parts) {.form = {PI__GRAMMAR_SCHEMA, text, NULL, 0}}, &w, &g, &err);
         assert_int_equal(rc, how == 2 ? PI_ECANCELED : PI_EINVAL);
         assert_int_equal(err.code, rc);
         assert_null(g);

@@ -183,10 +183,10 @@ static void grammars_obey(void **state)
     for (int i = 0; i < N; i++) n += (size_t) sprintf(schema + n, ", \"v%d\"", i);
     strcpy(schema + n, "]}");
     pi__work w = canceled();
-    const pi__grammar_spec spec = {PI__GRAMMAR_SCHEMA, schema, NULL, 0};
-    assert_int_equal(pi__grammar_get_within(gs, &spec, &w, &g, &err), PI_ECANCELED);
+    const pi__grammar_parts parts = {.form = {PI__GRAMMAR_SCHEMA, schema, NULL, 0}};
+    assert_int_equal(pi__grammar_get_within(gs, &parts, &w, &g, &err), PI_ECANCELED);
     pi__work_init(&w, 0, 100000, -1);
-    int rc = pi__grammar_get_within(gs, &spec, &w, &g, &err);
+    int rc = pi__grammar_get_within(gs, &parts, &w, &g, &err);
     if (rc != PI_ETOOBIG) fail_msg("%d: %s", rc, rc ? err.msg : "compiled");
     assert_int_equal(w.bytes, 0);
     pi__grammars_free(gs);
