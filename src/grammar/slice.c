@@ -41,34 +41,22 @@ void pi__slices_free(pi__slices *s)
 
 /* ---------------------------------------------------------------------------------------------------------- making */
 
-static bool is_in(const pi__tokens *t, uint64_t kinds, uint32_t k)
-{
-    return !(t->kinds_of[k] & ~kinds) && t->length[k] < PI__LONG_TOKEN;
-}
+/* The slice of these kinds has the tokens of the set. */
+static bool has_set(const pi__tokens *t, uint64_t kinds, size_t set) { return !(t->set[set] & ~kinds); }
 
-/* Tokens that are in it, at most; quickly. */
-static uint64_t at_most(const pi__tokens *t, uint64_t kinds)
-{
-    uint64_t sum = 0, out = 0;
-    for (int k = 0; k < 64; k++) {
-        if (kinds >> k & 1) sum += t->n_of_kind[k];
-        else if (t->n_of_kind[k] > out) out = t->n_of_kind[k];
-    }
-    const uint64_t rest = t->first[t->n_nodes] - out;
-    return sum < rest ? sum : rest;
-}
-
-/* Sorts the tokens by length; rest[k]: tokens before k that are not in it. */
-static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest)
+/* Sorts the tokens by length; rest[k]: tokens before k that are not in it. in: [n_sets] scratch. */
+static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest, uint8_t *in)
 {
     const uint32_t n = t->first[t->n_nodes];
     uint32_t at[PI__LONG_TOKEN + 1];
+    for (size_t i = 0; i < t->n_sets; i++) in[i] = has_set(t, s->kinds, i);
     for (uint32_t k = 0; k < n; k++) {
-        const bool in = is_in(t, s->kinds, k);
-        rest[k + 1] = rest[k] + !in;
-        if (in) s->upto[t->length[k]]++;
-        if (in && t->length[k] > s->longest) s->longest = t->length[k];
+        const bool is_in = in[t->set_of[k]] && t->length[k] < PI__LONG_TOKEN;
+        rest[k + 1] = rest[k] + !is_in;
+        s->upto[t->length[k]] += is_in;
     }
+    for (uint32_t l = 0; l < PI__LONG_TOKEN; l++)
+        if (s->upto[l]) s->longest = l;
     for (uint32_t l = 1; l <= PI__LONG_TOKEN; l++) s->upto[l] += s->upto[l - 1];
     at[0] = 0;
     memcpy(at + 1, s->upto, PI__LONG_TOKEN * sizeof *at);
@@ -79,16 +67,33 @@ static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest)
     }
 }
 
+/* The subtree of node i, with no token of the slice: all its nodes from place n on. */
+static void list_subtree(const pi__tokens *t, pi__slice *s, uint32_t i, uint32_t n)
+{
+    const uint32_t end = t->skip[i], back = i - n; /* modulo 2^32 */
+    for (uint32_t k = i; k < end; k++) s->node[k - back] = k;
+    for (uint32_t k = i; k < end; k++) s->skip[k - back] = t->skip[k] - back;
+}
+
 /* The nodes on the way to other tokens. open: [max_bytes + 1]. Without s->node they are only counted. */
 static void list_nodes(const pi__tokens *t, pi__slice *s, const uint32_t *rest, uint32_t *open)
 {
     uint32_t n = 0, deep = 0; /* open[1..deep]: nodes whose subtree has not ended */
     for (uint32_t i = 1; i < t->n_nodes;) {
-        if (rest[t->first[t->skip[i]]] == rest[t->first[i]]) {
-            i = t->skip[i];
+        const uint32_t end = t->skip[i], all = t->first[end] - t->first[i];
+        const uint32_t others = rest[t->first[end]] - rest[t->first[i]];
+        if (!others) {
+            i = end;
             continue;
         }
         for (; s->node && deep >= t->depth[i]; deep--) s->skip[open[deep]] = n;
+        if (others == all) {
+            if (s->node) list_subtree(t, s, i, n);
+            deep = t->depth[i] - 1;
+            n += end - i;
+            i = end;
+            continue;
+        }
         deep = t->depth[i];
         open[deep] = n;
         if (s->node) s->node[n] = i;
@@ -104,7 +109,8 @@ static pi__slice *make(const pi__tokens *t, uint64_t kinds, uint32_t n)
     pi__slice *s = pi__calloc(1, sizeof *s);
     uint32_t *rest = pi__calloc((size_t) t->first[t->n_nodes] + 1, sizeof *rest);
     uint32_t *open = pi__calloc((size_t) t->max_bytes + 2, sizeof *open);
-    bool ok = s && rest && open;
+    uint8_t *in = pi__calloc(t->n_sets + 1, sizeof *in);
+    bool ok = s && rest && open && in;
     if (ok) {
         *s = (pi__slice) {.kinds = kinds, .n = n};
         s->id = pi__calloc((size_t) n + 1, sizeof *s->id);
@@ -112,7 +118,7 @@ static pi__slice *make(const pi__tokens *t, uint64_t kinds, uint32_t n)
         ok = s->id && s->bits;
     }
     if (ok) {
-        sort_tokens(t, s, rest);
+        sort_tokens(t, s, rest, in);
         list_nodes(t, s, rest, open);
         const size_t most = (size_t) s->n_rest + 1;
         s->skip = pi__calloc(most, sizeof *s->skip);
@@ -122,6 +128,7 @@ static pi__slice *make(const pi__tokens *t, uint64_t kinds, uint32_t n)
     if (ok) list_nodes(t, s, rest, open);
     pi__free(rest);
     pi__free(open);
+    pi__free(in);
     if (ok) return s;
     slice_free(s);
     return NULL;
@@ -156,17 +163,15 @@ static bool make_room(pi__slices *all)
 int pi__slice_get(const pi__tokens *t, uint64_t kinds, pi__slice **out, pi_error *err)
 {
     pi__slices *all = t->slices;
-    const uint32_t n = t->first[t->n_nodes];
-    bool worth = at_most(t, kinds) > n / LEAST_SHARE;
+    uint32_t n = 0;
+    for (size_t i = 0; i < t->n_sets; i++) n += has_set(t, kinds, i) ? t->n_of_set[i] : 0;
+    bool worth = n > t->first[t->n_nodes] / LEAST_SHARE;
     *out = NULL;
     if (!worth) return PI_OK;
     pthread_mutex_lock(&all->lock);
     pi__slice *s = find(all, kinds);
-    if (!s) {
-        uint32_t in = 0;
-        for (uint32_t k = 0; k < n; k++) in += is_in(t, kinds, k);
-        worth = in > n / LEAST_SHARE && make_room(all);
-        s = worth ? make(t, kinds, in) : NULL;
+    if (!s && (worth = make_room(all))) {
+        s = make(t, kinds, n);
         if (s) all->kept[all->n++] = s;
     }
     if (s) s->users++;

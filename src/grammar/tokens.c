@@ -146,7 +146,8 @@ static void close_nodes(pi__tokens *t, const uint32_t *node, uint32_t from, uint
     for (uint32_t d = from; d > depth; d--) t->skip[node[d]] = at;
 }
 
-static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node)
+/* kinds_of: [n] receives the kinds of each token's characters. */
+static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node, uint64_t *kinds_of)
 {
     uint32_t at = 1, deep = 0;
     for (size_t i = 0; i < n; i++) {
@@ -160,12 +161,36 @@ static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node)
         }
         deep = x[i].n;
         t->id[i] = x[i].id;
-        t->length[i] = tell_path(t, &x[i], node, &t->kinds_of[i]);
-        for (uint64_t kinds = t->kinds_of[i]; kinds; kinds &= kinds - 1) t->n_of_kind[__builtin_ctzll(kinds)]++;
+        t->length[i] = tell_path(t, &x[i], node, &kinds_of[i]);
     }
     close_nodes(t, node, deep, 0, at);
     t->skip[0] = at;
     t->first[at] = (uint32_t) n;
+}
+
+/* Numbers the different kinds of the n tokens. There are a few thousand of them: slices look at these, not at tokens. */
+static bool number_sets(pi__tokens *t, const uint64_t *kinds_of, size_t n)
+{
+    size_t n_slots = 64, cap = 0, cap_n = 0;
+    while (n_slots < 2 * n) n_slots *= 2;
+    uint32_t *slot = pi__calloc(n_slots, sizeof *slot); /* 1 + the set's number, by hash */
+    bool ok = slot != NULL;
+    for (size_t i = 0; i < n && ok; i++) {
+        size_t h = (size_t) (kinds_of[i] * 0x9E3779B97F4A7C15u >> 32) & (n_slots - 1);
+        while (slot[h] && t->set[slot[h] - 1] != kinds_of[i]) h = (h + 1) & (n_slots - 1);
+        if (!slot[h]) {
+            ok = pi__grow(&t->set, &cap, t->n_sets + 1, sizeof *t->set) &&
+                 pi__grow(&t->n_of_set, &cap_n, t->n_sets + 1, sizeof *t->n_of_set);
+            if (!ok) break;
+            t->set[t->n_sets] = kinds_of[i];
+            t->n_of_set[t->n_sets] = 0;
+            slot[h] = (uint32_t) ++t->n_sets;
+        }
+        t->set_of[i] = slot[h] - 1;
+        t->n_of_set[t->set_of[i]] += t->length[i] < PI__LONG_TOKEN;
+    }
+    pi__free(slot);
+    return ok;
 }
 
 /* The texts of all tokens that are matched by text; bytes of all in *pool. Returns how many, or -1: out of memory. */
@@ -200,13 +225,13 @@ static bool alloc_nodes(pi__tokens *t, size_t n_nodes, size_t n)
     t->n_chars = pi__calloc(n_nodes, sizeof *t->n_chars);
     t->n_before = pi__calloc(n_nodes, sizeof *t->n_before);
     t->length = pi__calloc(n + 1, sizeof *t->length);
-    t->kinds_of = pi__calloc(n + 1, sizeof *t->kinds_of);
+    t->set_of = pi__calloc(n + 1, sizeof *t->set_of);
     t->depth = pi__calloc(n_nodes, sizeof *t->depth);
     t->skip = pi__calloc(n_nodes, sizeof *t->skip);
     t->first = pi__calloc(n_nodes + 1, sizeof *t->first);
     t->kinds = pi__calloc(n_nodes, sizeof *t->kinds);
     t->id = pi__calloc(n + 1, sizeof *t->id);
-    return t->byte && t->n_chars && t->n_before && t->length && t->kinds_of && t->depth && t->skip && t->first && t->kinds && t->id;
+    return t->byte && t->n_chars && t->n_before && t->length && t->set_of && t->depth && t->skip && t->first && t->kinds && t->id;
 }
 
 static int collect_ends(pi__tokens *t, const uint64_t *never)
@@ -240,6 +265,7 @@ int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, con
     text *x = pi__calloc((size_t) pi__vocab_size(v) + 1, sizeof *x);
     uint64_t *skip = pi__calloc(((size_t) n_vocab + 63) / 64, sizeof *skip);
     uint32_t *node = NULL;
+    uint64_t *kinds_of = NULL;
     if (!t || !x || !skip) goto out;
     *t = (pi__tokens) {.v = v, .n_vocab = n_vocab};
     t->bare = pi__calloc(pi__mask_words(t), sizeof *t->bare);
@@ -251,8 +277,10 @@ int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, con
     qsort(x, (size_t) n, sizeof *x, compare);
     const size_t n_nodes = count_nodes(x, (size_t) n);
     node = pi__calloc((size_t) t->max_bytes + 1, sizeof *node);
-    if (!node || n_nodes >= UINT32_MAX || !alloc_nodes(t, n_nodes, (size_t) n)) goto out;
-    fill(t, x, (size_t) n, node);
+    kinds_of = pi__calloc((size_t) n + 1, sizeof *kinds_of);
+    if (!node || !kinds_of || n_nodes >= UINT32_MAX || !alloc_nodes(t, n_nodes, (size_t) n)) goto out;
+    fill(t, x, (size_t) n, node, kinds_of);
+    if (!number_sets(t, kinds_of, (size_t) n)) goto out;
     t->slices = pi__slices_new();
     if (!t->slices) goto out;
     *out = t;
@@ -264,6 +292,7 @@ out:
     pi__free(pool);
     pi__free(skip);
     pi__free(node);
+    pi__free(kinds_of);
     return rc ? pi__fail_mem(err, "the vocabulary's tokens by text") : PI_OK;
 }
 
@@ -271,7 +300,9 @@ void pi__tokens_free(pi__tokens *t)
 {
     if (!t) return;
     pi__slices_free(t->slices);
-    pi__free(t->kinds_of);
+    pi__free(t->set_of);
+    pi__free(t->set);
+    pi__free(t->n_of_set);
     pi__free(t->eog);
     pi__free(t->byte);
     pi__free(t->n_chars);

@@ -44,8 +44,10 @@ typedef struct pi__tokens {
     uint64_t *kinds;      /* [n_nodes] a bit a kind of character that comes behind it */
     int32_t *id;          /* [first[n_nodes]] */
     uint8_t *length;      /* [first[n_nodes]] characters of each, at most PI__LONG_TOKEN */
-    uint64_t *kinds_of;   /* [first[n_nodes]] of all characters of each */
-    uint32_t n_of_kind[64]; /* tokens with a character of each kind */
+    uint32_t *set_of;     /* [first[n_nodes]] the number of each token's kinds in `set` */
+    uint64_t *set;        /* [n_sets] the different kinds that tokens consist of */
+    uint32_t *n_of_set;   /* [n_sets] tokens of these kinds that have fewer than PI__LONG_TOKEN characters */
+    size_t n_sets;
     pi__slices *slices;   /* that are kept */
     uint64_t *bare;       /* bits of tokens that are not in the trie but may be generated: control tokens, no eog */
     uint64_t *all;        /* bits of all tokens that may be generated, no eog */
