@@ -525,6 +525,33 @@ pi__expr *pi__reg_expr(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t
     return pi__x_rule(b, w.rule[0]);
 }
 
+/* The live states that follow state 0 have a loop; *min: the characters of the shortest text that ends. */
+static bool find_loop(pi__builder *b, const pi__reg *r, const uint8_t *live, uint64_t care, uint64_t want, uint32_t *min)
+{
+    uint32_t *length = take(b, r->n_states, sizeof *length), *n_into = take(b, r->n_states, sizeof *n_into);
+    uint32_t *queue = take(b, r->n_states, sizeof *queue), n = 0, n_done = 0;
+    if (b->code || !pi__builder_step(b, r->n_states)) return false;
+    length[0] = 1; /* 1 + the characters of the shortest text that leads to a state; 0: not found yet */
+    queue[n++] = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t *to = r->to + (size_t) queue[k] * r->n_symbols;
+        if (*min == PI__REP_INF && (r->mark[queue[k]] & care) == want) *min = length[queue[k]] - 1;
+        for (uint32_t c = 0; c < r->n_symbols; c++) {
+            if (to[c] == PI__REG_DEAD || !live[to[c]]) continue;
+            if (!length[to[c]]) length[to[c]] = length[queue[k]] + 1, queue[n++] = to[c];
+            n_into[to[c]]++;
+        }
+    }
+    if (n_into[0]) return true;
+    queue[0] = 0;
+    for (uint32_t left = 1; n_done < left; n_done++) { /* states into which all ways are done */
+        const uint32_t *to = r->to + (size_t) queue[n_done] * r->n_symbols;
+        for (uint32_t c = 0; c < r->n_symbols; c++)
+            if (to[c] != PI__REG_DEAD && live[to[c]] && !--n_into[to[c]]) queue[left++] = to[c];
+    }
+    return n_done < n;
+}
+
 bool pi__reg_lengths(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t want, uint32_t *min, uint32_t *max)
 {
     const uint8_t *live = b->code || !r->n_states ? NULL : live_states(b, r, care, want);
@@ -532,9 +559,11 @@ bool pi__reg_lengths(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t w
     *min = PI__REP_INF;
     *max = 0;
     if (!at || !live[0]) return false;
+    if (find_loop(b, r, live, care, want, min)) return *max = PI__REP_INF, true;
+    if (b->code) return false;
     at[0] = 1;
     uint64_t steps = 0;
-    for (uint32_t len = 0; len <= r->n_states; len++) { /* a text of n_states characters comes to a state twice */
+    for (uint32_t len = 0; len <= r->n_states; len++) { /* without a loop, texts have fewer characters than r has states */
         bool any = false, ends = false;
         if (!pi__builder_step(b, r->n_states)) return false;
         memset(next, 0, r->n_states);
@@ -548,10 +577,9 @@ bool pi__reg_lengths(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t w
             }
             steps += r->n_symbols;
         }
-        if (ends && *min == PI__REP_INF) *min = len;
         if (ends) *max = len;
         if (!any) return true;
-        if ((*min != PI__REP_INF && steps > 1 << 20) || len == r->n_states) break;
+        if (steps > 1 << 20) break;
         uint8_t *swap = at;
         at = next;
         next = swap;
