@@ -223,6 +223,9 @@ def ids(s):
     expect('ids that differ', len(seen), 9)
     for own in 'abc-1', '9b4b2c1e-0000-4000-8000-123456789abc', 'x' * 128, '!"{}~':
         expect("the client's id", ids_of(get(head=KEY + b'X-Request-ID: ' + own.encode() + b' \r\n'))[1], own)
+        expect("the client's id", ids_of(get(head=KEY + b'Request-Id: ' + own.encode() + b'\r\n'))[1], own)
+        expect('the first of two ids', ids_of(get(head=KEY + b'request-id: b\r\nx-request-id: ' + own.encode() + b'\r\n'))[1], own)
+        expect('the sound one of two ids', ids_of(get(head=KEY + b'x-request-id: a b\r\nrequest-id: ' + own.encode() + b'\r\n'))[1], own)
     for own in b'', b'x' * 129, b'a b', b'a\xffb', b'a\tb':
         got = ids_of(get(head=KEY + b'X-Request-ID: ' + own + b'\r\n'))[1]
         if not got.startswith('req_'): fault(f'an id that is not sound: {got!r}')

@@ -29,7 +29,7 @@ enum {
     TICK_MS = 250,
     LINGER_MS = 2000,
     BACKLOG = 512,
-    ID_MAX = 128,        /* bytes of a client's x-request-id */
+    ID_MAX = 128,        /* bytes of a client's request id */
 };
 
 struct conn {
@@ -342,14 +342,21 @@ void answer_error(exchange *ex, int status, const char *param, const char *code,
 
 /* --------------------------------------------------------------------------------------------------------- reading */
 
-/* The client's own id, if it may stand in a header and a log line. */
+/* Whether the client's id may stand in a header and a log line. */
+static bool is_sound_id(const char *id)
+{
+    const size_t n = id ? strlen(id) : 0;
+    bool sound = n && n <= ID_MAX;
+    for (size_t i = 0; i < n && sound; i++) sound = id[i] > ' ' && id[i] <= '~';
+    return sound;
+}
+
+/* The client's own id where it sent one, else a new one. */
 static void set_id(exchange *ex)
 {
-    const char *own = http_field(&ex->req, HTTP_FIELD_REQUEST_ID);
-    const size_t n = own ? strlen(own) : 0;
-    bool sound = n && n <= ID_MAX;
-    for (size_t i = 0; i < n && sound; i++) sound = own[i] > ' ' && own[i] <= '~';
-    if (sound) memcpy(ex->id, own, n + 1);
+    const char *x_id = http_field(&ex->req, HTTP_FIELD_X_REQUEST_ID), *id = http_field(&ex->req, HTTP_FIELD_REQUEST_ID);
+    const char *own = is_sound_id(x_id) ? x_id : id;
+    if (is_sound_id(own)) memcpy(ex->id, own, strlen(own) + 1);
     else ex->net->new_id(ex->net->ud, ex->id);
 }
 

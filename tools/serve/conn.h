@@ -21,7 +21,7 @@ struct exchange {
     conn *conn;                      /* NULL: the client is gone */
     net *net;                        /* whose connection it was */
     http_request req;                /* what was asked for */
-    char id[132];                    /* of the request: the client's x-request-id where it is sound, else one of ours */
+    char id[132];                    /* of the request: the client's own where it is sound, else one of ours */
     const char *key;                 /* the API key it came with, or NULL; in req */
     uint64_t began;                  /* uv_hrtime when the request was whole */
     int status;                      /* of the answer, once it began */
