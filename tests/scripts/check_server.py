@@ -843,17 +843,19 @@ Call one with <tool_call>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}'''
 CALL = 'root ::= "<tool_call>\\n{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Paris\\"}}\\n</tool_call>"'
-SCHEMA = {'type': 'object', 'properties': {'city': {'type': 'string'}}, 'required': ['city']}
+SCHEMA = {'type': 'object', 'properties': {'city': {'type': 'string', 'enum': ['Paris']}}, 'required': ['city'], 'additionalProperties': False}
 TOOLS = [{'type': 'function', 'function': {'name': 'weather', 'description': 'The weather', 'parameters': SCHEMA}}]
 
 
 def tools(s):
-    """Calls of functions in every form. A grammar writes the call, so that any model makes it."""
-    chat = {'messages': [{'role': 'user', 'content': 'Weather?'}], 'tools': TOOLS, 'grammar': CALL, 'max_tokens': 200}
+    """Calls of functions in every form. The schema has one value, and the function is named, so that any model makes the call."""
+    chat = {'messages': [{'role': 'user', 'content': 'Weather?'}], 'tools': TOOLS, 'max_tokens': 200,
+            'tool_choice': {'type': 'function', 'function': {'name': 'weather'}}}
+    def named(f): return f and (f.get('name'), json.loads(f.get('arguments') or 'null'))
     a = ask(s, '/v1/chat/completions', chat)[2]['choices'][0]
     m = a['message']
-    expect('a call', (a['finish_reason'], m['content'], m.get('tool_calls', [{}])[0].get('function')),
-           ('tool_calls', None, {'name': 'weather', 'arguments': '{"city": "Paris"}'}))
+    expect('a call', (a['finish_reason'], m['content'], named(m.get('tool_calls', [{}])[0].get('function'))),
+           ('tool_calls', None, ('weather', {'city': 'Paris'})))
     name = args = ''
     chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**chat, 'stream': True, 'return_token_ids': True})[2])]
     for c in chunks:
@@ -866,27 +868,28 @@ def tools(s):
     second = [*chat['messages'], m, {'role': 'tool', 'tool_call_id': m['tool_calls'][0]['id'], 'content': 'sunny'}]
     expect('a second turn', ask(s, '/v1/chat/completions', {'messages': second, 'tools': TOOLS, 'max_tokens': 4})[0], 200)
     for how in ('required', {'type': 'function', 'function': {'name': 'weather'}}):  # here the library makes the grammar
-        body = {**chat, 'grammar': None, 'tool_choice': how, 'max_tokens': 400, 'temperature': 1, 'seed': 3}
+        body = {**chat, 'tool_choice': how, 'max_tokens': 400, 'temperature': 1, 'seed': 3}
         a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
         chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
         args = ''.join(t['function']['arguments'] for c in chunks for t in c['delta'].get('tool_calls', []) if not t['index'])
-        if a['finish_reason'] == 'length': continue  # a random model may never close its string
+        if a['finish_reason'] == 'length': continue  # a random model may never end its list of calls
         got = a['message']['tool_calls'][0]['function']
         expect(f'tool_choice {how}', (a['finish_reason'], got['name'], sorted(json.loads(got['arguments']))),
                ('tool_calls', 'weather', ['city']))
         expect('the same as a stream', args, got['arguments'])
-    expect('two forms', ask(s, '/v1/chat/completions', {**chat, 'tool_choice': 'required'})[0], 400)
-    none = ask(s, '/v1/chat/completions', {**chat, 'tool_choice': 'none'})[2]['choices'][0]
+    both = ask(s, '/v1/chat/completions', {**chat, 'grammar': 'root ::= "no"'})[2]['choices'][0]
+    expect('a required call beside a form', both['finish_reason'], 'tool_calls')
+    none = ask(s, '/v1/chat/completions', {**chat, 'grammar': CALL, 'tool_choice': 'none'})[2]['choices'][0]
     if none['finish_reason'] != 'stop' or 'weather' not in none['message']['content']: fault(f'tool_choice none: {none}')
     cut = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 12})[2]['choices'][0]
     if cut['finish_reason'] != 'length' or cut['message'].get('tool_calls'): fault(f'a call that was cut: {cut}')
-    a = ask(s, '/v1/responses', {'input': 'Weather?', 'tools': [{'type': 'function', **TOOLS[0]['function']}], 'grammar': CALL})[2]
+    a = ask(s, '/v1/responses', {'input': 'Weather?', 'tools': [{'type': 'function', **TOOLS[0]['function']}],
+                                   'tool_choice': {'type': 'function', 'name': 'weather'}})[2]
     call = a['output'][-1]
-    expect('a call of /v1/responses', (call['type'], call.get('name'), call.get('arguments')),
-           ('function_call', 'weather', '{"city": "Paris"}'))
+    expect('a call of /v1/responses', (call['type'], named(call)), ('function_call', ('weather', {'city': 'Paris'})))
     back = [{'role': 'user', 'content': 'Weather?'}, call, {'type': 'function_call_output', 'call_id': call['call_id'], 'output': 'rain'}]
     expect('its second turn', ask(s, '/v1/responses', {'input': back, 'max_output_tokens': 4})[0], 200)
-    k = {'max_tokens': 200, 'messages': [{'role': 'user', 'content': 'Weather?'}], 'grammar': CALL,
+    k = {'max_tokens': 200, 'messages': [{'role': 'user', 'content': 'Weather?'}], 'tool_choice': {'type': 'tool', 'name': 'weather'},
          'tools': [{'name': 'weather', 'input_schema': SCHEMA}]}
     a = ask(s, '/v1/messages', k)[2]
     expect('a call of /v1/messages', (a['stop_reason'], a['content'][-1]['type'], a['content'][-1].get('input')),
@@ -896,7 +899,7 @@ def tools(s):
                                              and e['delta']['type'] == 'input_json_delta')), {'city': 'Paris'})
     back = [*k['messages'], {'role': 'assistant', 'content': a['content']}, {'role': 'user', 'content': [
         {'type': 'tool_result', 'tool_use_id': a['content'][-1]['id'], 'content': 'rain'}]}]
-    expect('its second turn', ask(s, '/v1/messages', {**k, 'messages': back, 'grammar': None, 'max_tokens': 4})[0], 200)
+    expect('its second turn', ask(s, '/v1/messages', {**k, 'messages': back, 'tool_choice': None, 'max_tokens': 4})[0], 200)
 
 
 def with_tag(model, out):
