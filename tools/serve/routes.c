@@ -162,7 +162,7 @@ static void preflight(const server *s, exchange *ex)
                  "\r\nAccess-Control-Max-Age: 600\r\n",
                  asked && *asked ? asked : "Authorization, Content-Type");
     }
-    answer(ex, 204, "", more, NULL, 0);
+    answer(ex, 200, "", more, NULL, 0);
 }
 
 static void not_now(server *s, exchange *ex)
