@@ -228,6 +228,7 @@ def errors(s):
             ('an id outside', 400, c, {'prompt': [99999999]}), ('mixed lists', 400, c, {'prompt': [1, [2]]}),
             ('an object', 400, c, {'prompt': {'text': 'a'}}), ('an id outside, mixed', 400, c, {'prompt': ['a', 99999999]}),
             ('an image', 400, '/completion', {'prompt': {'prompt_string': 'a', 'multimodal_data': ['eA==']}}),
+            ('an image that is not in a list', 400, '/completion', {'prompt': {'prompt_string': 'a', 'multimodal_data': 'eA=='}}),
             ('prompt_logprobs of a stream', 400, c, {'prompt': 'a', 'prompt_logprobs': 1, 'stream': True}),
             ('truncate_prompt_tokens', 400, c, {'prompt': 'a', 'truncate_prompt_tokens': 0}),
             ('a long prompt', 400, c, {'prompt': 'abcdefgh ' * 5000}), ('stop of numbers', 400, c, {'prompt': 'a', 'stop': [1]}),

@@ -280,7 +280,8 @@ static int read_list(params *p, const char *field, const json_t *list, prompt *o
 static int read_prompt(params *p, const char *field, const json_t *v, pi_error *err)
 {
     prompt *out = &p->prompts[p->n_prompts++];
-    if (json_array_size(json_object_get(v, "multimodal_data")))
+    const json_t *media = given(v, "multimodal_data");
+    if (media && (!json_is_array(media) || json_array_size(media)))
         return params_fail(p, field, err, "'%s' has multimodal_data: only text is supported", field);
     if (json_is_object(v)) v = json_object_get(v, "prompt_string");
     if (json_is_array(v)) return read_list(p, field, v, out, err);
