@@ -245,6 +245,10 @@
     X("priority-range", STRING, "0..2147483647", "", "--priority-range", "", "serve", false,                           \
       "Values of priority that clients may ask for with --policy priority, LO..HI. Lower numbers run first, and 0 is that"  \
       " of clients that ask for none: unless LO is below 0, they can only give way to others.")                        \
+    X("ui", BOOL, "true", "", "--ui --webui", "LLAMA_ARG_UI", "serve", false,                                          \
+      "Serve the page at /; --no-ui: answer 404 there.")                                                               \
+    X("slots", BOOL, "true", "", "--slots", "LLAMA_ARG_ENDPOINT_SLOTS", "serve", false,                                \
+      "Answer GET /slots, which shows the running requests without their texts; --no-slots: answer 501.")              \
     X("lora-updates", BOOL, "false", "", "--lora-updates", "", "serve", false,                                         \
       "Clients may load and unload adapters (POST /v1/load_lora_adapter): files of this machine, which they name.")    \
     X("prefill-assistant", BOOL, "true", "", "--prefill-assistant", "", "serve", false,                                \
@@ -315,12 +319,10 @@
       "weights are always kept in the layout that the device reads best")                                              \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size says how long a request may be")                                                                     \
-    X("no-ui", BOOL, "true", "", "--no-ui=false --no-webui=false --no-ui-mcp-proxy=false --no-webui-mcp-proxy=false"   \
-      " -no-ag=false --no-agent=false", "", "compat", false, "the page at / stays, and there is no agent")                          \
+    X("no-agent", BOOL, "true", "", "--no-ui-mcp-proxy=false --no-webui-mcp-proxy=false -no-ag=false --no-agent=false", \
+      "", "compat", false, "there is no agent, and no proxy for tools")                                                \
     X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
       "/metrics is always there")                                                                                      \
-    X("slots", BOOL, "true", "", "--slots", "", "compat", false,                                                       \
-      "/slots is always there")                                                                                        \
     X("props", BOOL, "true", "", "--props", "", "compat", false,                                                       \
       "/props is always there, to be read")                                                                            \
     X("slot-save-path", STRING, "", "", "--slot-save-path", "", "compat", false,                                       \
@@ -440,7 +442,7 @@
     LATER("--keep-split", "", "", "the output is one file, of any size")                                               \
     LATER("--tags --reuse-port --path --cors-methods --cors-headers --cors-credentials --no-cors-credentials"          \
           " --cors-origins --ui-config --webui-config --ui-config-file --webui-config-file"               \
-          " --ui-mcp-proxy --webui-mcp-proxy --ui --webui", "", "serve", "the page at / needs no options; see --cors") \
+          " --ui-mcp-proxy --webui-mcp-proxy", "", "serve", "the page at / needs no options; see --cors")              \
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
           "the client runs the tools that an answer calls")                                                            \
     LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \

@@ -561,12 +561,16 @@ def keys(model):
     with tempfile.NamedTemporaryFile('w', suffix='.keys') as f:
         f.write('# mine\nalpha\n\nbeta\n')
         f.flush()
-        s = Server(model, '--api-key-file', f.name, '--api-key', 'gamma', '--cache-salt-by-key', '--cors', '*', '-c', '4096')
+        s = Server(model, '--api-key-file', f.name, '--api-key', 'gamma', '--cache-salt-by-key', '--cors', '*', '-c', '4096',
+                   '--no-slots', '--no-ui')
         body = {'prompt': 'a shared prefix that is longer than a block of the cache ' * 3, 'max_tokens': 2}
         for path in ('/v1/models', '/v1/completions', '/none', '/metrics'):
             for h in ('', 'Authorization: Bearer alph\r\n', 'Authorization: Bearer alphaa\r\n', 'Authorization: Bearer \r\n'):
                 expect(f'{path} with {h!r}', ask(s, path, headers=h)[0], 401)
         expect('/health', ask(s, '/health')[0], 200)
+        status, _, a = ask(s, '/slots', headers='Authorization: Bearer gamma\r\n')
+        expect('--no-slots', (status, a['error']['type']), (501, 'not_supported_error'))
+        expect('--no-ui', ask(s, '/')[0], 404)
         with connect(s) as c:  # who has no key does not get to send a body
             c.sendall(b'POST /v1/completions HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n')
             expect('a body without a key', read_answer(c.makefile('rb'))[0], 401)

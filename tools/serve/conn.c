@@ -300,6 +300,7 @@ static const char *error_type(int status)
     case 403: return "permission_error";
     case 404: return "not_found_error";
     case 429: return "rate_limit_error";
+    case 501: return "not_supported_error"; /* as llama-server names it */
     case 503: return "unavailable_error";
     }
     return status < 500 ? "invalid_request_error" : "server_error";

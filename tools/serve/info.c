@@ -10,8 +10,8 @@ void handle_page(server *s, exchange *ex)
         "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
         "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
-    (void) s;
-    answer(ex, 200, "text/html; charset=utf-8", more, page_html, page_html_size);
+    if (cli_bool(s->c, "ui")) answer(ex, 200, "text/html; charset=utf-8", more, page_html, page_html_size);
+    else answer_error(ex, 404, NULL, NULL, "the page is switched off: start the server without --no-ui");
 }
 
 void handle_health(server *s, exchange *ex)
@@ -155,7 +155,7 @@ void handle_props(server *s, exchange *ex)
                              pi_version(), "is_sleeping", 0, "modalities", "vision", 0, "video", 0, "audio", 0);
     json_object_set_new(root, "bos_token", token_json(s, s->info.bos));
     json_object_set_new(root, "eos_token", token_json(s, s->info.eos));
-    json_object_set_new(root, "endpoint_slots", json_true());
+    json_object_set_new(root, "endpoint_slots", json_boolean(cli_bool(s->c, "slots")));
     json_object_set_new(root, "endpoint_props", json_false());
     json_object_set_new(root, "endpoint_metrics", json_true());
     json_object_set_new(root, "device", json_string(s->info.device));
@@ -193,6 +193,10 @@ static json_t *slot_json(const server *s, const gen *g, const choice *ch, int64_
 void handle_slots(server *s, exchange *ex)
 {
     static const char question[] = "fail_on_no_slot=";
+    if (!cli_bool(s->c, "slots")) {
+        answer_error(ex, 501, NULL, NULL, "/slots is switched off: start the server without --no-slots");
+        return;
+    }
     const char *query = memmem(ex->req.target.p + ex->req.path_len, ex->req.target.n - ex->req.path_len, question,
                                sizeof question - 1);
     json_t *list = json_array();
