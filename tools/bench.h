@@ -80,10 +80,6 @@ int bench_ops_begin(bench *b, const pi_options *o);
 int bench_ops_restart(bench *b);
 int bench_ops_print(bench *b);
 
-/* The git commit of this build, "unknown" without one, and how many came before it (cmake/PagedInferCommit.cmake). */
-extern const char build_commit[];
-extern const int build_number;
-
 /* Output in the format of --output (f is stdout) or --output-err. */
 void bench_print_header(const bench *b, const char *format, FILE *f);
 void bench_print_test(const bench *b, const char *format, FILE *f, const bench_test *t);

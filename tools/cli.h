@@ -14,6 +14,10 @@
 
 #include "pagedinfer.h"
 
+/* The git commit of this build, "unknown" without one, and how many came before it (cmake/PagedInferCommit.cmake). */
+extern const char build_commit[];
+extern const int build_number;
+
 enum { /* exit codes, as in sysexits.h; 128 + signal after a signal */
     CLI_OK = 0,
     CLI_USAGE = 64,       /* wrong command line */

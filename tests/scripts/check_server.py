@@ -332,6 +332,8 @@ def forms(s):
     models = ask(s, '/v1/models')[2]['data']
     expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
     expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)
+    builds = [ask(s, '/props')[2]['build_info'], ask(s, c, {'prompt': 'a', 'max_tokens': 1})[2]['system_fingerprint']]
+    expect('the build', (builds[0] == builds[1], bool(re.fullmatch(r'b\d+-[\w.]+', builds[0]))), (True, True))
     expect('/slots', len(ask(s, '/slots')[2]), 8)
     status, h, page = ask(s, '/')
     expect('the page', (status, b'</html>' in page, "default-src 'none'" in h.get('content-security-policy', '')), (200, True, True))

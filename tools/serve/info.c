@@ -152,7 +152,7 @@ void handle_props(server *s, exchange *ex)
     json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b, s:b}}", "default_generation_settings",
                              general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
                              "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",
-                             pi_version(), "is_sleeping", 0, "modalities", "vision", 0, "video", 0, "audio", 0);
+                             s->build, "is_sleeping", 0, "modalities", "vision", 0, "video", 0, "audio", 0);
     json_object_set_new(root, "bos_token", token_json(s, s->info.bos));
     json_object_set_new(root, "eos_token", token_json(s, s->info.eos));
     json_object_set_new(root, "endpoint_slots", json_boolean(cli_bool(s->c, "slots")));

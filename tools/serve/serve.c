@@ -461,6 +461,7 @@ static void configure(app *a, const cli *c)
     s->alias = slash ? slash + 1 : path;
     s->aliases = "";
     if (*cli_str(c, "alias")) take_names(s, cli_str(c, "alias"));
+    snprintf(s->build, sizeof s->build, "b%d-%.32s", build_number, build_number ? build_commit : pi_version());
     s->created = (int64_t) time(NULL);
     s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
     s->ping_s = cli_int(c, "sse-ping-interval");

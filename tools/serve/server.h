@@ -33,6 +33,7 @@ typedef struct server {
     const char *alias;       /* the model's name for clients */
     const char *aliases;     /* its other names, with commas between; "": it has none */
     char *names;             /* where these are, if --alias gives several; owned */
+    char build[48];          /* of this program, as llama-server writes it: "bNUMBER-COMMIT" */
     int64_t created;         /* when the server started, seconds since 1970 */
     enum serve_state state;
     int exit_code;

@@ -167,7 +167,7 @@ static json_t *usage_json(const gen *g)
 static json_t *envelope(const gen *g, const char *object)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", g->id, "object", object, "created", (json_int_t) g->created,
-                     "model", gen_model(g), "system_fingerprint", pi_version());
+                     "model", gen_model(g), "system_fingerprint", g->s->build);
 }
 
 static json_t *chunk_of(const gen *g, const char *object, json_t *one)
