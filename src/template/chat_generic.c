@@ -1,7 +1,7 @@
 /* Tools for templates that have no place for them: the functions are described in the system message, and past calls and
  * results become text. A template may also place tools but not past calls (LFM2); then only these become text.
  *
- *     system     # Tools ... <tools> {"name": ...} </tools> ...
+ *     system     # Tools ... {"name": ...} ...
  *     assistant  <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>
  *     user       <tool_response>\n21\n</tool_response>
  *
@@ -14,9 +14,8 @@
 #include "template/chat_impl.h"
 
 static const char head[] =
-    "# Tools\n\nYou may call one or more functions to help with the user's request. These are the functions, one a line:\n"
-    "<tools>\n";
-static const char how[] = "</tools>\n\nTo call a function, write its name and its arguments as a JSON object in this form:\n";
+    "# Tools\n\nYou may call one or more functions to help with the user's request. These are the functions, one a line:\n";
+static const char how[] = "\nTo call a function, write its name and its arguments as a JSON object in this form:\n";
 static const char foot[] = "\nThe result comes in <tool_response> tags. If no function is needed, answer without a call.";
 
 typedef struct generic {

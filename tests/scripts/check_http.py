@@ -83,7 +83,7 @@ def json_errors(s):
             (C, {'prompt': 'a', 'stop': ['x', 'a\0b']}, 'stop', "'stop' must not hold a zero byte"),
             (C, {'prompt': 'a', 'grammar': 'a\0b'}, 'grammar', "'grammar' must not hold a zero byte"),
             (C, {'prompt': 'a', 'bad_words': ['a\0b']}, 'bad_words', "'bad_words' must not hold a zero byte"),
-            (C, {'prompt': 'a', 'user': 'a\0b'}, 'user', "'user' must not hold a zero byte"),
+            (C, {'prompt': 'a', 'cache_salt': 'a\0b'}, 'cache_salt', "'cache_salt' must not hold a zero byte"),
             (CHAT, chat(tools=[tool('f\0g', 1)]), 'tools', 'zero byte'),
             (C, {'prompt': 1 << 70}, 'prompt', "'prompt' must be text")]:
         status, _, got = ask(s, path, body)

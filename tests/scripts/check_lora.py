@@ -58,7 +58,7 @@ def server(model, a, b):
     base = answer(s)
     expect('model', base[2], 'base')
     expect('models', [m['id'] for m in ask(s, '/v1/models')[1]['data']], ['base', 'a', 'b'])
-    expect('its other names', (ask(s, '/v1/models')[1]['data'][0]['aliases'], [ask(s, '/v1/models/' + x)[0] for x in ('other', 'third', 'othe', '')]),
+    expect('its other names', (ask(s, '/v1/models')[1]['data'][0]['aliases'], [ask(s, '/v1/models/' + x)[0] for x in ('other', 'third', 'othe', 'bas')]),
            (['other', 'third'], [200, 200, 404, 404]))
     expect('a model', ask(s, '/v1/models/b')[1]['parent'], 'base')
     expect('no model', ask(s, '/v1/models/c')[0], 404)
