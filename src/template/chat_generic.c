@@ -16,13 +16,20 @@
 static const char head[] =
     "# Tools\n\nYou may call one or more functions to help with the user's request. These are the functions, one a line:\n";
 static const char how[] = "\nTo call a function, write its name and its arguments as a JSON object in this form:\n";
-static const char foot[] = "\nThe result comes in <tool_response> tags. If no function is needed, answer without a call.";
+static const char result[] = "\nThe result comes in ", foot[] = " tags. If no function is needed, answer without a call.";
 
 typedef struct generic {
     const pi__chat *c;
     pi__zone *z;
-    pi__text out; /* the text that is being made; keeps no trust */
+    pi__text out; /* the text that is being made, with the trust of the zone */
 } generic;
+
+/* A tag. Where the vocabulary has it, it is a token, as in the model's own prompts. */
+static void put_tag(generic *g, const char *tag)
+{
+    const pi__str s = pi__zone_trusted_copy(g->z, pi__str_of(tag));
+    if (s.p) pi__text_add(&g->out, s.p, s.n);
+}
 
 static bool is_role(const pi__dict *m, const char *role)
 {
@@ -118,9 +125,10 @@ static bool put_one(generic *g, const pi__val *call)
     if (g->z->code) return true;
     const int kind = g->c->form->kind;
     if (kind == PI__FORM_PYTHON) put_python(g, name->s, &args);
-    else if (kind != PI__FORM_MISTRAL) pi__text_str(&g->out, "<tool_call>\n");
+    const bool tags = kind != PI__FORM_PYTHON && kind != PI__FORM_MISTRAL;
+    if (tags) put_tag(g, "<tool_call>"), pi__text_str(&g->out, "\n");
     if (kind != PI__FORM_PYTHON) put_json_call(g, name->s, &args);
-    if (kind != PI__FORM_PYTHON && kind != PI__FORM_MISTRAL) pi__text_str(&g->out, "\n</tool_call>");
+    if (tags) pi__text_str(&g->out, "\n"), put_tag(g, "</tool_call>");
     return true;
 }
 
@@ -166,9 +174,10 @@ static bool convert_results(generic *g, pi__list *l)
             continue;
         }
         for (; last < l->n && l->v[last].type == PI__V_MAP && is_role(l->v[last].map, "tool"); last++) {
-            pi__text_str(&g->out, last > i ? "\n<tool_response>\n" : "<tool_response>\n");
+            if (last > i) pi__text_str(&g->out, "\n");
+            put_tag(g, "<tool_response>"), pi__text_str(&g->out, "\n");
             if (!put_content(g, pi__dict_get_str(l->v[last].map, "content"))) break;
-            pi__text_str(&g->out, "\n</tool_response>");
+            pi__text_str(&g->out, "\n"), put_tag(g, "</tool_response>");
         }
         if (last < l->n && l->v[last].type == PI__V_MAP && is_role(l->v[last].map, "user")) {
             const size_t before = g->out.n;
@@ -194,8 +203,12 @@ static pi__str call_example(generic *g)
 {
     static const char name[] = "function-name", args[] = "{\"parameter\": \"value\"}";
     const pi__chat_form *f = g->c->form;
-    if (f == &pi__chat_form_generic)
-        return pi__str_of("<tool_call>\n{\"name\": \"function-name\", \"arguments\": {\"parameter\": \"value\"}}\n</tool_call>");
+    if (f == &pi__chat_form_generic) {
+        put_tag(g, "<tool_call>");
+        pi__text_str(&g->out, "\n{\"name\": \"function-name\", \"arguments\": {\"parameter\": \"value\"}}\n");
+        put_tag(g, "</tool_call>");
+        return take(g).s;
+    }
     const char *const part[] = {f->open, f->call, f->prefix, name, f->call_end, args, f->call_close, f->close};
     pi__str s = {"", 0};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
@@ -222,7 +235,7 @@ static bool describe(generic *g, const pi__val *tools, pi__val *messages)
     }
     pi__text_str(&g->out, how);
     const pi__str before = take(g).s, example = call_example(g);
-    pi__text_str(&g->out, foot);
+    pi__text_str(&g->out, result), put_tag(g, "<tool_response>"), pi__text_str(&g->out, foot);
     const pi__val text = pi__val_str(pi__zone_concat(g->z, pi__zone_concat(g->z, before, example), take(g).s));
     if (g->z->code) return false;
     if (system) return pi__dict_set_str(g->z, first->map, "content", text);
@@ -236,7 +249,7 @@ static bool describe(generic *g, const pi__val *tools, pi__val *messages)
 
 int pi__chat_generic(const pi__chat *c, pi__zone *z, pi__val *tools, pi__val *messages, pi_error *err)
 {
-    generic g = {.c = c, .z = z, .out = {.limit = z->limit, .work = z->work}};
+    generic g = {.c = c, .z = z, .out = {.limit = z->limit, .work = z->work, .keeps_trust = z->keeps_trust, .zone = z}};
     const bool described = c->describes && tools->type == PI__V_LIST;
     const bool generic_form = described && c->form == &pi__chat_form_generic;
     if (messages->type != PI__V_LIST) return PI_OK; /* chat_messages.c reports it */

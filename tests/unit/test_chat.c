@@ -474,7 +474,8 @@ static void test_tool_choice(void **state)
     assert_int_equal(pi_request_wait(r, 60000), PI_OK);
     pi_request_free(r);
     /* A schema that no grammar can be made of: refused where a call is required, left out where not. */
-    static const char odd[] = "[{\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"propertyNames\": {\"maxLength\": 3}}}]";
+    static const char odd[] = "[{\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"required\": [\"a\"], \"properties\": {\"a\": "
+                              "{\"type\": \"array\", \"items\": {\"type\": \"string\"}, \"uniqueItems\": true}}}}]";
     r = pi_request_new(e);
     assert_int_not_equal(pi_request_prompt_chat(r, messages, odd, "{\"tool_choice\": \"required\"}", &err), PI_OK);
     assert_int_equal(pi_request_prompt_chat(r, messages, odd, NULL, &err), PI_OK);
