@@ -26,7 +26,10 @@
 
 #include "base/alloc.h"
 
-enum { MAX_WORK = 2000000 };
+enum {
+    MAX_WORK = 2000000,
+    FEW_PARTS = 16, /* sets of so many parts are searched one by one */
+};
 
 /* ----------------------------------------------------------------------------------------------------------- errors */
 
@@ -89,6 +92,37 @@ bool pi__schema_work(pi__schema *s)
 
 /* ------------------------------------------------------------------------------------------------------------ parts */
 
+/* Schemas are the same where they are the same object of the document, or the same boolean. */
+static pi__val identity(const pi__val *v)
+{
+    return v->type == PI__V_BOOL ? *v : pi__val_int((int64_t) (intptr_t) v->map);
+}
+
+/* The index of schema v, l->n where it is not there. */
+static size_t place_of(const pi__parts *l, const pi__val *v)
+{
+    size_t i = 0;
+    if (l->places) {
+        const pi__val *at = pi__dict_get(l->places, identity(v));
+        return at ? (size_t) at->i : l->n;
+    }
+    while (i < l->n && (l->p[i].v->type != v->type || (v->type != PI__V_BOOL && l->p[i].v->map != v->map))) i++;
+    return i;
+}
+
+/* Notes the place of the last part, and of all once they are more than a few. */
+static void note_places(pi__schema *s, pi__parts *l)
+{
+    pi__val map;
+    size_t i = l->places ? l->n - 1 : 0;
+    if (l->n <= FEW_PARTS) return;
+    bool ok = l->places || pi__val_new_map(&s->b->zone, &map);
+    if (ok && !l->places) l->places = map.map;
+    for (; ok && i < l->n; i++)
+        ok = pi__dict_set(&s->b->zone, l->places, identity(l->p[i].v), pi__val_int((int64_t) i));
+    if (!ok) pi__builder_take(s->b, SIZE_MAX / 2); /* sets b->code */
+}
+
 void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
 {
     if (s->b->code) return;
@@ -98,12 +132,12 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
         return;
     }
     if (v->type == PI__V_BOOL ? v->b : !v->map->n) return; /* asks nothing */
-    for (size_t i = 0; i < l->n; i++) {
-        if (l->p[i].v->type != v->type || (v->type != PI__V_BOOL && l->p[i].v->map != v->map)) continue;
-        l->p[i].skip |= skip & PI__SKIP_ALL; /* of a choice that was made, whoever brings it again */
+    const size_t place = place_of(l, v);
+    if (place < l->n) {
+        l->p[place].skip |= skip & PI__SKIP_ALL; /* of a choice that was made, whoever brings it again */
         return;
     }
-    if (!pi__builder_step(s->b, 1 + l->n) || !pi__schema_work(s)) return;
+    if (!pi__builder_step(s->b, 1 + FEW_PARTS) || !pi__schema_work(s)) return;
     if (l->n == l->cap) {
         const size_t cap = l->cap ? 2 * l->cap : 4;
         pi__part *p = pi__builder_take(s->b, cap * sizeof *p);
@@ -113,6 +147,7 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
         l->cap = cap;
     }
     l->p[l->n++] = (pi__part) {.v = v, .skip = skip};
+    note_places(s, l);
 }
 
 /* ------------------------------------------------------------------------------------------------------- references */
@@ -261,7 +296,8 @@ const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *
  * it. */
 static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
 {
-    for (size_t k = i + 1; k && v->type == PI__V_MAP; k = l->p[k - 1].from)
+    const bool known = v->type == PI__V_MAP && place_of(l, v) < l->n;
+    for (size_t k = i + 1; known && k && pi__schema_work(s); k = l->p[k - 1].from)
         if (l->p[k - 1].v->type == PI__V_MAP && l->p[k - 1].v->map == v->map)
             pi__schema_fail(s, v, NULL, PI_EUNSUPPORTED, "a $ref leads back to its own schema, with nothing in "
                 "between: remove "

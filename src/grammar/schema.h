@@ -37,6 +37,7 @@ typedef struct pi__part { /* one of the schemas that a value has to meet */
 typedef struct pi__parts { /* all of them */
     pi__part *p;
     size_t n, cap;
+    pi__dict *places; /* schema -> its index in p, where there are many; else NULL */
 } pi__parts;
 
 typedef struct pi__schema {

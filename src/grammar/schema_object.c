@@ -22,6 +22,8 @@ typedef struct prop {
     pi__str name;
     bool required;
     pi__expr *x;      /* key, colon, value */
+    uint32_t *parts;  /* [n_parts] indices of parts that have it in properties */
+    uint32_t n_parts;
 } prop;
 
 typedef struct object {
@@ -29,6 +31,8 @@ typedef struct object {
     const pi__parts *l;
     prop *p;          /* [n] in the order of the schema */
     size_t n;
+    uint32_t *rules;  /* [n_rules] indices of parts that speak of properties by other means than their names */
+    size_t n_rules;
     pi__expr *other;  /* a property that is not named; NULL: none */
     uint32_t min, max; /* how many there may be; max PI__REP_INF: no limit */
     uint32_t cap;     /* numbers of properties above this are all the same */
@@ -62,39 +66,49 @@ static bool add_matched(object *o, const pi__val *v, const pi__str *name, uint64
     return any;
 }
 
-/* The schemas of a property, by its name, or by the languages that its key is in (mark). *said: some part has one. */
-static pi__parts parts_of_value(object *o, const pi__str *name, uint64_t mark, bool *said)
+/* Adds what part i asks of a property to v (see parts_of_value). */
+static void add_of_part(object *o, size_t i, const pi__str *name, uint64_t mark, pi__parts *v, bool *said)
 {
     pi__schema *s = o->s;
+    const pi__val *part = o->l->p[i].v, *props = pi__member(part, "properties");
+    const pi__val *x = name && props && props->type == PI__V_MAP ? pi__dict_get(props->map, pi__val_str(*name)) : NULL;
+    const pi__val *names = pi__member(part, "propertyNames");
+    const bool matched = add_matched(o, part, name, mark, v), named = x != NULL;
+    if (!x && !matched) x = pi__member(part, "additionalProperties");
+    *said |= x || matched;
+    if (x && x->type != PI__V_MAP && x->type != PI__V_BOOL)
+        pi__schema_fail(s, part, named ? "properties" : "additionalProperties", PI_EINVAL,
+                        "a property's schema is %s: give an object, true or false", pi__val_type_name(x));
+    else if (x) pi__parts_add(s, v, x, 0);
+    if (!name || !names) return;
+    const pi__val key = pi__val_str(*name);
+    const int meets = pi__value_meets(s, &key, names, 1);
+    if (meets < 0)
+        pi__schema_fail(s, part, "propertyNames", PI_EUNSUPPORTED, "names cannot be checked against this schema");
+    else if (!meets) pi__parts_add(s, v, &no_value, 0);
+}
+
+/* The schemas of property p, or of one that is not named, by the languages that its key is in (mark). *said: some part
+ * has one. Only parts that can have one are looked at, in their order: there may be many of them. */
+static pi__parts parts_of_value(object *o, const prop *p, uint64_t mark, bool *said)
+{
     pi__parts v = {0};
+    size_t a = 0, b = 0;
+    const size_t n = p ? p->n_parts : 0;
     *said = false;
-    for (size_t i = 0; i < o->l->n; i++) {
-        const pi__val *part = o->l->p[i].v, *props = pi__member(part, "properties");
-        const pi__val *x = name && props && props->type == PI__V_MAP ? pi__dict_get(props->map, pi__val_str(*name))
-            : NULL;
-        const pi__val *names = pi__member(part, "propertyNames");
-        const bool matched = add_matched(o, part, name, mark, &v), named = x != NULL;
-        if (!x && !matched) x = pi__member(part, "additionalProperties");
-        *said |= x || matched;
-        if (x && x->type != PI__V_MAP && x->type != PI__V_BOOL)
-            pi__schema_fail(s, part, named ? "properties" : "additionalProperties", PI_EINVAL,
-                "a property's schema is %s: give an "
-                            "object, true or false", pi__val_type_name(x));
-        else if (x) pi__parts_add(s, &v, x, 0);
-        if (!name || !names) continue;
-        const pi__val key = pi__val_str(*name);
-        const int meets = pi__value_meets(s, &key, names, 1);
-        if (meets < 0) pi__schema_fail(s, part, "propertyNames", PI_EUNSUPPORTED,
-            "names cannot be checked against this schema");
-        else if (!meets) pi__parts_add(s, &v, &no_value, 0);
+    while ((a < n || b < o->n_rules) && pi__builder_step(o->s->b, 4)) {
+        const uint32_t named = a < n ? p->parts[a] : UINT32_MAX, rule = b < o->n_rules ? o->rules[b] : UINT32_MAX;
+        a += named <= rule;
+        b += rule <= named;
+        add_of_part(o, named < rule ? named : rule, p ? &p->name : NULL, mark, &v, said);
     }
     return v;
 }
 
-static pi__expr *value_of(object *o, const pi__str *name)
+static pi__expr *value_of(object *o, const prop *p)
 {
     bool said;
-    const pi__parts v = parts_of_value(o, name, 0, &said);
+    const pi__parts v = parts_of_value(o, p, 0, &said);
     return pi__schema_of(o->s, &v);
 }
 
@@ -105,16 +119,47 @@ static pi__expr *member(pi__schema *s, pi__expr *key, pi__expr *value)
     return x;
 }
 
-static void add_name(object *o, pi__dict *seen, pi__str name, bool required)
+/* Appends i to a list of n indices, which doubles as it grows. */
+static void add_index(pi__builder *b, uint32_t **list, size_t n, size_t i)
 {
-    const pi__val *known = pi__dict_get(seen, pi__val_str(name));
-    if (known) {
-        o->p[known->i].required |= required;
-        return;
+    if (!(n & (n - 1))) {
+        uint32_t *more = pi__builder_take(b, (n ? 2 * n : 1) * sizeof *more);
+        if (!more) return;
+        if (n) memcpy(more, *list, n * sizeof *more);
+        *list = more;
     }
-    if (!pi__dict_set(&o->s->b->zone, seen, pi__val_str(name), pi__val_int((int64_t) o->n))) pi__builder_take(o->s->b,
-        SIZE_MAX / 2);
-    o->p[o->n++] = (prop) {.name = name, .required = required};
+    (*list)[n] = (uint32_t) i;
+}
+
+/* A property of part i. */
+static void add_name(object *o, pi__dict *seen, pi__str name, size_t i, bool required)
+{
+    pi__builder *b = o->s->b;
+    const pi__val *known = pi__dict_get(seen, pi__val_str(name));
+    prop *p = &o->p[known ? (size_t) known->i : o->n];
+    if (!known) {
+        if (!pi__dict_set(&b->zone, seen, pi__val_str(name), pi__val_int((int64_t) o->n)))
+            pi__builder_take(b, SIZE_MAX / 2);
+        *p = (prop) {.name = name};
+        o->n++;
+    }
+    p->required |= required;
+    if (required || b->code) return;
+    add_index(b, &p->parts, p->n_parts, i);
+    if (!b->code) p->n_parts++;
+}
+
+/* Sets rules. */
+static void find_rules(object *o)
+{
+    static const char *const keys[] = {"patternProperties", "additionalProperties", "propertyNames"};
+    pi__builder *b = o->s->b;
+    for (size_t i = 0; i < o->l->n && !b->code; i++) {
+        bool any = false;
+        for (int k = 0; k < 3; k++) any |= pi__member(o->l->p[i].v, keys[k]) != NULL;
+        if (any) add_index(b, &o->rules, o->n_rules, i);
+        if (any && !b->code) o->n_rules++;
+    }
 }
 
 /* Names of all parts, in the order in which they come; those that are only required last. */
@@ -145,7 +190,7 @@ static void collect_names(object *o)
                 most += n;
                 for (size_t k = 0; pass && k < n; k++) {
                     const pi__val *name = required ? &v->list->v[k] : &v->map->e[k].key;
-                    if (name->type == PI__V_STR) add_name(o, seen.map, name->s, required);
+                    if (name->type == PI__V_STR) add_name(o, seen.map, name->s, i, required);
                     else pi__schema_fail(s, o->l->p[i].v, "required", PI_EINVAL, "give a list of names");
                 }
             }
@@ -360,6 +405,7 @@ pi__expr *pi__schema_object(pi__schema *s, const pi__parts *l)
     pi__builder *b = s->b;
     object o = {.s = s, .l = l};
     collect_names(&o);
+    find_rules(&o);
     if (b->code) return pi__x_never(b);
     const size_t n_named = o.n;
     read_others(&o);
@@ -368,7 +414,7 @@ pi__expr *pi__schema_object(pi__schema *s, const pi__parts *l)
     if (o.min > o.max) return pi__x_never(b);
     for (size_t i = 0; i < o.n && !b->code; i++) {
         const pi__val name = pi__val_str(o.p[i].name);
-        if (i < n_named) o.p[i].x = pi__x_shared(b, member(s, pi__schema_scalar(s, &name), value_of(&o, &o.p[i].name)));
+        if (i < n_named) o.p[i].x = pi__x_shared(b, member(s, pi__schema_scalar(s, &name), value_of(&o, &o.p[i])));
         if (o.p[i].required) o.last = i + 1;
     }
     const size_t table = (o.n + 1) * (o.cap + 1);

@@ -699,6 +699,23 @@ static size_t steps_of_texts(char *out, int n) /* each is the start of the next 
     return k + (size_t) sprintf(out + k, "]");
 }
 
+/* An object of many parts, each with its own property. */
+static size_t parts(char *out, int n)
+{
+    size_t k = (size_t) sprintf(out, "{\"allOf\":[");
+    for (int i = 0; i < n; i++)
+        k += (size_t) sprintf(out + k, "%s{\"type\":\"object\",\"properties\":{\"a%d\":{\"type\":\"null\"}}}", i ? "," : "", i);
+    return k + (size_t) sprintf(out + k, "]}");
+}
+
+/* Schemas that each refer to the next. */
+static size_t references(char *out, int n)
+{
+    size_t k = (size_t) sprintf(out, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d%d\":{\"type\":\"null\"}", n);
+    for (int i = 0; i < n; i++) k += (size_t) sprintf(out + k, ",\"d%d\":{\"$ref\":\"#/$defs/d%d\"}", i, i + 1);
+    return k + (size_t) sprintf(out + k, "}}");
+}
+
 static size_t choice(char *out, int n)
 {
     size_t k = (size_t) sprintf(out, "[");
@@ -749,7 +766,8 @@ static void compile_is_linear(void **state)
     static const struct { const char *name; int kind; form_fn form; } forms[] = {
         {"texts", PI__GRAMMAR_SCHEMA, texts}, {"numbers", PI__GRAMMAR_SCHEMA, numbers},
         {"objects", PI__GRAMMAR_SCHEMA, objects}, {"prefixes", PI__GRAMMAR_SCHEMA, prefixes},
-        {"twice", PI__GRAMMAR_SCHEMA, twice}, {"steps", PI__GRAMMAR_CHOICE, steps_of_texts},
+        {"twice", PI__GRAMMAR_SCHEMA, twice}, {"parts", PI__GRAMMAR_SCHEMA, parts},
+        {"references", PI__GRAMMAR_SCHEMA, references}, {"steps", PI__GRAMMAR_CHOICE, steps_of_texts},
         {"choice", PI__GRAMMAR_CHOICE, choice}, {"words", PI__GRAMMAR_REGEX, words},
         {"classes", PI__GRAMMAR_REGEX, classes}, {"rules", PI__GRAMMAR_GBNF, rules}};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
