@@ -704,7 +704,8 @@ static size_t parts(char *out, int n)
 {
     size_t k = (size_t) sprintf(out, "{\"allOf\":[");
     for (int i = 0; i < n; i++)
-        k += (size_t) sprintf(out + k, "%s{\"type\":\"object\",\"properties\":{\"a%d\":{\"type\":\"null\"}}}", i ? "," : "", i);
+        k += (size_t) sprintf(out + k, "%s{\"type\":\"object\",\"properties\":{\"a%d\":{\"type\":\"null\"}}}",
+                              i ? "," : "", i);
     return k + (size_t) sprintf(out + k, "]}");
 }
 
