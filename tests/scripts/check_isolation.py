@@ -69,7 +69,7 @@ KINDS = {
     'detokenize': lambda k: ('/detokenize', {'tokens': [65 + k % 20] * 1000000}),
     'embeddings': lambda k: ('/v1/embeddings', {'input': [f'{k} {i} b c d' for i in range(300)]}),
     'tools': lambda k: (CHAT, chat('a', tools=[function(f'f{k}x{i}', 4) for i in range(1000)], tool_choice='required')),
-    'breakers': lambda k: (C, short(dry_multiplier=1, dry_sequence_breakers=[f'{k}-{i}' for i in range(20000)])),
+    'breakers': lambda k: (C, short(dry_multiplier=1, dry_sequence_breakers=[f'{k}-{i}' for i in range(256)])),
     'bias': lambda k: (C, short(logit_bias=[[f'word {k} {i}', 1] for i in range(20000)])),
     'JSON': lambda k: (C, short(unread=[[{'a': i}] for i in range(400000)])),
 }

@@ -18,7 +18,8 @@ enum {
     MAX_PROMPT_ALTERNATIVES = 64,  /* of a prompt's */
     MAX_N = 64,
     MAX_PROMPTS = 1024,
-    MAX_STOPS = 4096,              /* stop strings, and */
+    MAX_BREAKERS = 256,            /* each is looked for in the whole vocabulary */
+    MAX_STOPS = 4096,              /* stop tokens; stop strings, and */
     MAX_STOP_BYTES = 64 << 10,     /* their bytes together */
 };
 
@@ -206,7 +207,8 @@ static int read_stop_ids(params *p, pi_error *err)
     size_t i;
     char text[32];
     if (!v) return PI_OK;
-    if (!json_is_array(v)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must be a list of token ids");
+    if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
+        return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must be a list of at most %d token ids", MAX_STOPS);
     json_array_foreach(v, i, id) {
         if (!json_is_integer(id)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must hold token ids");
         snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
@@ -239,7 +241,8 @@ static int read_breakers(params *p, pi_error *err)
     const json_t *v = given(p->root, field), *s;
     size_t i;
     if (!v) return PI_OK;
-    if (!json_is_array(v)) return params_fail(p, field, err, "'%s' must be a list of strings", field);
+    if (!json_is_array(v) || json_array_size(v) > MAX_BREAKERS)
+        return params_fail(p, field, err, "'%s' must be a list of at most %d strings", field, MAX_BREAKERS);
     if (!json_array_size(v)) return params_add(p, "dry-sequence-breaker", field, "none", err);
     json_array_foreach(v, i, s) {
         if (!json_string_length(s))

@@ -31,6 +31,7 @@ typedef struct params {
     json_t *root;             /* what was sent; texts point into it */
     param_option *option;     /* in the order in which they are set */
     size_t n_option, cap_option;
+    size_t n_bias;            /* of them, biases of tokens */
     prompt *prompts;          /* of completions; chats have messages instead */
     size_t n_prompts;
     json_t *messages;         /* a list, as OpenAI has them; owned reference, or NULL */

@@ -82,10 +82,15 @@ static int read_prompt(gen *g, prompt *pr, pi_error *err)
 
 static const char bias_field[] = "logit_bias";
 
-/* false and "-inf" forbid the token. */
-static int add_bias(params *p, json_int_t id, const json_t *v, pi_error *err)
+/* false and "-inf" forbid the token. More biases than tokens only repeat them. */
+static int add_bias(gen *g, json_int_t id, const json_t *v, pi_error *err)
 {
+    params *p = &g->p;
     char text[96];
+    if (p->n_bias++ >= g->s->info.n_vocab)
+        return params_fail(p, bias_field, err,
+                           "'logit_bias' has more entries than the vocabulary has tokens (%u): name each token once",
+                           g->s->info.n_vocab);
     if (json_is_false(v)) snprintf(text, sizeof text, "%lld-inf", (long long) id);
     else if (json_is_number(v)) snprintf(text, sizeof text, "%lld%+.9g", (long long) id, json_number_value(v));
     else return params_fail(p, bias_field, err, "'logit_bias' of %lld must be a number, or false to forbid the token", (long long) id);
@@ -104,7 +109,7 @@ static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_e
     for (size_t i = 0; i < n && !rc; i++) {
         size_t seen = 0;
         while (seen < i && ids[seen] != ids[i]) seen++;
-        if (seen == i) rc = add_bias(&g->p, ids[i], v, err);
+        if (seen == i) rc = add_bias(g, ids[i], v, err);
     }
     free(ids);
     return rc;
@@ -116,7 +121,7 @@ static int bias_key(gen *g, const char *key, size_t len, const json_t *v, pi_err
     char *end;
     const long long id = strtoll(key, &end, 10);
     if (!len || end != key + len) return bias_text(g, key, len, v, err);
-    return add_bias(&g->p, id, v, err);
+    return add_bias(g, id, v, err);
 }
 
 /* OpenAI's object of ids, or llama.cpp's list of pairs; both also with texts. */
@@ -134,7 +139,7 @@ static int read_bias(gen *g, pi_error *err)
     if (!json_is_array(v)) return params_fail(&g->p, bias_field, err, "'logit_bias' must be an object: token id or text to bias");
     json_array_foreach(v, i, b) {
         const json_t *of = json_array_get(b, 0), *by = json_array_get(b, 1);
-        if (json_is_integer(of)) rc = add_bias(&g->p, json_integer_value(of), by, err);
+        if (json_is_integer(of)) rc = add_bias(g, json_integer_value(of), by, err);
         else if (json_is_string(of)) rc = bias_text(g, json_string_value(of), json_string_length(of), by, err);
         else return params_fail(&g->p, bias_field, err, "'logit_bias' as a list holds pairs of token id, or text, and bias");
         if (rc) return rc;
