@@ -19,7 +19,8 @@ typedef struct place {
     int32_t n, n_here;        /* ranks; those that wait for the others */
     uint64_t round;           /* how often all have met */
     char *buf[MOST];          /* of each, between two meetings */
-    size_t n_bytes;           /* at rank 0's buf */
+    size_t n_bytes[MOST];     /* there */
+    bool gathers[MOST];       /* its call; false: bcast. After a changed order, ranks may make different calls */
     const void *mail[MOST];   /* on its way from rank 0; NULL: nothing */
     size_t n_mail[MOST];      /* bytes there */
     long n_calls, die_at;     /* calls of the victim; the one at which it dies, negative: never */
@@ -88,9 +89,9 @@ static bool place_bcast(pi__ranks *r, void *buf, size_t n, double ms)
     place *p = ((process *) r)->at;
     const struct timespec t = until(ms);
     pthread_mutex_lock(&p->lock);
-    if (!r->rank) p->n_bytes = n;
-    bool ok = !is_dead(p, r->rank) && meet(p, r->rank, buf, &t);
-    if (ok && r->rank) memcpy(buf, p->buf[0], n < p->n_bytes ? n : p->n_bytes); /* a changed order may ask for more */
+    p->n_bytes[r->rank] = n, p->gathers[r->rank] = false;
+    bool ok = !is_dead(p, r->rank) && meet(p, r->rank, buf, &t) && !p->gathers[0];
+    if (ok && r->rank) memcpy(buf, p->buf[0], n < p->n_bytes[0] ? n : p->n_bytes[0]);
     if (ok && r->rank == 1 && p->change_at >= 0) change_word(p, buf, n);
     ok = ok && meet(p, r->rank, buf, &t);
     pthread_mutex_unlock(&p->lock);
@@ -102,7 +103,9 @@ static bool place_gather(pi__ranks *r, void *buf, size_t n, double ms)
     place *p = ((process *) r)->at;
     const struct timespec t = until(ms);
     pthread_mutex_lock(&p->lock);
+    p->n_bytes[r->rank] = n, p->gathers[r->rank] = true;
     bool ok = !is_dead(p, r->rank) && meet(p, r->rank, buf, &t);
+    for (int32_t i = 0; i < r->n && ok; i++) ok = p->gathers[i] && p->n_bytes[i] == n;
     for (int32_t i = 0; i < r->n && ok; i++)
         if (i != r->rank) memcpy((char *) buf + (size_t) i * n, p->buf[i] + (size_t) i * n, n);
     ok = ok && meet(p, r->rank, buf, &t);
