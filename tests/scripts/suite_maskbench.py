@@ -183,8 +183,8 @@ def main():
         run(tool, files, count, a.list)
         tool.process.stdin.close()
         ok = tool.process.wait(60) == 0
-    print(dict(count))
-    totals = measure(a.model, files) if a.model else None
+        print(dict(count))
+        totals = measure(a.model, files) if a.model else None
     if totals:
         print(totals)
     if a.write:
