@@ -526,7 +526,8 @@ pi__expr *pi__reg_expr(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t
 }
 
 /* The live states that follow state 0 have a loop; *min: the characters of the shortest text that ends. */
-static bool find_loop(pi__builder *b, const pi__reg *r, const uint8_t *live, uint64_t care, uint64_t want, uint32_t *min)
+static bool find_loop(pi__builder *b, const pi__reg *r, const uint8_t *live, uint64_t care, uint64_t want,
+                      uint32_t *min)
 {
     uint32_t *length = take(b, r->n_states, sizeof *length), *n_into = take(b, r->n_states, sizeof *n_into);
     uint32_t *queue = take(b, r->n_states, sizeof *queue), n = 0, n_done = 0;
@@ -563,7 +564,7 @@ bool pi__reg_lengths(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t w
     if (b->code) return false;
     at[0] = 1;
     uint64_t steps = 0;
-    for (uint32_t len = 0; len <= r->n_states; len++) { /* without a loop, texts have fewer characters than r has states */
+    for (uint32_t len = 0; len <= r->n_states; len++) { /* texts have fewer characters than r has states */
         bool any = false, ends = false;
         if (!pi__builder_step(b, r->n_states)) return false;
         memset(next, 0, r->n_states);

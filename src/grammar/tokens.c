@@ -168,7 +168,7 @@ static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node, uint64_
     t->first[at] = (uint32_t) n;
 }
 
-/* Numbers the different kinds of the n tokens. There are a few thousand of them: slices look at these, not at tokens. */
+/* Numbers the different kinds of the n tokens. There are a few thousand: slices look at these, not at tokens. */
 static bool number_sets(pi__tokens *t, const uint64_t *kinds_of, size_t n)
 {
     size_t n_slots = 64, cap = 0, cap_n = 0;

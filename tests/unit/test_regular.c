@@ -22,7 +22,8 @@ static void lengths(void **state)
         pi_error err = {0};
         uint32_t min, max;
         pi__builder_init(&b, NULL, &err);
-        const pi__reg *r = pi__reg_of(&b, pi__read_regex(&b, c[i].regex, strlen(c[i].regex), "regex", false, NULL), "regex");
+        const pi__expr *x = pi__read_regex(&b, c[i].regex, strlen(c[i].regex), "regex", false, NULL);
+        const pi__reg *r = pi__reg_of(&b, x, "regex");
         if (!r) fail_msg("%s: %s", c[i].regex, err.msg);
         const bool any = pi__reg_lengths(&b, r, 1, 1, &min, &max);
         if (any != c[i].any || (any && (min != c[i].min || max != c[i].max)))

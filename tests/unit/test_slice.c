@@ -112,6 +112,7 @@ static void sets_are_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest all[] = {cmocka_unit_test(slices_are_what_the_trie_says), cmocka_unit_test(sets_are_counted)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(slices_are_what_the_trie_says),
+                                     cmocka_unit_test(sets_are_counted)};
     return cmocka_run_group_tests(all, NULL, NULL);
 }
