@@ -332,6 +332,13 @@ def forms(s):
     models = ask(s, '/v1/models')[2]['data']
     expect('/v1/models/NAME', ask(s, '/v1/models/' + models[0]['id'])[0], 200)
     expect('/props', ask(s, '/props')[2]['default_generation_settings']['n_ctx'], 4096)
+    lines = {'prompt': 'a', 'n_predict': 60, 'grammar': 'root ::= "a\\n    b\\n  cdefgh\\n    i"'}
+    for n, want in ((0, 'a\n    b\n  cdefgh\n    i'), (2, 'a\n    b\n  cdefgh\n    i'), (3, 'a\n    b\n  ')):
+        body = {**lines, 'n_indent': n}
+        a = ask(s, '/completion', body)[2]
+        expect(f'n_indent {n}', (a['content'], a['stop_type']), (want, 'limit' if n > 2 else 'eos'))
+        expect(f'n_indent {n} of a stream', ''.join(e['content'] for e in events(ask(s, '/completion', {**body, 'stream': True})[2])), want)
+        expect(f'n_indent {n} of two', [a['content'] for a in ask(s, '/completion', {**body, 'n_cmpl': 2})[2]], [want] * 2)
     builds = [ask(s, '/props')[2]['build_info'], ask(s, c, {'prompt': 'a', 'max_tokens': 1})[2]['system_fingerprint']]
     expect('the build', (builds[0] == builds[1], bool(re.fullmatch(r'b\d+-[\w.]+', builds[0]))), (True, True))
     expect('/slots', len(ask(s, '/slots')[2]), 8)

@@ -123,6 +123,7 @@ const field fields[] = {
     READ("timings_per_token", API_CHAT | API_RESPONSES | API_PROMPTS, B, "timings in each event."),
     READ("return_progress", API_CHAT | API_RESPONSES | API_PROMPTS, B, "prompt_progress in a stream's first events."),
     READ("sse_ping_interval", API_ANSWERS, I, "Seconds between comments of a silent stream."),
+    READ("n_indent", API_NATIVE | API_INFILL, I, "An answer ends where a later line has less indentation."),
     READ("t_max_predict_ms", API_ANSWERS, I, "Time after which an answer ends at a line's end."),
 
     READ("input", API_EMBEDDINGS, S | L | O | NEEDED, "A prompt or a list of prompts."),
@@ -187,7 +188,6 @@ const field fields[] = {
     TAKE("id_slot", API_ANSWERS, "A request takes the longest prefix there is."),
     TAKE("n_keep", API_ANSWERS, "A context is not shifted."),
     TAKE("n_discard", API_ANSWERS, "A context is not shifted."),
-    TAKE("n_indent", API_NATIVE | API_INFILL, "The client cuts lines with less indentation."),
     TAKE("n_cache_reuse", API_ANSWERS, "The cache takes over whole prefixes."),
     TAKE("t_max_prompt_ms", API_ANSWERS, "A prompt is computed whole."),
     TAKE("preserved_tokens", API_ANSWERS, "Control tokens of calls are read as they are."),

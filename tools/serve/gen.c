@@ -456,7 +456,8 @@ static void take_end(choice *ch, const pi_event *ev)
     gen *g = ch->g;
     metrics *m = &g->s->metrics;
     ch->done = true;
-    ch->finish = ch->over && ev->finish_reason == PI_FINISH_CANCEL ? PI_FINISH_LENGTH : ev->finish_reason;
+    const bool ours = ch->over && ev->finish_reason == PI_FINISH_CANCEL;
+    ch->finish = ours || (ch->cut && ev->finish_reason == PI_FINISH_STOP) ? PI_FINISH_LENGTH : ev->finish_reason;
     ch->res.size = sizeof ch->res;
     pi_request_sample(ev->request, ch->sample, &ch->res);
     ch->reason = ch->finish == PI_FINISH_LENGTH ? "length" : "stop";
@@ -516,6 +517,48 @@ static void end_late(choice *ch)
     pi_request_cancel(ch->r);
 }
 
+/* Bytes of new text up to the first character of a line that is indented by less than n_indent; n: all of them. */
+static size_t indented(choice *ch, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const bool blank = text[i] == ' ' || text[i] == '\t';
+        if (!ch->in_line && !blank && ch->indent_counts && ch->indent < ch->g->p.n_indent) return i;
+        if (!ch->in_line) ch->indent += blank;
+        ch->in_line |= !blank;
+        if (text[i] != '\n') continue;
+        ch->in_line = false;
+        ch->indent_counts = true;
+        ch->indent = 0;
+    }
+    return n;
+}
+
+/* The answer ends here. Its request is canceled once all samples are at their end. */
+static void cut_line(choice *ch)
+{
+    const gen *g = ch->g;
+    ch->cut = true;
+    for (size_t i = 0; i < g->n_choices; i++)
+        if (g->choices[i].r == ch->r && !g->choices[i].cut && !g->choices[i].done) return;
+    for (size_t i = 0; i < g->n_choices; i++)
+        if (g->choices[i].r == ch->r) g->choices[i].over = true;
+    pi_request_cancel(ch->r);
+}
+
+static bool take_text(choice *ch, const pi_event *ev)
+{
+    const size_t n = ch->g->p.n_indent > 0 ? indented(ch, ev->text, ev->text_len) : ev->text_len;
+    bool ok = add_tokens(ch, ev);
+    if (ev->calls_bound && !ch->bound) ch->bound_at = ch->text_in;
+    ch->bound |= ev->calls_bound;
+    if (n) buf_put(&ch->text, ev->text, n);
+    ok &= !ch->text.failed;
+    ch->text_in += n;
+    ch->has_line |= n && memchr(ev->text, '\n', n);
+    if (n < ev->text_len) cut_line(ch);
+    return ok;
+}
+
 /* What a choice has that was not given out, about as it will be written. */
 static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
 
@@ -532,16 +575,10 @@ gen *gen_event(const pi_event *ev)
         ok = take_vector(ch, ev);
     } else {
         take_times(ch, ev);
-        ok = add_tokens(ch, ev);
-        if (ev->calls_bound && !ch->bound) ch->bound_at = ch->text_in;
-        ch->bound |= ev->calls_bound;
-        if (ev->text_len) buf_put(&ch->text, ev->text, ev->text_len);
-        ok &= !ch->text.failed;
-        ch->text_in += ev->text_len;
-        ch->has_line |= ev->text_len && memchr(ev->text, '\n', ev->text_len);
+        if (!ch->cut) ok = take_text(ch, ev);
         if (ev->kind == PI_EVENT_DONE) {
             take_end(ch, ev);
-            const size_t n = g->p.keep_stop && ch->res.stop ? strlen(ch->res.stop) : 0;
+            const size_t n = g->p.keep_stop && !ch->cut && ch->res.stop ? strlen(ch->res.stop) : 0;
             if (n) buf_put(&ch->text, ch->res.stop, n);
             ch->text_in += n;
         }

@@ -90,7 +90,11 @@ struct choice {
     size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far make */
     prompt_progress progress; /* of the first choice of a prompt */
     bool has_line;           /* a line of the answer is complete */
-    bool over;               /* it was canceled since it took too long */
+    bool over;               /* it was canceled since it took too long, or since all samples of its request are cut */
+    bool in_line;            /* n_indent: its last line has text behind its indentation */
+    bool indent_counts;      /* a line is complete, so that n_indent holds for the next ones */
+    bool cut;                /* n_indent ended it: later tokens are dropped */
+    int64_t indent;          /* blanks at the start of the last line */
     prompt_probs prompt;     /* of the first choice of a prompt */
     chat_reader *reader;     /* of a chat; NULL: text is content */
     buf content, reasoning;  /* of a whole answer */

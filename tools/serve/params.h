@@ -55,6 +55,7 @@ typedef struct params {
     bool progress;            /* a stream tells how far the prompt is (return_progress) */
     int64_t ping_s;           /* sse_ping_interval, INT64_MIN: the server's */
     int64_t most_ms;          /* t_max_predict_ms: an answer ends at its first line that is complete after so long; 0: none */
+    int64_t n_indent;         /* an answer ends where a line after the first has less indentation; 0: anywhere */
     int n;                    /* answers to each prompt */
     int logprobs;             /* alternatives to each token; -1: no probabilities */
     int prompt_logprobs;      /* the same of the prompt's tokens, in a list of their own */

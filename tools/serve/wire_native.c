@@ -5,9 +5,21 @@
 #include "serve/fields.h"
 #include "serve/gen.h"
 
+static int read_indent(gen *g, pi_error *err)
+{
+    return params_int(&g->p, g->p.root, "n_indent", -1, INT32_MAX, &g->p.n_indent, err);
+}
+
 static int read_native(gen *g, pi_error *err)
 {
-    return params_prompts(&g->p, "prompt", err);
+    const int rc = read_indent(g, err);
+    return rc ? rc : params_prompts(&g->p, "prompt", err);
+}
+
+static int read_infill(gen *g, pi_error *err)
+{
+    const int rc = read_indent(g, err);
+    return rc ? rc : infill_read(g, err);
 }
 
 static json_t *bytes_json(const char *p, size_t n)
@@ -152,7 +164,7 @@ const wire wire_native = {.id_prefix = "cmpl-", .what = "completion", .api = API
                           .begin = native_begin,
                           .piece = native_piece, .finish = native_finish, .progress = native_progress,
                           .whole = native_whole, .raw_prompt = true};
-const wire wire_infill = {.id_prefix = "cmpl-", .what = "infill", .api = API_INFILL, .read = infill_read,
+const wire wire_infill = {.id_prefix = "cmpl-", .what = "infill", .api = API_INFILL, .read = read_infill,
                           .begin = native_begin,
                           .piece = native_piece, .finish = native_finish, .progress = native_progress,
                           .whole = native_whole, .raw_prompt = true};
