@@ -4,6 +4,7 @@
  * count characters, an escape as one. A pattern, a format or lengths alone are an expression. Several of them, and
  * patterns that must not match, are automata whose product is taken (regular.h). A product counts lengths up to
  * COUNTED states in all: texts with both a pattern and a larger maxLength stay shorter than they could be. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,10 +176,68 @@ static pi__reg *reg_of_regex(pi__schema *s, pi__str regex, bool search, const ch
     return b->code ? NULL : r;
 }
 
+/* The end of a part of a regular expression that starts at `at`: the index of the ) of the group around it, or n. *alt:
+ * the part has alternatives of its own. */
+static size_t part_end(pi__str p, size_t at, bool *alt)
+{
+    size_t depth = 0;
+    bool in_class = false;
+    *alt = false;
+    for (; at < p.n; at++) {
+        const char c = p.p[at];
+        if (c == '\\') at++;
+        else if (in_class) in_class = c != ']';
+        else if (c == '[') in_class = true;
+        else if (c == '(') depth++;
+        else if (c == ')' && !depth--) return at;
+        else if (c == '|' && !depth) *alt = true;
+    }
+    return p.n;
+}
+
+/* Whether (?= or (?! is at `at` of a pattern that starts with ^. */
+static bool looks_ahead(pi__str p, size_t at)
+{
+    return p.n >= at + 3 && p.p[0] == '^' && p.p[at] == '(' && p.p[at + 1] == '?' &&
+           (p.p[at + 2] == '=' || p.p[at + 2] == '!');
+}
+
+/* The automaton of ^ and a part of a pattern. */
+static pi__reg *reg_from_start(pi__schema *s, pi__str part, bool group)
+{
+    char *text = pi__builder_take(s->b, part.n + 6);
+    if (!text) return NULL;
+    const size_t n = (size_t) snprintf(text, 6, "%s", group ? "^(?:" : "^");
+    if (part.n) memcpy(text + n, part.p, part.n);
+    text[n + part.n] = ')';
+    return reg_of_regex(s, (pi__str) {text, n + part.n + group}, true, "pattern");
+}
+
+/* Lookaheads after ^ are languages of their own: ^(?!X)(?=Y)Z is not ^X, and ^Y, and ^Z. All others are left to the
+ * reader, which refuses them, also where Z has alternatives: the lookahead is a part of the first one only. */
 pi__reg *pi__schema_pattern(pi__schema *s, const pi__val *at, pi__str pattern)
 {
+    pi__reg *part[PI__REG_PARTS];
+    uint64_t must = 0;
+    size_t n = 0, i = 1;
+    bool alt = false;
     (void) at;
-    return reg_of_regex(s, pattern, true, "pattern");
+    while (looks_ahead(pattern, i) && n < PI__REG_PARTS - 2 && !s->b->code) {
+        const size_t end = part_end(pattern, i + 3, &alt);
+        const bool group = alt;
+        if (end == pattern.n || (end + 1 < pattern.n && strchr("*+?{", pattern.p[end + 1]))) break;
+        part_end(pattern, end + 1, &alt);
+        if (alt) break;
+        if (pattern.p[i + 2] == '=') must |= (uint64_t) 1 << n;
+        part[n++] = reg_from_start(s, (pi__str) {pattern.p + i + 3, end - i - 3}, group);
+        i = end + 1;
+    }
+    if (!n) return reg_of_regex(s, pattern, true, "pattern");
+    must |= (uint64_t) 1 << n;
+    part[n++] = s->b->code ? NULL : reg_from_start(s, (pi__str) {pattern.p + i, pattern.n - i}, false);
+    pi__reg *r = s->b->code ? NULL : pi__reg_product(s->b, part, n, must, 0, PI__REP_INF, "pattern");
+    for (uint32_t k = 0; r && k < r->n_states; k++) r->mark[k] = (r->mark[k] & ~((uint64_t) 1 << 63)) == must;
+    return r;
 }
 
 pi__reg *pi__schema_format(pi__schema *s, pi__str format)
@@ -238,7 +297,7 @@ static void read_part(texts *t, const pi__val *v)
     if (pi__member(v, "minLength") && pi__schema_count(s, v, "minLength", &n) && n > t->min) t->min = n, t->at = v;
     if (pi__member(v, "maxLength") && pi__schema_count(s, v, "maxLength", &n) && n < t->max) t->max = n, t->at = v;
     if ((k = pi__member(v, "pattern")) && is_text(s, v, "pattern", k)) {
-        if (!t->pattern && !t->format && !t->n) t->pattern = k;
+        if (!looks_ahead(k->s, 1) && !t->pattern && !t->format && !t->n) t->pattern = k;
         else if (!t->pattern || !pi__str_eq(t->pattern->s, k->s))
             add_language(t, pi__schema_pattern(s, v, k->s), true);
         t->at = v;

@@ -138,6 +138,16 @@ static void texts(void **state)
          "\"123e4567-e89b-12d3-c456-426614174000\""}},
         {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"@example\\\\.com$\",\"maxLength\":254}",
          {"\"a.b@example.com\""}, {"\"a.b@example.org\"", "\"a@@example.com\""}},
+        /* lookaheads after ^: zod's email, and each kind by itself */
+        {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"^(?!\\\\.)(?!.*\\\\.\\\\.)([A-Za-z0-9_'+\\\\-\\\\.]*)"
+         "[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\\\-]*\\\\.)+[A-Za-z]{2,}$\"}",
+         {"\"a@b.de\"", "\"a.b+c@d-e.f.org\""}, {"\".a@b.de\"", "\"a..b@c.de\"", "\"a@b\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?=.*[0-9])(?!ab|cd)[a-z0-9]{2,4}$\"}", {"\"a1\"", "\"1ab\""},
+         {"\"ab1\"", "\"cd1\"", "\"abc\"", "\"1\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?!x$).\",\"maxLength\":2}", {"\"xx\"", "\"y\""},
+         {"\"x\"", "\"\"", "\"yyy\""}},
+        {"{\"enum\":[\"ab\",\"cd\"],\"pattern\":\"^(?!a)\"}", {"\"cd\""}, {"\"ab\""}},
+        {"{\"type\":\"string\",\"not\":{\"pattern\":\"^(?!a)\"}}", {"\"ab\""}, {"\"\"", "\"b\""}},
         {"{\"allOf\":[{\"type\":\"string\",\"pattern\":\"^a\"},{\"pattern\":\"z$\"}]}", {"\"az\"", "\"abz\""},
          {"\"a\"", "\"z\"", "\"za\""}},
         {"{\"type\":\"string\",\"not\":{\"pattern\":\"^a\"}}", {"\"\"", "\"ba\"", "\"\\\"\""}, {"\"a\"", "\"ab\""}},
