@@ -472,7 +472,7 @@ bool pi__wire_read(pi__wire *w, pi__tensor *t)
     t->n_calls = 0;
     while (i.good && i.at < i.n) {
         const head *h = take(&i, sizeof *h);
-        if (!h || t->n_calls == MAX_CALLS) return false;
+        if (!h || h->what < OP || h->what > DOWNLOAD || t->n_calls == MAX_CALLS) return false;
         call *c = &t->calls[t->n_calls++];
         if (h->what == OP && !read_op(w, &i, t, h, c)) return false;
         if (h->what == BEGIN && !read_begin(w, &i, t)) return false;

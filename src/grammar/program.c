@@ -190,7 +190,8 @@ static uint32_t make_sequences(maker *m, const pi__expr *x, size_t n, uint32_t n
     }
     places = pi__calloc(longest + 2, sizeof *places);
     if (!places || m->b->code) goto out;
-    for (size_t i = 0; i < n; i++) s[i] = (seq) {a.v + start[i], start[i + 1] - start[i]};
+    for (size_t i = 0; i < n; i++) /* a.v is NULL where all are empty */
+        s[i] = (seq) {start[i + 1] > start[i] ? a.v + start[i] : NULL, start[i + 1] - start[i]};
     qsort(s, n, sizeof *s, by_atoms);
     all = make_tree(m, s, n, places, next);
 out:
