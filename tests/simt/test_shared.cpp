@@ -17,7 +17,7 @@ extern "C" {
 int simt_tiny_write_even(const char *path, int32_t type);
 }
 
-enum { N_FDS = 17, REQUEST = 48, ANSWER = 256 };
+enum { N_FDS = 17, REQUEST = 80, ANSWER = 256 };
 
 static std::string sock;
 static const std::vector<job> jobs = {{prompt(5, 1), "2"}};
