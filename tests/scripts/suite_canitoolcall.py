@@ -21,7 +21,7 @@ import check_prompts
 import suites
 
 # Results of other engines, published with version 0.1.1 of the package: engine, fixtures it supports, pass, soft pass, fail.
-SOURCE = "https://pypi.org/project/canitoolcall/0.1.1/"
+SOURCE = "the description of the package, version 0.1.1"
 PUBLISHED = [("vLLM 0.30.0", 469, 268, 86, 115), ("SGLang 0.5.20", 448, 189, 62, 197), ("llama.cpp a25c9865", 438, 278, 46, 114),
              ("Ollama 7af39318", 261, 224, 10, 27), ("HF transformers 5.17.0", 48, 33, 7, 8)]
 # Fixtures that are not passed, and why.
