@@ -149,6 +149,8 @@ unsigned pi__schema_types(const pi__val *root, const pi__val *schema);
 /* ---- forms: one step of a call */
 enum { PI__STEP_OPEN, PI__STEP_BARE, PI__STEP_CALL, PI__STEP_JSON = 16, PI__STEP_FORM = 32 };
 int pi__answer_json(pi__answer *a);
+/* Reads the tag that closes a list of calls; a model may leave it out. */
+int pi__answer_close_list(pi__answer *a);
 int pi__answer_mistral(pi__answer *a);
 int pi__answer_llama(pi__answer *a);
 int pi__answer_python(pi__answer *a);

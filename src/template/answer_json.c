@@ -270,8 +270,7 @@ static int mistral_next(pi__answer *a)
     return c == ',' || a->form->close ? PI__GO : PI__LEAVE;
 }
 
-/* The tag behind a list, which a model may leave out. */
-static int mistral_close(pi__answer *a)
+int pi__answer_close_list(pi__answer *a)
 {
     pi__answer_skip_white(a);
     const int i = pi__answer_pick(a, &a->form->close, 1);
@@ -290,7 +289,7 @@ int pi__answer_mistral(pi__answer *a)
     case M_ARGS: return mistral_args(a);
     case M_ARGS_TEXT: return mistral_args_text(a);
     case M_NEXT: return mistral_next(a);
-    case M_CLOSE: return mistral_close(a);
+    case M_CLOSE: return pi__answer_close_list(a);
     default:
         pi__answer_start_json(a, NULL, true);
         return PI__GO;

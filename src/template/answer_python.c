@@ -184,16 +184,6 @@ static int next_call(pi__answer *a)
     return PI__GO;
 }
 
-static int close_list(pi__answer *a)
-{
-    pi__answer_skip_white(a);
-    const int i = pi__answer_pick(a, &a->form->close, 1);
-    if (i < 0) a->at = a->raw;
-    if (i == -1) return PI__WAIT;
-    a->raw = a->at;
-    return PI__LEAVE;
-}
-
 int pi__answer_python(pi__answer *a)
 {
     if (a->step >= PI__STEP_JSON && a->step < PI__STEP_FORM) return pi__answer_json(a);
@@ -201,7 +191,7 @@ int pi__answer_python(pi__answer *a)
     case KEY: return key(a);
     case VALUE: return value(a);
     case NEXT_CALL: return next_call(a);
-    case CLOSE: return close_list(a);
+    case CLOSE: return pi__answer_close_list(a);
     case NAME: return name(a);
     default: return open_list(a);
     }

@@ -10,6 +10,8 @@
 Exit 77: no chat model."""
 import base64, importlib.util, json, os, re, signal, subprocess, sys, tempfile, time, urllib.error, urllib.request
 
+from suites import TOOL_TEMPLATE
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, '../..')
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(ROOT, 'build'))
@@ -17,16 +19,6 @@ BIN = os.environ.get('PAGEDINFER_BIN', os.path.join(BUILD, 'pagedinfer'))
 CHAT = os.environ.get('PAGEDINFER_CHAT_MODEL', '')
 DOC = os.path.join(ROOT, 'docs/FIELDS.md')
 SCHEMA = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a'], 'additionalProperties': False}
-TEMPLATE = """{% if tools %}<|im_start|>system
-<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools> Call one as <tool_call>
-{"name": NAME, "arguments": OBJECT}
-</tool_call><|im_end|>
-{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>
-{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
-</tool_call>{% endfor %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
 NOTE = 'omitted: this server reads text only]'
 BODIES = {  # name in the description -> path, a request
     'ChatRequest': ('/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'hi'}], 'max_tokens': 1}),
@@ -307,7 +299,7 @@ def main():
     if not CHAT:
         print('no chat model (PAGEDINFER_CHAT_MODEL)')
         return 77
-    p, log, url = start('--chat-template', TEMPLATE)
+    p, log, url = start('--chat-template', TOOL_TEMPLATE)
     try:
         d = ok(url, '/openapi.json', None)
         if '--write' in sys.argv:
