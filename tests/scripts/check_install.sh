@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # check_install.sh: an installed tree serves someone who has nothing else.
 #     bash tests/scripts/check_install.sh BUILD WORK [MODEL]
-# Installs BUILD into WORK, copies the tree and uninstalls the first one (the copy must not know where it was), compiles the first C program of README.md
-# with pkg-config, with find_package and by README's own commands for a build that is not installed, runs them, and the
+# Installs BUILD into WORK, copies the tree and uninstalls the first one (the copy must not know where it was), compiles the first C
+# program (tools/examples/first.c) with pkg-config, with find_package and by README's commands for a build tree, runs them, and the
 # installed tool. With MODEL (one with a chat template) the programs must write text; without, they must end with an error
 # that names the file, once.
 set -uo pipefail
@@ -62,46 +62,48 @@ if command -v "${CXX:-c++}" >/dev/null; then
         finding "not C++11: pagedinfer.h"
 fi
 
-# readme NAME: the code between README's markers of that name.
-readme() {
-    awk -v begin="<!-- $1: begin -->" -v end="<!-- $1: end -->" \
-        '$0 == begin { on = 1; next } $0 == end { on = 0 } on && !/^```/' README.md
+# marked FILE NAME: the code between the markers of that name in a document.
+marked() {
+    awk -v begin="<!-- $2: begin -->" -v end="<!-- $2: end -->" \
+        '$0 == begin { on = 1; next } $0 == end { on = 0 } on && !/^```/' "$1"
 }
-readme first-program >"$work/first.c"
-[ -s "$work/first.c" ] || finding "README.md has no first program between its markers"
+cp tools/examples/first.c "$work/first.c"
+marked docs/EMBEDDING.md first-program | diff - tools/examples/first.c >"$work/diff" ||
+    { head -n 20 "$work/diff"; finding "the first program of docs/EMBEDDING.md differs from tools/examples/first.c"; }
 
 mkdir -p "$work/cmake"
 mapfile -t defaults < <(pi_cmake_defaults)
 cp "$work/first.c" "$work/cmake/"
-readme first-cmake >"$work/cmake/CMakeLists.txt"
+marked docs/EMBEDDING.md first-cmake >"$work/cmake/CMakeLists.txt"
 cmake -S "$work/cmake" -B "$work/cmake/build" "${defaults[@]}" -DCMAKE_PREFIX_PATH="$prefix" \
     -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" \
     >"$work/cmake.log" 2>&1 && cmake --build "$work/cmake/build" >>"$work/cmake.log" 2>&1 ||
-    { tail -n 20 "$work/cmake.log"; finding "README's first program does not build with find_package"; }
+    { tail -n 20 "$work/cmake.log"; finding "the first program does not build with find_package"; }
 programs=("$work/cmake/build/first")
 
 if command -v pkg-config >/dev/null; then
     # shellcheck disable=SC2046 # flags are words
     PKG_CONFIG_PATH=$lib/pkgconfig "$cc" -std=c11 -Wall -Wextra -Werror "$work/first.c" -o "$work/first" \
         $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs pagedinfer) ||
-        finding "README's first program does not build with pkg-config"
+        finding "the first program does not build with pkg-config"
     programs+=("$work/first")
 else
     echo "pkg-config is not here: not tried"
 fi
 
-# README's commands, in a folder that looks like the clone.
+# The two commands of README.md, in a folder that looks like the clone.
 mkdir -p "$work/clone"
 ln -s "$PWD/include" "$work/clone/include"
 ln -s "$(cd "$build" && pwd)" "$work/clone/build"
-cp "$work/first.c" "$work/clone/"
-readme first-commands | sed -n "s|~/.cache/pagedinfer/[^ ]*gguf|\"\$MODEL\"|; s/^    //p" >"$work/commands"
-[ "$(wc -l <"$work/commands")" = 2 ] || finding "README.md has no two commands between the markers of first-commands"
-(cd "$work/clone" && sh -ec "$(head -n 1 "$work/commands")") || finding "README's first command does not build the program"
+mkdir -p "$work/clone/tools"
+ln -s "$PWD/tools/examples" "$work/clone/tools/examples"
+marked README.md first-commands | sed -n 's|\$M |"$MODEL" |; /./p' >"$work/commands"
+[ "$(wc -l <"$work/commands")" = 2 ] || finding "README.md does not have two commands between the markers of first-commands"
+(cd "$work/clone" && sh -ec "$(head -n 1 "$work/commands")") || finding "README.md: the first command does not build the program"
 if [ -n "$model" ]; then
     text=$(cd "$work/clone" && MODEL=$model timeout 300 sh -c "$(tail -n 1 "$work/commands")" 2>"$work/err")
     rc=$?
-    [ $rc = 0 ] && [ ${#text} -gt 10 ] || { cat "$work/err"; finding "README's second command: exit $rc, text '$text'"; }
+    [ $rc = 0 ] && [ ${#text} -gt 10 ] || { cat "$work/err"; finding "README.md: the second command: exit $rc, text '$text'"; }
 fi
 question='[{"role": "user", "content": "What is a lighthouse for?"}]'
 
