@@ -56,6 +56,8 @@ DESIGN = [(re.compile(test), re.compile(text), why) for test, text, why in [
     ('embedding test_embedding_pooling_none_oai', '', '/v1/embeddings pools with the mean where --pooling none is given.'),
     ('embedding test_embedding_error', 'too large', 'Another wording of the error.'),
     ('ignore_eos ', 'logit_bias', '`generation_settings` has ignore_eos by itself, and in logit_bias the biases that were asked for.'),
+    ('^metrics ', 'Process-Start-Time-Unix|== 501', '/metrics is always there, with names of its own and without the header '
+     'Process-Start-Time-Unix.'),
     ('^slot_save ', '', 'Prefixes are kept by content, not by slot; --prefix-cache-dir keeps them on disk.'),
 ]]
 WRAPPER = r'''#!/usr/bin/env python3
