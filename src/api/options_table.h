@@ -110,7 +110,7 @@
       "On GPUs with FP4 tensor cores, activations by which NVFP4 and MXFP4 matrices are multiplied: w4a4 in FP4 too,"  \
       " fastest, about as much error again as the weights have; w4a8 (MXFP4, others w4a16) in FP8, a quarter of that;"   \
       " w4a16 in 16-bit floats. off: by matmul. auto: with matmul auto MXFP4 as w4a8, NVFP4 by matmul, as the error of"  \
-      " w4a4 is larger than usual (docs/modes.md).")                                                                   \
+      " w4a4 is larger than usual (docs/perf/modes.md).")                                                                   \
     X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
       "On GPUs, multiply F16 and BF16 matrices by cuBLAS where a step has 64 tokens or more: faster prompts, whose"    \
       " last bits then depend on how they are cut. auto: off.")                                                        \
@@ -223,7 +223,7 @@
       "Instruction set to use at most; every choice gives a correct answer.")                                          \
     X(ACTIVATION_BITS, "activation-bits", ENUM, "15", "8|15", "--activation-bits", "", "cpu", false,                   \
       "On the CPU, what activations are rounded to where quantised matrices are multiplied. 15: results as good as in" \
-      " float. 8, as is usual: half of the products, faster prompts; docs/BENCHMARKS.md has speed and error.")          \
+      " float. 8, as is usual: half of the products, faster prompts; docs/perf/cpu.md has speed and error.")          \
     X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
       "template", false,                                                                                               \
       "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \

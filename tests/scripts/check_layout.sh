@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_layout.sh: the rules of docs/DESIGN.md that a text search can see.
+# check_layout.sh: the rules of docs/design/overview.md that a text search can see.
 #     bash tests/scripts/check_layout.sh
 # 1. includes in src/ point down the list api selftest engine sampler grammar cache model template tokenizer gguf backend formats base, or sideways inside a folder
 # 2. tools/ and examples see the public header only
@@ -43,7 +43,7 @@ done
 
 for dir in src/*/; do
     name=$(basename "$dir")
-    [ "$(rank "$name")" -ge 0 ] || finding "src/$name: no folder of docs/DESIGN.md"
+    [ "$(rank "$name")" -ge 0 ] || finding "src/$name: no folder of docs/design/overview.md"
 done
 
 while IFS=: read -r file line text; do

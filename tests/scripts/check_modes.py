@@ -3,7 +3,7 @@
 
     check_modes.py [--long] [NAME...]      compares with tests/simt/modes_peer.json
     check_modes.py --peer DIR [NAME...]    writes that file: the same quantised files in DIR/llama-perplexity, on the CPU
-    check_modes.py --doc FILE [NAME...]    runs all, and writes the table (docs/modes.md)
+    check_modes.py --doc FILE [NAME...]    runs all, and writes the table (docs/perf/modes.md)
 
 Reference models (check_goldens.py says where they are) are quantised by `quantize`, and `eval` compares tests/golden/text.txt
 with the unquantised file (of Gemma 3 270M, PAGEDINFER_MODEL, with the file as it is): on the CPU, and on the CUDA backend, whose kernels an emulator runs, in each of its modes. What

@@ -1,7 +1,7 @@
-/* Writes docs/matmul.md: what each way of multiplying packed matrices adds to what their format costs, as the kernels do
+/* Writes docs/perf/matmul.md: what each way of multiplying packed matrices adds to what their format costs, as the kernels do
  * it, emulated. check_w16.cpp holds them to it.
  *
- *     matmul_error > docs/matmul.md */
+ *     matmul_error > docs/perf/matmul.md */
 #include <cstdio>
 
 #include "runtime_emu.h"
