@@ -1,10 +1,10 @@
-/* cuBLAS, for what blas.h asks of it.
+/* cuBLAS, as an implementation of blas.h.
  *
- * It is looked for when a backend that wants it opens, so that the library starts where it is not installed; the few
- * functions and numbers it takes are named here as cuBLAS's own header does, and have been the same since its version 11.
+ * The library is loaded when a backend with option cublas opens, so that the engine starts without it. Function names
+ * and constants are copied from cuBLAS's own header, and have not changed since version 11.
  *
- * Memory: one small object and cuBLAS's own; what products work in is the caller's, so that they can be captured.
- * Threads: as device.h says. */
+ * Memory: one small object, and cuBLAS's own. The caller provides the workspace of products, so that they can be
+ * captured. Threads: as device.h says. */
 #include "backend/cuda/blas.h"
 
 #include <cuda_runtime_api.h>
@@ -18,9 +18,9 @@ enum { OP_N = 0, OP_T = 1, R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, 
 typedef struct cublasContext *handle;
 
 struct pi__blas {
-    void *lib;     /* dlopen's */
-    handle handle; /* NULL: not created */
-    pi__rt *rt;    /* device and queue */
+    void *lib;     /* from dlopen */
+    handle handle; /* NULL = not created */
+    pi__rt *rt;    /* device and stream */
     int (*create)(handle *h);
     int (*destroy)(handle h);
     int (*set_stream)(handle h, cudaStream_t stream);
@@ -30,7 +30,7 @@ struct pi__blas {
                 const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algo);
 };
 
-/* cuBLAS's code as the runtime's that is nearest. */
+/* Maps a cuBLAS code to the closest code of the runtime. */
 static int code_of(int status)
 {
     switch (status) {
@@ -44,7 +44,7 @@ static int code_of(int status)
     }
 }
 
-/* false: it is not there, or not whole. */
+/* Returns false if the library or one of its functions is missing. */
 static bool load(pi__blas *b)
 {
     const struct { const char *name; void **to; } names[] = {
@@ -90,7 +90,7 @@ void pi__blas_close(pi__blas *b)
     pi__free(b);
 }
 
-/* What its documentation recommends for sm_90 and later. */
+/* The size that cuBLAS's documentation recommends for sm_90 and later. */
 size_t pi__blas_workspace(const pi__blas *b)
 {
     (void) b;
@@ -103,7 +103,7 @@ int pi__blas_use(pi__blas *b, void *workspace, size_t size)
     return code ? code : code_of(b->set_workspace(b->handle, workspace, size));
 }
 
-/* In its words, where matrices lie column by column: y [n_out, n_rows] = w [n_in, n_out]^T times x [n_in, n_rows]. */
+/* In cuBLAS's column-major terms: y [n_out, n_rows] = w [n_in, n_out]^T times x [n_in, n_rows]. */
 int pi__blas_gemm(pi__blas *b, const pi__gemm *g)
 {
     const float one = 1.0f, add = g->add ? 1.0f : 0.0f;

@@ -11,10 +11,11 @@
 extern "C" {
 #endif
 
-/* Joins the devices of rt[0..n), whose queues it uses. PI_EUNSUPPORTED: what it needs is not there. */
+/* Joins the devices of rt[0..n); uses their streams. PI_EUNSUPPORTED: a required library is missing. */
 int pi__comm_create(pi__link **out, pi__rt *const *rt, int32_t n, pi_error *err);
 
-/* The same where each rank is a process with one device, rt: id is made by rank 0, then all join at the same time. */
+/* For ranks in separate processes with one device each, rt. Rank 0 creates the id, then all ranks join at the same
+ * time. */
 int pi__comm_id(char id[PI__RANK_ID_BYTES], pi_error *err);
 int pi__comm_create_rank(pi__link **out, pi__rt *rt, const pi__seat *seat, pi_error *err);
 

@@ -1,14 +1,15 @@
-/* The link of CUDA devices, over NCCL.
+/* The link of CUDA devices over NCCL.
  *
- * NCCL is looked for when devices are joined (nccl.c), so that the library starts where it is not installed.
+ * NCCL is loaded when devices are joined (nccl.c), so that the engine starts without it.
  *
- * Memory: one small object and NCCL's own. Threads: each rank its own, and whoever creates and destroys. A rank that leaves
- * tears down its communicator; the others find out while they wait, and tear down theirs, which ends kernels
- * that would wait for ever.
+ * Memory: one small object, and NCCL's own. Threads: each rank its own, and the threads that create and destroy. A
+ * rank that leaves aborts its communicator. The other ranks notice while they wait, and abort theirs, which ends
+ * kernels that would otherwise wait forever.
  *
- * All-gathers may be captured with the queue they are in. NCCL wants all ranks to capture the same ones and to replay
- * them together, each from a thread that does not wait for the other ranks' (which may have to come first); and no
- * graph with one may be left when a rank leaves or the link is destroyed: it would wait for that. */
+ * All-gathers may be captured with their stream. NCCL requires that all ranks capture the same all-gathers and replay
+ * them together. Each rank replays from its own thread, which must not wait for other ranks' replays, as these may have
+ * to come first. No graph with an all-gather may exist when a rank leaves or the link is destroyed, as NCCL would wait
+ * for it. */
 #include <cuda_runtime_api.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -22,20 +23,21 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* before a waiting rank lets others run */ };
+enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* polls before a waiting rank yields */ };
 
-typedef struct member { /* a rank's own */
-    pi__rt *rt;         /* device and queue */
-    pi__nccl_comm comm; /* NULL: torn down */
+typedef struct member { /* per rank */
+    pi__rt *rt;         /* device and stream */
+    pi__nccl_comm comm; /* NULL = aborted */
 } member;
 
 typedef struct nccl_link {
-    pi__link link;    /* first: the public face */
-    pi__nccl fn;      /* the library */
+    pi__link link;    /* must be first: the public interface */
+    pi__nccl fn;      /* NCCL functions */
     atomic_bool left; /* some rank has left */
     int32_t n;        /* ranks */
-    const pi__ranks *ranks; /* other processes; NULL: they are all in this one, which knows who left */
-    double timeout_ms; /* how long to wait for those; 0: without end */
+    /* ranks of other processes; NULL = all ranks are in this process, which sees ranks leave */
+    const pi__ranks *ranks;
+    double timeout_ms; /* max wait for other processes; 0 = unlimited */
     member member[];  /* [n] */
 } nccl_link;
 
@@ -65,7 +67,7 @@ static bool nccl_gather(pi__link *link, int32_t rank, float *buf, size_t count)
            l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm, pi__queue_stream(pi__rt_stream(m->rt))) == 0;
 }
 
-/* true: the rank's communicator is well. */
+/* True if the rank's communicator has no error. */
 static bool well(const nccl_link *l, const member *m)
 {
     int error = 0;
@@ -93,7 +95,8 @@ static int nccl_wait(pi__link *link, int32_t rank)
 static void nccl_destroy(pi__link *link)
 {
     nccl_link *l = (nccl_link *) link;
-    const bool gone = l->ranks && atomic_load(&l->ranks->dead); /* who would have to end it with this one */
+    /* a rank that would have to take part in destroy has died */
+    const bool gone = l->ranks && atomic_load(&l->ranks->dead);
     for (int32_t i = 0; i < l->n; i++) {
         member *m = &l->member[i];
         if (!m->comm) continue;
@@ -119,7 +122,7 @@ static int join(nccl_link *l, pi_error *err)
 
 static const pi__link_ops ops = {nccl_destroy, nccl_gather, nccl_wait, nccl_leave};
 
-/* With the library, and no rank joined. */
+/* Creates the link with NCCL loaded and no rank joined. */
 static int create(nccl_link **out, int32_t n, pi_error *err)
 {
     nccl_link *l = pi__calloc(1, sizeof *l + (size_t) n * sizeof *l->member);

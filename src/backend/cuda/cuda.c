@@ -1,13 +1,15 @@
-/* The CUDA backend: the op table over the kernels of kernels/, and what lies in device memory.
+/* The CUDA backend: the op table over the kernels of kernels/, and the layout of device memory.
  *
- * Memory: a small object, and what load.c takes while weights are loaded; weights, cache and activations are the caller's, from
- * alloc; scratch holds the step's batch and what ops need between kernels:
+ * Memory: a small object, and that of load.c while weights are loaded. Weights, cache and activations belong to the
+ * caller, from alloc. Scratch holds the step's batch and the data that ops pass between kernels:
  *
- *     [batch: integers][row numbers][counter of tails][frequencies][picks][prepared input][the same as floats][experts]
- *     [heads' matrices][clusters][rows of delta nets][what the library of products works in][indexer's scores][KV splits of attention]
+ *     step:     [batch][row numbers][arrival counters][frequencies][topk]
+ *     matmul:   [packed input][packed input of down, FP4][row maxima][split-K sums][packed floats][second packed input]
+ *     ops:      [experts][heads' matrices][clusters][rows of delta nets][cuBLAS workspace][indexer's scores]
+ *     further:  [key blocks][taken key blocks][key block counts][KV splits][adapters][residual streams]
  *
- * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing is queued any
- * more, and finish() returns it. */
+ * Threads: as device.h says. Invariant: ops only queue work. The first error is kept; after it nothing more is
+ * queued, and finish() returns it. */
 #include "backend/cuda/impl.h"
 
 #include <stdio.h>
@@ -20,7 +22,8 @@
 #include "formats/formats.h"
 
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* -------------------------------------------------------------------------------------------------------------
+ * memory */
 
 static void *cuda_alloc(pi__backend *be, size_t size)
 {
@@ -64,7 +67,7 @@ static bool cuda_arena_map(pi__backend *be, void *p, size_t size)
 }
 static void cuda_arena_unmap(pi__backend *be, void *p, size_t size) { pi__rt_unmap(((pi__cuda *) be)->rt, p, size); }
 
-/* Device memory is taken when it is allocated, and kept. */
+/* Device memory is committed at allocation and cannot be trimmed. */
 static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
@@ -93,7 +96,7 @@ static void cuda_host_free(pi__backend *be, void *p, size_t size)
     pi__rt_host_free(((pi__cuda *) be)->rt, p);
 }
 
-/* A copy that is refused is not an error of the step: what it was for goes without it. */
+/* A refused copy is not an error of the step: the caller continues without it. */
 static uint64_t cuda_copy_out(pi__backend *be, void *host, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -117,7 +120,8 @@ static void cuda_unpin(pi__backend *be, void *host, size_t n)
     pi__rt_unpin(((pi__cuda *) be)->rt, host);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- weights */
+/* -------------------------------------------------------------------------------------------------------------
+ * weights */
 
 static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 {
@@ -130,7 +134,8 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
     return (s.mat_bytes * (size_t) w->n_mat + 63) & ~(size_t) 63;
 }
 
-/* --------------------------------------------------------------------------------------------------- cache and scratch */
+/* --------------------------------------------------------------------------------------------------- cache and
+ * scratch */
 
 static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                             int32_t block_size)
@@ -149,10 +154,9 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
-/* Bytes for the sums of rows over some of their keys (kernels/attention_kernels.cuh): keys are split while tiles of 16 rows are
- * fewer than two a multiprocessor, and for steps with more than there is room for here, launches are. Of rows of 16 heads
- * (kernels/sparse.cuh) there are at most SPARSE_SPLITS splits, and tokens are taken as many at a time as there is room
- * for. */
+/* Bytes for partial sums of KV splits (kernels/attention_kernels.cuh). Keys are split while the tiles of 16 rows are
+ * fewer than two per SM; larger steps are cut into several launches. For rows of 16 heads (kernels/sparse.cuh) there
+ * are at most SPARSE_SPLITS splits, and each pass takes the tokens that fit. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
@@ -168,7 +172,7 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
     return (n > sparse ? n : sparse) * sizeof(float);
 }
 
-/* Bytes for sums of slices that blocks of threads share (kernels/split.cuh), of steps with enough rows for that. */
+/* Bytes for the sums of split-K (kernels/split.cuh); 0 if no step has enough rows. */
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     const bool fp4 = c->ways & (PI__WAY_FP4 | PI__WAY_W4A8), w16 = c->ways & (PI__WAY_W16 | PI__WAY_W4A16);
@@ -186,7 +190,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.arrived = pi__cuda_take(&at, PI__CUDA_COUNTERS * sizeof(uint32_t));
     s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
-    /* The largest form of all: 6 bytes a value, where integers take 2.5 and FP4 0.6. */
+    /* Size of the largest format: 6 bytes per value; integers take 2.5, FP4 0.6. */
     s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
     const bool fp4 = c->fuses && c->ways & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
@@ -195,8 +199,10 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.slices = pi__cuda_take(&at, s.n_slices);
     const int32_t tails = pi__cuda_tail_rows(c);
     const size_t floats = pi__k_prepared_bytes(lim->max_tokens, n_in, 1), terms = pi__k_mma16_prepared_bytes(PI__BF16, tails, n_in);
-    s.floats = pi__cuda_take(&at, floats > terms ? floats : terms); /* of few rows terms have this place, so that others keep theirs */
-    const int32_t few = lim->max_expert ? tails : 0; /* what tails prepare beside the others: integers take most */
+    /* for few rows, terms are stored here, so that other formats keep their region */
+    s.floats = pi__cuda_take(&at, floats > terms ? floats : terms);
+    /* a second packed input of epilogues: integers are the largest format */
+    const int32_t few = lim->max_expert ? tails : 0;
     s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
     s.heads = pi__cuda_take(&at, pi__cuda_head_linear_bytes(lim));
@@ -219,7 +225,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 static size_t cuda_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cuda *c = (const pi__cuda *) be;
-    return scratch_of(c, lim).total + (c->records ? c->info.graph_bytes : 0); /* which the driver takes as steps are captured */
+    /* the driver allocates it as steps are captured */
+    return scratch_of(c, lim).total + (c->records ? c->info.graph_bytes : 0);
 }
 
 static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
@@ -254,7 +261,8 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     return PI_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------- create, destroy */
+/* ---------------------------------------------------------------------------------------------------- create,
+ * destroy */
 
 static const char *cuda_describe(const pi__backend *be) { return ((const pi__cuda *) be)->desc; }
 static int32_t cuda_n_threads(const pi__backend *be)
@@ -272,7 +280,7 @@ static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error
         rt[i] = ((pi__cuda *) be[i])->rt;
         records = records && ((pi__cuda *) be[i])->records;
     }
-    for (int32_t i = 0; i < n; i++) { /* they capture the same steps, or none does */
+    for (int32_t i = 0; i < n; i++) { /* all capture the same steps, or none does */
         ((pi__cuda *) be[i])->joined = true;
         ((pi__cuda *) be[i])->records = records;
     }
@@ -284,11 +292,11 @@ int pi__cuda_rank_id(char id[PI__RANK_ID_BYTES], pi_error *err) { return pi__com
 int pi__cuda_join_rank(pi__link **out, pi__backend *be, const pi__seat *seat, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    c->joined = true; /* they are of one kind, have the same options, and so capture the same steps */
+    c->joined = true; /* all ranks are of one kind and have the same options, so they capture the same steps */
     return pi__comm_create_rank(out, c->rt, seat, err);
 }
 
-/* The first one after weights were loaded ends that: no memory of the host stays pinned for it. */
+/* The first finish() after a load ends it, and frees its pinned host memory. */
 static int cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -365,7 +373,8 @@ static const pi__device_fns cuda_device = {
     .chains = true,
 };
 
-/* An op may write what another has prepared; moe comes behind the matrices that read the same. */
+/* An op may overwrite the source of a packed input, so it is invalidated. moe and experts_layer follow the matrices
+ * that read the same input. */
 #define FN(name, type)                                                                                                  \
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
     {                                                                                                                   \
@@ -380,14 +389,14 @@ PI__OPS_DEVICE(FN)
 static const pi__op_fns cuda_fns = {PI__OPS_ALL(FN) PI__OPS_DEVICE(FN)};
 #undef FN
 
-/* Adds to a list of things, as far as there is room. */
+/* Appends a word to a comma-separated list, as far as there is room. */
 static void add_word(char *list, size_t size, const char *word)
 {
     size_t n = strlen(list);
     snprintf(list + n, size - n, "%s%s", n ? ", " : "", word);
 }
 
-/* Types of matrices that files have and kernels do not know. */
+/* Lists readable matrix types that have no CUDA kernels. */
 static void tell_lacks(char *list, size_t size)
 {
     pi__cuda_shape s;
@@ -415,7 +424,7 @@ static void drop_library(pi__cuda *c)
     c->blas = NULL;
 }
 
-/* Each way of multiplying is tried. What is wrong is done without, and the log has a line for it. */
+/* Each matmul mode is tested. A mode with wrong results is disabled, with a line in the log. */
 enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8, OF_W16, OF_W4A8 };
 
 static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi__log *log)
@@ -428,7 +437,7 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
     pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
              many ? "with many rows: 32 are taken at a time, prompts are slower" : then[way]);
     if (way == OF_FP4) c->ways = (c->ways & ~PI__WAY_FP4) | PI__WAY_W4A16;
-    else if (way == OF_W4A8) c->ways &= ~PI__WAY_W4A8; /* the other way is there */
+    else if (way == OF_W4A8) c->ways &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
     else if (way == OF_BLAS) drop_library(c);
     else if (way == OF_MMA16) c->ways &= ~PI__WAY_MMA16;
     else if (way == OF_W16) c->ways &= ~(PI__WAY_W16 | PI__WAY_W4A16);
@@ -455,7 +464,8 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
         const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->without.packed,
                             !(c->ways & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->ways & PI__WAY_W4A8)};
         int wrong;
-        if (off[of] || (c->info.slow && i && ways[i - 1].of == of)) continue; /* of each way the first */
+        /* slow devices: only the first test of each mode */
+        if (off[of] || (c->info.slow && i && ways[i - 1].of == of)) continue;
         int rc = pi__cuda_check_product(c->rt, type, way_of(of), of == OF_BLAS ? c->blas : NULL, c->info.slow,
                                         &wrong, err);
         if (rc) return rc;
@@ -464,7 +474,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     return PI_OK;
 }
 
-/* Products of many rows in 16-bit floats go by wgmma where the device has that, with the same bits. */
+/* Products of many rows in 16-bit floats use wgmma where available; results are bitwise identical. */
 static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     bool wrong = false;
@@ -478,8 +488,8 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
     return rc;
 }
 
-/* How FP4 matrices are multiplied. By itself MXFP4 is as W4A8, whose error keeps to the bar of the types that matmul auto has
- * in 16-bit floats (docs/modes.md), where that was not asked to be otherwise. */
+/* Matmul modes for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is within the
+ * bound of the types that matmul auto computes in 16-bit floats (docs/modes.md). */
 static int fp4_ways(const pi__cuda *c, const pi__cpu_params *p, const pi__log *log)
 {
     const bool can = c->info.arch / 10 == 12;
@@ -491,7 +501,7 @@ static int fp4_ways(const pi__cuda *c, const pi__cpu_params *p, const pi__log *l
     return PI__WAY_W4A16;
 }
 
-/* How products are made, chosen once for the engine: batch-invariant, save with cublas (blas.h). */
+/* Selects the matmul modes once per engine. They are batch-invariant, except for cublas (blas.h). */
 static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
@@ -514,7 +524,7 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
     return PI_OK;
 }
 
-/* All kernels come to the device now: it takes memory for them, and waits. */
+/* Loads all kernels now, as loading takes device memory and blocks. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     const char *lazy;
@@ -550,8 +560,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     else snprintf(c->desc, sizeof c->desc, "%s", name);
     c->be.integrated = c->info.integrated;
     c->be.exports = c->info.exports;
-    if (p->exports && c->info.exports) c->info.shares = false; /* what the host writes into cannot be passed on */
-    c->be.page = c->info.shares ? 0 : c->info.page; /* what the host writes into is not mapped page by page */
+    if (p->exports && c->info.exports) c->info.shares = false; /* host-written memory cannot be exported */
+    c->be.page = c->info.shares ? 0 : c->info.page; /* nor mapped page by page */
     if (c->info.shares) pi__logf(log, PI_LOG_INFO, "%s uses the host's memory: weights are packed where they stay", c->desc);
     else if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
     int rc = load_kernels(c, log, err);

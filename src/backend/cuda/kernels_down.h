@@ -1,5 +1,4 @@
-/* Down of experts and of the shared expert beside them in one launch (kernels/moe_down_kernels.cuh), as a function; as those of
- * kernels.h. */
+/* Down of routed experts and of the shared expert in one launch (kernels/moe_down_kernels.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_DOWN_H
 #define PI__CUDA_KERNELS_DOWN_H
 
@@ -12,11 +11,12 @@ extern "C" {
 enum { PI__K_DOWN_ROWS = 32 };
 
 typedef struct pi__k_down {
-    pi__k_routes routes;   /* of at most PI__K_DOWN_ROWS rows */
-    pi__k_experts experts; /* as for pi__k_w16_down, with mid, what they read */
+    pi__k_routes routes;   /* at most PI__K_DOWN_ROWS rows */
+    pi__k_experts experts; /* as for pi__k_w16_down; their input is `mid` */
     const void *mid;
 } pi__k_down;
-/* pi__k_w16_down, and pi__k_w16_linear with one matrix of as many rows; then the tail, if it is not NULL. */
+/* pi__k_w16_down and pi__k_w16_linear (one matrix, equal number of rows) in one launch, then the epilogue, if not
+ * NULL. */
 int pi__k_w16_down_beside(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared, const pi__k_tail *t);
 
 #ifdef __cplusplus

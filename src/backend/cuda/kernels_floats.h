@@ -1,4 +1,4 @@
-/* Matrices of floats times many rows (kernels/floats_kernels.cuh), as functions; as those of kernels.h. */
+/* Float matrices times many rows (kernels/floats_kernels.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_FLOATS_H
 #define PI__CUDA_KERNELS_FLOATS_H
 
@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* There is a kernel for a matrix of that type, F32, F16 or BF16, and so many rows: it would not leave multiprocessors idle. */
+/* True if a kernel exists for this type (F32, F16 or BF16) and enough rows to fill the SMs. */
 int pi__k_floats_has(int32_t type, int64_t n_out, int32_t n_rows);
-/* n such matrices of one type, to the bits of pi__k_linear, with x as pi__k_prepare leaves floats. */
+/* n matrices of one type, bitwise identical to pi__k_linear; x is packed by pi__k_prepare with `floats`. */
 int pi__k_floats_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Products of heads' own matrices in 16-bit floats (kernels/heads_kernels.cuh), as functions; as those of kernels.h. */
+/* Products of per-head matrices in 16-bit floats (kernels/heads_kernels.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_HEADS_H
 #define PI__CUDA_KERNELS_HEADS_H
 
@@ -13,7 +13,9 @@ extern "C" {
 enum { PI__K_HEADS_ROWS = 32 };
 
 typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
-    pi__k_matrix w;      /* of head 0; the next is shape.mat_bytes on; scale: a factor a head, or NULL. Of a type that pi__k_w16_has */
+    /* head 0; the next matrix follows after shape.mat_bytes. scale: one factor per head, or NULL. The type is one
+     * that pi__k_w16_has */
+    pi__k_matrix w;
     int32_t n_rows;      /* at most PI__K_HEADS_ROWS */
     int32_t n_head;
     const float *x;
@@ -21,21 +23,23 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
     int32_t n_tail;
     float *y;
     int64_t ldy, y_step;
-    void *prepared;      /* pi__k_w16_prepared_bytes() of n_rows * n_head rows: work, where rows are long */
-    int32_t n_sm;        /* as of pi__k_experts */
-    pi__k_mla_qkv prep;  /* what op mla_qkv would do with y as its queries, which it does not norm, and with the row; of it q is not
-                          * read. n_tokens 0: nothing */
-    const pi__k_tail *tail; /* of the product, or NULL; then n_rows is at most PI__K_TAIL_ROWS */
+    void *prepared;      /* scratch for long rows: pi__k_w16_prepared_bytes() of n_rows * n_head rows */
+    int32_t n_sm;        /* as in pi__k_experts */
+    /* op mla_qkv with y as its queries, without a norm of the queries, and with its row; `q` is not read. n_tokens 0
+     * = none */
+    pi__k_mla_qkv prep;
+    const pi__k_tail *tail; /* epilogue of the product, or NULL; requires n_rows <= PI__K_TAIL_ROWS */
 } pi__k_heads;
 
-/* ready: what pi__k_heads_prepare does was done. */
+/* ready: pi__k_heads_prepare has already run. */
 int pi__k_heads_run(void *stream, const pi__k_heads *a, bool ready);
-/* Blocks of the products make what they read, and nothing is prepared. */
+/* Returns true if the blocks of the products pack their own input, so that no packing launch is needed. */
 bool pi__k_heads_own(const pi__k_heads *a);
-/* What it does before products alone, for any number of rows: prepared row head * n_rows + row, and what lies behind the results. */
+/* Packs the input, for any number of rows: packed row head * n_rows + row, and writes the values after the
+ * results. */
 int pi__k_heads_prepare(void *stream, const pi__k_heads *a);
-/* The products of many such rows (launch_moe_w16.cu): of pi__k_w16_experts, where each expert, a head, has all rows, and
- * row r's results of head h, times by, go to y + r * ldy + h * y_step. */
+/* Products of many packed rows (launch_moe_w16.cu), as of pi__k_w16_experts: each expert is a head and has all rows.
+ * Results of row r and head h, times `by`, go to y + r * ldy + h * y_step. */
 int pi__k_w16_heads(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by);
 
 #ifdef __cplusplus

@@ -1,5 +1,4 @@
-/* Matrices of several types in one launch, with what it may do besides (kernels/mixed_kernels.cuh), as a function; as those of
- * kernels.h. */
+/* Matrices of several types in one launch, with optional extra work (kernels/mixed_kernels.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_MIXED_H
 #define PI__CUDA_KERNELS_MIXED_H
 
@@ -10,26 +9,30 @@
 extern "C" {
 #endif
 
-/* What a tail prepares besides its own input: one of other matrices, of as many rows, as pi__k_w16_prepare has it. */
+/* A second input that an epilogue packs for other matrices: an equal number of rows, in the format of
+ * pi__k_w16_prepare. */
 typedef struct pi__k_beside {
     pi__k_input in;
     int64_t n_in;
-    void *halves; /* NULL: nothing */
+    void *halves; /* NULL = nothing is packed */
     int32_t bf16;
 } pi__k_beside;
 
-/* What a launch does besides; each NULL: nothing. */
+/* Extra work of a launch; each may be NULL. */
 typedef struct pi__k_mixed_more {
-    const pi__k_expert_choice *choice; /* with a tail: its routes are those of this, as pi__k_expert_choice_run has them */
-    const pi__k_beside *beside;        /* with a tail: is prepared too */
-    const pi__k_latent_inputs *latent; /* as pi__k_latent_inputs_run has it, of what the launch does not make */
-    const pi__k_streams *streams;      /* with a tail: streams of n_out values, a multiple of 16, to which the results of the one matrix
-                                        * are added: `result` is its y, and if the tail has a sum of experts (no biases, no shared
-                                        * one) the first addition's x too, which has no norm and is the only one. Then all that
-                                        * pi__k_streams_run does, with the tail's input. Not with others of these */
+    /* with an epilogue: replaces its routes, as pi__k_expert_choice_run does */
+    const pi__k_expert_choice *choice;
+    const pi__k_beside *beside;        /* with an epilogue: also packed */
+    /* inputs of latent attention that do not depend on this launch, as of pi__k_latent_inputs_run */
+    const pi__k_latent_inputs *latent;
+    /* With an epilogue, and without the other fields: residual streams of n_out values, a multiple of 16. The results
+     * of the only matrix are added to them: `result` is its y. If the epilogue has a sum of experts (without biases
+     * and shared expert), `result` is also x of the first add, which is the only one and has no norm. Then the launch
+     * runs all stages of pi__k_streams_run, with the epilogue's input. */
+    const pi__k_streams *streams;
 } pi__k_mixed_more;
 
-/* As pi__k_mixed_linear, with more. */
+/* pi__k_mixed_linear with extra work. */
 int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                             const pi__k_tail *t, const pi__k_mixed_more *more);
 

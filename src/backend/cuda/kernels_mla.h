@@ -1,4 +1,4 @@
-/* What latent attention reads, made in one launch (kernels/mla_kernels.cuh), as a function; as those of kernels.h. */
+/* Inputs of latent attention in one launch (kernels/mla_kernels.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_MLA_H
 #define PI__CUDA_KERNELS_MLA_H
 
@@ -8,17 +8,17 @@
 extern "C" {
 #endif
 
-enum { PI__K_MOST_LATENT = 2 /* of either */ };
+enum { PI__K_MOST_LATENT = 2 /* max mla_qkv, and max compress, per launch */ };
 
-/* Queries of so many kinds, with a row or without, and so many compressors, of the same tokens, and with rows and caches of their
- * own. */
+/* Up to PI__K_MOST_LATENT mla_qkv, with a row or without, and compressors of the same tokens. Each has its own rows
+ * and caches. */
 typedef struct pi__k_latent_inputs {
     pi__k_mla_qkv q[PI__K_MOST_LATENT];
     pi__k_compress compress[PI__K_MOST_LATENT];
     int32_t n_q, n_compress;
 } pi__k_latent_inputs;
 
-/* In one launch, to the bits of one for each. */
+/* Runs them in one launch, bitwise identical to one launch for each. */
 int pi__k_latent_inputs_run(void *stream, const pi__k_latent_inputs *a);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Several products with F16 or BF16 matrices as one launch (kernels/mma16_kernels.cuh), as a function; as those of kernels.h. */
+/* Several products with F16 or BF16 matrices in one launch (kernels/mma16_kernels.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_MMA16_H
 #define PI__CUDA_KERNELS_MMA16_H
 
@@ -10,8 +10,8 @@ extern "C" {
 
 enum { PI__K_MOST_MMA16 = 8 };
 
-/* n products, at most PI__K_MOST_MMA16, with matrices of one type and as many columns, as pi__k_mma16_linear has each. With few
- * rows they are one launch. */
+/* n products, at most PI__K_MOST_MMA16, with matrices of equal type and n_in, each as of pi__k_mma16_linear. One
+ * launch if n_rows is small. */
 int pi__k_mma16_products(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 
 #ifdef __cplusplus

@@ -1,18 +1,20 @@
-/* Shared by the launch functions (launch_NAME.cu; declared in kernels.h). They are host code beside the kernels that
- * they choose from, compiled by nvcc, or by the host compiler for the SIMT emulator. Each returns 0 or the runtime's
- * error code. Every launch goes through pi_launch, or pi_launch_dependent.
+/* Shared by the launch functions (launch_NAME.cu; declared in kernels.h): host code that selects a kernel and
+ * launches it, compiled by nvcc, or by the host compiler for the SIMT emulator. Each function returns 0 or the
+ * runtime's error code. Every launch goes through pi_launch or pi_launch_dependent.
  *
- * DEPENDENT LAUNCHES. A kernel that waits by itself (ptx_wait_grids) for those before it may be launched while they run, so
- * that its blocks are in place, and what it needs of the weights is on its way, when the last of them has ended:
+ * DEPENDENT LAUNCHES (programmatic dependent launch). A kernel that waits for its predecessors by itself
+ * (ptx_wait_grids) may be launched while they run. When the last predecessor ends, its blocks are already resident,
+ * and its weights prefetched:
  *
- *     launched as ever     [ A ........ ]      [ B ........ ]      [ C ........ ]
- *     dependent            [ A ........ ][ B ........ ][ C ........ ]
+ *     normal launches      [ A ........ ]      [ B ........ ]      [ C ........ ]
+ *     dependent launches   [ A ........ ][ B ........ ][ C ........ ]
  *                                  [ B waits ]   [ C waits ]
  *
- * All threads of such a kernel wait, also those that have nothing to do: who waits for C to end must know that A has. Before
- * that they may read what no kernel of the step writes (weights, and the batch, which a copy brings), and write nothing. The
- * first thing they do is to let the next kernel be launched (ptx_launch_dependents): its blocks find room when this
- * kernel's last ones have begun. Devices before sm_90 launch one after the other. */
+ * All threads of a dependent kernel wait, also idle ones: a kernel that waits for C to end relies on A having ended.
+ * Before the wait, threads write nothing, and read only data that no kernel of the step writes: the weights, and the
+ * batch, which a copy writes. A kernel first allows the next kernel to be launched (ptx_launch_dependents); that
+ * kernel's blocks get SMs once this kernel's last blocks have started. Devices before sm_90 launch one kernel after
+ * the other. */
 #ifndef PI_LAUNCH_CUH
 #define PI_LAUNCH_CUH
 
@@ -26,8 +28,9 @@ template <class... P, class... A>
 int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
     const pi__queue *q = static_cast<const pi__queue *>(stream);
-    if (cudaError_t e = cudaSetDevice(q->device)) return (int) e; /* a thread may have launched on another one since */
-    if (shared > 48 << 10) { /* what a block gets without asking */
+    /* the thread may have launched on another device since */
+    if (cudaError_t e = cudaSetDevice(q->device)) return (int) e;
+    if (shared > 48 << 10) { /* the default limit per block */
         cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared);
         if (e != cudaSuccess) return (int) e;
     }
@@ -65,10 +68,10 @@ static int pi_launch_dependent(void *stream, void (*kernel)(P...), dim3 grid, di
     return pi_launch_as(true, stream, kernel, grid, block, shared, args...);
 }
 
-/* Bytes of the codes of prepared rows (linear.cuh). */
+/* Bytes of the codes of packed rows (linear.cuh). */
 static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
 
-/* launch_gemm.cu: packed matrices, any number of rows; made for more than 32. */
+/* launch_gemm.cu: packed matrices, any number of rows; optimized for more than 32. */
 struct product;
 int pi__k_gemm(void *stream, const product &p);
 

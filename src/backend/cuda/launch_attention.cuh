@@ -1,5 +1,5 @@
-/* The launches of kernels/attention_kernels.cuh: variant, grid, shared memory (see kernels.h). Its kernels are most of what
- * a build for a device compiles, so launch_attention.cu chooses, and files of their own have the larger heads. */
+/* Launches of kernels/attention_kernels.cuh: variant, grid, shared memory (see kernels.h). These kernels dominate the
+ * compile time of a device, so launch_attention.cu dispatches, and larger heads have files of their own. */
 #ifndef PI_LAUNCH_ATTENTION_CUH
 #define PI_LAUNCH_ATTENTION_CUH
 
@@ -10,10 +10,10 @@
 int pi__k_attention_mid(void *stream, const pi__k_attn *a);
 int pi__k_attention_wide(void *stream, const pi__k_attn *a);
 
-enum { BLOCKS_A_SM = 8 /* with which a split a block is not too little */ };
+enum { BLOCKS_A_SM = 8 /* max blocks per SM with one KV split per block */ };
 
-/* The job's units where each is 1 << shift keys, and as many kv heads a launch as scratch has room for; 0: it has none. The
- * keys of a tile may begin and end within a unit. */
+/* Sets the units of the job to 1 << shift keys. Returns the number of KV heads per launch that scratch has room for;
+ * 0 = none. The keys of a tile may begin and end within a unit. */
 static int32_t use_units(attn_job *j, int32_t shift)
 {
     j->unit_shift = shift;
@@ -23,11 +23,11 @@ static int32_t use_units(attn_job *j, int32_t shift)
     return most < (size_t) j->a.cache.n_head_kv ? (int32_t) most : j->a.cache.n_head_kv;
 }
 
-/* What a cache is made of. */
+/* Properties of a cache's types. */
 struct cache_kind {
-    bool hilo;   /* a type that is taken as hi + lo */
-    bool copied; /* both are copied as they are */
-    size_t raw;  /* bytes of a row of K and one of V */
+    bool hilo;   /* some type is converted to hi + lo */
+    bool copied; /* both types are copied unchanged */
+    size_t raw;  /* bytes of a row of K plus one of V */
 };
 static cache_kind kind_of(const pi__k_cache &c)
 {
@@ -59,7 +59,7 @@ template <class S> static int run_blocks(void *stream, const attn_job &j, int32_
     return pi_launch_dependent(stream, attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
 }
 
-/* By units: some kv heads after the others, if scratch is too small for all of them. */
+/* Launches by units; in several launches of some KV heads each, if scratch is too small for all of them. */
 template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
     const pi__k_tail tail = j.tail;
@@ -73,7 +73,7 @@ template <class S> static int run_units(void *stream, attn_job j, int32_t tiles,
     return rc;
 }
 
-/* Tiles of 16 rows, which have to be few enough that keys are split over blocks, if that is wanted. */
+/* Tiles of 16 rows. KV splits are used if the tiles are few and the caller allows it. */
 template <class S> static int run_few(void *stream, attn_job j)
 {
     static_assert(S::R == UNIT_ROWS, "as those that combine them have them");
@@ -89,7 +89,7 @@ template <class S> static int run_few(void *stream, attn_job j)
     return run_blocks<S>(stream, j, tiles, heads, 1);
 }
 
-/* Tiles of 16 rows, and larger ones, whose rows as many warps share as registers need. */
+/* Tiles of 16 rows, or larger ones that several warps share, depending on their registers. */
 template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_attn *a)
 {
     constexpr int FEW = head<D>::PARTS, LEAST = D <= 96 ? 1 : D == 128 ? (COMES == COPIED ? 1 : 2) : D <= 256 ? 2 : 4;

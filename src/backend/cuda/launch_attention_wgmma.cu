@@ -1,16 +1,17 @@
-/* Attention of prompts by wgmma: what it is there for, grid, shared memory (see kernels.h). */
+/* Attention of prompts by wgmma: when it is used, grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "attention_wgmma_kernels.cuh"
 
 template <class S> static constexpr size_t BYTES = S::FACTS_AT + block_facts<S>::SIZE;
 
-/* More than half of a tile's rows a sequence, and blocks for half of the multiprocessors: else smaller tiles are as good. */
+/* Requires that sequences fill more than half of a tile's rows, and that blocks fill half of the SMs; else smaller
+ * tiles are equally fast. */
 template <class S> static bool pays(const pi__k_attn &a, int32_t tiles)
 {
     return a.n_tokens * (a.n_head / a.cache.n_head_kv) > S::R / 2 * a.n_seqs && tiles * a.cache.n_head_kv >= a.n_sm / 2;
 }
 
-/* false: it is not taken. */
+/* Returns false, and queues nothing, if wgmma does not pay. */
 template <int D> static bool run_for(void *stream, const pi__k_attn *a, int *code)
 {
     using S = wgmma_heads<D>;

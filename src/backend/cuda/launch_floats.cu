@@ -3,9 +3,10 @@
 #include "backend/cuda/kernels_floats.h"
 #include "floats_kernels.cuh"
 
-enum { MOST = 8, FEWER = 4 /* rows of W of a warp */, ENOUGH = 1024 /* warps to keep multiprocessors busy */ };
+/* MOST, FEWER: rows of W per warp. ENOUGH: warps that keep the SMs busy. */
+enum { MOST = 8, FEWER = 4, ENOUGH = 1024 };
 
-/* Warps for a matrix, each of which has so many of its rows. */
+/* Returns the warps for a matrix, with `each` rows of W per warp. */
 static int64_t warps_of(int64_t n_out, int32_t n_rows, int each)
 {
     return (n_out + each - 1) / each * ((n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);

@@ -32,7 +32,7 @@ int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_
     return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;
 }
 
-/* Gives each matrix its blocks of threads, of so many tiles. */
+/* Assigns blocks of `tiles` tiles to each matrix; returns the number of blocks. */
 static unsigned share(fp4_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
@@ -50,13 +50,14 @@ template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
     return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), bytes, p);
 }
 
-enum { LEAST_BLOCKS = 128 /* fewer than most devices have multiprocessors */ };
+enum { LEAST_BLOCKS = 128 /* below the SM count of most devices */ };
 
-/* The largest tiles are for products that have many: slices of these stay together. A multiprocessor's tensor cores multiply 2048
- * numbers of FP4 a clock, of FP8 half as many. */
+/* The largest tiles, for products with many of them, do not split K. The tensor cores of an SM multiply 2048 FP4
+ * values per clock, or 1024 FP8 values. */
 template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, const pi__k_split *split)
 {
-    constexpr int64_t VALUES = S::TILES * S::GROUPS * 128, CLOCKS = VALUES * 32 / (WAY == FP4_MX8 ? 1024 : 2048); /* of 32 columns */
+    /* per 32 columns */
+    constexpr int64_t VALUES = S::TILES * S::GROUPS * 128, CLOCKS = VALUES * 32 / (WAY == FP4_MX8 ? 1024 : 2048);
     const unsigned y = share(p, S::TILES), x = (unsigned) ((p.n_rows + 8 * S::GROUPS - 1) / (8 * S::GROUPS));
     const split_work work = {(int64_t) x * y, CLOCKS * p.shape.n_block, VALUES};
     const bool largest = S::TILES == 8 && S::GROUPS == 16;
@@ -64,8 +65,8 @@ template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, 
                                dim3(FP4_THREADS), S::SHARED, p);
 }
 
-/* Blocks of 128 rows of W times 128 of x; of 64 of either where that leaves too few, or half of each empty, or where a row of
- * x takes twice the registers. */
+/* Tiles of 128 rows of W times 128 rows of x. Either is 64 if 128 leaves too few blocks or half of each tile empty.
+ * FP8 uses 64 rows of x, as a row of x takes twice the registers. */
 template <int WAY> static int run_many(void *stream, fp4_products &p, const pi__k_split *split)
 {
     const unsigned columns = (unsigned) (p.n_rows + 127) / 128;

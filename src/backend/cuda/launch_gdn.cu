@@ -77,15 +77,15 @@ template <int D, int PARTS, bool EXACT> static int run_chunks(void *stream, cons
     return pi_launch_dependent(stream, many<D, PARTS, EXACT>, grid, dim3(S::THREADS), S::bytes, j);
 }
 
-/* many() with two warps where it has one, each with half of the products: they end sooner where each has a scheduler of its
- * own, and hardly later where two of them share one. So it is wanted as long as every warp of the other form would be alone
- * on its scheduler: a multiprocessor has four of them. */
+/* many() with two warps instead of one, each with half of the products. They finish sooner if each has a scheduler of
+ * its own, and hardly later if two share one. So it is used while every warp of the one-warp kernel would be alone on
+ * its scheduler; an SM has four. */
 template <int D> static bool in_parts(const job &j)
 {
     return D == 128 && (int64_t) j.a.n_seqs * j.a.state.n_v * (D / PATCH) <= 4 * (int64_t) j.a.n_sm;
 }
 
-/* prepare, many, finish. */
+/* Queues prepare, many and finish. */
 template <int D, bool EXACT, bool FAST> static int run_many(void *stream, const job &j)
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
@@ -127,7 +127,7 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
     }
 }
 
-/* Not dependent ones: what is launched after them may read a state at once (few()). */
+/* Normal (not dependent) launches: the next launch may read a state before it waits (few()). */
 template <int D> static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
     dim3 grid(D / SLICE, (unsigned) st->n_v), block(4 * SLICE);

@@ -2,9 +2,10 @@
 #include "backend/cuda/launch.cuh"
 #include "heads_kernels.cuh"
 
-enum { SHORT = 1024 /* columns of which fewer threads prepare a row */, SHORT_THREADS = 64, USUAL_SM = 128 };
+/* SHORT: rows up to this many columns are packed by SHORT_THREADS threads. USUAL_SM: SMs if n_sm is unknown. */
+enum { SHORT = 1024, SHORT_THREADS = 64, USUAL_SM = 128 };
 
-/* Shared memory of so many warps, each of which has a token's row. */
+/* Shared memory of `warps` warps with a token's row each. */
 static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps) { return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float); }
 
 int pi__k_heads_prepare(void *stream, const pi__k_heads *a)
@@ -20,7 +21,7 @@ int pi__k_heads_prepare(void *stream, const pi__k_heads *a)
                                width > scratch ? width : scratch, *a, words, factor);
 }
 
-/* As many blocks as the device holds at once, where there are items for them; and those of tokens' rows. */
+/* Launches the blocks that are resident at the same time, at most one per item, plus the blocks for tokens' rows. */
 template <int TYPE, int NT, bool OWN> static int run(void *stream, w16_heads<OWN> p)
 {
     using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
@@ -51,7 +52,7 @@ template <bool OWN> static int run_type(void *stream, const w16_heads<OWN> &p)
     }
 }
 
-/* What is to be done behind the product is what its results can have. */
+/* True if the fused mla_qkv and epilogue match the results of the product. */
 static bool fits(const pi__k_heads *a)
 {
     const pi__mla_qkv &q = a->prep.a;
@@ -61,10 +62,10 @@ static bool fits(const pi__k_heads *a)
            q.dim == a->w.n_out + a->n_tail;
 }
 
-/* Of rows that are not long. */
+/* Blocks pack their own input if rows are short. */
 bool pi__k_heads_own(const pi__k_heads *a) { return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL; }
 
-/* What does not depend on who prepares rows. */
+/* Fills the arguments that do not depend on where the input is packed. */
 template <bool OWN> static w16_heads<OWN> heads_of(const pi__k_heads *a)
 {
     w16_heads<OWN> p = {};

@@ -13,7 +13,7 @@ static int add_result(void *stream, const pi__k_streams &k)
     return pi_launch_dependent(stream, hyper_post, grid, dim3(HYPER_THREADS), 0, k);
 }
 
-/* bytes: of what the last block of a row has; near: y is kept there. */
+/* bytes: shared memory of the last block of a row. near: y is also kept in shared memory. */
 template <int TYPE> static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool near)
 {
     const size_t piece = PI__STREAMS * PI__K_HYPER_PIECE * sizeof(float);

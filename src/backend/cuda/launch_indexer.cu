@@ -2,10 +2,10 @@
 #include "backend/cuda/launch.cuh"
 #include "indexer_kernels.cuh"
 
-/* Work memory of a token: [scores][the best of its parts], where it has several. */
+/* Scratch of one token: [scores][best entries of each part, if there are several]. */
 typedef struct room {
-    int64_t score, some; /* values */
-    size_t bytes;        /* of both */
+    int64_t score, some; /* values in each of the two arrays */
+    size_t bytes;        /* bytes of both */
 } room;
 
 static room room_of(int32_t most)
@@ -16,7 +16,7 @@ static room room_of(int32_t most)
 
 size_t pi__k_indexer_scratch(int32_t most) { return room_of(most).bytes; }
 
-/* Entries of a block: enough to be worth loading the queries for, few enough that all multiprocessors have some. */
+/* Entries per block: enough to be worth loading the queries, but few enough to use all SMs. */
 static int32_t entries_of_block(const pi__k_indexer *a, int32_t n_tokens)
 {
     const int64_t all = (int64_t) a->most * n_tokens, blocks = 4 * (int64_t) max(a->n_sm, 1);
@@ -34,7 +34,7 @@ static int score_by(void *stream, const pi__k_indexer *a, int32_t first, int32_t
     return pi_launch_dependent(stream, index_scores<SPLIT, TILES>, grid, dim3(SCORE_WARPS * 32), shared, *a, first, each, score, to);
 }
 
-/* As many heads at once as shared memory holds. */
+/* Uses as many heads per pass as fit into shared memory. */
 static int score_tokens(void *stream, const pi__k_indexer *a, int32_t first, int32_t n, float *score, int64_t to)
 {
     bool split = false;

@@ -18,7 +18,8 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
                      floats ? (float *) prepared : nullptr, codes, meta);
 }
 
-enum { MOST_GROUPS = 4 }; /* one is for decode, four for a few drafts or sequences, gemm_kernels.cuh for prefill */
+/* groups of 8 rows: one for decode, four for a few drafts or sequences; prefill uses gemm_kernels.cuh */
+enum { MOST_GROUPS = 4 };
 
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
 {
@@ -37,7 +38,7 @@ template <int TYPE> static int run_floats(void *stream, const product &p)
     return pi_launch_dependent(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
 
-/* One matrix and any number of rows. */
+/* Queues one matrix with any number of rows. */
 static int run_one(void *stream, const product &p)
 {
     switch (p.w.type) {

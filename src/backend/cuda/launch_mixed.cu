@@ -3,7 +3,8 @@
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
-/* Gives each matrix its blocks of threads, of so many tiles, behind those that are none's. */
+/* Assigns blocks of `tiles` tiles to each matrix, after the blocks for latent attention; returns the number of
+ * blocks. */
 static unsigned share(mixed_products &p, int64_t tiles)
 {
     unsigned blocks = p.n_latent;
@@ -17,7 +18,7 @@ static unsigned share(mixed_products &p, int64_t tiles)
     return blocks;
 }
 
-/* Shared memory that a block needs for a matrix of that type. */
+/* Shared memory that a block needs for a matrix of this type. */
 template <int R, int NT> static size_t bytes_for(int32_t type)
 {
     switch (type) {
@@ -29,7 +30,7 @@ template <int R, int NT> static size_t bytes_for(int32_t type)
     }
 }
 
-/* bytes: that a block needs for what is no matrix's. */
+/* bytes: shared memory for work other than matrices. */
 template <int R, int NT> static int run(void *stream, mixed_products &p, unsigned blocks, size_t bytes)
 {
     if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
@@ -40,7 +41,7 @@ template <int R, int NT> static int run(void *stream, mixed_products &p, unsigne
     return pi_launch_dependent(stream, mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
-/* The tail is one that these rows may have. */
+/* True if these kernels support the epilogue. */
 static bool is_tail(const pi__k_tail &t)
 {
     const pi__k_routes &r = t.routes;
@@ -48,7 +49,8 @@ static bool is_tail(const pi__k_tail &t)
     return !r.n_rows || (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
-/* Streams, behind one matrix w, and what they need of shared memory. false: they cannot be. */
+/* Sets up residual streams after the only matrix w, and their shared memory. Returns false if they are not
+ * supported. */
 static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_product &w, size_t &bytes)
 {
     const pi__k_tail &t = p.tail;
@@ -82,7 +84,9 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
     if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     if (more->streams && !take_streams(p, *more->streams, w[0], bytes)) return 1;
-    int32_t like = -1, other = -1; /* the packed types, whose x has one form; what reads the other one: F32, F16 or BF16 */
+    /* like: packed format of the 16-bit input. other: type of matrices that read `floats`, F32, F16 or BF16. -1 =
+     * none */
+    int32_t like = -1, other = -1;
     for (int i = 0; i < n; i++) {
         const pi__k_matrix &m = w[i].w;
         if (m.type == PI__F32 || pi__k_mma16_has(m.type, m.n_in)) {
@@ -96,7 +100,7 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
         p.w[i] = {m.shape, m.data, m.scale, w[i].y, w[i].ldy, m.n_in, m.n_out, m.type, 0};
     }
     const unsigned blocks = share(p, W16_TILES);
-    const bool groups = like >= 0 || other != PI__F32; /* blocks have all rows */
+    const bool groups = like >= 0 || other != PI__F32; /* blocks process all rows */
     if (n_rows > 16 && groups) return run<W16_TILES, 4>(stream, p, blocks, bytes);
     if (n_rows > 8 && groups) return run<W16_TILES, 2>(stream, p, blocks, bytes);
     if (blocks - p.n_latent >= W16_LEAST_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks, bytes);

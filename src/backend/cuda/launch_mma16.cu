@@ -17,7 +17,7 @@ int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32
                      (uint8_t *) prepared);
 }
 
-enum { FEW_GROUPS = 4 /* of 8 rows, that a launch of several matrices takes */ };
+enum { FEW_GROUPS = 4 /* max groups of 8 rows in a launch of several matrices */ };
 
 template <int TYPE> static int run_few(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {

@@ -5,11 +5,12 @@
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list)
 {
     int64_t pairs = (int64_t) n_rows * n_used;
-    int64_t last = min(pairs / (list == 0 ? 1 : list == 1 ? FEW + 1 : SOME + 1), (int64_t) n_expert); /* one an expert */
+    /* one partial tile per expert */
+    int64_t last = min(pairs / (list == 0 ? 1 : list == 1 ? FEW + 1 : SOME + 1), (int64_t) n_expert);
     return (int32_t) (list < 2 ? last : last + (pairs - last * (SOME + 1)) / MANY);
 }
 
-/* Experts of which one block can keep all that it needs in shared memory. */
+/* True if one block can keep all routing data in shared memory. */
 static bool in_one_block(int32_t n_rows, int32_t n_expert) { return n_rows <= 32 && n_expert <= PI__MAX_EXPERTS; }
 
 size_t pi__k_marks(int32_t n_rows, int32_t n_expert)
@@ -80,6 +81,7 @@ int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float 
 int pi__k_add_experts(void *stream, const pi__k_sum *a)
 {
     if (a->n_rows < 1) return 0;
-    const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (a->n_rows > 64 ? 1 : 16)); /* to wait less */
+    /* more blocks for few rows reduce latency */
+    const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (a->n_rows > 64 ? 1 : 16));
     return pi_launch_dependent(stream, add_experts, dim3((unsigned) a->n_rows, parts), dim3(THREADS), 0, *a);
 }

@@ -1,12 +1,12 @@
-/* Shared by the launches of the products of experts. */
+/* Shared by the launches of expert products. */
 #ifndef PI_LAUNCH_MOE_CUH
 #define PI_LAUNCH_MOE_CUH
 
 #include "backend/cuda/launch.cuh"
 #include "moe.cuh"
 
-/* run(list, most tiles, p) for each list that can have tiles: it is there, and an expert has no more columns than there are
- * rows. */
+/* Calls run(list, max tiles, p) for each list that exists and can have tiles. An expert has at most n_rows
+ * columns. */
 template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
 {
     const int32_t more_than[3] = {0, FEW, SOME};
@@ -20,7 +20,7 @@ template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
     return code;
 }
 
-/* launch_moe_many.cu: tiles of many columns, at most n_tile of them, packed types. */
+/* launch_moe_many.cu: packed types, at most n_tile tiles of many columns. */
 int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile);
 
 #endif

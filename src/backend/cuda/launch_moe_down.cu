@@ -5,7 +5,7 @@
 
 enum { USUAL_SM = 128 };
 
-/* Shared memory that a block needs for a matrix of that type. */
+/* Shared memory that a block needs for a matrix of this type. */
 template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
 {
     switch (type) {
@@ -16,7 +16,7 @@ template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
     }
 }
 
-/* As many blocks as the device holds at once, where there are items for them. */
+/* Launches the blocks that are resident at the same time, at most one per item. */
 template <int NT> static int run(void *stream, w16_down &p, uint64_t tiles)
 {
     const uint64_t items = tiles * p.routed.n_item + p.shared.n_item;

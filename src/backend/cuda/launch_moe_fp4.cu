@@ -2,9 +2,9 @@
 #include "backend/cuda/launch.cuh"
 #include "moe_fp4_kernels.cuh"
 
-enum { USUAL_SM = 148 }; /* multiprocessors, where nobody says how many there are */
+enum { USUAL_SM = 148 }; /* SMs if n_sm is unknown */
 
-/* Most tiles that there can be. */
+/* Max tiles of all lists. */
 static int64_t most_tiles(const pi__k_routes *r)
 {
     int64_t tiles = 0;
@@ -13,7 +13,7 @@ static int64_t most_tiles(const pi__k_routes *r)
     return tiles;
 }
 
-enum { FEW_COLUMNS = 512 /* whose scales of NVFP4 the last blocks end */ };
+enum { FEW_COLUMNS = 512 /* max columns for which the last blocks convert the NVFP4 scales */ };
 
 template <int WAY> static int run_glu(void *stream, const pi__k_routes *r, fp4_grouped &p, int64_t sms)
 {

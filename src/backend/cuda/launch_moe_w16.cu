@@ -3,9 +3,10 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_w16_kernels.cuh"
 
-enum { MOST_FEW = 32 /* rows of the batch that experts_w16_few takes */, USUAL_SM = 128 };
+/* MOST_FEW: max batch rows for experts_w16_few. USUAL_SM: SMs if n_sm is unknown. */
+enum { MOST_FEW = 32, USUAL_SM = 128 };
 
-/* Blocks for at most so many items: what the device holds at once. */
+/* Blocks for at most `items` items: the number that is resident at the same time, `each` per SM. */
 static dim3 blocks_of(const pi__k_experts &a, uint64_t items, unsigned each)
 {
     const uint64_t most = (uint64_t) (a.n_sm > 0 ? a.n_sm : USUAL_SM) * each;
@@ -44,7 +45,7 @@ template <bool MID> static int run_type(void *stream, const pi__k_routes *r, con
     }
 }
 
-/* Products of prepared rows; y_step and by as in w16_experts. */
+/* Queues products of packed rows; y_step and by as in w16_experts. */
 static int run_prepared(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by)
 {
     if (r->n_rows < 1) return 0;

@@ -7,7 +7,8 @@ template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a, u
     return run_lists<shape<KIND, W, false>, shape<KIND, W, true>>(stream, a, sparse<KIND, W, false>, sparse<KIND, W, true>, arrived);
 }
 
-/* Warps for rows of as many values; and those for long rows where products are not exact. */
+/* Selects the warps by the row size. Long rows use another kernel if their products may be rounded
+ * (launch_latent.cu). */
 template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
     if (a->a.dim > 8 * WIDTH && a->fast && KIND != TWO) return pi__k_latent(stream, a, KIND == COPIED, arrived);

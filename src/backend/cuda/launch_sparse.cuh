@@ -1,4 +1,4 @@
-/* How kernels of attention to lists of rows (kernels/sparse.cuh) are launched: with a block a list, or a split of it. */
+/* Launches of attention to lists of rows (kernels/sparse.cuh): one block per list, or several with one split each. */
 #ifndef PI__LAUNCH_SPARSE_CUH
 #define PI__LAUNCH_SPARSE_CUH
 
@@ -8,7 +8,7 @@
 
 typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
 
-/* With a block a split, for as many tokens a launch as scratch has room for. */
+/* One block per split; each launch takes the tokens that scratch has room for. */
 template <class S>
 static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once, uint32_t *arrived)
 {
@@ -23,15 +23,15 @@ static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel,
     return code;
 }
 
-/* Lists are split where blocks that take whole ones would leave half of the multiprocessors without: sums in scratch are as
- * many bytes as the rows. S, U: the shapes of the kernels for whole lists and for splits. */
+/* Splits lists only if one block per list would leave half of the SMs idle: the sums in scratch take as many bytes as
+ * the rows. S, U: shapes of the kernels for complete lists and for splits. */
 template <class S, class U>
 static int run_lists(void *stream, const pi__k_sparse *a, sparse_kernel *whole, sparse_kernel *units, uint32_t *arrived)
 {
     const int32_t blocks = (a->a.n_head + S::HEADS - 1) / S::HEADS, tiles = (a->a.n_head + 15) / 16;
     const int32_t splits = most_splits<S::FEW>(a->most);
     const size_t token = (size_t) tiles * (size_t) splits * 16 * (size_t) (a->a.dim + 2) * sizeof(float);
-    const size_t room = arrived && a->scratch && splits > 1 ? a->scratch_size / token : 0; /* tokens */
+    const size_t room = arrived && a->scratch && splits > 1 ? a->scratch_size / token : 0; /* in tokens */
     if (2 * (int64_t) a->n_tokens * blocks <= a->n_sm && room)
         return run_units<U>(stream, a, units, splits, (int32_t) min(room, (size_t) a->n_tokens), arrived);
     return pi_launch_dependent(stream, whole, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS), S::total, *a, 0,

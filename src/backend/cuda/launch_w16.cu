@@ -30,7 +30,7 @@ int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t
                      (uint16_t *) prepared, (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 
-/* Gives each matrix its blocks of threads, of so many tiles. */
+/* Assigns blocks of `tiles` tiles to each matrix; returns the number of blocks. */
 static unsigned share(w16_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
@@ -47,7 +47,8 @@ template <int TYPE, int NT, int R> static int run_few(void *stream, w16_products
     return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
-/* Of 128 rows of W and of x; a multiprocessor's tensor cores multiply 512 numbers a clock, on H100 twice as many. */
+/* Tiles of 128 rows of W and 128 rows of x. The tensor cores of an SM multiply 512 values per clock; on H100 twice
+ * that. */
 template <int TYPE> static int run_many(void *stream, const w16_products &p, unsigned blocks, const pi__k_split *split)
 {
     constexpr int64_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;
@@ -107,8 +108,8 @@ int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void
     return run(stream, w, n, prepared, n_rows, nullptr, nullptr);
 }
 
-/* As many entries of the largest tiles as two parts of half as many tiles as there are multiprocessors leave: all shapes of which
- * the parts run side by side have room. */
+/* Sums for n_sm / 2 + 1 of the largest tiles in two parts each: enough for every shape that runs its parts in
+ * parallel. */
 size_t pi__k_split_bytes(int32_t n_sm)
 {
     constexpr size_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;

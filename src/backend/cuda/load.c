@@ -1,36 +1,35 @@
-/* Weights on their way to the device: from the file (mapped, or what was read of it), packed by threads of the host, into
- * one of two buffers of pinned memory while the other is copied.
+/* Weight upload. Threads pack data of the file (mapped, or read in pieces) into one of two buffers of pinned memory,
+ * while the other buffer is copied to the device.
  *
  *     file -> threads: pack, or copy -> [ buffer 0 | buffer 1 ] -> the device's copy engine -> weights
  *
- * A buffer is filled piece by piece, and each piece's copy is queued at once. When it is full a fence goes into the queue
- * behind its copies, and the other one is filled, after its own fence was passed. So loading takes as much memory of the
- * host as the buffers have, however large a matrix is, and nothing is copied from memory that CUDA would have to copy
- * again. Where the device's memory is the host's (pi__rt_info.shares) there are no buffers and no copies: the threads pack
- * to where the weights stay.
+ * A buffer is filled piece by piece, and the copy of each piece is queued immediately. When the buffer is full, a
+ * fence is queued after its copies. The other buffer is then filled once its own fence has passed. So loading takes
+ * only the two buffers of host memory for matrices of any size, and CUDA needs no staging copy. On devices that share
+ * the host's memory (pi__rt_info.shares) there are no buffers and no copies: the threads pack in place.
  *
- * Memory: the buffers and the threads' pool, made by the first tensor that is loaded and given back by the finish() that
- * ends loading. Vectors come here from reserve() on, or behind a matrix: later ones belong to a step, and are copied as they
- * are. Threads: the opening thread; those of the pool, while it waits for them. */
+ * Memory: the buffers and the thread pool, created by the first tensor of a load and freed by the finish() that ends
+ * it. Vectors take this path from reserve() on, or after a matrix. Later vectors belong to a step and are copied
+ * directly. Threads: the opening thread; the pool's threads, while the opening thread waits for them. */
 #include <string.h>
 
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { BUFFER = 32 << 20, PIECE = 256 << 10 /* bytes that a thread takes at a time, or a tile */ };
+enum { BUFFER = 32 << 20, PIECE = 256 << 10 /* bytes per work item of a thread, or one tile */ };
 
-/* A job of the threads: pack rows, or copy bytes. */
+/* A job of the pool: pack rows, or copy bytes. */
 typedef struct job {
-    pi__pool *pool;          /* they are of it */
-    int32_t type;            /* of the matrix */
+    pi__pool *pool;          /* pool that runs it */
+    int32_t type;            /* type of the matrix */
     int64_t n_in;            /* columns */
-    const pi__cuda_shape *s; /* NULL: bytes are copied as they are */
+    const pi__cuda_shape *s; /* NULL = copy bytes */
     const uint8_t *src;      /* rows of the file, or bytes */
-    uint8_t *dst;            /* in a buffer */
+    uint8_t *dst;            /* in a buffer, or the weights themselves */
     int64_t n;               /* rows, or bytes */
-    int64_t step;            /* of them in an item of a thread */
-    int32_t n_parts;         /* that they are cut into */
+    int64_t step;            /* rows or bytes per work item */
+    int32_t n_parts;         /* number of work items */
 } job;
 
 static void run_part(const job *j, int64_t from)
@@ -63,7 +62,7 @@ static void run(job *j)
     else run_part(j, 0);
 }
 
-/* Buffers and threads, if they are not there. false: there is no memory for them, or the device has failed. */
+/* Creates the buffers and threads if needed. Returns false if memory ran out or an error occurred. */
 static bool ready(pi__cuda *c)
 {
     cuda_stage *s = &c->stage;
@@ -77,7 +76,7 @@ static bool ready(pi__cuda *c)
     return !pi__cuda_failed(c);
 }
 
-/* Room for as many of n units of size bytes as there are: *got of them, at least one. NULL: none, or an error. */
+/* Returns space in a buffer for *got of n units of size bytes, at least one. NULL = error. */
 static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
 {
     cuda_stage *s = &c->stage;
@@ -94,7 +93,7 @@ static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
     return pi__cuda_failed(c) ? NULL : s->buffer[s->now] + s->used;
 }
 
-/* n bytes that were put into the buffer go to dst. */
+/* Queues the copy of n bytes of the buffer to dst. */
 static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
 {
     pi__cuda_keep(c, pi__rt_upload(c->rt, dst, from, n));

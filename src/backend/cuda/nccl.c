@@ -1,10 +1,10 @@
-/* NCCL's functions, and joining within a time (see nccl.h).
+/* NCCL's functions, and joining with a timeout (see nccl.h).
  *
- * NCCL could be joined without waiting, too (a communicator that does not block), but it then starts a thread for each
- * all-gather, and captured steps would have to wait for these. So the call that waits has a thread of its own.
+ * NCCL could also join with a nonblocking communicator, but then starts a thread for each all-gather, and captured
+ * steps would have to wait for these threads. So the blocking call runs in a thread of its own.
  *
- * Memory: an attempt to join, which belongs to the caller and that thread, and is freed by whoever is done with it last.
- * Threads: any. Invariant: a library in which a thread may still be is never unloaded. */
+ * Memory: an attempt to join, shared by the caller and its thread; the last one to finish frees it. Threads: any.
+ * Invariant: a library is never unloaded while a thread may still be in it. */
 #include "backend/cuda/nccl.h"
 
 #include <dlfcn.h>
@@ -53,15 +53,15 @@ int pi__nccl_make_id(char id[PI__RANK_ID_BYTES], pi_error *err)
 }
 
 typedef struct attempt {
-    pthread_mutex_t lock;    /* guards what is marked L */
-    pthread_cond_t changed;  /* ended is set */
-    pi__nccl fn;             /* the attempt's own, for who waits may stay in the library */
+    pthread_mutex_t lock;    /* guards the fields marked L */
+    pthread_cond_t changed;  /* signalled when `ended` is set */
+    pi__nccl fn;             /* a private copy: a waiting thread may stay in the library */
     pi__nccl_id id;
     int32_t rank, n, device;
     void (*use)(int32_t device);
-    pi__nccl_comm comm;      /* L where code is 0 */
-    int code;                /* L of NCCL */
-    bool ended, left;        /* L NCCL has returned; the caller waits no more */
+    pi__nccl_comm comm;      /* L valid if code is 0 */
+    int code;                /* L NCCL's return code */
+    bool ended, left;        /* L NCCL has returned; the caller has given up waiting */
 } attempt;
 
 static void attempt_free(attempt *a)
@@ -96,7 +96,7 @@ static int attempt_start(attempt *a, pthread_t *thread, pi_error *err)
     return started ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that joins devices");
 }
 
-/* true: NCCL has returned; false: not within the time, and the attempt is its thread's. */
+/* Returns true if NCCL has returned. False = timeout; the attempt then belongs to its thread. */
 static bool attempt_wait(attempt *a, double ms)
 {
     const struct timespec until = pi__deadline(ms);

@@ -1,7 +1,7 @@
-/* NCCL, as far as it is used: its functions, found when they are asked for, and joining as one of several processes.
+/* The subset of NCCL in use: its functions, loaded on demand, and joining as one of several processes.
  *
- * No CUDA headers, so that the emulator joins by the same code (tests/simt/nccl_twin.c is its library). Memory: what
- * nccl.c says. Threads: any. */
+ * Includes no CUDA headers, so that the emulator joins by the same code (tests/simt/nccl_twin.c is its library).
+ * Memory: see nccl.c. Threads: any. */
 #ifndef PI__CUDA_NCCL_H
 #define PI__CUDA_NCCL_H
 
@@ -14,7 +14,7 @@ extern "C" {
 typedef struct ncclComm *pi__nccl_comm;
 typedef struct pi__nccl_id { char bytes[PI__RANK_ID_BYTES]; } pi__nccl_id;
 
-/* Functions, as NCCL's own header has them since its version 2; numbers returned are 0 or an error. stream: cudaStream_t. */
+/* Functions with NCCL's signatures since version 2; they return 0 or an error. stream: cudaStream_t. */
 typedef struct pi__nccl {
     void *lib;
     int (*init_all)(pi__nccl_comm *comm, int n, const int *device);
@@ -27,16 +27,16 @@ typedef struct pi__nccl {
     const char *(*text)(int error);
 } pi__nccl;
 
-/* PI_EUNSUPPORTED: it is not installed. */
+/* Returns PI_EUNSUPPORTED if NCCL is not installed. */
 int pi__nccl_load(pi__nccl *f, pi_error *err);
 void pi__nccl_unload(pi__nccl *f);
 
-/* What rank 0 makes for all. The library stays loaded: NCCL waits for the others there. */
+/* Creates rank 0's id for all ranks. The library stays loaded, as NCCL waits in it for the other ranks. */
 int pi__nccl_make_id(char id[PI__RANK_ID_BYTES], pi_error *err);
-/* Joins the other processes with a device, for which use(device) is called in the thread that does it. PI_EDEVICE: NCCL failed,
- * or not all had come within the seat's time. NCCL waits for them without end, then, and cannot be told to stop: what waits
- * is left to itself, with memory of its own, and is of no harm to a process that ends. Should the others come yet, it
- * leaves them. */
+/* Joins the other processes with a device; calls use(device) in the joining thread. PI_EDEVICE: NCCL failed, or not
+ * all ranks joined within the seat's timeout. After a timeout NCCL keeps waiting and cannot be cancelled. The waiting
+ * thread is left to itself, with its own memory, which is harmless for a process that ends. If the other ranks join
+ * later, that thread leaves them. */
 int pi__nccl_join(pi__nccl_comm *out, const pi__seat *seat, int32_t device, void (*use)(int32_t device), pi_error *err);
 
 #ifdef __cplusplus

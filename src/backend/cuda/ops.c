@@ -1,5 +1,5 @@
-/* The ops of transformers: structs of ops.h turned into the kernels' and queued (see kernels.h). No memory; the step
- * thread. */
+/* The ops of transformers: converts structs of ops.h to the kernels' structs and queues them (see kernels.h). No
+ * memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 
 #include "backend/cuda/kernels_floats.h"
@@ -51,7 +51,7 @@ int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type
     return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
-/* By the kernel for many rows where there are enough of them. */
+/* Uses the large-batch kernel where n_rows suffices. */
 static int multiply_floats(void *stream, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
     int code = 0;
@@ -79,7 +79,7 @@ static bool same_input(const pi__k_input *a, const pi__k_input *b)
            a->eps == b->eps && a->limit == b->limit;
 }
 
-/* What a prepared input is known by: the form, and of some forms the types whose x is the same. */
+/* Key of a packed input: the activation format and, for formats that depend on it, the type (W16: F16 or BF16). */
 static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form; }
 
 void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
@@ -97,7 +97,7 @@ bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t 
     return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
 }
 
-/* As pi__cuda_prepare; 16-bit floats of rows or their norms by a kernel that reads each value once. */
+/* pi__cuda_prepare(), except that 16-bit floats of rows or their norms use a kernel that reads each value once. */
 static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
     void *stream = pi__rt_stream(c->rt);
@@ -122,14 +122,14 @@ void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
     return r->where[at];
 }
 
-/* Work of products whose slices blocks share. */
+/* Returns the scratch of split-K. */
 static pi__k_split split_of(const pi__cuda *c)
 {
     return (pi__k_split) {c->info.n_sm, (float *) (void *) (c->scratch + c->at.slices), c->at.n_slices / sizeof(float),
                           (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
 }
 
-/* The same, by whom the backend has for it, and then the tail, if there is one. */
+/* Queues products by the kernels for this format, or by cuBLAS for HILO; `then` is the epilogue, or NULL. */
 static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                     const pi__k_tail *then)
 {
@@ -147,7 +147,7 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
     return code;
 }
 
-/* The same, so many rows at a time. */
+/* Runs a linear in pieces of PI__CUDA_FEW_ROWS rows. */
 static void linear_in_pieces(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     for (int32_t i = 0; i < a->n_rows; i += PI__CUDA_FEW_ROWS) {
@@ -166,13 +166,13 @@ int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a)
     return form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS ? PI__FORM_HILO : form;
 }
 
-/* Form of the linear's matrix i. */
+/* Returns the activation format of the linear's matrix i. */
 static int form_of(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     return pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[i].w->type), a);
 }
 
-/* Matrix i can be of a launch of several types, and have a tail. */
+/* True if matrix i can be in a mixed launch (several types) and its part can have an epilogue. */
 static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     const int form = form_of(c, a, i);
@@ -182,13 +182,14 @@ static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
 
 static int w16_input(const pi__linear *a, int32_t i) { return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type)); }
 
-/* Matrix i can be of such a launch, whose tail is another's. */
+/* True if matrix i can be in a mixed launch; the epilogue then belongs to another matrix of the launch. */
 static bool mixes_terms(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     return form_of(c, a, i) == PI__FORM_MMA16 && a->n_rows <= PI__K_MIXED_ROWS && a->n_rows <= pi__cuda_tail_rows(c);
 }
 
-/* How many matrices from i on are of one launch of several types; some 16-bit inputs differ, and floats and terms have the same place. */
+/* Returns how many matrices from i on fit into one mixed launch. They must share the 16-bit input, if any, and one of
+ * floats or terms, as these two use the same region. */
 static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     int32_t n = 0, like = -1, other = -1;
@@ -202,7 +203,7 @@ static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
     return n;
 }
 
-/* How many matrices from i on are of one launch, which are of one type. */
+/* Returns how many matrices of one type from i on fit into one launch. */
 static int32_t run_of_type(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     const int32_t most = form_of(c, a, i) == PI__FORM_MMA16 ? PI__K_MOST_MMA16 : PI__K_MOST_LINEAR;
@@ -234,7 +235,8 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
     return same && same_input(&from, &in);
 }
 
-/* Floats, or terms, and 16-bit floats of matrices i to i + n - 1 are prepared by one launch, where both are wanted and neither is there. */
+/* Packs both formats (floats or terms, and 16-bit floats) for matrices i to i + n - 1 in one launch. Does nothing
+ * unless both are needed and neither is valid. */
 static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 {
     pi__linear these = {.in = a->in, .n_rows = a->n_rows, .n_lin = n};
@@ -247,13 +249,13 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
     pi__cuda_has_prepared(c, &t);
 }
 
-/* n matrices of several types, from i on. */
+/* Queues n matrices of several types, from i on, as one launch. */
 static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_mixed_more *more)
 {
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
     pi__k_product p[PI__K_MOST_MIXED];
-    const void *x[2] = {NULL, NULL}; /* 16-bit floats; floats or terms */
+    const void *x[2] = {NULL, NULL}; /* packed 16-bit floats; floats or terms */
     for (int32_t k = 0; k < n; k++) {
         const pi__k_matrix m = pi__cuda_matrix(a->lin[i + k].w);
         const int form = form_of(c, a, i + k);
@@ -272,8 +274,8 @@ void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *the
     for (int32_t i = 0, n; i < a->n_lin; i += n) {
         const int32_t mixed = c->fuses ? run_of_mixed(c, a, i) : 0;
         const bool last = i + mixed == a->n_lin;
-        const pi__k_tail *tail = last ? then : NULL; /* of that launch */
-        pi__k_product p[PI__K_MOST_MMA16]; /* of one type, at most */
+        const pi__k_tail *tail = last ? then : NULL; /* epilogue of the mixed launch */
+        pi__k_product p[PI__K_MOST_MMA16]; /* max for matrices of one type */
         n = run_of_type(c, a, i);
         if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) || (mixed && last && (more->latent || more->streams)) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
@@ -329,7 +331,8 @@ bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add
     return true;
 }
 
-/* Matrices of a's two halves: each its own, or one below the other. */
+/* Fills g with the matrices of a's two halves: one matrix for each, or one stacked matrix. Returns false if their
+ * results are not the input of `reads`. */
 static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, pi__k_glu *g)
 {
     const pi__weight *w = a->lin[0].w, *w2 = a->lin[a->n_lin - 1].w;
@@ -342,7 +345,7 @@ static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, p
     return w->n_out == n && w2->n_out == n && a->lin[1].y == reads->x2 && a->lin[1].ldy == reads->ldx2;
 }
 
-/* In 16-bit floats; next is of any type that has these. */
+/* Gate and up in 16-bit floats; `next` has any type with 16-bit input. */
 static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *next)
 {
     const int32_t mid_type = pi__cuda_packed_type(next->lin[0].w->type), rows = a->n_rows;
@@ -395,7 +398,7 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
     else pi__cuda_queue_linear(c, a, NULL);
 }
 
-/* Those that are one kernel with the op's own arguments. */
+/* Ops that are one kernel with the op's own struct. */
 #define ROW_OP(name, type)                                                                                              \
     void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a)                                            \
     {                                                                                                                   \
@@ -463,7 +466,7 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
 }
 
-/* Keys from the first that a sequence's first token sees to the last of its last. */
+/* Counts keys from the first one that the sequence's first token sees up to its last token. */
 int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
@@ -476,11 +479,11 @@ int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window)
     return most;
 }
 
-/* Of so many keys, those that a window shows. */
+/* Returns how many of these keys are inside the window; window 0 = unlimited. */
 static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
 
-/* The key blocks of the batch's query blocks, sequence by sequence; k is what attention is given. Those of a sequence are side by
- * side. */
+/* Queues the selection of key blocks for the batch's query blocks, sequence by sequence; a sequence's query blocks
+ * are adjacent. Then sets the fields of k for sparse prefill. */
 static void choose_keys(pi__cuda *c, const pi__batch *b, const pi__attention *a, pi__k_attn *k)
 {
     const pi__runs *r = &b->runs;
@@ -553,7 +556,7 @@ void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_
         if (a->row == c->batch[i].host.owner) at = c->batch[i].owner;
     if (a->row == c->batch[0].host.hidden_row) at = c->batch[0].hidden_row;
     if (at == c->batch[0].logits_indices && a->row != c->batch[0].host.logits_indices) {
-        at = pi__cuda_rows(c, a->row, a->n_rows); /* none of the batch's arrays, which are there already */
+        at = pi__cuda_rows(c, a->row, a->n_rows); /* not an array of the batch, so it is not in device memory yet */
     }
     PI__QUEUE(c, pi__k_gather_rows(pi__rt_stream(c->rt), a->x, at, a->n_rows, a->n, a->out));
 }

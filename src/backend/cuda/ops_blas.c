@@ -1,5 +1,5 @@
-/* Products of F16 and BF16 matrices with many rows by a library (option cublas): x as a sum of hi and lo, 16
- * bits each, and a product with each. No memory; the step thread. */
+/* Products of F16 and BF16 matrices with many rows by cuBLAS (option cublas): x is the sum of hi and lo, 16 bits
+ * each, with one product for each. No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 #include "formats/formats.h"
 

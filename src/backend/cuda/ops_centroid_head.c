@@ -1,11 +1,11 @@
-/* An lm_head of which only some clusters of rows are multiplied (pi__centroid_head), on the device: the centroids are a
- * matrix like any other, and the clusters' rows are multiplied as experts are (kernels/centroid_head_kernels.cuh).
+/* An lm_head that multiplies only some clusters of rows (pi__centroid_head), on the device. The centroids are an
+ * ordinary matrix; the clusters' rows use the expert kernels (kernels/centroid_head_kernels.cuh).
  *
- * Memory: of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the order at
- * c->order is there. */
+ * Memory: of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the device has
+ * the token order of c->order. */
 #include "backend/cuda/impl.h"
 
-/* Layout of the op's scratch, in bytes from its start. */
+/* Layout of the op's scratch: offsets in bytes from its start. */
 typedef struct head_layout {
     size_t order;             /* [n_vocab] */
     size_t tile, row, n_tile; /* [pairs]; [pairs]; [3] */
@@ -26,7 +26,7 @@ static head_layout layout(size_t at, const pi__limits *lim)
 
 size_t pi__cuda_centroid_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
 
-/* The products of the picked clusters' rows, to a->some. Each row is prepared once for all of them. */
+/* Queues the products of the picked clusters' rows, to a->some. Each row is packed once for all of its clusters. */
 static void multiply(pi__cuda *c, const pi__centroid_head *a, const pi__k_routes *r)
 {
     void *stream = pi__rt_stream(c->rt);
@@ -53,7 +53,7 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
     if (a->order != c->order) pi__cuda_upload(be, order, a->order, (size_t) (n_mat * n) * sizeof *a->order);
     if (!pi__cuda_failed(c)) c->order = a->order;
     const pi__k_routes r = {
-        .n_rows = a->n_rows, .n_expert = a->n_rows * a->n_pick /* tiles, that is */, .n_used = a->n_pick,
+        .n_rows = a->n_rows, .n_expert = a->n_rows * a->n_pick /* max tiles */, .n_used = a->n_pick,
         .row = (int32_t *) (void *) (c->scratch + p.row), .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile)},
         .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
     };

@@ -1,8 +1,8 @@
-/* The ops of delta-net layers: structs of ops.h turned into the kernels' and queued (see kernels.h). No memory; the step
- * thread. */
+/* The ops of delta-net layers: converts structs of ops.h to the kernels' structs and queues them (see kernels.h). No
+ * memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 
-/* What its sizes depend on, and where it is. */
+/* Returns the state's addresses and the fields that determine its size. */
 static pi__k_state layout_of(const pi__state_layer *st)
 {
     return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,
@@ -35,7 +35,7 @@ size_t pi__cuda_gdn_scratch(const pi__limits *lim)
     return pi__k_gdn_scratch(&k, lim->max_tokens);
 }
 
-/* The op as the kernels have it. */
+/* Converts an op gdn into the kernels' struct. */
 static pi__k_gdn gdn_of(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
 {
     const cuda_batch *d = pi__cuda_batch_of(c, b);

@@ -1,18 +1,20 @@
-/* Heads' own matrices (pi__head_linear) on the device: they are multiplied as experts are, each with all rows
- * (kernels/head_linear_kernels.cuh), so many rows at a time that scratch stays small. Packed types in 16-bit floats read rows and
- * write results where they lie, in three launches instead of four, or one or two with few rows (kernels/heads_kernels.cuh); and there
- * op mla_qkv, where the results are its queries, is done with them. What latent attention makes for them it prepares itself. Large
- * matrices with more than ROWS rows are products one by one, each of which fills the device.
+/* Per-head matrices (pi__head_linear) on the device. They use the expert kernels: every head is an expert that has
+ * all rows (kernels/head_linear_kernels.cuh). Each pass takes ROWS rows, so that scratch stays small.
  *
- * Memory: of the backend's scratch, [three lists of tiles][their lengths][prepared input][columns: input, then results]. The step
- * thread. */
+ * Packed types in 16-bit floats read rows and write results in place: three launches instead of four, or one or two
+ * with few rows (kernels/heads_kernels.cuh). They can also run op mla_qkv, where the results are its queries. Latent
+ * attention can write their input already packed. Large matrices with more than ROWS rows are separate products; each
+ * fills the device.
+ *
+ * Memory: of the backend's scratch, [three lists of tiles][their lengths][packed input][columns: input, then
+ * results]. The step thread. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_heads.h"
 #include "formats/formats.h"
 
-enum { ROWS = 128 /* at a time */ };
+enum { ROWS = 128 /* rows per pass */ };
 
-/* Layout of the op's scratch, in bytes from its start. */
+/* Layout of the op's scratch: offsets in bytes from its start. */
 typedef struct head_layout {
     size_t tile[3], n_tile; /* lists of tiles; [3] */
     size_t prepared;        /* [columns, n_in] */
@@ -27,7 +29,8 @@ static head_layout layout(size_t at, int32_t n_rows, int32_t n_head, int64_t n_i
     for (int i = 0; i < 3; i++)
         p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_head, n_head, i) * sizeof(pi__k_tile));
     p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
-    p.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, columns, (n_in + 31) / 32 * 32)); /* the largest form */
+    /* size of the largest format */
+    p.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, columns, (n_in + 31) / 32 * 32));
     p.column = pi__cuda_take(&at, (size_t) columns * (size_t) (n_in > n_out ? n_in : n_out) * sizeof(float));
     p.end = at;
     return p;
@@ -45,7 +48,7 @@ bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
     return a->n_rows > 0 && pi__cuda_form(c->ways, type, a->w->n_in) == PI__FORM_W16;
 }
 
-/* Rows first to first + n_rows of the op, and what is around their products; column: of the scratch, if they are gathered. */
+/* Returns the arguments for rows first to first + n_rows - 1 of the op, without gathered columns. */
 static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first, int32_t n_rows)
 {
     pi__k_head_rows k = {.n_rows = n_rows, .n_head = (int32_t) a->w->n_mat, .x = a->x + first * a->ldx, .ldx = a->ldx,
@@ -56,7 +59,7 @@ static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, cons
     return k;
 }
 
-/* Heads as experts that all rows go to. */
+/* Returns routes that send every row to every head. */
 static pi__k_routes routes_of(const pi__k_head_rows *k)
 {
     pi__k_routes r = {.n_rows = k->n_rows, .n_expert = k->n_head, .n_used = k->n_head, .n_tile = k->n_tile};
@@ -64,7 +67,7 @@ static pi__k_routes routes_of(const pi__k_head_rows *k)
     return r;
 }
 
-/* In 16-bit floats: prepared where they lie, and multiplied to where results belong. */
+/* Returns the arguments of products in 16-bit floats that read rows and write results in place. */
 static pi__k_heads heads_of(const pi__cuda *c, const pi__head_linear *a, const pi__k_head_rows *k, size_t prepared)
 {
     return (pi__k_heads) {.w = pi__cuda_matrix(a->w), .n_rows = k->n_rows, .n_head = k->n_head, .x = k->x, .ldx = k->ldx,
@@ -72,7 +75,7 @@ static pi__k_heads heads_of(const pi__cuda *c, const pi__head_linear *a, const p
                           .prepared = c->scratch + prepared, .n_sm = c->info.n_sm};
 }
 
-/* Tokens of prep from first on. */
+/* Returns prep for n tokens from `first` on. */
 static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n)
 {
     pi__k_mla_qkv part = *prep;
@@ -83,7 +86,8 @@ static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n
     return part;
 }
 
-/* Rows first to first + n_rows. Lists of tiles are those of the rows before where these are as many. */
+/* Queues rows first to first + n_rows - 1. The tile lists of the previous pass are reused if its number of rows was
+ * equal. */
 static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, bool ready, const pi__k_mla_qkv *prep)
 {
     const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
@@ -98,10 +102,10 @@ static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, in
     PI__QUEUE(c, pi__k_w16_heads(stream, &r, &e, heads.prepared, k.y_step, prep ? prep->a.q_scale : 1.0f));
 }
 
-/* Matrices are products one by one. */
+/* True if each matrix is a separate product. */
 static bool is_apart(const pi__head_linear *a) { return a->large && a->n_rows > ROWS; }
 
-/* Those, in any form; where rows are prepared, from `ready` on for each. */
+/* Queues separate products, in any format. ready: location of the packed rows of each matrix, or NULL. */
 static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_groups *ready)
 {
     for (int32_t i = 0; i < a->w->n_mat; i++) {
@@ -153,7 +157,7 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, con
     for (int32_t i = 0; i < a->n_rows; i += ROWS) queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, ready, prep);
 }
 
-/* Rows from first on, in another form: gathered by head, and their results put where they belong. */
+/* Queues rows from `first` on in other formats: gathered by head, multiplied, and scattered to y. */
 static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows)
 {
     const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);

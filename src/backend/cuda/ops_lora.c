@@ -1,19 +1,21 @@
-/* Adapters (LoRA) on a device: ops lora and lora_embed, and what adapters add inside of moe, as the kernels have it.
+/* Adapters (LoRA) on a device: ops lora and lora_embed, and the adapters of experts inside moe.
  *
- * Which rows have which adapter is the same for all matrices of a step, but for those behind the narrowing to logits rows: runs,
- * by level, are cut into groups of a few rows. A level is a launch of each kernel, or several where t has no room for all of
- * its groups; ranks decide that, and it changes no bit. What an adapter has for an expert's down reads what down reads, which its
- * results write over: so t is made before for all levels, and op moe takes as many rows at once as that has room for.
+ * The assignment of rows to adapters is the same for all matrices of a step, except after the narrowing to logits
+ * rows. Runs are cut by level into groups of a few rows. A level is one launch of each kernel, or several if t has no
+ * room for all of its groups. That depends on the ranks; results are bitwise identical. An adapter of an expert's
+ * down reads the input of down, which down's results overwrite. So t of down is computed before, for all levels, and
+ * op moe limits its rows per pass to that room.
  *
- * A step that can be captured brings its groups and rows with its image (step.c). What launches know of them is its shape: of
- * each level as many groups as a power of two, of which the last may be empty, and of each matrix the largest rank; so one
- * capture is for all mixes of adapters that are alike in this. Adapters of one recipe always are:
+ * A step that can be captured uploads its groups and rows with its image (step.c). Launches depend only on its shape:
+ * for each level the number of groups, rounded up to a power of two (the last ones may be empty), and for each matrix
+ * the max rank. So one capture serves all mixes of adapters with an equal shape. Adapters of one training recipe have
+ * equal shapes:
  *
  *     3 rows of a, 1 of b     [a 3][b 1]           2 groups   \  the same graph
  *     5 rows of c             [c 4][c 1]           2 groups   /
  *     5 rows of a, 1 of b     [a 4][a 1][b 1][ ]   4 groups      another one
  *
- * Other steps bring them when an op first asks for them.
+ * Other steps upload groups and rows when an op first needs them.
  *
  * Memory: scratch + at.lora, [groups][rows][t]. Threads: the step thread. */
 #include <string.h>
@@ -22,11 +24,11 @@
 #include "backend/cuda/kernels_lora.h"
 #include "backend/operands.h"
 
-enum { T_FLOATS = 128 /* a row, of those that there is room for at once */, UPLOAD = 64 /* groups a copy */,
-       GROUP_INTS = sizeof(pi__k_lora_group) / sizeof(int32_t),
-       CAPTURED = 2 /* groups a sequence, and rows a token, of a step that can be captured: at most */ };
+/* T_FLOATS: floats of t per token of the limits. UPLOAD: groups per copy. CAPTURED: max groups per sequence, and max
+ * rows per token, of a step that can be captured. */
+enum { T_FLOATS = 128, UPLOAD = 64, GROUP_INTS = sizeof(pi__k_lora_group) / sizeof(int32_t), CAPTURED = 2 };
 
-/* Entries of all levels; a run's last group may have one row alone. */
+/* Max entries of all levels. Also the max number of groups, as a group may have a single row. */
 static size_t most_rows(const pi__limits *lim) { return (size_t) lim->max_tokens * PI__MAX_LORA; }
 static size_t group_bytes(const pi__limits *lim) { return most_rows(lim) * sizeof(pi__k_lora_group); }
 static size_t t_floats(const pi__limits *lim)
@@ -46,7 +48,8 @@ static float *t_at(const pi__cuda *c)
     return (float *) (void *) (c->scratch + c->at.lora + group_bytes(&c->lim) + most_rows(&c->lim) * sizeof(int32_t));
 }
 
-/* -------------------------------------------------------------------------------------------------------------- groups */
+/* --------------------------------------------------------------------------------------------------------------
+ * groups */
 
 static int32_t groups_of(const pi__lora_run *run) { return (run->n + PI__K_LORA_ROWS - 1) / PI__K_LORA_ROWS; }
 
@@ -56,7 +59,7 @@ static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
     return (pi__k_lora_group) {run->pair, run->scale, run->first + at, left < PI__K_LORA_ROWS ? left : PI__K_LORA_ROWS, 0};
 }
 
-/* Groups of the runs r0..r1; rounded: as captured steps have them. */
+/* Returns the number of groups of runs r0 to r1 - 1; `rounded` as in captured steps. */
 static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool rounded)
 {
     int32_t n = 0, up = 1;
@@ -65,7 +68,7 @@ static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool
     return rounded ? up : n;
 }
 
-/* Groups of each level, in order. Returns how many there are in all. */
+/* Counts the groups of each level, in order. Returns the total. */
 static int32_t count_groups(const pi__lora_rows *rows, bool rounded, int32_t *n_groups, int32_t *n_levels)
 {
     int32_t n = 0;
@@ -77,7 +80,8 @@ static int32_t count_groups(const pi__lora_rows *rows, bool rounded, int32_t *n_
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------------ captured steps */
+/* ------------------------------------------------------------------------------------------------------ captured
+ * steps */
 
 size_t pi__cuda_lora_ints(const pi__lora_rows *rows)
 {
@@ -103,7 +107,7 @@ uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows)
     return pi__digest_word(&d) | 1;
 }
 
-/* Adds groups of runs, and empty ones up to n. Returns where the next one goes. */
+/* Writes the groups of the runs, and empty ones up to n. Returns the position after them. */
 static int32_t *put_groups(const pi__lora_rows *rows, int32_t r0, int32_t r1, int32_t n, int32_t *to)
 {
     int32_t put = 0;
@@ -130,9 +134,10 @@ void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, con
     memcpy(to, rows->row, (size_t) rows->n * sizeof *to);
 }
 
-/* --------------------------------------------------------------------------------------------------------- other steps */
+/* --------------------------------------------------------------------------------------------------------- other
+ * steps */
 
-/* Groups and rows of all runs, if they are not there. */
+/* Uploads groups and rows of all runs, unless they are on the device. */
 static void bring(pi__cuda *c, const pi__lora_rows *rows)
 {
     pi__k_lora_group some[UPLOAD], *to = (pi__k_lora_group *) (void *) (c->scratch + c->at.lora);
@@ -153,7 +158,8 @@ static void bring(pi__cuda *c, const pi__lora_rows *rows)
     count_groups(rows, false, c->adapters.n_groups, &c->adapters.n_levels);
 }
 
-/* ------------------------------------------------------------------------------------------------------ lora, lora_embed */
+/* ------------------------------------------------------------------------------------------------------ lora,
+ * lora_embed */
 
 static void add_lin(pi__k_lora *k, int32_t target, int32_t rank, int64_t n_out, float *y, int64_t ldy)
 {
@@ -171,7 +177,7 @@ static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *r
     if (!k.ldt) return;
     bring(c, rows);
     const pi__k_lora_group *group = c->adapters.group;
-    const int32_t room = (int32_t) (t_floats(&c->lim) / ((size_t) k.ldt * PI__K_LORA_ROWS)); /* one group at least */
+    const int32_t room = (int32_t) (t_floats(&c->lim) / ((size_t) k.ldt * PI__K_LORA_ROWS)); /* at least one group */
     k.row = c->adapters.row;
     k.t = t_at(c);
     for (int32_t level = 0; level < c->adapters.n_levels; group += c->adapters.n_groups[level++]) {
@@ -184,7 +190,7 @@ static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *r
     }
 }
 
-/* Of a matrix for each head. */
+/* Runs lora for per-head matrices. */
 static void run_heads(pi__cuda *c, const pi__lora *a)
 {
     const pi__lin *lin = &a->of.lin[0];
@@ -223,7 +229,8 @@ void pi__cuda_lora_embed(pi__backend *be, const pi__batch *b, const pi__lora_emb
     run_levels(c, &k, a->rows);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ moe */
+/* ------------------------------------------------------------------------------------------------------------------
+ * moe */
 
 int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a)
 {
@@ -248,7 +255,7 @@ static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, 
     k->max_out = n_out > k->max_out ? n_out : k->max_out;
 }
 
-/* All levels: what reads the input, or what is added, or both in turn. apart: each level has a t of its own. */
+/* Runs all levels: shrink, expand, or both for each level in turn. apart: each level has its own t. */
 static void run_experts(pi__cuda *c, const pi__k_lora_experts *of, const pi__lora_rows *rows, bool shrinks, bool expands, bool apart)
 {
     pi__k_lora_experts k = *of;

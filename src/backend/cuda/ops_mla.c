@@ -1,14 +1,15 @@
-/* The ops of DeepSeek V4 that are not on rows alone: structs of ops.h turned into the kernels' and queued (see kernels.h).
- * No memory; the step thread. */
+/* The ops of latent attention and DeepSeek V4 that use the batch: converts structs of ops.h to the kernels' structs
+ * and queues them (see kernels.h). No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "formats/formats.h"
 
-enum { MAX_ROW = 2048 /* values of a row */, INDEXER_ROOM = 64 << 20 /* bytes of scores, if not for a few tokens */, FEW = 8 };
+/* max values per row; bytes of the indexer's scores, if enough for FEW tokens */
+enum { MAX_ROW = 2048, INDEXER_ROOM = 64 << 20, FEW = 8 };
 
-/* Values of a row in the cache. */
+/* Returns the values per row in the cache, padding included. */
 static int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
 
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
@@ -18,7 +19,7 @@ size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_
     return ((size_t) n_rows * pi__kv_row_size(type, width_of(n)) + 63) & ~(size_t) 63;
 }
 
-/* kv NULL: no rows. */
+/* kv NULL = no rows. */
 static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_layer *kv)
 {
     if (!kv) return (pi__k_rows) {.ratio = 1};
@@ -28,7 +29,7 @@ static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_
                          .table_stride = kb->table_stride};
 }
 
-/* Most tokens that one of the step sees, or a little more: what steps of a captured shape have in common. */
+/* Returns an upper bound of the tokens that a token of the step sees; equal for all steps of a captured shape. */
 static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch *b)
 {
     const int32_t keys = d->keys ? d->keys : pi__cuda_most_keys(b, 0);
@@ -59,7 +60,7 @@ pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s)
         const pi__hyper *a = &s->pre;
         k.n_rows = a->n_rows, k.n_iter = a->n_iter, k.n = a->n, k.x = a->x, k.mix = (float *) (uintptr_t) a->mix, k.scale = a->scale;
         k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.y = a->y;
-        if (a->n_iter) k.coef = a->coef; /* else it is the result's, or nobody's */
+        if (a->n_iter) k.coef = a->coef; /* else coef belongs to `result`, or is unused */
     }
     return k;
 }
@@ -127,7 +128,7 @@ void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a
     if (k.n_q || k.n_compress) PI__QUEUE(c, pi__k_latent_inputs_run(pi__rt_stream(c->rt), &k));
 }
 
-/* No token of the step sees more entries than may be picked, so all are, and nobody need be told which. */
+/* True if no token of the step sees more entries than n_top: all are picked, and the list of picks is not needed. */
 static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries, int32_t n_top)
 {
     return most_seen(c, d, b) / entries->ratio <= n_top;

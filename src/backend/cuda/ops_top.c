@@ -1,10 +1,10 @@
-/* The largest values of rows of logits (op topk): what is asked goes to the device, what is found comes back in one copy.
+/* The largest values of rows of logits (op topk): requests are uploaded, and the results come back in one copy.
  *
- * From what is found in the rows of a step that stays in flight a token each may be drawn (dev->draw); then what was found stays,
- * and only the tokens come back.
+ * In a step that stays in flight, one token per row may be sampled from these values (dev->draw). Then the values
+ * stay on the device, and only the tokens come back.
  *
- * Memory: scratch + at.picks, [indices to skip][what each row asks][what is found][tokens drawn][work]; what the rows of a step
- * ask may be in its batch. The step thread. Invariant: the indices of c->skip are there. */
+ * Memory: scratch + at.picks, [indices to skip][requests][results of topk][sampled tokens][work]; a step's requests
+ * may also be in its batch. The step thread. Invariant: the device has the indices of c->skip. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_draw.h"
 
@@ -14,7 +14,7 @@ static size_t aligned(size_t n) { return (n + 255) & ~(size_t) 255; }
 
 enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t) };
 
-/* Of max_rows rows: where the parts begin. */
+/* Offsets of the parts, for max_rows rows. */
 typedef struct parts {
     size_t request, found, drawn, work, end;
 } parts;
@@ -44,7 +44,7 @@ void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows)
     c->n_fed = n_rows;
 }
 
-/* What another device found goes where this one's would be: tokens of both are taken alike. */
+/* Results of another device are copied over this one's, so that tokens are read from one place. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
 {
     const cuda_batch *d = &c->batch[0];
@@ -65,7 +65,7 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
     c->skip = skip;
 }
 
-/* Sends the requests, where they have not come with the batch. */
+/* Uploads the requests of an op that did not come with the batch. */
 static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top *k)
 {
     pi__cuda_end_segment(c);
@@ -82,8 +82,8 @@ static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top 
     k->request = (const int32_t *) (void *) to;
 }
 
-/* Requests that came with the step are captured with it, and so is the copy of what is found. Others are queued behind the
- * step's ops. */
+/* Requests that came with the step are captured with it, and so is the copy of the results. Other requests are queued
+ * after the step's ops. */
 void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     pi__cuda *c = (pi__cuda *) be;

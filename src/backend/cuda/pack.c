@@ -1,4 +1,5 @@
-/* Packing of matrices for the device (see pack.h). No memory; any thread. Reads are unaligned: src may be a mapped file. */
+/* Packing of matrices for the device (see pack.h). No memory; any thread. Source reads may be unaligned, as src may
+ * be a mapped file. */
 #include "backend/cuda/pack.h"
 
 #include <string.h>
@@ -35,10 +36,10 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
     return true;
 }
 
-/* ---- codes, two rows at a time: a of row r, b of row r + 8, 32 codes each. Word j of a row is its columns 4j..4j+3; both
- * rows' words j and j + 4 are what lane 4r + j has. All bytes of the two rows are written. */
+/* ---- codes, two rows per call: a of row r, b of row r + 8, 32 codes each. Word j of a row holds its columns
+ * 4j..4j+3. Lane 4r + j has words j and j + 4 of both rows. All bytes of the two rows are written. */
 
-/* Indices into a table: their nibbles side by side. */
+/* Table indices, nibbles adjacent. */
 static void put_indices(const uint8_t *a, const uint8_t *b, int r, uint8_t *block)
 {
     uint8_t low[16], high[16], *out = block + 32 * r;
@@ -68,7 +69,7 @@ static void put_nibbles(const uint8_t *a, const uint8_t *b, int r, uint8_t *plan
     for (int j = 0; j < 4; j++, out += 8) memcpy(out, both + 4 * j, 4), memcpy(out + 4, both + 16 + 4 * j, 4);
 }
 
-/* Bits s and s + 1 of the codes. */
+/* Packs bits s and s + 1 of the codes. */
 static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
 {
     uint8_t *out = plane + 16 * r;
@@ -76,7 +77,7 @@ static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t 
         out[i] = (uint8_t) ((a[i] >> s & 3) | (b[i] >> s & 3) << 2 | (a[i + 16] >> s & 3) << 4 | (b[i + 16] >> s & 3) << 6);
 }
 
-/* Bit s of the four codes at p: bits 0 to 3. */
+/* Returns bit s of the four codes at p as bits 0 to 3. */
 static unsigned four_bits(const uint8_t *p, int s) { return (pi__load32(p) >> s & 0x01010101) * 0x01020408u >> 24; }
 
 static void put_bits(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
@@ -105,14 +106,14 @@ static void put_codes(int bits, const uint8_t *a, const uint8_t *b, int r, uint8
     if (bits > s) put_bits(a, b, s, r, block);
 }
 
-/* Row r, block j of a codebook format's super-block p: what the file has of it. */
+/* Copies the file's data of block j of super-block p of a codebook format to row r. */
 static void put_points(int32_t type, const uint8_t *p, int j, int r, uint8_t *block)
 {
     uint8_t *q = block + 4 * r, *s = block + 64 + 4 * r; /* indices; signs */
     uint32_t signs = 0;
     switch (type) {
     case PI__IQ2_XXS: memcpy(q, p + 2 + 8 * j, 4), memcpy(s, p + 6 + 8 * j, 4); break;
-    case PI__IQ2_XS: /* halfwords of 9 bits of index, 7 of signs */
+    case PI__IQ2_XS: /* halfwords: 9 bits of index, 7 of signs */
         for (int k = 0; k < 4; k++) {
             const uint32_t u = pi__load16(p + 2 + 8 * j + 2 * k);
             q[k] = (uint8_t) u;
@@ -132,7 +133,7 @@ static void put_points(int32_t type, const uint8_t *p, int j, int r, uint8_t *bl
     }
 }
 
-/* ---- scales: of row r, block j of the (super-)block p */
+/* ---- scales of row r: block j of the (super-)block p */
 
 static void put_k4_side(const uint8_t *s, int j, int r, uint8_t *side)
 {
@@ -146,7 +147,7 @@ static uint8_t q3_k_scale(const uint8_t *s, int g)
     return (uint8_t) ((low | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4) - 32);
 }
 
-/* A byte or less among the scales of 256 columns: of formats whose codes are points. */
+/* Codebook formats: the scale of block j within 256 columns, a byte or less. */
 static uint8_t grid_scale(int32_t type, const uint8_t *p, int j)
 {
     switch (type) {
@@ -176,7 +177,7 @@ static void put_side(int32_t type, const pi__format_facts *f, const uint8_t *p, 
     case PI__SCALES_K3:
         for (int h = 0; h < 2; h++) side[16 * h + r] = q3_k_scale(p + 96, 2 * j + h);
         break;
-    case PI__SCALES_K2: /* of a ternary format: scale 1, minimum 1 */
+    case PI__SCALES_K2: /* ternary formats: scale 1, minimum 1 */
         for (int h = 0; h < 2; h++) side[16 * h + r] = f->codes == PI__CODES_TERNARY ? 0x11 : p[2 * j + h];
         break;
     case PI__SCALES_XS:
@@ -194,19 +195,19 @@ static void put_side(int32_t type, const pi__format_facts *f, const uint8_t *p, 
 static void put_super(int32_t type, const pi__format_facts *f, const uint8_t *p, int r, uint8_t *sup)
 {
     uint16_t d = pi__load16(p + f->d_at);
-    if (type == PI__IQ1_M) /* a nibble of each of four halfwords */
+    if (type == PI__IQ1_M) /* one nibble from each of four halfwords */
         d = (uint16_t) (p[49] >> 4 | (p[51] & 0xf0) | (p[53] & 0xf0) << 4 | (p[55] & 0xf0) << 8);
     pi__store16(sup + 2 * r, d);
     if (f->codes == PI__CODES_TERNARY) pi__store16(sup + 32 + 2 * r, d);
     else if (f->min) pi__store16(sup + 32 + 2 * r, pi__load16(p + f->d_at + 2));
 }
 
-/* Row r of a tile: all but codes. */
+/* Packs the scales of row r of a tile. */
 static void pack_scales(int32_t type, const pi__cuda_shape *s, const uint8_t *src, int r, uint8_t *tile)
 {
     const pi__type_info *t = pi__type_info_of(type);
     const pi__format_facts f = pi__format_facts_of(type);
-    const int per = f.block / 32; /* blocks of 32 columns in one of the file's */
+    const int per = f.block / 32; /* blocks of 32 columns per block of the file */
     for (int64_t b = 0; b < s->n_block; b++) {
         const uint8_t *p = src + (size_t) (b / per) * t->type_size;
         put_side(type, &f, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
@@ -221,7 +222,7 @@ static void pack_points(int32_t type, const pi__cuda_shape *s, const uint8_t *sr
         put_points(type, src + (size_t) (b / 8) * size, (int) (b % 8), r, tile + (size_t) b * s->code_bytes);
 }
 
-/* Rows r and r + 8 of a tile; row_b NULL: that one is zeros. */
+/* Packs rows r and r + 8 of a tile; row_b NULL = zeros. */
 static void pack_codes(int32_t type, const pi__cuda_shape *s, const uint8_t *row_a, const uint8_t *row_b, int r,
                        uint8_t *tile)
 {
@@ -233,7 +234,7 @@ static void pack_codes(int32_t type, const pi__cuda_shape *s, const uint8_t *row
     for (int64_t i = 0; i < s->n_block; i++) {
         const size_t at = (size_t) (i / per) * t->type_size;
         uint8_t *block = tile + (size_t) i * s->code_bytes;
-        if (type == PI__Q8_0) { /* as in the file */
+        if (type == PI__Q8_0) { /* codes as in the file */
             put_bytes(row_a + at + 2, row_b ? row_b + at + 2 : b, r, block);
             continue;
         }

@@ -1,20 +1,20 @@
-/* A device's queue as launch functions take it: the void *stream of kernels.h is pi__rt_stream's, and on CUDA one of these.
- * What a launch has to know of the device is in it, because the runtime is not to be asked while work is captured:
- * cudaStreamGetDevice fails then, and ends the capture (CUDA 13.0). */
+/* A device's stream as launch functions receive it: the void *stream of kernels.h comes from pi__rt_stream(), and on
+ * CUDA points to this struct. The struct holds the device properties that a launch needs, because the runtime must
+ * not be queried during a capture: cudaStreamGetDevice fails then, and ends the capture (CUDA 13.0). */
 #ifndef PI__CUDA_QUEUE_H
 #define PI__CUDA_QUEUE_H
 
 #include <stdbool.h>
 
-struct CUstream_st; /* what a cudaStream_t points to */
+struct CUstream_st; /* the pointee of cudaStream_t */
 
 typedef struct pi__queue {
     struct CUstream_st *stream;
-    int device;    /* its number */
-    bool overlaps; /* it has dependent launches, and the driver captures them (since CUDA 12.3) */
+    int device;    /* device number */
+    bool overlaps; /* the device has dependent launches, and the driver captures them (since CUDA 12.3) */
 } pi__queue;
 
-/* For calls of CUDA's own libraries; queue: pi__rt_stream's. */
+/* Stream for calls of CUDA libraries; `queue` comes from pi__rt_stream(). */
 static inline struct CUstream_st *pi__queue_stream(const void *queue) { return ((const pi__queue *) queue)->stream; }
 
 #endif

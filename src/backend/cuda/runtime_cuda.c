@@ -1,7 +1,7 @@
 /* The runtime of the CUDA backend: one device, one stream (see runtime.h).
  *
- * Memory: a small object; device memory is the caller's. Threads: as device.h says, one at a time; the opening thread
- * may be another than the step thread, and pinning has one of its own, so every call names its device. */
+ * Memory: a small object; the caller owns device memory. Threads: one at a time, as device.h requires. The opening
+ * thread may differ from the step thread, and pinning has its own thread, so every call sets its device. */
 #include "backend/cuda/runtime.h"
 
 #include <cuda_runtime_api.h>
@@ -18,15 +18,15 @@ enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
 
 struct pi__rt_graph {
     cudaGraphExec_t exec;
-    size_t size; /* bytes that there were less of on the device when it was made */
+    size_t size; /* device memory that it took */
 };
 
-/* A kernel of each launch_NAME.cu (device.cuh); the linker names begin and end of the section. */
+/* One kernel of each launch_NAME.cu (device.cuh); the linker defines the symbols of the section's start and end. */
 extern const void *const __start_pi__kernel_files[] __attribute__((visibility("hidden")));
 extern const void *const __stop_pi__kernel_files[] __attribute__((visibility("hidden")));
 
-/* Functions of the driver, found at run time: nothing of it is linked, so that the library starts where there is none. NULL:
- * the driver does not have it. */
+/* Driver functions, loaded at run time: the library does not link to the driver, so that it starts without one. NULL
+ * = the driver does not have the function. */
 typedef struct driver {
     PFN_cuDeviceGet_v2000 device;
     PFN_cuDeviceGetAttribute_v2000 attribute;
@@ -47,25 +47,25 @@ typedef struct driver {
 } driver;
 
 struct pi__rt {
-    int device;                 /* index */
-    cudaStream_t stream;        /* all work but copies beside it */
-    pi__queue queue;            /* it, for launches */
-    cudaStream_t copies;        /* those */
-    cudaEvent_t fence[PI__RT_FENCES]; /* in the stream */
-    cudaEvent_t order;          /* what was queued before a copy is done */
-    cudaEvent_t passed;         /* what other devices wait for */
-    cudaEvent_t stamp[2];       /* with a time; NULL: not yet asked for */
-    cudaEvent_t mark[N_MARKS];  /* a ring: in the stream of copies, after so many of them: */
-    uint64_t mark_at[N_MARKS];  /* how many */
-    int first_mark, n_marks;    /* those that were not seen to have passed */
-    uint64_t n_copies, n_ended; /* queued, and known to have ended */
-    driver fn;                  /* never changes */
-    size_t page;                /* of what is mapped */
+    int device;                 /* number */
+    cudaStream_t stream;        /* all work except asynchronous copies */
+    pi__queue queue;            /* the stream, for launches */
+    cudaStream_t copies;        /* stream of asynchronous copies */
+    cudaEvent_t fence[PI__RT_FENCES]; /* recorded in the stream */
+    cudaEvent_t order;          /* all work queued before a copy has completed */
+    cudaEvent_t passed;         /* other devices wait for it */
+    cudaEvent_t stamp[2];       /* with a time; NULL = not requested yet */
+    cudaEvent_t mark[N_MARKS];  /* ring of events in the copy stream */
+    uint64_t mark_at[N_MARKS];  /* value of n_copies at each event */
+    int first_mark, n_marks;    /* events that are not known to have passed */
+    uint64_t n_copies, n_ended; /* copies queued; copies known to be complete */
+    driver fn;                  /* constant after pi__rt_open() */
+    size_t page;                /* page size of mapped memory; 0 = mapping is not supported */
 };
 
 const char *const pi__rt_kind = "cuda";
 
-/* CUDA's own words, save where they do not say what to do. */
+/* CUDA's text, except where it names no remedy. */
 const char *pi__rt_text(int code)
 {
     switch ((cudaError_t) code) {
@@ -83,7 +83,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     *info = (pi__rt_info) {0};
     cudaError_t e = cudaGetDeviceProperties(&prop, index);
     if (e) {
-        cudaGetLastError(); /* that there is none is not an error of the next kernel */
+        cudaGetLastError(); /* clear it: a missing device must not fail the next kernel */
         return (int) e;
     }
     snprintf(info->name, sizeof info->name, "%.60s, sm_%d%d", prop.name, prop.major, prop.minor);
@@ -97,13 +97,13 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 
-/* The function called name of the driver's interface as of that version, 12040 for CUDA 12.4. */
+/* Loads the driver function `name` of this driver API version; 12040 is CUDA 12.4. */
 static void find(void **to, const char *name, unsigned version)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     *to = NULL;
     cudaError_t e = cudaGetDriverEntryPointByVersion(name, to, version, cudaEnableDefault, &found);
-    if (e) cudaGetLastError(); /* that there is none is not an error of the next kernel */
+    if (e) cudaGetLastError(); /* clear it: a missing function must not fail the next kernel */
     if (e || found != cudaDriverEntryPointSuccess) *to = NULL;
 }
 
@@ -127,7 +127,7 @@ static void find_all(driver *d)
     find((void **) &d->load_function, "cuFuncLoad", 12040);
 }
 
-/* What is mapped: memory of the device, for nobody else, or for other processes, too. */
+/* Properties of mapped memory: private device memory, or exportable to other processes. */
 static CUmemAllocationProp memory_of(const pi__rt *rt, bool shared)
 {
     return (CUmemAllocationProp) {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -135,7 +135,7 @@ static CUmemAllocationProp memory_of(const pi__rt *rt, bool shared)
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rt->device}};
 }
 
-/* The page of the device's memory; 0: it cannot be mapped. */
+/* Returns the page size of device memory; 0 = it cannot be mapped. */
 static size_t find_page(pi__rt *rt)
 {
     const driver *d = &rt->fn;
@@ -151,7 +151,7 @@ static size_t find_page(pi__rt *rt)
     return e || (page & (page - 1)) ? 0 : page;
 }
 
-/* true: the driver makes descriptors of memory in such pages. */
+/* True if the driver can export memory of this page size as descriptors. */
 static bool can_export(const pi__rt *rt)
 {
     const driver *d = &rt->fn;
@@ -166,7 +166,7 @@ static bool can_export(const pi__rt *rt)
     return !e && can && page && rt->page % page == 0;
 }
 
-/* The queue, for launches: once, so that none asks the driver. */
+/* Describes the stream for launches, once, so that launches do not query the driver. */
 static cudaError_t describe_queue(pi__rt *rt)
 {
     int major = 0, version = 0;
@@ -220,7 +220,7 @@ void pi__rt_close(pi__rt *rt)
     pi__free(rt);
 }
 
-/* Where it is the host's memory, what files are cached in counts as free. */
+/* On integrated devices the host's page cache counts as free. */
 int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes)
 {
     int integrated = 0;
@@ -240,7 +240,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     cudaError_t e = cudaSetDevice(rt->device);
     if (!e) e = cudaMalloc(out, size);
     if (e == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* that there is no memory is not an error of the next kernel */
+        cudaGetLastError(); /* clear it: a lack of memory must not fail the next kernel */
         *out = NULL;
         return 0;
     }
@@ -259,7 +259,7 @@ int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
     if (!e) e = cudaMallocManaged(out, size, cudaMemAttachGlobal);
     if (e) *out = NULL;
     if (e != cudaErrorMemoryAllocation) return (int) e;
-    cudaGetLastError(); /* as above */
+    cudaGetLastError(); /* clear it, as above */
     return 0;
 }
 
@@ -286,7 +286,8 @@ void pi__rt_unreserve(pi__rt *rt, void *p, size_t size)
     rt->fn.unreserve((CUdeviceptr) (uintptr_t) p, size);
 }
 
-/* Maps all of the memory, whose handle is given up at once: it lives as long as it is mapped. Nothing is mapped after an error. */
+/* Maps all of the memory and releases its handle immediately: the memory lives as long as the mapping. After an error
+ * nothing is mapped. */
 static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHandle memory, CUmemAccess_flags flags)
 {
     const driver *d = &rt->fn;
@@ -300,7 +301,7 @@ static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHa
     return (int) e;
 }
 
-/* A descriptor of the memory, which programs that are started do not get. */
+/* Exports a descriptor of the memory; close-on-exec. */
 static int export_memory(const driver *d, CUmemGenericAllocationHandle memory, int *fd)
 {
     const CUresult e = d->export_memory(fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -309,7 +310,7 @@ static int export_memory(const driver *d, CUmemGenericAllocationHandle memory, i
     return (int) e;
 }
 
-/* fd NULL: for this process alone. */
+/* fd NULL = not exported. */
 static int map_new(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
 {
     const driver *d = &rt->fn;
@@ -348,7 +349,8 @@ static int import_as(pi__rt *rt, void *p, size_t size, int fd, CUmemAccess_flags
     return e ? (int) e : map_memory(rt, p, size, memory, flags);
 }
 
-/* Where the driver knows no memory that is only read, nothing stops a kernel from writing to it; ours do not. */
+/* Where the driver has no read-only mappings, nothing prevents a kernel from writing. The backend's kernels do not
+ * write there. */
 int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
 {
     int e = (int) cudaSetDevice(rt->device);
@@ -358,7 +360,7 @@ int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
     return e;
 }
 
-/* Unlike cudaFree, unmapping does not wait for what uses the memory. */
+/* Unlike cudaFree, unmapping does not wait for work that uses the memory. */
 void pi__rt_unmap(pi__rt *rt, void *p, size_t size)
 {
     cudaSetDevice(rt->device);
@@ -403,7 +405,7 @@ int pi__rt_fence(pi__rt *rt, int i)
     return (int) (e ? e : cudaEventRecord(rt->fence[i], rt->stream));
 }
 
-/* One that was never put into the queue is passed. */
+/* A fence that was never recorded counts as passed. */
 int pi__rt_fence_wait(pi__rt *rt, int i)
 {
     cudaError_t e = cudaSetDevice(rt->device);
@@ -437,7 +439,7 @@ int pi__rt_copy_in(pi__rt *rt, void *dst, const void *src, size_t n)
     return copy_beside(rt, dst, src, n, cudaMemcpyHostToDevice);
 }
 
-/* What was queued since the last mark gets one, if there is one left; then marks that were passed are taken back. */
+/* Copies queued since the last event get an event, if the ring has a free one. Then passed events are removed. */
 int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended)
 {
     cudaError_t e = cudaSetDevice(rt->device);
@@ -459,7 +461,7 @@ int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended)
         rt->n_ended = rt->mark_at[rt->first_mark];
     }
     if (e == cudaErrorNotReady) {
-        cudaGetLastError(); /* nor is this one */
+        cudaGetLastError(); /* clear it: not an error of the next kernel */
         e = cudaSuccess;
     }
     *ended = rt->n_ended;
@@ -470,7 +472,7 @@ int pi__rt_pin(pi__rt *rt, void *p, size_t n)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     if (!e) e = cudaHostRegister(p, n, cudaHostRegisterPortable);
-    if (e) cudaGetLastError(); /* that there is no memory is not an error of the next kernel */
+    if (e) cudaGetLastError(); /* clear it: a lack of memory must not fail the next kernel */
     return (int) e;
 }
 
@@ -486,7 +488,7 @@ int pi__rt_wait(pi__rt *rt)
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
 }
 
-/* All kernels of the module (what was compiled from one file) that this one is of; a code of the driver. */
+/* Loads all kernels of this kernel's module (compiled from one file). Returns a code of the driver. */
 static CUresult load_module(const driver *d, CUfunction one)
 {
     CUmodule module;
@@ -501,8 +503,8 @@ static CUresult load_module(const driver *d, CUfunction one)
     return e;
 }
 
-/* A file without code for the device is an error. That its kernels cannot be listed or loaded beforehand is none: the first
- * launch of each loads it. */
+/* A file without code for the device is an error. Failing to list or load its kernels in advance is not: the first
+ * launch of each kernel loads it. */
 int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 {
     const driver *d = &rt->fn;
@@ -513,15 +515,15 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
         cudaFunction_t f;
         e = cudaGetFuncBySymbol(&f, *k);
         const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f);
-        if (code) *lazy = cudaGetErrorString((cudaError_t) code); /* the driver's numbers are the runtime's */
+        if (code) *lazy = cudaGetErrorString((cudaError_t) code); /* driver and runtime use the same codes */
     }
-    if (*lazy) cudaGetLastError(); /* that is not an error of the next kernel */
+    if (*lazy) cudaGetLastError(); /* clear it: not an error of the next kernel */
     return (int) e;
 }
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
 
-/* An error of this is the launch's, too. */
+/* An error of cudaSetDevice is reported by the launch. */
 void *pi__rt_stream(pi__rt *rt)
 {
     cudaSetDevice(rt->device);
@@ -554,14 +556,15 @@ int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
     cudaError_t e = cudaDriverGetVersion(&out->driver);
     if (!e) e = cudaRuntimeGetVersion(&out->runtime);
     for (size_t i = 0; i < sizeof asked / sizeof *asked && !e; i++) {
-        if (cudaDeviceGetAttribute(asked[i].to, asked[i].what, rt->device)) cudaGetLastError(); /* it is not known */
+        /* clear it; the value stays unknown */
+        if (cudaDeviceGetAttribute(asked[i].to, asked[i].what, rt->device)) cudaGetLastError();
     }
     out->clock = khz / 1000, out->memory_clock = memory_khz / 1000, out->l2 = l2 / 1024;
     out->ecc = ecc;
     return (int) e;
 }
 
-/* Other threads may go on allocating: that is not captured. */
+/* ThreadLocal: other threads may allocate during the capture. */
 int pi__rt_capture(pi__rt *rt)
 {
     cudaError_t e = cudaSetDevice(rt->device);
@@ -573,13 +576,13 @@ int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
     cudaGraph_t graph = NULL;
     size_t before = 0, after = 0, all;
     pi__rt_graph *g = *out = NULL;
-    cudaSetDevice(rt->device); /* capture has to end, whatever happens */
+    cudaSetDevice(rt->device); /* the capture must end even after an error */
     cudaError_t e = cudaStreamEndCapture(rt->stream, &graph);
     if (!e) g = pi__calloc(1, sizeof *g);
     if (!e && !g) e = cudaErrorMemoryAllocation;
     if (!e) e = cudaMemGetInfo(&before, &all);
     if (!e) e = cudaGraphInstantiateWithFlags(&g->exec, graph, 0);
-    if (!e) e = cudaGraphUpload(g->exec, rt->stream); /* so that the first replay takes no memory either */
+    if (!e) e = cudaGraphUpload(g->exec, rt->stream); /* so that the first replay takes no memory */
     if (!e) e = cudaMemGetInfo(&after, &all);
     if (graph) cudaGraphDestroy(graph);
     if (e) {

@@ -1,9 +1,9 @@
-/* A check that the device multiplies right: a small product through the kernels, for few and for many rows, against the
- * host. A wrong driver, a wrong build for the device, or broken hardware is found when the engine opens, not in its
- * answers. There are as many columns as take every stage of the pipelines through both phases of its barrier; on an emulator
- * one stage's.
+/* Start-up check of products: a small product through the kernels, for few and for many rows, compared with the host.
+ * A wrong driver, a build for another device, or broken hardware is detected when the engine opens, not by wrong
+ * answers. n_in is large enough that every pipeline stage passes both phases of its barrier; on an emulator it covers
+ * one stage.
  *
- * Memory: one buffer of the host and one of the device, for the time of a call. The opening thread. */
+ * Memory: one host buffer and one device buffer, for the time of a call. The opening thread. */
 #include <math.h>
 #include <string.h>
 
@@ -12,9 +12,10 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { N_IN = 1280, LEAST_IN = 64, N_OUT = 19, N_X = 33 /* more than a kernel for few rows takes */, N_FEW = 5, TILE = 16 };
+/* more than the small-batch kernels take */
+enum { N_IN = 1280, LEAST_IN = 64, N_OUT = 19, N_X = 33, N_FEW = 5, TILE = 16 };
 
-/* Where things are in device memory, W first. */
+/* Offsets in device memory; W is at 0. */
 typedef struct layout {
     size_t x, prepared, y, work, size;
 } layout;
@@ -22,18 +23,18 @@ static const layout of_all = {256 << 10, 640 << 10, 1664 << 10, 1728 << 10, 1984
 static const layout of_least = {64 << 10, 128 << 10, 192 << 10, 256 << 10, 512 << 10};
 static const layout *layout_of(int64_t n_in) { return n_in > LEAST_IN ? &of_all : &of_least; }
 
-/* The host's copy of the product. */
+/* Inputs and results of the product on the host. */
 typedef struct trial {
     int32_t n_in;             /* columns: N_IN, or LEAST_IN */
-    float w[N_OUT * N_IN];    /* as the packed matrix has it */
-    float x[N_X * N_IN];      /* values that every way of rounding keeps, or nearly */
-    float y[2][N_X * N_OUT];  /* of the device: all rows at once, the first rows by themselves */
+    float w[N_OUT * N_IN];    /* as in the packed matrix */
+    float x[N_X * N_IN];      /* values that every activation format represents exactly, or nearly */
+    float y[2][N_X * N_OUT];  /* device results: all rows in one launch; the first rows in their own */
     uint8_t file[N_OUT * N_IN * 4];
     uint8_t packed[2 * N_IN * TILE * 4];
 } trial;
 
-/* Values whose largest, 6, is in each group of 16: e2m1's for MXFP4, and for the others those times 1.5 up to 6, which a
- * scale of NVFP4 hits exactly. */
+/* Fills x with values that the activation formats represent exactly. Each group of 16 contains the largest value, 6.
+ * For MXFP4 they are e2m1 values; for other types 1.5 times e2m1 values up to 6, which match a scale of NVFP4. */
 static void fill(trial *t, int32_t type)
 {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4};
@@ -60,7 +61,8 @@ static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
     }
 }
 
-/* PI__WRONG_*. exact: a row's result is the same in any batch. most: error, as a part of the sum of absolute terms. */
+/* Returns PI__WRONG_*. exact: a row's result must not depend on the batch. most: max error, relative to the sum of
+ * absolute terms. */
 static int compare(const trial *t, bool exact, double most)
 {
     int wrong = 0;
@@ -91,7 +93,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas,
     return pi__cuda_product(stream, form, &product, 1, prepared, n_rows, NULL);
 }
 
-/* The products on the device; a code of the runtime. */
+/* Runs the products on the device; returns a code of the runtime. */
 static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *blas, char *p)
 {
     const layout *at = layout_of(m->n_in);
@@ -100,7 +102,8 @@ static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *
     if (!rc) rc = pi__rt_upload(rt, p + at->x, t->x, (size_t) N_X * (size_t) t->n_in * sizeof *t->x);
     for (int i = 0; i < 2 && !rc; i++) {
         const int32_t n_rows = i ? N_FEW : N_X;
-        memset(t->y[i], 0xff, sizeof t->y[i]); /* else what does not run leaves what was right before */
+        /* NaN: old results must not pass for results of a kernel that did not run */
+        memset(t->y[i], 0xff, sizeof t->y[i]);
         rc = pi__rt_upload(rt, p + at->y, t->y[i], sizeof t->y[i]);
         if (!rc) rc = multiply(rt, m, ways, blas, p, n_rows);
         if (!rc) rc = pi__rt_download(rt, t->y[i], p + at->y, (size_t) n_rows * N_OUT * sizeof(float));
@@ -122,7 +125,8 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
         fill(t, type);
         pack(t, type, &m.shape);
         code = run(rt, t, &m, ways, blas, p);
-        if (!code) *wrong = compare(t, !blas, ways & PI__WAY_W16 ? 1e-3 : 1e-4); /* weights of 11 bits, scales of 11 */
+        /* W16 has 11-bit weights and 11-bit scales */
+        if (!code) *wrong = compare(t, !blas, ways & PI__WAY_W16 ? 1e-3 : 1e-4);
     }
     bool no_memory = !t || (!p && !code);
     pi__rt_free(rt, p);

@@ -1,5 +1,5 @@
-/* More of what a device is tried out on when it is opened (selftest_ops.c): gate and up that leave what down reads, of single
- * matrices and, in FP4, of experts; slices of products that blocks share; and sparse prefill.
+/* More start-up checks of a device (selftest_ops.c): fused gate and up, for single matrices and, in FP4, for experts;
+ * split-K; and sparse prefill.
  *
  * Memory: that of the tryout. The opening thread. */
 #include "backend/cuda/kernels_w16_glu.h"
@@ -7,23 +7,25 @@
 
 #include "formats/formats.h"
 
-/* ------------------------------------------------------------------------------------------------------------- gate and up */
+/* ------------------------------------------------------------------------------------------------------------- gate
+ * and up */
 
-enum { G_IN = 128, G_OUT = 64, G_ROWS = PI__K_MMA_ROWS + 8 /* and FEW: either is a kernel's; groups of 8 */, FEW = 8 };
+/* G_ROWS and FEW use different kernels; both are multiples of 8 */
+enum { G_IN = 128, G_OUT = 64, G_ROWS = PI__K_MMA_ROWS + 8, FEW = 8 };
 
 typedef struct glu_try {
     float w[G_IN], x[G_ROWS * G_IN], zeros[G_ROWS];
     uint8_t file[16 * G_IN], tile[16 * G_IN];
-    uint8_t blank[64 << 10], want[64 << 10], got[64 << 10]; /* prepared rows */
+    uint8_t blank[64 << 10], want[64 << 10], got[64 << 10]; /* packed rows */
 } glu_try;
 
-/* Where things are on the device. */
+/* Addresses in device memory. */
 typedef struct glu_at {
     pi__k_matrix gate, up;
     pi__k_input in;
-    void *prepared, *want, *mid; /* rows of x, and of what gate and up make: by several launches, by one */
+    void *prepared, *want, *mid; /* packed rows of x, and of the GLU results: by several launches, by one */
     float *y;                    /* [G_ROWS, 2 G_OUT] */
-    const float *logits;         /* of the only expert */
+    const float *logits;         /* logits of the only expert */
     uint32_t *arrived, *most;
 } glu_at;
 
@@ -41,13 +43,13 @@ static uint8_t *put_matrix(tryout *t, glu_try *g, const pi__k_matrix *m)
     return data;
 }
 
-/* The prepared rows of mid that the launches for each left, and that what is there now has. */
+/* True if mid is equal to the packed rows of the separate launches. */
 static bool same_mid(tryout *t, glu_try *g, const glu_at *at, size_t bytes)
 {
     return !get(t, g->got, at->mid, bytes) || !memcmp(g->got, g->want, bytes);
 }
 
-/* By experts of which there is one, to which all rows go: columns are rows. */
+/* Runs all rows through a single expert, so that columns are rows. */
 static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
 {
     static const int32_t none[3];
@@ -65,7 +67,7 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
     return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
 }
 
-/* As one launch, of W16 with many rows and one that rounds. */
+/* Runs the fused launch; W16 with many rows has a second one that rounds. */
 static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
@@ -80,7 +82,7 @@ static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
     return pi__k_fp4_glu(s, &fp4, at->prepared, rows);
 }
 
-/* One launch gives what several give, to the bit. */
+/* True if the fused launch is bitwise identical to separate ones. */
 static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
@@ -127,9 +129,10 @@ void pi__cuda_try_glu(tryout *t, cuda_without *without)
     pi__free(g);
 }
 
-/* ------------------------------------------------------------------------------------------------- slices that blocks share */
+/* ------------------------------------------------------------------------------------------------------------------
+ * split-K */
 
-enum { S_IN = 4096, S_OUT = 16, S_ROWS = PI__K_MMA_ROWS + 6, S_SM = 64 /* multiprocessors, for as many parts as there can be */ };
+enum { S_IN = 4096, S_OUT = 16, S_ROWS = PI__K_MMA_ROWS + 6, S_SM = 64 /* SMs, for the max number of parts */ };
 
 typedef struct slices_try {
     float w[S_IN], x[S_ROWS * S_IN], y[2][S_ROWS * S_OUT];
@@ -137,7 +140,7 @@ typedef struct slices_try {
     uint32_t none[PI__K_SPLIT_TILES];
 } slices_try;
 
-/* A tile by one block, and by several, twice: the same bits, and numbers. */
+/* True if a tile computed by one block, and twice by several, has bitwise identical results without NaN. */
 static bool slices_are_right(tryout *t, slices_try *a, int form, const pi__k_product *p, const void *prepared)
 {
     pi__k_split split = {.n_sm = S_SM, .n_sums = pi__k_split_bytes(S_SM) / sizeof(float) / 16};
@@ -180,17 +183,19 @@ void pi__cuda_try_slices(tryout *t, cuda_without *without)
     pi__free(a);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- sparse prefill */
+/* ---------------------------------------------------------------------------------------------------------- sparse
+ * prefill */
 
-enum { DIM = 64, KEY = PI__SPARSE_BLOCK, BLOCKS = 9, SLOTS = 64 /* of a block of the cache */, LIKED = 3 };
+/* SLOTS: tokens per block of the cache */
+enum { DIM = 64, KEY = PI__SPARSE_BLOCK, BLOCKS = 9, SLOTS = 64, LIKED = 3 };
 
 typedef struct sparse_try {
-    uint16_t cache[BLOCKS * KEY / SLOTS][2][SLOTS][DIM]; /* blocks: keys, then values, of one head */
+    uint16_t cache[BLOCKS * KEY / SLOTS][2][SLOTS][DIM]; /* per block: keys, then values, of one head */
     float q[KEY * DIM], out[KEY * DIM];
 } sparse_try;
 
-/* The last of BLOCKS key blocks is the queries'. They are along the keys of block LIKED, and against all others: this one is
- * chosen, besides those that always are. */
+/* The last of BLOCKS key blocks is the queries'. Queries are parallel to the keys of block LIKED and opposite to all
+ * others, so LIKED is selected in addition to the fixed blocks. */
 static bool is_taken(int32_t block) { return block < PI__SPARSE_SINKS || block == LIKED || block >= BLOCKS - PI__SPARSE_WINDOW; }
 
 static void fill_sparse(tryout *t, sparse_try *a)
@@ -204,7 +209,7 @@ static void fill_sparse(tryout *t, sparse_try *a)
     for (int32_t i = 0; i < KEY * DIM; i++) a->q[i] = 0.125f;
 }
 
-/* Values of query i against softmax over what is chosen, in double precision. */
+/* True if the values of query i match a softmax over the selected keys, in double precision. */
 static bool sparse_row_is_right(const sparse_try *a, int32_t i)
 {
     double sum = 0, want[DIM] = {0};

@@ -1,10 +1,10 @@
-/* What a device is tried out on when it is opened, besides products (selftest.c): attention with and without KV splits, a
- * delta net in one piece and in several, routed experts, launches that do the work of several, the largest values of a row
- * and tokens drawn from them, a graph that is replayed; and what selftest_fused.c has. Each is small, milliseconds all together;
- * what is wrong is done without from then on, and the log says so.
+/* Start-up checks of a device, in addition to products (selftest.c): attention with and without KV splits, a delta
+ * net in one step and in several, routed experts, fused launches, top-k and sampling, a graph replay; and the checks
+ * of selftest_fused.c. Each is small; all together take milliseconds. Features with wrong results are disabled and
+ * logged.
  *
- * Memory: one region of the device and one of the host, for the time of the call. The opening thread. Invariant: after an
- * error of the runtime, which ends the opening, nothing more is queued. */
+ * Memory: one region of device memory and one host buffer, for the time of the call. The opening thread. Invariant:
+ * after an error of the runtime, which ends the opening, nothing more is queued. */
 #include <math.h>
 #include <string.h>
 
@@ -14,18 +14,19 @@
 #include "base/logits.h"
 #include "formats/formats.h"
 
-/* ---------------------------------------------------------------------------------------------------------- attention */
+/* ----------------------------------------------------------------------------------------------------------
+ * attention */
 
 enum { DIM = 64, HEADS = 2, BLOCK = 16, N_BLOCKS = 40, LONG = 600 /* keys: three KV splits */, TOKENS = 4 };
 
 typedef struct attention_try {
-    uint16_t cache[N_BLOCKS * 2 * BLOCK * DIM]; /* a block: keys, then values, of one head */
+    uint16_t cache[N_BLOCKS * 2 * BLOCK * DIM]; /* per block: keys, then values, of one head */
     float q[TOKENS * HEADS * DIM];
-    float out[2][TOKENS * HEADS * DIM];         /* in one piece, in splits */
+    float out[2][TOKENS * HEADS * DIM];         /* without splits; with splits */
     double want[TOKENS * HEADS * DIM];
 } attention_try;
 
-/* A token that sees LONG keys, and three that see 33 to 35; blocks in no order. */
+/* One token that sees LONG keys, and three that see 33 to 35; blocks in mixed order. */
 static const int32_t attention_pos[TOKENS] = {LONG - 1, 32, 33, 34}, attention_start[3] = {0, 1, 4};
 
 static int32_t block_of(int32_t seq, int32_t b) { return seq ? N_BLOCKS - 1 - b : b * 7 % 38; }
@@ -81,18 +82,19 @@ static void try_attention(tryout *t, cuda_without *without)
     pi__free(a);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- delta nets */
+/* ----------------------------------------------------------------------------------------------------------- delta
+ * nets */
 
 enum { D = 128, CHANNELS = 3 * D, STEPS = 21 /* more than a chunk */ };
 
 typedef struct delta_try {
     float in[STEPS][CHANNELS + D + 2]; /* queries, keys, values; z; alpha, beta */
     float conv[CHANNELS * 4], norm[D];
-    float out[2][STEPS][D];            /* in one piece, in three */
+    float out[2][STEPS][D];            /* in one step; in three */
     double s[D][D];                    /* the state */
 } delta_try;
 
-/* q, k or v of token t: the convolution, its activation; of q and k the norm. */
+/* Computes q, k or v of token t: convolution and activation; for q and k also the norm. */
 static void delta_row(const delta_try *d, int t, int part, double *y)
 {
     double ss = 0;
@@ -107,7 +109,7 @@ static void delta_row(const delta_try *d, int t, int part, double *y)
     for (int i = 0; i < D; i++) y[i] *= scale;
 }
 
-/* S <- e^g S, then S <- S + k (outer) beta (v - k . S); out = q . S, normed and gated. dt is -1, a is -0.5. */
+/* S <- e^g S, then S <- S + k (outer) beta (v - k . S); out = q . S, normalized and gated. dt is -1, a is -0.5. */
 static bool delta_is_right(delta_try *d)
 {
     memset(d->s, 0, sizeof d->s);
@@ -133,7 +135,7 @@ static bool delta_is_right(delta_try *d)
     return right;
 }
 
-/* Tokens from to `to` in one step. */
+/* Runs tokens `from` to `to` - 1 in one step. */
 static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
 {
     const int32_t n = to - from, ints[] = {0, n, 0, 0, 0, n};
@@ -146,7 +148,7 @@ static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
     k.n_tokens = k.least = k.most = n, k.n_seqs = 1;
     k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.beta += from * k.ld_ab, k.out += from * k.ldo;
     if (!t->code) keep(t, pi__k_gdn_run(pi__rt_stream(t->rt), &k));
-    t->used = used; /* the queue is in order: a later copy comes after this */
+    t->used = used; /* safe: a later copy in the stream comes after this step */
 }
 
 static void try_delta(tryout *t, cuda_without *without)
@@ -169,7 +171,7 @@ static void try_delta(tryout *t, cuda_without *without)
         .norm = put(t, d->norm, sizeof d->norm), .eps = 1e-6f, .out = take(t, sizeof d->out[0]), .ldo = D, .state = st,
         .scratch = take(t, pi__k_gdn_scratch(&st, STEPS)),
     };
-    for (int i = t->fast ? 0 : 2; i < 4; i++) { /* products of one F16, then of two */
+    for (int i = t->fast ? 0 : 2; i < 4; i++) { /* first with one F16, then with hi + lo sums */
         float (*out)[D] = d->out[i % 2];
         blank(t, k.out, out, sizeof d->out[0]);
         k.n_sm = i % 2 ? 1000 : 0;
@@ -182,7 +184,8 @@ static void try_delta(tryout *t, cuda_without *without)
     pi__free(d);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- experts */
+/* --------------------------------------------------------------------------------------------------------------
+ * experts */
 
 enum { EXPERTS = 4, USED = 2, ROWS = 90, E_IN = 256, E_OUT = 40, PAIRS = ROWS * USED };
 
@@ -193,7 +196,7 @@ typedef struct experts_try {
     int32_t id[PAIRS], column[PAIRS];
 } experts_try;
 
-/* E_OUT rows of so many matrices of Q8_0, packed, at data: tiles of 16 rows, the last one of 8. */
+/* Packs E_OUT rows of each of n Q8_0 matrices to data: tiles of 16 rows, the last one of 8. */
 static void put_experts(tryout *t, experts_try *e, const pi__k_matrix *m, int32_t n, uint8_t *data)
 {
     const size_t row = pi__row_size(pi__type_info_of(m->type), E_IN);
@@ -209,7 +212,7 @@ static void put_experts(tryout *t, experts_try *e, const pi__k_matrix *m, int32_
     }
 }
 
-/* Room for routes of so many rows. */
+/* Allocates routes for n_rows rows. */
 static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
 {
     const size_t pairs = (size_t) n_rows * USED;
@@ -224,7 +227,7 @@ static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
     return r;
 }
 
-/* Each pair's results are those of its expert alone. */
+/* True if each pair's results are equal to a product with its expert's matrix. */
 static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, const float *alone, const float *y)
 {
     bool agree = true;
@@ -239,8 +242,8 @@ static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, cons
     return agree;
 }
 
-/* Most rows go to expert 1, so that there are tiles of every width; what products of single matrices give is what is
- * right, as far as those are. In integers, and in 16-bit floats, if these are wanted. */
+/* Most rows go to expert 1, so that tiles of every width occur. Products of single matrices, which have been checked
+ * before, are the reference. In integers, and in 16-bit floats if these are enabled. */
 static void try_experts(tryout *t, cuda_without *without)
 {
     experts_try *e = own(t, sizeof *e);
@@ -276,11 +279,12 @@ static void try_experts(tryout *t, cuda_without *without)
     pi__free(e);
 }
 
-/* --------------------------------------------------------------------------------------------------- launches with a tail */
+/* --------------------------------------------------------------------------------------------- launches with an
+ * epilogue */
 
 enum { FEW_ROWS = 2, FEW_PAIRS = FEW_ROWS * USED };
 
-/* What a product, its tail and the routes leave behind. */
+/* Results of two products, the epilogue and the routes. */
 typedef struct tail_results {
     float y[FEW_ROWS * E_OUT], logits[FEW_ROWS * EXPERTS], x[FEW_ROWS * E_OUT], sum[FEW_ROWS * E_OUT], floats[FEW_ROWS * E_OUT];
     float weight[FEW_PAIRS];
@@ -290,10 +294,10 @@ typedef struct tail_results {
 typedef struct tail_try {
     experts_try e;
     float router[EXPERTS * E_IN], x[FEW_ROWS * E_OUT];
-    tail_results got[2]; /* one by one; all in one launch */
+    tail_results got[2]; /* separate launches; one launch */
 } tail_try;
 
-/* Two matrices, their routes, sums of experts, the residual, the next input. */
+/* Queues two products, their routes, sums of experts, the residual add and the packing of the next input. */
 static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *tail, const void *halves, const float *floats, bool one)
 {
     void *s = pi__rt_stream(t->rt);
@@ -309,7 +313,7 @@ static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *t
     keep(t, code);
 }
 
-/* The same by launches for each, and by one with a tail: the same bits. */
+/* Checks that one launch with an epilogue is bitwise identical to separate launches. */
 static void try_tails(tryout *t, cuda_without *without)
 {
     static const uint32_t none;
@@ -350,11 +354,12 @@ static void try_tails(tryout *t, cuda_without *without)
     pi__free(f);
 }
 
-/* ------------------------------------------------------------------------------------------------- top-k, and a replay */
+/* ------------------------------------------------------------------------------------------------- top-k, and a
+ * replay */
 
 enum { VOCAB = 5000, TOP = 20 };
 
-/* The token drawn from a row by min-p and temperature. */
+/* Returns the token that min-p and temperature draw from a row. */
 static int32_t drawn(const float *x, const pi__draw *d, double u)
 {
     float max = x[0];
@@ -369,8 +374,8 @@ static int32_t drawn(const float *x, const pi__draw *d, double u)
     return -1;
 }
 
-/* Draws from what topk found, and from all of the row: the token is known where no order of sums matters; and by top-p of so little
- * it is the best. */
+/* Draws from the values that topk found, and from complete rows. The expected token is known where no order of sums
+ * matters. With a top-p of 1e-6 it is the best one. */
 static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_without *without)
 {
     enum { DRAWS = 9 };
@@ -390,8 +395,10 @@ static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_without
 
 static void try_topk(tryout *t, cuda_without *without)
 {
-    float *x = own(t, 2 * VOCAB * sizeof *x), *left = x + VOCAB; /* left: of which the best were not found yet */
-    const int32_t ints[] = {TOP, 1, 0, 17}; /* request: values, indices to skip, no sum; the index that is skipped */
+    /* left: values that are not among the best ones so far */
+    float *x = own(t, 2 * VOCAB * sizeof *x), *left = x + VOCAB;
+    /* request: number of values, indices to skip, no sum; then the skipped index */
+    const int32_t ints[] = {TOP, 1, 0, 17};
     uint64_t got[2 + TOP];
     if (!x) return;
     for (int32_t i = 0; i < VOCAB; i++) x[i] = next(t);
@@ -413,7 +420,7 @@ static void try_topk(tryout *t, cuda_without *without)
     pi__free(x);
 }
 
-/* Three kernels one behind the other. A code. */
+/* Queues three dependent kernels; returns a code. */
 static int softcaps(tryout *t, float *x, int32_t n)
 {
     int code = 0;
@@ -424,7 +431,8 @@ static int softcaps(tryout *t, float *x, int32_t n)
     return code;
 }
 
-/* Whether captured work is done when it is replayed, twice; a capture that is refused is as bad, and no error. */
+/* True if captured work is executed when it is replayed, twice. A refused capture returns false, too, and is no
+ * error. */
 static bool try_replay(tryout *t)
 {
     enum { N = 1000 };
@@ -442,9 +450,10 @@ static bool try_replay(tryout *t)
     return same;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------ all */
+/* ------------------------------------------------------------------------------------------------------------------
+ * all */
 
-/* records: captures were wanted. */
+/* Logs the disabled features. records: captures were requested. */
 static void tell(const pi__cuda *c, bool records, const pi__log *log)
 {
     const cuda_without *w = &c->without;

@@ -1,9 +1,10 @@
-/* Whether wgmma gives the bits of mma.sync on the device: products and attention of many rows go to it, of few to mma.sync, and a
- * row's bits may not tell. Values are as far apart as makes every instruction cut what it adds, where the two might differ; their
- * error was looked at before (selftest.c, selftest_ops.c).
+/* Start-up check that wgmma and mma.sync give bitwise identical results. Products and attention use wgmma for many
+ * rows and mma.sync for few, and a row's result must not depend on the number of rows. The values differ so much in
+ * magnitude that every instruction truncates its sums, which is where the two could differ. Their error was checked
+ * before (selftest.c, selftest_ops.c).
  *
- * Memory: one buffer of the host and one of the device, for the time of a call, or those of the trials (tryout.h). The opening
- * thread. */
+ * Memory: one host buffer and one device buffer, for the time of a call; attention uses the self-test's (tryout.h).
+ * The opening thread. */
 #include "backend/cuda/tryout.h"
 #include "base/error.h"
 #include "formats/formats.h"
@@ -11,12 +12,12 @@
 enum { N_IN = 512, N_OUT = 80, N_X = 70, TILE = 16, X_AT = 256 << 10, PREPARED_AT = 512 << 10, Y_AT = 640 << 10, SIZE = 768 << 10 };
 
 typedef struct trial {
-    float w[N_IN], x[N_X * N_IN], y[2][N_X * N_OUT]; /* y: of mma.sync, of wgmma */
+    float w[N_IN], x[N_X * N_IN], y[2][N_X * N_OUT]; /* y: results of mma.sync; of wgmma */
     uint8_t file[TILE * N_IN * 2], packed[N_OUT * N_IN * 2];
     uint64_t rng;
 } trial;
 
-/* Of either sign, 2^-10 to 2^10. */
+/* Random value of either sign, magnitude 2^-10 to 2^10. */
 static float far_apart(uint64_t *rng)
 {
     *rng = *rng * 6364136223846793005u + 1442695040888963407u;
@@ -39,14 +40,15 @@ static int multiply(pi__rt *rt, trial *t, const pi__k_product *p, const void *pr
 {
     const size_t bytes = sizeof t->y[which];
     void *stream = pi__rt_stream(rt);
-    memset(t->y[which], 0xff, bytes); /* else what does not run leaves what was right before */
+    /* NaN: old results must not pass for results of a kernel that did not run */
+    memset(t->y[which], 0xff, bytes);
     int code = pi__rt_upload(rt, p->y, t->y[which], bytes);
     if (!code) code = which ? pi__k_wgmma_linear(stream, p, 1, prepared, N_X, n_sm) : pi__k_w16_linear(stream, p, 1, prepared, N_X);
     if (!code) code = pi__rt_download(rt, t->y[which], p->y, bytes);
     return code ? code : pi__rt_wait(rt);
 }
 
-/* One type, in blocks of threads of every size; a code of the runtime. */
+/* Compares products of one type with every block size; returns a code of the runtime. */
 static int compare(pi__rt *rt, trial *t, int32_t type, char *d, bool *wrong)
 {
     pi__k_product p = {.w = {.data = (uint8_t *) d, .type = type, .n_in = N_IN, .n_out = N_OUT}, .y = (float *) (d + Y_AT), .ldy = N_OUT};
@@ -80,21 +82,22 @@ int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err)
     return no_memory ? pi__fail_mem(err, "a first product by wgmma") : PI_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- attention */
+/* ----------------------------------------------------------------------------------------------------------
+ * attention */
 
 enum {
     TOKENS = 60, GROUP = 3, MOST_DIM = 256,
-    KEYS = 800, /* splits, and stages of which each is in both phases */
+    KEYS = 800, /* several KV splits, and both barrier phases of every stage */
     BLOCK = 16, BLOCKS = KEYS / BLOCK,
 };
 
 typedef struct prompt {
-    uint16_t cache[BLOCKS * 2 * BLOCK * MOST_DIM]; /* a block: keys, then values, of one head */
-    float q[TOKENS * GROUP * MOST_DIM], out[2][TOKENS * GROUP * MOST_DIM]; /* out: of mma.sync, of wgmma */
+    uint16_t cache[BLOCKS * 2 * BLOCK * MOST_DIM]; /* per block: keys, then values, of one head */
+    float q[TOKENS * GROUP * MOST_DIM], out[2][TOKENS * GROUP * MOST_DIM]; /* out: results of mma.sync; of wgmma */
     int32_t pos[TOKENS], start[2], table[BLOCKS];
 } prompt;
 
-/* A sequence's last tokens over keys and values of these types; whether the two ways agree. */
+/* True if both kernels agree for a sequence's last tokens, with keys and values of these types. */
 static bool attention_agrees(tryout *t, prompt *p, int32_t dim, int32_t type_k, int32_t type_v)
 {
     const size_t bytes = (size_t) (TOKENS * GROUP * dim) * sizeof(float), block = (size_t) (2 * BLOCK * dim) * 2;
@@ -103,7 +106,8 @@ static bool attention_agrees(tryout *t, prompt *p, int32_t dim, int32_t type_k, 
         const float v = far_apart(&t->rng) / 64;
         p->cache[i] = type == PI__BF16 ? pi__f32_to_bf16(v) : pi__f32_to_f16(v);
     }
-    for (int32_t i = 0; i < TOKENS * GROUP * dim; i++) p->q[i] = far_apart(&t->rng) / 128; /* no score is above all others */
+    /* small, so that no score dominates */
+    for (int32_t i = 0; i < TOKENS * GROUP * dim; i++) p->q[i] = far_apart(&t->rng) / 128;
     t->used = 0;
     pi__k_attn k = {
         .q = put(t, p->q, bytes), .ldq = GROUP * dim, .q_stride = dim, .out = take(t, bytes), .ldo = GROUP * dim, .n_head = GROUP,

@@ -1,11 +1,12 @@
-/* Memory of arenas that processes share: descriptors of it, and mapping what another process gave (arena_share, arena_adopt of
- * device.h).
+/* Arena memory that processes share: exporting descriptors, and mapping another process's memory (arena_share and
+ * arena_adopt of device.h).
  *
- *     owner    map_shared -> [weights ......... |mark]  <- upload        its descriptor goes to others
- *     others   map_import -> [weights ......... |mark]  -> download: another mark is other memory
+ *     owner    map_shared -> [weights ......... |mark]  <- upload        passes its descriptor to others
+ *     others   map_import -> [weights ......... |mark]  -> download      refuses memory with another mark
  *
- * A descriptor says nothing of what it is of: the runtime refuses what is no memory of a device or of another size, and the mark,
- * which the key of the weights is in, the rest. Memory: the caller's. Threads: as device.h says. */
+ * A descriptor does not identify its memory. The runtime refuses descriptors of anything other than device memory, or
+ * of another size. The mark, which contains the key of the weights, detects all other cases. Memory: the caller's.
+ * Threads: as device.h says. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 
-/* The weights end where the mark begins. */
+/* The mark is at the end, after the weights. */
 static char *mark_at(void *p, size_t size) { return (char *) p + size - sizeof(pi__digest); }
 
 int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err)
@@ -39,7 +40,7 @@ int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest
     code = pi__rt_download(c->rt, &found, mark_at(p, size), sizeof found);
     if (!code) code = pi__rt_wait(c->rt);
     const bool same = !code && pi__digest_equal(&found, mark);
-    if (!same) pi__rt_unmap(c->rt, p, size); /* a copy that is still queued is done before that */
+    if (!same) pi__rt_unmap(c->rt, p, size); /* a copy still in the stream completes first */
     return code ? pi__fail(err, PI_EDEVICE, "%s: %.200s", c->desc, pi__rt_text(code)) :
            same ? PI_OK : pi__fail(err, PI_EIO, "%s: the memory is not that of these weights", c->desc);
 }

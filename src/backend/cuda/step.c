@@ -1,45 +1,49 @@
-/* A step's way to the device: the batch, its copy in device memory, captured steps, and what finish() tells.
+/* Steps: the batch and its copy in device memory, captured steps (CUDA graphs), and the result of finish().
  *
- * A batch's arrays lie one behind the other in an image, twice: in host memory, where begin() gathers them, and at the
- * same offsets in device memory, where one copy takes them. Ops get the batch of the host image, whose tables of blocks
- * are as wide as the longest sequence needs.
+ * A batch's arrays are stored one after another in an image, which exists twice: in host memory, where begin() gathers
+ * them, and at the same offsets in device memory, filled by one copy. Ops get the batch of the host image. Its block
+ * tables are only as wide as the longest sequence needs.
  *
- * CAPTURED STEPS. Decode steps, of one token a sequence or of one and as many drafts, and a drafter's steps come in few
- * shapes once they are padded: as many sequences as a power of two, as many keys as one less than a power of two; and what
- * samplers ask of the logits, one value a row or lists, belongs to the step, up to the copy of what was found; and of adapters
- * how many groups of rows have one, rounded up, and which matrices, of which ranks. What the ops of such a
- * step queue is the same whenever the shape is, for all that differs they read from the image, which lies at the same
- * address. So the queue of a shape is captured as a graph when it is seen for the second time (the first run copies
- * frequencies, which a capture cannot hold), and from then on a step is one copy and one launch:
+ * CAPTURED STEPS. Decode steps (per sequence one token, and an equal number of drafts, if any) and a drafter's steps
+ * have few shapes after padding:
+ *
+ *     sequences   padded to a power of two
+ *     keys        padded to a power of two minus 1
+ *     sampling    one value per row, or lists; part of the step, up to the copy of the results
+ *     adapters    number of groups of rows with an adapter, rounded up; which matrices, with which ranks
+ *
+ * The ops of a shape queue the same work in every step: all data that differs is read from the image, at the same
+ * address. So the work of a shape is captured as a graph in its second step. (The first one copies frequencies, which
+ * a capture cannot contain.) From then on a step is one copy and one launch:
  *
  *     3 sequences, 700 keys ->  [a b c -]  4 sequences, 1023 keys ->  captured? replayed : captured, then replayed
  *
- * The sequences of padding are of tokens at position -1, which see no key and are not stored. Ops are batch-invariant,
- * and no row depends on how keys are split over blocks, so a result is the same to the bit with and without capture.
+ * Padding sequences have tokens at position -1, which see no key and are not stored. Ops are batch-invariant, and no
+ * row depends on the KV splits, so results are bitwise identical with and without capture.
  *
- * A device that shares a step with the CPU (backend/split.c) is told where the CPU comes in: it captures the graph
- * segments between (kind SEGMENTS), copies to and from the host included, each by itself. As the CPU has to do its own
- * in every step, all ops are called in every step, which does nothing while the segment that they belong to is
- * replayed. So is a device that has some of the layers (backend/stages.c), of whose steps whole ones are replayed, segment
- * after segment, without a call.
+ * SEGMENTS. A device that shares a step with the CPU (backend/split.c) is notified where the CPU takes over. It
+ * captures each graph segment in between separately (kind SEGMENTS), copies to and from the host included. The CPU
+ * has to compute its part in every step, so all ops are called in every step; they do nothing while their segment is
+ * replayed. The same applies to a device with some of the layers (backend/stages.c). Its complete steps are replayed
+ * segment by segment, without calls of ops.
  *
- * Of several devices that work as one (backend/tensor.c) each captures its own queue, all-gathers with the others
- * included. They are given the same steps, so that all have the same captures and replay them in the same steps. None
- * replays before all have made their graphs: making one takes memory of the device and may wait for what runs on others,
- * which would be an all-gather that waits for this one (make_graph of device.h).
+ * SEVERAL DEVICES that work as one (backend/tensor.c) each capture their own stream, all-gathers included. They get
+ * the same steps, so all of them have the same captures and replay them in the same steps. No device replays before
+ * all have made their graphs. Making a graph takes device memory and may wait for work on other devices, which could
+ * be an all-gather that waits for this device (make_graph of device.h).
  *
- * A step may begin before the last one is finished: drafts, whose tokens never leave the device, and decode steps that are
- * fed ahead, which the device gives the tokens that it has just found, before the host knows them. Its part of the host's
- * image lies behind that of the last one, which may still be on its way; behind the end it goes on at the beginning, which
- * steps had that were waited for; and where there is no room the host waits. On the device it takes the last one's place, when
- * that is done. What a step found, which the host reads while the next one runs, goes to one of two places in turn:
+ * OVERLAPPED STEPS. A step may begin before the last one is finished. Drafts do so, as their tokens never leave the
+ * device, and so do decode steps that take their tokens from the device's last results, before the host has them. The
+ * step's part of the host image comes after that of the last step, which may still be in flight. At the end of the
+ * image it wraps to the start, which belongs to completed steps; if there is no room, the host waits. On the device
+ * the step overwrites the last one's image, after that step has completed. The results of a step, which the host
+ * reads while the next one runs, alternate between two buffers:
  *
- *     queue    .. replay n | found 0 | mark 0 | image n+1 | tokens n+1 | replay n+1 | found 1 | mark 1 ..
+ *     stream   .. replay n | found 0 | mark 0 | image n+1 | tokens n+1 | replay n+1 | found 1 | mark 1 ..
  *     host                                                waits for mark 0, reads found 0, queues n+2
  *
- * Memory: c->image on the host and c->scratch on the device, both of reserve(); graphs are the runtime's. Threads: as
- * device.h says. Invariant: the image is written only when nothing is queued that reads it: between a finish() and the
- * next begin(). */
+ * Memory: c->image on the host and c->scratch on the device, both from reserve(); the runtime owns the graphs.
+ * Threads: as device.h says. Invariant: a part of the image is written only when no queued work reads it. */
 #include <string.h>
 
 #include "backend/cuda/impl.h"
@@ -49,23 +53,25 @@
 enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255,
        REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t), DRAW_INTS = sizeof(pi__draw) / sizeof(int32_t) };
 
-/* Integers that a batch of these limits takes, of so many cache groups, without adapters. */
+/* Size in int32 of the image of a batch within these limits, with n_groups cache groups and without adapters. */
 static size_t image_ints(const pi__limits *lim, int32_t n_groups)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
-    if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1; /* three numbers a run */
+    /* three integers per run */
+    if (lim->key_blocks) saves += (size_t) pi__most_runs(lim->max_seqs, lim->max_tokens) * 2 + 1;
     return 15 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
 }
 
 size_t pi__cuda_image_ints(const pi__limits *lim) { return image_ints(lim, PI__MAX_GROUPS) + pi__cuda_lora_most_ints(lim); }
 
-/* ------------------------------------------------------------------------------------------------------------- image */
+/* -------------------------------------------------------------------------------------------------------------
+ * image */
 
-/* Integers behind the step's part of the image that nobody reads. */
+/* Free integers after the step's part of the image. */
 static size_t room_behind(const pi__cuda *c) { return (c->wraps ? c->first_live : c->max_ints) - c->n_ints; }
 
-/* Room for n integers; NULL: there is none. */
+/* Allocates n integers of the image; NULL = no room. */
 static int32_t *take(pi__cuda *c, size_t n)
 {
     if (n > room_behind(c)) {
@@ -76,14 +82,14 @@ static int32_t *take(pi__cuda *c, size_t n)
     return c->image + c->n_ints - n;
 }
 
-/* Where what is at p in the image will be on the device. */
+/* Returns the device address of image pointer p. */
 static const int32_t *on_device(const pi__cuda *c, const int32_t *p)
 {
     return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image - c->first_int) : NULL;
 }
 
-/* Takes the n values of an array along, if there is one, and `more` of padding behind them: fill, fill + step, ...;
- * *array points into the image then. Returns where it will be on the device. */
+/* Copies an array of n values to the image, if not NULL, and appends `more` padding values: fill, fill + step, ...
+ * Sets *array to the copy. Returns its device address. */
 static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t more, int32_t fill, int32_t step)
 {
     int32_t *p = *array ? take(c, (size_t) n + (size_t) more) : NULL;
@@ -93,7 +99,7 @@ static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t
     return on_device(c, p);
 }
 
-/* Tables of blocks: the first entries of each row, those for so many keys. */
+/* Copies block tables to the image: of each row only the entries for `keys` keys. */
 static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_t more, int32_t keys)
 {
     int32_t width = keys / kv->block_size + 1;
@@ -112,7 +118,7 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
 {
     int32_t *to = (int32_t *) (void *) (c->scratch + c->at.rows);
     c->no_room |= n > pi__cuda_max_gather(&c->lim);
-    if (!c->becomes && c->open && (size_t) n <= room_behind(c)) { /* the copy waits for nobody */
+    if (!c->becomes && c->open && (size_t) n <= room_behind(c)) { /* from the image, the copy needs no wait */
         int32_t *p = take(c, (size_t) n);
         memcpy(p, row, (size_t) n * sizeof *p);
         row = p;
@@ -121,8 +127,8 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
     return to;
 }
 
-/* Where the image of a step of n integers begins: behind those that may not have been read, or before them, or, where there is
- * no room, at its beginning, when the host has waited for all. */
+/* Opens the image for a step of n integers: after the parts that the device may not have read, or before them. If
+ * neither has room, waits for the device and starts at the beginning. */
 static void open_image(pi__cuda *c, size_t n)
 {
     if (c->open && n > room_behind(c) && !c->wraps && n <= c->first_live) {
@@ -137,7 +143,7 @@ static void open_image(pi__cuda *c, size_t n)
     c->open = true;
 }
 
-/* The arrays of tokens and seq_start; more: sequences of padding, of `each` tokens. */
+/* Copies the token arrays and seq_start; appends `more` padding sequences of `each` tokens. */
 static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each)
 {
     pi__batch *h = &d->host;
@@ -153,7 +159,7 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     h->n_tokens = n + added;
 }
 
-/* The tokens of the logits rows: of padding the last ones of each sequence. */
+/* Copies logits_indices; the rows of padding sequences are their last tokens. */
 static void put_rows(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each, int32_t rows)
 {
     pi__batch *h = &d->host;
@@ -196,7 +202,8 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     h->n_seqs = n + more;
 }
 
-/* The logits rows: tokens of the same sequences, which write nothing. Where all tokens have one, they are the same. */
+/* Fills the batch of logits rows: tokens of the same sequences, which write nothing. If every token has a row, it
+ * shares the token arrays. */
 static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each, bool all)
 {
     cuda_batch *d = &c->batch[1];
@@ -217,7 +224,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     c->batch[0].host.logits_batch = h;
 }
 
-/* Adapters, as pointers are in there at an even place. */
+/* Copies adapters, at an even offset, as they contain pointers. */
 static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
 {
     const size_t n = pi__cuda_lora_ints(rows), odd = (c->n_ints - c->first_int) % 2;
@@ -225,7 +232,8 @@ static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
     if (p) pi__cuda_lora_fill(c, rows, p + odd, on_device(c, p + odd));
 }
 
-/* --------------------------------------------------------------------------------------------------- captured steps */
+/* --------------------------------------------------------------------------------------------------- captured
+ * steps */
 
 static int32_t most_keys(const pi__batch *b)
 {
@@ -234,13 +242,13 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
-/* Of a step of the target, which may have adapters. */
+/* True if the step is one of the target model, and has adapters. */
 static bool has_adapters(const pi__batch *b, int kind)
 {
     return b->lora.n_runs && (kind == PI__STEP_DECODE || kind == PI__STEP_FED || kind == PI__STEP_SEGMENTS);
 }
 
-/* The shape of a step that can be captured, padded as far as there is room. */
+/* Returns the shape of a step that can be captured, padded as far as the limits allow. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
     cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0, 0};
@@ -253,7 +261,8 @@ static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
     if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
     if (s.n_seqs > c->lim.max_tokens / s.each) s.n_seqs = c->lim.max_tokens / s.each;
-    const bool decodes = s.kind == PI__STEP_DECODE || s.kind == PI__STEP_SEGMENTS; /* others compute all their rows at once */
+    /* other kinds compute all their rows in one pass */
+    const bool decodes = s.kind == PI__STEP_DECODE || s.kind == PI__STEP_SEGMENTS;
     if (!decodes && s.n_seqs * s.rows > c->lim.max_rows) s.n_seqs = c->lim.max_rows / s.rows;
     return s;
 }
@@ -268,34 +277,35 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
     return NULL;
 }
 
-/* Frees a shape's graphs, and its entry. */
+/* Frees a shape's graphs and its entry. */
 static void drop(pi__cuda *c, cuda_captured *r)
 {
-    /* The table of captured steps, as if it had four entries, for six graphs in all. A shape is sequences x tokens of
-     * each, keys (and a kind, here decode, and logits rows); u: `used`, the last step of that shape; g: n_graphs, its captured
-     * segments (1 where a step is captured whole):
+    /* Example: a table of captured steps with four entries and at most six graphs. A shape is sequences x tokens per
+     * sequence, keys (and kind, here decode, and logits rows). u: `used`, the last step of the shape. g: n_graphs,
+     * its captured segments (1 where a step is captured in one piece).
      *
      *     entry             0                1                2                3          in all
      *     before    [ 4x1 255 u7 g2 ][ 8x1 255 u3 g2 ][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     6
      *
-     * Step 10 is 16x1, which has no entry, and none is free: entry_for() reuses the one used longest ago
+     * Case 1: step 10 is 16x1, which has no entry, and no entry is free. entry_for() reuses the least recently used
+     * one:
      *     after     [ 4x1 255 u7 g2 ][16x1 255 u10 g0][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     4
      *
-     * Or step 10 is 2x1, seen before: it is captured, and as six is all, make_room() frees the one used longest ago of
-     * the other entries with graphs. Two segments fit; for a third 4x1 goes
+     * Case 2: step 10 is 2x1, seen before. It is captured, and as six graphs exist, make_room() drops the least
+     * recently used other entry with graphs. Two segments fit; a third one drops 4x1:
      *     after     [ 4x1 255 u7 g2 ][     free      ][ 1x1 255 u9 g2 ][2x1 255 u10 g0 ]     4
      *
-     * Or pi__cuda_graph_reset(), before the link of several devices goes
+     * Case 3: pi__cuda_graph_reset(), before the link of several devices is destroyed:
      *     after     [     free      ][     free      ][     free      ][     free      ]     0
      *
-     * A shape that was dropped is new when it comes again: its ops are queued once, and captured the second time. */
+     * A dropped shape counts as new when it returns: its ops are queued once, and captured the second time. */
     for (int32_t i = 0; i < PI__CUDA_MAX_SEGMENTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->segment[i]);
     c->n_graphs -= r->n_graphs;
     c->graph_bytes -= r->bytes;
     memset(r, 0, sizeof *r);
 }
 
-/* The shape's entry, or a new one for it: a free one, or that of the shape used longest ago. */
+/* Returns the shape's entry, or a new one: a free entry, or the least recently used one. */
 static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = find(c, s), *old = &c->recorded[0];
@@ -310,17 +320,18 @@ static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
     return r;
 }
 
-/* Makes room for one more graph of this step; false: there is none. Each takes memory of the device, about as much as the
- * largest so far: those of the shapes used longest ago go for it. */
+/* Makes room for one more graph of this step; returns false if that is impossible. A graph is estimated to take as
+ * much device memory as the largest so far. The least recently used shapes are dropped for it. */
 static bool make_room(pi__cuda *c)
 {
-    const size_t most = c->joined ? 0 : c->info.graph_bytes; /* devices need not find the same */
+    /* no byte limit if joined: devices may measure different sizes, and must drop the same shapes */
+    const size_t most = c->joined ? 0 : c->info.graph_bytes;
     while (c->n_graphs >= PI__CUDA_MAX_GRAPHS || (most && c->graph_bytes + c->largest_graph > most)) {
         cuda_captured *old = NULL;
         for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
             if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
         if (!old) return false;
-        pi__cuda_keep(c, pi__rt_wait(c->rt)); /* of steps that are not finished it may be one */
+        pi__cuda_keep(c, pi__rt_wait(c->rt)); /* an unfinished step may be using the graph */
         drop(c, old);
     }
     return true;
@@ -332,7 +343,7 @@ void pi__cuda_free_graphs(pi__cuda *c)
     c->now = NULL;
 }
 
-/* Replays the step's next segment, begins its capture, or does neither: it is queued op by op. */
+/* Replays the step's next segment, or starts its capture. If neither is possible, its ops are queued one by one. */
 static void begin_segment(pi__cuda *c)
 {
     cuda_captured *r = c->now;
@@ -348,7 +359,7 @@ static void begin_segment(pi__cuda *c)
     }
 }
 
-/* The segment's ops have been called: where they were captured instead of queued they become a graph, if wanted. */
+/* Ends the segment's ops: a capture becomes a graph, if `wanted`. */
 static void make_graph(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
@@ -370,7 +381,7 @@ static void make_graph(pi__cuda *c, bool wanted)
     c->n_graphs++;
 }
 
-/* And that is replayed. */
+/* Also replays the new graph. */
 static void end_segment(pi__cuda *c, bool wanted)
 {
     make_graph(c, wanted);
@@ -407,7 +418,7 @@ bool pi__cuda_make_graph(pi__backend *be)
     return !c->error && !(recorded && c->no_room);
 }
 
-/* Where nothing was captured a lack of room is no failure: what the other ranks wait for was queued all the same. */
+/* Without a capture, a lack of room is no failure: the work that other ranks wait for has been queued. */
 bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -423,9 +434,10 @@ void pi__cuda_graph_reset(pi__backend *be)
     pi__cuda_free_graphs(c);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- steps */
+/* -------------------------------------------------------------------------------------------------------------
+ * steps */
 
-/* The entry of a step that can be captured, from the second step of its shape on. */
+/* Sets c->now to the entry of this shape, from the second step of the shape on. */
 static void look_up(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = entry_for(c, s);
@@ -459,7 +471,7 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     put_batch(c, &given, more, s.each, s.rows, s.keys);
     if (b->logits_batch) put_logits_batch(c, b->logits_batch, more, s.rows, b->logits_batch->n_tokens == b->n_tokens);
     if (s.lora) put_adapters(c, &b->lora);
-    if (fed) { /* last, for all else has to lie as in a step of kind DECODE */
+    if (fed) { /* last, as all other arrays must be at the offsets of a DECODE step */
         const int32_t *row = b->hidden_row;
         c->batch[0].hidden_row = put(c, &row, b->n_tokens, 0, 0, 0);
     }
@@ -489,9 +501,9 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
     end_segment(c, true);
-    unsigned long long counts[2] = {0, 0}; /* so far */
+    unsigned long long counts[2] = {0, 0}; /* since reserve() */
     if (c->counts && !pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, counts, c->scratch + c->at.counts, sizeof counts));
-    int code = pi__rt_wait(c->rt); /* also after an error: what was queued before it may still run */
+    int code = pi__rt_wait(c->rt); /* also after an error: work queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;
     if (c->counts && !code) be->n_attended = counts[0], be->n_possible = counts[1];
@@ -511,8 +523,9 @@ void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
     end_segment(c, true);
     pi__cuda_bring_found(c, found, n_rows);
     if (!c->error) pi__cuda_keep(c, pi__rt_fence(c->rt, i));
-    c->marks[i] = (cuda_mark) {c->open ? c->n_ints : 0, c->no_room}; /* where it was waited for, its part of the image is read */
-    c->no_room = false; /* the next step has its own */
+    /* once the host has waited for it, its part of the image has been read */
+    c->marks[i] = (cuda_mark) {c->open ? c->n_ints : 0, c->no_room};
+    c->no_room = false; /* the next step has its own flag */
 }
 
 int pi__cuda_wait(pi__backend *be, int i, pi_error *err)

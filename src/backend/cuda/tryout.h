@@ -1,5 +1,5 @@
-/* What the trials of a device share (selftest_ops.c, selftest_fused.c, selftest_wgmma.c): a region of it, copies that are waited
- * for, numbers. */
+/* Helpers of the device self-test (selftest_ops.c, selftest_fused.c, selftest_wgmma.c): a region of device memory,
+ * synchronous copies, random numbers. */
 #ifndef PI__CUDA_TRYOUT_H
 #define PI__CUDA_TRYOUT_H
 
@@ -12,18 +12,18 @@
 
 enum { DEVICE_BYTES = 8 << 20 };
 
-/* A region of the device that is handed out from its beginning. */
+/* A region of device memory with a bump allocator. */
 typedef struct tryout {
     pi__rt *rt;
-    char *p;      /* DEVICE_BYTES */
+    char *p;      /* DEVICE_BYTES bytes */
     size_t used;
-    int code;     /* the first error of the runtime */
-    bool no_room; /* the host had no memory for something */
-    bool fast;    /* attention's queries are rounded */
-    bool w16;     /* products are made in 16-bit floats */
-    int ways;     /* PI__WAY_*: how products are made */
-    bool wgmma;   /* those of many rows in 16-bit floats by it */
-    int arch;     /* the device's */
+    int code;     /* first error of the runtime, or 0 */
+    bool no_room; /* host memory ran out */
+    bool fast;    /* attention rounds its queries to F16 */
+    bool w16;     /* products use 16-bit floats */
+    int ways;     /* PI__WAY_*: matmul modes */
+    bool wgmma;   /* products of many rows in 16-bit floats use wgmma */
+    int arch;     /* compute capability of the device */
     uint64_t rng;
 } tryout;
 
@@ -32,7 +32,7 @@ static inline void keep(tryout *t, int code)
     if (!t->code) t->code = code;
 }
 
-/* Zeroed memory of the host; NULL: none, which ends it all. */
+/* Zeroed host memory; NULL = none left, which ends the self-test. */
 static inline void *own(tryout *t, size_t n)
 {
     void *p = pi__calloc(1, n);
@@ -40,7 +40,7 @@ static inline void *own(tryout *t, size_t n)
     return p;
 }
 
-/* n bytes of the device; they are aligned. There is room for what is asked here. */
+/* n bytes of device memory, aligned to 256. The region is large enough for all checks. */
 static inline void *take(tryout *t, size_t n)
 {
     char *p = t->p + pi__cuda_take(&t->used, n);
@@ -55,7 +55,7 @@ static inline void *put(tryout *t, const void *src, size_t n)
     return p;
 }
 
-/* What is queued comes first. false: something failed. */
+/* Downloads n bytes after all queued work. Returns false after an error. */
 static inline bool get(tryout *t, void *dst, const void *src, size_t n)
 {
     if (!t->code) keep(t, pi__rt_download(t->rt, dst, src, n));
@@ -63,14 +63,15 @@ static inline bool get(tryout *t, void *dst, const void *src, size_t n)
     return !t->code;
 }
 
-/* n bytes of the device that are no number in any type, so that what does not run leaves nothing that was right before. */
+/* Fills n bytes of device memory with NaN in every type: old results must not pass for results of a kernel that did
+ * not run. */
 static inline void blank(tryout *t, void *dst, void *with, size_t n)
 {
     memset(with, 0xff, n);
     if (!t->code) keep(t, pi__rt_upload(t->rt, dst, with, n));
 }
 
-/* Between -1 and 1. */
+/* Returns a random number between -1 and 1. */
 static inline float next(tryout *t)
 {
     t->rng = t->rng * 6364136223846793005u + 1442695040888963407u;
@@ -79,7 +80,7 @@ static inline float next(tryout *t)
 
 static inline bool near(double got, double want, double tolerance) { return fabs(got - want) <= tolerance * (1 + fabs(want)); }
 
-/* selftest_wgmma.c: of attention */
+/* selftest_wgmma.c: wgmma attention */
 void pi__cuda_try_wgmma(tryout *t, cuda_without *without);
 /* selftest_fused.c */
 void pi__cuda_try_glu(tryout *t, cuda_without *without);
