@@ -1,23 +1,22 @@
-/* Matrices of several types that read the same x: one launch where rows are few, as a layer's matrices are small and of two or
- * three types in most files, F32 among them (routers, gates of delta nets). A block of threads is of one matrix:
+/* Products of several matrices of different types with one x, in one launch for small row counts. A layer's
+ * matrices are small, and most files mix two or three types, F32 among them (routers, gates of delta nets). Each
+ * thread block computes rows of one matrix; the results are bitwise identical to separate launches:
  *
- *     F32          8 rows of W, a warp one, times up to 8 rows of floats: linear.cuh's float_rows() to the bit
- *     F16, BF16    16 rows, a warp a slice, times rows of terms: mma16_kernels.cuh's mma16_few_rows() to the bit
- *     of w16.cuh   R tiles of 16 rows, a warp a slice, times prepared rows: w16_kernels.cuh's w16_few() to the bit
+ *     F32          8 rows of W, one a warp, times up to 8 rows of floats: as linear.cuh's float_rows()
+ *     F16, BF16    16 rows, a warp a K slice, times rows of terms: as mma16_kernels.cuh's mma16_few_rows()
+ *     of w16.cuh   R tiles of 16 rows, a warp a K slice, times packed rows: as w16_kernels.cuh's w16_few()
  *
- * A warp of an F32 matrix reads 4 bytes of x for each product, so that more than 8 rows are shared out to more blocks: 128
- * rows of W times 32 of 2,816 columns are 47 MB from the second-level cache, 18 us by 16 blocks, 4 by 64.
+ * The first blocks of the grid compute other inputs of latent attention, from rows that exist before the launch
+ * (latent_inputs.cuh).
  *
- * Before these are blocks for what latent attention reads besides, of rows that are there before the launch (latent_inputs.cuh).
+ * The launch may have an epilogue (tail.cuh), which the last-arriving blocks execute. It may also compute routes
+ * from router logits (route.cuh, expert_choice.cuh): one block routes while the others do the rest. It may also
+ * pack a side input, on blocks without a row of the epilogue's own input if there are any:
  *
- * It may have a tail (tail.cuh), and besides find out where routers' logits send rows (route.cuh, expert_choice.cuh), which one block
- * does, while the others that stay have the rest of the tail; and prepare another input beside the tail's own, by blocks that have
- * none of this, where there are such:
+ *     8 blocks, 2 rows    own input: row 0 | row 1 | side input: row 0 in 2 parts | row 1, .. | idle | routes
  *
- *     blocks that stay, of 8, 2 rows    own input: row 0 | row 1 | beside: row 0, columns of 2 parts | row 1, .. | idle | routes
- *
- * Of one matrix, the results may be added to residual streams (hyper.cuh), each block's to its columns, with what experts give; the
- * tail is then that a row is read, and its next input. */
+ * With a single matrix, each block may add its results, and expert outputs, to its columns of the residual streams
+ * (hyper.cuh). The epilogue is then the read of a row from the streams, and the row's next input. */
 #ifndef PI_MIXED_KERNELS_CUH
 #define PI_MIXED_KERNELS_CUH
 
@@ -31,14 +30,14 @@
 enum { MIXED_WARPS = THREADS / 32 };
 static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS, "what is beside products, and behind");
 
-/* A launch. */
+/* Arguments of a launch. */
 struct mixed_products {
-    const uint4 *x;       /* prepared rows, */
-    const float *factor;  /* of each, */
-    const float *floats;  /* for F32 [n_rows, n_in] */
-    const uint8_t *terms; /* for F16 or BF16 */
-    int32_t n_rows;       /* of x */
-    int32_t n;            /* matrices */
+    const uint4 *x;       /* packed rows of x */
+    const float *factor;  /* [n_rows] scale factor of each packed row */
+    const float *floats;  /* [n_rows, n_in] rows of x for F32 matrices */
+    const uint8_t *terms; /* packed rows for F16 and BF16 matrices */
+    int32_t n_rows;       /* rows of x */
+    int32_t n;            /* number of matrices */
     struct {
         pi__cuda_shape shape;
         const uint8_t *data;
@@ -46,24 +45,25 @@ struct mixed_products {
         float *y;
         int64_t ldy, n_in, n_out;
         int32_t type;
-        uint32_t first;   /* block of threads that makes its first rows */
+        uint32_t first;   /* index of the matrix's first thread block in the grid */
     } w[PI__K_MOST_MIXED];
     pi__k_tail tail;
-    pi__k_expert_choice choice; /* of the tail's routes, which are by its table then; r.n_rows 0: there is none */
-    pi__k_beside beside;        /* of as many rows as the tail */
-    latent_blocks latent;       /* before the matrices' blocks so many, */
-    uint32_t n_latent;          /* those of all tokens */
-    pi__k_streams streams;      /* to which results are added; n_rows 0: to none */
-    int32_t near;               /* a row of what is read of them is kept in shared memory */
+    /* grouped expert choice that writes the table for the epilogue's routes; r.n_rows 0 = none */
+    pi__k_expert_choice choice;
+    pi__k_beside beside;        /* side input, with the epilogue's number of rows */
+    latent_blocks latent;       /* other inputs of latent attention, in the first n_latent blocks */
+    uint32_t n_latent;          /* blocks of `latent` for all tokens */
+    pi__k_streams streams;      /* residual streams to add the results to; n_rows 0 = none */
+    int32_t near;               /* bool: a row read from the streams is also kept in shared memory */
 };
 
-/* Blocks of threads that have all rows of an F32 matrix, for as many rows of x as a warp takes. */
+/* Number of thread blocks that cover all rows of an F32 matrix, for up to FLOAT_ROWS rows of x. */
 __host__ __device__ static inline uint32_t mixed_float_blocks(int64_t n_out)
 {
     return (uint32_t) ((n_out + MIXED_WARPS - 1) / MIXED_WARPS);
 }
 
-enum { MIXED_AHEAD = 16 /* values of W that a lane has on their way */ };
+enum { MIXED_AHEAD = 16 /* values of W that a lane prefetches */ };
 
 PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHEAD])
 {
@@ -71,8 +71,11 @@ PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHE
     for (int k = 0; k < MIXED_AHEAD; k++) v[k] = i + 32 * k < n ? w[i + 32 * k] : 0.0f;
 }
 
-/* The warp's row of an F32 matrix times its rows of x, by block `block` of the matrix. A lane's columns are those of float_rows(),
- * in that order, but more of W is on its way at a time, the first of it while the kernel before makes x. */
+/* Multiplies the warp's row of an F32 matrix by its rows of x; `block` is the block's index within the matrix. Each
+ * lane sums the columns of float_rows() in that order, but keeps more loads of W in flight. The first loads overlap
+ * the kernel that makes x. A warp reads 4 bytes of x for each product, so more than 8 rows of x go to additional
+ * blocks: 128 rows of W times 32 rows of 2,816 columns read 47 MB from L2, which takes 18 us on 16 blocks and 4 us
+ * on 64. */
 template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, uint32_t block)
 {
     const uint32_t blocks = mixed_float_blocks(w.n_out);
@@ -109,7 +112,7 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
     }
 }
 
-/* A block's share of what is prepared beside the input of n_rows. scratch: of open_row, and then of put_halves. */
+/* Packs a block's part of the side input. scratch: for open_row(), then for put_halves(). */
 PI_FN void share_beside(const pi__k_beside &b, tail_share s, int32_t n_rows, float *scratch)
 {
     uint16_t *words = (uint16_t *) b.halves;
@@ -120,7 +123,7 @@ PI_FN void share_beside(const pi__k_beside &b, tail_share s, int32_t n_rows, flo
     });
 }
 
-/* The tail, routes, and what is beside. shared: as many bytes as any needs. */
+/* Epilogue: the epilogue's own rows, routes, and the side input. shared: bytes for the largest of these. */
 PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
 {
     const pi__k_tail &t = p.tail;
@@ -131,35 +134,39 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     const uint32_t most = t.qkv.n_tokens ? blocks_that_stay(t) : blocks_for(work, t.n_sm);
     tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (scratch + 96));
     if (!s.parts) return;
+    /* The last of these blocks computes the routes. If it is the only one, it continues with the rows. */
     if (t.routes.n_rows && s.part == s.parts - 1) {
         if (choice.r.n_rows) choose_all(choice, t.routes, shared);
         else route_all(t.routes, shared);
         __syncthreads();
     }
     if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
-    const bool apart = p.beside.halves && s.parts > t.n_rows; /* blocks that have no row of their own */
+    const bool apart = p.beside.halves && s.parts > t.n_rows; /* some blocks have no row of their own */
     if (t.n_rows && (!apart || s.part < t.n_rows)) do_share(t, {s.part, apart ? t.n_rows : s.parts}, scratch, false);
     if (apart && s.part >= t.n_rows) share_beside(p.beside, {s.part - t.n_rows, s.parts - t.n_rows}, t.n_rows, scratch);
     if (p.beside.halves && !apart) share_beside(p.beside, s, t.n_rows, scratch);
 }
 
-/* NT: groups of 8 rows of x, as of w16_few(); of F32 matrices alone 1, with any number of rows. */
+/* NT: groups of 8 rows of x, as in w16_few(). 1 if all matrices are F32, for any number of rows. */
 template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_CONSTANT mixed_products p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);
+    /* Find the matrix of this block. */
     int i = 0;
     while (i + 1 < p.n && blockIdx.x >= p.w[i + 1].first) i++;
     const auto &w = p.w[i];
     const uint32_t block = blockIdx.x - w.first;
     const bool latent = blockIdx.x < p.n_latent;
-    const int32_t tiles = w.type == PI__F16 || w.type == PI__BF16 ? 1 : R, first = (int32_t) block * tiles * 16; /* of W, and its row */
+    /* tiles of 16 rows of W a block; the block's first row */
+    const int32_t tiles = w.type == PI__F16 || w.type == PI__BF16 ? 1 : R, first = (int32_t) block * tiles * 16;
     const int32_t columns = min(tiles * 16, (int32_t) w.n_out - first);
     if (p.streams.n_rows) prefetch_weights(p.streams, first, columns);
     if (latent) {
         ptx_wait_grids();
         latent_block(p.latent, (int32_t) (blockIdx.x / (uint32_t) p.latent.all), (int32_t) (blockIdx.x % (uint32_t) p.latent.all), raw);
     }
+    /* Multiply: one kernel body per type. */
     if (!latent) switch (w.type) {
 #define RUN(t) case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
         W16_TYPES(RUN)
@@ -168,6 +175,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     case PI__BF16: mma16_few<PI__BF16, NT>(w, w.shape.tile_bytes, w.n_in, block, p.terms, p.n_rows, raw); break;
     default: mixed_floats(p, w, block);
     }
+    /* Epilogue: the residual streams, or rows, routes and side input. */
     if (p.streams.n_rows) {
         add_results(p.streams, p.tail.sum, p.tail.add[0], first, columns, (float4 *) raw);
         read_streams(p.streams, p.tail, p.near, raw);

@@ -1,20 +1,20 @@
-/* A head of queries, or the latent row beside them, as latent attention reads it (op mla_qkv, which ops.h defines): for the kernels
- * that make what attention reads (latent_inputs.cuh), for the product that makes the queries (heads_kernels.cuh), and for attention
- * itself, which may read queries as a product made them (sparse_kernels.cuh). */
+/* A head of queries, or the latent row, in the form that latent attention reads (op mla_qkv in ops.h). Shared by
+ * the kernels that make attention's inputs (latent_inputs.cuh), the product that makes the queries
+ * (heads_kernels.cuh), and attention itself, which may read raw queries (sparse_kernels.cuh). */
 #ifndef PI_MLA_CUH
 #define PI_MLA_CUH
 
 #include "row_cache.cuh"
 #include "warp.cuh"
 
-/* Values first.. of the row: its last n_rot, in pairs of neighbours. */
+/* Applies RoPE to the last n_rot values of the row, from index `first` on, in pairs of adjacent values. */
 PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *table, int lane, int n_lane)
 {
     for (int32_t i = lane; i < n_rot / 2; i += n_lane)
         rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
 }
 
-/* What the n values of a query (is_q), or row, are multiplied by, but for weights. By a warp. */
+/* Returns the factor of a query's (is_q) or row's n values, without norm weights. Called by a warp. */
 PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, float scale, float eps, int lane)
 {
     float f = 1.0f, s = 0;
@@ -23,8 +23,8 @@ PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, floa
     return is_q ? f * scale : f;
 }
 
-/* Head `head` of a token's queries, in place, or where that is their number, its row, to the cache. row: as many floats of shared
- * memory, rounded up to 32. By a warp. */
+/* Makes head `head` of a token's queries, in place; head n_head is the token's latent row, which goes to the cache.
+ * row: a.dim floats of shared memory, rounded up to 32. Called by a warp. */
 PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *row, int lane)
 {
     const pi__mla_qkv &a = k.a;
@@ -35,6 +35,7 @@ PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *
     const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
     const int32_t n = is_q ? a.dim : a.n_norm;
     for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
+    /* Norm, scale and weights, then RoPE. */
     const float f = row_factor(row, n, is_q, a.q_norm, a.q_scale, a.eps, lane);
     for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
     __syncwarp();

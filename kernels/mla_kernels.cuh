@@ -1,10 +1,10 @@
-/* What latent attention reads, by itself: a block for each of latent_inputs.cuh. */
+/* Inputs of latent attention as a launch of their own: one thread block for each block of latent_inputs.cuh. */
 #ifndef PI_MLA_KERNELS_CUH
 #define PI_MLA_KERNELS_CUH
 
 #include "latent_inputs.cuh"
 
-/* Of the token blockIdx.x. */
+/* Grid: x = token, y = block of the token. */
 __global__ void __launch_bounds__(LATENT_THREADS) latent_inputs(PI_CONSTANT latent_blocks p)
 {
     ptx_take_turn();

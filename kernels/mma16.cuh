@@ -1,13 +1,15 @@
-/* Shared by products with 16-bit tensor cores, mma16_kernels.cuh's and moe_mma16_kernels.cuh's: prepared rows, the sum
- * of a block, tiles.
+/* Shared by products with 16-bit tensor cores (mma16_kernels.cuh, moe_mma16_kernels.cuh): packed rows of x, the sum
+ * of a block of 32 columns, tiles.
  *
- *     prepared: [groups of 8 rows][blocks of 32 columns]{ [terms][32 lanes] four words of B, F16: [8 rows] scale }
+ *     packed x: [groups of 8 rows][blocks of 32 columns]{ [terms][32 lanes] four words of B, F16: [8 rows] scale }
  *
- * Lane 4 g + t has columns 8 t .. 8 t + 7 of a row: of W's rows g and g + 8 as they are in the file, of x's row g. Which
- * column of the instruction they are is the same for both, so that W needs no packing.
+ * Lane 4 g + t holds columns 8 t .. 8 t + 7 of a row: rows g and g + 8 of W as in the file, and row g of x. These
+ * columns are not the ones that the instruction assigns to the lane. Both operands permute them equally, so W needs
+ * no packing.
  *
- * ORDER. A block is summed by itself, small terms first, and added to its slice with the rounding of floats; slices are
- * as linear.cuh says. Thus the tensor core's sums, which cut instead of rounding, stay short. */
+ * ORDER. Each block has its own sum, small terms first, which is added to its slice in float rounding. Slices are
+ * summed as in linear.cuh. Tensor cores truncate their sums instead of rounding. A sum for each block keeps them
+ * short. */
 #ifndef PI_MMA16_CUH
 #define PI_MMA16_CUH
 
@@ -16,7 +18,7 @@
 
 template <int TYPE> struct mma16 {
     static constexpr int TERMS = TYPE == PI__BF16 ? 3 : 2;
-    static constexpr int BYTES = TERMS * 512 + (TYPE == PI__F16 ? 32 : 0); /* of a block of 8 prepared rows */
+    static constexpr int BYTES = TERMS * 512 + (TYPE == PI__F16 ? 32 : 0); /* bytes of a block of 8 packed rows */
 };
 enum { MMA16_ROWS = 128, MMA16_GROUPS = 8, MMA16_STAGES = 4, MMA16_W = MMA16_ROWS * 64 /* bytes of W in a stage */ };
 
@@ -26,19 +28,20 @@ static inline size_t mma16_bytes(int32_t type, int64_t n_rows, int64_t n_in)
     return (size_t) ((n_rows + 7) / 8) * (size_t) ((n_in + 31) / 32) * block;
 }
 
-/* The lane's words of a block of 8 rows of x, and the scales of its two columns of the result. */
+/* Loads the lane's words of a block of 8 packed rows, and the scales of the lane's two columns of the result. */
 template <int TYPE> PI_FN void load_terms(const uint8_t *block, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2])
 {
     for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
     for (int i = 0; i < 2; i++) scale[i] = TYPE == PI__F16 ? ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i] : 1.0f;
 }
 
-/* Adds a block; w0 and w1 are the lane's words of two rows of W. */
+/* Adds the products of a block of 32 columns to acc. w0, w1: the lane's words of rows g and g + 8 of W. */
 template <int TYPE>
 PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], const float (&scale)[2], float (&acc)[4])
 {
     float d[4] = {};
 #pragma unroll
+    /* Smallest term first. */
     for (int k = mma16<TYPE>::TERMS - 1; k >= 0; k--) {
         if (TYPE == PI__BF16) {
             ptx_mma_bf16(d, {w0.x, w1.x, w0.y, w1.y}, {b[k].x, b[k].y});
@@ -51,9 +54,9 @@ PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], c
     for (int i = 0; i < 4; i++) acc[i] = TYPE == PI__F16 ? fmaf(d[i], scale[i % 2], acc[i]) : acc[i] + d[i];
 }
 
-/* The warp's slice of the n_out (16 or more: of the first 16) rows at w, `pitch` bytes apart, times n_group groups of x (at
- * most NT). X gives, of group g and block c, what load_terms does: load(g, c, words, scales). Blocks of W are on their way to
- * registers before they are used, the first of them before wait() is called, after which x is there. */
+/* Multiplies the warp's slice of the first min(16, n_out) rows at w, `pitch` bytes apart, by n_group groups of x
+ * (at most NT). x.load(g, c, words, scales) does the work of load_terms() for group g and block c. W is prefetched
+ * to registers AHEAD blocks early. The first loads precede wait(), after which x is readable. */
 template <int TYPE, int NT, class X, class F>
 PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group, const F &wait,
                            float (&acc)[NT][4])
@@ -96,8 +99,8 @@ PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t
 using mma16_pipe = pipe<MMA16_STAGES, PIPE_SMALL>;
 template <int TYPE> constexpr uint32_t mma16_stage = MMA16_W + MMA16_GROUPS * mma16<TYPE>::BYTES;
 
-/* Block c of the first 128 of n_out rows of W, 64 bytes each, and of 8 groups of x to stage i. What is not there of W
- * becomes zeros. X copies the warp's group: fill(q, i, to, c). */
+/* Copies block c of the first 128 of n_out rows of W (64 bytes a row) and of 8 groups of x to stage i. Rows and
+ * columns beyond the end of W become zeros. x.fill(q, i, to, c) copies the warp's group. */
 template <class X>
 PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const mma16_pipe &q, int32_t i,
                        int32_t c, uint32_t group_bytes)
@@ -110,7 +113,7 @@ PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
     x.fill(q, i, MMA16_W + threadIdx.x / 32 * group_bytes, c);
 }
 
-/* A block of threads: the first 128 of n_out rows at w times n_row rows of x, at most 64; a warp 32 times 32. */
+/* A thread block: the first 128 of n_out rows at w times up to 64 of n_row rows of x. A warp computes 32 times 32. */
 template <int TYPE, class X, class F>
 PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row, unsigned char *raw,
                        const F &result, float *y, int64_t ldy)
@@ -123,7 +126,7 @@ PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
     mma16_pipe q(raw, mma16_stage<TYPE>);
     auto fill = [&](int32_t i, int32_t c) { mma16_fill(w, pitch, n_in, n_out, x, q, i, c, BYTES); };
     q.run(n, 1, fill, [&](const unsigned char *stage, int32_t c) {
-        const uint4 *rows = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4; /* 8 rows are 32 of these */
+        const uint4 *rows = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4; /* 8 rows are 32 uint4 */
         uint4 a[4] = {rows[0], rows[32], rows[64], rows[96]}, b[mma16<TYPE>::TERMS];
         float scale[2];
 #pragma unroll
@@ -133,6 +136,7 @@ PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
             add_mma16<TYPE>(a[0], a[1], b, scale, acc[0][g]);
             add_mma16<TYPE>(a[2], a[3], b, scale, acc[1][g]);
         }
+        /* End of a slice: add it to the total. */
         if (c + 1 < end) return;
         end_slice(acc[0], total[0]);
         end_slice(acc[1], total[1]);

@@ -1,16 +1,17 @@
-/* F16 and BF16 matrices times x with 16-bit tensor cores, as good as with floats: W is exact in its type, and x is the sum
- * of two F16 (with a power of two for 32 columns, 22 bits and more) or three BF16 (24 bits).
- * Layouts and ORDER: as mma16.cuh says; few_rows has a warp for a slice, many_rows one for all.
+/* F16 and BF16 matrices times x with 16-bit tensor cores, with the accuracy of float products. W is exact in its
+ * type. x is the sum of two F16 terms with a power-of-two scale per 32 columns (at least 22 bits), or of three BF16
+ * terms (24 bits). Layouts and ORDER: mma16.cuh. In few_rows each warp sums one slice; in many_rows each warp sums
+ * all slices of its rows.
  *
- * Why not cuBLAS alone (option cublas has it): which kernel it takes, and so the order of its sums, depends on the number of
- * rows, and products must be batch-invariant. */
+ * cuBLAS alone (option cublas) would not do: its choice of kernel, and so its order of sums, depends on the number
+ * of rows. Products must be batch-invariant. */
 #ifndef PI_MMA16_KERNELS_CUH
 #define PI_MMA16_KERNELS_CUH
 
 #include "backend/cuda/kernels_mma16.h"
 #include "mma16_rows.cuh"
 
-/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
+/* Packs row blockIdx.x of x. Row indices n_rows up to the next multiple of 8 are packed as zeros. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                               uint8_t *blocks)
 {
@@ -21,7 +22,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi_
     put_terms<TYPE>(open_row(in, row, n_in, there, (float *) raw), row, n_in, there, {0, 1}, blocks);
 }
 
-/* Rows of x as they lie, for few_rows. */
+/* Packed rows of x in global memory, for mma16_few_rows(). Rows past the last read as zeros. */
 template <int TYPE> struct term_rows {
     const uint8_t *blocks;
     int n_block, n_rows;
@@ -38,41 +39,42 @@ template <int TYPE> struct term_rows {
     }
 };
 
-/* Matrices of one type with the same few rows of x: one launch. */
+/* Arguments of a launch: matrices of one type that read the same small number of rows. */
 struct mma16_products {
-    const uint8_t *x;     /* prepared rows */
+    const uint8_t *x;     /* packed rows of x */
     int64_t n_in;
-    int32_t n_rows;       /* of x */
-    int32_t n;            /* matrices */
+    int32_t n_rows;       /* rows of x */
+    int32_t n;            /* number of matrices */
     struct {
         const uint8_t *data;
-        size_t pitch;     /* bytes of a row */
+        size_t pitch;     /* bytes from row to row */
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;   /* block of threads that makes its first rows */
+        uint32_t first;   /* index of the matrix's first thread block in the grid */
     } w[PI__K_MOST_MMA16];
 };
 
-/* 16 rows of a W (data, scale, y, ldy and n_out of w, rows `pitch` bytes apart), the tile-th, times up to NT groups of 8 prepared rows; a
- * warp a slice. */
+/* Multiplies tile `tile` (16 rows) of w by up to NT groups of 8 packed rows; each warp has one slice. w has fields
+ * data, scale, y, ldy and n_out; its rows are `pitch` bytes apart. */
 template <int TYPE, int NT, class W>
 PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, const uint8_t *blocks, int32_t n_rows, unsigned char *raw)
 {
     const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
     const term_rows<TYPE> x = {blocks, (int) ((n_in + 31) / 32), n_rows};
     float acc[NT][4] = {};
-    const auto wait = [] { ptx_wait_grids(); }; /* weights come while the kernel before makes x */
+    const auto wait = [] { ptx_wait_grids(); }; /* the loads of W overlap the kernel that makes x */
     mma16_add_slice<TYPE>(w.data + (size_t) row * pitch, pitch, n_in, n_out, x, (n_rows + 7) / 8, wait, acc);
     put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, n_rows, n_out);
 }
 
-/* A block of threads: so many rows of one of the matrices. */
+/* Thread blocks per multiprocessor that the registers allow. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2; /* registers are for so many */
+template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2;
 #else
 template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 4 : 2;
 #endif
+/* A thread block: 16 rows of one of the matrices. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_rows(PI_CONSTANT mma16_products p)
 {
     ptx_launch_dependents();
@@ -83,9 +85,9 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, mma16_sid
     mma16_few<TYPE, NT>(w, w.pitch, p.n_in, blockIdx.x - w.first, p.x, p.n_rows, raw);
 }
 
-/* A group of 8 rows of x as they lie, for many_rows. */
+/* A group of 8 packed rows of x in global memory, for mma16_many_rows(). */
 template <int TYPE> struct term_group {
-    const uint8_t *blocks; /* NULL: it is not there */
+    const uint8_t *blocks; /* NULL = the warp has no group */
 
     __device__ __forceinline__ void fill(const mma16_pipe &q, int32_t i, uint32_t to, int32_t c) const
     {
@@ -93,7 +95,7 @@ template <int TYPE> struct term_group {
     }
 };
 
-/* A block of threads: 128 rows of W times 64 of x. */
+/* A thread block: 128 rows of W times 64 rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_many_rows(product p)
 {
     ptx_take_turn();

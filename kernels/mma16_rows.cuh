@@ -1,12 +1,13 @@
-/* Rows of x as sums of 16-bit floats, for the products of mma16_kernels.cuh: by the kernel that prepares rows alone, and where a row is
- * made. */
+/* Packs rows of x as sums of 16-bit floats for the products of mma16_kernels.cuh. Used by the packing kernel and by
+ * epilogues that make a row. */
 #ifndef PI_MMA16_ROWS_CUH
 #define PI_MMA16_ROWS_CUH
 
 #include "input.cuh"
 #include "mma16.cuh"
 
-/* A row by the threads of a block of any number of warps; there: of one behind the last, zeros are put. */
+/* Packs a row, by the threads of a block with any number of warps. there: false for a row past the last, which
+ * becomes zeros. */
 template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *blocks)
 {
     const int64_t n_block = (n_in + 31) / 32;
@@ -15,6 +16,7 @@ template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_
         float v = there && i < n_in ? x.at_apart(i) : 0.0f;
         uint8_t *block = blocks + (size_t) (row / 8 * n_block + i / 32) * mma16<TYPE>::BYTES;
         uint16_t *p = (uint16_t *) block + (r * 4 + lane / 8) * 8 + lane % 8;
+        /* Each term is the rounding error of the terms before it. */
         if (TYPE == PI__BF16) {
             for (int k = 0; k < 3; k++) {
                 p[k * 256] = ptx_bf16(v);
@@ -22,8 +24,9 @@ template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_
             }
             continue;
         }
-        bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* infinite or NaN: so is every result */
-        uint32_t e = __float_as_uint(warp_max(fabsf(v))) >> 23; /* the largest becomes 2^14 or more */
+        bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* an infinite or NaN input makes every result NaN */
+        /* exponent of the block's maximum, which is scaled to 2^14 or more */
+        uint32_t e = __float_as_uint(warp_max(fabsf(v))) >> 23;
         e = e > 15 ? e - 14 : 1;
         v = bad ? 0.0f : v * __uint_as_float((254 - e) << 23);
         p[0] = ptx_half(v);

@@ -1,32 +1,33 @@
-/* Down of experts and of the shared expert beside them in one launch, few rows, types of w16.cuh: products as moe_w16_kernels.cuh has
- * them, of mid, and as w16_kernels.cuh has them, of rows, to the bit. Both kinds of items, 64 rows of a matrix and a tile of columns,
- * are dealt out to blocks of threads together, evenly, so that a block has few of the shared expert's:
+/* Down projections of routed experts and of the shared expert in one launch, for small row counts and types of
+ * w16.cuh. The results are bitwise identical to moe_w16_kernels.cuh (packed mid) and w16_kernels.cuh (packed rows).
+ * An item is 64 rows of a matrix times a tile of columns. Items of both kinds are divided evenly over the thread
+ * blocks, so a block has few of the shared expert's:
  *
- *     items     S e e e e S e e e e S e e e e S e e e e       S: of the shared expert, whose number the host knows
- *     blocks    [0      ][1        ][2      ][3       ]
+ *     items     S e e e e S e e e e S e e e e S e e e e       S: shared expert; the host knows their number
+ *     blocks    [0      ][1        ][2      ][3       ]       e: routed experts
  *
- * A block does its own S first, then its e, whose weights are a stream. The sums of all, residual, norm and the next input are the
- * launch's tail (tail.cuh). */
+ * A block computes its S first, then its e with streamed weights. The launch's epilogue (tail.cuh) sums the
+ * expert outputs, adds the residual, and makes the norm and the next input. */
 #ifndef PI_MOE_DOWN_KERNELS_CUH
 #define PI_MOE_DOWN_KERNELS_CUH
 
 #include "moe_w16.cuh"
 #include "tail.cuh"
 
-/* The shared expert's matrix, as the only one of experts to which all rows go. */
+/* The shared expert's matrix as a single expert that gets all rows. */
 struct w16_shared : w16_experts {
     int32_t n_rows;
 };
 PI_FN w16_item item_of(const w16_shared &p, uint32_t i) { return {{0, 0, p.n_rows}, (int32_t) i}; }
 
-/* A launch. */
+/* Arguments of a launch. */
 struct w16_down {
     w16_experts routed;
-    w16_shared shared; /* its items are n_item */
+    w16_shared shared; /* has shared.n_item items */
     pi__k_tail tail;
 };
 
-/* The block's items: of either kind [first, end). */
+/* The block's items of each kind: [first, end). */
 struct down_share {
     uint32_t first[2], end[2]; /* shared, routed */
 };
@@ -38,7 +39,7 @@ PI_FN down_share share_of(const w16_down &p)
     return {{s, at - s}, {s_end, to - s_end}};
 }
 
-/* Items of either kind to where their results belong. */
+/* Computes items [first, end) of one kind and writes their results. */
 template <int TYPE, int NT, bool MID, class P> PI_FN void multiply_items(const P &p, uint32_t first, uint32_t end, unsigned char *raw)
 {
     float *part = (float *) raw;
@@ -58,6 +59,7 @@ template <int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) mo
 {
     ptx_take_turn();
     PI_SMEM(raw);
+    /* This block's items: first the shared expert's, then the routed ones. */
     const down_share s = share_of(p);
     if (s.first[0] < s.end[0]) {
         switch (p.shared.a.w.type) {
@@ -75,6 +77,7 @@ template <int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) mo
         default: break;
         }
     }
+    /* Epilogue: sum of experts, residual, norm, next input. */
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 

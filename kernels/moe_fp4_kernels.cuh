@@ -1,11 +1,14 @@
-/* Products of experts in FP4: fp4.cuh's sums over moe_kernels.cuh's tiles of columns, one launch for all of them. A row is
- * rounded once and gathered by every expert it goes to; which tile a column is in changes no bit of it.
+/* FP4 products of all experts in one launch: the sums of fp4.cuh over the tiles of columns of moe_kernels.cuh. A
+ * row of x is quantized once and gathered by each expert that it is routed to. Results do not depend on the tile of
+ * a column, bitwise.
  *
- * How many tiles there are is known to the device alone. A device has as many blocks of threads as multiprocessors, which
- * take items by turns: 128 rows of one of an expert's matrices times a tile's columns. Those of many columns come first. The
- * warp that brings W and x is on to the next item while the others still multiply the last.
+ * Only the device knows the number of tiles. The grid has one thread block per multiprocessor. Blocks take items
+ * round-robin: 128 rows of one of an expert's matrices times a tile's columns. Tiles with many columns come first.
+ * The producer warp, which copies W and x, starts the next item while the consumer warps still multiply the current
+ * one.
  *
- * Of gate and up an item is 64 rows of both, and leaves what down reads of them (fp4_experts_glu, fp4_mid.cuh). */
+ * fp4_experts_glu: an item is 64 rows of both gate and up. Its result is mid, packed for the down projection
+ * (fp4_mid.cuh). */
 #ifndef PI_MOE_FP4_KERNELS_CUH
 #define PI_MOE_FP4_KERNELS_CUH
 
@@ -14,16 +17,16 @@
 
 struct fp4_grouped {
     pi__k_experts a;
-    const pi__k_tile *tile[3]; /* NULL: none */
-    const int32_t *n_tile;     /* of each list */
-    const uint8_t *x;          /* prepared rows */
+    const pi__k_tile *tile[3]; /* tiles of each list; NULL = empty list */
+    const int32_t *n_tile;     /* [3] number of tiles of each list */
+    const uint8_t *x;          /* packed rows */
     const float *factors;
     int32_t n_step;
-    float *mid_factors;        /* of fp4_experts_glu: behind the columns of a.mid, */
-    int32_t mid_chunks, mid_steps; /* which have so many */
+    float *mid_factors;        /* fp4_experts_glu: factors of a.mid, stored after its columns */
+    int32_t mid_chunks, mid_steps; /* chunks and steps of a column of a.mid */
 };
 
-/* Shapes of the lists' tiles; all use the stages of the largest. */
+/* Shapes of the lists' tiles. All lists use the ring of the largest shape. */
 template <int WAY> struct fp4_lists {
     using few = fp4_shape<WAY, 8, 1, 8>;
     using some = fp4_shape<WAY, 8, 4, 8>;
@@ -32,19 +35,20 @@ template <int WAY> struct fp4_lists {
     using ring = typename many::ring;
 };
 
-/* A block's turn. */
+/* An item: the work of a block in one round. */
 struct fp4_item {
     pi__k_tile t;
-    int32_t list, tile;      /* of W, the first one */
-    const uint8_t *data;     /* the matrix */
-    const float *scale;      /* its factor, or NULL */
-    float *y;                /* of the tile's first column */
+    int32_t list, tile;      /* list 0..2; index of the first tile of W */
+    const uint8_t *data;     /* the expert's matrix */
+    const float *scale;      /* factor of the matrix, or NULL = 1 */
+    float *y;                /* result of the tile's first column */
 };
 
-/* Item i; false: there are not so many. */
+/* Finds item i. Returns false if there are fewer items. */
 PI_FN bool fp4_item_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 {
     const int32_t rows = (int32_t) ((p.a.w.n_out + 127) / 128), each = rows * (p.a.data2 ? 2 : 1);
+    /* Largest tiles first. */
     for (item.list = 2; item.list >= 0; item.list--) {
         const int32_t n = p.tile[item.list] ? p.n_tile[item.list] * each : 0;
         if (i < n) break;
@@ -61,7 +65,7 @@ PI_FN bool fp4_item_at(const fp4_grouped &p, int32_t i, fp4_item &item)
     return true;
 }
 
-/* Columns that go to the stages: a lane has one of 32. */
+/* Gathers the tile's columns of x to a stage. Lane l copies column l, and column l + 32 if the tile has 64. */
 template <class S> struct fp4_gathered {
     using W = typename S::W;
     static constexpr int COLUMNS = S::GROUPS * 8, EACH = (COLUMNS + 31) / 32;
@@ -86,24 +90,26 @@ template <class S> struct fp4_gathered {
     }
 };
 
-/* Epilogue: the factors of a column's sum. */
+/* Epilogue: applies a column's factor and the matrix's factor to a sum. */
 struct fp4_column_result {
     const fp4_grouped &p;
     const fp4_item &item;
-    int first;   /* column */
-    times whole; /* of the matrix */
+    int first;   /* the warp's first column */
+    times whole; /* the matrix's factor */
     __device__ __forceinline__ float operator()(int c, float sum) const
     {
         return whole(c, sum * p.factors[row_of(p.a, item.t, first + c)]);
     }
 };
 
+/* Producer: copies the item's tiles of W and columns of x to the ring. */
 template <class S, class RING> PI_FN void fp4_bring(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const fp4_source<S> tiles(p.a.w.shape, item.data, item.tile, (int32_t) ((p.a.w.n_out + 15) / 16 - 1));
     fp4_produce<S>(ring, tiles, fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 
+/* Consumers: multiply the item's stages and write the result. */
 template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     float total[S::RT][S::RG][4] = {};
@@ -127,6 +133,7 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
     typename L::ring ring(raw, L::many::STAGE);
     ring.open();
     fp4_item item;
+    /* Warp FP4_WARPS is the producer; the warps after it only release their registers. */
     if (threadIdx.x / 32 >= FP4_WARPS) {
         ptx_fewer_registers<FP4_FEW_REGISTERS>();
         if (threadIdx.x / 32 > FP4_WARPS) return;
@@ -145,9 +152,9 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ to mid */
+/* ---------------------------------------------------------------------------------------------------------- to mid */
 
-/* Behind the ring, whose stages are fewer for it, results meet. */
+/* Shared memory: the ring, then the buffer where gate and up meet. The buffer takes room from the ring's stages. */
 template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
     using many = typename fp4_lists<WAY>::many;
     static constexpr size_t MEETING = fp4_meeting<many>::BYTES;
@@ -157,7 +164,7 @@ template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
     static constexpr size_t MEET_AT = ring::bytes(many::STAGE), BYTES = MEET_AT + MEETING;
 };
 
-/* Item i: a tile, and a chunk of mid as item.tile; false: there are not so many. */
+/* Finds item i: a tile, and a chunk of mid in item.tile. Returns false if there are fewer items. */
 PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 {
     for (item.list = 2; item.list >= 0; item.list--) {
@@ -171,6 +178,7 @@ PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
     return true;
 }
 
+/* Producer: copies both matrices' rows of the chunk, and the columns of x. */
 template <class S, class RING> PI_FN void fp4_bring_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const size_t at = (size_t) item.t.expert * p.a.w.shape.mat_bytes;
@@ -178,6 +186,7 @@ template <class S, class RING> PI_FN void fp4_bring_both(const fp4_grouped &p, c
                    (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 
+/* Consumers: multiply gate and up, exchange them in shared memory, and write the packed chunk of mid. */
 template <int WAY, class S, class RING>
 PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &ring, float *meet)
 {
@@ -186,7 +195,8 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
     fp4_consume<WAY, S>(ring, (int32_t) p.a.w.shape.n_block, 0, SLICES,
                         [&](int, const float (&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
     const times gate(p.a.w.scale ? p.a.w.scale + t.expert : nullptr), up(p.a.scale2 ? p.a.scale2 + t.expert : nullptr);
-    ptx_sync_first<FP4_WARPS * 32>(); /* all have read the item before; the warp that brings has gone on */
+    /* all have read the previous item's results; the producer warp does not take part */
+    ptx_sync_first<FP4_WARPS * 32>();
     fp4_meet<S>(total, [&](int which, int c, float sum) {
         sum *= p.factors[row_of(p.a, t, c)];
         return which ? up(c, sum) : gate(c, sum);
@@ -197,7 +207,7 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
     if (!fp4_way<WAY>::NV && item.tile == 0 && (int32_t) threadIdx.x < t.n) p.mid_factors[t.first + (int32_t) threadIdx.x] = 1.0f;
 }
 
-/* n_column: whose scales of NVFP4 are ended by the last blocks; 0: by a launch of their own. */
+/* n_column: number of columns; the last blocks finish their NVFP4 scales; 0 = a separate launch does. */
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts_glu(fp4_grouped p, int32_t n_column)
 {
     ptx_take_turn();

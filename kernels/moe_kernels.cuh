@@ -1,22 +1,19 @@
-/* Mixture of experts: which experts a row goes to, and the products of each expert with the rows that come to it.
+/* Mixture of experts: routing, and the products of each expert with the rows routed to it.
  *
- * A pair is a row and one of its experts. Pairs are sorted by expert and lie in that order, those of an expert by row:
- * column j of the products.
+ * A pair is a row and one of its experts. Pairs are sorted by expert, then by row. Column j of the products is pair
+ * j:
  *
- *     rows      r0      r1      r2            prepared once each
+ *     rows      r0      r1      r2            packed once each
  *     experts   4 1     1 7     1 4           by rank
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *     tiles     columns of one expert: up to 8, up to 32, or up to 64
  *
- * Sorting is counting: rows mark their experts, 32 rows in a word an expert, so that a pair's column is the number of marks
- * of experts before its own, and of its own before its row.
- *
- * How many columns an expert has is known to the device alone. Grids are of the worst case's size, and blocks without a
- * tile end at once: the host never waits, and a step can be captured in a graph. Each size of tile has a kernel of its
- * own: with few registers where an expert has few columns, with shared memory where it has many (moe_many_kernels.cuh). In
- * 16-bit floats all tiles are one launch (moe_w16_kernels.cuh).
- * In which tile a column is, or where that is in its list (which the device fills in any order), changes no bit of it:
- * sums are linear.cuh's, and a row's pairs are added up by rank. */
+ * Only the device knows the number of columns of an expert. Grids have the size of the worst case, and blocks
+ * without a tile exit immediately. The host never waits, so a step can be captured in a graph. Each size of tile
+ * has its own kernel: with few registers where an expert has few columns, with shared memory where it has many
+ * (moe_many_kernels.cuh). Products in 16-bit floats use one launch for all tiles (moe_w16_kernels.cuh). Results are
+ * bitwise independent of the tile of a column and of the order of tiles in a list, which the device fills in any
+ * order. Sums are as in linear.cuh, and a row's pairs are added by rank. */
 #ifndef PI_MOE_KERNELS_CUH
 #define PI_MOE_KERNELS_CUH
 
@@ -26,9 +23,9 @@
 
 enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
-/* ------------------------------------------------------------------------------------------------------------- routing */
+/* --------------------------------------------------------------------------------------------------------- routing */
 
-/* One block: everything. */
+/* Small row counts: one block does all steps. */
 __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
     ptx_take_turn();
@@ -36,7 +33,9 @@ __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
     route_all(a, raw);
 }
 
-/* Many rows, three launches. Routing: a block has 32 rows, a warp one, and leaves their marks. */
+/* Large row counts: three launches. This one routes. A block has 32 rows, one a warp. It writes their marks, a word
+ * for each expert with one bit a row. A pair's column is the number of marks of smaller experts, plus its expert's
+ * marks in smaller rows. */
 __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 {
     ptx_take_turn();
@@ -57,8 +56,8 @@ __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
     for (int32_t i = (int32_t) threadIdx.x; i < a.n_expert; i += 32 * 32) to[i] = marks[i];
 }
 
-/* Counting: one block, a thread an expert. The number of its marks; after the sum over experts before it, the first column
- * of each 32 rows, and its tiles. */
+/* Counts marks: one block, a thread for each expert. After the prefix sum over experts, each thread writes its
+ * expert's tiles, and the first column of each group of 32 rows. */
 __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 {
     ptx_take_turn();
@@ -81,6 +80,7 @@ __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
     }
 }
 
+/* Computes the columns of all pairs; a warp has a row. */
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 {
     ptx_take_turn();
@@ -88,13 +88,13 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
     if (row < a.n_rows) sort_row(a, row, (int) (row % 32), a.marks + at, a.first + at);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ products */
+/* -------------------------------------------------------------------------------------------------------- products */
 
-/* Prepared rows from anywhere: each lane knows where the row is whose words it holds, and the two whose metas. */
+/* Gathered packed rows. Each lane has the offsets of three rows: one for its words of B, two for their metas. */
 template <int NT> struct gathered_rows {
     const uint4 *words;
     const block_meta *metas;
-    uint32_t at[NT], meta_at[NT][2]; /* from words, from metas, of block 0 */
+    uint32_t at[NT], meta_at[NT][2]; /* offsets in words and in metas, at block 0 */
 
     __device__ __forceinline__ uint4 codes(int g, int64_t b) const { return words[at[g] + (size_t) b * 32]; }
     __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const
@@ -119,7 +119,7 @@ template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_t
     return x;
 }
 
-/* A block of threads: 16 rows of an expert's matrix times the columns of a tile. */
+/* A thread block: 16 rows of an expert's matrix times the columns of a tile. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) experts(grouped p)
 {
     ptx_take_turn();
@@ -133,6 +133,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
     put_sums(acc, (float *) raw, times(own.scale), own.y + blockIdx.x * 16, p.a.ldy, own.t.n, p.a.w.n_out - blockIdx.x * 16);
 }
 
+/* F32, F16 and BF16: a warp multiplies one row of an expert's matrix by the columns of a tile. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
 {
     ptx_take_turn();
@@ -149,7 +150,7 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
     }
 }
 
-/* A block a pair: the biases of its expert are added to both halves of its column. */
+/* Adds the biases of a pair's expert to both halves of its column. Grid: one block a pair. */
 __global__ void __launch_bounds__(THREADS) add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
 {
     ptx_take_turn();
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(THREADS) add_biases(pi__k_routes r, float *h, 
     for (int64_t i = threadIdx.x; i < n; i += THREADS) at[i] += bias[from + i], at[n + i] += bias2[from + i];
 }
 
-/* Some columns of a row. */
+/* Sums the expert outputs of row blockIdx.x. gridDim.y blocks divide the row's values. */
 __global__ void __launch_bounds__(THREADS) add_experts(pi__k_sum s)
 {
     ptx_take_turn();

@@ -1,8 +1,9 @@
-/* Products of experts that many rows come to (prefill), with the tiles of tile.cuh: the same bits as moe_kernels.cuh,
- * which reads x again for every 16 rows of W.
+/* Products of experts with many columns (prefill), with the tiles of tile.cuh. Results are bitwise identical to
+ * moe_kernels.cuh, which reads x again for every 16 rows of W.
  *
- * A block makes 128 rows of an expert's W times the columns of a tile, up to 64. W comes in bulk, where the device can; the
- * rows of x are gathered in pieces of 16 bytes: a lane has one of its row in each block. */
+ * A block computes 128 rows of an expert's W times up to 64 columns of a tile. W is loaded by bulk copies where the
+ * device has them. Rows of x are gathered in pieces of 16 bytes: each lane copies one piece of its row per block of
+ * 32 columns. */
 #ifndef PI_MOE_MANY_KERNELS_CUH
 #define PI_MOE_MANY_KERNELS_CUH
 
@@ -13,10 +14,10 @@ static_assert((int) GROUPS * 8 == (int) MANY, "a group of columns a warp");
 
 using pieces = pipe<STAGES, PIPE_BOTH>;
 
-/* Where a warp gathers its 8 columns. */
+/* Addresses from which a warp gathers its 8 columns. */
 struct gathered_group {
-    const uint4 *words;      /* the lane's, of block 0 of its row; NULL: there are no columns */
-    const block_meta *metas; /* lanes 0..15: of row lane % 8 in block lane / 8 */
+    const uint4 *words;      /* the lane's words in block 0 of its row; NULL = the warp has no columns */
+    const block_meta *metas; /* lanes 0..15: metas of row lane % 8 in block lane / 8 */
 
     __device__ __forceinline__ uint32_t bulk_bytes(uint32_t) const { return 0; }
     __device__ __forceinline__ void fill(const pieces &q, const stage_map &m, int32_t i, int32_t b, uint32_t n) const

@@ -1,7 +1,8 @@
-/* Products of experts with 16-bit tensor cores: mma16_kernels.cuh's sums over moe_kernels.cuh's tiles, to the bit. A
- * row is prepared once and gathered by every expert it goes to.
+/* Products of experts with 16-bit tensor cores: mma16_kernels.cuh's sums over moe_kernels.cuh's tiles, bitwise
+ * identical. Each row is packed once and gathered by each expert that it is routed to.
  *
- * For up to 32 columns a block has 16 rows of an expert's W and a warp a slice; for up to 64 it has 128. */
+ * Tiles of up to 32 columns: a block computes 16 rows of an expert's W, a warp a K slice. Tiles of up to 64: 128
+ * rows. */
 #ifndef PI_MOE_MMA16_KERNELS_CUH
 #define PI_MOE_MMA16_KERNELS_CUH
 
@@ -10,10 +11,11 @@
 
 static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "a group of columns a warp");
 
-/* Columns for few: where the row is whose words the lane holds, and the two whose scales. */
+/* Gathered columns for mma16_experts(): the lane's offsets of one row for its words of B, and of two rows for their
+ * scales. */
 template <int TYPE, int NT> struct gathered_terms {
     const uint8_t *blocks;
-    uint32_t at[NT], scale_at[NT][2]; /* of block 0: in 16 bytes, in floats */
+    uint32_t at[NT], scale_at[NT][2]; /* at block 0: in units of 16 bytes, in floats */
 
     __device__ __forceinline__ void load(int g, int c, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2]) const
     {
@@ -31,6 +33,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_
     const share own = share_of(p);
     uint32_t lane = threadIdx.x % 32, group = (uint32_t) ((p.a.w.n_in + 31) / 32) * (mma16<TYPE>::BYTES / 16);
     gathered_terms<TYPE, NT> x = {p.chunks, {}, {}};
+/* Offsets of the lane's rows in packed x. */
 #pragma unroll
     for (int g = 0; g < NT; g++) {
         uint32_t r = (uint32_t) row_of(p.a, own.t, 8 * g + (int) lane / 4);
@@ -47,9 +50,10 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_
     put_sums(acc, (float *) raw, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out);
 }
 
-/* Where a warp gathers its 8 columns: a lane has 16 bytes of its row in each term, and of F16 lanes 0..7 a scale. */
+/* Addresses from which a warp gathers its 8 columns. Each lane copies 16 bytes of its row per term. F16: lanes 0..7
+ * also copy a scale each. */
 template <int TYPE> struct gathered_column {
-    const uint8_t *words, *scale; /* NULL: there are no columns */
+    const uint8_t *words, *scale; /* NULL = the warp has no columns */
 
     __device__ __forceinline__ void fill(const mma16_pipe &q, int32_t i, uint32_t to, int32_t c) const
     {

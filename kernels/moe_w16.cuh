@@ -1,36 +1,39 @@
-/* Shared by products of few rows with 16-bit weights whose work are items, a tile of columns and some rows of a matrix, one
- * behind the other: of experts (moe_w16_kernels.cuh, which says how they are shared out) and of heads (heads_kernels.cuh). */
+/* Shared by products with 16-bit weights and few rows of x. Their work is a list of items. An item is a tile of
+ * columns times some rows of a matrix. Used for experts (moe_w16_kernels.cuh, which divides items over blocks) and
+ * heads (heads_kernels.cuh). */
 #ifndef PI_MOE_W16_CUH
 #define PI_MOE_W16_CUH
 
 #include "moe.cuh"
 #include "w16.cuh"
 
-enum { MID_BLOCK = 544 /* bytes of a block of 8 columns of mid */ };
+enum { MID_BLOCK = 544 /* bytes of a block of 8 columns of mid: 512 of words, 32 of factors */ };
 
-/* A launch. */
+/* Arguments of a launch. */
 struct w16_experts {
     pi__k_experts a;
     const pi__k_tile *tile[3];
     const int32_t *n_tile;
-    const uint8_t *x;      /* prepared rows, or mid */
-    const float *factor;   /* of rows */
-    uint32_t n_item;       /* of a tile: parts of the matrix's rows */
-    bool mid_bf16;         /* of the two 16-bit forms, mid's */
-    uint32_t many;         /* shares of work that an item of the largest tiles is; of others it is one */
-    static constexpr bool OWN = false; /* rows are prepared, not made by the blocks that read them */
-    int64_t y_step;        /* floats from where an expert's results would be by its columns alone to where they are, times its number */
-    float by;              /* results are multiplied by it */
+    const uint8_t *x;      /* packed rows, or mid */
+    const float *factor;   /* [rows] factors of packed rows */
+    uint32_t n_item;       /* items of a tile: parts of the matrix's rows */
+    bool mid_bf16;         /* mid is BF16, else F16 */
+    uint32_t many;         /* work units of an item of the largest tiles; an item of the others is one unit */
+    static constexpr bool OWN = false; /* true: blocks pack the rows that they read; false: rows are already packed */
+    /* floats by which an expert's results are shifted, times its index; 0 = results lie by column alone */
+    int64_t y_step;
+    float by;              /* factor of all results */
 };
 
-/* ---------------------------------------------------------------------------------------------------------------- items */
+/* ----------------------------------------------------------------------------------------------------------- items */
 
 struct w16_item {
     pi__k_tile t;
-    int32_t part; /* of the rows of W */
+    int32_t part; /* part of the rows of W */
 };
 
 PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
+/* Largest tiles first. */
 {
     int32_t tile = (int32_t) (i / p.n_item), k = 2;
     const int32_t part = (int32_t) (i % p.n_item);
@@ -38,22 +41,24 @@ PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
     return {p.tile[k][tile], part};
 }
 
-/* all * i / n, i up to n, of up to 65,536 parts, with no product above 32 bits. */
+/* Returns all * i / n without intermediate products above 32 bits, for i <= n and up to 65,536 parts. */
 PI_FN uint32_t part_of(uint32_t all, uint32_t i, uint32_t n) { return all / n * i + all % n * i / n; }
 
-/* The block's items: first .. end - 1. Shares of work are below 2^32: 2.4 million tiles of 65,536 rows, and parts of matrices. */
+/* Computes the block's items [first, end). Work units are below 2^32: 2.4 million tiles of 65,536 rows, and parts
+ * of matrices. */
 PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
 {
     const uint32_t large = (uint32_t) p.n_tile[2] * p.n_item, small = (uint32_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
     const uint32_t all = p.many * large + small;
-    auto item_at = [&](uint32_t share) { /* the first that begins there or later */
+    auto item_at = [&](uint32_t share) { /* first item that begins at this unit or later */
         return share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large;
     };
     first = item_at(part_of(all, blockIdx.x, gridDim.x));
     end = item_at(part_of(all, blockIdx.x + 1, gridDim.x));
 }
 
-/* Tile r of the n of an item, of 16 rows: of two matrices the first half is of the first. */
+/* Returns tile r of an item's n tiles of 16 rows. With two matrices, the first half of the tiles is from the first
+ * one. */
 PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n, int32_t r)
 {
     const int32_t half = n / 2, last = (int32_t) ((p.a.w.n_out + 15) / 16 - 1);
@@ -63,20 +68,21 @@ PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n,
            (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
 }
 
-/* The piece of 16 bytes of row r's group that the lane copies to be row lane / 4 of a group of any rows. */
+/* Returns the 16-byte piece of row r's group that the lane copies, so that row r becomes row lane / 4 of the
+ * gathered group. */
 PI_FN uint32_t piece_of(uint32_t r)
 {
     const uint32_t lane = threadIdx.x % 32;
     return r % 8 * 4 + (lane % 4 ^ lane / 8 ^ r % 8 / 2);
 }
 
-/* Where results of a tile's first column are, of its expert's first or second matrix. */
+/* Returns the address of the results of a tile's first column, of its expert's first or second matrix. */
 PI_FN float *results_of(const w16_experts &p, const pi__k_tile &t, bool second)
 {
     return (second ? p.a.y2 : p.a.y) + t.expert * p.y_step + t.first * p.a.ldy;
 }
 
-/* The factors of scale_of_row(); of infinity NaN, and 0. */
+/* scale_of_row() of the largest value. An infinite or NaN value gives factor NaN and `by` 0. */
 PI_FN float mid_factor(float most, float &by)
 {
     const row_scale scale = scale_of_row(most);
@@ -89,10 +95,10 @@ PI_FN uint16_t mid_value(float v, float by, bool bf16)
     v = by > 0 ? v * by : 0.0f;
     return bf16 ? ptx_bf16(v) : ptx_half(v);
 }
-/* Two of them, as a word. */
+/* Two values as a word. */
 PI_FN uint32_t mid_word(float low, float high, float by, bool bf16) { return by > 0 ? w16_word(low * by, high * by, bf16) : 0; }
 
-/* Epilogue: a column's sum times the factors of matrix and row, and what all are multiplied by. */
+/* Epilogue: a column's sum times the factors of matrix and row, and the common factor `by`. */
 template <int TYPE, bool MID> struct expert_times {
     const w16_experts &p;
     const pi__k_tile &t;
@@ -108,14 +114,14 @@ template <int TYPE, bool MID> struct expert_times {
     }
 };
 
-/* ------------------------------------------------------------------------------------------------------------- few rows */
+/* ------------------------------------------------------------------------------------------------ small row counts */
 
-enum { FEW_TILES = 4 /* of W */ };
+enum { FEW_TILES = 4 /* tiles of W in an item */ };
 
-/* A warp's slices of the block's items, as they pass through shared memory. NT: groups of columns at most. P: the launch, which
- * item_of() knows; with OWN the launch's rows are in shared memory as a whole, behind the stages: block by block, words as w16.cuh
- * has them, but without those of rows behind the last. OWN_ROOM bytes of them cost no block of threads its place on a
- * multiprocessor. */
+/* A warp's K slice of the block's items, streamed through shared memory. NT: max groups of columns. P: the launch,
+ * as known to item_of(). With P::OWN all rows of the launch lie in shared memory after the stages: block by block,
+ * in the layout of w16.cuh but without the rows past the last. OWN_ROOM bytes of rows fit without reducing the
+ * blocks per multiprocessor. */
 template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_stream {
     using T = w16<TYPE>;
     static constexpr uint32_t X_BLOCK = P::OWN ? 0 : MID ? MID_BLOCK : 512, SIDE_AT = FEW_TILES * T::CODE,
@@ -124,26 +130,28 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     static constexpr uint32_t OWN_ROOM = P::OWN ? NT * 8192 : 0;
     static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - OWN_ROOM;
     template <int N> static constexpr int FIT = (int) ((ROOM - (uint32_t) tiles_bytes<NT, N>) / SLICES / STAGE);
-    /* Tiles whose sums are added up together: where there are two stages beside them. */
+    /* Number of tiles summed over slices together, so that at least two stages still fit. */
     static constexpr int ONCE = NT > 1 ? 1 : FIT<4> >= 2 ? 4 : FIT<2> >= 2 ? 2 : 1;
     static constexpr int STAGES = FIT<ONCE> < 6 ? FIT<ONCE> : 6;
     static_assert(STAGES >= 2, "one is filled while another is used");
     static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
     static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
                               ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16; /* 16-byte pieces */
-    static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32; /* of them, of the codes, a lane's at most */
+    /* max 16-byte pieces of codes that a lane copies */
+    static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32;
     static_assert(ALL_SIDES <= 32, "one of scales a lane");
     static_assert(FEW_TILES * CODE_LANES == 32 * CODES, "every lane has as many pieces of codes");
     static constexpr size_t BYTES = SUMS + (size_t) SLICES * STAGES * STAGE;
 
     const P &p;
     uint32_t item, last_item, to;
-    int32_t b, end;               /* blocks of the slice, of the item that is copied */
+    int32_t b, end;               /* next block and end of the slice, of the item that is copied */
     int n_group;
     uint32_t side_step, side_shift;
-    uint64_t once;                /* weights are not read again in a step, or soon */
+    uint64_t once;                /* L2 policy: weights are not read again soon */
     const uint8_t *code[CODES], *side;
-    uint32_t x[NT], f[NT];        /* the lane's words of the rows of a group, and of mid, lanes 0..7, factors: in 16 and 4 bytes */
+    /* offsets of the lane's words of a group, in 16 bytes; mid, lanes 0..7: of factors, in 4 bytes */
+    uint32_t x[NT], f[NT];
 
     __device__ __forceinline__ expert_stream(const P &p_, uint32_t first, uint32_t end_, const unsigned char *stages)
         : p(p_), item(first), last_item(end_), b(0), end(0)
@@ -154,7 +162,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         side_shift = sup ? 3 : 0;
         once = ptx_read_once();
     }
-    /* The item's pointers, if there is one. */
+    /* Sets the pointers of the next item. Returns false if there is none. */
     __device__ __forceinline__ bool open()
     {
         if (item >= last_item) return false;
@@ -178,10 +186,10 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         if constexpr (P::OWN) open_own();
         b = (int32_t) (n_block * (threadIdx.x / 32) / SLICES);
         end = (int32_t) (n_block * (threadIdx.x / 32 + 1) / SLICES);
-        if (b == end) item = last_item; /* fewer blocks than slices: none of any item */
+        if (b == end) item = last_item; /* fewer blocks than slices: this warp has none of any item */
         return b < end;
     }
-    /* Where the lane's words of the slice's first block are, as w16_words() has them. */
+    /* Computes the addresses of the lane's words in the slice's first block, in the order of w16_words(). */
     __device__ __forceinline__ void open_own()
     {
         const uint32_t lane = threadIdx.x % 32, rows = (uint32_t) p.n_rows;
@@ -193,7 +201,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             x[g] = at + r * 64 + (lane / 8 ^ r % 8 / 2) * 16;
         }
     }
-    /* The lane's words of B of a group: of a stage at hand, which is the slice's block k. */
+    /* Returns the lane's words of B of group g, from the stage at `at`, which holds the slice's block k. */
     __device__ __forceinline__ uint4 words(const unsigned char *at, int g, int32_t k) const
     {
         if constexpr (P::OWN) {
@@ -204,7 +212,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             return w16_words(at + X_AT + g * X_BLOCK);
         }
     }
-    /* The next block of all items, if there is one, to a stage. */
+    /* Copies the next block of the items, if any, to a stage. */
     __device__ __forceinline__ void fill(int32_t stage)
     {
         if (b == end && !open()) return;
@@ -223,7 +231,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     }
 };
 
-/* Adds block `at` of a stage's tile: words x of a group and, of mid, the factors of the lane's two columns. */
+/* Adds a block of a stage to acc. x: the words of a group; f: for mid, the factors of the lane's two columns. */
 template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], uint4 x, float2 f, float (&acc)[4])
 {
     if (!MID) {
@@ -236,12 +244,13 @@ template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], ui
     for (int i = 0; i < 4; i++) acc[i] = fmaf(d[i], i % 2 ? f.y : f.x, acc[i]);
 }
 
-/* Adds a stage, which is the slice's block k of an item: acc[tile][group]. */
+/* Adds a stage, which holds block k of the slice of an item, to acc[tile][group]. */
 template <class S, int TYPE, int NT, bool MID>
 PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char *at, float (&acc)[FEW_TILES][NT][4])
 {
     using T = w16<TYPE>;
-    const int lane = (int) threadIdx.x % 32, tile = lane % FEW_TILES; /* whose scales the lane has */
+    /* this lane unpacks the scales of this tile for all lanes */
+    const int lane = (int) threadIdx.x % 32, tile = lane % FEW_TILES;
     const unsigned char *sup = at + S::SUPER_AT;
     const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE, sup + w16_super_at<TYPE>((uint32_t) tile, 0),
                                              sup + w16_super_at<TYPE>((uint32_t) tile, 1), lane / 4);
@@ -249,7 +258,7 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
     float2 f[NT];
 #pragma unroll
     for (int g = 0; g < NT; g++) {
-        if (g && g >= n_group) break; /* the first is always there */
+        if (g && g >= n_group) break; /* the first group always exists */
         x[g] = in.words(at, g, k);
         if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
     }
@@ -265,9 +274,9 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
     }
 }
 
-/* Items first .. end - 1 of a launch: begin(item) is called before its products, while weights are on their way; put(item, sums) with
- * each one's sums, when shared memory for them is free but for a barrier. The rounds that fill the first stages are those of the
- * first item that come before its first block, so that their code is there once. */
+/* Computes items [first, end). begin(item) is called before an item's products, while weights are in flight.
+ * put(item, acc) gets each item's sums; it needs a barrier before it writes to the shared memory of sums. The
+ * rounds that fill the first stages are rounds k < 0 of the first item, so that their code exists once. */
 template <class S, int TYPE, int NT, bool MID, class P, class B, class F>
 PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const B &begin, const F &put)
 {
@@ -275,7 +284,8 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
     const int32_t n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
     const unsigned char *mine = stages + (uint32_t) slice * S::STAGES * S::STAGE;
     S in(p, first, end, stages);
-    int32_t k = 1 - S::STAGES, stage = 0; /* that is filled next, and then used: the oldest */
+    /* k: round; stage: filled next. The stage after it is the oldest, which is multiplied. */
+    int32_t k = 1 - S::STAGES, stage = 0;
 #pragma unroll 1
     for (uint32_t at = first; at < end; at++, k = 0) {
         const w16_item i = item_of(p, at);
@@ -287,7 +297,7 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
             if (k >= n) break;
             if (k >= 0) {
                 ptx_cp_async_wait<S::STAGES - 2>();
-                __syncwarp(); /* the block is there for all lanes, and all are done with the one before */
+                __syncwarp(); /* the block has arrived for all lanes, and all have finished the previous one */
             }
             in.fill(stage);
             ptx_cp_async_commit();

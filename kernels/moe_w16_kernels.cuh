@@ -1,23 +1,25 @@
 /* Products of experts with 16-bit weights and activations: w16.cuh's sums over the tiles of moe_kernels.cuh.
  *
- * One launch for all tiles. Its work are items: a tile of columns and some rows of its expert's matrix, those of the largest
- * tiles first. Blocks of threads are as many as the device holds at once; each has a share of the items, in a row, and what
- * an item needs is on its way to shared memory while the one before it is summed.
+ * One launch for all tiles. Its work is a list of items: a tile of columns times some rows of its expert's matrix,
+ * the largest tiles first. The grid has the number of blocks that the device runs concurrently. Each block has a
+ * contiguous part of the items. Loads of an item overlap the sums of the previous one.
  *
- *     tiles    [e4: 64 columns] [e4: 9] [e1: 3] [e7: 1]           how many, the device alone knows
+ *     tiles    [e4: 64 columns] [e4: 9] [e1: 3] [e7: 1]           only the device knows their number
  *     items    rows 0.. 64.. ..| 0.. 64.. ..| ..
- *     blocks   [0       ][1       ][2       ][3       ]
+ *     blocks   [0       ][1        ][2       ][3       ]
  *
- * Few rows of the batch (experts_w16_few, up to 32): an item is 64 rows of W, a warp has a slice of each, as in w16_kernels.cuh.
- * Many (experts_w16_many): 256 rows of W, of which a warp has 32, all slices one after the other.
+ * Up to 32 rows in the batch (experts_w16_few): an item is 64 rows of W, and each warp has a K slice, as in
+ * w16_kernels.cuh. More rows (experts_w16_many): an item is 256 rows of W, 32 a warp, and each warp sums all slices
+ * in order.
  *
- * Of two matrices an item has as many rows of each, the same ones: gate and up meet in a block. It makes of them the input of
- * down, so that they never lie in memory. The row's largest value is not known there, so each block of 32 columns has a power
- * of two of its own (`mid`), which multiplies its sum before that is added to the slice's:
+ * With two matrices an item has the same rows of both, half as many of each: gate and up meet in a block. The block
+ * computes the input of down from them (`mid`), so gate and up are never written to memory. The row's largest value
+ * is not known to the block. So each block of 32 columns has its own power of two, which multiplies its sum before
+ * the sum is added to the slice:
  *
  *     mid: [groups of 8 columns][blocks of 32 values]{ words of B as in w16.cuh, [8] factor }
  *
- * In which tile or block of threads a column is changes no bit of it. */
+ * Results are bitwise independent of the tile and thread block of a column. */
 #ifndef PI_MOE_W16_KERNELS_CUH
 #define PI_MOE_W16_KERNELS_CUH
 
@@ -25,12 +27,12 @@
 #include "moe_w16.cuh"
 #include "pipe.cuh"
 
-/* ------------------------------------------------------------------------------------------------------------------ mid */
+/* ------------------------------------------------------------------------------------------------------------- mid */
 
-/* Block b of column c of mid. */
+/* Returns block b of column c of mid. */
 PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b) { return mid + ((c / 8) * n_block + b) * MID_BLOCK; }
 
-/* By 16 lanes, a column's block: lane o has its values o and o + 16. */
+/* Packs a column's block, by 16 lanes. Lane o has values o and o + 16. there: false = nothing is written. */
 PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf16, bool there)
 {
     float most = fmaxf(size_of_value(v0), size_of_value(v1)), by;
@@ -41,29 +43,31 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
     if (o == 0) ((float *) (block + 512))[c % 8] = factor;
 }
 
-/* What gate and up give where they did not meet: a block of threads a column. */
+/* Packs mid from gate and up in memory, where they did not meet in a block. Grid: one block a column. */
 __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in, int32_t bf16, uint8_t *mid)
 {
     ptx_take_turn();
     const int32_t c = (int32_t) blockIdx.x;
     const float *x = in.x + c * in.ldx, *x2 = in.x2 + c * in.ldx2;
     const int o = (int) threadIdx.x % 16;
-    for (int64_t i = threadIdx.x / 32 * 2; i < n_in / 32; i += THREADS / 16) { /* a warp has two blocks, if they are there */
+    for (int64_t i = threadIdx.x / 32 * 2; i < n_in / 32; i += THREADS / 16) { /* a warp packs two blocks */
         const int64_t b = i + threadIdx.x % 32 / 16, at = min(b, n_in / 32 - 1) * 32 + o;
         put_mid(mid_block(mid, c, n_in / 32, b), c, o, gated(in.kind, x[at], x2[at], in.limit),
                 gated(in.kind, x[at + 16], x2[at + 16], in.limit), bf16, b < n_in / 32);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- few rows */
+/* ------------------------------------------------------------------------------------------------ small row counts */
 
-/* The sums of gate (tiles 0, 1) and up (2, 3) to mid: block `part` of its columns. */
+/* Packs the sums of gate (tiles 0, 1) and up (tiles 2, 3) to mid, as block i.part of the item's columns. */
 template <int TYPE, int NT, int ONCE>
 PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc)[FEW_TILES][NT][4], float *part)
 {
-    enum { EACH = (NT + 1) / 2, TILE = tile_sums<NT> }; /* results of a thread: column k / 16, value k % 16, as put_sums has them */
+    /* EACH: results of a thread. Result k is column k / 16, value k % 16, as in put_sums(). */
+    enum { EACH = (NT + 1) / 2, TILE = tile_sums<NT> };
     const expert_times<TYPE, false> gate(p, i.t, p.a.w.scale), up(p, i.t, p.a.scale2);
     float v[FEW_TILES][EACH];
+/* Sum the slices of all four tiles. */
 #pragma unroll
     for (int first = 0; first < FEW_TILES; first += ONCE) {
         keep_tiles<NT, ONCE>(acc, first, part);
@@ -74,6 +78,7 @@ PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc
             for (int r = 0; r < ONCE; r++) v[first + r][k] = at < NT * 128 ? sum_of_slices<NT>(part + r * TILE, at / 16, at % 16) : 0;
         }
     }
+/* Activation and packing. */
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         const int at = (int) threadIdx.x + k * THREADS, c = at / 16;
@@ -111,13 +116,15 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
     });
 }
 
-/* ------------------------------------------------------------------------------------------------------------ many rows */
+/* ------------------------------------------------------------------------------------------------ large row counts */
 
-enum { MANY_TILES = 16 /* of W */, MANY_BLOCKS = 2 /* of a stage */, MANY_GROUPS = MANY / 8,
-       MANY_MOST = THREADS / 32 * MANY * 4 /* bytes of the largest values, behind the stages */ };
+/* MANY_TILES: tiles of W in a stage; MANY_BLOCKS: blocks of 32 columns in a stage; MANY_MOST: bytes of the warps'
+ * column maxima, stored after the stages. */
+enum { MANY_TILES = 16, MANY_BLOCKS = 2, MANY_GROUPS = MANY / 8,
+       MANY_MOST = THREADS / 32 * MANY * 4 };
 static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32, "a warp copies a group of columns and two tiles");
 
-/* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2]. */
+/* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2] each. */
 template <int TYPE, bool MID> struct many_stage {
     using T = w16<TYPE>;
     static constexpr uint32_t SIDE_AT = MANY_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + MANY_BLOCKS * T::SIDE,
@@ -129,16 +136,17 @@ template <int TYPE, bool MID> struct many_stage {
     using queue = pipe<STAGES, PIPE_SMALL>;
 };
 
-/* What a warp copies of the block's items: its two tiles of W, and a group of columns. */
+/* The part of the block's items that a warp copies: its two tiles of W, and a group of columns. */
 template <int TYPE, bool MID> struct many_stream {
     using T = w16<TYPE>;
     using S = many_stage<TYPE, MID>;
-    static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16; /* 16-byte pieces of a block */
+    /* 16-byte pieces of a block */
+    static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16;
 
     const w16_experts &p;
-    uint32_t item, last_item, b;  /* the next stage's first block */
-    bool busy;                    /* the warp's columns are there */
-    const uint8_t *tile[2], *x, *f; /* the lane's pieces of block 0 */
+    uint32_t item, last_item, b;  /* first block of the next stage */
+    bool busy;                    /* the tile has columns for this warp */
+    const uint8_t *tile[2], *x, *f; /* addresses of the lane's pieces of block 0 */
 
     __device__ __forceinline__ many_stream(const w16_experts &p_, uint32_t first, uint32_t end)
         : p(p_), item(first), last_item(end)
@@ -152,7 +160,7 @@ template <int TYPE, bool MID> struct many_stream {
         const w16_item i = item_of(p, item);
         const int warp = (int) threadIdx.x / 32, lane = (int) threadIdx.x % 32;
         const size_t group = (size_t) p.a.w.shape.n_block * S::X_BLOCK;
-        /* of two matrices, the same rows of both */
+        /* two matrices: the same rows of both */
         for (int h = 0; h < 2; h++) tile[h] = tile_of(p, i, MANY_TILES, p.a.data2 ? warp + 8 * h : 2 * warp + h);
         busy = 8 * warp < i.t.n;
         const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4), s = (uint32_t) row_of(p.a, i.t, 8 * warp + lane % 8);
@@ -187,7 +195,7 @@ template <int TYPE, bool MID> struct many_stream {
     }
 };
 
-/* Block k of a stage: the warp's two tiles, n_group groups of columns. */
+/* Multiplies block k of a stage: the warp's two tiles times n_group groups of columns. */
 template <int TYPE, bool MID>
 PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float (&acc)[2][MANY_GROUPS][4])
 {
@@ -211,14 +219,15 @@ PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float
     }
 }
 
-/* The warp's totals of gate and up, 16 rows of each, to mid; the next warp has the other half of a block of 32. Values lie as
- * those of accumulators do. most: [8 warps][64 columns], not in use. */
+/* Packs the warp's totals of gate and up, 16 rows of each, to mid. The neighboring warp (warp ^ 1) has the other
+ * half of a block of 32. Values are in accumulator layout. most: [8 warps][64 columns] of shared memory. */
 template <int TYPE>
 PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2][MANY_GROUPS][4], float *most)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const expert_times<TYPE, false> gate(p, i.t, p.a.w.scale), up(p, i.t, p.a.scale2);
     const int64_t n_block = p.a.w.n_out / 32, b = (int64_t) i.part * (MANY_TILES / 4) + warp / 2;
+/* Activation, and the warp's maximum of each column. */
 #pragma unroll
     for (int g = 0; g < MANY_GROUPS; g++) {
         if (8 * g >= i.t.n) break;
@@ -233,6 +242,7 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
         }
     }
     __syncthreads();
+/* Maximum over both warps, then pack. */
 #pragma unroll
     for (int g = 0; g < MANY_GROUPS; g++) {
         if (8 * g >= i.t.n || b >= n_block) break;
@@ -263,6 +273,7 @@ template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) expe
     typename S::queue q(raw, S::SIZE);
     auto fill = [&](int32_t stage, int32_t) { in.fill(q, stage); };
     const unsigned char *stage = raw;
+    /* Multiply all items of the block. The pipeline runs across items. */
     q.start(S::STAGES, 1, fill);
 #pragma unroll 1
     for (uint32_t k = first; k < end; k++) {
@@ -271,7 +282,7 @@ template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) expe
         float acc[2][MANY_GROUPS][4] = {}, total[2][MANY_GROUPS][4] = {};
         int32_t b = 0;
 #pragma unroll 1
-        for (int32_t slice = 1; slice <= SLICES; slice++) { /* slices may end inside of a stage */
+        for (int32_t slice = 1; slice <= SLICES; slice++) { /* slices may end inside a stage */
 #pragma unroll 1
             for (const int32_t last = n * slice / SLICES; b < last; b++) {
                 if (b % MANY_BLOCKS == 0) stage = q.next(0, S::STAGES, 1, fill);

@@ -1,29 +1,32 @@
-/* A pipeline of stages in shared memory: while one is computed with, the next are on their way from global memory.
+/* A multi-stage pipeline in shared memory: while one stage is computed with, the next stages are copied from global
+ * memory.
  *
  *     pipe<3> q(raw, bytes of a stage);            shared memory: pipe_bytes<3>(bytes of a stage)
  *     q.run(n, step, fill, use);                   for b = 0, step, 2 step .. below n:
  *         fill(i, b)                               begin the copies of b to stage i
  *         use(stage, b)                            when they have arrived, two rounds later
  *
- * or, where the loop is the caller's, q.start(n, step, fill), and for each b q.next(b, n, step, fill): the stage.
+ * A caller with its own loop uses q.start(n, step, fill), then q.next(b, n, step, fill) for each b, which returns
+ * the stage.
  *
- * Filling: each of the block's 8 warps calls expect() once, with the bytes that it is about to copy(), and then does. With
- * cp.async these are counted by every thread for itself; where there are bulk copies an mbarrier a stage counts them. */
+ * Filling: each of the block's 8 warps calls expect() once with the bytes that it is about to copy, then copy().
+ * With bulk copies one mbarrier per stage counts the bytes. With cp.async each thread counts its own copy groups. */
 #ifndef PI_PIPE_CUH
 #define PI_PIPE_CUH
 
 #include "ptx.cuh"
 
-enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: an mbarrier for each */ };
+enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: one 8-byte mbarrier a stage */ };
 
-/* How stages are filled: copy() alone, which is a bulk copy where there are any; pieces too small for that, by
- * cp.async; or both, copy() and small(). */
+/* How stages are filled. PIPE_LARGE: copy() only, a bulk copy where the device has them. PIPE_SMALL: cp.async only,
+ * for pieces too small for a bulk copy. PIPE_BOTH: copy() and cp.async. */
 enum { PIPE_LARGE, PIPE_SMALL, PIPE_BOTH };
 
 template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     unsigned char *raw;
-    uint32_t size;               /* of a stage, a multiple of 16 */
-    int32_t now = 0, round = 0;  /* stage in turn, and how often all have been */
+    uint32_t size;               /* bytes of a stage, a multiple of 16 */
+    /* current stage; number of passes over all stages, which gives the mbarrier parity */
+    int32_t now = 0, round = 0;
 
     __device__ __forceinline__ pipe(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
     __device__ __forceinline__ static bool bulk() { return PIECES != PIPE_SMALL && ptx_has_bulk(); }
@@ -35,7 +38,7 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     {
         if (bulk() && threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(barrier(i), bytes);
     }
-    /* n bytes to offset `to` of stage i, by a warp; n and both addresses are multiples of 16. */
+    /* A warp copies n bytes to offset `to` of stage i. n and both addresses are multiples of 16. */
     __device__ __forceinline__ void copy(int32_t i, uint32_t to, const void *src, uint32_t n) const
     {
         uint32_t lane = threadIdx.x % 32, dst = address(i) + to;
@@ -62,7 +65,7 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     __device__ __forceinline__ const unsigned char *next(int32_t b, int32_t n, int32_t step, const FILL &fill)
     {
         if (small_ones()) ptx_cp_async_wait<STAGES - 2>();
-        __syncthreads(); /* all are done with the stage before this one */
+        __syncthreads(); /* all threads have finished reading the previous stage, which is refilled next */
         int32_t later = b + (STAGES - 1) * step;
         if (later < n) fill((now + STAGES - 1) % STAGES, later);
         filled();

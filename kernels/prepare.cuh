@@ -1,20 +1,21 @@
-/* A row of x in the form that products read, by the threads of a block: integers of 15 bits (linear.cuh), floats, F16 or BF16
- * with a power of two (w16.cuh). For the kernels that prepare rows alone, and for those that do it last (tail.cuh): the bits
- * do not depend on who does. */
+/* Packs a row of x for products, by the threads of a block: as 15-bit integers (linear.cuh), floats, or F16 or BF16
+ * with a power of two (w16.cuh). Used by packing kernels and by epilogues (tail.cuh); the bits are independent of
+ * the user. */
 #ifndef PI_PREPARE_CUH
 #define PI_PREPARE_CUH
 
 #include "input.cuh"
 #include "w16.cuh"
 
-/* 32 values, one a lane, of row `row` of a group, as block b. */
+/* Packs 32 values, one a lane, as block `block` of row `row` of a group of 8. */
 PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, float v, int lane)
 {
     float most = warp_max(fabsf(v)), scale = most / 16256.0f;
-    bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* infinite or NaN: so is every result */
+    bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* an infinite or NaN input makes every result NaN */
+    /* A code has 15 bits: q = 128 * high + low. */
     int q = scale > 0 && !bad ? __float2int_rn(v / scale) : 0;
     int high = (q + 64) >> 7, low = q - 128 * high;
-    int32_t sum = q; /* over the half */
+    int32_t sum = q; /* sum of the codes of the half */
     for (int o = 8; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
     uint8_t *p = codes + ((size_t) block * 32 + (size_t) (row * 4 + lane % 16 / 4)) * 16 + lane / 16 * 4 + lane % 4;
     p[0] = (uint8_t) high;
@@ -28,7 +29,7 @@ PI_FN void put_floats(const input_row &x, int64_t row, int64_t n_in, row_share o
     x.each(of, n_in, [&](int32_t i, float v) { to[row * n_in + i] = v; });
 }
 
-/* there: of a row behind the last, zeros are put. */
+/* there: false for a row past the last, which becomes zeros. */
 PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *codes, block_meta *meta)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -37,8 +38,8 @@ PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool ther
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) put((int32_t) i, 0.0f);
 }
 
-/* Largest absolute value of a row that the block's threads hold parts of; infinite if one is infinite or NaN. scratch: a float a
- * warp, in use until the next barrier. */
+/* Returns the largest absolute value of a row, or infinity if a value is infinite or NaN. The whole block calls it.
+ * scratch: one float a warp, in use until the next barrier. */
 PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
 {
     float most = 0;
@@ -53,13 +54,14 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     return block_max(most, scratch);
 }
 
-/* A row in 16-bit floats; scratch as of row_max. */
+/* Packs a row as 16-bit floats. scratch: as in row_max(). */
 PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of, uint16_t *words,
                       float *factor, float *scratch)
 {
+    /* The row's scale comes first: it depends on the largest value. */
     const row_scale scale = scale_of_row(row_max(x, n_in, there, scratch));
     if (threadIdx.x == 0 && of.first == 0) factor[row] = scale.factor;
-    const uint32_t c = threadIdx.x % 32; /* of its block of 32 columns, whichever that is */
+    const uint32_t c = threadIdx.x % 32; /* column within a block of 32 */
     uint16_t *to = words + row / 8 * (n_in / 32) * 256 + w16_word_at((uint32_t) (row % 8), c % 16) * 2 + c / 16;
     const auto put = [&](int32_t i, float v) { to[i / 32 * 256] = bf16 ? ptx_bf16(v) : ptx_half(v); };
     if (there && !scale.bad) return x.each(of, n_in, [&](int32_t i, float v) { put(i, v * scale.by); });

@@ -1,14 +1,16 @@
-/* PTX instructions as functions: the only file with assembly. For the emulator the same names call its bit-faithful twins
- * (tests/simt/ptx.h).
+/* PTX instructions as functions. This is the only file with inline assembly. For the SIMT emulator each name calls
+ * a bit-exact model of the instruction (tests/simt/ptx.h).
  *
- * Fragments: l = lane, g = l / 4, t = l % 4; A is 16 rows, B 8 columns, C and D are f32 or s32:
+ * Fragments: l = lane, g = l / 4, t = l % 4. A has 16 rows, B has 8 columns, C and D are f32 or s32:
  *
- *     d[0], d[1]: row g, columns 2t, 2t+1        d[2], d[3]: row g+8, the same columns
- *     A words: a[0] row g, a[1] row g+8: columns W t .. W t + W - 1; a[2], a[3]: the same rows, columns + 4 W
- *     B words: b[0] column g, rows W t .. W t + W - 1; b[1]: rows + 4 W         W: elements of a 32-bit word, 1 of tf32
+ *     d[0], d[1]: row g, columns 2t, 2t+1        d[2], d[3]: row g+8, columns 2t, 2t+1
+ *     A words: a[0] row g, a[1] row g+8: columns W t .. W t + W - 1; a[2], a[3]: rows g, g+8, columns + 4 W
+ *     B words: b[0] column g, rows W t .. W t + W - 1; b[1]: rows + 4 W
+ *     W = elements per 32-bit word; 1 for tf32
  *
- * Scales of the block-scaled kinds: a word a lane; row m of A takes lane 4 (m % 8) + m / 8 + 2 TA's, column n of B takes
- * lane 4 n + TB's, from byte BA or BB on. The other lanes' words are ignored. */
+ * Scales of the block-scaled kinds: one word a lane. Row m of A uses the word of lane 4 (m % 8) + m / 8 + 2 TA,
+ * from byte BA on. Column n of B uses the word of lane 4 n + TB, from byte BB on. The words of the other lanes are
+ * ignored. */
 #ifndef PI_PTX_CUH
 #define PI_PTX_CUH
 
@@ -25,15 +27,16 @@
 
 PI_FN uint32_t ptx_shared(const void *p) { return (uint32_t) __cvta_generic_to_shared(p); }
 
-/* The bytes there, which are read later, on their way to the second-level cache. */
+/* Prefetches the cache line at p into L2. */
 PI_FN void ptx_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-/* Copies n of 16 bytes (the rest become zeros) to shared address dst; 16-byte aligned both, n = 0 reads nothing. */
+/* Copies n of 16 bytes to shared address dst and zeros the rest. Both addresses are 16-byte aligned; n = 0 reads
+ * nothing. */
 PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
-/* The same of what is read once in a step, as weights of few rows are: it leaves the second-level cache first, and activations,
- * keys and the kernels' own code stay. */
+/* Returns the L2 policy evict_first, for data that a step reads once, as weights of small row counts. L2 evicts it
+ * before activations, keys and the kernels' code. */
 PI_FN uint64_t ptx_read_once()
 {
     uint64_t policy;
@@ -44,7 +47,8 @@ PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t policy)
 {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "l"(policy) : "memory");
 }
-/* The same where at < end, and else nothing, without a branch: lanes whose pieces are of different blocks. */
+/* Copies 16 bytes if at < end, else does nothing. A predicate replaces the branch: lanes copy pieces of different
+ * blocks. */
 PI_FN void ptx_cp_async16_below(uint32_t dst, const void *src, int at, int end)
 {
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(dst), "l"(src), "r"(at),
@@ -55,7 +59,7 @@ PI_FN void ptx_cp_async16_once_below(uint32_t dst, const void *src, int at, int 
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %4; }" ::"r"(dst),
                  "l"(src), "r"(at), "r"(end), "l"(policy) : "memory");
 }
-/* The same of 4 bytes, aligned to 4. */
+/* Copies n of 4 bytes to shared address dst and zeros the rest. Both addresses are 4-byte aligned. */
 PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
@@ -66,10 +70,10 @@ PI_FN void ptx_cp_async4_below(uint32_t dst, const void *src, int at, int end)
                  "r"(end) : "memory");
 }
 PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Until at most N groups of this thread are pending. */
+/* Waits until at most N copy groups of this thread are pending. */
 template <int N> PI_FN void ptx_cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-/* Bulk copies and mbarriers are there from sm_90 on: asked in a kernel, answered when it is compiled. */
+/* True if bulk copies and mbarriers exist (sm_90+). Resolved at compile time of the kernel. */
 PI_FN constexpr bool ptx_has_bulk()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -79,29 +83,31 @@ PI_FN constexpr bool ptx_has_bulk()
 #endif
 }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/* A phase ends when count threads have arrived and all bytes that they expect have come. */
+/* Initializes the mbarrier at `at`. A phase ends when `count` threads have arrived and all expected bytes have been
+ * copied. */
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
-/* By the thread that made them, before the barrier that lets the others use them. */
+/* Makes mbarrier inits visible to the async proxy. The initializing thread calls this before the block barrier that
+ * lets other threads use them. */
 PI_FN void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
-/* One of the threads; what it has read before may be overwritten by who waits for the phase. */
+/* Arrives for one thread: the data that it has read may be overwritten by a thread that waits for this phase. */
 PI_FN void ptx_mbarrier_arrive(uint32_t at)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
-/* Until the phase of that parity, 0 for the first, has ended. */
+/* Waits until the phase of this parity has ended. The first phase has parity 0. */
 PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity)
 {
     asm volatile("{\n\t.reg .pred p;\n\tAGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
                  "@!p bra AGAIN;\n\t}" ::"r"(at), "r"(parity) : "memory");
 }
-/* n bytes; n and both addresses are multiples of 16. */
+/* Copies n bytes with one bulk copy that `mbarrier` counts. n and both addresses are multiples of 16. */
 PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mbarrier)
 {
     asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
@@ -116,15 +122,16 @@ PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
 #endif
 
-/* Programmatic dependent launch (launch.cuh), there from sm_90 on, nothing before. From here on, as far as this thread goes,
- * the next kernel may begin. */
+/* Programmatic dependent launch (launch.cuh): sm_90+, no effect on older devices. After this call the next kernel may
+ * begin as far as this thread is concerned. */
 PI_FN void ptx_launch_dependents()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/* Until the kernels before this one have ended, and what they wrote can be seen; at once where it was not launched early. */
+/* Waits until the preceding kernels have ended and their writes are visible. Returns immediately if the kernel was not
+ * launched early. */
 PI_FN void ptx_wait_grids()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -132,7 +139,7 @@ PI_FN void ptx_wait_grids()
 #endif
 }
 
-/* As __syncthreads(), of the first N threads of the block: the others go on. */
+/* __syncthreads() for the first N threads of the block. The other threads continue. */
 template <int N> PI_FN void ptx_sync_first() { asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory"); }
 
 PI_FN constexpr bool ptx_has_fp4()
@@ -144,8 +151,9 @@ PI_FN constexpr bool ptx_has_fp4()
 #endif
 }
 
-/* Registers of a thread from here on, a multiple of 8, where there are instructions for FP4, or wgmma: fewer for the four
- * warps, from a multiple of four on, which all do this, or more, out of what others gave back. */
+/* Sets the registers of a thread to N, a multiple of 8, on devices with FP4 instructions or wgmma. All four warps
+ * of an aligned group of four call it. ptx_fewer_registers() releases registers; ptx_more_registers() claims
+ * released ones. */
 template <int N> PI_FN void ptx_fewer_registers()
 {
 #if defined(PI_HAS_FP4) || defined(PI_HAS_WGMMA)
@@ -159,7 +167,7 @@ template <int N> PI_FN void ptx_more_registers()
 #endif
 }
 
-/* Lane l gives the address of row l % 8 of matrix l / 8. */
+/* Loads four 8x8 matrices of 16-bit values. Lane l passes the address of row l % 8 of matrix l / 8. */
 PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -183,7 +191,7 @@ PI_FN void ptx_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-/* Of floats of which the first 11 bits count. */
+/* The operands are floats; the hardware reads their first 11 significant bits. */
 PI_FN void ptx_mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -202,18 +210,19 @@ PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b)
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-/* wgmma: 64 rows of A, 16 of which are a warp's, times the columns of B, by four warps that begin at a multiple of four, while
- * they go on. d[g]: columns 8 g .. 8 g + 7, as the fragments above have D, of 4, 8 or 16; a: as A's there; b: where B is in
- * shared memory. FIRST: the products are D, and what it was is not looked at. TURNED: not 16 values of a column lie side by side
- * there but columns' (MN-major).
+/* wgmma: 64 rows of A times the columns of B, asynchronously, by four warps that start at a multiple of four. Each
+ * warp has 16 of the rows. d[g]: columns 8 g .. 8 g + 7 in the fragment layout of D above, for 4, 8 or 16 groups.
+ * a: in the fragment layout of A. b: descriptor of B in shared memory. FIRST: overwrites D instead of adding to it.
+ * TURNED: B is MN-major in shared memory, so adjacent values belong to adjacent columns. Otherwise 16 adjacent
+ * values belong to one column.
  *
- *     fence   what was written to A's and D's registers comes before
- *     commit  what was issued since the last one is a group
- *     wait    until at most N groups are pending: their D is there, and A, B may be changed
- *     pin     the compiler has d's values in their registers here: written before they are used by what follows, and read later
+ *     fence   orders earlier writes to the registers of A and D before the wgmma
+ *     commit  makes a group of the wgmmas issued since the last commit
+ *     wait    waits until at most N groups are pending: D of the completed ones is valid, A and B may be changed
+ *     pin     forces d into registers here: earlier writes precede it, later reads follow it
  *
- * D may not be touched meanwhile, save by others of the same shape, which come one after the other. What threads wrote to B, or
- * copied without a bulk copy, they fence (ptx_fence_async) before they let it be read. */
+ * D must not be touched before the wait, except by wgmmas of equal shape, which execute in order. Threads that
+ * write B with ordinary stores or cp.async call ptx_fence_async() before they release it to wgmma. */
 PI_FN constexpr bool ptx_has_wgmma()
 {
 #ifdef PI_HAS_WGMMA
@@ -236,7 +245,7 @@ template <int N> PI_FN void ptx_wgmma_fence(uint32_t (&a)[N][4])
 }
 PI_FN void ptx_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> PI_FN void ptx_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
-/* And all of d is used later than that. */
+/* Waits for all but N groups, then pins d: reads of d stay after the wait. */
 template <int N, int G> PI_FN void ptx_wgmma_wait(float (&d)[G][4])
 {
     ptx_wgmma_wait<N>();
@@ -260,7 +269,7 @@ template <int N, int G> PI_FN void ptx_wgmma_wait(float (&d)[G][4])
                  "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" text "}, " behind ";\n\t}"     \
                  : operands                                                                                               \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED ? 1 : 0))
-/* g: 8 columns each; text: D's operands; behind: those behind them. */
+/* g: number of 8-column groups; text: D's operands; `behind`: the operands after D. */
 #define PI_WGMMA_OF(name, type, g, columns, text, behind)                                                                 \
     template <bool FIRST = false, bool TURNED = false>                                                                    \
     PI_FN void name(float (&d)[g][4], const uint32_t (&a)[4], uint64_t b)                                                 \
@@ -287,7 +296,7 @@ PI_WGMMA(ptx_wgmma_f16, "f16")
 PI_WGMMA(ptx_wgmma_bf16, "bf16")
 #undef PI_WGMMA
 
-/* Of three words, bit by bit; the compiler takes two instructions where b and c are both constants. */
+/* Bitwise operations of three words in one instruction. The compiler emits two where b and c are both constants. */
 PI_FN uint32_t ptx_and_or(uint32_t a, uint32_t b, uint32_t c) /* a & b | c */
 {
     uint32_t d;
@@ -300,7 +309,7 @@ PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) /* (a & b) ^ c */
     asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
-/* As __byte_perm, which masks its selectors: those of s are 0 to 7. */
+/* __byte_perm() without masking the selectors: each selector in s is 0 to 7. */
 PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s)
 {
     uint32_t d;
@@ -308,7 +317,7 @@ PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s)
     return d;
 }
 
-/* a * b + c of two F16, or two BF16, each rounded once; subnormal numbers are as good as others. */
+/* Fused a * b + c for two F16 or two BF16. Each result is rounded once; subnormals are supported. */
 PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t d;
@@ -354,8 +363,8 @@ PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.
 PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e2m1, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k32")
 #undef PI_MMA_SCALED
 
-/* The number of this thread, asked for anew: what is made of it is not kept in registers from one round of a loop to the
- * next, as it is of threadIdx. */
+/* Returns the thread's index as a value opaque to the compiler. Values derived from it are recomputed in each loop
+ * iteration; values derived from threadIdx would stay in registers. */
 PI_FN int ptx_thread()
 {
     int x = (int) threadIdx.x;
@@ -363,7 +372,7 @@ PI_FN int ptx_thread()
     return x;
 }
 
-/* The same where not even the number is kept: it is read anew. */
+/* Returns the thread's index, read anew from the special register, so that even the index occupies no register. */
 PI_FN int ptx_read_thread()
 {
     int x;
@@ -371,7 +380,8 @@ PI_FN int ptx_read_thread()
     return x;
 }
 
-/* The low half: its products with an int are one instruction each, and several where the compiler sees x being cut. */
+/* Returns the low half of x. Its product with an int is one instruction; with a plain cast the compiler emits
+ * several. */
 PI_FN int ptx_low(int64_t x)
 {
     int y;
@@ -379,15 +389,15 @@ PI_FN int ptx_low(int64_t x)
     return y;
 }
 
-/* What is made of x from here on is made anew in every round of a loop. */
+/* Makes x opaque: values derived from it are recomputed in each loop iteration. */
 PI_FN void ptx_anew(float &x) { asm volatile("" : "+f"(x)); }
 PI_FN int ptx_anew(int x)
 {
     asm volatile("" : "+r"(x));
     return x;
 }
-/* x, which stays in its register: what it was made of is not gone through again in every round of a loop, as the compiler does with
- * addresses where registers are few. */
+/* Returns x pinned to a register. Without it the compiler, short of registers, recomputes addresses in each
+ * iteration. */
 PI_FN uint32_t ptx_kept(uint32_t x)
 {
     asm volatile("" : "+r"(x));
@@ -398,37 +408,39 @@ PI_FN const uint8_t *ptx_kept(const uint8_t *p)
     asm volatile("" : "+l"(p));
     return p;
 }
-/* Blocks of a launch that wait for its others: as many as are wanted by who knows that these have room beside them. */
+/* Returns the number of blocks in a launch that spin until its other blocks arrive. On a device this is `want`: the
+ * caller guarantees that the other blocks fit on the device alongside them. */
 PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want) { return want; }
-/* The thread has done what its block alone does. */
+/* Marks the end of the thread's own work, before the fused epilogue. Only the emulator uses it. */
 PI_FN void ptx_arriving() {}
-/* Counts a block of `total` as arrived: how many were there before it. */
+/* Counts a block as arrived. Returns the number of blocks that arrived before it. */
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
-/* Counts a block as gone; the last one, which would make the counter `last`, sets it back: true, for which alone one waits. */
+/* Counts a block as left. Returns true for the last one, which would make the counter `last` and resets it to 0
+ * instead. A caller that ignores the result does not wait for the atomic. */
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last) { return atomicInc(counter, last - 1) == last - 1; }
 
-/* 2^x, within 2 units in the last place; subnormal results are 0. */
+/* 2^x, within 2 ulp. Subnormal results are flushed to 0. */
 PI_FN float ptx_exp2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* 1 / x, within a unit in the last place; of what is beyond 2^126 it is 0. */
+/* 1 / x, within 1 ulp. The result is 0 for |x| > 2^126. */
 PI_FN float ptx_rcp(float x)
 {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* 1 / sqrt(x), within 2 units in the last place; x is no subnormal. */
+/* 1 / sqrt(x), within 2 ulp. x must not be subnormal. */
 PI_FN float ptx_rsqrt(float x)
 {
     float y;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* An F16 and a BF16, rounded to nearest even, beyond the largest infinite; and what such are as floats. */
+/* Conversions between float and F16 or BF16. They round to nearest even; values beyond the largest become infinite. */
 PI_FN uint16_t ptx_half(float f)
 {
     uint16_t h;
@@ -447,7 +459,7 @@ PI_FN uint16_t ptx_bf16(float f)
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
-/* Two of them in a word, the first in its low half; and what F16 in a word are as floats. */
+/* Two 16-bit floats in a word; the first argument is in the low half. */
 PI_FN uint32_t ptx_bf16x2(float low, float high)
 {
     uint32_t y;
@@ -467,7 +479,7 @@ PI_FN float2 ptx_floats(uint32_t half2)
         : "=f"(y.x), "=f"(y.y) : "r"(half2));
     return y;
 }
-/* What is left of x and y as two F16, of which half2 are those two. */
+/* Returns x - half2.low and y - half2.high as two F16: the rounding errors of ptx_half2(x, y). */
 PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -481,8 +493,8 @@ PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
     return ptx_half2(x - f.x, y - f.y);
 #endif
 }
-/* ptx_half2() and ptx_rest(). The F16 are rounded one by one: of a word that is made at once and taken apart again the
- * compiler makes a copy, where it has registers left. */
+/* Computes ptx_half2() and ptx_rest() together. The F16 are rounded one by one: the compiler would copy a word that is
+ * created in one instruction and then unpacked. */
 PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -628,7 +640,8 @@ PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_anew(int x) { return x; }
 PI_FN uint32_t ptx_kept(uint32_t x) { return x; }
 PI_FN const uint8_t *ptx_kept(const uint8_t *p) { return p; }
-/* Only residents run beside a block. Where blocks are a sample, one of them is the last, and the counter stays 0. */
+/* In the emulator only the resident blocks run concurrently. In a sampled launch one block counts as the last, and the
+ * counter stays 0. */
 PI_FN uint32_t ptx_blocks_that_wait(uint32_t) { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
@@ -666,7 +679,8 @@ PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
 
 PI_FN float ptx_of_bf16(uint16_t h) { return __uint_as_float((uint32_t) h << 16); }
 
-/* How most kernels of dependent launches begin. */
+/* Start of most kernels with programmatic dependent launch: lets the next kernel begin, then waits for the previous
+ * ones. */
 PI_FN void ptx_take_turn()
 {
     ptx_launch_dependents();

@@ -1,9 +1,9 @@
-/* Queries, keys and values before attention: bias, norm, rotation, scale, and the write of K and V to the paged cache. For the
- * kernel that does that alone (qkv_kernels.cuh), and for products that do it last (tail.cuh).
+/* Queries, keys and values before attention: bias, norm, RoPE, scale, and the write of K and V to the paged cache.
+ * Used by the separate kernel (qkv_kernels.cuh) and by epilogues of products (tail.cuh).
  *
- * A warp takes one head of one token. The row lies in shared memory of its own while it is worked on, because the two values
- * of a rotated pair belong to different lanes. A group of 32 values of a quantised cache is one value a lane, so its scale is
- * a maximum, or a sum, over the warp. Queries of rotated keys are rotated last. */
+ * A warp processes one head of one token. The row is in the warp's shared memory, since the two values of a RoPE
+ * pair belong to different lanes. In a quantized cache each lane has one value of a group of 32, so the group's
+ * scale is a max or a sum over the warp. Queries for rotated keys get the cache rotation last. */
 #ifndef PI_QKV_CUH
 #define PI_QKV_CUH
 
@@ -11,7 +11,7 @@
 #include "cache.cuh"
 #include "input.cuh"
 
-/* row = row / sqrt(mean(row^2) + eps) * w; w NULL: no weight. */
+/* row = row / sqrt(mean(row^2) + eps) * w. w NULL = no weight. */
 PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
 {
     float s = 0;
@@ -21,7 +21,7 @@ PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
     __syncwarp();
 }
 
-/* Rotates the pairs (i, i + stride), i < n_rot / 2, by the angles whose cosines and sines are at table. */
+/* Applies RoPE to the pairs (i, i + stride), i < n_rot / 2. table: n_rot / 2 cosines, then sines. */
 PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t stride, int lane)
 {
     struct turn {
@@ -38,10 +38,12 @@ PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t str
 PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
 {
 #pragma unroll 1
-    for (int32_t i = lane; i < n; i += 32) cache_put(type, to, i / 32, row[i], lane); /* all lanes, of types that have groups */
+    /* all lanes are active if the type has groups */
+    for (int32_t i = lane; i < n; i += 32) cache_put(type, to, i / 32, row[i], lane);
 }
 
-/* Head `head` of a token, by a warp: queries, then keys, then values; row: head_dim floats of shared memory for it alone. */
+/* Processes head `head` of a token, by a warp. Heads are numbered queries, keys, values. row: head_dim floats of
+ * shared memory for this warp. */
 PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row, int lane)
 {
     const int32_t n = a.cache.head_dim, n_kv = a.k ? a.cache.n_head_kv : 0;
@@ -49,16 +51,19 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
     const int32_t kv_head = is_v ? head - a.n_head - n_kv : head - a.n_head;
 
     float *q = a.q + token * a.ldq + head * a.q_stride;
+    /* Load the head, plus bias. */
     const float *from = is_q ? q : is_v ? a.v + token * a.ldv + kv_head * n : a.k + token * a.ldk + kv_head * n;
     const float *bias = is_q ? a.q_bias : is_v ? a.v_bias : a.k_bias;
     if (bias) bias += (is_q ? head : kv_head) * n;
     const auto value = [&](int32_t i) { return bias ? from[i] + bias[i] : from[i]; };
     row_values(lane, 32, n, value, [row](int32_t i, float f) { row[i] = f; });
     __syncwarp();
+    /* Norm and RoPE. */
     const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
     const float *rope = is_q ? a.q_rope : a.rope;
     if (rope && !is_v) rotate_row(row, rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
+    /* Queries stay in place, scaled; keys and values go to the cache. */
     if (is_q) {
         const bool turned = is_rotated(a.cache.type_k); /* then n is a multiple of 32 */
         for (int32_t i = lane; i < n; i += 32) {
@@ -71,7 +76,7 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
                   lane);
     }
 }
-/* Heads of a token. */
+/* Number of heads of a token. */
 PI_FN int32_t qkv_heads(const pi__k_qkv &a) { return a.n_head + (a.k ? 2 * a.cache.n_head_kv : 0); }
 
 #endif

@@ -1,16 +1,17 @@
-/* Which experts a row goes to, and with what weights: by a warp. Where rows are few, a block of threads then sorts their pairs
- * (moe_kernels.cuh says what these are), in a launch of its own, or as the tail of one that made the logits.
+/* MoE routing of a row to experts, with weights, by a warp. For small row counts one thread block then sorts the
+ * pairs (moe_kernels.cuh), in its own launch or in the epilogue of the launch that computes the logits.
  *
- * The gate of an expert is the softmax over all logits (plus a bias, where there is one), or sqrt(log(1 + e^logit)) or sigmoid of
- * its own. The experts with the best gates (of these plus a bias, where there is one) are chosen, or those of the row's token in a
- * table; weights are their gates, divided by the sum. */
+ * An expert's gate is the softmax over all logits plus an optional bias, sqrt(log(1 + e^logit)), or sigmoid(logit).
+ * The experts with the best gates are chosen; sigmoid and sqrt-softplus gates may get a bias for this choice.
+ * Alternatively a table lists the experts of the row's token. Weights are the gates divided by their sum. */
 #ifndef PI_ROUTE_CUH
 #define PI_ROUTE_CUH
 
 #include "moe.cuh"
 #include "warp.cuh"
 
-/* A value and its index as one number, the better the larger: by value, then the lower index; NaN is the worst. */
+/* Combines a value and its index to a key; larger keys are better: larger value, then smaller index. NaN is the
+ * worst. */
 PI_FN uint64_t rank_key(float f, int32_t i)
 {
     return (uint64_t) rank_of(f) << 32 | (0xffffffffu - (uint32_t) i);
@@ -18,13 +19,13 @@ PI_FN uint64_t rank_key(float f, int32_t i)
 
 PI_FN float sqrt_softplus(float x) { return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))); }
 
-/* The gate of a logit, where it is that logit's own. */
+/* Returns the gate of a logit that does not depend on other logits (sigmoid, sqrt-softplus). */
 PI_FN float own_gate(const pi__k_routes &a, float x) { return a.gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x); }
 
-/* Expert i's part of the softmax. */
+/* Returns the softmax input of expert i. */
 PI_FN float soft_logit(const pi__k_routes &a, const float *logits, int32_t i) { return a.bias ? logits[i] + a.bias[i] : logits[i]; }
 
-/* What expert i is chosen by: softmax keeps the order of logits. */
+/* Returns the value that ranks expert i. Softmax keeps the order of logits, so it needs no exp. */
 PI_FN float choice_of(const pi__k_routes &a, const float *logits, int32_t i)
 {
     if (a.gating == PI__GATE_SOFTMAX) return soft_logit(a, logits, i);
@@ -40,12 +41,12 @@ PI_FN uint64_t warp_best(uint64_t v)
     return v;
 }
 
-/* The index in a key of rank_key. */
+/* Returns the index in a key of rank_key(). */
 PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t) key); }
 
-/* Keys of the lane's experts, lane, lane + 32 .., what these are chosen by: in registers while they are HELD at most; 0: none. Of more
- * they are made anew each time. */
-enum { HELD_KEYS = 8 /* of a lane */, HELD = 32 * HELD_KEYS };
+/* Keys of the lane's experts: lane, lane + 32, .. They stay in registers for up to HELD experts; for more experts
+ * they are recomputed each time. 0 = none. */
+enum { HELD_KEYS = 8 /* keys of a lane */, HELD = 32 * HELD_KEYS };
 struct held_keys {
     uint64_t key[HELD_KEYS];
 };
@@ -60,7 +61,7 @@ PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
     return h;
 }
 
-/* The lane's best expert that is worse than `than`; 0: none. */
+/* Returns the lane's best key below `than`, or 0 if there is none. */
 PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, const held_keys &h, uint64_t than)
 {
     uint64_t best = 0;
@@ -75,7 +76,7 @@ PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, const held_
     return best;
 }
 
-/* The ids of the n_used best experts, by rank. */
+/* Writes the ids of the n_used best experts, by rank. */
 PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *id)
 {
     const held_keys h = hold_keys(a, logits);
@@ -87,7 +88,8 @@ PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *i
     }
 }
 
-/* Weights of the experts that are chosen, a lane each: their gates. Returns the sum, added up by rank. By a warp. */
+/* Computes the gates of the chosen experts, one a lane, to `weight`. Returns their sum, added by rank. Called by a
+ * warp. */
 PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int32_t *id, float *weight)
 {
     const bool soft = a.gating == PI__GATE_SOFTMAX;
@@ -108,7 +110,7 @@ PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int3
     return sum < PI__K_LEAST_SUM ? PI__K_LEAST_SUM : sum;
 }
 
-/* Experts of row r and their weights. */
+/* Routes row r: writes its experts and weights. */
 PI_FN void route_row(const pi__k_routes &a, int64_t r)
 {
     const float *logits = a.logits + r * a.ldl;
@@ -122,7 +124,7 @@ PI_FN void route_row(const pi__k_routes &a, int64_t r)
     for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
 }
 
-/* The tiles of expert e, whose n columns begin with `first`. */
+/* Appends the tiles of expert e, which has columns first .. first + n - 1, to the lists. */
 PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n)
 {
     int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW;
@@ -134,8 +136,8 @@ PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n
     for (int32_t i = 0; i < many; i++) a.tile[2][at + i] = {e, first + i * MANY, min((int32_t) MANY, n - i * MANY)};
 }
 
-/* carry plus the v of all threads before this one, and that of all is carry then. sums: [32], not in use any more when it
- * returns. */
+/* Exclusive prefix sum over the block's threads: returns carry plus v of all threads before this one. Then carry
+ * includes v of all threads. sums: [32] in shared memory, free again on return. */
 PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
 {
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
@@ -154,13 +156,13 @@ PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
     return before + sum - v;
 }
 
-/* Marks row r (of 32) at its experts, by a warp. */
+/* Marks row `row` at its experts, as bit r (0..31). Called by a warp. */
 PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
 {
     for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) atomicOr(&marks[a.id[row * a.n_used + k]], 1u << r);
 }
 
-/* The columns of a row's pairs, by a warp; first: of each expert's columns with rows of these 32. */
+/* Computes the columns of a row's pairs, by a warp. first: first column of each expert with these 32 rows. */
 PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *marks, const int32_t *first)
 {
     for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) {
@@ -170,10 +172,11 @@ PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *m
     }
 }
 
-/* Bytes of shared memory of route_all. */
+/* Bytes of shared memory for route_all(). */
 static inline size_t route_bytes(const pi__k_routes &a) { return 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a.n_expert; }
 
-/* By a block of threads, any number of them: at most 32 rows. raw: sums, the first column of each expert, marks. */
+/* Routes and sorts up to 32 rows, by a block of any number of threads. raw: sums, first column of each expert,
+ * marks. */
 PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
 {
     int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;
@@ -181,17 +184,20 @@ PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
     uint32_t *marks = (uint32_t *) (first + a.n_expert);
     if (e < 3) a.n_tile[e] = 0;
     for (int32_t i = e; i < a.n_expert; i += threads) marks[i] = 0;
+    /* Route each row and mark it at its experts. */
     __syncthreads();
     for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) {
         route_row(a, r);
         __syncwarp();
         mark(a, r, r, marks);
     }
+    /* First column and tiles of each expert. */
     __syncthreads();
     for (int32_t e0 = 0; e0 < a.n_expert; e0 += threads) {
         int32_t n = e0 + e < a.n_expert ? __popc(marks[e0 + e]) : 0, at = sum_before(n, carry, sums);
         if (n) first[e0 + e] = at, make_tiles(a, e0 + e, at, n);
     }
+    /* Columns of all pairs. */
     __syncthreads();
     for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) sort_row(a, r, r, marks, first);
 }

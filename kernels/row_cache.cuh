@@ -1,24 +1,24 @@
-/* Where rows of a sequence lie in a cache of rows (pi__k_rows of kernels.h), and rotation of their last values. */
+/* Addresses of a sequence's rows in a row cache (pi__k_rows of kernels.h), and rotation of a row's last values. */
 #ifndef PI_ROW_CACHE_CUH
 #define PI_ROW_CACHE_CUH
 
 #include "cache.cuh"
 
-/* Row `row` of a sequence, which is there. */
+/* Returns row `row` of sequence `seq`. The row must exist. */
 PI_FN cache_row row_of(const pi__k_rows &k, int32_t seq, int32_t row)
 {
     const int32_t n = k.cache.block_size, block = k.table[(size_t) seq * (size_t) k.table_stride + (size_t) (row / n)];
     return cache_token(plane_of(k.cache, false, 0), block, row % n);
 }
 
-/* The row that a token's slot is in. */
+/* Returns the row that contains a token's slot. */
 PI_FN cache_row row_at(const pi__k_rows &k, int32_t slot)
 {
     const int32_t n = k.cache.block_size, row = slot / k.ratio;
     return cache_token(plane_of(k.cache, false, 0), row / n, row % n);
 }
 
-/* Rotates a pair of neighbours. */
+/* Applies RoPE to two adjacent values. */
 PI_FN void rotate_pair(float &a, float &b, float c, float s)
 {
     const float x = a;

@@ -1,21 +1,22 @@
-/* Groups of 32 values turned to what rotated types store of them, and back (formats/cache_rotation.h), where a lane has several
- * values of a group: the same sums in the same order as cache_turn of cache.cuh, hence the same bits. */
+/* Rotation of groups of 32 values to the stored form of rotated cache types, and back (formats/cache_rotation.h),
+ * where a lane holds several values of a group. The sums and their order are as in cache_turn() of cache.cuh:
+ * bitwise identical. */
 #ifndef PI_ROW_TURN_CUH
 #define PI_ROW_TURN_CUH
 
 #include "cache.cuh"
 
-/* What value `i` of a group is multiplied by: 1 / sqrt(32), with its sign. */
+/* Returns the factor of value i of a group: +-1 / sqrt(32). */
 PI_FN float turn_by(int i) { return PI__ROTATION_SIGNS >> i & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE; }
 
-/* A stage between lanes: value i of a group and value i ^ o, which lane ^ by has. */
+/* A butterfly stage between lanes: value i of a group with value i ^ o, which lane ^ by holds. */
 PI_FN float turn_across(float f, bool high, int by, uint32_t lanes)
 {
     const float other = __shfl_xor_sync(lanes, f, by);
     return high ? other - f : f + other;
 }
 
-/* A stage within a lane. */
+/* A butterfly stage within a lane. */
 PI_FN void turn_pair(float &low, float &high)
 {
     const float f = low;
@@ -23,7 +24,8 @@ PI_FN void turn_pair(float &low, float &high)
     high = f - high;
 }
 
-/* Values 8 l .. 8 l + 7 of a group, of four neighbouring lanes l each, from what is stored. lanes: those that call. */
+/* Unrotates a stored group. Lane l of four adjacent lanes has values 8 l .. 8 l + 7. lanes: mask of the calling
+ * lanes. */
 PI_FN void turn8_back(float (&f)[8], int lane, uint32_t lanes)
 {
 #pragma unroll
@@ -39,7 +41,8 @@ PI_FN void turn8_back(float (&f)[8], int lane, uint32_t lanes)
     for (int i = 0; i < 8; i++) f[i] *= turn_by(lane % 4 * 8 + i);
 }
 
-/* Values 2 l and 2 l + 1 of a group, of 16 neighbouring lanes l each, to what is stored. Of all lanes. */
+/* Rotates a group for storing. Lane l of 16 adjacent lanes has values 2 l and 2 l + 1. All lanes of the warp call
+ * it. */
 PI_FN float2 turn2(float2 f, int lane)
 {
     f.x *= turn_by(lane % 16 * 2);
@@ -52,7 +55,7 @@ PI_FN float2 turn2(float2 f, int lane)
     return f;
 }
 
-/* Columns 8 n + 2 (lane % 4) + p of 64, as an accumulator of mma has them: f[n][p]. */
+/* Rotates 64 columns in an mma accumulator, or unrotates them if `back`. f[n][p] is column 8 n + 2 (lane % 4) + p. */
 PI_FN void turn_columns(float (&f)[8][2], bool back)
 {
     const int lane = ptx_thread() % 32;

@@ -1,7 +1,7 @@
-/* Small ops on rows of floats: residual stream with norm, rotation tables, row gathering, soft capping, gated sums.
+/* Small ops on rows of floats: residual stream with norm, RoPE tables, row gathering, soft capping, gated sums.
  *
- * All are bound by memory: a block a row, or a thread a value. A row's sum of squares is always made by 256 threads, each
- * adding its values in order, so it depends on n alone. */
+ * All are memory-bound: one block a row, or one thread a value. A row's sum of squares is always computed by 256
+ * threads, each adding its values in order, so its bits depend on n alone. */
 #ifndef PI_ROWS_KERNELS_CUH
 #define PI_ROWS_KERNELS_CUH
 
@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
     add_row(a, blockIdx.x, (float *) raw);
 }
 
-/* A block a token: column c of the token and of those before it in its block (see op block_conv). */
+/* Grid: one block a token. Each thread convolves column c of the token with that of earlier tokens in its block (op
+ * block_conv). */
 __global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
 {
     ptx_take_turn();
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
 }
 
-/* A block a row; a thread changes the values that it reads. */
+/* Grid: one block a row. A thread changes only values that it reads itself. */
 __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
 {
     ptx_take_turn();
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
     for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = (x[i] - mean) * factor * a.w[i] + a.shift[i];
 }
 
-/* A block a row. */
+/* Grid: one block a row. */
 __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
 {
     ptx_take_turn();
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
 }
 
-/* A block copies a row: of each shard p its n values to y[row, p * n..]. */
+/* Grid: one block a row. Copies n values of each shard p to y[row, p * n..]. */
 __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
     ptx_take_turn();

@@ -1,27 +1,32 @@
-/* Attention of tokens to lists of rows that are key and value at once (op sparse, which ops.h defines): what its kernels have in
- * common. sparse_kernels.cuh has all kinds of rows; latent_kernels.cuh the long ones of latent attention where products are not exact.
+/* Attention of tokens to lists of rows that are both key and value (op sparse in ops.h): code shared by its
+ * kernels. sparse_kernels.cuh handles all kinds of rows. latent_kernels.cuh handles the long rows of latent
+ * attention where products need not be exact.
  *
- * A token's rows are a list: those of the window by position, then its entries. A block takes a token and 32 of its heads, or 16,
- * and walks the list, S::TILE rows at a time, through shared memory. S is the kernel's shape.
+ * A token's list has the rows of its window by position, then its entries. A block has a token and 32 or 16 of its
+ * heads. It streams the list through shared memory, S::TILE rows at a time. S is the kernel's shape.
  *
- * KV SPLITS. A list is cut into splits of KV_SPLIT rows, or twice, four times .. as many, so that there are at most
- * MOST_SPLITS. Each has a sum (m, l, O) of its own, and the sums are folded in order, by one block or by many that leave
- * theirs in scratch: when all have, the last of them to end share the heads of all tokens (tail.cuh):
+ * KV SPLITS. A list is divided into splits of KV_SPLIT rows, doubled until there are at most MOST_SPLITS. Each
+ * split has its own sum (m, l, O). The sums are folded in order, either by the one block that made all of them, or
+ * from scratch. In the second case the last-arriving blocks of the launch divide the heads of all tokens
+ * (tail.cuh):
  *
  *     300 rows    [ 0..127 ][ 128..255 ][ 256..299 ]
  *     4096 rows   [ 0..255 ][ 256..511 ] ...                     16 splits
  *     4097 rows   [ 0..511 ][ 512..1023 ] ...                    9
  *
- * With S::FEW there are half as many of more than 8: sums of 128 heads in scratch are twice the bytes of a split's rows.
+ * With S::FEW, lists of more than 8 splits use splits of twice the length: the sums of 128 heads in scratch are
+ * twice the bytes of a split's rows.
  *
- * A token's list, and with it where its splits are, depends on the token alone: that makes a result batch-invariant. Where
- * rows are is found in three steps, KV_SPLIT rows apart, as each needs what the one before loads, and kept in shared memory:
+ * A token's list and its splits depend on the token alone, so results are batch-invariant. Addresses of rows are
+ * found in three steps, KV_SPLIT rows apart, since each step needs the loads of the one before. They are kept in
+ * shared memory:
  *
- *     rows that begin     their number is read     their block is read     their address is kept
- *     [ n .. ]            from n + 3 KV_SPLIT      from n + 2 KV_SPLIT     from n + KV_SPLIT
+ *     current row     row index is read     block index is read     address is kept
+ *     [ n .. ]        from n + 3 KV_SPLIT   from n + 2 KV_SPLIT     from n + KV_SPLIT
  *
- * Where all rows are of rotated types, they are left so: Q is rotated when it is loaded, and each split's sum is rotated back
- * before it is folded, or left in scratch. Where some are, these are rotated back as they come to shared memory. */
+ * If all rows are of rotated types, they stay rotated: Q is rotated when it is loaded, and each split's sum is
+ * unrotated before it is folded or stored to scratch. If only some are, these are unrotated on their way to shared
+ * memory. */
 #ifndef PI_SPARSE_CUH
 #define PI_SPARSE_CUH
 
@@ -30,22 +35,23 @@
 #include "tail.cuh"
 
 enum {
-    WIDTH = 64,      /* columns of results that a warp has */
-    KV_SPLIT = 128,  /* rows, the shortest */
+    WIDTH = 64,      /* columns of the results that a warp has */
+    KV_SPLIT = 128,  /* rows of the shortest split */
     MOST_SPLITS = 16,
-    AHEAD = 2 * KV_SPLIT, /* rows whose addresses are known */
+    AHEAD = 2 * KV_SPLIT, /* number of row addresses kept in shared memory */
 };
 
-/* How rows come to shared memory: F16 as it is; others as f16, those of F32 as two, hi + lo. */
+/* Conversion of rows on their way to shared memory. COPIED: F16, unchanged. ONE: other types, as f16. TWO: F32, as
+ * two f16, hi + lo. */
 enum { COPIED, ONE, TWO };
 static constexpr float LOG2E = 1.44269504088896340736f;
 #define PI_MINUS_INF __uint_as_float(0xff800000u)
 
 /* A token's list of rows. */
 struct list {
-    int32_t seq, first; /* sequence; position of the first row of the window */
-    int32_t n_window, n; /* rows of the window, in all */
-    const int32_t *pick; /* entries; NULL: 0, 1, 2 .. */
+    int32_t seq, first; /* sequence; position of the window's first row */
+    int32_t n_window, n; /* rows of the window; rows of the list */
+    const int32_t *pick; /* row index of each entry; NULL = 0, 1, 2 .. */
 };
 
 PI_FN list list_of(const pi__k_sparse &k, int32_t token)
@@ -60,22 +66,22 @@ PI_FN list list_of(const pi__k_sparse &k, int32_t token)
     return l;
 }
 
-/* true: all rows stay as rotated types store them. */
+/* True if all rows are of rotated types, and therefore stay rotated. */
 PI_FN bool stays_turned(const pi__k_sparse &k)
 {
     return is_rotated(k.rows.cache.type_k) && (!k.entries.cache.base || is_rotated(k.entries.cache.type_k));
 }
 
-/* Rows of a split of a list of n. */
+/* Returns the number of rows of a split of a list of n rows. */
 template <bool FEW> PI_FN int32_t split_of(int32_t n)
 {
     int32_t rows = FEW && n > 8 * KV_SPLIT ? 2 * KV_SPLIT : KV_SPLIT;
     while (n > MOST_SPLITS * rows) rows *= 2;
     return rows;
 }
-/* Splits of it. */
+/* Returns the number of splits of a list of n rows. */
 template <bool FEW> PI_FN int32_t splits_of(int32_t n) { return (n + split_of<FEW>(n) - 1) / split_of<FEW>(n); }
-/* The most that any list of up to n has. */
+/* Returns the max number of splits of any list of up to n rows. */
 template <bool FEW> static inline int32_t most_splits(int32_t n)
 {
     const bool some = FEW && n > 8 * KV_SPLIT;
@@ -83,10 +89,10 @@ template <bool FEW> static inline int32_t most_splits(int32_t n)
     return some ? max(splits, 8) : splits;
 }
 
-/* Rows of the list that a thread looks for, EACH of KV_SPLIT from one on: first which they are of the window or the entries,
- * then which block they are in, then where. */
+/* Address lookup for KV_SPLIT rows of the list, EACH a thread: want_rows() reads row indices, look_up_rows() the
+ * blocks in the cache, put_rows() stores the addresses. */
 template <int EACH> struct wanted {
-    int32_t row[EACH], block[EACH]; /* row negative: there is none */
+    int32_t row[EACH], block[EACH]; /* row negative = none */
 };
 PI_FN int32_t nth_wanted(int e) { return (int32_t) (threadIdx.x + (unsigned) e * blockDim.x); }
 PI_FN const pi__k_rows &rows_of(const pi__k_sparse &k, const list &l, int32_t i) { return i < l.n_window ? k.rows : k.entries; }
@@ -123,7 +129,7 @@ PI_FN void put_rows(const pi__k_sparse &k, const list &l, int32_t from, const wa
     }
 }
 
-/* 8 values of a row to one plane, or two. */
+/* Stores 8 values of a row as f16; SPLIT: as hi and lo. */
 template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const float (&f)[8])
 {
     uint32_t h[4], l[4];
@@ -136,12 +142,13 @@ template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const floa
     if (SPLIT) *(uint4 *) to_low = {l[0], l[1], l[2], l[3]};
 }
 
-/* The tile of rows from `first` on of the list, which ends before `end`, converted: a warp takes every W-th row, by 8 values of a
- * lane. */
+/* Converts the tile of the list's rows from `first` on, up to `end`. Warp w converts rows w, w + W, ..; a lane
+ * converts 8 values at a time. */
 template <class S>
 PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t n_window, int32_t first, int32_t end)
 {
-    constexpr uint32_t LAST = S::CHUNKS % 32 ? (1u << S::CHUNKS % 32) - 1 : PI_FULL; /* lanes with one of the last chunks */
+    /* lanes that have one of the last chunks */
+    constexpr uint32_t LAST = S::CHUNKS % 32 ? (1u << S::CHUNKS % 32) - 1 : PI_FULL;
     const int lane = ptx_thread() % 32;
 #pragma unroll 1 /* more of it spills registers */
     for (int r = ptx_thread() / 32; r < S::TILE; r += S::W) {
@@ -152,7 +159,8 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
             const bool there = at < end && 8 * c < k.rows.cache.head_dim;
             uint16_t *to = stage + r * S::LD + 8 * c;
             float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-            const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k; /* of all lanes */
+            /* equal for all lanes */
+            const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k;
             if (there) cache_get8(type, row, c, f);
             if (is_rotated(type) && !stays_turned(k)) turn8_back(f, lane, c - lane + 32 > S::CHUNKS ? LAST : PI_FULL);
             put8<S::KIND == TWO>(to, to + S::PLANE, f);
@@ -160,7 +168,8 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
     }
 }
 
-/* Columns of a head's query, from col0 on: f[n][p] is 8 n + 2 (lane % 4) + p of these. What is not there is 0. */
+/* Loads columns of a head's query, from col0 on: f[n][p] is column col0 + 8 n + 2 (lane % 4) + p. Columns and heads
+ * beyond the end are 0. */
 template <int N> PI_FN void query_columns(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, float (&f)[N][2])
 {
     const int lane = (int) threadIdx.x % 32;
@@ -173,9 +182,9 @@ template <int N> PI_FN void query_columns(const pi__k_sparse &k, int32_t token, 
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- results */
+/* --------------------------------------------------------------------------------------------------------- results */
 
-/* Scales of the sums so far and of a split's when they are folded, and the new maximum. */
+/* Fold of two partial softmax sums: the new maximum, the scales of the running sum and of the split's. */
 struct fold_by {
     float m, run, split;
 };
@@ -185,21 +194,21 @@ PI_FN fold_by fold(float m_run, float m_split)
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_split - base)};
 }
 
-/* What a head's sums are multiplied by in the end: the sink joins the sum, which divides. */
+/* Returns the final factor of a head's sums. The sink joins the sum l that divides. */
 PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
 {
     const float sink = k.a.sinks ? k.a.sinks[head] * LOG2E : PI_MINUS_INF, top = fmaxf(m, sink);
     const float base = top == PI_MINUS_INF ? 0.0f : top, scale = ptx_exp2(m - base), all = fmaf(l, scale, ptx_exp2(sink - base));
-    return all > 0.0f ? scale / all : 0.0f; /* padding sees nothing */
+    return all > 0.0f ? scale / all : 0.0f; /* 0 for padding, which attends to no row */
 }
 
-/* Where columns d and d + 1 of a head's result are. */
+/* Returns the address of columns d and d + 1 of a head's result. */
 PI_FN float2 *result_at(const pi__k_sparse &k, int32_t token, int32_t head, int32_t d)
 {
     return (float2 *) (k.a.out + token * k.a.ldo + (int64_t) head * k.a.dim + d);
 }
 
-/* Columns d and d + 1 of a token's result: the last ones are rotated backwards. */
+/* Applies inverse RoPE to columns d and d + 1 of a token's result, if they are among the last n_rot. */
 PI_FN float2 turned_back(const pi__k_sparse &k, int32_t token, int32_t d, float x, float y)
 {
     const pi__sparse &a = k.a;
@@ -209,11 +218,11 @@ PI_FN float2 turned_back(const pi__k_sparse &k, int32_t token, int32_t d, float 
     return {x, y};
 }
 
-/* A group's row of a token, where results are such. */
+/* Row of a head group of a token, for results that the group's own matrix reads (pi__k_groups). */
 struct group_row {
     int64_t row;
     uint16_t *words;
-    float *factor; /* of row 0 */
+    float *factor; /* factor of row 0 */
 };
 PI_FN group_row row_of_group(const pi__k_groups &g, int32_t group, int32_t token)
 {
@@ -221,7 +230,8 @@ PI_FN group_row row_of_group(const pi__k_groups &g, int32_t group, int32_t token
     return {(int64_t) group * g.rows + token, (uint16_t *) (g.words + at), (float *) (g.factor + at)};
 }
 
-/* A KV split's sum in scratch: m [16], l [16], O [16, dim]; units in the order of the launch's tokens, 16 heads, splits. */
+/* Returns a KV split's partial sum in scratch: m [16], l [16], O [16, dim]. Order: tokens of the launch, tiles of
+ * 16 heads, splits. */
 PI_FN float *unit_of(const pi__k_sparse &k, int32_t token, int32_t tile, int32_t split, int32_t n_splits)
 {
     const size_t tiles = (size_t) (k.a.n_head + 15) / 16, unit = ((size_t) token * tiles + (size_t) tile) * (size_t) n_splits;
@@ -234,14 +244,15 @@ template <int M> PI_FN void clear(float (&x)[M][8][4])
     for (int i = 0; i < 32 * M; i++) x[i / 32][i / 4 % 8][i % 4] = 0;
 }
 
-/* Head, and the first column, of part i of what the thread has of results: 16 values of a head, pairs 8 columns apart. */
+/* Head of part i of the thread's results. A part is 16 values of a head, pairs 8 columns apart; first_column() is
+ * its first. */
 template <class S> PI_FN int32_t head_of_part(int i)
 {
     return ((int32_t) blockIdx.x * S::M + i / 2) * 16 + (int32_t) threadIdx.x % 32 / 4 + 8 * (i % 2);
 }
 PI_FN int32_t first_column() { return (int32_t) threadIdx.x / 32 * WIDTH + 2 * ((int32_t) threadIdx.x % 4); }
 
-/* A split's sum turned back, where rows stayed as they are stored. */
+/* Unrotates a split's sum if its rows stayed rotated. */
 template <class S> PI_FN void turn_sum(const pi__k_sparse &k, S &t)
 {
     const bool turn = S::KIND != COPIED && stays_turned(k);
@@ -257,7 +268,7 @@ template <class S> PI_FN void turn_sum(const pi__k_sparse &k, S &t)
     }
 }
 
-/* Folds a split's sum into those so far: run m, l [M][2][16] and o. */
+/* Folds a split's sum into the running sums: run has m, l [M][2][16]; t.o has O. */
 template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 {
 #pragma unroll
@@ -265,7 +276,7 @@ template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
         const int m = i / 2, r = i % 2, h = (int) threadIdx.x % 32 / 4 + 8 * r;
         float *m_run = run + 32 * m + h, *l_run = m_run + 16;
         const fold_by f = fold(*m_run, state[16 * m + h]);
-        __syncwarp(); /* all lanes have the old m */
+        __syncwarp(); /* all lanes have read the old m */
         if (threadIdx.x % 4 == 0) {
             *m_run = f.m;
             *l_run = fmaf(state[S::HEADS + 16 * m + h], f.split, *l_run * f.run);
@@ -279,31 +290,32 @@ template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
     clear(t.acc);
 }
 
-/* A split has ended. */
+/* Ends a split: unrotates its sum and folds it. */
 template <class S> PI_FN void end_split(const pi__k_sparse &k, unsigned char *shared, S &t)
 {
     float *run = (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32;
-    turn_sum<S>(k, t); /* of UNITS the only one */
+    turn_sum<S>(k, t); /* with UNITS, the block's only split */
     if (!S::UNITS) fold_split<S>((const float *) (shared + S::state), run, t);
 }
 
-/* Rows that are on their way to be found: KV_SPLIT of which the blocks are known, and the numbers of those behind them. */
+/* Address lookups in progress: KV_SPLIT rows with known blocks, and the indices of the next KV_SPLIT. */
 template <class S> struct ahead {
     wanted<S::EACH> next, later;
 };
 
-/* Rows from `from` on begin: those KV_SPLIT further are found. */
+/* Advances the lookup when the walk reaches row `from`: the addresses of the rows KV_SPLIT later are stored. */
 template <class S>
 PI_FN void look_ahead(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end, ahead<S> &a)
 {
-    const list l = list_of(k, token); /* again, instead of holding it in registers all the time */
-    put_rows(k, l, from + KV_SPLIT, a.next, (cache_row *) (shared + S::address)); /* in place of those before, all of them there */
+    const list l = list_of(k, token); /* computed again instead of kept in registers */
+    /* overwrites addresses that are no longer needed */
+    put_rows(k, l, from + KV_SPLIT, a.next, (cache_row *) (shared + S::address));
     a.next = a.later;
     look_up_rows(k, l, from + 2 * KV_SPLIT, a.next);
     want_rows(l, from + 3 * KV_SPLIT, end, a.later);
 }
 
-/* Where a block begins: the rows from `first` on are looked for, and those behind them. */
+/* Starts the lookup: rows from `first` on, and the next two KV_SPLIT. */
 template <class S>
 PI_FN void look_for(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now, ahead<S> &rows)
 {
@@ -314,7 +326,7 @@ PI_FN void look_for(const pi__k_sparse &k, const list &l, int32_t first, int32_t
     look_up_rows(k, l, first + KV_SPLIT, rows.next);
 }
 
-/* Sums of no row. */
+/* Initializes empty sums. */
 template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
 {
     float *run = (float *) (shared + S::run) + threadIdx.x / 32 * S::M * 32;
@@ -323,7 +335,7 @@ template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
     for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
 }
 
-/* The block's sums as a unit. any: there are rows. */
+/* Stores the block's sums to scratch as a unit. any: the split has rows. */
 template <class S>
 PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits, bool any,
                     const S &t)
@@ -346,7 +358,7 @@ PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t 
     }
 }
 
-/* The block's sums become results, where they are. */
+/* Multiplies the block's sums by their final factors and applies inverse RoPE, in place. */
 template <class S> PI_FN void finish_sums(const pi__k_sparse &k, const unsigned char *shared, int32_t token, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -383,15 +395,15 @@ template <class S> PI_FN void put_results(const pi__k_sparse &k, int32_t token, 
     }
 }
 
-/* The largest value of each of the block's groups, of which a warp has some columns, to most [2 M][8][W]: parts, groups of a part. By all
- * threads. */
+/* Computes the largest value of each head group from all warps' columns, to most [2 M][8][W]: parts, groups of a
+ * part, warps. All threads call it. */
 template <class S> PI_FN void see_groups(const pi__k_sparse &k, float *most, const S &t)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, heads = k.groups.heads;
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
         const int m = i / 2, r = i % 2;
-        float largest = 0; /* columns that are not there are 0 */
+        float largest = 0; /* columns beyond the end are 0 */
 #pragma unroll
         for (int j = 0; j < 16; j++) largest = fmaxf(largest, size_of_value(t.o[m][j / 2][2 * r + j % 2]));
         for (int o = 1; o < 4 * heads; o *= 2) largest = fmaxf(largest, __shfl_xor_sync(PI_FULL, largest, o));
@@ -400,8 +412,8 @@ template <class S> PI_FN void see_groups(const pi__k_sparse &k, float *most, con
     __syncthreads();
 }
 
-/* A block of 32 columns of a group's row, of which the lane has values in part i of its results, from n0 on: words of columns c and c + 16,
- * of c = 8 j + 2 (lane % 4) + p. Lanes that are 2 apart exchange some, so that each has 16 bytes side by side. */
+/* Packs a block of 32 columns of a group's row, from the lane's values in part i, tile n0 on: words of columns c
+ * and c + 16, for c = 8 j + 2 (lane % 4) + p. Lanes 2 apart exchange words, so that each has 16 contiguous bytes. */
 template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, bool bf16)
 {
     const int m = i / 2, r = i % 2, odd = (int) threadIdx.x / 2 % 2;
@@ -416,7 +428,7 @@ template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, boo
     return odd ? uint4{got[0], keep[0], got[1], keep[1]} : uint4{keep[0], got[0], keep[1], got[1]};
 }
 
-/* The block's results as rows of groups. most: as of see_groups. */
+/* Packs the block's results as rows of head groups. most: as in see_groups(). */
 template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int32_t token, const S &t)
 {
     const pi__k_groups &g = k.groups;
@@ -424,14 +436,15 @@ template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int
     see_groups<S>(k, most, t);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
-        const int32_t head = head_of_part<S>(i), in = head % g.heads; /* in its group */
+        const int32_t head = head_of_part<S>(i), in = head % g.heads; /* index of the head in its group */
         const group_row to = row_of_group(g, head / g.heads, token);
         float largest = 0;
         for (int w = 0; w < S::W; w++) largest = fmaxf(largest, most[(i * 8 + lane / 4 / g.heads) * S::W + w]);
         const row_scale scale = scale_of_row(largest);
         const bool there = head < k.a.n_head;
         if (there && in == 0 && threadIdx.x % 4 == 0 && warp == 0) to.factor[to.row] = scale.factor;
-        const uint32_t row = (uint32_t) (to.row % 8), at = row * 16 + ((uint32_t) piece ^ row / 2) * 4; /* w16_word_at */
+        /* as w16_word_at() */
+        const uint32_t row = (uint32_t) (to.row % 8), at = row * 16 + ((uint32_t) piece ^ row / 2) * 4;
 #pragma unroll
         for (int b = 0; b < 2; b++) {
             uint4 words = words_of<S>(t, i, 4 * b, scale.by, g.bf16);
@@ -443,14 +456,14 @@ template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int
     }
 }
 
-/* Folds the KV splits of a token's head in order, to `to`: a thread two columns. */
+/* Folds the KV splits of a token's head in order, and writes the result to `to`. A thread has two columns. */
 template <class S>
 PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t head, float *to)
 {
     const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of<S::FEW>(list_of(k, token).n), 1);
     if (d >= k.a.dim_v) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
-#pragma unroll 4 /* their loads are under way at once */
+#pragma unroll 4 /* so that several loads are in flight */
     for (int32_t i = 0; i < n; i++) {
         const float *unit = unit_of(k, token - token0, head / 16, i, n_splits);
         const float2 o = *(const float2 *) (unit + 32 + head % 16 * k.a.dim + d);
@@ -465,26 +478,29 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
     *(float2 *) (to + d) = v;
 }
 
-/* The same of a group's heads, which are a row. values: [heads, dim], and a float for each warp. */
+/* Folds a head group of a token and packs it as a row. values: [heads, dim] in shared memory, then one float a
+ * warp. */
 template <class S>
 PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group, float *values)
 {
     const pi__k_groups &g = k.groups;
     const int32_t n = g.heads * k.a.dim;
     const group_row to = row_of_group(g, group, token);
-    __syncthreads(); /* all have read the row before, and what said which to take */
+    __syncthreads(); /* all have read the previous row, and the word that gave this block its part */
     for (int32_t h = 0; h < g.heads; h++) fold_head<S>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
     __syncthreads();
     put_halves({values, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, to.row, n, true, g.bf16, {0, 1}, to.words, to.factor, values + n);
 }
 
-/* What all blocks left in scratch becomes results, by the last of them to end: as many as there are heads of tokens, or groups of them,
- * if that leaves the others room. shared: 16 bytes, and where there are groups what fold_group takes. */
+/* Folds the units of all blocks to results, by the last-arriving blocks: up to one for each head, or head group, of
+ * the tokens, limited so that the other blocks fit on the device. shared: 16 bytes, and with head groups the memory
+ * of fold_group(). */
 template <class S>
 PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared)
 {
     const bool grouped = S::GROUPED && k.groups.words;
-    const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head); /* of a token */
+    /* heads or groups of a token */
+    const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head);
     const uint32_t total = blocks_of_launch(), n = gridDim.y * each, least = PI__K_TAIL_STAY;
     const uint32_t most = ptx_blocks_that_wait(min(max(n, least), max((uint32_t) k.n_sm / 2, least)));
     const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
@@ -495,8 +511,9 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
     }
 }
 
-/* A block of a kernel: its heads, blockIdx.x, of a token from token0 on, blockIdx.y; with UNITS of a KV split, blockIdx.z, of which a
- * list has at most n_splits. load(token, head, t): its queries; walk(token, first, end, rows, t): rows `first` to `end` of the list. */
+/* Body of a kernel. Grid: x = heads, y = token from token0 on, z = with UNITS the KV split, of at most n_splits a
+ * list. load(token, head, t) loads the queries; walk(token, first, end, rows, t) processes rows [first, end) of the
+ * list. */
 template <class S, class L, class W>
 PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared, const L &load,
                     const W &walk)
@@ -505,7 +522,9 @@ PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uin
     const list l = list_of(k, token);
     const int32_t first = S::UNITS ? (int32_t) blockIdx.z * split_of<S::FEW>(l.n) : 0;
     const int32_t end = S::UNITS ? min(l.n, first + split_of<S::FEW>(l.n)) : l.n;
-    if (S::UNITS && first > 0 && first >= l.n) { /* its list has no such split. In two places, as meeting again takes a register */
+    /* this list has no split blockIdx.z; combine() is called in two places, since converging again would take a
+     * register */
+    if (S::UNITS && first > 0 && first >= l.n) {
         combine<S>(k, token0, n_splits, arrived, shared);
         return;
     }
@@ -525,7 +544,8 @@ PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uin
     }
     finish_sums<S>(k, shared, token, t);
     if (!S::GROUPED || !k.groups.words) put_results<S>(k, token, t);
-    else if constexpr (S::GROUPED) put_groups<S>(k, (float *) (shared + S::part), token, t); /* where the parts of S were */
+    /* reuses the memory of S::part */
+    else if constexpr (S::GROUPED) put_groups<S>(k, (float *) (shared + S::part), token, t);
 }
 
 #endif

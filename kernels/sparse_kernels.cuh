@@ -1,20 +1,20 @@
-/* Attention of tokens to lists of rows (op sparse; sparse.cuh says what is common to its kernels) on tensor cores: DeepSeek V4's,
- * and V2's and V3's where products are exact, rows are F32, or short. Where only the first values of long rows are the value, the
- * warp whose columns are behind them adds up nothing.
+/* Attention of tokens to lists of rows (op sparse; shared code in sparse.cuh) on tensor cores: DeepSeek V4, and V2
+ * and V3 where products are exact, rows are F32, or short. If only the first values of long rows are the value, the
+ * warp with the columns after them adds up nothing.
  *
- * Each of a block's warps has 64 columns of the queries of all its heads, of rows and of results, so that a row in shared
- * memory is read once for S and once for O. cp.async brings rows to shared memory STAGES - 1 tiles ahead:
+ * Each warp of a block has 64 columns of the queries of all the block's heads, of the rows and of the results. So a
+ * row in shared memory is read once for S and once for O. cp.async loads rows STAGES - 1 tiles ahead:
  *
- *     S    each warp multiplies its columns: Q in registers, rows as they are
- *     P    the warps' parts are added up in order; online softmax in powers of 2, 8 threads a head
+ *     S    each warp multiplies its columns: Q in registers, rows from shared memory
+ *     P    the warps' partial S are added in order; online softmax in powers of 2, 8 threads a head
  *     O    each warp has its columns: O = O c + P V
  *
- *     barrier    O of tile i - 1, S of tile i    barrier    tile i + STAGES - 1 is sent for, P of tile i    barrier ..
+ *     barrier    O of tile i - 1, S of tile i    barrier    load tile i + STAGES - 1, P of tile i    barrier ..
  *
- * Q and P are hi + lo f16 (22 bits), in each mode, for the choice of entries in later layers follows small differences: with
- * Q as one f16, logits of a small model were five times as far from those of floats, with P three times.
- * Queries may be as a product made them; then each block does their norm and rotation, so that they are read and written once less.
- * Rows of F32 caches are two as well (TWO). Columns and rows that are not there are zeros. */
+ * Q and P are hi + lo f16 (22 bits) in every mode, since the choice of entries in later layers depends on small
+ * differences. In a small model, one f16 for Q made the error of the logits five times larger, and one f16 for P
+ * three times. Queries may be raw results of a product. Then each block computes their norm and rotation, which
+ * saves a read and a write. Rows of F32 caches are hi + lo too (TWO). Missing columns and rows are zeros. */
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
 
@@ -22,36 +22,41 @@
 #include "sparse.cuh"
 
 enum {
-    TILE = 16,       /* rows */
+    TILE = 16,       /* rows of a tile */
     LDS = TILE + 8,  /* halves from row to row of P */
 };
-/* Rows of S are kept with columns j and j + 8 side by side, at 2 j: who adds them up wants both. */
+/* Partial S has columns j and j + 8 adjacent, at 2 j: the softmax thread that adds them needs both. */
 
-/* Sizes of a kernel of W warps, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the
- * 8 that ldmatrix reads at a time then lie in different banks. 16 heads a block where a block has one split, as there are
- * such where multiprocessors have nothing to do; where converting rows takes the registers of 16 more; of short rows; and of
- * those that take more than 8 warps, which have 168 registers a thread. */
+/* Sizes of a kernel of W warps, and byte offsets in shared memory. Rows have 16 bytes of padding, so that the 8
+ * rows of an ldmatrix are in different banks. A block has 16 heads instead of 32 in these cases: one split a block
+ * (UNITS), which is used when multiprocessors are idle; rows that need conversion, which takes the registers of 16
+ * heads; short rows; and rows of more than 8 warps, which have 168 registers a thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
-    static constexpr bool UNITS = UNITS_, FEW = false, GROUPED = W <= 8; /* results may be rows of groups */
-    static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    /* GROUPED: results may be packed as rows of head groups */
+    static constexpr bool UNITS = UNITS_, FEW = false, GROUPED = W <= 8;
+    static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* M: tiles of 16 heads */
     static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = ::TILE;
-    static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS; /* rows that a thread finds at once */
+    /* EACH: row addresses that a thread looks up */
+    static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS;
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
-    static constexpr int CHUNKS = W * WIDTH / 8;                             /* 16 bytes of a row, as f16 */
-    static constexpr int PLANE = TILE * LD;                                  /* halves; of TWO, lo is behind hi */
+    static constexpr int CHUNKS = W * WIDTH / 8;                             /* 16-byte pieces of a row in f16 */
+    /* halves of a tile; TWO: lo is stored after hi */
+    static constexpr int PLANE = TILE * LD;
     static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves */
     static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* [AHEAD] */
-    static constexpr size_t part = address + AHEAD * sizeof(cache_row);      /* S of each warp: [W][M][16][TILE] floats */
+    /* partial S of each warp: [W][M][16][TILE] floats */
+    static constexpr size_t part = address + AHEAD * sizeof(cache_row);
     static constexpr size_t p = part + 4 * (size_t) (W * HEADS * TILE);      /* [hi, lo][HEADS][LDS] halves */
     static constexpr size_t state = p + 2 * (size_t) (2 * HEADS * LDS);/* m, l, c: [3][HEADS] floats */
-    static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);          /* m, l of a warp's folded splits: [W][M][2][16] */
+    /* m, l of a warp's folded splits: [W][M][2][16] */
+    static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
     static_assert(16 + 4 * (size_t) (PI__K_MOST_GROUPED * W * WIDTH + W) <= total, "a group's results have room when splits are folded");
 
-    uint32_t q[2][M][4][4];     /* of the warp's columns: hi, lo */
-    float acc[M][8][4];         /* O of a split */
-    float o[M][8][4];           /* and of those folded; UNITS: not used */
+    uint32_t q[2][M][4][4];     /* Q of the warp's columns: hi, lo */
+    float acc[M][8][4];         /* O of the current split */
+    float o[M][8][4];           /* O of the folded splits; unused with UNITS */
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
     {
@@ -59,7 +64,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     }
 };
 
-/* Tile i of the list, which ends before `end`, as copies in the background: a thread has the same 16 bytes of every fourth row. */
+/* Copies tile i of the list, up to `end`, with cp.async. A thread has one 16-byte piece of every STEP-th row. */
 template <class S>
 PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t i, int32_t end)
 {
@@ -76,7 +81,7 @@ PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *
     }
 }
 
-/* Tile i to stage s, if it begins before `end`; one group of copies. */
+/* Loads tile i to stage s if it begins before `end`, as one cp.async group. */
 template <class S>
 PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t i, int32_t s, int32_t end)
 {
@@ -88,7 +93,7 @@ PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *sha
     ptx_cp_async_commit();
 }
 
-/* What the block's queries, from head on, are multiplied by, where they are as a product made them: [S::HEADS]. */
+/* Computes the factors of the block's raw queries, for heads from `head` on, to factor [S::HEADS]. */
 template <class S> PI_FN void query_factors(const pi__k_sparse &k, int32_t token, int32_t head, float *factor)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -101,7 +106,7 @@ template <class S> PI_FN void query_factors(const pi__k_sparse &k, int32_t token
     __syncthreads();
 }
 
-/* Columns of a head's query that are not made yet, as make_row() of mla.cuh makes them. */
+/* Applies norm and rotation to columns of a raw query, as make_row() of mla.cuh. */
 PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, float factor, float (&f)[8][2])
 {
     const float *rope = k.a.rope + (size_t) token * (size_t) k.a.n_rot;
@@ -113,7 +118,7 @@ PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, floa
     }
 }
 
-/* The warp's columns, from col0 on, of the block's queries from head on. factor: of query_factors(), if they are not made yet. */
+/* Loads the warp's columns, from col0 on, of the block's queries. factor: from query_factors(), for raw queries. */
 template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, const float *factor, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -134,7 +139,7 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
     }
 }
 
-/* S += Q K^T of two steps of 16 columns; b: 8 rows of K. */
+/* S += Q K^T for two steps of 16 columns. b: 8 rows of K. */
 template <class S> PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s, const uint32_t (&b)[4], float (&acc)[S::M][4])
 {
 #pragma unroll
@@ -143,7 +148,7 @@ template <class S> PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s,
     for (int m = 0; m < S::M; m++) ptx_mma_f16(acc[m], q[m][s + 1], {b[2], b[3]});
 }
 
-/* The warp's part of S, of its columns at row: to part [M][16][TILE]. */
+/* Computes the warp's partial S from its columns at `row`, to part [M][16][TILE]. */
 template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
 {
     const int lane = ptx_thread() % 32;
@@ -154,6 +159,7 @@ template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
         const int nt = i / 2, s = i % 2 * 2;
         uint32_t b[4];
         const uint32_t at = row + 2 * (uint32_t) (8 * nt * S::LD + 16 * s);
+        /* Small terms first: hi of Q times lo of the row, then lo and hi of Q times hi of the row. */
         if (S::KIND == TWO) {
             ptx_ldmatrix_x4(b, at + 2 * S::PLANE);
             add_scores<S>(t.q[0], s, b, acc[nt]);
@@ -165,19 +171,20 @@ template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
     float *to = part + lane / 4 * TILE + 4 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
-        const int m = i / 2, r = i % 2 * 2; /* 8 rows further the second time */
+        const int m = i / 2, r = i % 2 * 2; /* the second half of i: 8 rows further */
         *(float4 *) (to + 8 * i * TILE) = {acc[0][m][r], acc[1][m][r], acc[0][m][r + 1], acc[1][m][r + 1]};
     }
 }
 
-/* Softmax of a tile, whose first n rows are there, the split's first if so: P, and the split's new m, l and c of each head. A
- * thread has two columns. */
+/* Online softmax of a tile of n valid rows: P, and the split's new m, l and c of each head. is_first: the split's
+ * first tile. A thread has two columns. */
 template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_first, uint16_t *p, float *state)
 {
     const int thread = ptx_thread(), j = thread % 8;
     float *m = state, *l = m + S::HEADS, *c = l + S::HEADS;
 #pragma unroll 1
     for (int h = thread / 8; h < S::HEADS; h += S::THREADS / 8) {
+        /* Add the warps' partial S in order. */
         const float2 *from = (const float2 *) (part + h * TILE) + j;
         float x[2] = {0, 0}, e[2];
 #pragma unroll
@@ -188,6 +195,7 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
         for (int o = 4; o; o >>= 1) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
         const float base = top == PI_MINUS_INF ? 0.0f : top;
         for (int i = 0; i < 2; i++) e[i] = ptx_exp2(x[i] - base);
+        /* Store P as hi + lo. */
         uint32_t high, low;
         ptx_split(e[0], e[1], high, low);
         uint16_t *to = p + h * LDS + j;
@@ -196,7 +204,7 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
         to[0] = (uint16_t) low, to[8] = (uint16_t) (low >> 16);
         float sum = e[0] + e[1];
         for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
-        __syncwarp(); /* all lanes have the old m */
+        __syncwarp(); /* all lanes have read the old m */
         if (j) continue;
         const float scale = ptx_exp2(old - base);
         m[h] = top;
@@ -205,7 +213,7 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
     }
 }
 
-/* O = O c + P V for the warp's columns at row. */
+/* O = O c + P V for the warp's columns at `row`. */
 template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S &t)
 {
     const int lane = ptx_thread() % 32;
@@ -227,6 +235,7 @@ template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S 
             const int m = i % S::M, h = i / S::M;
             float (&o)[4] = t.acc[m][n + h];
             o[0] *= by[m][0], o[1] *= by[m][0], o[2] *= by[m][1], o[3] *= by[m][1];
+            /* Small terms first. */
             if (S::KIND == TWO) ptx_mma_f16(o, w[0][m], {bl[2 * h], bl[2 * h + 1]});
             ptx_mma_f16(o, w[1][m], {b[2 * h], b[2 * h + 1]});
             ptx_mma_f16(o, w[0][m], {b[2 * h], b[2 * h + 1]});
@@ -234,7 +243,7 @@ template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S 
     }
 }
 
-/* A walk's place: a tile, its stage and that of the tile before, which is the next to be filled. */
+/* Position of the walk: a tile, its stage, and the previous tile's stage, which is filled next. */
 struct place {
     int32_t i, stage, before;
 };
@@ -245,38 +254,38 @@ template <class S> PI_FN void go_on(place &at)
     at.stage = at.stage + 1 == S::STAGES ? 0 : at.stage + 1;
 }
 
-/* The tile at hand is there, and P of the one before. */
+/* Waits until the current tile has arrived and P of the previous one is complete. */
 template <class S> PI_FN void arrive()
 {
     ptx_cp_async_wait<S::STAGES - 2>();
     __syncthreads();
 }
 
-/* The warp's columns of a stage. */
+/* Returns the address of the warp's columns of a stage. */
 template <class S> PI_FN uint32_t columns_of(unsigned char *shared, int32_t stage)
 {
     return ptx_shared(S::stage(shared, stage)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH);
 }
 
-/* O of the tile before. */
+/* Adds the previous tile's values to O. */
 template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *shared, const place &at, S &t)
 {
     if (S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v)
         weigh<S>(columns_of<S>(shared, at.before), ptx_shared(shared + S::p), (const float *) (shared + S::state) + 2 * S::HEADS, t);
 }
 
-/* S and P of the tile at hand, the split's first if so. */
+/* Computes S and P of the current tile. is_first: the split's first tile. */
 template <class S>
 PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, const place &at, int32_t end, bool is_first, S &t)
 {
     float *part = (float *) (shared + S::part);
     scores<S>(columns_of<S>(shared, at.stage), t, part + ptx_thread() / 32 * S::HEADS * TILE);
-    __syncthreads(); /* all of S is there, and all are done with the tile before, its P and its state */
+    __syncthreads(); /* all of S is written, and all are done with the previous tile, its P and its state */
     load_tile<S>(k, n_window, shared, at.i + S::STAGES - 1, at.before, end);
     softmax<S>(part, end - at.i * TILE, is_first, (uint16_t *) (shared + S::p), (float *) (shared + S::state));
 }
 
-/* The list's tiles from first on, which ends before `end`: acc, state, and without UNITS run and the folded sums. */
+/* Processes the list's tiles from row `first` to `end`: acc and state; without UNITS, also run and the folded sums. */
 template <class S>
 PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows, S &t)
 {
@@ -286,6 +295,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
 #pragma unroll 1
     while (at.i < last) {
+        /* First tile of KV_SPLIT rows: finish the previous tile, and its split if a new one begins. */
         const bool opens = !(at.i * TILE & (split - 1));
         arrive<S>();
         if (at.i > begin) add_values<S>(k, shared, at, t);
@@ -294,6 +304,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
         see_tile<S>(k, n_window, shared, at, end, opens, t);
         go_on<S>(at);
 #pragma unroll 1
+        /* The other tiles of these KV_SPLIT rows. */
         for (; at.i < last && at.i % (KV_SPLIT / TILE); go_on<S>(at)) {
             arrive<S>();
             add_values<S>(k, shared, at, t);
@@ -308,15 +319,15 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     __syncwarp();
 }
 
-/* Two blocks of 9 warps that copy rows have room in a multiprocessor's shared memory. */
+/* 1 if shared memory of a multiprocessor has room for two blocks of 9 warps with copied rows. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 enum { LONG_TWICE = 1 };
 #else
 enum { LONG_TWICE = 0 };
 #endif
 
-/* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
- * list has at most n_splits. */
+/* Grid: x = tile of 16 or 32 heads, y = token from token0 on, z = with UNITS the KV split, of at most n_splits a
+ * list. */
 template <int KIND, int W, bool UNITS>
 __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
 sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)

@@ -1,39 +1,41 @@
-/* Slices of a tile shared out (split-K). A product of few tiles leaves multiprocessors without any; then a tile's eight slices go
- * to 2, 4 or 8 blocks of threads, its parts, which are the z of the grid:
+/* Split-K: the slices of a tile divided among thread blocks. A product of few tiles would leave multiprocessors
+ * idle. Then 2, 4 or 8 blocks, the z of the grid, compute a tile's eight slices:
  *
  *     gridDim.z = 4    part 0          1          2          3
  *     slices           0 1             2 3        4 5        6 7
- *     left behind      [ 0 + 1 ]       [2] [3]    [4] [5]    [6] [7]      entries 0 .. 6 of the tile
+ *     stored           [ 0 + 1 ]       [2] [3]    [4] [5]    [6] [7]      entries 0 .. 6 of the tile
  *
- * Each leaves its sums, and the last of a tile's to arrive adds them up in the order of slices, as one block would: how many parts
- * there are changes no bit. Nobody waits, so they may run in any order, and one after the other. The last one sets the tile's
- * counter back.
+ * Each block stores its sums. The last block of a tile to arrive adds them in slice order, as a single block would,
+ * so the bits are independent of the number of parts. No block waits, so blocks may run in any order or one after
+ * the other. The last block resets the tile's counter.
  *
- * An entry is a value of each thread behind the other: [values][threads]; only the thread that left it reads it. */
+ * An entry has the values of all threads: [values][threads]. Each value is read by the thread index that stored it. */
 #ifndef PI_SPLIT_CUH
 #define PI_SPLIT_CUH
 
 #include "backend/cuda/kernels_split.h"
 #include "tail.cuh"
 
-/* Entries of a tile of so many parts. */
+/* Number of entries of a tile with this number of parts. */
 static __host__ __device__ __forceinline__ constexpr int split_entries(int parts)
 {
     return parts > 1 ? (int) SLICES - (int) SLICES / parts + 1 : 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- choice */
+/* ---------------------------------------------------------------------------------------------------------- choice */
 
-/* What a launch's tiles take, in clocks of a multiprocessor: the products of one, and bringing a slice's sums to the second-level
- * cache or back, at 32 bytes a clock, half of what one alone is given: many do it at once. */
+/* Cost model of a launch, in clocks of a multiprocessor. products: for the products of one tile. values: floats of
+ * a slice's sums; their transfer to or from L2 is counted at 32 bytes a clock. A single multiprocessor gets twice
+ * that, but many transfer at the same time. */
 struct split_work {
     int64_t tiles;
     int64_t products;
     int64_t values; /* floats of a slice's sums */
 };
-enum { SPLIT_LATENCY = 2000 /* clocks: sums that are waited for on their way there and back, and arriving */ };
+enum { SPLIT_LATENCY = 2000 /* clocks: round trip of the sums, and arriving */ };
 
-/* Parts of each tile, by shape and device alone: those that take the least time, if an eighth is won; 1: the tile is one block's. */
+/* Returns the number of parts of each tile with the lowest cost, if it saves an eighth, else 1. Depends on shape
+ * and device only. */
 static inline int split_parts(const pi__k_split *s, const split_work &w)
 {
     if (!s || w.tiles < 1 || w.tiles > PI__K_SPLIT_TILES) return 1;
@@ -51,19 +53,19 @@ static inline int split_parts(const pi__k_split *s, const split_work &w)
     return best;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- device */
+/* ---------------------------------------------------------------------------------------------------------- device */
 
 struct split_sums {
     float *sums;
-    uint32_t *arrived; /* a counter a tile, 0 before and after the launch */
+    uint32_t *arrived; /* [tiles] counters, 0 before and after the launch */
 };
 
-/* The block's slices: [first, end). */
+/* The block's slices: [split_first(), split_end()). */
 PI_FN int split_first() { return (int) (SLICES * blockIdx.z / gridDim.z); }
 PI_FN int split_end() { return (int) (SLICES * (blockIdx.z + 1) / gridDim.z); }
 PI_FN uint32_t split_tile() { return blockIdx.y * gridDim.x + blockIdx.x; }
 
-/* The thread's first value of an entry of the tile, of N values of each thread. */
+/* Returns the thread's first value of an entry of the tile. N: values of a thread. */
 template <int N> PI_FN float *split_entry(const split_sums &s, int entry)
 {
     const size_t at = (size_t) split_tile() * (size_t) split_entries((int) gridDim.z) + (size_t) entry;
@@ -83,21 +85,22 @@ template <int A, int B> PI_FN void split_add(float (&total)[A][B][4], const floa
     for (int i = 0; i < A * B * 4; i++) total[i / 4 / B][i / 4 % B][i % 4] += acc[i / 4 / B][i / 4 % B][i % 4];
 }
 
-/* A slice of the block's has ended: it is added to the total of the tile's first part, or left behind. */
+/* Ends a slice of the block: part 0 adds it to its total, the other parts store it as an entry. */
 template <int A, int B> PI_FN void split_end_slice(const split_sums &s, int slice, const float (&acc)[A][B][4], float (&total)[A][B][4])
 {
     if (blockIdx.z == 0) split_add(total, acc);
     else split_put(s, slice - (int) (SLICES / gridDim.z) + 1, acc);
 }
 
-/* The block's slices have all ended. true: it is the last of the tile's, and total has all of them. By all threads; has: the
- * thread has results; shared: a word that nobody uses any more. */
+/* Ends the block's slices. Returns true in the last block of the tile, where `total` is then the sum of all slices.
+ * All threads call it. has: this thread has results. shared: a free word. */
 template <int A, int B> PI_FN bool split_last(const split_sums &s, float (&total)[A][B][4], bool has, unsigned char *shared)
 {
     if (gridDim.z == 1) return true;
     if (blockIdx.z == 0 && has) split_put(s, 0, total);
     if (!arrive_of(s.arrived + split_tile(), gridDim.z, 1, (uint32_t *) shared).parts) return false;
     const int n = split_entries((int) gridDim.z);
+/* Add the entries in slice order. */
 #pragma unroll 1
     for (int entry = 0; entry < n && has; entry++) {
         const float *from = split_entry<A * B * 4>(s, entry);

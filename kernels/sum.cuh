@@ -1,11 +1,11 @@
-/* What a row's experts give, with their biases, weighted and added up by rank, with the shared expert behind them: for the
- * kernel that does that alone (moe_kernels.cuh), and for launches that do it last (tail.cuh). A value's bits do not depend on who does. */
+/* Weighted sum of a row's expert outputs, with their biases, added by rank, then the shared expert. Used by the
+ * separate kernel (moe_kernels.cuh) and by epilogues (tail.cuh); the bits are independent of the user. */
 #ifndef PI_SUM_CUH
 #define PI_SUM_CUH
 
 #include "input.cuh"
 
-/* Values i .. i + 3 of a row without biases and shared expert, n a multiple of 4. */
+/* Returns values i .. i + 3 of a row without biases and shared expert. n is a multiple of 4. */
 PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
 {
     const int32_t *column = s.column + row * s.n_used;
@@ -20,10 +20,10 @@ PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
     return sum;
 }
 
-enum { SUM_AT_ONCE = 8 /* values of a thread whose addends are on their way together */ };
+enum { SUM_AT_ONCE = 8 /* values that a thread loads together */ };
 
-/* The share of a row, by the threads of a block: value i of those that are i modulo their number. near: where the row is put as well,
- * or NULL. */
+/* Sums the part `of` of a row, by the threads of a block. near: a second destination in shared memory, or NULL =
+ * none. */
 PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *near = nullptr)
 {
     const int32_t *column = s.column + row * s.n_used;

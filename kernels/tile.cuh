@@ -1,15 +1,16 @@
-/* Packed matrices times many rows of x, inside of a block of threads: what gemm_kernels.cuh and moe_many_kernels.cuh
- * share. The same bits as add_slice of linear.cuh, for which W is read again for every 32 rows.
+/* Packed matrices times large row counts of x within a thread block, shared by gemm_kernels.cuh and
+ * moe_many_kernels.cuh. The results are bitwise identical to add_slice() of linear.cuh, which reads W again for
+ * every 32 rows.
  *
- * A block of 8 warps makes 128 rows of W times 64 rows of x; a warp 16 of them times all 64, so that each weight is
- * unpacked once a block. Two blocks of 32 columns of both operands are a stage; while a stage is multiplied the next ones
- * are on their way to shared memory (pipe.cuh):
+ * A block of 8 warps computes 128 rows of W times 64 rows of x; each warp has 16 of these rows and all 64 rows of
+ * x. So each weight is unpacked once a block. A stage has two blocks of 32 columns of both operands. While a stage
+ * is multiplied, the next ones are copied to shared memory (pipe.cuh):
  *
  *     stage: 8 tiles of W:        codes [2], scales [2], scales of scales
  *            8 groups of 8 rows:  words of B [2][32 lanes], metas [2][8 rows]
  *
- * Warp w copies tile w and group w. ORDER: as linear.cuh says. There a warp has one slice; here it has all, one after the
- * other: what a slice gives is added to the total when it is done. */
+ * Warp w copies tile w and group w. ORDER: as in linear.cuh. There each warp has one slice; here each warp computes
+ * all slices in order, and adds each slice to the total at its end. */
 #ifndef PI_TILE_CUH
 #define PI_TILE_CUH
 
@@ -19,13 +20,13 @@
 enum { WARPS = THREADS / 32, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
 static_assert((int) WARPS == (int) GROUPS && (int) WARPS == (int) PIPE_WARPS, "warp w copies group w");
 
-/* Where things are in a stage; bytes. */
+/* Byte offsets in a stage. */
 struct stage_map {
-    uint32_t code, side, sup;  /* of a tile: two blocks of codes, of scales; scales of scales */
-    uint32_t tile;             /* from tile to tile */
-    uint32_t b;                /* first byte of the words of B; a group has 1024 */
-    uint32_t meta;             /* of the metas; a group has 256 */
-    uint32_t size;             /* of the stage */
+    uint32_t code, side, sup;  /* sizes in a tile: two blocks of codes, of scales; scales of scales */
+    uint32_t tile;             /* bytes of a tile */
+    uint32_t b;                /* offset of the words of B; 1024 bytes a group */
+    uint32_t meta;             /* offset of the metas; 256 bytes a group */
+    uint32_t size;             /* bytes of the stage */
 };
 
 static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape &s)
@@ -41,7 +42,7 @@ static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape
     return m;
 }
 
-/* The blocks from b on to stage i: the warp's tile of W, where it has one, and its group of x. */
+/* Copies the blocks from b on to stage i: the warp's tile of W, if it has one, and its group of x. */
 template <class PIPE, class X>
 PI_FN void fill_stage(const pi__cuda_shape &s, const stage_map &m, const uint8_t *tile, const X &x, const PIPE &q, int32_t i,
                       int32_t b)
@@ -56,8 +57,9 @@ PI_FN void fill_stage(const pi__cuda_shape &s, const stage_map &m, const uint8_t
     x.fill(q, m, i, b, n);
 }
 
-/* total = the warp's tile of W (NULL: it has none) times n_group groups of x. X knows how the warp's group gets to a stage:
- * fill(q, map, i, b, n) copies n blocks from b on to stage i, bulk_bytes(n) of them by copy() of the pipe. */
+/* total = the warp's tile of W (NULL = none) times n_group groups of x. x.fill(q, map, i, b, n) copies n blocks of
+ * the warp's group, from b on, to stage i. x.bulk_bytes(n) is the number of bytes that it copies with copy() of the
+ * pipe. */
 template <int TYPE, class PIPE, class X>
 PI_FN void multiply_tile(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, unsigned char *raw, int n_group,
                          float (&total)[GROUPS][4])
@@ -66,7 +68,7 @@ PI_FN void multiply_tile(const pi__cuda_shape &shape, const uint8_t *tile, const
     int lane = (int) threadIdx.x % 32;
     uint32_t own = threadIdx.x / 32 * m.tile;
     int32_t n = (int32_t) shape.n_block, end = slice_end(n, 0);
-    pi__cuda_shape in_stage = shape; /* of the warp's tile there */
+    pi__cuda_shape in_stage = shape; /* shape with offsets of the warp's tile within a stage */
     in_stage.side_at = m.code;
     in_stage.super_at = m.code + m.side;
     float acc[GROUPS][4] = {};
@@ -89,6 +91,7 @@ PI_FN void multiply_tile(const pi__cuda_shape &shape, const uint8_t *tile, const
                 add_block<TYPE>(a, s, mins, words[g * STAGE * 32], meta, meta + 1, acc[g]);
             }
             if (b + k + 1 < end) continue;
+            /* End of a slice: add it to the total. */
             end_slice(acc, total);
             end = slice_end(n, end);
         }

@@ -1,19 +1,19 @@
-/* The largest values of rows of logits: op topk.
+/* Top-k of rows of logits: op topk.
  *
- * A row is a quarter of a million values of which a few are wanted, how many each row says for itself. Three kernels:
+ * A row has a quarter of a million values, and each row has its own small k. Three kernels:
  *
- *     group_max   the row is cut into groups of 64; the largest value of each           many blocks a row
- *     exp_sums    sums of exp(x - max) over 256 values, for who wants the sum           many blocks a row
- *     best        the k best groups hold the k best values: each of the others has k    one block a row
- *                 values above all of its own. Of those 64 k values the k best, sorted
+ *     group_max   divides the row into groups of 64 and computes their maxima.           Many blocks a row.
+ *     exp_sums    sums of exp(x - max) over 256 values, for rows that request the sum.   Many blocks a row.
+ *     best        the k best groups contain the k best values: any other group has k
+ *                 values above all of its own. Selects and sorts the k best of 64 k.  One block a row.
  *
- * The k-th largest of many is found bit by bit, from the highest: how many are at least this? Values are in registers, and
- * each question is a sum over the block. So nothing depends on an order in which threads come, nor on what is in the row,
- * but for the number of questions.
+ * The k-th largest value is found bit by bit, from the highest bit: count the values that are at least the
+ * candidate. Values stay in registers, and each count is a sum over the block. So the result is independent of the
+ * order of threads. The row's values only affect the number of counts.
  *
- * A value is compared as an unsigned number in the same order, NaN and -inf as 0; zeros of both signs are equal. Of equal
- * ones the lowest index is the best. The sum is the sampler's to the bit (pi__row_exp_sum): 16 running sums within a block
- * of 256, blocks added to 16 running sums in turn. */
+ * A value is compared as an unsigned number in the same order, with NaN and -inf as 0; +0 and -0 are equal. Among
+ * equal values the lowest index wins. The sum is bitwise identical to the sampler's (pi__row_exp_sum): 16 running
+ * sums within a block of 256; blocks are added to 16 running sums round-robin. */
 #ifndef PI_TOP_KERNELS_CUH
 #define PI_TOP_KERNELS_CUH
 
@@ -23,20 +23,20 @@
 #include "warp.cuh"
 
 enum {
-    GROUP = 64,      /* values */
-    AT_ONCE = 4,     /* groups that a warp looks at, whose loads are under way together */
-    THREADS = 256,   /* of the first two kernels */
+    GROUP = 64,      /* values of a group */
+    AT_ONCE = 4,     /* groups that a warp reads with loads in flight together */
+    THREADS = 256,   /* threads of group_max and exp_sums */
     BLOCK_VALUES = THREADS / 32 * AT_ONCE * GROUP, /* values that a block of group_max reads */
-    SUM = 256,       /* values of a sum */
-    THREAD_VALUES = 16,       /* values that a thread of best has in registers */
-    MOST = 1024,     /* threads of best, at most */
-    MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* as ordered() gives them */
+    SUM = 256,       /* values of a partial sum */
+    THREAD_VALUES = 16,       /* values that a thread of `best` has in registers */
+    MOST = 1024,     /* max threads of `best` */
+    MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* results of ordered() */
 };
 
-/* Work memory of a row: [sums][largest values of groups][flags: NaN in AT_ONCE groups]. */
+/* Scratch memory of a row: [sums][group maxima][flags: NaN in AT_ONCE groups]. */
 typedef struct room {
-    int32_t n_sum, n_group, n_flag; /* how many of each */
-    size_t bytes;                   /* of a row */
+    int32_t n_sum, n_group, n_flag; /* number of each */
+    size_t bytes;                   /* bytes of a row's scratch */
 } room;
 
 static __host__ __device__ __forceinline__ room room_of(int64_t n)
@@ -65,6 +65,7 @@ PI_FN uint32_t warp_most(uint32_t v)
     return v;
 }
 
+/* Grid: x = BLOCK_VALUES values, y = row. Also masks the row's skipped indices with -inf. */
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
     ptx_take_turn();
@@ -79,6 +80,7 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
     __syncthreads();
     const int32_t group = (int32_t) (first / GROUP) + warp * AT_ONCE;
     if (group >= r.n_group) return;
+    /* Load all groups of the warp, then reduce. */
     float v[AT_ONCE][2];
     bool nan = false;
 #pragma unroll
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
     if (lane == 0) most[r.n_group + group / AT_ONCE] = nan;
 }
 
-/* Each half of a warp makes a sum. */
+/* Grid: x = blocks of 256 values, y = row. Each half of a warp computes one partial sum. */
 __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 {
     ptx_take_turn();
@@ -110,6 +112,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     const room r = room_of(a.n);
     const uint32_t *group = groups_of(a, r, row);
     if (!a.request[row * 3] || !a.request[row * 3 + 2]) return;
+    /* The row's maximum, from the group maxima. */
     for (int32_t i = (int32_t) threadIdx.x; i < r.n_group; i += THREADS) most = max(most, group[i]);
     most = warp_most(most);
     if (lane == 0) warp_value[warp] = most;
@@ -117,6 +120,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     most = warp_most(warp_value[lane % (THREADS / 32)]);
     const float top = unordered(most), *x = a.x + row * a.n;
     const int32_t b = (int32_t) blockIdx.x * (THREADS / 16) + warp * 2 + lane / 16;
+    /* 16 running sums of 16 values each, added in order. */
     float s = 0;
 #pragma unroll
     for (int k = 0; k < SUM / 16; k++) {
@@ -128,16 +132,16 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     if (j == 0 && b < r.n_sum) sums_of(a, r, row)[b] = sum;
 }
 
-/* Shared memory of best. */
+/* Shared memory of `best`. */
 typedef struct board {
-    uint64_t key[PI__K_TOP];   /* of the best values; the best one a warp */
-    int32_t group[PI__K_TOP];  /* the best groups, in no order */
-    uint32_t warp_value[2][32];      /* a number of each warp, used in turn */
+    uint64_t key[PI__K_TOP];   /* keys of the best values; best_one(): the best key of each warp */
+    int32_t group[PI__K_TOP];  /* the best groups, unordered */
+    uint32_t warp_value[2][32];      /* one count a warp, double-buffered */
     double sum[16];            /* running sums */
-    uint32_t n_group, n_key;   /* used of group and key */
+    uint32_t n_group, n_key;   /* number of entries in group and key */
 } board;
 
-/* Sum over the block's threads. */
+/* Returns the sum of n over the block's threads. */
 PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
 {
     const int lane = (int) threadIdx.x % 32, warps = (int) blockDim.x / 32;
@@ -148,18 +152,19 @@ PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
     return __reduce_add_sync(PI_FULL, lane < warps ? warp_value[lane] : 0);
 }
 
-/* What is above 0 and at least `value`, of those that equal it up to index `last`. */
+/* Threshold of a selection: values above `value`, and values equal to it with index up to `last`. 0 is never
+ * selected. */
 typedef struct border {
     uint32_t value, last;
 } border;
 
 PI_FN bool is_in(border b, uint32_t v, uint32_t index) { return v > b.value || (v && v == b.value && index <= b.last); }
 
-/* The border of the k best of all threads' v, whose indices are below 2^20. */
+/* Returns the threshold that selects the k best of all threads' v. Indices are below 2^20. */
 PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THREAD_VALUES], uint32_t k, board *s, int *turn)
 {
     border b = {0, 0xffffffffu};
-    uint32_t n = 0; /* at least b.value */
+    uint32_t n = 0; /* count of values >= b.value */
     for (uint32_t bit = 1u << 31; bit && n != k; bit >>= 1) {
         uint32_t c = 0, up = b.value | bit;
 #pragma unroll
@@ -169,7 +174,8 @@ PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THR
         b.value = up;
         n = c;
     }
-    if (n <= k) return b; /* that is all, or all there are */
+    if (n <= k) return b; /* exactly k, or fewer than k exist */
+    /* Several values equal the k-th: find the index limit among them. */
     uint32_t above = 0;
 #pragma unroll
     for (int i = 0; i < THREAD_VALUES; i++) above += v[i] > b.value;
@@ -184,7 +190,7 @@ PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THR
     return b;
 }
 
-/* Bitonic: n, a power of two, keys in shared memory. */
+/* Bitonic sort of n keys in shared memory, n a power of two. */
 PI_FN void sort_keys(uint64_t *key, uint32_t n)
 {
     for (uint32_t size = 2; size <= n; size *= 2) {
@@ -208,7 +214,7 @@ PI_FN uint64_t warp_least(uint64_t v)
     return v;
 }
 
-/* The best one alone, to s->key[0]: the first group that has the largest value, and the first value in it. */
+/* Finds only the best value, to s->key[0]: the first group with the largest maximum, and its first maximal value. */
 PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, board *s)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -230,11 +236,12 @@ PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *grou
     return v ? 1 : 0;
 }
 
-/* The k best, sorted, to s->key; returns how many there are. */
+/* Finds the k best values, sorted, to s->key. Returns their number. */
 PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, uint32_t k, board *s)
 {
     uint32_t v[THREAD_VALUES], index[THREAD_VALUES], sorted = 1;
     int turn = 0;
+/* Select the k best groups. */
 #pragma unroll
     for (int i = 0; i < THREAD_VALUES; i++) {
         index[i] = (uint32_t) i * blockDim.x + threadIdx.x;
@@ -245,6 +252,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
     for (int i = 0; i < THREAD_VALUES; i++)
         if (is_in(b, v[i], index[i])) s->group[atomicAdd(&s->n_group, 1u)] = (int32_t) index[i];
     __syncthreads();
+    /* Select the k best of their values. */
     const uint32_t n = s->n_group * GROUP;
 #pragma unroll
     for (int i = 0; i < THREAD_VALUES; i++) {
@@ -253,6 +261,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
         v[i] = index[i] < (uint64_t) a.n ? ordered(x[index[i]]) : 0;
     }
     b = border_of(v, index, k, s, &turn);
+    /* Collect and sort their keys; missing ones sort last. */
     while (sorted < k) sorted *= 2;
     for (uint32_t i = threadIdx.x; i < sorted; i += blockDim.x) s->key[i] = ~(uint64_t) 0;
     __syncthreads();
@@ -263,7 +272,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
     return s->n_key;
 }
 
-/* The sums of 256 values each become one. */
+/* Returns the sum of a row's n partial sums. */
 PI_FN double whole_sum(const double *sum, int32_t n, board *s)
 {
     double own = 0, all = 0;
@@ -295,6 +304,7 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     odd = block_count(s, &turn, odd);
     const double sum = request[2] ? whole_sum(sums_of(a, r, row), r.n_sum, s) : 0;
     const uint32_t n = k == 1 ? best_one(a, x, group, r.n_group, s) : best_of(a, x, group, r.n_group, k, s);
+    /* Write the keys; out[0] = number of missing values and a NaN/Inf flag, out[1] = the sum. */
     for (uint32_t i = threadIdx.x; i < k && k > 1; i += blockDim.x) out[2 + i] = s->key[i];
     if (threadIdx.x) return;
     if (k == 1) out[2] = s->key[0];
@@ -303,7 +313,7 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     ((double *) out)[1] = sum;
 }
 
-/* token[t] = the best of row[t], 0 where there is none; found: of a launch where each row asked for one. */
+/* token[t] = index of the best value of row[t], or 0 if there is none. found: results of a launch with k = 1. */
 __global__ void best_tokens(const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
 {
     ptx_take_turn();

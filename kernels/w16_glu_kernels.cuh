@@ -1,36 +1,40 @@
-/* Gate and up times x by 16-bit tensor cores, as one launch that leaves act(gate x) * up x, so that neither lies in memory. The sums
- * are those of w16_kernels.cuh, bit for bit, and so are what down reads and w16_prepare makes of them.
+/* Gate and up times x with 16-bit tensor cores in one launch that writes act(gate x) * up x, so that neither
+ * product is written to memory. The sums are bitwise identical to w16_kernels.cuh, and the packed input of down to
+ * that of w16_prepare.
  *
- * Of many rows a block (w16_glu) makes 64 rows of both matrices times 128 of x: of the 8 tiles of a stage those of even number are
- * gate's, the next ones up's, so that a warp has both sums of a value in the same registers:
+ * Large row counts (w16_glu): a block computes 64 rows of both matrices times 128 rows of x. A stage's 8 tiles
+ * alternate between gate and up, so that a warp has both sums of a value in corresponding registers:
  *
- *     stage: { gate 0 } { up 0 } { gate 1 } { up 1 } ..   warps 0 and 1: tiles 0 and 1, 64 rows of x each; warps 2 and 3: ..
+ *     stage: { gate 0 } { up 0 } { gate 1 } { up 1 } ..
+ *     warps 0 and 1: tiles 0 and 1, 64 rows of x each; warps 2 and 3: ..
  *
- * The 16-bit floats of a row have a factor, which its largest value decides, and blocks make parts of rows: so values are left as
- * floats, and of each row the largest, by atomics. A second launch (w16_round) reads them once and rounds.
+ * A packed row has a factor that depends on its largest value, and a block has only part of a row. So the launch
+ * writes floats, and each row's maximum by atomics. A second launch (w16_round) reads the floats once and packs
+ * them.
  *
- * Of few rows (w16_glu_few) it is w16_few() with tiles of gate and up in turn. Up to PI__K_TAIL_ROWS the last blocks to arrive round
- * the rows, as tails do (tail.cuh), each a part of a row where these are few: what one needs to know of the others' is the largest. */
+ * Small row counts (w16_glu_few): as w16_few(), with alternating tiles of gate and up. Up to PI__K_TAIL_ROWS rows
+ * are packed by the last-arriving blocks, as epilogues are (tail.cuh). With few rows each of these blocks packs
+ * part of a row; it needs only the row's maximum from the other blocks. */
 #ifndef PI_W16_GLU_KERNELS_CUH
 #define PI_W16_GLU_KERNELS_CUH
 
 #include "backend/cuda/kernels_w16_glu.h"
 #include "w16_kernels.cuh"
 
-/* A launch: gate and up are p.w[0] and [1]; values go where gate's would. */
+/* Arguments of a launch. Gate and up are p.w[0] and p.w[1]. Values are written to gate's y. */
 struct w16_both {
     w16_products p;
     int32_t act;
     float limit;
-    uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before */
-    /* Of few rows: */
-    uint32_t *arrived; /* not NULL: values are rounded by the launch itself; a counter, as of a tail */
+    uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before the launch */
+    /* w16_glu_few only: */
+    uint32_t *arrived; /* arrival counter of the fused packing; NULL = a second launch packs */
     int32_t n_sm, bf16;
-    uint4 *words;      /* where, and the rows' factors */
+    uint4 *words;      /* packed rows, and their factors */
     float *factor;
 };
 
-/* For n_rows prepared rows. false: they cannot be one launch. */
+/* Fills the arguments for n_rows packed rows. Returns false if one launch cannot do it. */
 static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int32_t n_rows, w16_both *to)
 {
     const pi__k_matrix &m = a.gate;
@@ -43,7 +47,8 @@ static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int
     return m.n_out >= 1 && m.n_out % 32 == 0 && a.ldy % 4 == 0 && (uintptr_t) a.y % 16 == 0;
 }
 
-/* A warp's tiles: n_row rows of x, 8 NT at most, times 16 of gate; ups(g): the lane's sums of the g-th 8 with up. */
+/* Writes a warp's results: 16 rows of gate times n_row <= 8 NT rows of x. ups(g): the lane's sums of group g with
+ * up. */
 template <int NT, class F, class U>
 PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, const F &up, const w16_both &a, float *y, int64_t ldy,
                      int64_t n_row, uint32_t *most)
@@ -69,6 +74,7 @@ PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, c
     }
 }
 
+/* Grid: x = 128 rows of x, y = 64 rows of both matrices, z = part of the slices (split.cuh). */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_both a)
 {
     ptx_take_turn();
@@ -91,7 +97,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_bo
     put_gated(total[0], ups, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy, p.n_rows - row, a.most + row);
 }
 
-/* Of four lanes side by side each has four words; then the k-th lane has the k-th word of each. */
+/* Transposes the words of four adjacent lanes, four words each: lane k gets word k of every lane. */
 PI_FN uint4 turn_words(uint4 w, uint32_t k)
 {
     const bool odd = k & 1, high = k & 2;
@@ -104,8 +110,8 @@ PI_FN uint4 turn_words(uint4 w, uint32_t k)
     return w;
 }
 
-/* The share of a row, n blocks of 32 columns, whose largest value is known. Four threads a block of columns, of which each reads eight
- * and writes 16 bytes. */
+/* Packs part of a row of n blocks of 32 columns, with a known maximum. Four threads pack a block of columns; each
+ * reads eight values and writes 16 bytes. */
 template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool there, int64_t n, row_share of,
                                           uint4 *words)
 {
@@ -122,8 +128,8 @@ template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale
     }
 }
 
-/* A block of threads: a row, as of w16_prepare, of values that are multiples of 16 bytes apart; the words at `most` are 0 again
- * then. */
+/* Packs row blockIdx.x, as w16_prepare does, and resets its word of `most` to 0. Rows of x are multiples of 16
+ * bytes apart. */
 template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
                                                                           int64_t n_in, uint4 *words, float *factor)
 {
@@ -137,9 +143,10 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const 
     round_row<BF16>(x + row * ldx, scale, row, there, n_in / 32, {0, 1}, words);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ few rows */
+/* ------------------------------------------------------------------------------------------------ small row counts */
 
-/* A tile's sums with gate and with up to shared memory, and act(gate x) * up x to y; of each row the largest of its 16 values. */
+/* Sums the slices of a tile of gate and of up in shared memory, writes act(gate x) * up x to y, and updates the
+ * rows' maxima. */
 template <int NT, class F>
 PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4], float *part, const F &gate, const F &up,
                           const w16_both &a, float *y, int64_t ldy)
@@ -160,7 +167,7 @@ PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4]
     }
 }
 
-/* The block arrives; the last ones to do so round what all have left. shared: a word that nobody uses any more. */
+/* Epilogue: the last-arriving blocks pack the rows of all blocks. shared: a free word. */
 PI_FN void round_all(const w16_both &a, unsigned char *shared)
 {
     const int32_t n_rows = a.p.n_rows;
@@ -174,11 +181,12 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
         if (a.bf16) round_row<true>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
         else round_row<false>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
     });
+    /* The last block to leave resets the maxima. */
     if (threadIdx.x == 0 && leave(a.arrived, total, stay))
         for (int32_t row = 0; row < n_rows; row++) a.most[row] = 0;
 }
 
-/* A block of threads: R / 2 tiles of either matrix. */
+/* A thread block: R / 2 tiles of each matrix. Even tiles are from gate, odd tiles from up. */
 template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_CONSTANT w16_both a)
 {
     ptx_launch_dependents();
@@ -194,7 +202,7 @@ template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w1
     const w16_times<TYPE> gate(p.w[0].scale, p.factor), up(p.w[1].scale, p.factor);
 #pragma unroll
     for (int r = 0; r < R; r += 2) {
-        __syncthreads(); /* all are done with what is there in shared memory */
+        __syncthreads(); /* all have finished with this shared memory */
         if (tile + r / 2 > last) break;
         put_gated_sums<NT>(acc[r], acc[r + 1], (float *) raw, gate, up, a, p.w[0].y + (tile + r / 2) * 16, p.w[0].ldy);
     }

@@ -1,45 +1,45 @@
-/* Packed matrices times x by 16-bit tensor cores (option matmul): weights become F16 in registers while the next ones are
- * on their way, for fewer instructions a byte than linear_kernels.cuh's exact products, and far fewer a product. Layouts
- * and ORDER: as w16.cuh says.
+/* Packed matrices times x with 16-bit tensor cores (option matmul). Weights become F16 in registers while the next
+ * ones are loaded. This takes fewer instructions a byte than linear_kernels.cuh's exact products, and far fewer a
+ * product. Layouts and ORDER: w16.cuh.
  *
- * Few rows of x (w16_few, up to 64): a block of threads makes 64 rows of W, or 32 or 16 where there are few of them; a
- * warp a slice. What a warp needs, of W and of x, goes to shared memory ahead of it, in stages of one block of 32 columns: as many
- * as there is room for, so that memory is busy even where there are fewer blocks of threads than multiprocessors. x is
- * read once for all of the block's rows of W.
+ * Up to 64 rows of x (w16_few): a thread block computes 64 rows of W, or 32 or 16 for small matrices; each warp has
+ * a K slice. A warp streams its W and x through shared memory, one block of 32 columns a stage. It uses all stages
+ * that fit, so that memory stays busy even with fewer thread blocks than multiprocessors. x is read once for all of
+ * the block's rows of W.
  *
  *     shared: [8 warps][stages]{ codes [tiles], scales [tiles], scales of scales [tiles], words of x [groups] }
  *
- * Many rows (w16_many): a block makes 128 rows of W times 128 of x, a warp 32 times 64. Two blocks of 32 columns are a
- * stage:
+ * More rows of x (w16_many): a block computes 128 rows of W times 128 of x, a warp 32 times 64. A stage has two
+ * blocks of 32 columns:
  *
  *     stage: 8 tiles of W: { codes [2], scales [2], scales of scales }
  *            16 groups of x: words [2]
  *
- * Where the last tile or group of a stage is not there, the last that is stands for it; of few rows groups are left out.
- * Where tiles are few their slices are shared out among blocks (split.cuh). */
+ * Where a stage has fewer tiles or groups, the last existing one takes their place; w16_few skips missing groups.
+ * If there are few tiles, blocks divide the slices of a tile (split.cuh). */
 #ifndef PI_W16_KERNELS_CUH
 #define PI_W16_KERNELS_CUH
 
 #include "pipe.cuh"
 #include "split.cuh"
 
-/* Matrices of one type with the same x: one launch. */
+/* Arguments of a launch: matrices of one type with the same x. */
 struct w16_products {
-    pi__cuda_shape shape; /* what they have in common: all but mat_bytes */
-    const uint4 *x;       /* prepared rows */
-    const float *factor;  /* of each */
-    int32_t n_rows;       /* of x */
-    int32_t n;            /* matrices */
+    pi__cuda_shape shape; /* shape of all matrices, except mat_bytes */
+    const uint4 *x;       /* packed rows of x */
+    const float *factor;  /* [n_rows] factor of each packed row */
+    int32_t n_rows;       /* rows of x */
+    int32_t n;            /* number of matrices */
     struct {
         const uint8_t *data;
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;   /* block of threads that makes its first rows; of many rows, in y */
-        float add;        /* as in pi__k_product; of many rows */
+        uint32_t first;   /* index of the matrix's first thread block; w16_many: in blockIdx.y */
+        float add;        /* w16_many: as in pi__k_product */
     } w[PI__K_MOST_LINEAR];
-    pi__k_tail tail;      /* of few rows */
-    split_sums split;     /* of many rows, where a tile is several blocks' */
+    pi__k_tail tail;      /* w16_few: epilogue */
+    split_sums split;     /* w16_many: partial sums, where several blocks compute a tile */
 };
 
 PI_FN int w16_which(const w16_products &p, uint32_t block)
@@ -52,7 +52,7 @@ PI_FN int w16_which(const w16_products &p, uint32_t block)
 /* Epilogue: a sum times the factors of matrix and row. */
 template <int TYPE> struct w16_times {
     float w;
-    const float *row; /* of the first */
+    const float *row; /* factor of the first row of x */
     __device__ __forceinline__ w16_times(const float *scale, const float *row_) : w(scale ? *scale : 1.0f), row(row_)
     {
         w *= __uint_as_float((uint32_t) (127 + w16<TYPE>::DOWN) << 23);
@@ -60,9 +60,9 @@ template <int TYPE> struct w16_times {
     __device__ __forceinline__ float operator()(int r, float sum) const { return sum * row[r] * w; }
 };
 
-/* ------------------------------------------------------------------------------------------------------------- prepare */
+/* ---------------------------------------------------------------------------------------------------------- pack x */
 
-/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
+/* Packs row blockIdx.x of x. Row indices n_rows up to the next multiple of 8 are packed as zeros. */
 template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *words, float *factor)
 {
@@ -74,45 +74,50 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__
     put_halves(x, row, n_in, there, BF16, {0, 1}, words, factor, (float *) raw + THREADS / 32);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ few rows */
+/* ------------------------------------------------------------------------------------------------ small row counts */
 
-/* Bytes of shared memory that a block of threads may have: with up to 8 rows three fit side by side where a multiprocessor has
- * 228 KiB (sm_90), and one has more on its way than an RTX PRO 6000's or GB10's multiprocessor takes in a microsecond. */
+/* Bytes of shared memory of a thread block. With up to 8 rows of x three blocks fit on a multiprocessor with 228
+ * KiB (sm_90). One block then has more in flight than a multiprocessor of an RTX PRO 6000 or GB10 receives in a
+ * microsecond. */
 template <int NT> constexpr uint32_t w16_room = (NT == 1 ? 75 : 99) << 10;
 enum { W16_MOST_STAGES = 6 };
 
-/* Tiles of W that a block of threads makes of up to 64 rows. Of up to 8 rows fewer where blocks would be fewer than most devices can
- * run side by side: with twice as many as there is room for, nearly half of it is idle at the end. */
+/* W16_TILES: tiles of W a thread block, for up to 64 rows of x. Up to 8 rows use fewer tiles if that gives fewer
+ * than W16_LEAST_BLOCKS blocks, about the number that most devices run concurrently. If the grid is twice the
+ * device's capacity, nearly half of the device is idle at the end. */
 enum { W16_TILES = 4, W16_LEAST_BLOCKS = 256 };
 
-/* What a warp's slice of R tiles of W and up to NT groups of x passes through. With few tiles a stage has several blocks of columns,
- * those that a multiple of their number begins, so that what a round costs is shared by more of W. With one tile there would be no
- * room for x in stages: a lane reads its words itself, a round ahead. */
+/* A warp's K slice of R tiles of W and up to NT groups of x, streamed through shared memory. With few tiles a stage
+ * has several blocks of columns, aligned to their number, so that a round's overhead is shared by more of W. With
+ * one tile there is no shared memory left for x: each lane loads its words to registers, one round ahead. */
 template <int TYPE, int NT, int R> struct w16_stream {
     using T = w16<TYPE>;
-    static constexpr int BLOCKS = W16_TILES / R, PARTS = R * BLOCKS; /* of columns; of them and tiles */
-    static constexpr bool STAGED = R > 1; /* x */
+    /* BLOCKS: blocks of columns in a stage; PARTS: (tile, block) pairs */
+    static constexpr int BLOCKS = W16_TILES / R, PARTS = R * BLOCKS;
+    static constexpr bool STAGED = R > 1; /* x is staged in shared memory */
     static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "scales of a part are one of four lanes'");
     static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
                               STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
     static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
     static_assert(STAGES >= 2, "one is filled while another is used");
-    /* 16-byte pieces: of a tile's codes and scales; of all scales */
+    /* Counts of 16-byte pieces: of a tile's codes and scales, of all scales. */
     static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16, TILE_SIDES = BLOCKS * T::SIDE / 16,
                               SIDE_LANES = R * TILE_SIDES, ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
-    static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* of the codes, a lane's at most */
+    static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* max 16-byte pieces of codes that a lane copies */
     static_assert(ALL_SIDES <= 32, "one of scales a lane");
 
-    int32_t first, end, base; /* blocks of the slice, and the first stage's first */
-    /* The lane's pieces of block 0, and for which stages' first blocks there are such: those below. */
-    const uint8_t *code[CODES], *side, *x[4]; /* of x the first, or each of its words' */
+    int32_t first, end, base; /* blocks of the slice, [first, end); first block of the first stage */
+    /* Addresses of the lane's pieces at block 0, and the end of the range of stages' first blocks for which they
+     * exist. */
+    /* STAGED: x[0] alone; else the address of each of the lane's four words */
+    const uint8_t *code[CODES], *side, *x[4];
     int32_t code_end[CODES], side_end, x_end;
     uint32_t side_step, side_shift, to;
     int n_group;
-    size_t group; /* bytes from group to group */
-    uint64_t once; /* W is not read again in a step */
+    size_t group; /* bytes from group to group of x */
+    uint64_t once; /* L2 policy: W is not read again in a step */
 
-    /* tile_of(r): the r-th tile. */
+    /* tile_of(r): address of the r-th tile. */
     template <class F>
     __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there, const F &tile_of,
                                           const unsigned char *shared)
@@ -137,19 +142,20 @@ template <int TYPE, int NT, int R> struct w16_stream {
             const uint32_t row = lane / 4;
             for (uint32_t j = 0; j < 4; j++) x[j] = ptx_kept((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
         }
-        /* Of a group alone the rows that are there, 4 pieces each: one row is an eighth of what is read by all blocks. */
+        /* A single group loads only its existing rows, 4 pieces each: one row is an eighth of the x that all blocks
+         * read. */
         x_end = kept(NT > 1 || lane < 4 * (uint32_t) rows_there ? end : 0);
         group = (size_t) shape.n_block * 512;
         n_group = (rows_there + 7) / 8;
         to = ptx_kept(ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16);
         once = ptx_read_once();
     }
-    /* Of four groups, of which sm_90 has two blocks side by side, sums need the registers. */
+    /* With four groups, where sm_90 runs two blocks a multiprocessor, the accumulators need the registers. */
     static __device__ __forceinline__ uint32_t kept(uint32_t x) { return NT != 4 ? ptx_kept(x) : x; }
     static __device__ __forceinline__ int32_t kept(int32_t x) { return (int32_t) kept((uint32_t) x); }
-    /* One more than half of NT groups is always there, or a kernel with half as many would do. */
+    /* More than half of the NT groups always exist; otherwise the kernel for NT / 2 would be used. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
-    /* Rows that are not there are zeros in all stages. */
+    /* Zeros the rows past the last, in all stages. */
     __device__ __forceinline__ void clear_x(unsigned char *mine) const
     {
         if constexpr (STAGED && NT == 1) {
@@ -158,7 +164,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
                 *(uint4 *) (mine + i / BLOCKS * STAGE + X_AT + i % BLOCKS * 512 + threadIdx.x % 32 * 16) = {0, 0, 0, 0};
         }
     }
-    /* Blocks b .., of W and of x, to the stage that is `at` bytes behind the first. */
+    /* Copy blocks b .. of W and of x to the stage at byte offset `at`. */
     __device__ __forceinline__ void fill_w(uint32_t at, int32_t b) const
     {
         const uint32_t dst = to + at;
@@ -180,7 +186,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
                 ptx_cp_async16_below(dst + (g * BLOCKS + k) * 512, from + g * group + k * 512, b + k, x_end);
         }
     }
-    /* The lane's words of n blocks of one group from block b on, if the slice has all of them. */
+    /* Loads the lane's words of N blocks of a group from block b on, if the slice has all of them. */
     template <int N> __device__ __forceinline__ void read_x(int32_t b, uint4 (&words)[N]) const
     {
         if (b + N > x_end) return;
@@ -191,12 +197,12 @@ template <int TYPE, int NT, int R> struct w16_stream {
             words[k] = {word(0), word(1), word(2), word(3)};
         }
     }
-    static constexpr int ONCE = NT == 1 ? R : 1; /* tiles whose sums are added up together */
+    static constexpr int ONCE = NT == 1 ? R : 1; /* number of tiles summed over slices together */
     static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
     static constexpr size_t bytes() { return WARP * SLICES > SUMS ? WARP * SLICES : SUMS; }
 };
 
-/* Adds block k of the stage at `at` to acc[tile][group]; scales(part). */
+/* Adds block k of the stage at `at` to acc[tile][group]. scales(part): scales of a (tile, block) pair. */
 template <int TYPE, int NT, int R, class F>
 PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *at, const F &scales, int k, const uint4 (&x)[NT],
                         float (&acc)[R][NT][4])
@@ -213,7 +219,7 @@ PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *
     }
 }
 
-/* The warp's slice: acc[tile][group]. */
+/* Computes the warp's K slice: acc[tile][group]. */
 template <int TYPE, int NT, int R>
 PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, float (&acc)[R][NT][4])
 {
@@ -222,18 +228,20 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     const int lane = (int) threadIdx.x % 32;
     enum { AHEAD = (S::STAGES - 1) * S::BLOCKS };
     unsigned char *mine = shared + threadIdx.x / 32 * S::WARP;
+/* Prologue: fill the first stages. W first, since x may not exist yet. */
 #pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) in.fill_w(i * S::STAGE, in.base + i * S::BLOCKS);
     in.clear_x(mine);
-    ptx_wait_grids(); /* weights come while the kernel before makes x */
+    ptx_wait_grids(); /* the loads of W overlap the kernel that makes x */
 #pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) {
         in.fill_x(i * S::STAGE, in.base + i * S::BLOCKS);
         ptx_cp_async_commit();
     }
-    uint4 ahead[S::BLOCKS] = {}; /* rows that are not there stay zeros */
+    uint4 ahead[S::BLOCKS] = {}; /* rows past the last stay zeros */
     if (!S::STAGED) in.read_x(in.base, ahead);
-    /* Where scales of a part of a stage are; a lane has those of one of the four for all lanes of a row. */
+    /* Offsets of a part's scales within a stage. Each lane unpacks the scales of one of the four parts, for all
+     * lanes of a row. */
     const auto side_at = [](uint32_t part) { return S::SIDE_AT + part * T::SIDE; };
     const auto super_at = [](uint32_t part, uint32_t half) { return S::SUPER_AT + w16_super_at<TYPE>(part / S::BLOCKS, half); };
     const uint32_t own = (uint32_t) lane % S::PARTS, words = in.kept(S::X_AT + w16_words_of_lane());
@@ -241,8 +249,9 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     uint32_t now = 0, before = S::WARP - S::STAGE;
 #pragma unroll 1
     for (int32_t b = in.base; b < in.end; b += S::BLOCKS) {
+        /* Wait for the oldest stage, then refill the previous one, which has been multiplied. */
         ptx_cp_async_wait<S::STAGES - 2>();
-        __syncwarp(); /* the stage is there for all lanes, and all are done with the one before */
+        __syncwarp(); /* the stage has arrived for all lanes, and all have finished the previous one */
         in.fill_w(before, b + AHEAD);
         in.fill_x(before, b + AHEAD);
         ptx_cp_async_commit();
@@ -258,7 +267,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
                     if (in.has(g)) x[g] = w16_words(at + (g * S::BLOCKS + k) * 512, words);
                 w16_block_of<TYPE, NT, R>(in, at, scales, k, x, acc);
             }
-        } else { /* a stage that the slice has in part */
+        } else { /* a stage that is only partly in the slice */
             const auto scales = [&](int of) {
                 const uint32_t part = (uint32_t) of;
                 return w16_pack<TYPE>(at + side_at(part), at + super_at(part, 0), at + super_at(part, 1), lane / 4);
@@ -277,7 +286,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     }
 }
 
-/* R tiles of a matrix (data, scale, y, ldy and n_out of w) from `tile` on, times prepared rows x with these factors. */
+/* Multiplies R tiles of matrix w, from `tile` on, by packed rows x. w has fields data, scale, y, ldy and n_out. */
 template <int TYPE, int NT, int R, class W>
 PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor, int32_t n_rows,
                      unsigned char *raw)
@@ -288,14 +297,15 @@ PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, cons
     float acc[R][NT][4] = {};
     w16_slice<TYPE, NT>(in, raw, acc);
     const w16_times<TYPE> result(w.scale, factor);
+    /* Sum the slices and write. */
     put_tiles<NT, R, w16_stream<TYPE, NT, R>::ONCE>(acc, (float *) raw, n_rows, [&](int r, int row, int o, float sum) {
         const int32_t at = (tile + r) * 16 + o;
         if (at < w.n_out) w.y[row * w.ldy + at] = result(row, sum);
     });
 }
 
-/* Blocks that run side by side where shared memory has room for them: registers are for so many. Two warps of a scheduler
- * would wait for most of their results. */
+/* Thread blocks per multiprocessor, where shared memory suffices: the registers are limited to fit. With a single
+ * block, two warps a scheduler would wait for most of their results. */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 800)
 template <int NT> constexpr int w16_side_by_side = NT == 1 && __CUDA_ARCH__ == 900 ? 3 : NT <= 4 ? 2 : 1;
 #else
@@ -310,9 +320,9 @@ template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w1
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- many rows */
+/* ------------------------------------------------------------------------------------------------ large row counts */
 
-enum { W16_MANY_TILES = 8, W16_MANY_GROUPS = 16, W16_BLOCKS = 2 /* of a stage */, W16_STAGES = 4 };
+enum { W16_MANY_TILES = 8, W16_MANY_GROUPS = 16, W16_BLOCKS = 2 /* blocks of columns in a stage */, W16_STAGES = 4 };
 
 template <int TYPE> struct w16_stage {
     using T = w16<TYPE>;
@@ -321,14 +331,15 @@ template <int TYPE> struct w16_stage {
                               SIZE = X_AT + W16_MANY_GROUPS * W16_BLOCKS * 512;
 };
 
-using w16_pipe = pipe<W16_STAGES, PIPE_SMALL>; /* pieces are too small for bulk copies: these take more instructions */
+using w16_pipe = pipe<W16_STAGES, PIPE_SMALL>; /* pieces are too small for bulk copies, which take more instructions */
 
-/* What a warp copies to each stage: a tile of W, and two groups of x. */
+/* Addresses that a warp copies from for each stage: a tile of W, and two groups of x. */
 template <int TYPE> struct w16_source {
     using T = w16<TYPE>;
     using S = w16_stage<TYPE>;
-    static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16; /* 16-byte pieces of a block */
-    const uint8_t *code, *side, *x[2]; /* the lane's pieces of block 0, and of the scales of scales */
+    /* 16-byte pieces of a block */
+    static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16;
+    const uint8_t *code, *side, *x[2]; /* pieces of the lane at block 0: codes, scales or scales of scales, x */
     uint32_t side_step, side_shift, to, n_block;
 
     __device__ __forceinline__ w16_source(const pi__cuda_shape &s, const uint8_t *tile, const uint8_t *x0, const uint8_t *x1)
@@ -343,7 +354,7 @@ template <int TYPE> struct w16_source {
         to = warp * S::TILE + lane * 16;
         n_block = (uint32_t) s.n_block;
     }
-    /* Blocks b and, if it is there, b + 1 to stage i. */
+    /* Copies blocks b and b + 1, if it exists, to stage i. */
     __device__ __forceinline__ void fill(const w16_pipe &q, int32_t i, int32_t b) const
     {
         uint32_t lane = threadIdx.x % 32, dst = q.address(i), at = (uint32_t) b, n = at + 1 < n_block ? 2 : 1;
@@ -363,7 +374,7 @@ template <int TYPE> struct w16_source {
     }
 };
 
-/* Block k of 32 columns of a stage: two tiles of W at w, 8 groups of x. */
+/* Multiplies block k of 32 columns of a stage: two tiles of W at w, 8 groups of x. */
 template <int TYPE>
 PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k, float (&acc)[2][8][4])
 {
@@ -384,8 +395,9 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
     }
 }
 
-/* The block's slices of n blocks of columns, of which the first may begin inside of a stage, or end there: the sums of each go
- * where split.cuh says. busy: some of the warp's results are wanted, which are those of the tiles and groups at w and x. */
+/* Computes the thread block's slices of n blocks of columns. The first and last slice may begin or end inside a
+ * stage. The sums of each slice go where split.cuh says. busy: the warp has results, of the tiles and groups at
+ * offsets w and x of a stage. */
 template <int TYPE>
 PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int32_t n, bool busy, uint32_t w, uint32_t x,
                            const split_sums &split, float (&total)[2][8][4])
@@ -408,7 +420,7 @@ PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int
     }
 }
 
-/* Of the block's groups of x the warp's two, which it copies. */
+/* Addresses of the two groups of x that the warp copies for its block. */
 template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, const uint8_t *tile)
 {
     const int32_t first = (int32_t) (blockIdx.x * W16_MANY_GROUPS + threadIdx.x / 32 * 2), last = (p.n_rows + 7) / 8 - 1;
@@ -430,6 +442,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     bool busy = tile + first_w <= last && group + first_g <= last_group;
     float total[2][8][4] = {};
     w16_many_slices<TYPE>(from, raw, n, busy, (uint32_t) first_w * S::TILE, S::X_AT + first_g * W16_BLOCKS * 512, p.split, total);
+    /* Sum over split blocks; only the last one writes. */
     if (!split_last(p.split, total, busy, raw)) return;
     int64_t row = (int64_t) (group + first_g) * 8, o = (int64_t) (tile + first_w) * 16;
     const w16_times<TYPE> result(w.scale, p.factor + row);

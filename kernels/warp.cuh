@@ -1,10 +1,11 @@
-/* Sums, maxima and orders of numbers that several kernels use. Orders are fixed: the same for every grid. */
+/* Warp and block reductions and float ordering shared by several kernels. The order of each sum is fixed for every
+ * grid. */
 #ifndef PI_WARP_CUH
 #define PI_WARP_CUH
 
 #include "ptx.cuh"
 
-/* Over the lanes of a warp; all lanes get it. */
+/* Reductions over the lanes of a warp. All lanes get the result. */
 PI_FN float warp_sum(float v)
 {
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
@@ -21,10 +22,11 @@ PI_FN int warp_sum_int(int v)
     return v;
 }
 
-/* The absolute value, infinite if v is NaN. */
+/* |v|, or infinity if v is NaN. */
 PI_FN float size_of_value(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
 
-/* Over the threads of a block of at most 32 warps; scratch: a float a warp, in use until the next barrier. */
+/* Sums v over a block of at most 32 warps. All threads get the result. scratch: one float a warp, in use until the
+ * next barrier. */
 PI_FN float block_sum(float v, float *scratch)
 {
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n = (int) blockDim.x / 32;
@@ -36,7 +38,7 @@ PI_FN float block_sum(float v, float *scratch)
     return v;
 }
 
-/* The largest, of the same threads. */
+/* Returns the maximum of v over a block of at most 32 warps. scratch as in block_sum(). */
 PI_FN float block_max(float v, float *scratch)
 {
     v = warp_max(v);
@@ -46,14 +48,14 @@ PI_FN float block_max(float v, float *scratch)
     return v;
 }
 
-/* As an unsigned number in the same order: zeros of both signs are equal, NaN is 0, below all others. */
+/* Maps f to an unsigned integer in the same order. +0 and -0 are equal; NaN is 0, below all other values. */
 PI_FN uint32_t rank_of(float f)
 {
     const uint32_t u = __float_as_uint(f + 0.0f);
     return f != f ? 0 : u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The value as a half can hold it: NaN is 0, infinities are 65504. */
+/* Clamps f to the range of F16: NaN becomes 0, infinities become +-65504. */
 PI_FN float clean(float f) { return f != f ? 0.0f : fminf(fmaxf(f, -65504.0f), 65504.0f); }
 
 #endif

@@ -1,18 +1,21 @@
-/* Packed matrices times many rows of x by wgmma, sm_90a's tensor-core instructions of four warps, which reach its peak where
- * mma.sync reaches two thirds: w16.cuh's layouts and ORDER. The instruction adds 16 products and the accumulator as mma.sync
- * does on that device, to the bit (Xie et al., MMA-Sim, arXiv 2511.10909; selftest_ops.c tries it on the device itself), and
- * each has the same 16 columns: so a row's bits do not tell which kernel made them, nor how many rows there were.
+/* Packed matrices times large row counts of x with wgmma, sm_90a's tensor-core instructions of four warps. These
+ * reach the device's peak where mma.sync reaches two thirds. Layouts and ORDER: w16.cuh. On that device wgmma adds
+ * 16 products and the accumulator exactly as mma.sync does (Xie et al., MMA-Sim, arXiv 2511.10909; selftest_wgmma.c
+ * checks it on the device), and both use the same 16 columns. So a row's result is bitwise independent of the
+ * kernel and of the number of rows.
  *
- * W is A: codes become F16 in registers, 64 rows of W by four warps. x is B, from shared memory: as it is prepared, the 64
- * bytes of each row of a block of 32 columns are a row of a 64-byte swizzle. A block of threads makes 64 TEAMS rows of W
- * times 128 of x; four more warps bring what is multiplied, by bulk copies, to a ring of stages of two blocks of columns:
+ * W is operand A: codes become F16 in registers, 64 rows of W by a team of four warps. x is operand B in shared
+ * memory. In packed x the 64 bytes of each row of a block of 32 columns are already a row of a 64-byte swizzle. A
+ * thread block computes 64 TEAMS rows of W times 128 rows of x. Four producer warps copy both by bulk copies to a
+ * ring of stages of two blocks of columns:
  *
  *     stage: [16 groups of x][2 blocks] 512 bytes, [4 TEAMS tiles of W]{ codes [2], scales [2], scales of scales [2] }
  *
- * A slice begins with a stage of its own; where the blocks of its last one are 1, the other's place stays empty.
+ * Each slice starts with a new stage. If its last stage has only one block, the place of the other stays empty.
  *
- * While a block of columns is multiplied its team's warps make the weights of the next one. An accumulator takes 64 registers
- * of a thread; totals of the slices before lie in shared memory behind the ring, each read by the thread that wrote it. */
+ * While a block of columns is multiplied, its team unpacks the weights of the next one. An accumulator takes 64
+ * registers a thread. Totals of completed slices are in shared memory after the ring; each thread reads only its
+ * own. */
 #ifndef PI_WGMMA_KERNELS_CUH
 #define PI_WGMMA_KERNELS_CUH
 
@@ -20,10 +23,10 @@
 #include "wgmma_ring.cuh"
 
 enum {
-    WGMMA_GROUPS = 16,         /* of 8 rows of x */
-    WGMMA_BLOCKS = 2,          /* of a stage */
-    WGMMA_GROUP = WGMMA_BLOCKS * 512, /* bytes of a group's */
-    WGMMA_TOTALS = 64 * 128 * 4 /* bytes of a team's */
+    WGMMA_GROUPS = 16,         /* groups of 8 rows of x */
+    WGMMA_BLOCKS = 2,          /* blocks of 32 columns in a stage */
+    WGMMA_GROUP = WGMMA_BLOCKS * 512, /* bytes of a group in a stage */
+    WGMMA_TOTALS = 64 * 128 * 4 /* bytes of a team's totals */
 };
 
 template <int TYPE, int TEAMS_> struct wgmma_shape {
@@ -31,37 +34,40 @@ template <int TYPE, int TEAMS_> struct wgmma_shape {
     static constexpr int TEAMS = TEAMS_, TILES = 4 * TEAMS, THREADS = (TEAMS + 1) * 128, FILLERS = 1;
     static constexpr uint32_t SIDE_AT = WGMMA_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + WGMMA_BLOCKS * T::SIDE,
                               TILE = SUPER_AT + WGMMA_BLOCKS * T::SUPER, W_AT = WGMMA_GROUPS * WGMMA_GROUP,
-                              SIZE = (W_AT + TILES * TILE + 511) / 512 * 512; /* rows of a swizzle begin at 512 bytes */
+                              /* swizzle rows start at multiples of 512 bytes */
+                              SIZE = (W_AT + TILES * TILE + 511) / 512 * 512;
     static constexpr int FIT = (int) ((WGMMA_ROOM - 128 - TEAMS * WGMMA_TOTALS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
     static constexpr uint32_t TOTALS_AT = STAGES * SIZE, BARRIERS_AT = TOTALS_AT + TEAMS * WGMMA_TOTALS;
     static constexpr size_t BYTES = BARRIERS_AT + 128;
-    /* Registers of a thread: those that bring leave some to those that multiply, where these have few. */
+    /* Registers of a thread: where consumers would have few, the producer warps release all but LEFT and consumers
+     * have TAKEN. */
     static constexpr int GIVEN = 65536 / THREADS / 8 * 8, LEFT = 32, TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
 };
 
-/* Teams of a block of threads that makes as much as there is room for. */
+/* Max teams of a thread block for which three stages fit. */
 template <int TYPE> constexpr int wgmma_most_teams() { return wgmma_shape<TYPE, 4>::STAGES >= 3 ? 4 : 3; }
 
-/* Where a block of threads is in the results: a team has four tiles behind those of the one before; of two matrices the same tiles
- * of either are two teams'. */
+/* Position of a thread block in the results. Each team has the four tiles after the previous team's. With two
+ * matrices, teams 2 i and 2 i + 1 have the same tiles of the first and second matrix. */
 struct wgmma_where {
-    int32_t tile, last, group; /* its first tile of W, the matrix's last one, its first group of x */
-    const uint8_t *data, *other; /* W; or its teams of even number have rows of the first, the next ones of the second; or NULL */
-    /* The first tile of team t; it is there; the t-th of all the block's tiles, for which the last one stands if it is not. */
+    int32_t tile, last, group; /* first tile of W; the matrix's last tile; first group of x */
+    const uint8_t *data, *other; /* W. other: second matrix, for odd teams; NULL = a single matrix */
+    /* tile_of: first tile of team t. has: that tile exists. find: address of the block's tile r, or of the last one
+     * if r is beyond it. */
     __device__ __forceinline__ int32_t tile_of(int32_t t) const { return tile + 4 * (other ? t / 2 : t); }
     __device__ __forceinline__ bool has(int32_t t) const { return tile_of(t) <= last; }
     __device__ __forceinline__ const uint8_t *find(int32_t r, size_t tile_bytes) const
     {
         return (other && r / 4 % 2 ? other : data) + (size_t) min(tile_of(r / 4) + r % 4, last) * tile_bytes;
     }
-    /* Tiles that come for so many teams. */
+    /* Number of tiles that the producer copies for `teams` teams. */
     __device__ __forceinline__ uint32_t tiles(int32_t teams) const
     {
         return 4 * (uint32_t) min(teams, ((last - tile) / 4 + 1) * (other ? 2 : 1));
     }
 };
 
-/* Calls f(first block, how many) for each stage of n blocks. */
+/* Calls f(first block, number of blocks) for each stage of n blocks. */
 template <class F> PI_FN void wgmma_stages(int32_t n, const F &f)
 {
     for (int32_t b = 0; b < n;) {
@@ -71,20 +77,21 @@ template <class F> PI_FN void wgmma_stages(int32_t n, const F &f)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- who brings */
+/* -------------------------------------------------------------------------------------------------------- producer */
 
-/* What a lane copies: four groups of x are a warp's, TEAMS tiles' codes, scales, and scales of scales. */
+/* The piece that a producer lane copies. Of a warp's lanes, four copy a group of x each; TEAMS lanes each copy
+ * codes, scales, and scales of scales of a tile. */
 template <int TYPE, class S> struct wgmma_source {
     using T = w16<TYPE>;
-    const uint8_t *from;         /* of block 0; NULL: it copies nothing */
-    uint32_t to, block, super;   /* in a stage; bytes of a block, or of scales of scales */
+    const uint8_t *from;         /* address at block 0; NULL = the lane copies nothing */
+    uint32_t to, block, super;   /* offset in a stage; bytes of a block; bytes of scales of scales per 8 blocks */
 
     __device__ __forceinline__ wgmma_source(const w16_products &p, const wgmma_where &at)
     {
         const int32_t warp = (int32_t) threadIdx.x / 32 - 4 * S::TEAMS, lane = (int32_t) threadIdx.x % 32;
         const int32_t i = lane - 4, r = warp * S::TEAMS + (i >= 0 ? i % S::TEAMS : 0), what = i >= 0 ? i / S::TEAMS : -1;
         from = nullptr, to = block = super = 0;
-        if (what < 0) { /* the last group stands for those behind it */
+        if (what < 0) { /* the last group takes the place of missing ones */
             const int32_t g = 4 * warp + lane;
             from = (const uint8_t *) p.x + (size_t) min(at.group + g, (p.n_rows + 7) / 8 - 1) * (size_t) p.shape.n_block * 512;
             to = (uint32_t) g * WGMMA_GROUP, block = 512;
@@ -96,9 +103,9 @@ template <int TYPE, class S> struct wgmma_source {
             super = what == 2 ? T::SUPER : 0;
         }
     }
-    /* Scales of scales that n blocks from b on have. */
+    /* Number of scales of scales (one per 8 blocks) that n blocks from b on use. */
     __device__ __forceinline__ static uint32_t supers(int32_t b, uint32_t n) { return (uint32_t) b % 8 + n > 8 ? 2 : 1; }
-    /* n blocks from b on. */
+    /* Copies n blocks from b on. */
     __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t b, uint32_t n) const
     {
         if (!from) return;
@@ -107,6 +114,7 @@ template <int TYPE, class S> struct wgmma_source {
     }
 };
 
+/* Producer warps: copy all stages. */
 template <int TYPE, class S> PI_FN void wgmma_bring(wgmma_ring<S> &ring, const w16_products &p, const wgmma_where &at)
 {
     using T = w16<TYPE>;
@@ -123,17 +131,19 @@ template <int TYPE, class S> PI_FN void wgmma_bring(wgmma_ring<S> &ring, const w
     });
 }
 
-/* -------------------------------------------------------------------------------------------------------- who multiplies */
+/* ------------------------------------------------------------------------------------------------------- consumers */
 
-/* Where a stage's x is for block k of it and its i-th 16 columns: rows of 64 bytes, groups 1024 bytes apart. */
+/* Returns the descriptor of x in a stage, for block k and its i-th 16 columns: rows of 64 bytes, groups 1024 bytes
+ * apart. */
 PI_FN uint64_t wgmma_b(uint32_t stage, uint32_t k, uint32_t i)
 {
-    constexpr uint64_t HOW = UINT64_C(2) << 62 | (uint64_t) (WGMMA_GROUP / 16) << 32 | UINT64_C(1) << 16; /* of 64 bytes */
+    /* 64-byte swizzle */
+    constexpr uint64_t HOW = UINT64_C(2) << 62 | (uint64_t) (WGMMA_GROUP / 16) << 32 | UINT64_C(1) << 16;
     return HOW | (uint64_t) ((stage + k * 512 + i * 32) / 16 & 0x3fff);
 }
 
-/* Block k of a stage: the weights, which a holds until the instructions that read them are done, and these begun. super: which
- * of the stage's scales of scales. */
+/* Unpacks the weights of block k of a stage to a, and issues its wgmmas. a must stay unchanged until they are done.
+ * super: index of the stage's scales of scales. */
 template <int TYPE, class S>
 PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, uint32_t (&a)[2][4], float (&acc)[WGMMA_GROUPS][4])
 {
@@ -148,10 +158,11 @@ PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, u
         else ptx_wgmma_f16(acc, a[i], wgmma_b(at, k, i));
     }
     ptx_wgmma_commit();
-    ptx_wgmma_wait<1>(); /* the block before is done */
+    ptx_wgmma_wait<1>(); /* the previous block is done */
 }
 
-/* A slice is done: it is added to the total, which acc is after the last one. totals: the thread's, every 128. */
+/* Ends a slice: adds it to the totals. After the last slice acc is the total. totals: the thread's float4 values,
+ * stride 128. */
 PI_FN void wgmma_end_slice(float (&acc)[WGMMA_GROUPS][4], float4 *totals, bool first, bool last)
 {
 #pragma unroll
@@ -162,13 +173,14 @@ PI_FN void wgmma_end_slice(float (&acc)[WGMMA_GROUPS][4], float4 *totals, bool f
     }
 }
 
-/* The team's rows of W times all of x's of the block of threads: acc. Weights of one block of columns are in a[0], of the next
- * in a[1]. Between slices nothing is under way, as the compiler wants it where others write to accumulators. */
+/* Multiplies the team's rows of W by all of the block's x: acc. Weights of one block of columns are in a[0], of the
+ * next in a[1]. Between slices no wgmma is in flight, as the compiler requires where other code writes to
+ * accumulators. */
 template <int TYPE, class S>
 PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float (&acc)[WGMMA_GROUPS][4])
 {
     uint32_t a[2][2][4];
-    auto first_of_stage = [&](bool some) { /* some: there was a stage before, which nobody of the warp needs after this */
+    auto first_of_stage = [&](bool some) { /* some: a stage precedes this one, and the warp no longer needs it */
         ring.wait_full();
         wgmma_block<TYPE, S>(ring.stage(), 0, 0, a[0], acc);
         if (some) ring.release(ring.before());
@@ -184,6 +196,7 @@ PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float 
             first_of_stage(b > 0);
             wgmma_block<TYPE, S>(ring.stage(), 1, (uint32_t) b % 8 / 7, a[1], acc);
         }
+        /* End of the slice: drain, and multiply a last stage with a single block. */
         ptx_wgmma_wait<0>(acc);
         if (b < end) {
             first_of_stage(b > 0);
@@ -199,7 +212,7 @@ template <class S> PI_FN float4 *wgmma_totals(unsigned char *raw, int32_t team)
     return (float4 *) (raw + S::TOTALS_AT) + team * (WGMMA_TOTALS / 16) + threadIdx.x % 128;
 }
 
-/* A block of threads. false: the thread has no results. */
+/* Computes the thread block's sums. Returns false if the thread has no results. */
 template <int TYPE, int TEAMS>
 PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned char *raw, float (&acc)[WGMMA_GROUPS][4])
 {
@@ -213,7 +226,7 @@ PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned cha
         return false;
     }
     if (TEAMS > 2) ptx_more_registers<S::TAKEN>();
-    if (!at.has(team)) { /* it has only to say so */
+    if (!at.has(team)) { /* no rows of W: only release the stages */
         wgmma_stages(n, [&](int32_t, uint32_t) {
             ring.wait_full();
             ring.release(ring.now);
