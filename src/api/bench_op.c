@@ -1,9 +1,9 @@
-/* pi_bench_op: one op of the device measured by itself, in memory of its own, without a model.
+/* pi_bench_op: measures one op of the device on its own, with its own memory and without a model.
  *
- * Memory: a region of slots and snapshots as an engine has them, all layers; freed before it returns. Fewer sequences than
- * there are slots take the slots in turn, so that a state is as far out of the caches when its turn comes again as in a
- * real step, where weights pass between. Threads: the caller's, and the backend's pool. The bandwidth that times are held
- * against is what the same threads get by reading that region. */
+ * Memory: a region of slots and snapshots for all layers, laid out as in an engine; freed on return. A step with
+ * fewer sequences than slots rotates through the slots, so that a state has left the caches when it is used again. In
+ * a real step the weights read in between have this effect. Threads: the caller's and the backend's pool. The
+ * reference bandwidth is measured by reading the region with the same number of threads. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,21 +18,21 @@ enum { MAX_SEQS = 16, PROMPT = 512, ROUNDS = 5 };
 
 typedef struct op_bench {
     pi__backend *be;
-    pi__state_layer st;      /* base and snap are those of layer 0 */
+    pi__state_layer st;      /* base and snap point to layer 0 */
     int32_t n_layers;
-    size_t slot, snap;       /* bytes of a layer in a slot, in a snapshot */
+    size_t slot, snap;       /* bytes of one layer in a slot and in a snapshot */
     size_t region_size;
     char *region;            /* MAX_SEQS slots, one snapshot */
-    float *rows, *out;       /* inputs and results of PROMPT tokens, the same for all layers */
+    float *rows, *out;       /* inputs and results of PROMPT tokens, shared by all layers */
     float *weights;          /* conv, dt_bias, a, norm */
-    pi__cpu_params cpu;      /* threads, also of those that read the region */
+    pi__cpu_params cpu;      /* thread options, also for reading the region */
     int32_t pos[MAX_SEQS];   /* tokens in each slot */
     pi_op_time_fn fn;
     void *ud;
-    bool stop;               /* fn had enough */
+    bool stop;               /* fn returned true */
 } op_bench;
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* ---------------------------------------------------------------------------------------------------------- memory */
 
 static int parse_shape(op_bench *b, const char *text, pi_error *err)
 {
@@ -51,7 +51,7 @@ static int parse_shape(op_bench *b, const char *text, pi_error *err)
 
 static size_t n_channels(const op_bench *b) { return (size_t) (2 * b->st.n_k + b->st.n_v) * (size_t) b->st.dim; }
 static size_t n_values(const op_bench *b) { return (size_t) b->st.n_v * (size_t) b->st.dim; }
-/* Floats of a token's inputs: qkv, z, alpha, beta. */
+/* Returns the floats of one token's inputs: qkv, z, alpha, beta. */
 static size_t n_inputs(const op_bench *b) { return n_channels(b) + n_values(b) + 2 * (size_t) b->st.n_v; }
 static size_t n_weights(const op_bench *b) { return n_channels(b) * 4 + 2 * (size_t) b->st.n_v + (size_t) b->st.dim; }
 
@@ -79,7 +79,7 @@ static int take_memory(op_bench *b, pi_error *err)
     return b->be->dev->reserve(b->be, &lim, err);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- measuring */
+/* ------------------------------------------------------------------------------------------------------- measuring */
 
 static void read_run(void *arg, int32_t ith, int32_t nth)
 {
@@ -94,7 +94,7 @@ static void read_run(void *arg, int32_t ith, int32_t nth)
     (void) sink;
 }
 
-/* A step of all layers: n tokens of each of the sequences in n_seqs slots from `first` on. Returns ns. */
+/* Runs one step of all layers: n[s] tokens for each of the n_seqs slots from `first` on. Returns ns. */
 static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
 {
     static const pi__save no_save;
@@ -135,8 +135,8 @@ static double median(double *v)
     return v[ROUNDS / 2];
 }
 
-/* *rate: bytes/s of reading the region, now: these machines change their speed. The pool is gone before an op runs, for two
- * would spin against each other. */
+/* Stores the bytes/s of reading the region in *rate. Measured for every report, because the machine's speed drifts.
+ * The pool is destroyed before an op runs: two spinning pools would slow each other down. */
 static int measure_bandwidth(op_bench *b, double *rate, pi_error *err)
 {
     pi__pool *pool;
@@ -164,12 +164,13 @@ static int report(op_bench *b, const char *what, int32_t n_seqs, int32_t n_token
     return PI_OK;
 }
 
-/* Bytes of one layer's S0 of all heads, and of the raw inputs, keys and u of one token. */
+/* Bytes in one layer: S0 of all heads; one token's row of keys and u. */
 static double s0_bytes(const op_bench *b) { return (double) n_values(b) * b->st.dim * 4; }
 static double row_bytes(const op_bench *b) { return (double) (n_values(b) + (size_t) (b->st.n_k * b->st.dim)) * 4; }
 
-/* Sequences that decode, each somewhere else in its chunk: 16 steps have n_seqs folds, whichever slots they take. A step
- * reads S0, the half chunk of rows on average and 3 raw inputs, and writes one row of each; S0 is written once in 16. */
+/* Measures decoding, with each sequence at a different position in its chunk. Over 16 steps, n_seqs folds happen, no
+ * matter which slots the steps use. A step reads S0, on average half a chunk of rows, and 3 raw inputs. It writes one
+ * row of each kind; S0 is written once in 16 steps. */
 static int decode(op_bench *b, int32_t n_seqs, pi_error *err)
 {
     int32_t first[MAX_SEQS], one[MAX_SEQS];

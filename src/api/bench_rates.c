@@ -1,8 +1,8 @@
-/* What the CPU can do at best, for pi_bench_op("rates"): bytes a second read from memory by all threads, and products a second
- * of op linear with matrix and activations in the caches, with integer codes and with floats.
+/* pi_bench_op("rates"): the CPU's limits. Measures bytes per second that all threads read from memory, and
+ * multiply-adds per second of op linear with matrix and activations in the caches, for integer codes and for floats.
  *
- * Memory: a region to read and a small matrix, freed before it returns. Threads: the caller's, and those of the options. With
- * one thread times are its own, as they are in a profile of ops. */
+ * Memory: a region to read and a small matrix, freed on return. Threads: the caller's, and the pool of the options.
+ * With one thread, times are thread CPU times, as in a profile of ops. */
 #include "api/bench_rates.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ enum { ROUNDS = 9, REGION = 128 << 20, N_IN = 1024, N_ROWS = 128 };
 
 typedef struct region {
     const uint64_t *at;
-    size_t lines; /* of 64 bytes */
+    size_t lines; /* lines of 64 bytes */
 } region;
 
 static double now(int32_t n_threads) { return n_threads == 1 ? pi__thread_ms() * 1e6 : (double) pi__now_ns(); }
@@ -34,7 +34,7 @@ static void read_run(void *arg, int32_t ith, int32_t nth)
     (void) sink;
 }
 
-/* The best of some rounds: a rate that nothing can exceed is asked for. */
+/* Takes the best of ROUNDS rounds: the result is an upper bound. */
 static int read_rate(const pi__cpu_params *cpu, pi_op_time *t, pi_error *err)
 {
     pi__pool *pool;
@@ -68,7 +68,7 @@ static double multiply(pi__backend *be, const pi__weight *w, const float *x, flo
     return now(be->dev->n_threads(be)) - t0;
 }
 
-/* A matrix of so many rows, half of a second-level cache. */
+/* Measures a matrix of n_out rows that fills half of an L2 cache. */
 static int product_rate(pi__backend *be, int32_t type, int64_t n_out, pi_op_time *t, pi_error *err)
 {
     pi__weight w = {.type = type, .n_in = N_IN, .n_out = n_out, .n_mat = 1};
@@ -103,7 +103,8 @@ int pi__bench_rates(const pi_options *o, pi_op_time_fn fn, void *ud, pi_error *e
     pi_op_time t = {.size = sizeof t, .n_seqs = 1};
     int rc = read_rate(&cpu, &t, err);
     bool stop = !rc && fn(ud, &t);
-    pi__backend *be = NULL; /* now that the other pool is gone: two would spin against each other */
+    /* created after the read pool is destroyed: two spinning pools would slow each other down */
+    pi__backend *be = NULL;
     if (!rc && !stop) rc = pi__cpu_create(&be, &cpu, &(pi__log) {0}, err);
     if (be) rc = be->dev->reserve(be, &lim, err);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !rc && !stop; i++) {

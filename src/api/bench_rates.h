@@ -1,4 +1,4 @@
-/* The rates of pi_bench_op (bench_rates.c). */
+/* Measures the rates of pi_bench_op (bench_rates.c). */
 #ifndef PI__BENCH_RATES_H
 #define PI__BENCH_RATES_H
 

@@ -1,20 +1,21 @@
-/* Sequence breakers of DRY as token sequences, because a text is spelled by tokens in many ways.
+/* Sequence breakers of DRY as token sequences, because tokens can spell a text in many ways.
  *
- * A breaker is met by every token that contains it, and by every token that ends with its beginning, followed by the
- * tokens of its rest: for "\n:" the token ".\n", then ":". That takes a walk over the vocabulary, so the engine keeps
- * the result for the texts asked for last. Threads: any; the engine's lock guards the counts and the kept one. */
+ * A breaker matches any token that contains it. A breaker also matches a token that ends with its beginning, followed
+ * by the tokens of the rest: for "\n:" the token ".\n", then ":". Finding them takes a scan of the vocabulary, so the
+ * engine caches the result for the most recent list of texts. Threads: any; the engine's lock guards `ref` and
+ * e->breakers. */
 #include <string.h>
 
 #include "api/breakers.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_TEXT = 40, MAX_TAIL = 20 }; /* bytes of a breaker, tokens behind its head: as llama.cpp */
+enum { MAX_TEXT = 40, MAX_TAIL = 20 }; /* bytes of a breaker; tokens after its head; as in llama.cpp */
 
 typedef struct builder {
-    int32_t *ids;  /* sequences one after the other, each ended by -1 */
+    int32_t *ids;  /* sequences stored in succession, each terminated by -1 */
     size_t n_ids, cap_ids;
-    size_t *start; /* where each begins */
+    size_t *start; /* [n] offset of each sequence in ids */
     size_t n, cap;
 } builder;
 
@@ -31,7 +32,7 @@ static bool add_sequence(builder *b, int32_t head, const int32_t *tail, size_t n
     return true;
 }
 
-/* The sequences that begin with token id, whose text is w of n bytes. */
+/* Adds the sequences that begin with token id; w is the token's text of n bytes. false = out of memory. */
 static bool add_token(builder *b, const pi__vocab *v, int32_t id, const char *w, size_t n, const char *text, size_t len)
 {
     if (memmem(w, n, text, len)) return add_sequence(b, id, NULL, 0);
@@ -66,7 +67,7 @@ static void breakers_free(pi__breakers *k)
     pi__free(k);
 }
 
-/* The identity of a list of texts: all of them with their NULs. NULL: out of memory. */
+/* Joins all texts with their NULs; the result identifies a list. NULL = out of memory. */
 static char *join(const pi__opt_list *l, size_t *len)
 {
     static char *const defaults[] = {"\n", ":", "\"", "*"};
@@ -123,7 +124,7 @@ int pi__breakers_get(pi_engine *e, const pi__opt_list *l, pi__work *work, pi__br
         if (pi__work_code(work)) return pi__work_fail(work, err, "sequence breakers");
         return pi__fail_mem(err, "sequence breakers");
     }
-    k->ref = 2; /* the request's and the engine's */
+    k->ref = 2; /* one for the request, one for the engine */
     pthread_mutex_lock(&e->lock);
     pi__breakers *old = e->breakers;
     e->breakers = k;

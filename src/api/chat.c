@@ -1,7 +1,8 @@
 /* pi_chat_render, pi_chat_tokenize, pi_request_prompt_chat, and the chat template of an engine (see template/chat.h).
  *
- * The template is loaded when the engine opens. One that was asked for must be good; where the model's own is not, the
- * engine opens all the same, and rendering says why. Constant from then on: any thread may render. */
+ * The template is loaded when the engine opens. A template from the options must be valid, or opening fails. If the
+ * model's own template is not valid, the engine opens anyway, and rendering returns the stored error. The template is
+ * constant afterwards: any thread may render. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 
 enum { FILE_MAX = 1 << 20 }; /* bytes of a template */
 
-/* The n bytes of a file, with a NUL behind them. */
+/* Reads a file of n bytes and appends a NUL. */
 static int read_text(int fd, size_t n, const char *path, char **out, pi_error *err)
 {
     char *text = pi__malloc(n + 1);
@@ -115,7 +116,7 @@ int64_t pi_chat_tokenize(const pi_engine *e, const char *messages, const char *t
     return pi_work_chat_tokenize(NULL, e, messages, tools, options, out, cap, err);
 }
 
-/* Compiles the grammar of a call that is required, which stays known to the engine until submit. */
+/* Compiles the grammar of a required call. The engine caches it for submit. */
 static int try_grammar(const pi_request *r, const pi__call_form *f, pi_error *err)
 {
     const pi__grammar_parts parts = pi__call_parts(f);

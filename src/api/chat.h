@@ -4,7 +4,7 @@
 
 #include "api/objects.h"
 
-/* Loads the chat template; what is wrong with the model's own is kept for pi_chat_render. */
+/* Loads the chat template. An error in the model's own template is stored in e->chat_err for pi_chat_render. */
 int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err);
 
 #endif

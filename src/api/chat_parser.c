@@ -1,4 +1,4 @@
-/* pi_chat_parser_*: an engine's answers told apart (see template/answer.h). */
+/* pi_chat_parser_*: splits an engine's answers into thoughts, content and calls (see template/answer.h). */
 #include <time.h>
 
 #include "api/objects.h"

@@ -1,7 +1,7 @@
-/* The options of an engine as the plain values that the core reads (see config.h).
+/* Engine options as the plain values that the core reads (see config.h).
  *
- * Ranges were checked when the options were set; here words become constants, and what does not go together is refused.
- * No memory. Any thread. */
+ * Ranges were checked when the options were set. Here words become constants, and options that exclude each other are
+ * refused. No memory. Any thread. */
 #include "api/config.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "engine/ngrams.h"
 #include "formats/formats.h"
 
-/* This build's devices. */
+/* Checks that this build has the named device. */
 static int check_device(const char *name, pi_error *err)
 {
     char all[64] = "";
@@ -29,7 +29,7 @@ static int check_device(const char *name, pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
 }
 
-/* The instruction set's own name; auto: none is asked for. */
+/* Returns the name of the selected instruction set; "auto" = not selected. */
 static const char *isa_of(const pi__opt_set *s)
 {
     for (int i = 0; i < PI__N_ISAS; i++)
@@ -46,22 +46,23 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
     return (pi__cpu_params) {
         .n_threads = threads < 0 ? 0 : (int32_t) threads,
         .n_batch = batch < 0 ? 0 : (int32_t) batch,
-        .strict = (int) pi__opt_int(s, PI__OPT_CPU_STRICT), /* words as PI__STRICT_*, PI__NUMA_* */
+        /* words in the order of PI__STRICT_* and PI__NUMA_* */
+        .strict = (int) pi__opt_int(s, PI__OPT_CPU_STRICT),
         .numa = (int) pi__opt_int(s, PI__OPT_NUMA),
         .prio = (int) pi__opt_int(s, PI__OPT_PRIO),
         .affinity = strtoull(pi__opt_str(s, PI__OPT_CPU_MASK), NULL, 16) | range,
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
         .isa = isa_of(s),
         .act8 = pi__opt_is(s, PI__OPT_ACTIVATION_BITS, "8"),
-        .matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* words as PI__MATMUL_* */
-        .fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* words as PI__FP4_* */
+        .matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* the words' order is the one of PI__MATMUL_* */
+        .fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* the words' order is the one of PI__FP4_* */
         .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
         .no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
     };
 }
 
-/* The placement rules of the CPU; negative numbers of layers mean all; so does auto, as far as they fit. */
+/* Returns the placement rules for the CPU. A negative number of layers means all; auto means as many as fit. */
 static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
@@ -101,14 +102,15 @@ static pi__rope_config rope_of(const pi__opt_set *s)
     };
 }
 
-/* Tokens of a step. */
+/* Returns the maximum tokens of a step. */
 static int32_t step_tokens_of(const pi__opt_set *s)
 {
     const int64_t ubatch = pi__opt_int(s, PI__OPT_UBATCH_SIZE), batch = pi__opt_int(s, PI__OPT_BATCH_SIZE);
     return (int32_t) (batch && batch < ubatch ? batch : ubatch);
 }
 
-/* Bytes that gpu-layers auto leaves free, 0: as it likes. */
+/* Returns the bytes that gpu-layers auto leaves free; 0 = the default: 1 GiB, but at most an eighth of the free
+ * memory. */
 static uint64_t fit_margin_of(const pi__opt_set *s)
 {
     double mib[128] = {0}, most = 0;
@@ -117,14 +119,14 @@ static uint64_t fit_margin_of(const pi__opt_set *s)
     return most < 1e9 ? (uint64_t) (most * 1048576) : UINT64_MAX / 2;
 }
 
-/* One of a kind, by its number. */
+/* Selects one device of a kind by its index. */
 static void one_device(pi__config *c, const pi__device *d, int32_t index)
 {
     snprintf(c->chosen_device, sizeof c->chosen_device, "%s%d", d->name, index);
     c->device = c->chosen_device;
 }
 
-/* The devices that tensor-split gives a part, which for layers are kept. */
+/* Selects the devices with a part in tensor-split; for split-mode layer, also stores the parts. */
 static int devices_with_parts(pi__config *c, const double *part, size_t n, pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
@@ -148,7 +150,8 @@ static int devices_with_parts(pi__config *c, const double *part, size_t n, pi_er
     return PI_OK;
 }
 
-/* main-gpu, and the devices that tensor-split gives a part: of the layers, or an equal one, as matrices are cut evenly. */
+/* Applies main-gpu and tensor-split. With split-mode layer, parts are shares of layers. With tensor they must be
+ * equal, because matrices are split evenly. */
 static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
 {
     double part[PI__MAX_DEVICES], equal = 0;
@@ -159,7 +162,7 @@ static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
     const bool several = c->tensor || c->layers, automatic = !*c->device || !strcasecmp(c->device, "auto");
     const int64_t main_gpu = several || !automatic ? 0 : pi__opt_int(s, PI__OPT_MAIN_GPU);
     bool uneven = false;
-    if (main_gpu <= 0 && (!several || !n)) return PI_OK; /* no driver is woken up for nothing */
+    if (main_gpu <= 0 && (!several || !n)) return PI_OK; /* do not load a driver without need */
     pi__devices_named(c->device, dev, index);
     if (strcmp(dev[0]->name, "cpu") && (!dev[0]->tell(index[0], &info) || !info.usable)) return PI_OK;
     if (main_gpu > 0 && strcmp(dev[0]->name, "cpu")) one_device(c, dev[0], (int32_t) main_gpu);
@@ -173,7 +176,7 @@ static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
     return rc;
 }
 
-/* split-mode row, which llama.cpp has; and layers among processes. */
+/* Refuses split-mode row, which only llama.cpp has, and split-mode layer with ranks. */
 static int check_split(const pi__opt_set *s, const pi__config *c, pi_error *err)
 {
     if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
@@ -184,7 +187,7 @@ static int check_split(const pi__opt_set *s, const pi__config *c, pi_error *err)
     return PI_OK;
 }
 
-/* The processes that this one was launched with, of which it has to be rank 0. */
+/* Connects the ranks if this process was launched as one of several. It must be rank 0. */
 static int find_ranks(const pi_options *o, pi__config *c, pi_error *err)
 {
     int n;
@@ -201,7 +204,7 @@ static int32_t at_most(int64_t n, int32_t most) { return n < most ? (int32_t) n 
 int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
 {
 #define ROW(type, ...) PI__##type,
-    static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* as the words of the options */
+    static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* indexed like the options' words */
 #undef ROW
     static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO, PI__LOAD_READ,
                                      PI__LOAD_MMAP};
@@ -271,7 +274,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
         return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
-    const int64_t window = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW); /* 0: same */
+    const int64_t window = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW); /* 0 = same as cache-type */
     int rc = pi__cache_rules_parse(&c->cache_types, pi__opt_str(s, PI__OPT_CACHE_TYPE), err);
     if (rc) return rc;
     if (window > 0) pi__cache_rules_add(&c->cache_types, PI__LAYERS_WINDOW, true, true, kv_types[window - 1]);

@@ -1,11 +1,11 @@
-/* The options of an engine as plain values (config.c). */
+/* Engine options as plain values (config.c). */
 #ifndef PI__CONFIG_H
 #define PI__CONFIG_H
 
 #include "api/options.h"
 #include "engine/core.h"
 
-/* Strings and lists in c belong to o. */
+/* Fills c from o. Strings and lists in c belong to o. */
 int pi__config_of(const pi_options *o, pi__config *c, pi_error *err);
 pi__cpu_params pi__cpu_params_of(const pi_options *o);
 

@@ -1,9 +1,8 @@
-/* The engine object: what it would take, opening, closing, facts, and text with the engine's
- * vocabulary.
+/* The engine object: plan, open, close, facts, and tokenizing with the engine's vocabulary.
  *
- * Memory: the object; the core holds the rest. Threads: as in the header. Closing goes from the outside in: no more
- * requests, all that run are cancelled and have ended, their callbacks have been called, then the core is freed, so
- * that a callback may use the engine to the last. */
+ * Memory: the object; the core holds the rest. Threads: as in the header. Closing proceeds from the outside in:
+ * refuse requests, cancel running ones and wait for their ends, call their callbacks, then free the core. A callback
+ * may therefore use the engine until its last event. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,7 +35,7 @@ int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
     return PI_OK;
 }
 
-/* The placement of a split model, in bytes. */
+/* Logs the placement of a split model, in MiB. */
 static void log_placement(const pi__log *log, const pi_plan *p)
 {
     const double mib = 1 << 20;
@@ -49,12 +48,12 @@ static void log_placement(const pi__log *log, const pi_plan *p)
     }
 }
 
-/* The plan of the engine, as log lines. */
+/* Logs the plan of the engine. */
 static int log_plan(const pi__config *c, pi_error *err)
 {
     pi_plan p = {.size = sizeof p};
     if (!c->log.fn || c->log.level < PI_LOG_INFO) return PI_OK;
-    pi__config quiet = *c; /* what opening says is said once */
+    pi__config quiet = *c; /* opening logs the same lines: do not log them twice */
     quiet.log.fn = NULL;
     int rc = pi__core_plan(&quiet, &p, err);
     if (rc) return rc;
@@ -134,7 +133,7 @@ int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
 void pi_engine_close(pi_engine *e)
 {
     if (!e) return;
-    pi__core_drain(e->core, 0); /* from now on submits are refused */
+    pi__core_drain(e->core, 0); /* refuse submits from now on */
     pthread_mutex_lock(&e->lock);
     for (pi_request *r = e->running; r; r = r->next) pi__request_cancel(r);
     pthread_mutex_unlock(&e->lock);
@@ -186,7 +185,7 @@ int pi_engine_info(const pi_engine *e, pi_info *out)
     return PI_OK;
 }
 
-/* As snprintf does: as much as fits, and a final NUL. */
+/* Terminates the text with a NUL within cap, like snprintf. Returns its full length. */
 static int64_t finish_text(const pi__sink *t, char *out, size_t cap)
 {
     if (cap) out[t->n < cap ? t->n : cap - 1] = 0;

@@ -1,10 +1,11 @@
-/* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread of callbacks (see
+/* Events from the step thread to callers: queues, pi_poll, the descriptor, the dispatch thread for callbacks (see
  * objects.h).
  *
- * Memory: TEXT nodes come and go; a sample's DONE node is part of it, so that out of memory loses no end, and so is the
- * request's PROMPT node. A sample has at most one TEXT node that is not yet taken: what comes meanwhile is added to it, which
- * bounds what waits by the length of the answers. A request has as many PROGRESS nodes. Threads: any; each function says
- * whether the engine's lock is held. Invariant: a node in a list holds a reference to its request. */
+ * Memory: TEXT nodes are allocated as needed. A sample's DONE node and a request's PROMPT node are embedded, so their
+ * events are never lost when memory runs out. A sample has at most one TEXT node in a queue. New text is appended to
+ * that node, which bounds the queue by the length of the answers. A request has at most one PROGRESS node likewise.
+ * Threads: any; each function says whether the engine's lock is held. Invariant: a node in a list holds a reference
+ * to its request. */
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -48,7 +49,7 @@ static void node_free_buffers(pi__node *n)
     n->values = NULL;
 }
 
-/* Gives the node's memory and its reference back. lock: held. Returns the request when that was its last reference. */
+/* lock held: frees the node's buffers and drops its reference. Returns the request if that was its last reference. */
 static pi_request *node_release(pi__node *n)
 {
     pi_request *r = n->ev.request;
@@ -60,7 +61,7 @@ static pi_request *node_release(pi__node *n)
 
 /* ------------------------------------------------------------------------------------------------------ descriptor */
 
-/* lock: makes the descriptor say whether pi_poll has something. */
+/* lock held: makes the descriptor readable if and only if pi_poll has events. */
 static void update_fd(pi_engine *e)
 {
     bool want = e->queue.head != NULL;
@@ -83,7 +84,7 @@ int pi_poll_fd(const pi_engine *ce)
 
 /* --------------------------------------------------------------------------------------------------------- pushing */
 
-/* lock: n goes where its request's events go. */
+/* lock held: appends n to the list for callbacks or the list for pi_poll. */
 static void enqueue(pi_request *r, pi__node *n)
 {
     pi_engine *e = r->e;
@@ -104,8 +105,9 @@ void pi__events_recheck(pi_engine *e)
     if (!e->n_open && e->n_pollers) pthread_cond_broadcast(&e->polled);
 }
 
-/* Room for one more token with n bytes of text. false: out of memory; what n holds is as it was, but some of its arrays
- * may have moved, and the event, which may be queued and is given out all the same, follows them. */
+/* Reserves memory for one more token with n_text bytes of text. false = out of memory: the contents of n are
+ * unchanged, but its arrays may have moved. The event, which may be queued already, always points to the current
+ * arrays. */
 static bool node_room(pi__node *n, size_t n_text, size_t n_probs)
 {
     bool ok = pi__grow(&n->text, &n->cap_text, n->ev.text_len + n_text + 1, 1) &&
@@ -183,7 +185,7 @@ void pi__event_done(pi__sample *s, char *text, size_t n)
 {
     pi_request *r = s->r;
     pi__node *d = &s->done;
-    s->open_text = NULL; /* nothing is added to it any more */
+    s->open_text = NULL; /* close it: no more text is appended */
     if (!r->on_event && !r->freed && !r->n_live) r->e->n_open--;
     if (r->freed) {
         pi__free(text);
@@ -206,14 +208,14 @@ void pi__events_drop(pi_request *r)
         next = n->next;
         if (n->ev.request != r) continue;
         list_remove(l, n);
-        node_release(n); /* the caller holds a reference: never the last */
+        node_release(n); /* never the last reference: the caller holds one */
     }
     for (uint32_t i = 0; i < r->n_samples; i++) pi__sample_at(r, i)->open_text = NULL;
     r->open_progress = NULL;
     update_fd(e);
 }
 
-/* lock: nothing is added to n any more. */
+/* lock held: stops appending to n. */
 static void close_node(pi__node *n)
 {
     pi__sample *s = pi__sample_at(n->ev.request, n->ev.index);
@@ -223,7 +225,7 @@ static void close_node(pi__node *n)
 
 /* --------------------------------------------------------------------------------------------------------- polling */
 
-/* lock: waits until the queue holds something, nothing can come, or the time is up. */
+/* lock held: waits until the queue has an event, no event can come any more, or the timeout has passed. */
 static void wait_for_event(pi_engine *e, int timeout_ms)
 {
     struct timespec until = timeout_ms > 0 ? pi__deadline(timeout_ms) : (struct timespec) {0};
@@ -249,7 +251,7 @@ int pi_poll(pi_engine *e, pi_event **buf, size_t cap, int timeout_ms)
         close_node(node);
         buf[n] = &node->ev;
     }
-    /* One signal was given for an event, and a thread that took several left another one waiting: pass it on. */
+    /* Each event signals one thread. A thread that took several events may have left another one waiting: wake it. */
     if (e->n_pollers && (e->queue.head || !e->n_open)) pthread_cond_broadcast(&e->polled);
     update_fd(e);
     pthread_mutex_unlock(&e->lock);
@@ -263,7 +265,7 @@ void pi_event_release(pi_event *ev)
     pi_engine *e = ev->request->e;
     pthread_mutex_lock(&e->lock);
     pi_request *last = NULL;
-    if (n->state == PI__NODE_TAKEN) { /* in a callback it is released afterwards */
+    if (n->state == PI__NODE_TAKEN) { /* false within a callback: dispatch() releases the event afterwards */
         list_remove(&e->taken, n);
         last = node_release(n);
     }
@@ -271,9 +273,9 @@ void pi_event_release(pi_event *ev)
     if (last) pi__request_destroy(last);
 }
 
-/* -------------------------------------------------------------------------------------------------------- callbacks */
+/* ------------------------------------------------------------------------------------------------------- callbacks */
 
-/* lock: held before and after, not during the callback. */
+/* Calls the callback for n. The lock is held before and after, not during the callback. */
 static void dispatch(pi_engine *e, pi__node *n)
 {
     pi_request *r = n->ev.request;
@@ -318,7 +320,7 @@ int pi__dispatch_start(pi_engine *e, pi_error *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- ends */
+/* ------------------------------------------------------------------------------------------------------------ ends */
 
 int pi__events_init(pi_engine *e, pi_error *err)
 {

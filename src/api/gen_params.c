@@ -1,7 +1,7 @@
-/* The options of a request as the plain values that scheduler and sampler read.
+/* Request options as the plain values that scheduler and sampler read.
  *
- * Ranges were checked when the options were set; here is what needs the vocabulary. Memory: the two arrays and the grammar,
- * until pi__gen_params_free (the core keeps what it needs). Any thread. */
+ * Ranges were checked when the options were set; this file makes the checks that need the vocabulary. Memory: the
+ * arrays and the grammar, until pi__gen_params_free; the core copies the parts it keeps. Any thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,13 +26,14 @@ static int random_seed(uint64_t *out, pi_error *err)
 
 static int32_t clamp_i32(int64_t v) { return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (int32_t) v; }
 
-/* Some token has to be left. no_end: end-of-generation tokens do not count, since they may not come (yet). */
+/* Checks that at least one token is allowed. no_end: end-of-generation tokens do not count; they are forbidden, at
+ * least at first. */
 static int check_some_allowed(const pi__vocab *v, const pi__sampling *p, bool no_end, pi_error *err)
 {
     int32_t n_vocab = pi__vocab_size(v);
     size_t n_forbidden = 0;
     for (size_t i = 0; i < p->n_bias; i++) n_forbidden += isinf(p->bias[i].bias) != 0;
-    if (n_forbidden < (size_t) n_vocab / 2) return PI_OK; /* ends of generation are a handful */
+    if (n_forbidden < (size_t) n_vocab / 2) return PI_OK; /* fast path: there are only a few end-of-generation tokens */
     uint8_t *forbidden = pi__calloc((size_t) n_vocab, 1);
     if (!forbidden) return pi__fail_mem(err, "logit biases");
     for (size_t i = 0; i < p->n_bias; i++) forbidden[p->bias[i].id] |= isinf(p->bias[i].bias) != 0;
@@ -81,10 +82,10 @@ static int stop_tokens(const pi__opt_set *s, int32_t n_vocab, pi__gen_params *p,
     return PI_OK;
 }
 
-enum { MAX_BAD = 65536 }; /* entries of all bad words */
+enum { MAX_BAD = 65536 }; /* maximum entries for all bad words */
 
-/* A bad word's tokens, behind those of others: as it is (before 0), and as it is behind a space where that begins with another
- * token and is no longer. */
+/* Appends the tokens of a bad word to *all. space 0: the word as given. space 1: the word after a space, added only
+ * if it begins with another token and has the same number of tokens. */
 static int bad_word(const pi__vocab *v, const char *word, int space, pi__ids *as_it_is, pi__ids *all, pi_error *err)
 {
     char text[1024];
@@ -168,8 +169,8 @@ pi__grammar_parts pi__call_parts(const pi__call_form *f)
                                 .lead = free_text ? NULL : f->lead.p, .start = free_text ? "behind" : NULL};
 }
 
-/* Calls that nothing requires stay free where a tool's schema has something that no grammar can be made of: the parser of
- * answers still looks for them. */
+/* Compiles the call grammar. If no call is required and a tool's schema has an unsupported keyword, calls are not
+ * constrained; the answer's parser still finds them. */
 static int grammar_of_calls(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     const pi__grammar_parts parts = pi__call_parts(&r->calls);
@@ -184,7 +185,7 @@ static int grammar_of_calls(pi_request *r, pi__gen_params *p, pi_error *err)
     return rc;
 }
 
-/* A form of an answer to a conversation holds the content: thoughts may come before it, and calls instead of it. */
+/* Adds thoughts before the constrained content and calls instead of it, for an answer to a conversation. */
 static void add_chat(const pi_request *r, pi__gen_params *p, pi__grammar_parts *parts)
 {
     const pi__call_form *f = &r->calls;
@@ -196,7 +197,7 @@ static void add_chat(const pi_request *r, pi__gen_params *p, pi__grammar_parts *
     p->calls = f->grammar.p != NULL;
 }
 
-/* What the answer has to be, by at most one of the options for that. */
+/* Compiles the constraint of the answer from at most one of its options. */
 static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     static const struct { enum pi__opt_id id; int kind; const char *name; } of[] = {
@@ -221,7 +222,7 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
     return name ? pi__core_grammar(r->e->core, &parts, r->work, &p->grammar, err) : PI_OK;
 }
 
-/* The number of a tenant's name; two may have the same one, and then share their turns. */
+/* Returns a tenant's number. Two names with the same number share their rounds. */
 static uint32_t tenant_of(const char *name)
 {
     return *name ? (uint32_t) (pi__hash64(name, strlen(name), 0) % PI__TENANTS) : 0;
@@ -245,7 +246,8 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
         .salt = pi__opt_str(s, PI__OPT_CACHE_SALT),
         .n_logprobs = clamp_i32(pi__opt_int(s, PI__OPT_LOGPROBS)),
         .probs_drawn = pi__opt_int(s, PI__OPT_LOGPROBS_MODE) == 1, /* processed */
-        .logits = r->on_logits ? (int32_t) pi__opt_int(s, PI__OPT_LOGITS) : PI__LOGITS_NONE, /* words in that order */
+        /* indexed like the option's words */
+        .logits = r->on_logits ? (int32_t) pi__opt_int(s, PI__OPT_LOGITS) : PI__LOGITS_NONE,
         .logits_from = clamp_i32(pi__opt_int(s, PI__OPT_LOGITS_FROM)),
         .priority = clamp_i32(pi__opt_int(s, PI__OPT_PRIORITY)),
         .tenant = tenant_of(pi__opt_str(s, PI__OPT_TENANT)),
@@ -253,7 +255,7 @@ int pi__gen_params_of(pi_request *r, pi__gen_params *p, pi_error *err)
     };
     (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &p->spec, &(unsigned) {0});
     if (p->n_logprobs >= n_vocab) p->n_logprobs = n_vocab - 1;
-    pi__breakers_put(r->e, r->breakers); /* of an earlier submit that was refused */
+    pi__breakers_put(r->e, r->breakers); /* from an earlier submit that was refused */
     r->breakers = NULL;
     int rc = sampling_of(r, &p->sampling, err);
     if (!rc) rc = logit_biases(s, n_vocab, &p->sampling, err);

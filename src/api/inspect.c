@@ -1,5 +1,5 @@
-/* The contents of a model file, as lines for people (pi_model_inspect) and for programs (pi_model_json): metadata, totals,
- * tensors.
+/* The contents of a model file, as lines for people (pi_model_inspect) and for programs (pi_model_json): metadata,
+ * totals, tensors.
  *
  *     gemma.gguf: GGUF v3, 253113024 bytes, alignment 32
  *     general.architecture                        str          "gemma3"
@@ -8,8 +8,8 @@
  *       F32         109 tensors        94208 parameters         376832 bytes
  *     blk.0.attn_k.weight  [640, 256]  Q5_0  112640 bytes  file 0  offset 11700480
  *
- * Every string of the file is escaped and, for people, cut. Memory: the reader's; a line for people is built on the stack,
- * one for programs in memory that grows to the longest. */
+ * Every string of the file is escaped and, for people, truncated. Memory: the GGUF reader's. A line for people is
+ * built on the stack; lines for programs share a buffer that grows to the longest. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +23,13 @@
 
 enum {
     LINE_MAX_BYTES = 1000,
-    KEY_MAX_BYTES = 200,     /* of a key or tensor name shown */
-    STR_MAX_BYTES = 200,     /* of a string value shown */
-    ELEM_STR_MAX_BYTES = 40, /* of a string in an array shown */
-    ARRAY_MAX_BYTES = 300    /* no more elements once the line is this long */
+    KEY_MAX_BYTES = 200,     /* shown of a key or tensor name */
+    STR_MAX_BYTES = 200,     /* shown of a string value */
+    ELEM_STR_MAX_BYTES = 40, /* shown of a string in an array */
+    ARRAY_MAX_BYTES = 300    /* stop adding elements when the line is this long */
 };
 
-typedef struct line { /* text that grows to LINE_MAX_BYTES and is cut there */
+typedef struct line { /* text, truncated at LINE_MAX_BYTES */
     char text[LINE_MAX_BYTES];
     size_t n; /* bytes, without the final NUL */
 } line;
@@ -52,7 +52,7 @@ static void add_str(line *l, pi__str s, size_t max)
     add(l, "%s", buf);
 }
 
-/* The shortest decimal that reads back as v. */
+/* Adds the shortest decimal that reads back as v. */
 static void add_float(line *l, double v, bool single)
 {
     char buf[40];
@@ -106,7 +106,8 @@ static void show_kv(const pi__gguf_kv *kv, pi_line_fn fn, void *ud)
     fn(ud, l.text);
 }
 
-/* Adds "268098176 parameters (268.10 M)" or "1234 bytes (1.21 KiB)": the number, and in round where it is long. */
+/* Adds "268098176 parameters (268.10 M)" or "1234 bytes (1.21 KiB)": the number, and a rounded form if it is
+ * large. */
 static void add_amount(line *l, uint64_t v, const char *what, double step, const char *const units[4])
 {
     double r = (double) v;
@@ -189,7 +190,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* What a file is that cannot run by itself, or can do more than that. */
+/* Describes a file that is not a plain model. */
 static void show_kind(const pi__gguf *g, pi_line_fn fn, void *ud)
 {
     static const char *const text[] = {
@@ -225,17 +226,17 @@ int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi
     return PI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- for programs */
+/* ---------------------------------------------------------------------------------------------------- for programs */
 
-enum { LONG_ARRAY = 64, FIRST_ELEMENTS = 8 /* that are left of a longer one */ };
+enum { LONG_ARRAY = 64, FIRST_ELEMENTS = 8 /* elements shown of a longer array */ };
 
-/* What a line shows. */
+/* The subject of one line. */
 typedef struct item {
     const pi__gguf *g;
     const char *path;
     const pi__gguf_kv *kv;
     const pi__tensor *t;
-    uint64_t most; /* elements of an array */
+    uint64_t most; /* maximum elements of an array */
 } item;
 
 static void add_count(pi__sink *t, const char *name, uint64_t n)
@@ -292,7 +293,7 @@ static void json_totals(pi__sink *t, const item *it)
     json_total(t, &all);
     pi__sink_puts(t, ", \"types\": {");
     for (int32_t type = 0; type < PI__N_TYPES; type++) {
-        if (!by_type[type].tensors) continue; /* not every number is a type's */
+        if (!by_type[type].tensors) continue; /* unused or unknown type number */
         const char *name = pi__type_info_of(type)->name;
         pi__sink_puts(t, any ? ", " : "");
         pi__sink_json(t, (pi__str) {name, strlen(name)});
@@ -324,15 +325,15 @@ static void json_tensor(pi__sink *t, const item *it)
 }
 
 typedef struct json_out {
-    pi_line_fn fn; /* gets lines, with */
+    pi_line_fn fn; /* receives lines */
     void *ud;
-    char *line;    /* [cap] grows */
+    char *line;    /* [cap] line buffer; grows */
     size_t cap;
-    int rc;        /* after the first failure nothing is written */
+    int rc;        /* after a failure nothing more is written */
     pi_error *err;
 } json_out;
 
-/* A line, written once to learn its length, if need be. */
+/* Writes a line. If the buffer is too small, grows it and writes the line again. */
 static void emit(json_out *o, void (*write)(pi__sink *, const item *), const item *it)
 {
     for (int i = 0; i < 2 && !o->rc; i++) {

@@ -1,7 +1,8 @@
-/* The end of a request: references, and the memory that goes with the last one (see lifetime.h).
+/* The end of a request: reference counts, and the memory freed with the last reference (see lifetime.h).
  *
- * Below everything that holds a reference: events (a node in a list), samples (the core's, until the last of them is
- * over), the request's owner. Threads: any; whose reference was the last frees without the lock. */
+ * Holders of a reference: queued events (nodes in a list), the core (until the last sample is over), the request's
+ * owner. This file calls none of their files. Threads: any. The thread that drops the last reference frees without
+ * the lock. */
 #include "api/lifetime.h"
 
 #include "api/breakers.h"

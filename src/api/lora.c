@@ -1,4 +1,5 @@
-/* Adapters by the public interface: names and files as they are given, options of engines and requests (see pagedinfer.h). */
+/* Adapters in the public interface: checks names, and parses the options of engines and requests (see
+ * pagedinfer.h). */
 #include "api/lora.h"
 
 #include <math.h>
@@ -48,10 +49,10 @@ int pi_lora_describe(pi_engine *e, size_t i, pi_lora *out)
     return e && out && out->size >= sizeof out->size ? pi__core_lora_at(e->core, i, out) : PI_EINVAL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- options */
+/* --------------------------------------------------------------------------------------------------------- options */
 
-/* The next item of a list with commas: its n bytes, without ":SCALE", and that, or 1. false: it is no such thing, or its scale
- * is too large for a float. */
+/* Parses the next item of a list with commas: NAME or NAME:SCALE. *n = bytes of the name, *scale = the scale or 1.
+ * false = bad syntax, or the scale is too large for a float. */
 static bool next_item(const char **list, size_t *n, float *scale)
 {
     const char *p = *list;
@@ -92,7 +93,7 @@ int pi__lora_asked(const char *text, pi__gen_params *p, pi_error *err)
     return PI_OK;
 }
 
-/* Files with commas between, each by its own name. */
+/* Loads the files of a list with commas, each under its base name without .gguf. */
 static int load_files(pi_engine *e, const char *list, bool apply, pi_error *err)
 {
     int rc = PI_OK;
@@ -113,7 +114,7 @@ static int load_files(pi_engine *e, const char *list, bool apply, pi_error *err)
     return rc;
 }
 
-/* NAME=FILE */
+/* Loads NAME=FILE. */
 static int load_module(pi_engine *e, const char *text, pi_error *err)
 {
     const char *is = strchr(text, '=');

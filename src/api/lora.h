@@ -1,12 +1,12 @@
-/* Adapters by options: those that an engine opens with, and those that a request asks for. */
+/* Adapters from options: the ones that an engine loads at opening, and the ones that a request selects. */
 #ifndef PI__API_LORA_H
 #define PI__API_LORA_H
 
 #include "api/objects.h"
 
-/* Loads what the options name. */
+/* Loads the adapters that the options name. */
 int pi__engine_open_lora(pi_engine *e, const pi_options *o, pi_error *err);
-/* Option "lora" of a request to p->lora, which pi__gen_params_free gives back. */
+/* Parses option "lora" of a request into p->lora, which pi__gen_params_free frees. */
 int pi__lora_asked(const char *text, pi__gen_params *p, pi_error *err);
 
 #endif

@@ -2,16 +2,16 @@
  * file has a header for its functions.
  *
  *     step thread                 lock                       caller
- *     on_token -> output.c ->  TEXT node of the sample  ->  pi_poll, or the dispatch thread's callback
- *     on_logits ------------>  PROMPT or EMBEDDING node in the request (prompt_probs.c, pooling.c)  ->  the same
- *     on_done  ------------->  DONE node in the sample  ->  the same
+ *     on_token -> output.c ->  TEXT node of the sample  ->  pi_poll, or the dispatch thread's callback;
+ *     on_logits ------------>  PROMPT or EMBEDDING node in the request (prompt_probs.c, pooling.c)  ->  as above;
+ *     on_done  ------------->  DONE node in the sample  ->  as above.
  *
- * A request asks for one answer or more: its samples, each a job of the core.
+ * A request has one or several samples; each is an answer and a job of the core.
  *
- * One mutex an engine guards queues, nodes and what a request shows of itself. It is never held while a callback runs;
- * of the core only pi__seq_cancel and pi__seq_release are called with it (the core holds no lock when it calls back). A
- * request lives until nobody refers to it: its owner (until pi_request_free), the core (until on_done of its last
- * sample), each node that is queued or taken. */
+ * Each engine has one mutex, which guards queues, nodes and the visible state of requests. It is never held while a
+ * callback runs. Of the core's functions, only pi__seq_cancel and pi__seq_release are called with it; the core holds
+ * no lock when it calls back. A request lives while one of these holds a reference: its owner (until
+ * pi_request_free), the core (until on_done of its last sample), each queued or taken node. */
 #ifndef PI__OBJECTS_H
 #define PI__OBJECTS_H
 
@@ -27,19 +27,19 @@
 
 enum pi__node_state {
     PI__NODE_IDLE,   /* in no list */
-    PI__NODE_QUEUED, /* in the queue of pi_poll or of the dispatch thread */
-    PI__NODE_TAKEN,  /* with the caller, in the engine's list of taken ones */
+    PI__NODE_QUEUED, /* in the queue of pi_poll or the list of the dispatch thread */
+    PI__NODE_TAKEN,  /* held by the caller, in the engine's list of taken nodes */
 };
 
 typedef struct pi__node { /* an event and its memory */
-    pi_event ev;             /* first: what the caller sees */
-    struct pi__node *prev, *next; /* in the list that state names */
+    pi_event ev;             /* first member: pi_event_release casts back */
+    struct pi__node *prev, *next; /* neighbours in the list that `state` names */
     int state;               /* enum pi__node_state */
-    bool embedded;           /* part of its sample, not freed by itself */
+    bool embedded;           /* part of a sample or request, not freed separately */
     char *text;              /* [cap_text] ev.text, NUL terminated */
     int32_t *ids;            /* [cap_ids] ev.tokens */
     pi_token_prob *probs;    /* [cap_probs] ev.logprobs */
-    float *values;           /* ev.embedding, and room for a vector to score */
+    float *values;           /* ev.embedding; large enough for a classifier's input vector */
     size_t cap_text, cap_ids, cap_probs;
 } pi__node;
 
@@ -49,98 +49,98 @@ typedef struct pi__node_list {
 
 typedef struct pi__breakers pi__breakers; /* breakers.h */
 
-struct pi_work { /* what callers of the library limit its work with */
+struct pi_work { /* a work budget of the library's callers */
     pi__work w;
 };
 
 struct pi_engine {
-    pi__core *core;        /* what runs */
-    pi__log log;           /* of the options */
-    pi__opt_set defaults;  /* of requests */
+    pi__core *core;        /* scheduler, cache, model */
+    pi__log log;           /* from the options */
+    pi__opt_set defaults;  /* default options of requests */
     pi__chat *chat;        /* the chat template, or NULL */
-    pi_error chat_err;     /* why there is none */
+    pi_error chat_err;     /* error of loading the template; set if chat is NULL */
     char *rank_template;   /* text with {query} and {document}, or NULL */
-    uint8_t *rank_markup;  /* of the template: see pi__trust */
-    pthread_mutex_t lock;  /* guards all that follows, and requests as said there */
-    pthread_cond_t polled; /* something for pi_poll: an event, or nothing left to wait for */
-    pthread_cond_t pushed; /* something for the dispatch thread */
+    uint8_t *rank_markup;  /* markup bytes of the template: see pi__trust */
+    pthread_mutex_t lock;  /* guards the following fields, and requests as marked there */
+    pthread_cond_t polled; /* signaled for pi_poll: an event was queued, or no request is left to wait for */
+    pthread_cond_t pushed; /* signaled for the dispatch thread: an event was queued, or stop */
     pi__node_list queue;   /* events for pi_poll */
     pi__node_list push;    /* events for callbacks */
-    pi__node_list taken;   /* given out by pi_poll, not yet released */
-    size_t n_open;         /* requests without callback that were submitted and whose DONE is not queued yet */
-    uint32_t n_pollers;    /* threads in pi_poll that wait */
+    pi__node_list taken;   /* returned by pi_poll, not yet released */
+    size_t n_open;         /* submitted requests without a callback and without a queued last event */
+    uint32_t n_pollers;    /* threads waiting in pi_poll */
     int fd;                /* eventfd of pi_poll_fd */
-    bool has_fd;           /* pi_poll_fd was called: fd follows the queue */
+    bool has_fd;           /* pi_poll_fd was called: fd is kept up to date */
     bool fd_set;           /* fd is readable */
     bool dispatching;      /* the dispatch thread was started */
-    bool stop_dispatch;    /* it ends once push is empty */
-    pthread_t dispatcher;  /* calls callbacks */
-    pi__sampler_scratch *row_scratch; /* step thread: for rows of prompt-logprobs; NULL until a request needs it */
+    bool stop_dispatch;    /* the dispatch thread ends when push is empty */
+    pthread_t dispatcher;  /* the thread that calls callbacks */
+    pi__sampler_scratch *row_scratch; /* step thread: scratch for prompt-logprobs; NULL until a request needs it */
     pi_request *running;   /* list of submitted requests that have not ended */
-    uint64_t n_requests;   /* numbers of requests, for the log */
-    pi__breakers *breakers; /* those used last, or NULL */
+    uint64_t n_requests;   /* requests submitted so far; numbers them in the log */
+    pi__breakers *breakers; /* most recently used breakers, or NULL */
 };
 
 /* One answer of a request. */
 typedef struct pi__sample {
-    pi_request *r;            /* whose */
-    uint32_t index;           /* from 0 */
+    pi_request *r;            /* the request of this sample */
+    uint32_t index;           /* sample number, from 0 */
 
-    /* step thread only, while it runs */
-    pi__output out;           /* text on its way */
-    bool failed;              /* no memory for an event: it ends with PI_ENOMEM */
+    /* step thread only, while the sample runs */
+    pi__output out;           /* text that is held back or being released */
+    bool failed;              /* out of memory for an event: the sample ends with PI_ENOMEM */
 
     /* under the engine's lock */
     bool over;                /* on_done was called */
-    pi__seq *seq;             /* from submit to on_done; NULL where submit has not returned yet */
-    pi__node *open_text;      /* queued TEXT node that takes more, or NULL */
-    pi__node done;            /* the last event */
-    int32_t *tokens;          /* [cap_tokens] all sampled so far */
+    pi__seq *seq;             /* from submit to on_done; NULL until submit returns */
+    pi__node *open_text;      /* queued TEXT node that accepts more text, or NULL */
+    pi__node done;            /* the sample's last event */
+    int32_t *tokens;          /* [cap_tokens] all tokens sampled so far */
     size_t n_tokens, cap_tokens;
-    pi_result result;         /* complete once it is over */
+    pi_result result;         /* final once over is set */
 } pi__sample;
 
 enum { PI__REQ_NEW, PI__REQ_RUNNING, PI__REQ_DONE };
-enum { PI__MAX_SAMPLES = 64 }; /* the range of option n */
+enum { PI__MAX_SAMPLES = 64 }; /* upper bound of option n */
 
 struct pi_request {
     pi_engine *e;
-    /* set before submit by the one thread that owns it, constant then */
-    uint64_t id;              /* number for the log */
+    /* set before submit by the owning thread, constant afterwards */
+    uint64_t id;              /* request number for the log */
     pi__opt_set set;          /* its options */
     int32_t *prompt;          /* [n_prompt] */
     size_t n_prompt;
-    pi__call_form calls;      /* of answers to this prompt */
-    pi_event_fn on_event;     /* NULL: events go to pi_poll */
+    pi__call_form calls;      /* call grammar of answers to this prompt */
+    pi_event_fn on_event;     /* NULL = events go to pi_poll */
     void *event_ud;
     pi_logits_fn on_logits;
     void *logits_ud;
-    pi__work *work;           /* of prompt_* and submit, or NULL; not owned */
-    pi__breakers *breakers;   /* referred to by params, or NULL */
-    bool special;             /* control tokens are printed */
-    int32_t n_probs;          /* 1 + option logprobs, 0: none */
-    int32_t logits;           /* PI__LOGITS_*: rows that on_logits gets */
-    int32_t n_prompt_probs;   /* entries a token of the prompt: 1 + option prompt-logprobs, 0: none */
+    pi__work *work;           /* budget for prompt_* and submit, or NULL; not owned */
+    pi__breakers *breakers;   /* DRY breakers that params point to, or NULL */
+    bool special;             /* option special: events print control tokens */
+    int32_t n_probs;          /* entries per token: 1 + option logprobs; 0 = off */
+    int32_t logits;           /* PI__LOGITS_*: rows for on_logits */
+    int32_t n_prompt_probs;   /* entries per prompt token: 1 + option prompt-logprobs; 0 = off */
     bool progress;            /* option prompt-progress */
-    pi__node prompt_event;    /* with them, or with vectors; filled on the step thread, until it is queued */
-    int32_t pooling;          /* enum pi__pooling: what its vectors are made of, 0: it has none */
-    double *sums;             /* [n_embd] of pooling mean, and of rank where the classifier wants the mean */
-    pi__stops stops;          /* stop strings, of the texts in set; its samples share them */
+    pi__node prompt_event;    /* PROMPT or EMBEDDING event; the step thread fills it until it is queued */
+    int32_t pooling;          /* enum pi__pooling: kind of vectors; 0 = no vectors */
+    double *sums;             /* [n_embd] for pooling mean, and for rank if the classifier uses the mean */
+    pi__stops stops;          /* automaton of option stop, shared by the samples */
     uint32_t n_samples;       /* option n, at least 1 */
     pi__sample first;         /* sample 0 */
-    pi__sample *more;         /* [n_samples - 1] the others, or NULL */
+    pi__sample *more;         /* [n_samples - 1] the other samples, or NULL */
 
     /* under the engine's lock */
-    uint32_t ref;             /* owner, core, nodes, submit */
+    uint32_t ref;             /* reference count: owner, core, nodes, running submit */
     int state;                /* PI__REQ_* */
-    uint32_t n_live;          /* samples that are not over, while it runs */
-    bool freed;               /* the owner let go: no more events */
-    bool cancel;              /* asked for before the core knew it */
-    pi__node *open_progress;  /* queued PROGRESS node that follows the prompt, or NULL */
-    pi_request *prev, *next;  /* in the engine's list of running ones */
-    bool in_event, in_logits; /* a callback runs, on the dispatch or the step thread */
+    uint32_t n_live;          /* samples not over yet */
+    bool freed;               /* the owner called pi_request_free: no more events */
+    bool cancel;              /* cancel was requested; submit checks it */
+    pi__node *open_progress;  /* queued PROGRESS node that is updated, or NULL */
+    pi_request *prev, *next;  /* neighbours in the engine's list of running requests */
+    bool in_event, in_logits; /* a callback is running on the dispatch or step thread */
     pthread_cond_t changed;   /* state or in_* changed */
-    void *user;               /* of pi_request_set_user */
+    void *user;               /* pointer from pi_request_set_user */
 };
 
 static inline pi__sample *pi__sample_at(const pi_request *r, uint32_t i)

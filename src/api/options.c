@@ -1,7 +1,7 @@
 /* The option table as data, and sets of option values (pi_options_*; see options.h).
  *
  * Memory: strings and lists of a set. Threads: the table is constant; a set belongs to one thread. Invariant: a value
- * in a set has passed the check of its row, so whoever reads it need not check it again. */
+ * in a set has passed the check of its row, so readers need not check it again. */
 #include "api/options.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ int pi_options_describe(size_t i, pi_option_info *out)
 
 /* ---------------------------------------------------------------------------------------------------------- values */
 
-/* Index of a word in "a|b|c", -1: not there. */
+/* Returns the index of a word in "a|b|c", or -1. */
 static int64_t word_index(const char *range, const char *word)
 {
     size_t n = strlen(word);
@@ -57,7 +57,7 @@ static int64_t word_index(const char *range, const char *word)
     return -1;
 }
 
-/* The two sides of "LO..HI"; a missing one is left empty. */
+/* Splits "LO..HI"; a missing side becomes "". */
 static void range_sides(const char *range, char lo[32], char hi[32])
 {
     const char *dots = strstr(range, "..");
@@ -87,7 +87,7 @@ static int refuse(const row *r, const char *value, const char *why, pi_error *er
                     *r->range ? ")" : "");
 }
 
-/* Text is given out in whole characters, so that only whole characters can be cut off. */
+/* Stop strings are valid UTF-8, because text is output in complete characters and can be cut only between them. */
 static int check_stop(const char *value, pi_error *err)
 {
     size_t n = strlen(value), valid = pi__utf8_valid(value, n);
@@ -97,7 +97,7 @@ static int check_stop(const char *value, pi_error *err)
                     "characters", valid, (unsigned char) value[valid]);
 }
 
-/* A text of the right form may still be out of range. */
+/* Checks syntax and range. */
 static int check_logit_bias(const row *r, const char *value, pi_error *err)
 {
     int32_t token;
@@ -109,7 +109,7 @@ static int check_logit_bias(const row *r, const char *value, pi_error *err)
                     "is -inf)", r->key, value, INT32_MAX, PI__MAX_LOGIT_BIAS, PI__MAX_LOGIT_BIAS);
 }
 
-/* Lists and strings whose text has a form of its own. */
+/* Checks lists and strings with a syntax of their own. */
 static int check_form(const row *r, const char *value, pi_error *err)
 {
     enum pi__opt_id id = (enum pi__opt_id) (r - table);
@@ -150,7 +150,7 @@ static int check_form(const row *r, const char *value, pi_error *err)
     return PI_OK;
 }
 
-/* Checks value against the row. Numbers, bools and words go to *out; strings and lists are only checked. */
+/* Checks value against the row. Stores numbers, bools and words in *out; strings and lists are only checked. */
 static int parse_value(const row *r, const char *value, pi__opt_value *out, pi_error *err)
 {
     switch (r->type) {
@@ -187,7 +187,7 @@ static bool list_add(pi__opt_list *l, const char *s)
     return true;
 }
 
-/* Stores a checked value; an empty one clears a list. */
+/* Stores a checked value. An empty value clears a list. */
 static int store(pi__opt_set *s, const row *r, const char *value, const pi__opt_value *parsed, pi_error *err)
 {
     pi__opt_value *v = &s->v[r - table];
@@ -259,7 +259,7 @@ void pi__opt_clear(pi__opt_set *s)
 
 /* ------------------------------------------------------------------------------------------------------------ keys */
 
-/* a, with underscores read as dashes, is the n characters at b. */
+/* True if a, with underscores read as dashes, equals the n characters at b. */
 static bool same_key(const char *a, const char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -268,7 +268,7 @@ static bool same_key(const char *a, const char *b, size_t n)
     return !a[n];
 }
 
-/* The next plain long spelling "--x" in flags: its name without dashes, length in *n; NULL: no more. */
+/* Returns the next plain long spelling "--x" in flags without its dashes, with its length in *n; NULL = no more. */
 static const char *next_long(const char **flags, size_t *n)
 {
     for (const char *p = *flags; *p;) {
@@ -300,7 +300,7 @@ static const row *find_row(const char *key)
     return NULL;
 }
 
-/* Keeps name in best when it is nearer to key than what is there. */
+/* Copies name to best if it is closer to key than the current best. */
 static void consider(const char *key, const char *name, size_t n, char best[64], int *dist)
 {
     char word[64];

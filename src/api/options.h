@@ -1,7 +1,7 @@
 /* Options as typed values, for the files of src/api.
  *
- * A set of values holds the engine's and the requests' options; a request has a set of its own. Memory: strings and
- * lists only. One thread at a time. */
+ * A set of values holds the options of an engine and the defaults of its requests; each request has its own set.
+ * Memory: strings and lists only. One thread at a time. */
 #ifndef PI__OPTIONS_H
 #define PI__OPTIONS_H
 
@@ -27,8 +27,8 @@ typedef struct pi__opt_list {
 typedef union pi__opt_value {
     int64_t i;         /* BOOL, INT, SIZE; ENUM: index into the range's words */
     double f;          /* FLOAT */
-    char *s;           /* STRING; NULL: "" */
-    pi__opt_list list; /* LIST; empty until the first value, whatever the table's default says */
+    char *s;           /* STRING; NULL = "" */
+    pi__opt_list list; /* LIST; empty until the first value, even if the table has a default */
 } pi__opt_value;
 
 typedef struct pi__opt_set {
@@ -37,19 +37,19 @@ typedef struct pi__opt_set {
 
 struct pi_options {
     pi__opt_set set; /* every value */
-    pi_log_fn log_fn; /* where lines go; the level is option log-level */
-    void *log_ud;     /* its first argument */
-    pi_progress_fn progress_fn; /* told how far opening is, or NULL */
-    void *progress_ud; /* its first argument */
+    pi_log_fn log_fn; /* receives log lines, or NULL; the level is option log-level */
+    void *log_ud;     /* first argument of log_fn */
+    pi_progress_fn progress_fn; /* receives progress of opening, or NULL */
+    void *progress_ud; /* first argument of progress_fn */
 };
 
-/* Defaults. On failure the set needs no clear. */
+/* Sets all defaults. After a failure the set needs no clear. */
 int pi__opt_init(pi__opt_set *s);
-/* The same values in memory of their own; engine options that are strings are left out with requests_only. */
+/* Copies all values. requests_only: without string and list options of the engine. */
 int pi__opt_copy(pi__opt_set *dst, const pi__opt_set *src, bool requests_only);
 void pi__opt_clear(pi__opt_set *s);
-/* Sets by key or by a long command line spelling. scope_mask: bit PI_SCOPE_x for each scope that is taken. On error
- * nothing changed. */
+/* Sets a value by key or by a long command line spelling. scope_mask has bit PI_SCOPE_x for each accepted scope. On
+ * error nothing changes. */
 int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const char *value, pi_error *err);
 
 static inline bool pi__opt_bool(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].i != 0; }
@@ -57,31 +57,33 @@ static inline int64_t pi__opt_int(const pi__opt_set *s, enum pi__opt_id id) { re
 static inline double pi__opt_float(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].f; }
 static inline const char *pi__opt_str(const pi__opt_set *s, enum pi__opt_id id) { return s->v[id].s ? s->v[id].s : ""; }
 static inline const pi__opt_list *pi__opt_list_of(const pi__opt_set *s, enum pi__opt_id id) { return &s->v[id].list; }
-/* The word that an ENUM holds; its length in *n (not NUL terminated). */
+/* Returns the word that an ENUM holds; its length in *n (not NUL terminated). */
 const char *pi__opt_word(const pi__opt_set *s, enum pi__opt_id id, size_t *n);
 bool pi__opt_is(const pi__opt_set *s, enum pi__opt_id id, const char *word);
 
-/* ---- texts to values, independent of the locale. false: not of that form. */
+/* ---- texts to values, independent of the locale. false = bad syntax. */
 bool pi__parse_bool(const char *s, int64_t *out);
-/* A whole number. suffixes: 32k 32K 1.5Gi 2MB; k m g t and kB MB.. are powers of 1000, K M G T and Ki KiB.. of 1024. */
+/* An integer. suffixes: 32k 32K 1.5Gi 2MB; k m g t and kB MB.. are powers of 1000, K M G T and Ki KiB.. of 1024. */
 bool pi__parse_int(const char *s, bool suffixes, int64_t *out);
-/* A finite decimal number; "inf" and "-inf" too with infinite. */
+/* A finite decimal number. With `infinite` also "inf" and "-inf". */
 bool pi__parse_float(const char *s, bool infinite, double *out);
-/* "LO-HI", a side may be missing: the mask of these of 64 cores. */
+/* "LO-HI", either side optional: a mask of these cores, out of 64. */
 bool pi__parse_range(const char *s, uint64_t *mask);
-/* "3,1" or "3/1": numbers that are not negative, at most 128, some not 0. Returns how many, writes at most cap; 0: not of
- * that form. */
+/* "3,1" or "3/1": at most 128 numbers, none negative, not all 0. Returns their number and writes at most cap; 0 = bad
+ * syntax. */
 size_t pi__parse_numbers(const char *s, double *out, size_t cap);
-/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS"; ids and finite biases that are too large for their type become its largest. */
+/* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS". Ids and finite biases that overflow their type become its maximum. */
 bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias);
-enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* least and largest finite bias that is accepted, by absolute value */
-/* The sampler chain, ended by PI__SMP_N; chain has PI__SMP_N + 1 entries. */
+enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* maximum absolute value of a finite bias */
+/* Parses the sampler chain into `chain`, PI__SMP_N + 1 entries, terminated by PI__SMP_N. */
 int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
 
-/* "mtp,ngram", llama.cpp's names for them, too: the first one, and bit PI__SPEC_* of each. "" is auto. */
+/* Parses "mtp,ngram", including llama.cpp's names. Stores the first drafter, and bit PI__SPEC_* of each. "" =
+ * auto. */
 bool pi__parse_drafters(const char *s, int *first, unsigned *all);
 
-/* Insertions, deletions, substitutions and swaps of neighbours that lead from a to b, each cut at 63 characters. */
+/* Returns the number of insertions, deletions, substitutions and adjacent swaps from a to b, each cut at 63
+ * characters. */
 int pi__edit_distance(const char *a, const char *b);
 
 #endif

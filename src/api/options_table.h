@@ -1,13 +1,13 @@
-/* The one table of the library's options: pi_options_*, requests, and through them command line, --help, man page and
- * completions all read it. What the command line alone has is in a table of its own, tools/options_table.h.
+/* The table of the library's options. pi_options_* and requests read it; so do the command line, --help, the man page
+ * and completions. Options of the command line tool only are in tools/options_table.h.
  *
  * A row: X(ID, key, TYPE, default, range, flags, env, section, common, help)
  *   TYPE    BOOL INT SIZE FLOAT STRING ENUM LIST
- *   range   "LO..HI" (a side may be missing) for numbers, "a|b|c" for ENUM
- *   flags   command line spellings. A plain one takes a value (a BOOL none: it means true, and every long one has a
- *           --no- form). "--x=V" takes none and means V; "--x?V" takes one if the next word is one, else means V.
- *           None at all: for programs only.
- *   env     variables beside LLAMA_ARG_X and PAGEDINFER_X, which exist for each long spelling --x
+ *   range   "LO..HI" for numbers, either side optional; "a|b|c" for ENUM
+ *   flags   command line spellings; "" = programs only. A plain one takes a value. A plain one of a BOOL takes no
+ *           value and means true, and every long one has a --no- form. "--x=V" takes no value and means V. "--x?V"
+ *           takes the next word if that is a value, and otherwise means V.
+ *   env     extra variables; LLAMA_ARG_X and PAGEDINFER_X exist for each long spelling --x
  *   section of --help */
 #ifndef PI__OPTIONS_TABLE_H
 #define PI__OPTIONS_TABLE_H

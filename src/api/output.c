@@ -1,14 +1,14 @@
-/* Text of an answer as it grows (see output.h).
+/* The text of an answer as it grows (see output.h).
  *
- * Invariant between calls: buf[shown .. n) is text that is held back, at most as long as the longest stop string, and
- * buf always has room for what pi__output_finish adds, so that the end of an answer needs no memory. */
+ * Invariant between calls: buf[shown .. n) is held back, at most the length of the longest stop string. buf always
+ * has capacity for the bytes of pi__output_finish, so that the end of an answer needs no memory. */
 #include "api/output.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 
-enum { FLUSH_ROOM = 16 }; /* bytes that pi__utf8_flush may write, and some */
+enum { FLUSH_ROOM = 16 }; /* bytes that pi__utf8_flush may write, plus a reserve */
 
 /* -------------------------------------------------------------------------------------------------- stop strings */
 
@@ -35,7 +35,7 @@ static void add_text(pi__stops *a, const char *text, int32_t index)
     if (a->node[at].hit < 0) a->node[at].hit = index;
 }
 
-/* Where the automaton goes from a node with a byte. */
+/* Returns the automaton's next node for a byte. */
 static int32_t next_node(const pi__stops *a, int32_t node, uint8_t byte)
 {
     int32_t k;
@@ -43,7 +43,7 @@ static int32_t next_node(const pi__stops *a, int32_t node, uint8_t byte)
     return k < 0 ? 0 : k;
 }
 
-/* Links by depth: those of shallower nodes are known. queue: room for all nodes. */
+/* Sets the links in order of depth: links of shallower nodes are ready. queue has capacity for all nodes. */
 static void link_nodes(pi__stops *a, int32_t *queue)
 {
     int32_t n = 0;
@@ -53,7 +53,7 @@ static void link_nodes(pi__stops *a, int32_t *queue)
         for (int32_t k = a->node[from].child; k >= 0; k = a->node[k].sibling) {
             pi__stop_node *c = &a->node[k];
             c->link = from ? next_node(a, a->node[from].link, c->byte) : 0;
-            if (c->hit < 0) c->hit = a->node[c->link].hit; /* else its own text, which is longer */
+            if (c->hit < 0) c->hit = a->node[c->link].hit; /* otherwise its own text, which is longer */
             queue[n++] = k;
         }
     }
@@ -102,7 +102,7 @@ void pi__output_free(pi__output *o)
     memset(o, 0, sizeof *o);
 }
 
-/* Matches buf[from .. n) and sets shown. Of the stop strings that a byte completes the longest one ends the text. */
+/* Matches buf[from .. n) and sets shown. If a byte completes several stop strings, the longest one ends the text. */
 static void scan(pi__output *o, size_t from)
 {
     const pi__stops *a = o->stops;
@@ -117,7 +117,7 @@ static void scan(pi__output *o, size_t from)
     o->shown = o->n - (a ? (size_t) a->node[o->at].depth : 0);
 }
 
-/* Drops what the last call released. */
+/* Removes the text that the last call released. */
 static void compact(pi__output *o)
 {
     if (o->shown && o->shown < o->n) memmove(o->buf, o->buf + o->shown, o->n - o->shown);

@@ -1,4 +1,4 @@
-/* Texts of option values to numbers (see options.h). Pure functions, no memory, any thread; the locale has no say. */
+/* Option values from text (see options.h). Pure functions without memory; any thread; independent of the locale. */
 #include <stdio.h>
 #include <float.h>
 #include <math.h>
@@ -23,7 +23,7 @@ bool pi__parse_bool(const char *s, int64_t *out)
     return false;
 }
 
-/* 10^e exactly enough: e is at most a few hundred. */
+/* Returns 10^e: exact up to 22, otherwise accurate enough for e up to a few hundred. */
 static double pow10_of(int e)
 {
     static const double exact[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -31,8 +31,8 @@ static double pow10_of(int e)
     return e <= 22 ? exact[e] : pow(10, e);
 }
 
-/* Digits with an optional fraction and exponent from *s on; advances *s. Up to 15 significant digits are exact, and the
- * result is then the nearest double. */
+/* Reads digits with an optional fraction and exponent from *s on and advances *s. Up to 15 significant digits are
+ * exact; the result is then the nearest double. */
 static bool scan_decimal(const char **s, bool exponent, double *out)
 {
     const char *p = *s;
@@ -81,13 +81,13 @@ bool pi__parse_float(const char *s, bool infinite, double *out)
     } else if (!scan_decimal(&s, true, &v) || *s || (!isfinite(v) && !infinite)) {
         return false;
     } else if (!isfinite(v)) {
-        v = DBL_MAX; /* a number all the same, and no infinity */
+        v = DBL_MAX; /* a finite number that overflowed stays finite */
     }
     *out = minus ? -v : v;
     return true;
 }
 
-/* The factor that a size's suffix stands for, 0: no such suffix. */
+/* Returns the factor of a size suffix; 0 = unknown suffix. */
 static int64_t suffix_factor(const char *s)
 {
     if (!*s) return 1;
@@ -174,7 +174,7 @@ size_t pi__parse_numbers(const char *s, double *out, size_t cap)
     return 0;
 }
 
-/* Names and letters of the stages, in the order of enum pi__sampler_kind. */
+/* Names and letters of the stages, indexed by enum pi__sampler_kind. */
 static const struct {
     const char *names[3];
     char letter;
@@ -189,7 +189,7 @@ static const struct {
     [PI__SMP_XTC] = {{"xtc", NULL}, 'x'},
     [PI__SMP_TEMPERATURE] = {{"temperature", "temp", NULL}, 't'},
     [PI__SMP_ADAPTIVE_P] = {{"adaptive-p", NULL}, 'a'},
-    [PI__SMP_MIROSTAT] = {{NULL}, 0}, /* is asked for by option mirostat */
+    [PI__SMP_MIROSTAT] = {{NULL}, 0}, /* selected by option mirostat */
 };
 
 static bool same_name(const char *a, size_t n, const char *name)
@@ -249,7 +249,7 @@ int pi__edit_distance(const char *a, const char *b)
 {
     enum { MAX = 63 };
     int la = (int) strnlen(a, MAX), lb = (int) strnlen(b, MAX);
-    int row[3][MAX + 1]; /* the last three rows of the table, used in turn */
+    int row[3][MAX + 1]; /* the last three rows of the table, in rotation */
     for (int j = 0; j <= lb; j++) row[0][j] = j;
     for (int i = 1; i <= la; i++) {
         int *cur = row[i % 3];
@@ -267,7 +267,7 @@ int pi__edit_distance(const char *a, const char *b)
     return row[la % 3][lb];
 }
 
-/* Ours, then llama.cpp's. */
+/* This library's names first, then llama.cpp's. */
 static const struct { const char *name; int kind; } drafters[] = {
     {"auto", PI__SPEC_AUTO}, {"none", PI__SPEC_NONE}, {"mtp", PI__SPEC_MTP}, {"draft", PI__SPEC_DRAFT},
     {"ngram", PI__SPEC_NGRAM}, {"layer-exit", PI__SPEC_LAYER_EXIT},

@@ -1,14 +1,15 @@
-/* Vectors of a prompt (see pooling.h): hidden states after the output norm, put together over the tokens.
+/* Vectors of a prompt (see pooling.h): hidden states after the output norm, pooled over the tokens.
  *
- *     none   each token's own           mean   their mean
+ *     none   one vector per token       mean   the mean of all tokens
  *     cls    the first token's          last   the last token's
- *     rank   what the model's classifier (model/classifier.h) makes of the last token's (or the first's, or their mean): scores
+ *     rank   scores of the model's classifier (model/classifier.h) for the last token, the first or the mean
  *
- * Where the model has dense heads (there, too), a vector of mean, cls and last is what they make of that.
+ * If the model has dense heads (also in model/classifier.h), they transform the vector of mean, cls and last.
  *
- * Sums are made in double precision in the order of positions, whatever the chunks: a vector is the same to the bit alone
- * and in a batch. Where the last token suffices, the prompt's beginning may come from the cache; else all of it is computed.
- * Memory: all of it is there before the request runs; it goes with the event, or with the request. */
+ * Sums are accumulated in double precision in the order of positions, regardless of chunks: a vector is bitwise
+ * identical in a batch of one and in a larger batch. If the last token suffices, the cache may supply the prompt's
+ * beginning; otherwise all of it is computed. Memory: allocated before the request runs; freed with the event or the
+ * request. */
 #include "api/pooling.h"
 #include "api/events.h"
 #include "api/lifetime.h"
@@ -19,7 +20,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* What does not go with a request that generates nothing. */
+/* Refuses options that need generated tokens or logits. */
 static int check(const pi_request *r, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
@@ -29,7 +30,7 @@ static int check(const pi_request *r, pi_error *err)
     return pi__fail(err, PI_EINVAL, "pooling gives vectors of the prompt and nothing else: leave out option %s", wrong);
 }
 
-/* What is asked for: enum pi__pooling, or negative PI_E*. */
+/* Returns the requested enum pi__pooling, or a negative PI_E*. */
 static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
 {
     static const char *const words[] = {[PI__POOL_MEAN] = "mean", [PI__POOL_CLS] = "cls", [PI__POOL_LAST] = "last",
@@ -44,13 +45,13 @@ static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
     return PI__POOL_LAST;
 }
 
-/* The pooled vector goes through the model's dense heads. */
+/* True if the pooled vector passes through the model's dense heads. */
 static bool has_heads(const pi_request *r, int64_t kind)
 {
     return kind != PI__POOL_NONE && kind != PI__POOL_RANK && pi__core_dense(r->e->core)->n_out;
 }
 
-/* Values of an event: a vector's, of which there are `dims`, or the scores. */
+/* Returns the number of values per vector, or of scores. 0 = the option is too large; err is filled. */
 static size_t width_of(const pi_request *r, const pi_info *info, int64_t kind, pi_error *err)
 {
     const int64_t dims = pi__opt_int(&r->set, PI__OPT_DIMENSIONS);
@@ -74,12 +75,12 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
     const size_t dims = width_of(r, &info, kind, err);
     if (!dims) return PI_EINVAL;
     const bool mean = kind == PI__POOL_MEAN || (kind == PI__POOL_RANK && pi__core_classifier(r->e->core)->mean);
-    const bool whole = kind == PI__POOL_RANK || has_heads(r, kind); /* heads read whole vectors, where theirs will be */
+    const bool whole = kind == PI__POOL_RANK || has_heads(r, kind); /* heads read full vectors and write in place */
     const size_t room = whole && info.n_embd > dims ? info.n_embd : dims;
     const size_t n = kind == PI__POOL_NONE ? r->n_prompt : 1;
     size_t bytes;
     pi__node *d = &r->prompt_event;
-    pi__free(d->values); /* of an earlier submit that was refused */
+    pi__free(d->values); /* from an earlier submit that was refused */
     pi__free(r->sums);
     r->sums = NULL;
     d->values = pi__mul_ok(n, room * sizeof *d->values, &bytes) ? pi__malloc(bytes) : NULL;
@@ -97,7 +98,7 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
     return PI_OK;
 }
 
-/* Option embd-normalize: -1 none, 0 the largest value becomes 32760, else the p-norm becomes 1. */
+/* Applies option embd-normalize: -1 = none, 0 = the largest value becomes 32760, p = the p-norm becomes 1. */
 static void normalize(float *v, size_t n, int64_t how)
 {
     double sum = 0;
@@ -113,7 +114,7 @@ static void normalize(float *v, size_t n, int64_t how)
     for (size_t i = 0; i < n; i++) v[i] = sum > 0 ? (float) (v[i] / sum) : 0.0f;
 }
 
-/* The mean of n values of all rows, once the last is added. */
+/* Adds n values of a row to the sums, and writes the mean to v after the last row. */
 static void add_to_mean(const pi_request *r, const float *row, size_t n, bool is_last, float *v)
 {
     for (size_t i = 0; i < n; i++) r->sums[i] += (double) row[i];

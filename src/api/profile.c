@@ -1,4 +1,4 @@
-/* pi_engine_profile: what the backend's profile says, row by row (backend/profile.h). Any thread. */
+/* pi_engine_profile: reports the backend's profile row by row (backend/profile.h). Any thread. */
 #include "backend/profile.h"
 
 #include "api/objects.h"

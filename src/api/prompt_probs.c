@@ -1,12 +1,12 @@
 /* Log-probabilities of the tokens of a request's prompt (see prompt_probs.h).
  *
- *     position     0       1       2       3        the row at a position is about the next token
- *     token        t0      t1      t2      t3       t0 has none; with logits-from=1 t1 has none, either
+ *     position     0       1       2       3        the row at a position predicts the next token
+ *     token        t0      t1      t2      t3       t0 has no row; with logits-from=1 neither has t1
  *     row            -> t1   -> t2   -> t3   -> the answer
  *
- * Sample 0 asks the core for all rows of the prompt, from logits-from on, and takes what it needs of each as it comes.
- * Memory: all of it is there before the request runs; it goes with the event, or with the request. The scratch of the
- * rows is the engine's, made when it is first needed, for the step thread alone. */
+ * Sample 0 requests all rows of the prompt from the core, from logits-from on, and evaluates each one as it arrives.
+ * Memory: allocated before the request runs; freed with the event or with the request. The scratch for the rows
+ * belongs to the engine. It is created on first use, and only the step thread uses it. */
 #include "api/prompt_probs.h"
 #include "api/events.h"
 #include "api/lifetime.h"
@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* One scratch an engine, which submits from several threads may need first at the same time. */
+/* Creates the engine's scratch. Several threads that submit may need it first at the same time: one wins. */
 static int make_scratch(pi_engine *e, int32_t n_vocab, pi_error *err)
 {
     pi__sampler_scratch *w;
@@ -36,7 +36,7 @@ static int make_scratch(pi_engine *e, int32_t n_vocab, pi_error *err)
 
 int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
 {
-    pi__prompt_probs_free(r); /* of an earlier submit that was refused */
+    pi__prompt_probs_free(r); /* from an earlier submit that was refused */
     int64_t n_more = pi__opt_int(&r->set, PI__OPT_PROMPT_LOGPROBS);
     size_t from = (size_t) p->logits_from, n, bytes;
     if (n_more < 0 || from + 1 >= r->n_prompt) return PI_OK;
@@ -64,7 +64,7 @@ int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
 void pi__prompt_probs_row(pi_request *r, uint32_t pos, const float *logits, size_t n_vocab)
 {
     const int32_t n = r->n_prompt_probs;
-    const size_t first = r->n_prompt - r->prompt_event.ev.n_tokens; /* position of the first token that has one */
+    const size_t first = r->n_prompt - r->prompt_event.ev.n_tokens; /* position of the first token with a row */
     pi__node *d = &r->prompt_event;
     if (pos + (size_t) 1 < first || pos + (size_t) 1 >= r->n_prompt) return;
     pi__logprobs(logits, (int32_t) n_vocab, r->prompt[pos + 1], n - 1, d->probs + (pos + 1 - first) * (size_t) n,

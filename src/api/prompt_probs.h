@@ -4,10 +4,10 @@
 
 #include "api/objects.h"
 
-/* Memory for what the options of r ask for with parameters p; r->n_prompt_probs says whether anything is. */
+/* Allocates memory for prompt-logprobs according to the options of r. r->n_prompt_probs 0 = not requested. */
 int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err);
-/* Step thread, no lock: the row of logits at pos, while r->n_prompt_probs is not 0. The last one that tells something
- * about the prompt queues the event. */
+/* Step thread, no lock: evaluates the logits row at pos, while r->n_prompt_probs is not 0. The last row that predicts
+ * a prompt token queues the event. */
 void pi__prompt_probs_row(pi_request *r, uint32_t pos, const float *logits, size_t n_vocab);
 
 #endif

@@ -1,9 +1,10 @@
-/* pi_quantize: rewriting a GGUF with its matrices in other formats.
+/* pi_quantize: rewrites a GGUF with its matrices in other formats.
  *
- * The whole plan (type of every tensor) is made and checked before the output exists. Then tensors go through one by
- * one, in slabs of a few million values: read, turned into floats and written in pieces by all threads, appended to the
- * output. Memory: one slab in and out and two pieces a thread, whatever the model's size. The result does not depend on
- * the number of threads, since blocks are independent. The output appears under its name only when it is complete. */
+ * The type of every tensor is planned and checked before the output exists. Then tensors are processed one at a time,
+ * in slabs of a few million values: all threads convert pieces of the slab to floats and to the new format, and the
+ * slab is appended to the output. Memory: one slab in, one slab out and two pieces per thread, independent of the
+ * model's size. The result does not depend on the number of threads, because blocks are independent. The output
+ * appears under its name only when it is complete. */
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -22,54 +23,54 @@
 #include "base/thread.h"
 #include "formats/formats.h"
 
-#define PIECE 16384 /* values a thread takes at a time; a multiple of every block */
+#define PIECE 16384 /* values that a thread takes at a time; a multiple of every block size */
 #define MAX_THREADS 256
 #define MIB (1024.0 * 1024.0)
 
 typedef struct settings {
-    pi__mix mix;           /* which types are wanted */
+    pi__mix mix;           /* rules for the types of tensors */
     int n_threads;         /* at least 1 */
-    bool allow_requantize; /* quantised input is converted */
+    bool allow_requantize; /* accept quantized input */
     bool dry_run;          /* plan and report, write nothing */
-    const char *prune;     /* layers to leave out, "0,3"; NULL: none */
-    const char *imatrix;        /* path of the importance file, NULL: none */
-    const char *const *options; /* the caller's; lists are read from there */
+    const char *prune;     /* layers to remove, "0,3"; NULL = no pruning */
+    const char *imatrix;        /* path of the importance file; NULL = no file */
+    const char *const *options; /* the caller's options; repeatable ones are read from here */
 } settings;
 
 typedef struct item { /* a tensor of the plan */
-    const pi__tensor *t; /* as it is read */
-    int32_t type;        /* as it is written */
-    uint64_t size;       /* bytes as it is written */
+    const pi__tensor *t; /* input tensor */
+    int32_t type;        /* output type */
+    uint64_t size;       /* output bytes */
 } item;
 
-typedef struct slab { /* values on their way through, shared by the threads */
-    const uint8_t *in;  /* blocks of type from */
-    uint8_t *out;       /* blocks of type to */
-    int64_t n;          /* values; a multiple of both blocks */
+typedef struct slab { /* values being converted, shared by the threads */
+    const uint8_t *in;  /* input blocks of type `from` */
+    uint8_t *out;       /* output blocks of type `to` */
+    int64_t n;          /* values; a multiple of both block sizes */
     int32_t from, to;   /* enum pi__type */
     const pi__tensor *t; /* the tensor */
-    int64_t first;      /* place of the slab's first value in it */
-    const float *importance; /* of its columns, for each expert, or NULL */
+    int64_t first;      /* index of the slab's first value in the tensor */
+    const float *importance; /* importance of its columns, per expert, or NULL */
     atomic_llong next;  /* first value that no thread has taken */
     atomic_llong n_odd; /* values that the target cannot hold: not finite, or too large */
 } slab;
 
 typedef struct worker {
     slab *s;
-    float *x; /* PIECE values, then as many weights */
+    float *x; /* [2][PIECE] values, then weights */
 } worker;
 
 typedef struct run { /* state of one pi_quantize */
     settings set;
     pi__gguf *g;
     pi__gguf_writer *w;
-    item *items;         /* in the order of the file */
+    item *items;         /* in file order */
     size_t n_items;
-    uint8_t *in, *out;   /* a slab of each */
-    float *pieces;       /* PIECE values and weights a thread */
+    uint8_t *in, *out;   /* input slab, output slab */
+    float *pieces;       /* PIECE values and PIECE weights per thread */
     pi__imatrix imatrix; /* importance of columns */
-    pi__prune prune;     /* layers left out */
-    int64_t slab_values; /* values a slab */
+    pi__prune prune;     /* layers to remove */
+    int64_t slab_values; /* values per slab */
     pi_line_fn progress;
     void *ud;
 } run;
@@ -126,7 +127,7 @@ static int type_value(const char *key, const char *v, int32_t *out, pi_error *er
     return pi__fail(err, PI_EINVAL, "%s=%.80s: not a type that can be written", key, v);
 }
 
-/* The value of an option when it is "key=value"; NULL: it is another. */
+/* Returns the value of "key=value", or NULL if option has another key. */
 static const char *value_of(const char *option, const char *key)
 {
     size_t n = 0;
@@ -142,7 +143,7 @@ static bool is_list(const char *key)
 static int set_option(settings *s, const char *option, pi_error *err)
 {
     char key[32];
-    const char *eq = strchr(option, '='), *v = eq ? eq + 1 : "1"; /* a bare name switches it on */
+    const char *eq = strchr(option, '='), *v = eq ? eq + 1 : "1"; /* a name without a value means 1 */
     size_t n = eq ? (size_t) (eq - option) : strlen(option);
     if (n >= sizeof key) n = sizeof key - 1;
     for (size_t i = 0; i < n; i++) key[i] = option[i] == '_' ? '-' : option[i];
@@ -155,7 +156,7 @@ static int set_option(settings *s, const char *option, pi_error *err)
         s->prune = *v ? v : NULL;
         return PI_OK;
     }
-    if (is_list(key) && eq) return PI_OK; /* read where they are used */
+    if (is_list(key) && eq) return PI_OK; /* read by override_metadata and is_weighted */
     if (strcmp(key, "output-tensor-type") == 0) return type_value(key, v, &s->mix.output_type, err);
     if (strcmp(key, "token-embedding-type") == 0) return type_value(key, v, &s->mix.embd_type, err);
     if (strcmp(key, "tensor-type") == 0) return pi__mix_add_rule(&s->mix, v, err);
@@ -212,7 +213,8 @@ static int override_metadata(const settings *s, pi__gguf *g, pi_error *err)
     return rc;
 }
 
-/* Does the importance matrix count for t? Names of the lists are parts of its name. */
+/* True if the importance matrix applies to t. Entries of include-weights and exclude-weights match parts of its
+ * name. */
 static bool is_weighted(const settings *s, const pi__tensor *t)
 {
     bool listed = false, found = false;
@@ -252,7 +254,7 @@ static int check_item(const run *r, const item *it, pi_error *err)
     return PI_OK;
 }
 
-/* Types are asked for layer by layer, whatever the order in the file. */
+/* Plans the type of every tensor. pi__mix_type is called layer by layer, independent of the order in the file. */
 static int make_plan(run *r, pi_error *err)
 {
     r->n_items = pi__gguf_n_tensors(r->g);
@@ -311,8 +313,8 @@ static bool has_suffix(const pi__gguf_kv *kv, const char *suffix)
     return kv->key.n >= n && memcmp(kv->key.p + kv->key.n - n, suffix, n) == 0;
 }
 
-/* As it was. But numbers that a user sets have 64 bits, and in files they have 32, as far as they fit; and the number of
- * layers is that of those which are left. */
+/* Copies a metadata entry. Values from override-kv have 64 bits; they are written with 32 bits if they fit, as in
+ * other files. The number of layers excludes removed ones. */
 static int put_kv(const run *r, const pi__gguf_kv *kv, pi_error *err)
 {
     bool layers = r->prune.n_gone && has_suffix(kv, ".block_count");
@@ -332,7 +334,7 @@ static int put_kv(const run *r, const pi__gguf_kv *kv, pi_error *err)
     return PI_OK;
 }
 
-/* Metadata as it was, but for what describes the formats and the splits. */
+/* Writes all metadata except keys about formats and splits. */
 static int write_header(run *r, const char *path, pi_error *err)
 {
     static const char *const dropped[] = {"general.quantization_version", "general.file_type", "split.no",
@@ -380,7 +382,8 @@ static long long count_odd(const float *x, int64_t n)
     return odd;
 }
 
-/* Weights of n values from place at of the tensor on: each row has those of its expert's columns. */
+/* Fills w with the weights of n values from index `at` of the tensor on. Each row has the weights of its expert's
+ * columns. */
 static void gather_weights(const slab *s, int64_t at, int64_t n, float *w)
 {
     const pi__tensor *t = s->t;
@@ -414,7 +417,7 @@ static void *convert_pieces(void *arg)
     }
 }
 
-/* With all threads; one that cannot be started is done without. */
+/* Converts a slab with all threads. If a thread cannot be started, the others do its work. */
 static void convert_slab(const run *r, slab *s)
 {
     pthread_t id[MAX_THREADS];
@@ -509,13 +512,13 @@ static int get_buffers(run *r, pi_error *err)
 {
     int64_t least = 1 << 20, wanted = (int64_t) r->set.n_threads * 8 * PIECE;
     r->slab_values = wanted > least ? wanted : least;
-    r->in = pi__malloc((size_t) r->slab_values * sizeof(float)); /* no type is wider */
+    r->in = pi__malloc((size_t) r->slab_values * sizeof(float)); /* floats are the widest type */
     r->out = pi__malloc((size_t) r->slab_values * sizeof(float));
     r->pieces = pi__malloc((size_t) r->set.n_threads * 2 * PIECE * sizeof(float));
     return r->in && r->out && r->pieces ? PI_OK : pi__fail_mem(err, "conversion buffers");
 }
 
-/* The output must not be one of the files that are being read. */
+/* Refuses an output that is the input file. */
 static int check_paths(const char *in, const char *out, bool dry_run, pi_error *err)
 {
     struct stat a, b;

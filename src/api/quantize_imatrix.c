@@ -1,4 +1,4 @@
-/* Importance of the columns of matrices (see quantize_imatrix.h). */
+/* Importance of matrix columns (see quantize_imatrix.h). */
 #include "api/quantize_imatrix.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ void pi__imatrix_close(pi__imatrix *m)
     m->g = NULL;
 }
 
-/* The tensor NAME + suffix; *data: its floats, not aligned. NULL: absent. */
+/* Returns the tensor NAME + suffix and its floats, unaligned, in *data; NULL = absent. */
 static const pi__tensor *find(const pi__imatrix *m, const pi__tensor *t, const char *suffix, const uint8_t **data)
 {
     char name[192];
@@ -65,7 +65,7 @@ int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, 
         float count, *row = w + expert * t->ne[0];
         memcpy(&count, count_data + (size_t) expert * sizeof count, sizeof count);
         for (int64_t i = 0; i < t->ne[0]; i++) {
-            row[i] = count > 0 ? row[i] / count : 1; /* an expert that was never asked: all columns alike */
+            row[i] = count > 0 ? row[i] / count : 1; /* an expert that was never used: all columns weigh the same */
             if (row[i] >= 0 && row[i] < 1e30f) continue;
             pi__free(w);
             return pi__fail(err, PI_EFORMAT, "imatrix: %.100s holds a value that is no importance", t->cname);

@@ -1,4 +1,4 @@
-/* Which format each tensor of a quantised model gets (see quantize_mix.h). */
+/* The format of each tensor of a quantized model (see quantize_mix.h). */
 #include "api/quantize_mix.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ const pi__ftype *pi__ftype_find(const char *name)
     long number = strtol(name, &end, 10);
     bool numeric = end != name && *end == 0;
     for (size_t i = 0; i < COUNT(ftypes); i++) {
-        bool moe = strcmp(ftypes[i].name, "MXFP4_MOE") == 0; /* what the number 38 means elsewhere */
+        bool moe = strcmp(ftypes[i].name, "MXFP4_MOE") == 0; /* llama-quantize's meaning of number 38 */
         bool same = numeric ? number >= 0 && number == ftypes[i].number && (number != FT_MXFP4 || moe)
                             : strcasecmp(name, ftypes[i].name) == 0;
         if (same) return &ftypes[i];
@@ -93,7 +93,7 @@ int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err)
     return PI_OK;
 }
 
-/* Type by the first rule that matches, -1: none. */
+/* Stores the type of the first matching rule; -1 = no match. */
 static int by_rule(const pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)
 {
     *type = -1;
@@ -141,7 +141,7 @@ static enum category category_of(const pi__tensor *t)
 
 static bool is_attn_v(enum category c) { return c == ATTN_V || c == ATTN_QKV || c == ATTN_KV_B; }
 
-/* ARCH.key as a number, from an array the first element's; def where absent or not an integer. */
+/* Returns metadata ARCH.key as a number, or an array's first element; def if it is absent or not an integer. */
 static int arch_int(const pi__gguf *g, pi__str arch, const char *key, int def)
 {
     char full[128];
@@ -195,8 +195,8 @@ int pi__mix_order(const pi__tensor *a, const pi__tensor *b)
 
 /* --------------------------------------------------------------------------------------------------------- mixture */
 
-/* Matrices alone are quantised, and of them not norms, routers, convolutions, positions and other small ones whose
- * error would cost more than their size. */
+/* True for matrices that may be quantized. Excluded are norms, routers, convolutions, positions and other small ones:
+ * the error would cost more than the saved bytes. */
 static bool may_quantize(const pi__mix *m, const pi__tensor *t)
 {
     static const char *const small[] = {
@@ -220,7 +220,7 @@ static bool may_quantize(const pi__mix *m, const pi__tensor *t)
     return true;
 }
 
-/* The first and last eighth of the layers, and every third one between. */
+/* True for the first and last eighth of the layers, and for every third layer in between. */
 static bool more_bits(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
 
 static int32_t output_format(const pi__mix *m, const pi__tensor *t, int32_t type)

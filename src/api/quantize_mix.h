@@ -1,8 +1,8 @@
-/* Which format each tensor of a quantised model gets.
+/* The format of each tensor of a quantized model.
  *
- * A file type ("Q4_K_M") is a mixture: most matrices in one format, the ones that matter more in a better one, the
- * small ones left alone. The rules are llama-quantize's, so that a file made here has the sizes and the layout that
- * people know under that name. No memory of its own but the compiled patterns; one thread. */
+ * A file type ("Q4_K_M") is a mixture: most matrices have one format, more important ones a better format, and small
+ * tensors stay unchanged. The rules are llama-quantize's, so that files have the sizes and the layout known under
+ * that name. Memory: the compiled patterns. One thread. */
 #ifndef PI__QUANTIZE_MIX_H
 #define PI__QUANTIZE_MIX_H
 
@@ -11,52 +11,52 @@
 
 typedef struct pi__ftype {
     const char *name; /* "Q4_K_M" */
-    int32_t number;   /* general.file_type; -1: as it was */
-    int32_t type;     /* enum pi__type of most matrices; -1: tensors are copied */
+    int32_t number;   /* general.file_type; -1 = unchanged */
+    int32_t type;     /* enum pi__type of most matrices; -1 = copy all tensors */
 } pi__ftype;
 
-/* Number i of the file types; NULL past the last. */
+/* Returns file type number i; NULL past the last. */
 const pi__ftype *pi__ftype_at(size_t i);
-/* By name (case does not matter, "Q4_K" means "Q4_K_M") or number ("15"); NULL: not known. */
+/* Finds a type by name (any case; "Q4_K" means "Q4_K_M") or number ("15"); NULL = unknown. */
 const pi__ftype *pi__ftype_find(const char *name);
 
 typedef struct pi__mix_rule { /* tensor-type=REGEX=TYPE */
-    pi__regex *pattern; /* searched for in names */
+    pi__regex *pattern; /* searched for in tensor names */
     int32_t type;       /* enum pi__type */
 } pi__mix_rule;
 
 typedef struct pi__mix {
-    const pi__ftype *ftype; /* what is wanted */
-    bool pure;              /* all matrices alike */
-    bool leave_output;      /* output.weight stays as it is */
-    int32_t output_type;    /* of output.weight, -1: by the mixture */
-    int32_t embd_type;      /* of token_embd.weight, -1: by the mixture */
-    bool imatrix;           /* the importance of columns is known */
-    pi__mix_rule *rules;    /* n_rules of them; the first that matches decides */
+    const pi__ftype *ftype; /* requested file type */
+    bool pure;              /* one format for all matrices */
+    bool leave_output;      /* output.weight stays unchanged */
+    int32_t output_type;    /* type of output.weight; -1 = by the mixture */
+    int32_t embd_type;      /* type of token_embd.weight; -1 = by the mixture */
+    bool imatrix;           /* an importance file is given */
+    pi__mix_rule *rules;    /* [n_rules] the first match decides */
     size_t n_rules;
-    pi__regex_scratch *scratch; /* NULL without rules */
-    /* from the model, by pi__mix_begin */
-    int n_layer, n_expert, n_gqa; /* layers; experts; query heads a key head */
-    bool llama_70b;               /* 80 layers with few key heads: attn_v is small, so better */
-    bool tied;                    /* there is no output.weight: token_embd serves as one */
-    int n_attn_v;                 /* attn_v-like tensors in the model */
-    int i_attn_v, i_ffn_down;     /* counted while types are asked for */
+    pi__regex_scratch *scratch; /* NULL if there are no rules */
+    /* set from the model by pi__mix_begin */
+    int n_layer, n_expert, n_gqa; /* layers; experts; query heads per key head */
+    bool llama_70b;               /* 80 layers with few key heads: attn_v is small and gets a better format */
+    bool tied;                    /* no output.weight: token_embd is used in its place */
+    int n_attn_v;                 /* tensors like attn_v in the model */
+    int i_attn_v, i_ffn_down;     /* counters, advanced by pi__mix_type */
 } pi__mix;
 
 void pi__mix_init(pi__mix *m, const pi__ftype *ftype);
 void pi__mix_free(pi__mix *m);
 /* Adds "REGEX=TYPE". PI_EINVAL, PI_ENOMEM. */
 int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err);
-/* Reads what the rules need to know of the model. */
+/* Reads the facts that the mixture needs from the model. */
 int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err);
-/* The type of t: its own where it is left alone. To be asked once a tensor, in the order of pi__mix_order. PI_ENOMEM;
- * PI_EINVAL: a pattern of a rule gives up on the name. */
+/* Returns the output type of t in *type; its own type if it stays unchanged. Call once per tensor, in the order of
+ * pi__mix_order. PI_ENOMEM; PI_EINVAL: a rule's pattern exceeds the matching limit on the name. */
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err);
-/* Layer in "blk.N.", -1: none. */
+/* Returns N of "blk.N.", or -1 for other names. */
 long pi__mix_layer(const pi__tensor *t);
-/* Orders tensors by layer, those of no layer first, then by name: negative, 0 or positive as for qsort. */
+/* Compares tensors as for qsort: by layer, tensors without a layer first, then by name. */
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b);
-/* The fallback format where rows of n values do not fit the blocks of type; type itself where they do. */
+/* Returns type, or its fallback format if rows of n values do not fit its blocks. */
 int32_t pi__mix_fit(int32_t type, int64_t n);
 
 #endif

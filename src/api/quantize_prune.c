@@ -1,4 +1,4 @@
-/* Layers that are left out (see quantize_prune.h). */
+/* Removal of layers (see quantize_prune.h). */
 #include "api/quantize_prune.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Of the metadata ARCH.*, one whose values are counted by layer, NULL: none. */
+/* Returns a metadata array ARCH.* with one value per layer, or NULL. */
 static const pi__gguf_kv *by_layer(const pi__gguf *g, pi__str arch, int n_layer)
 {
     for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
@@ -77,7 +77,7 @@ void pi__prune_name(const pi__prune *p, const pi__tensor *t, char *out)
     out[t->name.n] = 0;
     for (long i = 0; i < layer && i < p->n_layer; i++) now -= p->gone[i];
     if (now == layer) return;
-    char *rest = strchr(out + 4, '.'); /* "blk.12.attn_q.weight": the number becomes shorter or stays as long */
+    char *rest = strchr(out + 4, '.'); /* "blk.12.attn_q.weight": the new number is never longer */
     int n = snprintf(out + 4, (size_t) (rest - out) - 3, "%ld", now);
     out[4 + n] = '.';
     memmove(out + 4 + n, t->name.p + (rest - out), t->name.n - (size_t) (rest - out));

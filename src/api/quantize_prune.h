@@ -1,4 +1,4 @@
-/* Layers that `quantize` leaves out (--prune-layers), and what the others are called then. One block of memory. */
+/* Layers that `quantize` removes (--prune-layers), and the new names of the others. One block of memory. */
 #ifndef PI__QUANTIZE_PRUNE_H
 #define PI__QUANTIZE_PRUNE_H
 
@@ -7,16 +7,16 @@
 #include "gguf/gguf.h"
 
 typedef struct pi__prune {
-    bool *gone;          /* [n_layer] */
-    int n_layer, n_gone; /* layers of the model; of them left out, 0: nothing is */
+    bool *gone;          /* [n_layer] true = removed */
+    int n_layer, n_gone; /* layers of the model; removed layers, 0 = no pruning */
 } pi__prune;
 
-/* Reads "0,3,5". PI_EINVAL: no numbers of layers, or all of them; PI_EUNSUPPORTED: metadata of g has a value for each layer
- * in an array; PI_ENOMEM. */
+/* Reads "0,3,5". PI_EINVAL: bad layer numbers, or all layers; PI_EUNSUPPORTED: metadata of g has an array with a
+ * value per layer; PI_ENOMEM. */
 int pi__prune_init(pi__prune *p, const char *list, const pi__gguf *g, pi_error *err);
 void pi__prune_free(pi__prune *p);
 bool pi__prune_drops(const pi__prune *p, const pi__tensor *t);
-/* The tensor's name in the output, its layer counted anew. out has t->name.n + 1 bytes. */
+/* Writes the tensor's output name, with its layer renumbered, to out; t->name.n + 1 bytes. */
 void pi__prune_name(const pi__prune *p, const pi__tensor *t, char *out);
 
 #endif

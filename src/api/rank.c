@@ -1,10 +1,10 @@
-/* pi_request_prompt_rank: a query and a document as the prompt of a model that scores such pairs.
+/* pi_request_prompt_rank: a query and a document as the prompt of a reranker.
  *
- * Where the file has the template tokenizer.chat_template.rerank, it is its text with {query} and {document} replaced, and
- * only what the template itself wrote becomes control tokens. Else it is [BOS] query [EOS] [SEP] document [EOS], with those
- * tokens that the metadata asks for.
+ * If the file has the template tokenizer.chat_template.rerank, the prompt is its text with {query} and {document}
+ * replaced. Only text that the template itself contains becomes control tokens. Otherwise the prompt is
+ * [BOS] query [EOS] [SEP] document [EOS], with the tokens that the metadata asks for.
  *
- * Memory: the template belongs to the engine, constant once it is open: any thread may ask. */
+ * Memory: the template belongs to the engine and is constant after opening: any thread may read it. */
 #include "api/rank.h"
 
 #include <string.h>
@@ -25,9 +25,9 @@ int pi__engine_open_rank(pi_engine *e, pi_error *err)
     return e->rank_markup ? PI_OK : pi__fail_mem(err, "the template of pairs");
 }
 
-/* Text being put together; p NULL: only counted. */
+/* Text under construction; p NULL = only counts n. */
 typedef struct out {
-    char *p, *trust; /* [n]; a byte of trust is 1 where the template wrote the text's */
+    char *p, *trust; /* [n] each; trust is 1 for a byte of the template, 0 for a byte of the pair */
     size_t n;
 } out;
 
@@ -38,7 +38,7 @@ static void put(out *o, const char *p, size_t n, bool trusted)
     o->n += n;
 }
 
-/* The template with the pair in it. false: it has no place for one of them. */
+/* Inserts the pair into the template. false = the template lacks {query} or {document}. */
 static bool fill(out *o, const char *template, const pi__str pair[2])
 {
     static const char *const place[2] = {"{query}", "{document}"};

@@ -4,7 +4,7 @@
 
 #include "api/objects.h"
 
-/* Reads the form of such prompts from the model's metadata. */
+/* Reads the template for query and document from the model's metadata. */
 int pi__engine_open_rank(pi_engine *e, pi_error *err);
 
 #endif

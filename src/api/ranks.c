@@ -1,4 +1,4 @@
-/* pi_rank, pi_rank_follow: processes that work as one (backend/ranks.h). */
+/* pi_rank, pi_rank_follow: several processes that run one model (backend/ranks.h). */
 #include "api/objects.h"
 #include "api/options.h"
 #include "backend/ranks.h"

@@ -1,7 +1,7 @@
-/* Requests: from options and a prompt to jobs of the core, one a sample (sample.c), and their end (see objects.h).
+/* Requests: options and a prompt become jobs of the core, one per sample (sample.c); see objects.h.
  *
- * Memory: the request and its parts. Threads: as in the header. Invariant: a submitted request is in the engine's list
- * of running ones until its last sample is over, and the core's reference keeps it alive until then. */
+ * Memory: the request and its parts. Threads: as in the header. Invariant: a submitted request is in the engine's
+ * list of running ones until its last sample is over, and the core's reference keeps it alive until then. */
 #include <errno.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ pi_request *pi_request_new(pi_engine *e)
 void pi__request_cancel(pi_request *r)
 {
     if (r->state != PI__REQ_RUNNING) return;
-    r->cancel = true; /* where submit has not returned yet, it looks */
+    r->cancel = true; /* submit checks this flag if it has not returned yet */
     for (uint32_t i = 0; i < r->n_samples; i++) {
         pi__seq *seq = pi__sample_at(r, i)->seq;
         if (seq) pi__seq_cancel(r->e->core, seq);
@@ -68,7 +68,7 @@ void pi_request_free(pi_request *r)
         pi__events_recheck(e);
     }
     pi__request_cancel(r);
-    /* The callbacks' ud may go away after this call: none of them may still run, but the one that called. */
+    /* The callbacks' ud may become invalid after this call: wait for running callbacks, except the calling one. */
     bool inside = e->dispatching && pthread_equal(e->dispatcher, pthread_self());
     while (r->in_logits || (r->in_event && !inside)) pthread_cond_wait(&r->changed, &e->lock);
     bool last = pi__request_unref(r);
@@ -165,7 +165,7 @@ void pi_request_set_user(pi_request *r, void *user)
 
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
-/* Everything a run needs that can fail. */
+/* Allocates and checks everything that a run needs, so that nothing fails later. */
 static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt");
@@ -187,7 +187,7 @@ static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
     return PI_OK;
 }
 
-/* lock: from here on the step thread may call back. */
+/* lock: registers r as running. The step thread may call back from here on. */
 static void enter_core(pi_request *r)
 {
     pi_engine *e = r->e;
@@ -196,14 +196,14 @@ static void enter_core(pi_request *r)
     r->id = ++e->n_requests;
     r->n_live = r->n_samples;
     for (uint32_t i = 0; i < r->n_samples; i++) pi__sample_at(r, i)->result.prompt_tokens = (uint32_t) r->n_prompt;
-    r->ref += 2; /* the core's, and this call's: a callback may free r before submit returns */
+    r->ref += 2; /* one for the core, one for this call: a callback may free r before submit returns */
     r->next = e->running;
     if (e->running) e->running->prev = r;
     e->running = r;
     if (!r->on_event) e->n_open++;
 }
 
-/* lock: the core refused. */
+/* lock: undoes enter_core after the core refused. */
 static void undo_enter(pi_request *r)
 {
     pi__request_leave(r);
@@ -214,7 +214,7 @@ static void undo_enter(pi_request *r)
     pi__events_recheck(r->e);
 }
 
-/* lock: the core took the samples, some of which may be over already. */
+/* lock: stores the core's sequences. Some samples may be over already. */
 static void keep_seqs(pi_request *r, pi__seq **seq)
 {
     for (uint32_t i = 0; i < r->n_samples; i++) {
@@ -225,7 +225,7 @@ static void keep_seqs(pi_request *r, pi__seq **seq)
     if (r->cancel) pi__request_cancel(r);
 }
 
-/* Gives jobs to the core. */
+/* Submits the jobs to the core. */
 static int run(pi_request *r, const pi__job *job, pi_error *err)
 {
     pi_engine *e = r->e;
@@ -257,7 +257,7 @@ int pi_request_submit(pi_request *r, pi_error *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------- afterwards */
+/* ------------------------------------------------------------------------------------------------------ afterwards */
 
 int pi_request_wait(pi_request *r, int timeout_ms)
 {

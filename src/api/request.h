@@ -1,14 +1,14 @@
-/* Requests, for who closes the engine and who makes prompts (request.c). */
+/* Requests, for the engine's close and for functions that make prompts (request.c). */
 #ifndef PI__REQUEST_H
 #define PI__REQUEST_H
 
 #include "api/objects.h"
 
-/* PI_EINVAL: there is none, or it was submitted before; those do not change. */
+/* PI_EINVAL = r is NULL or was submitted before. The prompt of a submitted request does not change. */
 int pi__request_check_new(pi_request *r, pi_error *err);
-/* ids (on the heap) becomes the prompt, in the place of the one before and of what belonged to that. */
+/* Takes ownership of ids (heap) as the prompt; frees the previous prompt and its call grammar. */
 void pi__request_take_prompt(pi_request *r, int32_t *ids, size_t n);
-/* lock: asks the core to end it. */
+/* lock: asks the core to end the request. */
 void pi__request_cancel(pi_request *r);
 
 #endif

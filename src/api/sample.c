@@ -1,8 +1,8 @@
-/* Samples: what the core reports of each answer of a request, and what they come to together (see objects.h).
+/* Samples: the core reports each answer of a request here; results are combined over samples (see objects.h).
  *
- * Memory: the first sample is part of the request, the others are one array beside it, made before submit; everything
- * that their ends need is there from the start. Threads: on_token, on_done and give_logits run on the step thread.
- * Invariant: the core's reference keeps the request alive until the last of its samples is over. */
+ * Memory: the first sample is part of the request. The others are one separate array, allocated before submit. Ending
+ * a sample allocates nothing. Threads: on_token, on_done and give_logits run on the step thread. Invariant: the
+ * core's reference keeps the request alive until the last of its samples is over. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ int pi__samples_make(pi_request *r, pi_error *err)
 {
     const pi__opt_list *stop = pi__opt_list_of(&r->set, PI__OPT_STOP);
     uint32_t n = (uint32_t) pi__opt_int(&r->set, PI__OPT_N);
-    pi__samples_free(r); /* of an earlier submit that was refused */
+    pi__samples_free(r); /* from an earlier submit that was refused */
     if (pi__stops_make(&r->stops, stop->item, stop->n)) return pi__fail_mem(err, "stop strings");
     if (n > 1 && !(r->more = pi__calloc(n - 1, sizeof *r->more))) return pi__fail_mem(err, "the request's answers");
     for (uint32_t i = 0; i < n; i++) {
@@ -40,7 +40,7 @@ int pi__samples_make(pi_request *r, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------- on the step thread */
 
-/* Bytes of a token to text that may be shown. false: out of memory. */
+/* Converts a token to text that may be shown. false = out of memory. */
 static bool feed(pi__sample *s, int32_t id, const char **text, size_t *n)
 {
     char small[256], *bytes = small;
@@ -86,7 +86,7 @@ static void on_prefill(void *ud, uint32_t n_computed, uint32_t n_cached, double 
     pthread_mutex_unlock(&r->e->lock);
 }
 
-/* true: the caller's function gets the logits row at pos, of those that the core gives. */
+/* True if the caller's function gets the logits row at pos; the core may report more rows. */
 static bool is_asked_for(const pi_request *r, uint32_t pos)
 {
     return r->logits != PI__LOGITS_NONE && (r->logits != PI__LOGITS_LAST || pos + (size_t) 1 == r->n_prompt);
@@ -112,7 +112,7 @@ static void give_logits(void *ud, uint32_t pos, const float *logits, size_t n_vo
     pthread_mutex_unlock(&r->e->lock);
 }
 
-/* One line a finished sample. */
+/* Logs one line per finished sample. */
 static void log_end(const pi__sample *sample, const pi_result *s)
 {
     static const char *const how[] = {"running", "stop", "length", "canceled", "failed"};
@@ -131,7 +131,7 @@ static void log_end(const pi__sample *sample, const pi_result *s)
 static void fill_result(pi__sample *sample, const pi__job_end *end)
 {
     pi_result *s = &sample->result;
-    /* A stop string may be completed by what stood for the last, unfinished character: after the core's last word. */
+    /* The replacement for an incomplete last character may complete a stop string after the core has decided. */
     bool stopped = sample->out.hit && !sample->failed &&
                    (end->reason == PI_FINISH_STOP || end->reason == PI_FINISH_LENGTH);
     s->code = sample->failed ? PI_ENOMEM : end->code;
@@ -196,7 +196,7 @@ void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
 
 /* --------------------------------------------------------------------------------------------------------- results */
 
-/* The first that failed, or else the first. */
+/* Returns the result of the first failed sample, or of sample 0. */
 static const pi_result *telling(const pi_request *r)
 {
     for (uint32_t i = 0; i < r->n_samples; i++) {
@@ -206,7 +206,7 @@ static const pi_result *telling(const pi_request *r)
     return &r->first.result;
 }
 
-/* From the first that started to the first token of any, and to the last of all. */
+/* Sets the times: from the first start to the first token of any sample, and to the last token of all. */
 static void sum_times(const pi_request *r, pi_result *sum)
 {
     double start = r->first.result.queue_ms, first = start + r->first.result.prefill_ms, last = first;
@@ -233,7 +233,7 @@ void pi__samples_sum(const pi_request *r, pi_result *sum)
         sum->stop = t->stop;
         memcpy(sum->msg, t->msg, sizeof sum->msg);
         sum_times(r, sum);
-    } else { /* whatever the first came to, others run */
+    } else { /* samples are still running, even if sample 0 has ended */
         sum->code = PI_OK;
         sum->finish_reason = PI_FINISH_NONE;
         sum->stop = "";

@@ -1,15 +1,15 @@
-/* The samples of a request as jobs of the core, and what they came to (sample.c). "lock": the engine's lock is held. */
+/* The samples of a request as jobs of the core, and their results (sample.c). "lock" = the engine's lock is held. */
 #ifndef PI__SAMPLE_H
 #define PI__SAMPLE_H
 
 #include "api/objects.h"
 
 void pi__sample_init(pi__sample *s, pi_request *r, uint32_t index);
-/* As many as the options of r say, ready to run. On failure pi__samples_free is needed all the same. */
+/* Creates the number of samples of option n. After a failure the caller still calls pi__samples_free. */
 int pi__samples_make(pi_request *r, pi_error *err);
-/* The core's job for a sample of a request with these parameters, which are referred to. */
+/* Fills the core's job for a sample. The job points into p. */
 void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j);
-/* lock: what all samples of r came to, or to so far. */
+/* lock: combines the results of all samples of r, final or so far. */
 void pi__samples_sum(const pi_request *r, pi_result *sum);
 
 #endif

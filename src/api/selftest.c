@@ -1,4 +1,4 @@
-/* pi_selftest: the options as the self-test takes them (src/selftest). No memory of its own; the caller's thread. */
+/* pi_selftest: passes the options to the self-test (src/selftest). No memory of its own; the caller's thread. */
 #include "selftest/selftest.h"
 
 #include "api/config.h"

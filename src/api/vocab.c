@@ -1,6 +1,6 @@
-/* pi_vocab_*: a vocabulary without an engine, from any GGUF that has tokenizer metadata.
+/* pi_vocab_*: a vocabulary without an engine, from any GGUF with tokenizer metadata.
  *
- * The file is closed once the vocabulary is loaded. Threads: any number may use one vocabulary. */
+ * The file is closed after loading. Threads: any number may use one vocabulary. */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,4 +1,4 @@
-/* pi_weights: an owner of packed weights behind a socket (engine/weights_owner.h). */
+/* pi_weights: serves packed weights over a socket (engine/weights_owner.h). */
 #include "api/config.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -16,7 +16,8 @@ int pi_weights_open(pi_weights **out, const pi_options *o, const char *socket, p
     pi__config c;
     int rc = pi__config_of(o, &c, err);
     if (rc) return rc;
-    if (pi__opt_is(&o->set, PI__OPT_LOAD_MODE, "auto")) c.load_mode = PI__LOAD_DIO; /* it is read once, and not looked at again */
+    /* direct I/O: the file is read once, so do not fill the page cache with it */
+    if (pi__opt_is(&o->set, PI__OPT_LOAD_MODE, "auto")) c.load_mode = PI__LOAD_DIO;
     pi_weights *w = pi__calloc(1, sizeof *w);
     if (!w) return pi__fail_mem(err, "the owner of weights");
     rc = pi__weights_owner_open(&w->owner, &c, socket, err);

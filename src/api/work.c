@@ -1,4 +1,4 @@
-/* pi_work_*: limits of work for callers of the library (see base/work.h). */
+/* pi_work_*: work budgets for callers of the library (see base/work.h). */
 #include "api/objects.h"
 #include "base/alloc.h"
 

@@ -1,4 +1,4 @@
-/* The allocator behind every allocation of the library (see alloc.h). The hooks are set once, before use. */
+/* The allocator of the library (see alloc.h). The hooks are set once, before use. */
 #include "base/alloc.h"
 #include "base/extent.h"
 
@@ -105,7 +105,7 @@ void *pi__arena_take(pi__arena *a, size_t size)
     size_t start = (a->used + 63) & ~(size_t) 63;
     size_t end;
     if (start < a->used || !pi__add_ok(start, size, &end)) {
-        a->used = SIZE_MAX; /* measured later as "does not fit" */
+        a->used = SIZE_MAX; /* counts as "does not fit" when measuring */
         return NULL;
     }
     if (a->base && end > a->size) return NULL;

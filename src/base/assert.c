@@ -1,8 +1,8 @@
-/* A broken invariant (see assert.h). */
+/* Reports a broken invariant (see assert.h). */
 #include "base/assert.h"
 
 #ifdef PI_CHECKED
-const char *volatile pi__assert_where; /* the one variable of the library: only a trap follows its being written */
+const char *volatile pi__assert_where; /* the library's only variable; written just before the trap */
 
 void pi__assert_failed(const char *where)
 {
@@ -10,5 +10,5 @@ void pi__assert_failed(const char *where)
     __builtin_trap();
 }
 #else
-typedef int pi__assert_nothing; /* a file of C declares something */
+typedef int pi__assert_nothing; /* ISO C requires a declaration in each file */
 #endif

@@ -1,4 +1,4 @@
-/* Clocks. Nothing here has state or allocates; any thread. */
+/* Clocks. No state, no allocation; any thread. */
 #include "base/clock.h"
 
 #include "pagedinfer.h"

@@ -1,4 +1,4 @@
-/* The two clocks, and waiting until a time (clock.c). Callable from any thread. */
+/* Clocks, and waiting until a time (clock.c). Callable from any thread. */
 #ifndef PI__CLOCK_H
 #define PI__CLOCK_H
 
@@ -6,17 +6,17 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Time since an arbitrary start that is never set back: what durations and deadlines are measured with. */
+/* Monotonic time since an arbitrary start, for durations and deadlines. */
 int64_t pi__now_ns(void);
 double pi__now_ms(void);
-/* Time that the calling thread ran, not that it waited for others to give it the processor. */
+/* CPU time of the calling thread, without the time it waited. */
 double pi__thread_ms(void);
-/* Time of day since 1970: what files are stamped with. */
+/* Time of day since 1970, for time stamps of files. */
 int64_t pi__wall_ns(void);
 
-/* A condition variable whose timed waits take pi__deadline's times. PI_OK or PI_ENOMEM. */
+/* Initializes a condition variable for timed waits with pi__deadline. Returns PI_OK or PI_ENOMEM. */
 int pi__cond_init(pthread_cond_t *c);
-/* ms (not negative) from now. */
+/* Returns the time `ms` milliseconds from now, as an absolute time; ms >= 0. */
 struct timespec pi__deadline(double ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* Error codes as texts, and filling a pi_error. No state, no memory. */
+/* Texts of error codes, and filling a pi_error. No state, no memory. */
 #include "base/error.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* A list of buffers in checked builds (see extent.h). Fixed size: what does not fit is not checked. Invariant: of two
- * buffers one holds the other, or they share nothing. */
+/* A list of buffers in checked builds (see extent.h). Fixed size: buffers beyond its capacity are not checked.
+ * Invariant: two buffers are either nested or disjoint. */
 #include "base/extent.h"
 
 #ifdef PI_CHECKED
@@ -7,11 +7,11 @@
 #include <stdint.h>
 
 enum { MOST = 8192 };
-static struct { uintptr_t lo, hi; } list[MOST]; /* test builds only, as assert.c's variable */
+static struct { uintptr_t lo, hi; } list[MOST]; /* global, but in test builds only, like assert.c's variable */
 static size_t n_list;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* lock: all that lie in lo..hi. */
+/* lock held: removes all buffers within lo..hi. */
 static void drop(uintptr_t lo, uintptr_t hi)
 {
     for (size_t i = 0; i < n_list;) {
@@ -25,7 +25,7 @@ void pi__extent_note(const void *p, size_t size)
     const uintptr_t lo = (uintptr_t) p;
     if (!p || !size) return;
     pthread_mutex_lock(&lock);
-    drop(lo, lo + size); /* a buffer that is cut anew */
+    drop(lo, lo + size); /* removes old buffers of a region that is divided again */
     if (n_list < MOST) list[n_list].lo = lo, list[n_list++].hi = lo + size;
     pthread_mutex_unlock(&lock);
 }
@@ -51,5 +51,5 @@ bool pi__extent_holds(const void *p, size_t n)
     return !end || n <= end - at;
 }
 #else
-typedef int pi__extent_nothing; /* a file of C declares something */
+typedef int pi__extent_nothing; /* ISO C requires a declaration in each file */
 #endif

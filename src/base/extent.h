@@ -1,7 +1,6 @@
-/* Bounds of memory that ops work on, for checked builds: regions of pi__map, and the buffers that are cut from them.
+/* Bounds of the memory that ops access, for checked builds: regions of pi__map, and the buffers carved from them.
  *
- * An op's operand must lie inside of one buffer (backend/trace.c). In other builds nothing is noted and all is well. Any
- * thread. */
+ * An op's operand must lie within one buffer (backend/trace.c). Other builds record nothing. Any thread. */
 #ifndef PI__EXTENT_H
 #define PI__EXTENT_H
 
@@ -9,11 +8,11 @@
 #include <stddef.h>
 
 #ifdef PI_CHECKED
-/* A buffer begins to be: a whole region, or a range of one. */
+/* Registers a buffer: an entire region, or a range of one. */
 void pi__extent_note(const void *p, size_t size);
-/* It is no more, nor is what was cut from it. */
+/* Removes a buffer and all buffers within it. */
 void pi__extent_drop(const void *p, size_t size);
-/* true: n bytes at p lie in one buffer, the smallest that p is in; true as well for memory that was never noted. */
+/* True if n bytes at p lie within the smallest buffer that contains p, or if p was never registered. */
 bool pi__extent_holds(const void *p, size_t n);
 #else
 static inline void pi__extent_note(const void *p, size_t size) { (void) p, (void) size; }

@@ -1,7 +1,8 @@
-/* Digests (see hash.h): SHA-256 over messages of fields, HMAC, and xxHash's XXH3, which is compiled into this file alone.
+/* Digests (see hash.h): SHA-256 over messages of fields, HMAC, and xxHash's XXH3, which is compiled into this file
+ * only.
  *
- * The one global is the choice among the compression functions. The processor is asked once, since asking takes
- * microseconds on virtual machines; all threads find the same. */
+ * The only global is the chosen compression function. The processor is queried once, because CPUID takes microseconds
+ * on virtual machines. A race is harmless: all threads find the same function. */
 #include "base/hash.h"
 
 #include <stdatomic.h>
@@ -19,7 +20,7 @@
 
 uint64_t pi__hash64(const void *p, size_t n, uint64_t seed) { return XXH3_64bits_withSeed(p, n, seed); }
 
-/* ------------------------------------------------------------------------------------------------------------- bytes */
+/* ----------------------------------------------------------------------------------------------------------- bytes */
 
 int pi__sha256_there(pi__sha256_fn *out[PI__SHA256_MAX])
 {
@@ -37,7 +38,7 @@ int pi__sha256_there(pi__sha256_fn *out[PI__SHA256_MAX])
 
 static void compress(uint32_t state[8], const uint8_t *p, size_t n)
 {
-    static _Atomic(pi__sha256_fn *) chosen; /* NULL: not yet */
+    static _Atomic(pi__sha256_fn *) chosen; /* NULL = not chosen yet */
     pi__sha256_fn *fn = atomic_load_explicit(&chosen, memory_order_relaxed);
     if (!fn) {
         pi__sha256_fn *there[PI__SHA256_MAX];
@@ -95,9 +96,10 @@ pi__digest pi__sha256_end(pi__hasher *h)
     return d;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- MACs */
+/* ------------------------------------------------------------------------------------------------------------ MACs */
 
-static const char nh_key_label[8] = "NH key", nh_sum_label[8] = "NH sums"; /* what else HMACs are of begins otherwise */
+/* prefixes that no other HMAC message begins with */
+static const char nh_key_label[8] = "NH key", nh_sum_label[8] = "NH sums";
 
 static void derive_nh_key(pi__mac_key *k)
 {
@@ -151,7 +153,7 @@ pi__digest pi__mac_end(pi__hasher *h, const pi__mac_key *k)
     return pi__sha256_end(h);
 }
 
-/* One piece: products of sums of neighbours, (m0 + k0)(m2 + k2) + (m1 + k1)(m3 + k3) of each 16 bytes. */
+/* Sums one piece: (m0 + k0)(m2 + k2) + (m1 + k1)(m3 + k3) over each 16 bytes. */
 static void nh(const uint32_t *key, const uint8_t *p, uint64_t out[PI__NH_PASSES])
 {
     uint64_t sum[PI__NH_PASSES] = {0};
@@ -169,7 +171,7 @@ static void nh(const uint32_t *key, const uint8_t *p, uint64_t out[PI__NH_PASSES
 
 pi__digest pi__mac_bulk(const pi__mac_key *k, const void *data, size_t n)
 {
-    enum { PIECE = 4 * PI__NH_WORDS, SUMS = 16 /* pieces whose sums are hashed at a time */ };
+    enum { PIECE = 4 * PI__NH_WORDS, SUMS = 16 /* pieces hashed per call */ };
     const uint8_t *p = data;
     const uint64_t length = n;
     uint64_t sum[SUMS][PI__NH_PASSES];
@@ -182,7 +184,7 @@ pi__digest pi__mac_bulk(const pi__mac_key *k, const void *data, size_t n)
         pi__sha256_add(&h, sum, sizeof sum);
     }
     for (; n; n -= n < PIECE ? n : PIECE, p += PIECE) {
-        uint8_t last[PIECE] = {0}; /* the length tells padding from data */
+        uint8_t last[PIECE] = {0}; /* zero padding is unambiguous because the length is hashed */
         if (n < PIECE) memcpy(last, p, n);
         nh(k->nh, n < PIECE ? last : p, sum[0]);
         pi__sha256_add(&h, sum[0], sizeof sum[0]);
@@ -197,7 +199,7 @@ bool pi__mac_equal(const pi__digest *a, const pi__digest *b)
     return !differ;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ fields */
+/* ---------------------------------------------------------------------------------------------------------- fields */
 
 void pi__hash_begin(pi__hasher *h, enum pi__hash_domain domain)
 {

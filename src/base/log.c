@@ -1,4 +1,4 @@
-/* Log lines to the caller's function (see log.h). */
+/* Passes log lines to the caller's function (see log.h). */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -5,12 +5,12 @@
 #include "pagedinfer.h"
 
 typedef struct pi__log {
-    pi_log_fn fn; /* NULL: nothing is logged */
+    pi_log_fn fn; /* NULL = no logging */
     void *ud;     /* first argument of fn */
-    int level;    /* highest level that is passed on */
+    int level;    /* highest level that is logged */
 } pi__log;
 
-/* One line without a newline; cut at 1,000 bytes. Callable from any thread. */
+/* Logs one line without a newline, truncated to 999 bytes. Callable from any thread. */
 void pi__logf(const pi__log *log, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -1,20 +1,22 @@
-/* What the sampler and the backends that search rows of logits for it (op topk) and draw from them agree on to the bit: keys of
- * values, the exponential of their sums, and those values that together have so much of it. */
+/* Definitions shared by the sampler and the backends that search logits (op topk) and draw tokens, so that results
+ * are bitwise identical: keys of values, the exponential in sums, and the set of values that top-p keeps. */
 #ifndef PI__LOGITS_H
 #define PI__LOGITS_H
 
 #include <stdint.h>
 #include <string.h>
 
+/* Order of summing exponentials. Within a block of PI__LOGITS_BLOCK values: as floats, by lane = index mod 16, then
+ * the lanes in order. Over blocks: every PI__LOGITS_RUNS-th block sum as doubles, then these sums in order. */
 enum {
-    PI__LOGITS_BLOCK = 256, /* values whose exponentials are added up as floats, by lane = index mod 16, lanes in order; */
-    PI__LOGITS_RUNS = 16,   /* of the blocks' sums every 16th is added up, as doubles, then these */
+    PI__LOGITS_BLOCK = 256,
+    PI__LOGITS_RUNS = 16,
 };
 
 static inline uint32_t pi__f32_bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 static inline float pi__f32_from(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 
-/* Ascending integers in the order of ascending floats; -0 counts as 0. */
+/* Maps floats to integers of the same order; -0 counts as 0. */
 static inline uint32_t pi__f32_order(float x)
 {
     uint32_t u = pi__f32_bits(x + 0.0f);
@@ -34,8 +36,8 @@ static inline float pi__key_logit(uint64_t k)
     return pi__f32_from(o & 0x80000000u ? o ^ 0x80000000u : ~o);
 }
 
-/* exp(x) for x <= 0 to 2 ulp, 0 below -87 and for NaN. Written out so that loops over it vectorise,
- * and so that every machine and instruction set gives the same bits (libm's differs). */
+/* Returns exp(x) for x <= 0 within 2 ulp; 0 below -87 and for NaN. Open-coded so that loops vectorize, and because
+ * libm's bits differ between machines and instruction sets. */
 static inline float pi__exp_neg(float x)
 {
     uint32_t keep = 0u - (uint32_t) ((int32_t) (pi__f32_bits(x) & 0x7FFFFFFFu) <= 0x42AE0000); /* x >= -87 */
@@ -55,9 +57,9 @@ static inline float pi__exp_neg(float x)
     return pi__f32_from(pi__f32_bits(y * pi__f32_from(scale)) & keep);
 }
 
-/* Top-p keeps the fewest best values that together have so much of the sum of exp(x - max). Both are integers there, so that who
- * adds up may do it in any order: a weight in units of 2^-40, and the distance of a value from max in units of 2^-27; of those as
- * far from it the lower index is the better one. Values 32 and more below max weigh nothing. */
+/* Top-p keeps the smallest set of best values with a part of at least p in the sum of exp(x - max). Weights and
+ * distances are integers, so that they can be added in any order: a weight in units of 2^-40, a distance from max in
+ * units of 2^-27. At equal distance the lower index is better. Values 32 or more below max weigh nothing. */
 static inline uint64_t pi__weight_units(float weight) { return (uint64_t) (weight * 0x1p40f); }
 static inline uint64_t pi__mass_units(double sum) { return (uint64_t) (sum * 0x1p40); }
 static inline uint32_t pi__far_below(float max, float x)

@@ -1,5 +1,5 @@
-/* How far a long piece of work is, told to a function of the caller's, which can end it. The function is called on the
- * thread that works; no memory. */
+/* Reports the progress of long work to a function of the caller, which can cancel the work. The function is called on
+ * the working thread. No memory. */
 #ifndef PI__PROGRESS_H
 #define PI__PROGRESS_H
 
@@ -7,13 +7,13 @@
 #include "pagedinfer.h"
 
 typedef struct pi__progress {
-    pi_progress_fn fn;    /* NULL: nobody asks */
-    void *ud;             /* its first argument */
+    pi_progress_fn fn;    /* NULL = no reports */
+    void *ud;             /* first argument of fn */
     int stage;            /* PI_LOAD_* */
     uint64_t done, total; /* bytes of the stage */
 } pi__progress;
 
-/* n more bytes are done. PI_ECANCELED: the caller wants no more of it. p may be NULL. */
+/* Adds n processed bytes and reports. PI_ECANCELED = the caller canceled. p may be NULL. */
 static inline int pi__progress_add(pi__progress *p, uint64_t n, pi_error *err)
 {
     if (!p || !p->fn) return PI_OK;
@@ -23,7 +23,7 @@ static inline int pi__progress_add(pi__progress *p, uint64_t n, pi_error *err)
                     (unsigned long long) p->total);
 }
 
-/* Another stage begins. */
+/* Begins another stage. */
 static inline int pi__progress_begin(pi__progress *p, int stage, uint64_t total, pi_error *err)
 {
     if (!p) return PI_OK;

@@ -1,5 +1,5 @@
-/* Regular expressions. Memory is the library's allocator's; PCRE2 copies its hooks into each object made with them, so
- * that no context outlives the call that needed it. */
+/* Regular expressions. Memory comes from the library's allocator. PCRE2 copies the hooks into each object, so no
+ * context outlives the call that needed it. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/regex.h"
 
@@ -30,7 +30,7 @@ int pi__regex_compile(pi__regex **out, const char *expr, size_t n, bool unicode,
         snprintf(why, PI__REGEX_ERROR, "%s at byte %zu", text, (size_t) at);
         return PI_EINVAL;
     }
-    if (unicode) (void) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without JIT it is interpreted */
+    if (unicode) (void) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without JIT, PCRE2 interprets */
     *out = (pi__regex *) (void *) code;
     return PI_OK;
 }

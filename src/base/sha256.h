@@ -1,4 +1,4 @@
-/* The compression function of SHA-256 (FIPS 180-4) for several instruction sets; hash.h has what callers use.
+/* The compression function of SHA-256 (FIPS 180-4) for several instruction sets; callers use hash.h.
  *
  *   sha256_generic.c  plain C
  *   sha256_shani.c    SHA extensions of x86-64
@@ -12,13 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The state after n blocks of 64 bytes more. */
+/* Updates state with n more blocks of 64 bytes. */
 typedef void pi__sha256_fn(uint32_t state[8], const uint8_t *p, size_t n);
 
 pi__sha256_fn pi__sha256_generic, pi__sha256_shani, pi__sha256_armsha;
 extern const uint32_t pi__sha256_k[64]; /* constants of the rounds */
 
-/* Those that this processor can run, the fastest first. Returns how many; the last is the generic one. */
+/* Stores the functions that this processor supports, the fastest first; the last is the generic one. Returns their
+ * number. */
 enum { PI__SHA256_MAX = 2 };
 int pi__sha256_there(pi__sha256_fn *out[PI__SHA256_MAX]);
 

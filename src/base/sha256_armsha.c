@@ -1,4 +1,5 @@
-/* SHA-256's compression function with the cryptographic extensions of ARMv8 (see sha256.h): four rounds an instruction pair. */
+/* SHA-256's compression function with the cryptographic extensions of ARMv8 (see sha256.h): a pair of instructions
+ * does four rounds. */
 #include "base/sha256.h"
 
 #include <arm_neon.h>

@@ -14,7 +14,7 @@ static inline uint32_t rotate(uint32_t x, int n) { return x >> n | x << (32 - n)
 
 static uint32_t load(const uint8_t *p) { return (uint32_t) p[0] << 24 | (uint32_t) p[1] << 16 | (uint32_t) p[2] << 8 | p[3]; }
 
-/* One round. The words keep their places and the names move: d and h are those that change. */
+/* One round. The words stay in place and the names rotate; only d and h change. */
 #define ROUND(a, b, c, d, e, f, g, h, i)                                                                              \
     do {                                                                                                               \
         const uint32_t t = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (g ^ (e & (f ^ g))) +                  \

@@ -1,5 +1,5 @@
-/* SHA-256's compression function with the SHA extensions of x86-64 (see sha256.h). The instructions keep the eight words of the
- * state as ABEF and CDGH, do two rounds at a time, and extend the schedule by four words:
+/* SHA-256's compression function with the SHA extensions of x86-64 (see sha256.h). The instructions hold the eight
+ * state words as ABEF and CDGH, do two rounds each, and extend the schedule by four words:
  *
  *     w[i..i+3] = msg2(msg1(w[i-16..], w[i-12..]) + w[i-7..i-4], w[i-4..i-1])
  */

@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Starts fn(arg) on a thread that takes no signals: they are for the threads of the program. false: there can be no more
- * threads. Any thread. */
+/* Starts fn(arg) on a thread with all signals blocked: signals go to the program's threads. false = no thread could
+ * be started. Any thread. */
 bool pi__thread_start(pthread_t *thread, void *(*fn)(void *), void *arg);
 
 #endif

@@ -1,4 +1,4 @@
-/* Owners and permissions, and key files (see trust.h). */
+/* Owners and permissions of files, and key files (see trust.h). */
 #include "base/trust.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ bool pi__trust_stat(const struct stat *st, mode_t bits)
 
 static unsigned mode_of(const struct stat *st) { return (unsigned) st->st_mode & 07777; }
 
-/* Every parent of the resolved path, from the directory up. */
+/* Checks every parent of the resolved path, from the directory up. */
 static int check_parents(char *path, const char *option, const char *remedy, pi_error *err)
 {
     struct stat st;
@@ -52,7 +52,7 @@ int pi__trust_dir(int fd, const char *path, const char *option, const char *reme
     return check_parents(resolved, option, remedy, err);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- key files */
+/* ------------------------------------------------------------------------------------------------------- key files */
 
 static bool random_bytes(uint8_t *p, size_t n)
 {
@@ -66,7 +66,8 @@ static bool random_bytes(uint8_t *p, size_t n)
     return true;
 }
 
-/* A whole file with a name of its own, which then gets the name: whoever reads that finds all of it. errno, 0: it is there. */
+/* Writes a temporary file and links it to the name, so that readers always find a complete file. Returns errno; 0 =
+ * it exists. */
 static int make_secret(const char *path)
 {
     char temp[PATH_MAX], text[PI__DIGEST_HEX];
@@ -78,7 +79,7 @@ static int make_secret(const char *path)
     if (fd < 0) return errno;
     pi__digest_hex(&key, text);
     text[sizeof text - 1] = '\n';
-    errno = EIO; /* of a short write */
+    errno = EIO; /* errno for a short write */
     bool ok = !fchmod(fd, 0600) && write(fd, text, sizeof text) == (ssize_t) sizeof text && !fsync(fd);
     if (ok) ok = !link(temp, path) || errno == EEXIST;
     const int e = ok ? 0 : errno;
@@ -111,7 +112,7 @@ static int read_secret(pi__secret *s, int fd, const char *path, const char *opti
 
 int pi__secret_load(pi__secret *s, const char *path, const char *option, pi_error *err)
 {
-    enum { FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC }; /* not waiting for a pipe's writer */
+    enum { FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC }; /* O_NONBLOCK: do not wait for a writer of a FIFO */
     int fd = open(path, FLAGS);
     if (fd < 0 && errno == ENOENT) {
         const int e = make_secret(path);

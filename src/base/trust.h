@@ -1,7 +1,7 @@
-/* Which files and directories other users of the machine can change (trust.c), and key files.
+/* Checks that other users of the machine cannot change a file or directory (trust.c), and reads key files.
  *
- * Others are all users but the process's own and root. Where they can write, what is read back may be theirs. Memory: the
- * caller's. Any thread. */
+ * Other users are all except root and the process's own user. Data from a place where they can write may be forged.
+ * Memory: the caller's. Any thread. */
 #ifndef PI__TRUST_H
 #define PI__TRUST_H
 
@@ -12,10 +12,10 @@
 
 #include "pagedinfer.h"
 
-/* true: of those bits of permission, or as their owner, other users have none. */
+/* True if root or this user owns the file, and none of the permission `bits` is set. */
 bool pi__trust_stat(const struct stat *st, mode_t bits);
-/* The open directory fd, whose path is given, can be written by no other user, nor replaced: no parent that others can write
- * to lacks the sticky bit. Else PI_EINVAL, which names option and remedy, the words after "or". */
+/* Checks that no other user can write to the open directory fd at `path`, or replace it: each parent that others can
+ * write to must have the sticky bit. Otherwise PI_EINVAL; the text names option and remedy (words after "or"). */
 int pi__trust_dir(int fd, const char *path, const char *option, const char *remedy, pi_error *err);
 
 enum { PI__SECRET_MIN = 32, PI__SECRET_MAX = 4096 /* bytes */ };
@@ -23,11 +23,11 @@ typedef struct pi__secret {
     size_t n;
     uint8_t byte[PI__SECRET_MAX + 1];
 } pi__secret;
-/* The bytes of a key file, all of which count. One that is missing is made, with 64 random hexadecimal digits and mode 0600; of
- * several processes that do so at once, all get the same. PI_EINVAL: no regular file, another user's, readable by others, too
- * short or too long. option: names it in errors. */
+/* Reads all bytes of a key file. A missing file is created, with 64 random hexadecimal digits and mode 0600; if
+ * several processes create it at the same time, all read the same key. PI_EINVAL: not a regular file, owned or
+ * readable by others, too short or too long; PI_EIO. option: its name in errors. */
 int pi__secret_load(pi__secret *s, const char *path, const char *option, pi_error *err);
-/* Overwrites it. */
+/* Overwrites the key with zeros. */
 void pi__secret_clear(pi__secret *s);
 
 #endif

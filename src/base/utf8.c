@@ -1,15 +1,14 @@
-/* UTF-8: characters, validity, and the hold that keeps a stream of bytes to whole characters.
+/* UTF-8: characters, validity, and a hold that splits a byte stream at character boundaries.
  *
- * Well-formed is what the Unicode standard says: no overlong forms, no surrogates, nothing above U+10FFFF. A bad
- * sequence is replaced by one U+FFFD for each maximal part that could have begun a character. No memory, no state but
- * the caller's. */
+ * Well-formed as in the Unicode standard: no overlong forms, no surrogates, nothing above U+10FFFF. Each maximal part
+ * of a bad sequence that could begin a character is replaced by one U+FFFD. No memory; the caller holds the state. */
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/utf8.h"
 
-/* The second byte's range depends on the first (that excludes overlong forms and surrogates). Returns the length that
- * the first byte promises, 0: it cannot start a character. */
+/* Returns the length that the first byte announces; 0 = it cannot start a character. *lo..*hi is the range of the
+ * second byte, which excludes overlong forms and surrogates. */
 static size_t lead(unsigned char b, unsigned char *lo, unsigned char *hi)
 {
     *lo = b == 0xE0 ? 0xA0 : b == 0xF0 ? 0x90 : 0x80;
@@ -19,7 +18,7 @@ static size_t lead(unsigned char b, unsigned char *lo, unsigned char *hi)
     return b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
 }
 
-/* Bytes of p that are a character or could begin one: *whole says which. 0: the first byte is bad. */
+/* Returns the bytes at p that are a character (*whole) or could begin one. 0 = the first byte is bad. */
 static size_t prefix(const unsigned char *p, size_t n, bool *whole)
 {
     unsigned char lo, hi;
@@ -53,7 +52,7 @@ size_t pi__utf8_valid(const char *p, size_t n)
     while (i < n) {
         uint64_t w;
         if (n - i >= 8 && (memcpy(&w, p + i, 8), !(w & 0x8080808080808080u))) {
-            i += 8; /* eight ASCII bytes at once */
+            i += 8; /* eight ASCII bytes in one step */
             continue;
         }
         uint32_t cp;
@@ -87,7 +86,7 @@ size_t pi__utf8_feed(pi__utf8_hold *h, const char *p, size_t n, char *out)
 {
     size_t o = 0;
     for (size_t i = 0; i < n;) {
-        if (!h->n) { /* the common case: whole characters straight through */
+        if (!h->n) { /* fast path: copy complete characters */
             size_t ok = pi__utf8_valid(p + i, n - i);
             memcpy(out + o, p + i, ok);
             o += ok;
@@ -101,7 +100,7 @@ size_t pi__utf8_feed(pi__utf8_hold *h, const char *p, size_t n, char *out)
             memcpy(out + o, h->b, len);
             o += len;
             h->n = 0;
-        } else if (len < h->n) { /* bad: its maximal part is replaced, the byte that broke it starts anew */
+        } else if (len < h->n) { /* bad: replace its maximal part; the byte that ended it starts a new sequence */
             o += bad(out + o);
             if (len) i--;
             h->n = 0;

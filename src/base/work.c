@@ -1,4 +1,4 @@
-/* Budgets of work (see work.h). */
+/* Work budgets (see work.h). */
 #include "base/work.h"
 
 #include "base/clock.h"
@@ -24,7 +24,7 @@ static bool end(pi__work *w, int code)
     return false;
 }
 
-/* Steps that are slower than they should be count as more: this thread ran for longer than the steps may take. */
+/* True if the thread's CPU time exceeds the time of max_steps steps: slow steps count as more. */
 static bool ran_too_long(pi__work *w)
 {
     if (w->max_steps > MAX_TIMED_STEPS) return false;
@@ -36,7 +36,7 @@ static bool ran_too_long(pi__work *w)
 bool pi__work_look(pi__work *w, uint64_t n)
 {
     if (w->code) return false;
-    w->steps += n - w->due; /* what was due has been counted */
+    w->steps += n - w->due; /* the steps until this look were counted in advance */
     if (atomic_load_explicit(&w->canceled, memory_order_relaxed)) return end(w, PI_ECANCELED);
     if (ran_too_long(w)) w->steps = UINT64_MAX;
     if (w->steps > w->max_steps) return end(w, PI_ETOOBIG);

@@ -1,8 +1,8 @@
 /* From a row of logits to a token: the chain of stages and the draw. See sampler.h.
  *
- * Random numbers are a function of the seed and of the number of tokens accepted so far, nothing else: a token drawn
- * again at the same position (after a rejected draft, after preemption) is the same, and stages that draw do not shift
- * what others get. Memory: a sampler's own, allocated by create, and the scratch, one a thread. */
+ * A random number is a function of the seed and of the number of accepted tokens only. A token that is drawn again at
+ * the same position (after a rejected draft, after preemption) is the same, and one stage's draw does not shift
+ * another's. Memory: the sampler's, allocated by create, and one scratch per thread. */
 #include "sampler/sampler.h"
 
 #include "base/alloc.h"
@@ -41,7 +41,7 @@ void pi__sampler_scratch_free(pi__sampler_scratch *w)
     pi__free(w);
 }
 
-/* One step of SplitMix64's output function: a bijection that scatters. */
+/* One step of SplitMix64's output function: a bijection that mixes the bits. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -51,14 +51,14 @@ static uint64_t mix(uint64_t x)
 
 enum { DRAW_TOKEN = 0, DRAW_XTC = 1, DRAWS = 2 };
 
-/* Number `which` of the position after so many tokens: 53 bits. */
+/* Returns the 53 random bits of draw `which` at position n_seen. */
 static uint64_t random_bits(const pi__sampler *s, uint64_t n_seen, int which)
 {
     uint64_t i = n_seen * DRAWS + (uint64_t) which + 1;
     return mix(s->key + i * 0x9E3779B97F4A7C15u) >> 11;
 }
 
-/* Uniform in [0, 1): number `which` of the current position. */
+/* Returns draw `which` of the current position, uniform in [0, 1). */
 static double uniform(const pi__sampler *s, int which) { return (double) random_bits(s, s->n_seen, which) * 0x1p-53; }
 
 static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi_error *err)
@@ -105,7 +105,7 @@ static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi
     return PI_OK;
 }
 
-/* true: a stage with these parameters can change something. */
+/* True if a stage can change anything with these parameters. */
 static bool is_active(const pi__sampler *s, int kind)
 {
     const pi__sampling *p = &s->p;
@@ -119,11 +119,11 @@ static bool is_active(const pi__sampler *s, int kind)
     case PI__SMP_MIN_P: return p->min_p > 0;
     case PI__SMP_XTC: return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
     case PI__SMP_TEMPERATURE: return p->temp != 1 || p->dynatemp_range > 0;
-    default: return false; /* they are the last ones: see set_chain */
+    default: return false; /* set_chain appends these */
     }
 }
 
-/* Stages that never remove the most likely token and leave the order as it is. */
+/* True for stages that never remove the most likely token and keep the order. */
 static bool keeps_argmax(int kind)
 {
     return kind == PI__SMP_TOP_N_SIGMA || kind == PI__SMP_TOP_K || kind == PI__SMP_TOP_P || kind == PI__SMP_MIN_P;
@@ -137,8 +137,9 @@ static bool in_chain(const pi__sampling *p, int kind)
     return false;
 }
 
-/* The stages of p that matter. Greedy decoding ends at the temperature stage, and filters right before it are idle. What
- * gives a token by itself is the last one, wherever p has it. */
+/* Sets the chain to the active stages of p. Greedy decoding ends at the temperature stage, and filters right before
+ * it have no effect. Mirostat and adaptive-p select the token, so they are last, regardless of their position in
+ * p. */
 static void set_chain(pi__sampler *s, const pi__sampling *p)
 {
     static const uint8_t around_mirostat[] = {PI__SMP_TEMPERATURE, PI__SMP_N};
@@ -154,13 +155,13 @@ static void set_chain(pi__sampler *s, const pi__sampling *p)
     s->chain[n] = PI__SMP_N;
 }
 
-/* A range of temperatures may begin at 0 and still hold others. */
+/* True if the temperature is never above 0. A dynamic range may begin at 0 and include higher ones. */
 static bool is_greedy(const pi__sampling *p)
 {
     return p->temp <= 0 && !(p->dynatemp_range > 0 && p->temp + p->dynatemp_range > 0 && in_chain(p, PI__SMP_TEMPERATURE));
 }
 
-/* Memory for what looks back. */
+/* Allocates the history of penalties and DRY. */
 static int init_history(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_error *err)
 {
     bool penal = p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
@@ -225,7 +226,7 @@ void pi__sampler_free(pi__sampler *s)
     pi__free(s);
 }
 
-/* Ids that are no tokens (placeholders of other media) are in the history but have no count. */
+/* False for placeholder ids of other media: they are in the history, but have no count. */
 static bool is_token(const pi__sampler *s, int32_t id) { return id >= 0 && id < s->n_vocab; }
 
 void pi__sampler_accept(pi__sampler *s, int32_t id)
@@ -278,7 +279,7 @@ static int32_t pick_greedy(const pi__cands *v)
     return v->n ? pi__key_id(best) : -1;
 }
 
-/* A list becomes a row that has nothing else. */
+/* Turns a list into a row with only its values. */
 static void spread(pi__cands *v)
 {
     for (int32_t i = 0; i < v->n_row; i++) v->row[i] = -INFINITY;
@@ -289,7 +290,7 @@ static void spread(pi__cands *v)
 
 static int32_t pick_random(pi__cands *v, double u)
 {
-    enum { LONG_LIST = 1024 }; /* sorting one would take longer than to go through a row */
+    enum { LONG_LIST = 1024 }; /* above this, sorting takes longer than a pass over a row */
     const float max = pi__cands_max(v);
     if (max == -INFINITY) return -1;
     if (v->list && v->n > LONG_LIST) spread(v);
@@ -305,7 +306,7 @@ int32_t pi__sampler_pick(pi__sampler *s, pi__cands *v)
     return id;
 }
 
-/* What biases, forbidden tokens and all stages leave of the row. */
+/* Applies biases, forbidden tokens and all stages to the row; returns the remaining candidates. */
 static pi__cands left_of(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid)
 {
     for (size_t i = 0; i < s->p.n_bias; i++) {
@@ -327,7 +328,7 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
     return pi__sampler_pick(s, &v);
 }
 
-/* id, and the n most likely of a list, which is sorted for it. */
+/* Stores log-probabilities of id and of the n most likely candidates of a list; sorts the list. */
 static void list_logprobs(pi__cands *v, int32_t id, int32_t n, pi_token_prob *out)
 {
     const uint64_t *key = v->w->key;
@@ -347,7 +348,7 @@ int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *
 {
     pi__cands v = left_of(s, w, logits, forbid, n_forbid);
     const int32_t id = pi__sampler_pick(s, &v);
-    if (s->greedy) { /* there was no choice */
+    if (s->greedy) { /* greedy: the token has probability 1 */
         for (int32_t i = 0; i <= n; i++) out[i] = i < 2 ? (pi_token_prob) {id, 0} : (pi_token_prob) {-1, -INFINITY};
     } else if (v.list) {
         list_logprobs(&v, id, n, out);
@@ -362,7 +363,8 @@ bool pi__sampler_is_argmax(const pi__sampler *s)
     return s->greedy && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
 }
 
-/* What has penalties `ahead` tokens after the next one, but for the token between: when that comes, the oldest leaves the window. */
+/* Stores the tokens with penalties for the draw `ahead` tokens after the next one. The device adds the token in
+ * between; when it is accepted, the oldest token leaves the window. */
 static void put_seen(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen)
 {
     const pi__idmap *m = &s->counts;

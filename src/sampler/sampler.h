@@ -1,9 +1,8 @@
 /* From a row of logits to a token.
  *
- * One sampler a request: its generator, its history counts and its filters. The result depends on the request's
- * parameters, its history and the row alone, so it is batch-invariant: batch composition never changes it. Memory is
- * allocated by create (and grows only in accept's history, which is reserved there too); sample never allocates. One
- * thread at a time. */
+ * Each request has one sampler: a generator, history counts and filters. The result depends only on the request's
+ * parameters, its history and the row, so it is batch-invariant. create allocates all memory, including the history
+ * of accept; sample never allocates. One thread at a time. */
 #ifndef PI__SAMPLER_H
 #define PI__SAMPLER_H
 
@@ -13,75 +12,76 @@
 
 typedef struct pi__sampler pi__sampler;
 
-/* Working memory that samplers of one thread share: candidates of a row. */
+/* Candidates of a row: working memory shared by the samplers of one thread. */
 typedef struct pi__sampler_scratch pi__sampler_scratch;
 int pi__sampler_scratch_create(pi__sampler_scratch **out, int32_t n_vocab, pi_error *err);
-/* Bytes that create allocates, for the planner. */
+/* Returns the bytes that create allocates, for the planner. */
 size_t pi__sampler_scratch_bytes(int32_t n_vocab);
 void pi__sampler_scratch_free(pi__sampler_scratch *s);
 
-/* Copies what it needs of p. max_history: most tokens of prompt and answer together; of more, the oldest are forgotten.
- * PI_EINVAL: a value out of range. */
+/* Creates a sampler; copies the parts of p that it needs. max_history: maximum tokens of prompt and answer together;
+ * beyond it the oldest are dropped. PI_EINVAL: a value is out of range. */
 int pi__sampler_create(pi__sampler **out, const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi_error *err);
 void pi__sampler_free(pi__sampler *s);
-/* A token of the prompt or of the answer, in order: what penalties look back at. Their number is also the position
- * that the generator's numbers belong to: sampling again before the next accept gives the same token. */
+/* Appends a token of the prompt or answer to the history. Penalties look back at the history. Its length is the
+ * position of the generator: sampling again before the next accept gives the same token. */
 void pi__sampler_accept(pi__sampler *s, int32_t id);
-/* Leaves of a row the logits of the tokens that are allowed, a bit a token. */
+/* Sets the logits of all tokens without a bit in `allowed` to -inf. */
 void pi__row_allow(float *logits, int32_t n_vocab, const uint64_t *allowed);
-/* The next token. logits: n_vocab values, changed in place; forbid: ids whose probability is 0, may be NULL. NaN logits
- * never win; if all are NaN or -inf: -1 (the caller fails the request). */
+/* Returns the next token. logits: n_vocab values, modified in place; forbid: ids with probability 0, may be NULL. NaN
+ * logits never win. Returns -1 if all are NaN or -inf; the caller then fails the request. */
 int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
                            size_t n_forbid);
-/* True when sample is a plain argmax of unchanged logits (greedy, no penalties, no bias). */
+/* True if sample is a plain argmax of unchanged logits (greedy, no penalties, no bias). */
 bool pi__sampler_is_argmax(const pi__sampler *s);
 
-/* How a device draws the token that sample would give, from the row and the topk result that pi__sampler_draw_top wants.
- * ahead: 0, or 1 for the token after the next one, of which the device knows what the next one is. seen: [PI__MAX_SEEN] for the tokens
- * that have penalties; NULL: nobody wants them. false: it cannot be told. */
+/* Describes to a device how to draw the token that sample would return, from the row and the topk result of
+ * pi__sampler_draw_top. ahead: 0, or 1 for the token after the next one; the device then knows the next one. seen:
+ * [PI__MAX_SEEN] receives the tokens with penalties; NULL = not needed. false = the device cannot draw. */
 bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen);
-/* Of a sampler of which it can be told: how many of the largest values, 1 at least, perhaps with their sum. */
+/* For samplers that a device can draw for: the number of largest values it needs, >= 1, and if it needs their sum. */
 int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum);
 
-/* The topk result of a logits row: its largest values, as a device found them (op topk). */
+/* The topk result of a logits row: its largest values, computed by a device (op topk). */
 typedef struct pi__top {
     const uint64_t *key; /* [n] best first: see op topk */
-    int32_t n;           /* keys */
-    bool all;            /* nothing else of the row is above -inf */
-    bool odd;            /* the row holds NaN or +inf: only the first key is of use, and only to who takes the largest */
-    double sum;          /* of exp(x - max) over the row, as pi__row_exp_sum adds it up; 0: not known */
+    int32_t n;           /* number of keys */
+    bool all;            /* every value above -inf is among the keys */
+    bool odd;            /* the row holds NaN or +inf: only the first key is valid, and only for argmax */
+    double sum;          /* sum of exp(x - max) over the row, in the order of pi__row_exp_sum; 0 = unknown */
 } pi__top;
 
-/* The best token, where there is one. */
+/* Returns the best token, or -1. */
 static inline int32_t pi__top_best(const pi__top *t) { return t->n ? (int32_t) (uint32_t) t->key[0] : -1; }
-/* The logit of a key. */
+/* Returns the logit of a key. */
 float pi__top_logit(uint64_t key);
-/* The k of the topk request that sample_top needs, at most PI__MAX_TOP; 0: it needs the whole row. *sum: it needs
- * pi__top.sum, too. n_forbid: ids that sample_top will be told to forbid, any number where it is told what is allowed. */
+/* Returns the k of the topk request that sample_top needs, at most PI__MAX_TOP; 0 = it needs the full row. *sum: it
+ * also needs pi__top.sum. n_forbid: number of excluded ids in sample_top; nonzero if a bit mask will be given. */
 int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum);
-/* Tokens whose probability is 0. */
+/* Tokens with probability 0. */
 typedef struct pi__excluded {
-    const int32_t *forbid;   /* [n_forbid] these, */
+    const int32_t *forbid;   /* [n_forbid] excluded ids */
     size_t n_forbid;
-    const uint64_t *allowed; /* and all without a bit here; NULL: none of them */
+    const uint64_t *allowed; /* also excludes all tokens without a bit here; NULL = no mask */
 } pi__excluded;
-/* The token that sample gives for the row, to the bit; or PI__NEED_ROW where t does not tell. scribble: n_vocab values
- * that are overwritten. */
+/* Returns the token that sample gives for the full row, bit-exact, or PI__NEED_ROW if t does not suffice. scribble:
+ * n_vocab values that are overwritten. */
 enum { PI__NEED_ROW = -2 };
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
                                const pi__excluded *x);
 
-/* The token that sample gives, and what it was drawn from: out[0] is the token, out[1..n] the most likely of what the stages left,
- * in the order and form of pi__logprobs. */
+/* Returns the token that sample gives, and log-probabilities after the stages: out[0] is the token, out[1..n] the
+ * most likely candidates, in the order and form of pi__logprobs. */
 int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid,
                                  int32_t n, pi_token_prob *out);
-/* Logarithms of probability of id and of the n most likely tokens (descending, lower id first on ties), from the raw
- * row: out[0] is id, out[1..n] the others (id -1 where no more are possible). */
+/* Stores log-probabilities of the raw row: out[0] for id, out[1..n] for the n most likely tokens, descending, the
+ * lower id first on ties; id -1 fills unused entries. */
 void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, pi_token_prob *out,
                   pi__sampler_scratch *w);
-/* The same from the head of a row with its sum, which is not odd, holds id, and n more or all. */
+/* Like pi__logprobs, from a topk result with a sum. The result must not be odd, and must contain id and n more keys,
+ * or all. */
 void pi__logprobs_top(const pi__top *t, int32_t id, int32_t n, pi_token_prob *out);
-/* Index of the largest value, the lowest on ties; NaN never wins; -1 if nothing is above -inf. */
+/* Returns the index of the largest value, the lowest on ties. NaN never wins; -1 if nothing is above -inf. */
 int32_t pi__argmax(const float *x, int32_t n);
 
 #endif

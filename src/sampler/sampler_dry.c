@@ -1,7 +1,7 @@
-/* DRY: tokens that would continue a repetition become less likely, the more the longer it is.
+/* DRY: penalizes tokens that would continue a repetition; the penalty grows with the length of the repetition.
  *
- * For every earlier position in the window, how many tokens before it equal the newest tokens is the Z-function of the
- * window read backwards: linear in the window. The window ends at the newest sequence breaker.
+ * For every earlier position in the window, the length of the match with the newest tokens is the Z-function of the
+ * window read backwards, computed in linear time. The window ends at the newest sequence breaker.
  *
  *     window:     a b c c b c y a b c         newest is the last
  *     repeats:    0 0 3 1 0 2 0 0 0           "a b c" ended at position 2 before, so c (position 3) would make it 4
@@ -63,7 +63,7 @@ void pi__dry_free(pi__dry *d)
     pi__free(d->z);
 }
 
-/* The first breaker with this head, n_breakers: none. */
+/* Returns the first breaker with this head; n_breakers = not found. */
 static size_t first_breaker(const pi__dry *d, int32_t head)
 {
     size_t lo = 0, hi = d->n_breakers;
@@ -75,7 +75,7 @@ static size_t first_breaker(const pi__dry *d, int32_t head)
     return lo < d->n_breakers && d->breaker[lo].head == head ? lo : d->n_breakers;
 }
 
-/* Length of the longest breaker's tail that starts i tokens back from the newest; -1: none does. */
+/* Returns the tail length of the longest breaker that starts i tokens before the newest one; -1 = no breaker. */
 static int32_t breaker_at(const pi__sampler *s, int32_t i)
 {
     const pi__dry *d = &s->dry;
@@ -90,7 +90,7 @@ static int32_t breaker_at(const pi__sampler *s, int32_t i)
     return longest;
 }
 
-/* Longest repetition: tokens behind the newest breaker. */
+/* Returns the maximum repetition length: the number of tokens after the newest breaker. */
 static int32_t repeat_limit(const pi__sampler *s, int32_t n)
 {
     for (int32_t i = 0; s->dry.n_breakers && i < n; i++) {
@@ -100,11 +100,12 @@ static int32_t repeat_limit(const pi__sampler *s, int32_t n)
     return n;
 }
 
-/* z[k], k in [1, n): how many tokens ending k back from the newest equal as many of the newest ones. */
+/* Sets z[k], k in [1, n): the length of the match between the tokens ending k positions back and the newest
+ * tokens. */
 static void repeats(const pi__sampler *s, int32_t n)
 {
     int32_t *z = s->dry.z;
-    int32_t left = 0, end = 0; /* the tokens [left, end) equal [0, end - left), the box that reaches furthest */
+    int32_t left = 0, end = 0; /* the match [left, end) = [0, end - left) that reaches furthest */
     for (int32_t k = 1; k < n; k++) {
         int32_t len = k < end ? (z[k - left] < end - k ? z[k - left] : end - k) : 0;
         while (k + len < n && pi__back(s, len) == pi__back(s, k + len)) len++;

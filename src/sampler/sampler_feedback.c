@@ -1,14 +1,14 @@
-/* Samplers that look at how probable the tokens were that they gave: Mirostat 1 and 2, adaptive-p.
+/* Samplers with feedback from the probability of their tokens: Mirostat 1 and 2, adaptive-p.
  *
- * Mirostat (Basu et al., arXiv 2007.14966) keeps the surprise of tokens, -log2 of their probability, near a target: it
- * drops what is more surprising than mu, and moves mu by the error of each token. Adaptive-p prefers tokens whose
- * probability is near a target, which moves against the mean of what was given lately. Meanings are llama.cpp's.
+ * Mirostat (Basu et al., arXiv 2007.14966) keeps the surprise of tokens, -log2 of their probability, near a target.
+ * It drops candidates more surprising than mu, and moves mu by the error of each token. Adaptive-p prefers tokens
+ * with a probability near a target, which moves against the mean of recent tokens. Definitions are llama.cpp's.
  *
- * State belongs to the sequence. It changes when a token is accepted, never when one is sampled, so that a token that is
- * sampled again at its position (a rejected draft, preemption) is the same. No memory; one thread at a time. */
+ * The state belongs to the sequence. It changes when a token is accepted, never when one is sampled, so that
+ * resampling at a position (rejected draft, preemption) gives the same token. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
-enum { N_FITTED = 100 }; /* tokens from which Mirostat 1 estimates how fast probabilities fall */
+enum { N_FITTED = 100 }; /* tokens from which Mirostat 1 estimates the exponent of Zipf's law */
 
 void pi__feedback_init(pi__feedback *f, const pi__sampling *p)
 {
@@ -18,7 +18,7 @@ void pi__feedback_init(pi__feedback *f, const pi__sampling *p)
     f->weighted = p->adaptive_target * f->total;
 }
 
-/* The exponent of Zipf's law that fits the best tokens: p(i) ~ i^-s. key: sorted. */
+/* Returns the exponent s of Zipf's law, p(i) ~ i^-s, fitted to the best tokens. key: sorted. */
 static double zipf_exponent(const uint64_t *key, size_t n)
 {
     double tb = 0, tt = 0;
@@ -30,7 +30,7 @@ static double zipf_exponent(const uint64_t *key, size_t n)
     return tb / tt;
 }
 
-/* How many tokens the law of this exponent lets through at mu. */
+/* Returns the number of tokens with a surprise of at most mu under Zipf's law with exponent s. */
 static int32_t mirostat_k(double s, double mu, int32_t n_vocab)
 {
     const double e = s - 1, k = pow(e * exp2(mu) / (1 - pow((double) n_vocab, -e)), 1 / s);
@@ -62,7 +62,8 @@ void pi__stage_mirostat(pi__cands *v, const pi__sampler *s)
     else mirostat_2(v, s->feedback.mu);
 }
 
-/* Probability becomes a logit that is highest at the target, falls as a parabola near it and linearly far from it. */
+/* Maps a probability to a logit that is highest at the target, falls like a parabola near it and linearly far from
+ * it. */
 static float near_target(double p, double target)
 {
     const double PEAK = 5, SHARPNESS = 10, WIDTH = 0.3, d = fabs(p - target) / WIDTH;
@@ -85,7 +86,7 @@ void pi__stage_adaptive_p(pi__cands *v, pi__sampler *s)
     }
 }
 
-/* Surprise of id among the candidates, in bits. */
+/* Returns the surprise of id among the candidates, in bits. */
 static float surprise(pi__cands *v, int32_t id)
 {
     const float max = pi__cands_max(v);

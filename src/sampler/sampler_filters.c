@@ -1,10 +1,10 @@
-/* Filters of the sampler chain: which candidates stay.
+/* Filters of the sampler chain.
  *
- * Meanings are llama.cpp's, stage by stage; where it sorts, these select. Every filter leaves at least one candidate of
- * those it got. They use the scratch of the caller's thread and keep nothing. Sums are in double. */
+ * Definitions are llama.cpp's, stage by stage; these filters select instead of sorting. Every filter keeps at least
+ * one of its candidates. They use the scratch of the caller's thread and keep no state. Sums are in double. */
 #include "sampler/sampler_impl.h"
 
-/* The row's maximum; afterwards the row holds neither NaN nor +inf. */
+/* Returns the row's maximum; removes NaN and +inf from the row. */
 static float clean_row(pi__cands *v)
 {
     bool odd = false;
@@ -56,7 +56,7 @@ void pi__stage_top_k(pi__cands *v, int32_t k)
     if (k <= PI__MAX_TOP) pi__keys_sort(v->w->key, v->n);
 }
 
-/* Keeps the list's entries whose logit is at least limit. */
+/* Keeps the list's entries with a logit of at least limit. */
 static void list_keep_from(pi__cands *v, float limit)
 {
     size_t n = 0;
@@ -76,7 +76,7 @@ void pi__cands_keep_from(pi__cands *v, float limit)
     v->list = true;
 }
 
-/* Number of candidates that are at least limit. */
+/* Returns the number of candidates with a logit of at least limit. */
 static size_t count_from(const pi__cands *v, float limit)
 {
     size_t n = 0;
@@ -106,7 +106,7 @@ void pi__stage_min_p(pi__cands *v, float p, size_t min_keep)
     pi__cands_keep_from(v, limit);
 }
 
-/* Sum of the logits above -inf and of their squared distances from mean; returns their number. */
+/* Stores the sum of the logits above -inf, and of their squared distances from mean; returns their number. */
 static size_t moments(const pi__cands *v, double mean, double *sum, double *squares)
 {
     enum { LANES = 8 };
@@ -153,7 +153,7 @@ bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all)
 {
     uint64_t *key = v->w->key, mass = 0;
     const float max = pi__key_logit(key[0]);
-    size_t n = 0, from, end; /* from..end are as far from max as the last one that is kept */
+    size_t n = 0, from, end; /* [from, end) have the distance of the last kept value from max */
     while (n < v->n && (!n || mass < target)) mass += units_of(key[n++], max);
     const bool reached = mass >= target;
     for (end = n; end < v->n && far_of(key[end], max) == far_of(key[n - 1], max);) end++;
@@ -169,7 +169,7 @@ bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all)
     return true;
 }
 
-/* The candidates that top-p keeps of a row, if they are among the best that are sorted. */
+/* Applies top-p to a row if the result lies within its PI__MAX_TOP best values. */
 static bool top_p_of_best(pi__cands *v, uint64_t target, size_t min_keep)
 {
     pi__cands best = *v;
@@ -189,7 +189,8 @@ static uint64_t list_mass(const pi__cands *v, float max)
     return sum;
 }
 
-/* mass[(far >> shift) % bins] += what n values weigh, of those whose first `known` bits of far are those of found. */
+/* Adds the weights of n values to mass[(far >> shift) % bins], for values that share the first `known` bits of far
+ * with `found`. */
 static void add_masses(const float *x, size_t n, float max, uint32_t found, int known, int shift, uint32_t bins, uint64_t *mass)
 {
     enum { SOME = 64 };
@@ -208,9 +209,9 @@ static void add_masses(const float *x, size_t n, float max, uint32_t found, int 
     }
 }
 
-/* What top-p keeps: values nearer to max, and of those so far from it the ones with ids up to last. */
+/* The set that top-p keeps: values nearer to max than far, and at distance far the ids up to last. */
 typedef struct reach {
-    uint32_t far; /* UINT32_MAX: all values */
+    uint32_t far; /* UINT32_MAX = all values */
     int32_t last;
 } reach;
 static bool is_within(reach r, float max, float x, int32_t id)
@@ -220,7 +221,7 @@ static bool is_within(reach r, float max, float x, int32_t id)
 }
 static int32_t id_at(const pi__cands *v, size_t i) { return v->list ? pi__key_id(v->w->key[i]) : (int32_t) i; }
 
-/* Of the values that are so far from max those by whose ids, in ascending order, the mass reaches target. */
+/* Returns the id at which the mass reaches target, over values at distance far in ascending order of ids. */
 static int32_t last_of_mass(const pi__cands *v, float max, uint32_t far, uint64_t mass, uint64_t target)
 {
     int32_t last = -1;
@@ -234,12 +235,12 @@ static int32_t last_of_mass(const pi__cands *v, float max, uint32_t far, uint64_
     return last;
 }
 
-/* The fewest that weigh target. The distance's digits one after the other, from the highest, each from the sums of the values that
- * share those before. */
+/* Finds the smallest set with weight target: determines the digits of its distance from the highest on, each from the
+ * sums of the values that share the previous digits. */
 static reach reach_of_mass(const pi__cands *v, float max, uint64_t target)
 {
     static const uint8_t digits[] = {11, 11, 10}; /* bits */
-    uint64_t mass[1 << 11], below = 0;            /* below: of all that are nearer than the digits so far */
+    uint64_t mass[1 << 11], below = 0;            /* below: weight of all values nearer than the digits so far */
     uint32_t found = 0;
     for (int d = 0, known = 0; d < 3; known += digits[d++]) {
         const int shift = 32 - known - digits[d];
@@ -255,7 +256,7 @@ static reach reach_of_mass(const pi__cands *v, float max, uint64_t target)
     return (reach) {found, last_of_mass(v, max, found, below, target)};
 }
 
-/* Keeps the candidates within reach; of a row, as a row. */
+/* Keeps the candidates within reach; a row stays a row. */
 static void keep_within(pi__cands *v, float max, reach r)
 {
     size_t n = 0;
@@ -280,7 +281,8 @@ void pi__stage_top_p(pi__cands *v, float p, size_t min_keep)
     else keep_within(v, max, r);
 }
 
-/* Locally typical: nearest to the entropy first, until their probability exceeds p; the lower id first on ties. */
+/* Locally typical sampling: keeps the values nearest to the entropy until their probability exceeds p; lower id first
+ * on ties. */
 void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
 {
     float max = pi__cands_max(v);
@@ -297,7 +299,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
     for (size_t i = 0; i < v->n; i++) {
         int32_t id = pi__key_id(key[i]);
         float logit = pi__key_logit(key[i]);
-        v->row[id] = logit; /* the key loses it */
+        v->row[id] = logit; /* saved: the key is overwritten */
         float far = fabsf((float) (mean - ((double) logit - (double) max)));
         key[i] = (uint64_t) pi__f32_order(far) << 32 | (uint32_t) id;
     }
@@ -305,7 +307,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
     for (size_t i = 0; i < v->n; i++) key[i] = pi__logit_key(v->row[pi__key_id(key[i])], pi__key_id(key[i]));
 }
 
-/* Removes all but the least probable of the tokens that reach the threshold. */
+/* Removes the tokens that reach the threshold, except the least probable of them. */
 void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep)
 {
     float max = pi__cands_max(v);
@@ -329,7 +331,7 @@ void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep)
 
 void pi__stage_temperature(pi__cands *v, float temp)
 {
-    /* Where dividing would overflow, the logits are taken relative to the largest one. */
+    /* If the division would overflow, subtract the largest logit first. */
     float max = pi__cands_max(v);
     float shift = max > -INFINITY && !(fabsf(max) / temp < 1e30f) ? max : 0;
     if (!v->list) {
@@ -342,7 +344,7 @@ void pi__stage_temperature(pi__cands *v, float temp)
     }
 }
 
-/* Entropy of the list's probabilities as a part of that of as many equal ones. */
+/* Returns the entropy of the list's probabilities divided by the entropy of a uniform distribution of that size. */
 static double relative_entropy(pi__cands *v, float max)
 {
     double sum = pi__list_weights(v, max), mean = 0;

@@ -1,7 +1,7 @@
-/* Repeat, presence and frequency penalties, and the map from token to number that counts with.
+/* Repeat, presence and frequency penalties, and the map from token to count.
  *
- * The counts follow the window as tokens are accepted (sampler.c); applying them costs one step a different token, not
- * one a vocabulary entry. The map's memory is allocated once, with room for every token of the window. */
+ * The counts follow the window as tokens are accepted (sampler.c). Applying them costs one step per distinct token,
+ * not per vocabulary entry. The map's memory is allocated once, for every token of the window. */
 #include "base/alloc.h"
 #include "sampler/sampler_impl.h"
 
@@ -35,7 +35,7 @@ static uint32_t home(const pi__idmap *m, int32_t id)
     return (h ^ h >> 15) & m->mask;
 }
 
-/* The slot that holds id, or the empty one where it would go. */
+/* Returns the slot of id, or the empty slot where it would be inserted. */
 static uint32_t find(const pi__idmap *m, int32_t id)
 {
     uint32_t i = home(m, id);
@@ -65,13 +65,13 @@ void pi__idmap_del(pi__idmap *m, int32_t id)
     uint32_t i = find(m, id);
     int32_t e = m->slot[i];
     if (e < 0) return;
-    /* The last entry fills the hole in the array. */
+    /* The last entry moves into the gap in the array. */
     if (e != m->n - 1) {
         m->slot[find(m, m->entry[m->n - 1].id)] = e;
         m->entry[e] = m->entry[m->n - 1];
     }
     m->n--;
-    /* Later slots of the same run move up, so that no search stops early. */
+    /* Move later slots of the same run up, so that no search stops early. */
     for (uint32_t j = (i + 1) & m->mask; m->slot[j] >= 0; j = (j + 1) & m->mask) {
         uint32_t h = home(m, m->entry[m->slot[j]].id);
         if (((j - h) & m->mask) < ((j - i) & m->mask)) continue;
@@ -84,7 +84,7 @@ void pi__idmap_del(pi__idmap *m, int32_t id)
 void pi__idmap_clear(pi__idmap *m)
 {
     for (int32_t e = 0; e < m->n; e++) {
-        /* Every token's run may be emptied from its home on: all of it is to go. */
+        /* Empty the run of every token from its home slot on; all tokens are removed. */
         for (uint32_t i = home(m, m->entry[e].id); m->slot[i] >= 0; i = (i + 1) & m->mask) m->slot[i] = -1;
     }
     m->n = 0;

@@ -1,19 +1,20 @@
-/* Sampling from the topk result of a logits row: the token that the whole row gives.
+/* Sampling from the topk result of a logits row: gives the token that the full row gives.
  *
- * Who has only the largest values of a row (sampler.h, pi__top) knows of all others that they are below the last of them.
- * Stages that only lower logits (penalties, DRY, biases below 0, forbidden ids) cannot bring one of the others up, so that
- * what is above that border afterwards is still what is above it in the whole row:
+ * With only the largest values of a row (sampler.h, pi__top), all other values are known to be below the last of
+ * them, the border. Stages that only lower logits (penalties, DRY, biases below 0, forbidden ids) cannot raise
+ * another value above the border. Values above the border after these stages are therefore also the best ones of the
+ * full row:
  *
  *     head     9.1  8.7  8.2  7.9  7.5 | unknown, at most 7.5
- *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four, of the fifth nothing is known
+ *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four; the fifth is unknown
  *
- * The first filter then takes what it wants, if that is above the border, and the rest of the chain goes on as ever. Where it is
- * not, the whole row is asked for. Nothing here changes what is sampled. No memory; one thread at a time. */
+ * If the result of the first filter lies above the border, the rest of the chain runs as usual. Otherwise the caller
+ * needs the full row. The sampled token is the same in both cases. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
-enum { MAX_BIASES = 64, ROOM = 128 /* for what is lowered below the border */ };
+enum { MAX_BIASES = 64, ROOM = 128 /* ROOM: values that may fall below the border */ };
 
-/* Penalties and biases never make a token more likely. */
+/* True if penalties and biases never make a token more likely. */
 static bool only_lowers(const pi__sampler *s)
 {
     const pi__sampling *p = &s->p;
@@ -42,7 +43,7 @@ int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum)
     }
 }
 
-/* Biases, and tokens whose probability is 0. */
+/* Applies biases and excludes tokens with probability 0. */
 static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -56,10 +57,10 @@ static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
     }
 }
 
-/* Sorts the list and drops what is no candidate any more, and what is below the border. */
+/* Sorts the list, and drops excluded tokens and values below the border. */
 static void keep_known(pi__cands *v, uint64_t border)
 {
-    const uint64_t least = pi__logit_key(-INFINITY, 0); /* keys of -inf are this and above */
+    const uint64_t least = pi__logit_key(-INFINITY, 0); /* smallest key of a -inf logit */
     uint64_t *key = v->w->key;
     size_t n = 0;
     for (size_t i = 0; i < v->n; i++)
@@ -68,7 +69,7 @@ static void keep_known(pi__cands *v, uint64_t border)
     pi__keys_sort(key, n);
 }
 
-/* The first filter, of a list that is sorted and has all that is above the border. false: it looks below that. */
+/* Applies top-k to a sorted list of all values above the border. false = the result reaches below the border. */
 static bool top_k(pi__cands *v, size_t k, bool all)
 {
     if (k > v->n) return all;
@@ -84,14 +85,14 @@ static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all
     if (!all && pi__key_logit(border) >= limit) return false;
     if (p->min_keep > 1 && n < (size_t) p->min_keep) return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
     v->n = n;
-    pi__keys_sort_by_id(v->w->key, n); /* as the filter takes them from a row: stages behind it add up in this order */
+    pi__keys_sort_by_id(v->w->key, n); /* in the order of the filter on a row: later stages add in this order */
     return true;
 }
 
 static bool first_filter(const pi__sampler *s, int kind, pi__cands *v, const pi__top *t, uint64_t border)
 {
     switch (kind) {
-    case PI__SMP_N: return s->greedy; /* the best one is known */
+    case PI__SMP_N: return s->greedy; /* greedy needs only the best value */
     case PI__SMP_TOP_K: return s->p.top_k <= PI__MAX_TOP && top_k(v, (size_t) s->p.top_k, t->all);
     case PI__SMP_MIN_P: return min_p(v, &s->p, border, t->all);
     case PI__SMP_TOP_P:
@@ -105,7 +106,7 @@ float pi__top_logit(uint64_t key) { return pi__key_logit(key); }
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
                                const pi__excluded *x)
 {
-    const bool whole = !x->n_forbid && !x->allowed; /* nothing is excluded */
+    const bool whole = !x->n_forbid && !x->allowed; /* no token is excluded */
     const uint64_t border = t->all || !t->n ? UINT64_MAX : t->key[t->n - 1];
     const uint8_t *c = s->chain;
     pi__cands v = {.w = w, .row = scribble, .n_row = s->n_vocab, .list = true, .n = (size_t) t->n};
