@@ -12,7 +12,7 @@ static void list_remove(pi__block_pool *p, int32_t id)
 {
     pi__block *b = &p->block[id];
     pi__assert(id >= 0 && id < p->n_blocks && p->n_free > 0);
-    pi__assert(b->prev >= 0 ? p->block[b->prev].next == id : p->head == id); /* it is on this list */
+    pi__assert(b->prev >= 0 ? p->block[b->prev].next == id : p->head == id); /* the block is on this list */
     pi__assert(b->next >= 0 ? p->block[b->next].prev == id : p->tail == id);
     if (b->prev >= 0) p->block[b->prev].next = b->next;
     else p->head = b->next;
@@ -28,7 +28,7 @@ static void list_put(pi__block_pool *p, int32_t id, bool last)
 {
     pi__block *b = &p->block[id];
     pi__assert(id >= 0 && id < p->n_blocks && p->n_free < p->n_blocks && b->ref == 0);
-    if (last) { /* to be evicted */
+    if (last) { /* at the tail: evicted last */
         b->prev = p->tail;
         b->next = -1;
         if (p->tail >= 0) p->block[p->tail].next = id;
@@ -51,13 +51,13 @@ static int32_t *bucket_of(const pi__block_pool *p, const pi__digest *hash)
     return &p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
 }
 
-/* The block, which is not on the free list, leaves the hash table. */
+/* Removes the block, which must not be on the free list, from the hash table. */
 static void drop_hash(pi__block_pool *p, int32_t id)
 {
     int32_t *at = bucket_of(p, &p->block[id].key.hash);
     pi__assert(p->block[id].hashed);
     while (*at != id) {
-        pi__assert(*at >= 0); /* it is in its bucket */
+        pi__assert(*at >= 0); /* the block is in its bucket */
         at = &p->block[*at].chain;
     }
     *at = p->block[id].chain;
@@ -66,12 +66,13 @@ static void drop_hash(pi__block_pool *p, int32_t id)
     if (p->index) pi__prefix_index_drop(p->index, p->group, &p->block[id].key.hash);
 }
 
-/* Cuts the pool's arrays from the arena, or measures them. */
+/* Takes the pool's arrays from the arena; without memory, only measures them. */
 static void lay_out(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi__arena *a)
 {
     *p = (pi__block_pool) {.n_blocks = n_blocks, .block_size = block_size, .n_buckets = 16, .head = -1, .tail = -1};
     while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
-    p->block = pi__arena_take(a, (size_t) n_blocks * sizeof *p->block); /* the first: where the memory begins */
+    /* first: its address is that of the allocation */
+    p->block = pi__arena_take(a, (size_t) n_blocks * sizeof *p->block);
     p->token = pi__arena_take(a, (size_t) n_blocks * (size_t) block_size * sizeof *p->token);
     p->bucket = pi__arena_take(a, p->n_buckets * sizeof *p->bucket);
 }
@@ -154,7 +155,7 @@ void pi__block_release_low_priority(pi__block_pool *p, int32_t id)
 void pi__block_set_hash(pi__block_pool *p, int32_t id, const pi__block_key *key, const int32_t *tokens)
 {
     pi__block *b = &p->block[id];
-    pi__assert(b->ref > 0); /* who filled it has a reference */
+    pi__assert(b->ref > 0); /* the writer of its content holds a reference */
     if (b->hashed || pi__block_find(p, key, tokens) >= 0) return;
     memcpy(p->token + (size_t) id * (size_t) p->block_size, tokens, (size_t) p->block_size * sizeof *tokens);
     int32_t *at = bucket_of(p, &key->hash);
@@ -188,13 +189,13 @@ void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), vo
 
 void pi__block_pool_clear(pi__block_pool *p, const uint64_t *tenant)
 {
-    uint64_t evicted = p->n_evicted; /* this is no eviction */
+    uint64_t evicted = p->n_evicted; /* clearing does not count as eviction */
     for (int32_t id = 0; id < p->n_blocks; id++) {
         if (!p->block[id].hashed || !pi__block_of_tenant(&p->block[id].key, tenant)) continue;
         bool is_free = p->block[id].ref == 0;
         if (is_free) list_remove(p, id);
         drop_hash(p, id);
-        if (is_free) list_put(p, id, false); /* it holds nothing now: the next one to be taken */
+        if (is_free) list_put(p, id, false); /* empty now: handed out next */
     }
     p->n_evicted = evicted;
 }
@@ -206,7 +207,7 @@ pi__digest pi__block_hash_extend(const pi__digest *parent, const int32_t *tokens
 
 uint64_t pi__tenant_of(const char *salt) { return pi__block_root_of(salt).tenant; }
 
-/* The tenant is a part of the digest. */
+/* Derives the tenant from the digest. */
 static pi__block_root root_of(pi__digest hash) { return (pi__block_root) {hash, pi__digest_word(&hash)}; }
 
 pi__block_root pi__block_root_of(const char *salt)

@@ -13,7 +13,7 @@ static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
 static pi__digest *hashes_of(const pi__cache *c, int32_t s) { return c->hashes + (size_t) s * (size_t) c->hashes_stride; }
 
-/* Entries at the start of a table that no token from position n on sees, where each sees so many. */
+/* Returns the number of leading table entries before the window of every token from position n on. */
 static int32_t behind(const pi__group_spec *g, int32_t window, int32_t n)
 {
     if (!window || n < window) return 0;
@@ -41,7 +41,7 @@ int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
     return g->state ? 0 : ceil_div(max_ctx, g->block_size);
 }
 
-/* Cuts all but the pools from the arena, or measures it. */
+/* Takes all arrays except the pools' from the arena; without memory, only measures them. */
 static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx, pi__arena *a)
 {
     const size_t S = (size_t) max_seqs;
@@ -53,7 +53,7 @@ static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, 
         if (spec[i].block_size > c->reuse_block) c->reuse_block = spec[i].block_size;
     }
     c->hashes_stride = ceil_div(max_ctx, c->hash_block);
-    c->seq = pi__arena_take(a, S * sizeof *c->seq); /* the first: where the memory begins */
+    c->seq = pi__arena_take(a, S * sizeof *c->seq); /* first: its address is that of the allocation */
     c->hashes = pi__arena_take(a, S * (size_t) c->hashes_stride * sizeof *c->hashes);
     for (int32_t i = 0; i < n_groups; i++) {
         pi__cache_group *g = &c->group[i];
@@ -79,7 +79,7 @@ int pi__cache_init(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, i
 {
     pi__arena a = {0};
     memset(c, 0, sizeof *c);
-    lay_out(c, spec, n_groups, max_seqs, max_ctx, &a); /* measures */
+    lay_out(c, spec, n_groups, max_seqs, max_ctx, &a); /* first pass: measures */
     a = (pi__arena) {.base = pi__calloc(1, a.used), .size = a.used};
     if (!a.base) return pi__fail_mem(err, "block tables");
     lay_out(c, spec, n_groups, max_seqs, max_ctx, &a);
@@ -139,8 +139,8 @@ void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant)
     if (!pi__digest_none(variant)) *root = pi__hash_chain(PI__HASH_VARIANT, root, variant, sizeof *variant);
 }
 
-/* Chained hashes of all whole hash blocks of tokens[0..n). What is computed by sparse attention is not the same as what is
- * not: the hash says which. */
+/* Extends the chained hashes to all full hash blocks of tokens[0..n). The hash depends on sparse or dense attention,
+ * since the computed bytes differ. */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -161,24 +161,25 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
     return pi__block_find(&g->pool, &key, tokens + (size_t) i * (size_t) bs);
 }
 
-/* The longest prefix of row s, of at most n tokens, that may end there. */
+/* Returns the longest reusable length of row s of at most n tokens. */
 static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
 {
     return pi__span_cut(&c->seq[s].sparse, n / c->reuse_block * c->reuse_block);
 }
 
-/* Longest n' <= n, a reusable one, that group g allows as a reused prefix. */
+/* Returns the longest reusable length n' <= n for which group g still has the blocks. */
 static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
 {
     const int32_t bs = g->spec.block_size;
     n = reusable(c, s, n);
-    if (pi__group_is_full(&g->spec)) { /* all blocks: stop at the first miss */
+    if (pi__group_is_full(&g->spec)) { /* full attention needs all blocks: stop at the first miss */
         int32_t i = 0;
         while (i < n / bs && find_block(c, s, g, tokens, i) >= 0) i++;
         return reusable(c, s, i * bs);
     }
-    /* The blocks that the next token's window touches (or the snapshot), the rightmost such run. A miss at block i means
-     * that no end whose window reaches over i will do: go on with an end that is not behind i. */
+    /* Search from the right for a length such that the cache has the next token's complete window (or snapshot). A
+     * miss at block i excludes all lengths with block i in their window: continue with a length that ends at or
+     * before block i. */
     while (n > 0) {
         int32_t i = n / bs - 1, first = pi__group_first(&g->spec, n);
         while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
@@ -197,18 +198,18 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
      *     window       | . | x | x | x | . |   64: needs 32..64             64       48: needs 16..48
      *     recurrent    | . | . | x | . | . |   a snapshot after 48          48       48
      *
-     * 48 tokens are taken over, *matched is 64. The row before is empty; after:
+     * 48 tokens are reused, *matched is 64. The row was empty; now:
      *
-     *     full         [ 7 ][ 2 ][ 9 ]         n_freed 0      one reference more to each block
-     *     window       [-1 ][ 5 ][ 3 ]         n_freed 1      the same: what lies behind the window is not looked for
-     *     recurrent    snapshot 4              no reference: it is copied before anything else can take it */
+     *     full         [ 7 ][ 2 ][ 9 ]         n_freed 0      one reference more for each block
+     *     window       [-1 ][ 5 ][ 3 ]         n_freed 1      likewise: blocks before the window are not searched
+     *     recurrent    snapshot 4              no reference: it is copied before anything else can evict it */
     extend_hashes(c, s, tokens, n);
     int32_t len = n - 1, before;
     *matched = 0;
-    do { /* each group may shorten it, until all agree */
+    do { /* each group may shorten the length, until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
-            /* Those that need nothing have no longest prefix either. */
+            /* Groups that need nothing of a prefix do not limit its length. */
             if (c->group[i].spec.window == 1 || !pi__cache_has(c, s, i)) continue;
             len = longest_in_group(c, s, &c->group[i], tokens, len);
             if (len > *matched) *matched = len;
@@ -224,7 +225,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
             int32_t id = len ? find_block(c, s, g, tokens, len / g->spec.block_size - 1) : -1;
             q->snapshot[i] = id;
             if (id < 0) continue;
-            pi__block_touch(&g->pool, id); /* used last, evicted last */
+            pi__block_touch(&g->pool, id); /* marks it as most recently used */
             pi__block_release(&g->pool, id);
             continue;
         }
@@ -256,7 +257,7 @@ int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
 {
     const pi__digest *a = hashes_of(c, s), *b = hashes_of(c, t);
     int32_t lo = 0, hi = min_i32(c->seq[s].n_hashes, c->seq[t].n_hashes);
-    while (lo < hi) { /* hashes are chained: equal up to a point, then never again */
+    while (lo < hi) { /* hashes are chained: once they differ, all later ones do */
         int32_t mid = lo + (hi - lo) / 2;
         if (pi__digest_equal(&a[mid], &b[mid])) lo = mid + 1;
         else hi = mid;
@@ -276,19 +277,19 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         int32_t want = g->spec.state || !pi__cache_has(c, s, i) ? 0 : ceil_div(n_tokens, g->spec.block_size);
-        pi__assert(want <= g->stride); /* the table's end */
+        pi__assert(want <= g->stride); /* the table is large enough */
         while (q->n_blocks[i] < want) row_of(g, s)[q->n_blocks[i]++] = pi__block_get_new(&g->pool);
     }
     return true;
 }
 
-/* Tokens of the shortest prefix that can be taken over and has all of block i. */
+/* Returns the tokens of the shortest reusable prefix that includes all of block i. */
 static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t i)
 {
     return ceil_div((i + 1) * g->block_size, c->reuse_block) * c->reuse_block;
 }
 
-/* Some reuse point needs block i of the group: it lies behind the block, and the block in its window. */
+/* True if some reuse point after block i has the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
     for (int32_t n = first_reuse(c, g, i); c->reuse_point && behind(g, g->window, n) <= i; n += c->reuse_block)
@@ -296,7 +297,7 @@ static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int3
     return false;
 }
 
-/* Some prefix that can be taken over needs block i of the group. */
+/* True if some reusable prefix needs block i of the group. */
 static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
 {
     return behind(g, g->window, first_reuse(c, g, i)) <= i;
@@ -328,11 +329,11 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
      *     before   [ -1  ][ 3# ][ 8  ][ 6  ][ 1  ]              5        2        1
      *     after    [ -1  ][ -1 ][ 8# ][ 6# ][ 1  ]              5        4        2
      *                        |     `-----|    `- not full yet
-     *                        |           full since: hashed, and `hashed` is told
-     *                        position 66 sees 47..66. Given back: to the end of the free list where a prefix that is
-     *                        likely to be taken over sees it, else to its head, as the next to be evicted
+     *                        |           newly full: hashed, and the callback `hashed` runs
+     *                        position 66 attends to 47..66: this block is released. It goes to the tail of the free
+     *                        list if a likely reused prefix has it in its window, else to the head (evicted next)
      *
-     * A block that no prefix can need (between two reuse boundaries, behind the window of both) gets no hash. */
+     * A block that no reusable prefix needs (between two reuse boundaries, before the window of both) gets no hash. */
     pi__cache_seq *q = &c->seq[s];
     if (keep) {
         extend_hashes(c, s, tokens, n_computed);
@@ -401,6 +402,7 @@ void pi__cache_release(pi__cache *c, int32_t s)
 
 void pi__cache_clear(pi__cache *c, const uint64_t *tenant)
 {
-    if (!tenant && c->index) pi__prefix_index_clear(c->index); /* what follows is no news to it */
+    /* clears the complete index first, so that the removal of each block causes no event */
+    if (!tenant && c->index) pi__prefix_index_clear(c->index);
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);
 }

@@ -1,5 +1,5 @@
-/* Invariants of a cache: all that block_pool.h and cache.h promise, checked from the outside; for tests, after each
- * operation. Memory: a count a block, freed before returning. The cache's thread. */
+/* Invariants of a cache: checks all promises of block_pool.h and cache.h from the outside; for tests, after each
+ * operation. Memory: one count per block, freed before returning. The cache's thread. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,7 +12,8 @@ static int32_t bucket_at(const pi__block_pool *p, const pi__digest *hash)
     return p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
 }
 
-/* Both directions of the free list, and its order: what is to be evicted next (no hash, or low priority), then prefixes. */
+/* Checks both directions of the free list, and its order: blocks without a hash or with low priority, then
+ * prefixes. */
 static const char *check_free_list(const pi__block_pool *p)
 {
     int32_t n = 0, pinned_for_copy = 0, cached = 0, last = -1;
@@ -34,7 +35,8 @@ static const char *check_free_list(const pi__block_pool *p)
     return NULL;
 }
 
-/* Every chain holds hashed blocks of its bucket; every hashed block is found, itself and no twin. */
+/* Checks that every chain holds only hashed blocks of its bucket, and that every hashed block is found and is
+ * unique. */
 static const char *check_index(const pi__block_pool *p)
 {
     int32_t chained = 0, hashed = 0;
@@ -56,7 +58,7 @@ static const char *check_index(const pi__block_pool *p)
     return NULL;
 }
 
-/* References and the counts that follow from them; refs: what they should be. */
+/* Checks references and the counts derived from them. refs: expected references. */
 static const char *check_refs(const pi__block_pool *p, const int32_t *refs)
 {
     int32_t free = 0, shared = 0, written = 0;
@@ -80,7 +82,7 @@ const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs)
     return bad ? bad : check_refs(p, refs);
 }
 
-/* Row s of group i; adds the references that it holds. */
+/* Checks row s of group i; adds the references that it holds to refs. */
 static const char *check_row(const pi__cache *c, int32_t i, int32_t s, int32_t *refs)
 {
     const pi__cache_group *g = &c->group[i];

@@ -1,4 +1,4 @@
-/* The host tier (see host_tier.h): slots, and the thread that takes their memory. */
+/* The host tier (see host_tier.h): slots, and the thread that pins their memory. */
 #include "cache/host_tier.h"
 
 #include <pthread.h>
@@ -10,27 +10,27 @@
 #include "base/error.h"
 #include "base/thread.h"
 
-enum { CHUNK = 32 << 20 /* bytes that are taken at a time, at least a slot */ };
+enum { CHUNK = 32 << 20 /* bytes pinned at a time; a chunk has at least one slot */ };
 
 typedef struct host_group {
     pi__block_pool pool;   /* slots */
-    char *base;            /* first chunk */
-    size_t bytes;          /* a slot */
-    size_t chunk_bytes;    /* a chunk, whole pages */
-    int32_t per_chunk;     /* slots in it */
-    int32_t n_chunks;      /* in all */
-    atomic_int n_ready;    /* chunks that are there */
-    atomic_int wanted;     /* chunks that should be; under lock where it grows */
+    char *base;            /* address of the first chunk */
+    size_t bytes;          /* bytes per slot */
+    size_t chunk_bytes;    /* bytes per chunk, a multiple of the page size */
+    int32_t per_chunk;     /* slots per chunk */
+    int32_t n_chunks;      /* chunks in total */
+    atomic_int n_ready;    /* pinned chunks */
+    atomic_int wanted;     /* chunks requested; written with the lock held */
 } host_group;
 
 struct pi__host_tier {
     pi__host_config config; /* as given */
     host_group group[PI__HOST_MAX_GROUPS];
-    char *region;          /* all chunks */
+    char *region;          /* memory of all chunks */
     size_t region_size;    /* bytes */
-    atomic_bool full;      /* no chunk can be had any more */
-    pthread_mutex_t lock;  /* of wanted and closing, for the sleep of the thread */
-    pthread_cond_t wake;   /* it has something to do */
+    atomic_bool full;      /* no more chunks can be pinned */
+    pthread_mutex_t lock;  /* guards wanted and closing, for the thread's wait */
+    pthread_cond_t wake;   /* the thread has work */
     pthread_t thread;
     bool thread_started;
     bool closing;
@@ -38,7 +38,7 @@ struct pi__host_tier {
 
 static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
 
-/* Chunks of group g as config has it; the bytes of all. 0: it keeps nothing. SIZE_MAX: too much. */
+/* Computes the chunks of group i. Returns their bytes; 0 = the group keeps nothing, SIZE_MAX = overflow. */
 static size_t lay_out(host_group *g, const pi__host_config *c, int32_t i)
 {
     size_t page = page_size(), all;
@@ -69,9 +69,9 @@ size_t pi__host_lists(const pi__host_config *c)
     return all;
 }
 
-/* ------------------------------------------------------------------------------------------------------- the thread */
+/* ------------------------------------------------------------------------------------------------------ the thread */
 
-/* The group whose slots are in shortest supply; NULL: all have what they want. */
+/* Among the groups that requested more chunks, returns the one with the fewest pinned; NULL = none. */
 static host_group *next_to_grow(pi__host_tier *h)
 {
     host_group *best = NULL;
@@ -82,7 +82,7 @@ static host_group *next_to_grow(pi__host_tier *h)
     return best;
 }
 
-/* Takes the group's next chunk. */
+/* Pins the group's next chunk. */
 static void take_chunk(pi__host_tier *h, host_group *g)
 {
     if (h->config.pin(h->config.ud, g->base + (size_t) g->n_ready * g->chunk_bytes, g->chunk_bytes)) {
@@ -121,7 +121,7 @@ static void want_chunks(pi__host_tier *h, host_group *g, int32_t n)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* ------------------------------------------------------------------------------------------------------- open, close */
+/* ----------------------------------------------------------------------------------------------------- open, close */
 
 static int open_groups(pi__host_tier *h, pi_error *err)
 {
@@ -184,7 +184,7 @@ void pi__host_close(pi__host_tier *h)
     pi__free(h);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ slots */
+/* ----------------------------------------------------------------------------------------------------------- slots */
 
 int32_t pi__host_take(pi__host_tier *h, int32_t group)
 {
@@ -193,10 +193,11 @@ int32_t pi__host_take(pi__host_tier *h, int32_t group)
         int32_t id = pi__block_get_new(&g->pool);
         if (id < 0) return -1;
         int32_t chunk = id / g->per_chunk;
-        bool full = h->full; /* then n_ready is final */
-        if (id % g->per_chunk >= g->per_chunk / 2) want_chunks(h, g, chunk + 2); /* the next one will be needed */
+        bool full = h->full; /* n_ready is final if full is set */
+        /* the next chunk will be needed soon */
+        if (id % g->per_chunk >= g->per_chunk / 2) want_chunks(h, g, chunk + 2);
         if (chunk < g->n_ready) return id;
-        if (full) continue; /* its memory will never be there: it is not handed out again */
+        if (full) continue; /* its chunk will never be pinned: do not hand it out again */
         want_chunks(h, g, chunk + 1);
         pi__block_release(&g->pool, id);
         return -1;

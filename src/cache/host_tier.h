@@ -1,22 +1,22 @@
-/* The host tier: copies of cache blocks and snapshots in the host's memory, for discrete devices, whose memory is small
- * and not host-visible. What is evicted there is still here, and comes back as fast as the bus is.
+/* The host tier: copies of cache blocks and snapshots in host memory, for discrete devices with small memory that the
+ * host cannot read. Blocks evicted on the device are kept here and come back at bus speed.
  *
- * Each cache group has a block pool of its own here, too (block_pool.h); its blocks are called slots:
+ * Each cache group has a block pool here, too (block_pool.h); its blocks are called slots:
  *
- *     ref 1              being filled, or read: it stays where it is
- *     ref 0, with a hash  found by its hash and tokens; the one used longest ago is evicted first
- *     ref 0, without     free
+ *     ref 1              being filled or read: not evicted
+ *     ref 0, with hash   found by hash and tokens; the least recently used slot is evicted first
+ *     ref 0, no hash     free
  *
- * The memory is one region for all slots, reserved at open and taken from the system a chunk at a time, as slots are first
- * used. Taking it means pinning it for the device, which lasts milliseconds, so a thread of the tier's own does that ahead
- * of need, but for each group's first chunk; a slot whose chunk is not there yet is not handed out. Where no more can be
- * had, the tier stays as large as it is:
+ * The memory is one region for all slots. Its addresses are reserved at open; memory is pinned a chunk at a time, as
+ * slots are first used. Pinning a chunk for the device takes milliseconds, so a separate thread does it in advance,
+ * except for each group's first chunk. A slot is not handed out before its chunk is pinned. If no more memory can be
+ * pinned, the tier keeps its size:
  *
- *     group 0   [chunk: slots 0 1 2 ..][chunk ..][not taken yet .................]
- *     group 1   [chunk: slots 0 1 ....][not taken yet ...........]
+ *     group 0   [chunk: slots 0 1 2 ..][chunk ..][not pinned yet ................]
+ *     group 1   [chunk: slots 0 1 ....][not pinned yet ..........]
  *
- * This layer knows slots, hashes and tokens, never a device: pinning is the caller's function. Memory: all of it at
- * open. Threads: the step thread, and the one that takes chunks, which shares n_ready, wanted and full with it. */
+ * This layer knows slots, hashes and tokens, not devices: the caller provides the pin function. Memory: allocated at
+ * open. Threads: the step thread, and the pinning thread, which shares n_ready, wanted and full with it. */
 #ifndef PI__HOST_TIER_H
 #define PI__HOST_TIER_H
 
@@ -30,36 +30,38 @@ enum { PI__HOST_MAX_GROUPS = 8 };
 typedef struct pi__host_config {
     int32_t n_groups;          /* cache groups */
     struct {
-        int32_t n_slots;       /* slots; 0: the group keeps nothing here */
-        int32_t block_size;    /* tokens a slot stands for */
-        size_t bytes;          /* of a slot */
+        int32_t n_slots;       /* 0 = the group keeps nothing here */
+        int32_t block_size;    /* tokens per slot */
+        size_t bytes;          /* bytes per slot */
     } group[PI__HOST_MAX_GROUPS];
-    bool (*pin)(void *ud, void *p, size_t n);   /* whole pages; in open and on the tier's thread. false: not to be had */
-    void (*unpin)(void *ud, void *p, size_t n); /* what was pinned; in close */
-    void *ud;                  /* their first argument */
-    pi__log log;               /* that there is no more memory */
+    /* Pins pages; called in open and on the tier's thread. False = no more memory can be pinned. */
+    bool (*pin)(void *ud, void *p, size_t n);
+    void (*unpin)(void *ud, void *p, size_t n); /* unpins a pinned chunk; called in close */
+    void *ud;                  /* first argument of both */
+    pi__log log;               /* reports that no more memory can be pinned */
 } pi__host_config;
 
-/* Reserves everything and starts the thread. */
+/* Reserves all memory and starts the thread. */
 int pi__host_open(pi__host_tier **out, const pi__host_config *config, pi_error *err);
-/* No copy may be under way. NULL is fine. */
+/* No copy may be pending. h may be NULL. */
 void pi__host_close(pi__host_tier *h);
-/* Bytes of the slots of all groups. */
+/* Returns the bytes of the slots of all groups. */
 size_t pi__host_memory(const pi__host_config *config);
-/* Bytes of the lists of slots, beside. */
+/* Returns the bytes of the slot lists, not included in pi__host_memory. */
 size_t pi__host_lists(const pi__host_config *config);
 
-/* A slot to fill, ref 1, whose hash is forgotten; -1: none at the moment. Then release, with or without a hash. */
+/* Returns a slot to fill, with ref 1 and no hash; -1 = none at the moment. The caller releases it, with or without a
+ * hash. */
 int32_t pi__host_take(pi__host_tier *h, int32_t group);
-/* Where it lies. */
+/* Returns the address of a slot. */
 void *pi__host_at(const pi__host_tier *h, int32_t group, int32_t slot);
-/* The group's slots: block hashes, references, and the order in which they are evicted. */
+/* Returns the block pool of the group's slots: hashes, references, eviction order. */
 pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group);
-/* More memory is on its way: what take refused it may give soon. */
+/* True if more memory is being pinned, so that a failed take may succeed soon. */
 bool pi__host_grows(const pi__host_tier *h);
-/* Forgets a tenant's slots; tenant NULL: all. */
+/* Drops a tenant's slots; tenant NULL = of all tenants. */
 void pi__host_clear(pi__host_tier *h, const uint64_t *tenant);
-/* Slots that can be found, and their bytes. */
+/* Counts the slots that can be found, and their bytes. */
 void pi__host_count(const pi__host_tier *h, uint64_t *entries, uint64_t *bytes);
 
 #endif

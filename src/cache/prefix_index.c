@@ -1,13 +1,13 @@
 /* The prefix index (see prefix_index.h).
  *
- * A node is a hash block: have says which groups hold the block that ends there. What follows from it is kept beside:
+ * A node is a hash block; `have` has a bit for each group that holds the block that ends there. Derived from it:
  *
- *     reach   all groups of full attention have everything up to here
- *     end     a request could take over the prefix that ends here
- *     n_live  children that are live; a node is live when it is an end or has a live child
+ *     reach   all groups of full attention have all blocks up to here
+ *     end     a request can reuse the prefix that ends here
+ *     n_live  number of live children; a node is live if it is an end or has a live child
  *
- * A block that comes or goes can change reach of the nodes behind it, ends within a window behind it, and live of the nodes
- * before those. Live nodes at multiples of reuse_block are what the listener knows. */
+ * A block that is put or dropped can change `reach` of its descendants and `end` within a window after it. These can
+ * change which of their ancestors are live. The listener knows the live nodes at multiples of reuse_block. */
 #include "cache/prefix_index.h"
 
 #include <string.h>
@@ -16,16 +16,16 @@
 #include "base/assert.h"
 #include "base/error.h"
 
-enum { ROOT = 0, SLACK = 1024 /* nodes beside those that the pools' blocks need */ };
+enum { ROOT = 0, SLACK = 1024 /* nodes in addition to the nodes of the pools' blocks */ };
 
 typedef struct node {
-    pi__digest hash;       /* of the prefix that ends with it */
-    int32_t parent;        /* the hash block before; -1: the root, or a free node */
-    int32_t child;         /* the first of those behind, -1: none */
-    int32_t prev, next;    /* children of the same parent; next: of a free node the next one; -1: none */
-    int32_t chain;         /* next in the hash bucket, -1: none */
-    int32_t depth;         /* hash blocks up to here, itself included */
-    int32_t n_live;        /* children that are live */
+    pi__digest hash;       /* digest of the prefix that ends with the node */
+    int32_t parent;        /* node of the hash block before; -1 = root, or a free node */
+    int32_t child;         /* first child, -1 = none */
+    int32_t prev, next;    /* siblings, -1 = none; next of a free node: the next free node */
+    int32_t chain;         /* next in the hash bucket, -1 = none */
+    int32_t depth;         /* hash blocks up to here, including this one */
+    int32_t n_live;        /* live children */
     uint8_t have;          /* bit of each group that holds the block that ends here */
     bool reach, end;       /* see above */
 } node;
@@ -34,12 +34,12 @@ struct pi__prefix_index {
     const pi__cache *cache;
     pi_cache_event_fn fn;  /* the listener */
     void *ud;              /* its first argument */
-    uint32_t without;      /* bit of each group that has no say */
+    uint32_t without;      /* bit of each group to ignore */
     node *node;            /* [n_nodes] node 0 is the empty prefix */
     int32_t *token;        /* [n_nodes, hash_block] */
-    int32_t *bucket;       /* [n_buckets] first node of each hash chain, -1: none */
-    int32_t *path;         /* [deepest] nodes that became live, or no longer are */
-    uint64_t *hash;        /* [deepest] their hashes, as they are told */
+    int32_t *bucket;       /* [n_buckets] first node of each hash chain, -1 = none */
+    int32_t *path;         /* [deepest] nodes that became live or stopped being live */
+    uint64_t *hash;        /* [deepest] their hashes, as reported */
     int32_t *told;         /* [deepest * hash_block] their tokens */
     int32_t n_nodes, first_free, deepest;
     uint32_t n_buckets;    /* a power of two */
@@ -66,7 +66,7 @@ static int32_t find(const pi__prefix_index *x, const pi__digest *h)
     return i;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ nodes */
+/* ----------------------------------------------------------------------------------------------------------- nodes */
 
 static void reset(pi__prefix_index *x)
 {
@@ -87,7 +87,7 @@ static void lay_out(pi__prefix_index *x, const pi__cache *c, pi__arena *a)
     for (x->n_buckets = 16; x->n_buckets < (uint32_t) x->n_nodes;) x->n_buckets *= 2;
     x->deepest = c->hashes_stride + 1;
     const size_t N = (size_t) x->n_nodes, D = (size_t) x->deepest, H = (size_t) c->hash_block;
-    x->node = pi__arena_take(a, N * sizeof *x->node); /* the first: where the memory begins */
+    x->node = pi__arena_take(a, N * sizeof *x->node); /* first: its address is that of the allocation */
     x->token = pi__arena_take(a, N * H * sizeof *x->token);
     x->bucket = pi__arena_take(a, x->n_buckets * sizeof *x->bucket);
     x->path = pi__arena_take(a, D * sizeof *x->path);
@@ -100,7 +100,7 @@ int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t w
     pi__prefix_index *x = pi__calloc(1, sizeof *x);
     pi__arena a = {0};
     if (!x) return pi__fail_mem(err, "the index of prefixes");
-    lay_out(x, c, &a); /* measures */
+    lay_out(x, c, &a); /* first pass: measures */
     a = (pi__arena) {.base = pi__calloc(1, a.used), .size = a.used};
     if (!a.base) {
         pi__free(x);
@@ -135,7 +135,7 @@ static void unlink_node(pi__prefix_index *x, int32_t i)
     x->first_free = i;
 }
 
-/* The next node of the subtree of `top` after i, those below i (or not) and then those beside; -1: that was the last. */
+/* Walks the subtree of `top` in preorder. Returns the node after i; below: visit the children of i. -1 = end. */
 static int32_t walk(const pi__prefix_index *x, int32_t top, int32_t i, bool below)
 {
     if (below && x->node[i].child >= 0) return x->node[i].child;
@@ -143,12 +143,12 @@ static int32_t walk(const pi__prefix_index *x, int32_t top, int32_t i, bool belo
     return i == top ? -1 : x->node[i].next;
 }
 
-/* Nodes that a missing block of full attention lies before are forgotten: nobody is told of them. */
+/* Frees nodes after a missing block of full attention: they are not reported. */
 static void forget_unreached(pi__prefix_index *x)
 {
     for (int32_t i = x->n_nodes - 1; i > ROOT; i--) {
         if (x->node[i].parent < 0 || x->node[i].reach) continue;
-        while (x->node[i].child >= 0) { /* of them none is reached either: from the leaves up */
+        while (x->node[i].child >= 0) { /* its descendants are not reached either: free leaves first */
             int32_t leaf = x->node[i].child;
             while (x->node[leaf].child >= 0) leaf = x->node[leaf].child;
             unlink_node(x, leaf);
@@ -196,9 +196,9 @@ void pi__prefix_index_path(pi__prefix_index *x, const pi__digest *hashes, const 
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- what is told */
+/* ---------------------------------------------------------------------------------------------------------- events */
 
-/* These nodes, each behind the one before it in the list, became live. */
+/* Reports that the first n nodes of path became live; each is a child of the next one. */
 static void tell_stored(pi__prefix_index *x, int32_t n)
 {
     const int32_t H = x->cache->hash_block, R = x->cache->reuse_block / H;
@@ -238,7 +238,7 @@ static void set_end(pi__prefix_index *x, int32_t i, bool end)
     const bool was = is_live(&x->node[i]);
     x->node[i].end = end;
     if (is_live(&x->node[i]) == was) return;
-    for (; i != ROOT; i = x->node[i].parent) { /* so far those before it change, too */
+    for (; i != ROOT; i = x->node[i].parent) { /* liveness may change up to this ancestor */
         node *p = &x->node[x->node[i].parent];
         const bool before = is_live(p);
         x->path[n++] = i;
@@ -249,9 +249,9 @@ static void set_end(pi__prefix_index *x, int32_t i, bool end)
     else tell_removed(x, n);
 }
 
-/* ---------------------------------------------------------------------------------------------- what follows from what */
+/* -------------------------------------------------------------------------------------------------- derived fields */
 
-/* Group g has its blocks from pi__group_first to the node's end. */
+/* True if group g has all blocks from pi__group_first to the node's end. */
 static bool has_window(const pi__prefix_index *x, const node *n, int32_t g)
 {
     const pi__group_spec *spec = &x->cache->group[g].spec;
@@ -270,7 +270,7 @@ static void look_at_end(pi__prefix_index *x, int32_t i)
     set_end(x, i, end);
 }
 
-/* Group g's block that ends with node i came, or went. */
+/* Updates derived fields after group g gained or lost the block that ends with node i. */
 static void changed(pi__prefix_index *x, int32_t g, int32_t i)
 {
     const pi__group_spec *spec = &x->cache->group[g].spec;
@@ -281,7 +281,7 @@ static void changed(pi__prefix_index *x, int32_t g, int32_t i)
         node *n = &x->node[k];
         if (pi__group_is_full(spec)) {
             const bool reach = reaches(x, n);
-            below = reach != n->reach; /* what is behind follows */
+            below = reach != n->reach; /* descendants depend on it */
             n->reach = reach;
         } else below = tokens_of(x, n) < last;
         look_at_end(x, k);

@@ -1,9 +1,9 @@
-/* The disk tier: opening and closing, the calls of the step thread, and the tier's own thread (see tier.h).
+/* The disk tier: opening and closing, the calls of the step thread, and the tier's thread (see tier.h).
  *
- * One lock covers all shared state and is never held across a system call on a file. The images in the ring are
- * written by whoever called put, without the lock, while their stage entry is not ready, and belong to the tier's
- * thread from then on. Only that thread frees ring space, removes entries and ends loads, so what it has looked up
- * stays what it is while it reads or writes without the lock. Memory: one region at open. */
+ * One lock covers all shared state and is never held across a system call on a file. The caller of put writes the
+ * image in the ring without the lock while its stage entry is not ready; after that the image belongs to the tier's
+ * thread. Only that thread frees ring space, removes entries and ends loads. So entries that it has looked up stay
+ * valid while it reads or writes without the lock. Memory: one region at open. */
 #include "cache/tier.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static uint64_t pages_of(size_t size) { return ((uint64_t) size + PI__TIER_PAGE 
 
 static const pi__mac_key *key_of(const pi__tier *t) { return t->keyed ? &t->key : NULL; }
 
-/* ------------------------------------------------------------------------------------------------ the tier's thread */
+/* ----------------------------------------------------------------------------------------------- the tier's thread */
 static void push(pi__tier *t, pi__tier_queue *q, int32_t slot)
 {
     t->load[slot].next = 0;
@@ -52,15 +52,15 @@ static void free_load(pi__tier *t, int32_t slot)
     t->load_free = slot;
 }
 
-/* Takes the entry out of the index; its file, if there is one, goes too, and counts as there until it has gone. Unlocks
- * meanwhile. */
+/* Removes the entry from the index, and its file. The entry counts towards the limit until its file is removed.
+ * Unlocks meanwhile. */
 static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
 {
     if (unlink_file) {
         const pi__tier_entry *e = &t->index.entry[slot];
         char path[PI__TIER_PATH];
         pi__tier_path(path, &t->space[e->space], &e->name);
-        pi__tier_doom(&t->index, slot); /* it cannot be found from now on */
+        pi__tier_doom(&t->index, slot); /* it can no longer be found */
         pthread_mutex_unlock(&t->lock);
         (void) pi__tier_unlink(t->dir_fd, path, 0);
         pthread_mutex_lock(&t->lock);
@@ -68,7 +68,8 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
     pi__tier_erase(&t->index, slot);
 }
 
-/* Another process has used the file since it was used here; or it was used here while that was looked at. Unlocks meanwhile. */
+/* True if the entry was used since its last known use: by another process, or here during the check. Unlocks
+ * meanwhile. */
 static bool used_again(pi__tier *t, int32_t slot)
 {
     const pi__tier_entry *e = &t->index.entry[slot];
@@ -87,7 +88,7 @@ static bool used_again(pi__tier *t, int32_t slot)
     return true;
 }
 
-/* Makes room for everything that is staged; it is counted already. */
+/* Evicts files until the limit holds; staged entries are counted already. */
 static void evict(pi__tier *t)
 {
     pi__tier_index *x = &t->index;
@@ -115,7 +116,7 @@ static void write_error(pi__tier *t, int e)
     pthread_mutex_lock(&t->lock);
 }
 
-/* What was asked for before it began is in it. Unlocks meanwhile. */
+/* Rescans the directory. The rescan covers all requests made before it begins. Unlocks meanwhile. */
 static void look(pi__tier *t)
 {
     const uint64_t number = t->looks_begun = t->looks_asked;
@@ -129,7 +130,8 @@ static void look(pi__tier *t)
     pthread_mutex_lock(&t->lock);
 }
 
-/* Writes the oldest staged entry, or drops it where nothing can be written any more or it was cleared. */
+/* Writes the oldest staged entry. Drops it if the tier is no longer writable, closing takes too long, or it was
+ * cleared. */
 static void write_staged(pi__tier *t, bool late)
 {
     pi__tier_stage *s = &t->stage[t->stage_first];
@@ -137,7 +139,8 @@ static void write_staged(pi__tier *t, bool late)
     pi__tier_result rc = PI__TIER_PASSING;
     int64_t used = e->used;
     if (t->stats.writable && !late && !e->doomed) {
-        if (pi__now_ns() - t->looked_at > (int64_t) LOOK_MS * 1000000 && !t->closing) look(t); /* others' files count, too */
+        /* files of other processes count towards the limit */
+        if (pi__now_ns() - t->looked_at > (int64_t) LOOK_MS * 1000000 && !t->closing) look(t);
         evict(t);
         used = e->used;
         pthread_mutex_unlock(&t->lock);
@@ -160,7 +163,7 @@ static void write_staged(pi__tier *t, bool late)
     }
 }
 
-/* From the ring: the entry has no file yet. */
+/* Loads an entry from its image in the ring: it has no file yet. */
 static pi__tier_result copy_staged(const char *image, const pi__tier_what *w, void *dst)
 {
     if (!pi__tier_same_entry(image, w)) return PI__TIER_MISS;
@@ -182,7 +185,7 @@ static void damaged(pi__tier *t, int32_t entry)
     pthread_mutex_lock(&t->lock);
 }
 
-/* The result of the load of this slot. Unlocks meanwhile. */
+/* Executes the load of this slot. Returns true on a hit. Unlocks meanwhile. */
 static bool read_entry(pi__tier *t, int32_t slot)
 {
     const pi__tier_load_slot *l = &t->load[slot];
@@ -224,7 +227,7 @@ static void serve_load(pi__tier *t)
     pthread_mutex_lock(&t->lock);
 }
 
-/* The file of one dirty entry gets its time, or goes. */
+/* Writes the time of one dirty entry to its file, or removes the file of a cleared entry. */
 static void flush_one(pi__tier *t)
 {
     int32_t slot = t->index.list[PI__TIER_DIRTY].tail;
@@ -253,8 +256,9 @@ static void wait_for_work(pi__tier *t)
     pthread_cond_timedwait(&t->work, &t->lock, &until);
 }
 
-/* Loads come before writes, since somebody waits for them; what was cleared goes before both, so that no new entry is
- * taken for an old one. A cleared entry that is still staged is not on the list of the dirty: write_staged sees it. */
+/* Loads precede writes, since requests wait for them. Removal of cleared entries precedes both, so that a new entry
+ * is not mistaken for an old one. A cleared entry that is still staged is not on the DIRTY list: write_staged drops
+ * it. */
 static void *tier_thread(void *arg)
 {
     pi__tier *t = arg;
@@ -275,8 +279,8 @@ static void *tier_thread(void *arg)
     return NULL;
 }
 
-/* --------------------------------------------------------------------------------------------------- open and close */
-/* c with defaults filled in. */
+/* -------------------------------------------------------------------------------------------------- open and close */
+/* Checks the configuration and sets defaults. */
 static int check_config(pi__tier_config *c, pi_error *err)
 {
     if (!c->dir || !c->dir[0]) return pi__fail(err, PI_EINVAL, "prefix cache: no directory is given");
@@ -292,7 +296,8 @@ static int check_config(pi__tier_config *c, pi_error *err)
     return PI_OK;
 }
 
-/* Cuts t's arrays from the arena, or measures them. The ring is last: nothing but its first bytes may ever be used. */
+/* Takes t's arrays from the arena; without memory, only measures them. The ring is last: often only its first bytes
+ * are used. */
 static void lay_out(pi__tier *t, pi__arena *a)
 {
     const pi__tier_config *c = &t->config;
@@ -326,10 +331,11 @@ size_t pi__tier_memory(const pi__tier_config *config)
 
 static bool start_thread(pi__tier *t) { return t->thread_started = pi__thread_start(&t->thread, tier_thread, t); }
 
-/* The directory is right, but has no room now: what is there can be read. */
+/* True for errors of a full disk: the directory is usable for reading. */
 static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
 
-/* Probes writing; a full disk is asked once more after the scan, which removes what is over the limit. */
+/* Checks that files can be written. On a full disk it is called again after the scan, which removes files over the
+ * limit. */
 static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
 {
     *full = false;
@@ -345,7 +351,7 @@ static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
     return PI_OK;
 }
 
-/* Of all holders of the key: files of others can neither be read nor do they replace ours. */
+/* Returns the space of all holders of the key: files without the key are neither read nor replace ours. */
 static pi__digest space_of(const pi__tier *t)
 {
     static const char what[] = "prefix directory";
@@ -388,7 +394,7 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
     t->config.key = NULL;
     t->dir_fd = -1;
     pthread_mutex_init(&t->lock, NULL);
-    (void) pi__cond_init(&t->work); /* fails on no system that we know of */
+    (void) pi__cond_init(&t->work); /* fails on no known system */
     pthread_cond_init(&t->idle, NULL);
 
     int rc = check_config(&t->config, err);
@@ -441,7 +447,7 @@ void pi__tier_close(pi__tier *t)
     pi__free(t);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ calls */
+/* ----------------------------------------------------------------------------------------------------------- calls */
 bool pi__tier_has(pi__tier *t, const pi__digest *hash, int32_t group)
 {
     pthread_mutex_lock(&t->lock);
@@ -468,7 +474,8 @@ bool pi__tier_looked(pi__tier *t, uint64_t n)
     return done;
 }
 
-/* The thread waits without a time limit as long as nothing is dirty. */
+/* Marks an entry as used. Signals the thread if it becomes the first dirty entry: the thread then waits without a
+ * timeout. */
 static void use(pi__tier *t, int32_t entry)
 {
     bool was_dirty = t->index.list[PI__TIER_DIRTY].tail != 0;
@@ -484,8 +491,8 @@ void pi__tier_touch(pi__tier *t, const pi__digest *hash, int32_t group)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Offset in the ring for an image of this size; SIZE_MAX: no room. Images are not split, and lie in the order of stage,
- * so what is in use is one stretch, or two where it goes round the end. */
+/* Returns the ring offset for an image of this size; SIZE_MAX = no room. Images are not split and lie in the order of
+ * stage, so the used space is one range, or two if it wraps around. */
 static size_t find_room(const pi__tier *t, size_t size)
 {
     size_t all = t->config.staging_bytes;
@@ -499,7 +506,7 @@ static size_t find_room(const pi__tier *t, size_t size)
     return first >= size ? 0 : SIZE_MAX;
 }
 
-/* A place in the ring and in the index; -1: there is none. */
+/* Reserves space in the ring and an entry in the index. Returns the stage index; -1 = no room. */
 static int32_t reserve(pi__tier *t, const pi__tier_name *name, size_t size)
 {
     uint64_t pages = pages_of(size);

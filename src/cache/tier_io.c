@@ -1,7 +1,7 @@
-/* Names and files of the disk tier (the format is in tier.h): one entry written, one entry read.
+/* Names and files of the disk tier (the format is in tier.h): writes or reads one entry.
  *
- * Everything that comes from a file is checked before it is believed, and the name counts for nothing: the header says
- * again which entry it is. No memory is allocated. Threads: the tier's thread, and the one in pi__tier_open. */
+ * All data from a file is checked before use. The file name is not trusted: the header repeats the entry's identity.
+ * Allocates nothing. Threads: the tier's thread, and the thread in pi__tier_open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static const char magic[8] = {(char) 0x89, 'P', 'I', 't', 'i', 'e', 'r', '\n'};
 
 _Static_assert(sizeof(pi__tier_head) == 200 && offsetof(pi__tier_head, head_sum) == 168, "the header as in tier.h");
 
-/* ------------------------------------------------------------------------------------------------------------ names */
+/* ----------------------------------------------------------------------------------------------------------- names */
 void pi__tier_space_path(char path[PI__TIER_PATH], const pi__digest *fp)
 {
     char hex[PI__DIGEST_HEX];
@@ -46,7 +46,7 @@ void pi__tier_path(char path[PI__TIER_PATH], const pi__digest *fp, const pi__tie
     snprintf(path + n, PI__TIER_PATH - n, "/%s-%016" PRIx64 "-%" PRIx32, hex, name->tenant, (uint32_t) name->group);
 }
 
-/* n lower-case hexadecimal digits. */
+/* Parses n lower-case hexadecimal digits. */
 static bool parse_hex(const char *s, size_t n, uint64_t *out)
 {
     uint64_t v = 0;
@@ -82,7 +82,7 @@ bool pi__tier_parse_space(const char *text, pi__digest *fp)
     return strcmp(same, text) == 0;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- layout */
+/* ---------------------------------------------------------------------------------------------------------- layout */
 size_t pi__tier_head_size(int32_t n_tokens)
 {
     size_t n = sizeof(pi__tier_head) + (size_t) n_tokens * sizeof(int32_t);
@@ -107,7 +107,7 @@ void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
     if (w->n_bytes) memcpy(image + head, data, w->n_bytes);
 }
 
-/* A sum against damage alone. */
+/* Returns a checksum without a key: it detects damage only. */
 static pi__digest plain_sum(uint64_t sum)
 {
     pi__digest d = {{0}};
@@ -131,7 +131,7 @@ static pi__digest sum_head(const pi__mac_key *key, const char *head, size_t size
     return pi__mac_end(&h, key);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- writing */
+/* --------------------------------------------------------------------------------------------------------- writing */
 static bool write_all(int fd, const char *p, size_t n)
 {
     while (n) {
@@ -147,7 +147,7 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* Makes the parents of path; those that are there already are fine. false with errno. */
+/* Creates the missing parents of path. False with errno. */
 static bool make_parents(const char *path)
 {
     char part[4096];
@@ -171,9 +171,9 @@ static void close_keeping_errno(int fd)
     errno = e;
 }
 
-/* The folder of path, which is below dir_fd, for calls that take a folder and a name; *name points into path. Links are not
- * followed: where others can write to the directory, theirs could lead anywhere. make: folders that are missing are made. -1
- * with errno. */
+/* Opens the folder of path below dir_fd, for calls that take a folder and a name; *name points into path. Does not
+ * follow symbolic links: other users with write access could point them anywhere. make: creates missing folders.
+ * Returns -1 with errno. */
 static int open_folder(int dir_fd, const char *path, bool make, const char **name)
 {
     enum { FLAGS = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
@@ -191,8 +191,8 @@ static int open_folder(int dir_fd, const char *path, bool make, const char **nam
     return fd;
 }
 
-/* A new locked file in the folder; temp becomes its name. -1 with errno. The lock tells other processes that its writer
- * lives; where the file system has no locks, temporary files are removed by their age. */
+/* Creates a locked temporary file in the folder; temp becomes its name. Returns -1 with errno. The lock shows other
+ * processes that its writer is alive; on file systems without locks, temporary files are removed by age. */
 static int make_temp(int folder, char temp[PI__TIER_PATH])
 {
     int fd = -1;
@@ -206,8 +206,8 @@ static int make_temp(int folder, char temp[PI__TIER_PATH])
     return fd;
 }
 
-/* Some errors say nothing about the next write: out of descriptors; somebody emptied the directory while we wrote, or
- * put something of another kind where the file goes. */
+/* Classifies a write error. Transient: out of descriptors or memory; another process emptied the directory during the
+ * write, or created something that is not a file at this path. */
 static pi__tier_result write_failed(void)
 {
     switch (errno) {
@@ -268,7 +268,7 @@ DIR *pi__tier_read_dir(int dir_fd, const char *path)
     return d;
 }
 
-/* The summed image as name in the folder. */
+/* Writes the image, sums included, as `name` in the folder. */
 static pi__tier_result write_into(int folder, const char *name, const char *image, size_t size, int64_t used)
 {
     char temp[PI__TIER_PATH];
@@ -339,7 +339,7 @@ int pi__tier_open_dir(const char *dir)
     return mkdir(dir, DIR_MODE) == 0 || errno == EEXIST ? open(dir, FLAGS) : -1;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reading */
+/* --------------------------------------------------------------------------------------------------------- reading */
 static bool read_all(int fd, char *p, size_t n, off_t at)
 {
     while (n) {
@@ -373,7 +373,7 @@ static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_
     if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.n_tokens < 0 || h.n_bytes > SIZE_MAX / 4 ||
         (uint64_t) st.st_size != pi__tier_file_size(h.n_tokens, (size_t) h.n_bytes)) return PI__TIER_DAMAGED;
     size_t size = pi__tier_head_size(h.n_tokens);
-    if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load of ours can ask for */
+    if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load can request */
     if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h)) return PI__TIER_DAMAGED;
     sum = sum_head(key, head, size);
     if (!pi__mac_equal(&sum, &h.head_sum) || !pi__digest_equal(&h.fingerprint, &w->fingerprint) ||
@@ -390,7 +390,8 @@ pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier
     char path[PI__TIER_PATH];
     pi__tier_path(path, &w->fingerprint, &(pi__tier_name) {w->key.hash, w->key.tenant, w->group});
     const int folder = open_folder(dir_fd, path, false, &name);
-    const int fd = folder < 0 ? -1 : openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); /* a pipe has no writer */
+    /* O_NONBLOCK: a named pipe without a writer must not block */
+    const int fd = folder < 0 ? -1 : openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (folder >= 0) close_keeping_errno(folder);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == EINTR) return PI__TIER_PASSING;

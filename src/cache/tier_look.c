@@ -1,24 +1,27 @@
-/* What other processes have written to and removed from the directory of the disk tier since it was last read (tier.h).
+/* Rescan of the disk tier's directory: finds files that other processes wrote or removed since the last read
+ * (tier.h).
  *
- * The time of a shard's folder changes with every file that comes or goes. A folder whose time is the one of the look before
- * is not read again, unless that time was first seen so shortly before it that a change within its resolution could hide
- * behind it; the clocks of other machines are not asked. Of the others all names are read: those that are new are added,
- * entries that have no name any more are erased. Memory: a list of names, freed before returning; where there is none, or
- * something cannot be read, the index stays as it is. The tier's thread; without the lock while files are looked at. */
+ * The time of a shard's folder changes with every file that is added or removed. A folder is not read again if its
+ * time is unchanged since the last rescan. Exception: that time was first seen so shortly before the last rescan that
+ * its resolution could hide a change. Clocks of other machines are not compared.
+ *
+ * In the other folders all names are read: new names are added, entries without a name are erased. Memory: a list of
+ * names, freed before returning. If it cannot be allocated, or a folder cannot be read, the index stays unchanged.
+ * Tier's thread; the lock is released while files are read. */
 #include <errno.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "cache/tier_impl.h"
 
-enum { SETTLED_MS = 2000 }; /* longer than the resolution of times in any file system */
+enum { SETTLED_MS = 2000 }; /* longer than the time resolution of any file system */
 
 typedef struct names {
     pi__tier_name *list;
     size_t n, cap;
 } names;
 
-/* true: the names of a shard that may have changed, all of them; false: it has not, or it cannot be read. */
+/* Reads all names of a shard that may have changed. False = unchanged, or it cannot be read. */
 static bool read_shard(pi__tier *t, uint32_t shard, names *out)
 {
     char path[PI__TIER_PATH];
@@ -47,11 +50,12 @@ static bool read_shard(pi__tier *t, uint32_t shard, names *out)
         if (ok) out->list[out->n++] = f;
     }
     closedir(d);
-    if (!ok) t->shard[shard].time = 0; /* once more, then */
+    if (!ok) t->shard[shard].time = 0; /* read again in the next rescan */
     return ok;
 }
 
-/* A file that is not in the index; the lock is held. What is cleared meanwhile may still have its file. */
+/* Adds a file that is not in the index. Not if a clear came meanwhile: its file may be removed soon. Call with the
+ * lock held. */
 static void add(pi__tier *t, const pi__tier_name *f)
 {
     const uint64_t n_clears = t->n_clears;
@@ -62,12 +66,13 @@ static void add(pi__tier *t, const pi__tier_name *f)
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
     pthread_mutex_lock(&t->lock);
-    if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, &f->hash, f->group)) return; /* put meanwhile */
+    /* or it was put meanwhile */
+    if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, &f->hash, f->group)) return;
     int32_t slot = pi__tier_add(&t->index, 0, f, pages, used);
     if (slot) t->index.entry[slot].seen = true;
 }
 
-/* The lock is held. */
+/* Marks entries that have a file as seen and adds new files. Call with the lock held. */
 static void compare(pi__tier *t, const names *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -77,7 +82,7 @@ static void compare(pi__tier *t, const names *files)
     }
 }
 
-/* Entries of the shards that were read, and were not seen, have no file any more. */
+/* Erases unseen entries of the shards that were read: their files no longer exist. */
 static void erase_unseen(pi__tier *t, const bool read[PI__TIER_SHARDS])
 {
     pi__tier_index *x = &t->index;

@@ -21,7 +21,7 @@ pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups,
 
 static int32_t *take(pi__arena *a, size_t n) { return pi__arena_take(a, n * sizeof(int32_t)); }
 
-/* Cuts all arrays from the arena, or measures them. */
+/* Takes all arrays from the arena; without memory, only measures them. */
 static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *a)
 {
     const size_t T = (size_t) s->max_tokens, S = (size_t) s->max_seqs;
@@ -84,7 +84,7 @@ void pi__batch_clear(pi__batch_builder *bb)
     bb->b.runs = (pi__runs) {.start = bb->run_start, .seq = bb->run_seq, .block = bb->run_block};
 }
 
-/* A run of n tokens behind those that are there; n 0: none. */
+/* Appends a run of n tokens; no-op for n <= 0. */
 static void add_run(pi__batch_builder *bb, int32_t q, int32_t n, bool is_block)
 {
     pi__runs *r = &bb->b.runs;
@@ -96,7 +96,7 @@ static void add_run(pi__batch_builder *bb, int32_t q, int32_t n, bool is_block)
     r->n++;
 }
 
-/* The runs of tokens pos..end of sequence q: what is before its sparse span, the query blocks in it, what is behind. */
+/* Adds the runs of tokens pos..end of sequence q: before its sparse span, each query block in it, after it. */
 static void add_runs(pi__batch_builder *bb, const pi__sparse_span *span, int32_t q, int32_t pos, int32_t end)
 {
     const int32_t lo = pos > span->from ? pos : span->from, hi = end < span->end ? end : span->end;
@@ -110,7 +110,7 @@ static void add_runs(pi__batch_builder *bb, const pi__sparse_span *span, int32_t
     add_run(bb, q, end - hi, false);
 }
 
-/* The slot mapping of the tokens' keys and values in group i, and the sequence's block table. */
+/* Fills the slot mapping of the tokens in group i and copies the block table of the sequence. */
 static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos, int32_t n)
 {
     const pi__cache_group *g = &c->group[i];
@@ -122,7 +122,7 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
         return;
     }
     pi__assert((pos + n - 1) / bs < c->seq[row].n_blocks[i]);
-    for (int32_t k = 0; k < n; k++) { /* -1: its block is gone; a drafter that is late has no use for what it had there */
+    for (int32_t k = 0; k < n; k++) { /* -1: the block was freed; a drafter that lags does not need its old keys */
         const int32_t block = table[(pos + k) / bs];
         slot[k] = block < 0 ? -1 : block * bs + (pos + k) % bs;
     }
@@ -175,7 +175,7 @@ void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const p
     bb->lora[bb->n_lora++] = (pi__lora_note) {pair, rank, scale, level, q};
 }
 
-/* By level, then those of one adapter at one scale side by side, then by sequence. */
+/* Sorts by level, then by adapter and scale, then by sequence. */
 static int order_of(const void *pa, const void *pb)
 {
     const pi__lora_note *a = pa, *b = pb;
@@ -185,7 +185,7 @@ static int order_of(const void *pa, const void *pb)
     return a->seq - b->seq;
 }
 
-/* The runs of a batch whose sequences begin at start, in the memory at run and row. */
+/* Builds the runs of a batch in the memory at run and row. start: first token of each sequence. */
 static pi__lora_rows lora_rows(pi__batch_builder *bb, const int32_t *start, pi__lora_run *run, int32_t *row)
 {
     pi__lora_rows r = {.run = run, .row = row, .no = ++bb->lora_no};
@@ -236,7 +236,7 @@ void pi__batch_end(pi__batch_builder *bb)
     }
     if (!b->runs.n_blocks) b->runs = (pi__runs) {0};
     if (!b->logits_batch) return;
-    bb->rows = *b; /* shares everything else with the whole batch */
+    bb->rows = *b; /* shares all other arrays with the batch of all tokens */
     bb->rows.token = bb->row_token, bb->rows.pos = bb->row_pos, bb->rows.seq = bb->row_seq, bb->rows.seq_start = bb->row_start;
     bb->rows.n_tokens = b->n_rows;
     bb->rows.n_rows = 0;

@@ -1,5 +1,5 @@
-/* The configuration of an engine: src/api fills it from options; strings are the caller's until open copies what it
- * keeps. */
+/* The configuration of an engine, filled from options by src/api. Strings belong to the caller; open copies the ones
+ * that it needs later. */
 #ifndef PI__ENGINE_CONFIG_H
 #define PI__ENGINE_CONFIG_H
 
@@ -10,86 +10,89 @@
 #include "model/placement.h"
 
 enum { PI__POLICY_FCFS, PI__POLICY_PRIORITY };
-/* Who drafts. auto: a draft model, if one is given; of a request: the engine's first. */
+/* Drafters. AUTO in the engine's options = the draft model if one is given; in a request = the engine's default. */
 enum { PI__SPEC_AUTO, PI__SPEC_NONE, PI__SPEC_MTP, PI__SPEC_DRAFT, PI__SPEC_NGRAM, PI__SPEC_LAYER_EXIT, PI__N_SPEC };
 enum { PI__MAX_DRAFT = 16 };
 
 typedef struct pi__given {
-    bool set;                  /* false: the model's */
+    bool set;                  /* false = the model's own value */
     double value;
 } pi__given;
 
 enum { PI__ROPE_MODEL, PI__ROPE_NONE, PI__ROPE_LINEAR, PI__ROPE_YARN };
 
-/* Of the rotary embedding, over the model's metadata; 0: the model's. */
+/* Rotary embedding, overrides the model's metadata; 0 = the model's value. */
 typedef struct pi__rope_config {
-    double base;               /* of frequencies */
+    double base;               /* frequency base */
     int scaling;               /* PI__ROPE_* */
-    double scale;              /* contexts become so many times as long */
-    int64_t orig_ctx;          /* tokens of the context of training */
-    pi__given ext_factor, attn_factor, beta_slow, beta_fast; /* of YaRN: see model/rope.c */
+    double scale;              /* factor by which the context becomes longer */
+    int64_t orig_ctx;          /* context length of training, tokens */
+    pi__given ext_factor, attn_factor, beta_slow, beta_fast; /* YaRN parameters, see model/rope.c */
 } pi__rope_config;
 
 typedef struct pi__config {
     const char *model;         /* path of the GGUF (or its first split) */
     int load_mode;             /* enum pi__load_mode */
-    bool mlock;                /* weights in the host's memory are kept there */
-    const char *const *override_kv; /* "KEY=TYPE:VALUE" over the model's metadata */
-    size_t n_override_kv;      /* how many */
-    bool check_tensors;        /* weights that are no numbers are refused */
-    bool trace_ops;            /* a line of the log for each op */
-    bool profile_ops;          /* times of each op are kept, for pi_engine_profile */
-    pi__rope_config rope;      /* over the model's */
-    int32_t ctx_size;          /* longest prompt + answer; 0: what the model was trained for */
+    bool mlock;                /* lock weights in host memory */
+    const char *const *override_kv; /* "KEY=TYPE:VALUE" overrides of the model's metadata */
+    size_t n_override_kv;      /* entries in override_kv */
+    bool check_tensors;        /* refuse weights that are NaN or infinite */
+    bool trace_ops;            /* log a line for each op */
+    bool profile_ops;          /* measure each op, for pi_engine_profile */
+    pi__rope_config rope;      /* overrides of the model's RoPE parameters */
+    int32_t ctx_size;          /* max tokens of prompt + answer; 0 = the model's training context */
     int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */
-    double step_target_ms;     /* prefill beside those who decode is bounded to keep steps to it; 0: no bound */
-    int32_t max_seqs;          /* requests that run at once (16 by default) */
-    int32_t max_queue;         /* requests that wait at most */
-    int32_t block_size;        /* 16, 32 or 64 */
-    pi__cache_rules cache_types; /* types of the cache by layer, */
-    int32_t type_k, type_v;    /* and of layers that no rule names: of formats/cache_types.h */
-    uint64_t kv_bytes;         /* bytes of all pools; 0: by kv_tokens */
-    uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0: one request of ctx_size, at most 32768 */
-    bool kv_commit;            /* take the pools' memory at once instead of as blocks are first used */
-    bool prefix_cache;         /* find and keep prefixes across requests */
-    uint64_t snapshot_bytes;   /* for snapshots of recurrent states; 0: as much as the other pools take */
-    int32_t snapshot_interval; /* tokens from one snapshot to the next where nothing else asks for one */
-    int64_t cache_ram;         /* bytes of host memory for blocks evicted by a discrete device; -1: all free, 0: none */
-    const char *weights_from;  /* socket of an owner of packed weights; NULL or "": none */
-    const char *weights_cache; /* directory of packed weights; NULL or "": none */
-    const char *prefix_dir;    /* directory of the disk tier; NULL or "": none */
-    const char *prefix_key;    /* key file for it; NULL or "": its permissions protect it */
-    uint64_t prefix_dir_bytes; /* its limit */
-    bool prefix_dir_read_only; /* it is only read */
-    float sparsity;            /* of sparse prefill (pi__attention); 0: there is none */
-    int32_t sparse_from;       /* position from which on it is, rounded up to whole blocks */
-    int32_t n_layer_exit;      /* layers that are computed; 0: all */
-    int32_t n_expert;          /* experts a token has; 0: as the model says */
+    double step_target_ms;     /* limits prefill in steps that decode, to keep steps below this time; 0 = no limit */
+    int32_t max_seqs;          /* max running requests (16 by default) */
+    int32_t max_queue;         /* max waiting requests */
+    int32_t block_size;        /* tokens per block: 16, 32 or 64 */
+    pi__cache_rules cache_types; /* cache types by layer */
+    int32_t type_k, type_v;    /* cache types of layers without a rule, see formats/cache_types.h */
+    uint64_t kv_bytes;         /* bytes of all pools; 0 = use kv_tokens */
+    uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0 = one request of ctx_size, at most 32768 */
+    bool kv_commit;            /* commit the pools' memory at open; false = when blocks are first used */
+    bool prefix_cache;         /* reuse prefixes across requests */
+    uint64_t snapshot_bytes;   /* budget for snapshots of recurrent states; 0 = as much as the other pools take */
+    int32_t snapshot_interval; /* tokens between snapshots where no other reuse point is near */
+    /* host memory for blocks evicted by a discrete device, bytes; -1 = 3/4 of the available memory, 0 = none */
+    int64_t cache_ram;
+    const char *weights_from;  /* socket of a weights owner process; NULL or "" = load from files */
+    const char *weights_cache; /* directory of packed weights; NULL or "" = do not cache */
+    const char *prefix_dir;    /* directory of the disk tier; NULL or "" = no disk tier */
+    const char *prefix_key;    /* key file of the disk tier; NULL or "" = protected by directory permissions only */
+    uint64_t prefix_dir_bytes; /* max bytes of the disk tier */
+    bool prefix_dir_read_only; /* never write to the disk tier */
+    float sparsity;            /* sparsity of sparse prefill (pi__attention); 0 = dense */
+    int32_t sparse_from;       /* first position of sparse prefill, rounded up to a multiple of its block size */
+    int32_t n_layer_exit;      /* layers to compute; 0 = all */
+    int32_t n_expert;          /* experts per token; 0 = the model's value */
     int policy;                /* PI__POLICY_* */
-    double max_wait_ms;        /* who has waited so long goes first; 0: nobody does */
-    int spec;                  /* PI__SPEC_*, of requests that do not choose */
-    unsigned spec_also;        /* bit PI__SPEC_* of each other that they may choose */
-    const char *draft_model;   /* path of a drafter's GGUF; NULL or "": none */
-    int32_t n_draft;           /* most drafts a sequence gets in a step, at most PI__MAX_DRAFT */
-    int32_t n_draft_least;     /* fewer are not verified */
-    float draft_p_min;         /* a drafter that is less sure of a token gives none from there on */
-    bool ahead;                /* steps of a device may be fed ahead (runner.c) */
-    bool draft_adaptive;       /* how many depends on what they are worth (draft_worth.h); else always as many as there are */
-    int32_t draft_layers;      /* early exit: layers that draft; 0: half of them */
-    int32_t ngram_n;           /* prompt lookup: tokens that have to be the same */
-    int32_t ngram_m;           /* most drafts that it gives; 0: n_draft */
-    int32_t ngram_shared;      /* tokens of other requests that it looks at, too; 0: none */
-    char chosen_device[160];   /* where device points, if it was made from other options */
-    const char *device;        /* "auto", or of pi__devices: see pi__devices_named */
-    bool tensor;               /* several of them work as one, each with a shard of every layer */
-    bool layers;               /* or with some of the layers, */
-    double part[PI__N_PLACEMENTS]; /* these parts; 0: as there is memory */
-    pi__ranks *ranks;          /* processes whose devices work as one with this one's, which is rank 0; NULL: it is alone */
-    uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0: 1 GiB, at most an eighth */
-    pi__placement_rules placement; /* of weights and caches: device, or the CPU beside it */
+    double max_wait_ms;        /* a request that waited longer goes first; 0 = never */
+    int spec;                  /* PI__SPEC_*, default drafter of requests */
+    unsigned spec_also;        /* bit PI__SPEC_* of each other drafter that a request may choose */
+    const char *draft_model;   /* path of a drafter's GGUF; NULL or "" = no draft model */
+    int32_t n_draft;           /* max drafts per sequence and step, at most PI__MAX_DRAFT */
+    int32_t n_draft_least;     /* min drafts per sequence and step; fewer are not verified */
+    float draft_p_min;         /* a draft less probable than this is dropped, with all drafts after it */
+    bool ahead;                /* allow lookahead steps on a device (runner.c) */
+    /* choose the draft length by expected gain (draft_worth.h); false = always the maximum */
+    bool draft_adaptive;
+    int32_t draft_layers;      /* early exit: layers that draft; 0 = half of them */
+    int32_t ngram_n;           /* prompt lookup: min tokens that must match */
+    int32_t ngram_m;           /* prompt lookup: max drafts; 0 = n_draft */
+    int32_t ngram_shared;      /* prompt lookup: tokens of ended requests to search as well; 0 = none */
+    char chosen_device[160];   /* storage for `device` when it was derived from other options */
+    const char *device;        /* "auto", or a name from pi__devices: see pi__devices_named */
+    bool tensor;               /* tensor parallel: each device has a shard of every layer */
+    bool layers;               /* pipeline parallel: each device has some of the layers */
+    /* with layers: relative part of each device; 0 = in proportion to its free memory */
+    double part[PI__N_PLACEMENTS];
+    pi__ranks *ranks;          /* tensor parallel processes, this one is rank 0; NULL = a single process */
+    uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0 = 1 GiB, at most an eighth */
+    pi__placement_rules placement; /* device or CPU for weights and caches */
     pi__cpu_params cpu;        /* threads and instruction set */
-    pi__log log;               /* where lines go */
-    pi_progress_fn progress;   /* told how far opening is; or NULL */
+    pi__log log;               /* log sink */
+    pi_progress_fn progress;   /* progress callback of open, or NULL */
     void *progress_ud;         /* its first argument */
 } pi__config;
 

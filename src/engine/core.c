@@ -1,15 +1,15 @@
-/* The engine: opening, closing, taking jobs in, and the loop of the step thread, which calls the modules in their order.
+/* The engine: opening, closing, accepting jobs, and the loop of the step thread, which calls the modules in order.
  *
- * Two domains. Callers touch only what `lock` guards (inbox, counters, flags), the atomics, and immutable facts. The
- * step thread owns the lists, the cache, the model and the device. A job crosses over once, through the inbox; a cancel
- * is a flag on the job. Everything the step thread needs is allocated before open returns.
+ * Two domains. Callers touch only the data guarded by `lock` (inbox, counters, flags), the atomics, and immutable
+ * data. The step thread owns the lists, the cache, the model and the device. A job crosses over once, through the
+ * inbox; a cancel is a flag on the job. The step thread's memory is allocated before open returns.
  *
- *     core  ->  setup (fit, memory)                  what there is
- *           ->  sched  ->  cache                      who runs: a plan
- *           ->  runner  ->  drafting, rows, snapshots what it computes: tokens
- *           ->  tiering  ->  offload                  what comes from below the pools, and goes there
+ *     core  ->  setup (fit, memory)                      files, devices, sizes
+ *           ->  sched  ->  cache                         the plan of a step
+ *           ->  runner  ->  drafting, rows, snapshots    the tokens of a step
+ *           ->  tiering  ->  offload                     transfers between the pools and lower tiers
  *
- * Nobody below knows the core: what a module has to tell it goes through a function it was given. */
+ * Lower modules do not know the core: they report to it through callbacks. */
 #include "engine/core.h"
 
 #include <errno.h>
@@ -33,24 +33,24 @@
 
 struct pi__core {
     pi__setup setup;           /* config, devices, models, memory */
-    pi__vocab *vocab;          /* tokens */
-    pi__special special;       /* those treated apart */
+    pi__vocab *vocab;          /* tokenizer */
+    pi__special special;       /* special tokens */
     char *chat_template;       /* text, or NULL */
-    pi__grammars *grammars;    /* of its vocabulary */
-    pi__gguf_copy *metadata;   /* of the file */
+    pi__grammars *grammars;    /* compiled grammars for this vocabulary */
+    pi__gguf_copy *metadata;   /* metadata of the model's file */
 
     /* step thread only */
     pi__cache cache;           /* block tables and prefixes */
-    pi__cache draft_cache;     /* the same of a model beside that drafts */
-    pi__sched sched;           /* who runs */
-    pi__rows rows;             /* logits rows at hand */
-    pi__drafting drafting;     /* drafts */
-    pi__snapshots snapshots;   /* of recurrent states */
-    pi__runner runner;         /* steps */
-    pi__pace pace;             /* the share of prefill in a step */
-    double step_start;         /* of the step in flight, or the end of the one before it, ms */
+    pi__cache draft_cache;     /* block tables and prefixes of a separate draft model */
+    pi__sched sched;           /* queues and plans */
+    pi__rows rows;             /* logits rows */
+    pi__drafting drafting;     /* drafters */
+    pi__snapshots snapshots;   /* snapshots of recurrent states */
+    pi__runner runner;         /* runs steps */
+    pi__pace pace;             /* limits prefill per step */
+    double step_start;         /* start of the step in flight, or end of the step before it, ms */
     pi__tiering tiering;       /* host memory and disk below the pools */
-    pi__stats stats;           /* counters: written by the step thread, read by all */
+    pi__stats stats;           /* written by the step thread, read by any thread */
 
     /* shared with callers, under lock */
     pthread_mutex_t lock;
@@ -58,21 +58,21 @@ struct pi__core {
     pthread_cond_t changed;    /* n_live, state or clear_done changed */
     pi__seq *inbox_head, *inbox_tail; /* submitted, not yet seen by the step thread */
     int32_t n_live;            /* jobs submitted and not ended */
-    int32_t n_queued;          /* of them, not running */
-    uint64_t n_submitted;      /* arrival numbers */
+    int32_t n_queued;          /* of n_live, jobs that are not running */
+    uint64_t n_submitted;      /* last arrival number */
     bool closing, draining;    /* no more submits */
-    char failure[256];         /* why state is FAILED */
-    bool poke;                 /* a cancel or clear is to be looked at */
-    uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is not done */
-    const char *clear_salt;    /* of that one: whose prefixes, NULL: all */
+    char failure[256];         /* reason for PI_STATE_FAILED */
+    bool poke;                 /* a cancel or clear is waiting for the step thread */
+    uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is pending */
+    const char *clear_salt;    /* pending clear: salt of the tenant, NULL = all tenants */
     pi__loras loras;           /* adapters */
-    bool lora_work;            /* one is to be placed or freed */
-    bool thread_started;       /* thread is to be joined */
+    bool lora_work;            /* an adapter must be placed or freed */
+    bool thread_started;       /* thread must be joined */
     pthread_t thread;          /* runs steps */
     atomic_int state;          /* PI_STATE_* */
 };
 
-/* ------------------------------------------------------------------------------------------------------------- submit */
+/* ---------------------------------------------------------------------------------------------------------- submit */
 
 /* Wakes the step thread. */
 static void poke(void *ud)
@@ -90,7 +90,7 @@ void pi__seq_cancel(pi__core *e, pi__seq *s)
     poke(e);
 }
 
-/* Of a model whose tokens see those behind them. */
+/* Validates a job for a bidirectional (encoder) model. */
 static int validate_both_ways(const pi__core *e, const pi__job *j, pi_error *err)
 {
     const int32_t most = e->setup.mem.lim.max_tokens;
@@ -122,7 +122,7 @@ static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, int
     return pi__drafter_of(&e->setup, j->params.spec, drafter, err);
 }
 
-/* What was asked for and cannot be given: the answer ends with the context. */
+/* Warns if max_tokens does not fit: the answer then ends with the context. */
 static void log_shortened(const pi__core *e, const pi__seq *s)
 {
     const int32_t longest = e->setup.mem.longest, fit = s->max_total - s->n_prompt;
@@ -133,7 +133,7 @@ static void log_shortened(const pi__core *e, const pi__seq *s)
              cache ? "kv-cache-tokens" : "ctx-size");
 }
 
-/* Admission control: n more jobs may come; the lock is held. */
+/* Admission control: returns an error if n more jobs cannot be accepted. Call with the lock held. */
 static int admissible(const pi__core *e, size_t n, pi_error *err)
 {
     if (e->state == PI_STATE_FAILED)
@@ -148,7 +148,7 @@ static int admissible(const pi__core *e, size_t n, pi_error *err)
     return PI_OK;
 }
 
-/* The adapters of all n, from now to their ends; the lock is held. */
+/* Resolves the adapters of all n jobs and holds them until the jobs end. Call with the lock held. */
 static int use_adapters(pi__core *e, const pi__job *j, pi__seq **s, size_t n, pi_error *err)
 {
     int rc = PI_OK;
@@ -158,7 +158,7 @@ static int use_adapters(pi__core *e, const pi__job *j, pi__seq **s, size_t n, pi
     return rc;
 }
 
-/* All n go to the inbox; the lock is held. */
+/* Appends all n sequences to the inbox. Call with the lock held. */
 static void enqueue(pi__core *e, pi__seq **s, size_t n)
 {
     if (s[0]->sample_group) s[0]->sample_group->root = pi__block_root_private(e->n_submitted);
@@ -173,7 +173,7 @@ static void enqueue(pi__core *e, pi__seq **s, size_t n)
     pthread_cond_signal(&e->wake);
 }
 
-/* n sequences that keep nothing for others become a sample group: they share among themselves. */
+/* Makes n > 1 sequences with params.cache false a sample group: they share prefixes only with each other. */
 static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
 {
     if (n < 2 || s[0]->params.cache) return PI_OK;
@@ -184,7 +184,8 @@ static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
     return PI_OK;
 }
 
-/* What of a prompt is sparse: not its last two blocks, of which one may be cut, and those who read its logits are there. */
+/* Returns the sparse span of a prompt. Its last two blocks stay dense: the last one may be incomplete, and readers of
+ * its logits look there. */
 static pi__sparse_span sparse_span(const pi__config *c, int32_t n_prompt)
 {
     enum { STEP = PI__SPARSE_BLOCK, DENSE_TAIL = 2 * STEP };
@@ -231,9 +232,9 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------- step thread */
+/* ----------------------------------------------------------------------------------------------------- step thread */
 
-/* Publishes what pi__core_stats tells of lists, pools and tiers. */
+/* Publishes the counts of lists, pools and tiers for pi__core_stats. */
 static void update_stats(pi__core *e)
 {
     e->stats.n_waiting = (unsigned) e->sched.waiting.n;
@@ -255,7 +256,7 @@ static const char *miss_reason(const pi__core *e, const pi__seq *s)
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
 
-/* The last of a sample group takes along what they shared. */
+/* Removes s from its sample group. The last one drops the group's prefixes. */
 static void leave_sample_group(pi__core *e, pi__seq *s)
 {
     if (!s->sample_group) return;
@@ -266,7 +267,7 @@ static void leave_sample_group(pi__core *e, pi__seq *s)
     pi__free(s->sample_group);
 }
 
-/* Takes it off its list, releases everything it holds and calls on_done. */
+/* Ends s: removes it from its list, releases everything it holds and calls on_done. */
 static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
 {
     pi__core *e = ud;
@@ -276,7 +277,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
     pi__sched_remove(&e->sched, s, !broken);
     if (waited) {
         pthread_mutex_lock(&e->lock);
-        e->n_queued--; /* who hears of the end may submit the next one */
+        e->n_queued--; /* on_done may submit the next job */
         pthread_mutex_unlock(&e->lock);
     }
     leave_sample_group(e, s);
@@ -289,7 +290,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
         .queue_ms = start - s->t.submit, .prefill_ms = s->t.start ? first - start : 0,
         .decode_ms = s->t.first ? s->t.last - s->t.first : 0,
     };
-    e->stats.n_finished++; /* who hears of the end finds it in the counters */
+    e->stats.n_finished++; /* on_done sees counters that include this job */
     update_stats(e);
     pthread_mutex_lock(&e->lock);
     e->lora_work |= pi__loras_release(&s->lora);
@@ -302,7 +303,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Moves new jobs to the waiting list; the lock is held. */
+/* Moves new jobs from the inbox to the waiting list. Call with the lock held. */
 static void take_inbox(pi__core *e)
 {
     while (e->inbox_head) {
@@ -314,13 +315,13 @@ static void take_inbox(pi__core *e)
     e->inbox_tail = NULL;
 }
 
-/* It was cancelled, or is late. */
+/* True if s was cancelled or its deadline has passed. */
 static bool is_due(const pi__seq *s, double now)
 {
     return atomic_load(&s->cancel) || (s->params.deadline_ms > 0 && now - s->t.submit > s->params.deadline_ms);
 }
 
-/* Ends what was cancelled or is late; all of them with code where that is not PI_OK. */
+/* Ends cancelled and late sequences of the list; all of them if code is not PI_OK. */
 static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
 {
     double now = pi__now_ms();
@@ -333,7 +334,7 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
     }
 }
 
-/* Nobody runs: what holds no prefix goes back to the system. */
+/* Returns pool memory without a prefix to the system. Call while no sequence runs. */
 static void trim_pools(pi__core *e)
 {
     pi__memory_trim(&e->setup.mem, &e->cache);
@@ -341,10 +342,10 @@ static void trim_pools(pi__core *e)
     update_stats(e);
 }
 
-/* Polling interval of copies and deadlines; idle time before pools are trimmed. */
+/* Polling intervals: of copies, of deadlines and masks; idle time before pools are trimmed. */
 enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 
-/* Sleeps until there is something to do. The lock is held. */
+/* Sleeps until there is work. Call with the lock held. */
 static void wait_for_work(pi__core *e)
 {
     bool trimmed = e->setup.cfg.kv_commit, busy = pi__tiering_busy(&e->tiering, e->sched.waiting.n);
@@ -363,7 +364,7 @@ static void wait_for_work(pi__core *e)
     }
 }
 
-/* Does what cache_clear asks for; the lock is held. */
+/* Executes a cache_clear request. Call with the lock held. */
 static void clear_prefixes(pi__core *e)
 {
     const uint64_t salted = pi__tenant_of(e->clear_salt), *tenant = e->clear_salt ? &salted : NULL;
@@ -374,8 +375,8 @@ static void clear_prefixes(pi__core *e)
     update_stats(e);
 }
 
-/* Every sequence of the step that did not end yet ends with this error. After one of the device nothing that lies there can
- * be relied on, so the engine has failed. */
+/* Ends every remaining sequence of the step with this error. After a device error the device's memory is not
+ * reliable, so the engine state becomes FAILED. */
 static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const char *msg)
 {
     if (code == PI_EDEVICE) {
@@ -389,7 +390,7 @@ static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const ch
         if (plan->seq[i]) finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
 }
 
-/* A step of so many tokens has ended. */
+/* Updates statistics after a step of n_prefill + n_decode tokens. */
 static void count_step(pi__core *e, int32_t n_prefill, int32_t n_decode)
 {
     const double now = pi__now_ms(), ms = now - e->step_start;
@@ -409,7 +410,7 @@ static void run_step(pi__core *e, pi__step_plan *plan)
     if (!e->runner.flight) count_step(e, n_prefill, n_decode);
 }
 
-/* Nobody asks for anything but the next tokens of those who run. */
+/* True if the step thread has no other work than the next tokens of running sequences. */
 static bool is_quiet(pi__core *e)
 {
     const double now = pi__now_ms();
@@ -421,8 +422,8 @@ static bool is_quiet(pi__core *e)
     return quiet;
 }
 
-/* Takes the step in flight to its end; before, where nothing else is to be done, the one behind it is queued, and is in flight
- * then. All else is done when none is. */
+/* Completes the step in flight. Before waiting for it, queues a lookahead step if there is no other work; that step
+ * is then in flight. All other work is done while no step is in flight. */
 static void land_step(pi__core *e)
 {
     pi__step_plan *plan = e->runner.flight;
@@ -466,7 +467,8 @@ static void *step_thread(void *arg)
         e->runner.mask_steps = PI__MASK_STEPS;
         pi__step_plan *plan = pi__schedule(&e->sched, e->setup.mem.lim.max_tokens);
         pthread_mutex_lock(&e->lock);
-        e->n_queued = e->n_live - e->sched.running.n; /* before the step: who was admitted leaves room in the queue */
+        /* before the step: admitted sequences no longer count in the queue */
+        e->n_queued = e->n_live - e->sched.running.n;
         pthread_mutex_unlock(&e->lock);
         if (plan->n_seqs) run_step(e, plan);
         idle = plan->n_tokens == 0;
@@ -475,13 +477,13 @@ static void *step_thread(void *arg)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the plan */
+/* -------------------------------------------------------------------------------------------------------- the plan */
 
 static pi__tiering_config tiering_of(pi__setup *s)
 {
     const pi__config *c = &s->cfg;
-    const bool copies = !s->be->integrated && pi__backend_at(s->be, PI__AT_DEVICE)->discrete; /* else it would lie in the same
-                                                                                              * memory as what it is of */
+    /* The host tier of an integrated device would be in the same memory as its pools. */
+    const bool copies = !s->be->integrated && pi__backend_at(s->be, PI__AT_DEVICE)->discrete;
     const int64_t ram = copies ? c->cache_ram : 0;
     return (pi__tiering_config) {
         .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,
@@ -507,7 +509,7 @@ static int32_t max_saves_of(const pi__memory *mem)
     return pi__most_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
 }
 
-/* Host memory of the modules, whatever the device: each of them says what its init allocates. */
+/* Returns the host memory of all modules for any device; each module reports the bytes that its init allocates. */
 static size_t host_bytes(pi__setup *s)
 {
     const pi__memory *mem = &s->mem;
@@ -522,7 +524,7 @@ static size_t host_bytes(pi__setup *s)
     return n + pi__tiering_bytes(&tiering);
 }
 
-/* All that is decided before anything is loaded. */
+/* Decides placement and sizes. Loads nothing. */
 static int prepare(pi__setup *s, const pi__config *c, pi_error *err)
 {
     int rc = pi__setup_open(s, c, err);
@@ -534,7 +536,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 {
     pi__setup s;
     pi__host_config host;
-    pi__config meta = *c; /* whose file is only looked into */
+    pi__config meta = *c; /* only the metadata of its file is read */
     if (meta.load_mode == PI__LOAD_READ) meta.load_mode = PI__LOAD_MMAP;
     meta.progress = NULL;
     int rc = prepare(&s, &meta, err);
@@ -549,7 +551,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------- open, close */
+/* ----------------------------------------------------------------------------------------------------- open, close */
 
 static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
 static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
@@ -590,7 +592,7 @@ static int copy_metadata(pi__core *e, pi_error *err)
     return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
 }
 
-/* Weights stay in memory, whatever the system needs it for. A refusal changes nothing but that. */
+/* Locks the weights in memory. A failure only logs a warning. */
 static void lock_weights(const pi__core *e, const pi__model *m)
 {
     size_t left;
@@ -610,7 +612,7 @@ static int load(pi__core *e, pi_error *err)
     return rc;
 }
 
-/* The cache and who decides over it. */
+/* Opens the cache, the scheduler and snapshots. */
 static int open_sched(pi__core *e, pi_error *err)
 {
     const pi__memory *mem = &e->setup.mem;
@@ -651,7 +653,7 @@ static int open_tiering(pi__core *e, pi_error *err)
     return pi__tiering_open(&e->tiering, &c, err);
 }
 
-/* The modules that compute: rows, drafting, snapshots, runner. */
+/* Opens the modules that compute: rows, drafting, runner. */
 static int open_runner(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
@@ -663,7 +665,7 @@ static int open_runner(pi__core *e, pi_error *err)
     int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
     if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->draft_cache, &e->rows, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
-    return rc ? rc : s->be->dev->finish(s->be, err); /* what alloc and upload do not tell */
+    return rc ? rc : s->be->dev->finish(s->be, err); /* reports errors of alloc and upload */
 }
 
 static int open_all(pi__core *e, const pi__config *c, pi_error *err)
@@ -681,7 +683,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = open_runner(e, err);
     if (rc) return rc;
     update_stats(e);
-    pi__setup_close_files(&e->setup); /* what is needed of them was copied */
+    pi__setup_close_files(&e->setup); /* everything needed was copied */
     if (!pi__thread_start(&e->thread, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;
@@ -689,7 +691,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 
 static void core_free(pi__core *e)
 {
-    pi__tiering_close(&e->tiering); /* its loads write into the pools */
+    pi__tiering_close(&e->tiering); /* first: its loads write into the pools */
     pi__runner_destroy(&e->runner);
     pi__drafting_destroy(&e->drafting);
     pi__rows_destroy(&e->rows);
@@ -716,11 +718,11 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
     pi__core *e = pi__calloc(1, sizeof *e);
     if (!e) return pi__fail_mem(err, "the engine");
     pthread_mutex_init(&e->lock, NULL);
-    (void) pi__cond_init(&e->wake); /* fails on no system that we know of */
+    (void) pi__cond_init(&e->wake); /* fails on no known system */
     (void) pi__cond_init(&e->changed);
     int rc = open_all(e, c, err);
     if (rc) {
-        pi_error why; /* a device that is dead has no memory either: then say that */
+        pi_error why; /* a dead device cannot allocate either: report the device error */
         if (rc == PI_ENOMEM && e->setup.be && e->setup.be->dev->finish(e->setup.be, &why) == PI_EDEVICE)
             rc = pi__fail(err, PI_EDEVICE, "%s", why.msg);
         core_free(e);
@@ -741,7 +743,7 @@ void pi__core_close(pi__core *e)
     core_free(e);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- facts */
+/* ----------------------------------------------------------------------------------------------------------- facts */
 
 int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
 const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
@@ -789,7 +791,7 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
     return PI_OK;
 }
 
-/* Waits for `changed` until the moment (timeout_ms from the start, -1: for ever). false: time is up. Lock held. */
+/* Waits for `changed` until time `until`, ms; negative = forever. False = time is up. Call with the lock held. */
 static bool wait_changed(pi__core *e, double until)
 {
     if (until < 0) return pthread_cond_wait(&e->changed, &e->lock) == 0;
@@ -814,7 +816,7 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     return rc;
 }
 
-/* A scale that all requests would have which do not choose, and cannot. */
+/* Fails with the error that requests without own adapters would get more than PI__MAX_LORA. */
 static int too_many(const char *name, pi_error *err)
 {
     return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests that do not choose would have more than %d adapters: give some of them "
@@ -823,11 +825,11 @@ static int too_many(const char *name, pi_error *err)
 
 static int no_adapter(const char *name, pi_error *err) { return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name); }
 
-/* With a lock held that is given back meanwhile: until n is there, or cannot be. */
+/* Waits until n is ready or has failed. Call with the lock held; the wait releases it. */
 static int await_adapter(pi__core *e, pi__lora_entry *n, pi_error *err)
 {
     int rc = PI_OK;
-    n->n_users++; /* this call's */
+    n->n_users++; /* this call is a user */
     e->lora_work = true;
     pthread_cond_signal(&e->wake);
     while (!n->there && !n->gone) pthread_cond_wait(&e->changed, &e->lock);
@@ -873,7 +875,7 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
                  : pi__fail_mem(err, "an adapter");
 }
 
-/* Finds an adapter, and changes it. */
+/* Finds an adapter and unloads it or changes its scale. */
 static int change_adapter(pi__core *e, const char *name, bool unload, float scale, pi_error *err)
 {
     pthread_mutex_lock(&e->lock);
@@ -915,7 +917,8 @@ int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)
 {
     int rc;
-    pthread_mutex_lock(&e->lock); /* before the first request the step thread leaves the cache alone without it */
+    /* before the first request, the step thread does not use the cache without the lock */
+    pthread_mutex_lock(&e->lock);
     if (e->cache.index) rc = pi__fail(err, PI_EBUSY, "somebody is told of the cache's changes already");
     else if (e->n_submitted)
         rc = pi__fail(err, PI_EBUSY, "who is to be told of the cache's changes has to say so before the first request");
@@ -927,7 +930,7 @@ int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_erro
 void pi__core_cache_clear(pi__core *e, const char *salt)
 {
     pthread_mutex_lock(&e->lock);
-    while (e->clear_done < e->clear_asked) pthread_cond_wait(&e->changed, &e->lock); /* another caller's */
+    while (e->clear_done < e->clear_asked) pthread_cond_wait(&e->changed, &e->lock); /* another caller's clear */
     uint64_t ticket = ++e->clear_asked;
     e->clear_salt = salt;
     e->poke = true;

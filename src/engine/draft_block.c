@@ -1,21 +1,22 @@
-/* The drafter of blocks (DFlash): a sequence's last token and masks behind it go through the drafter once, and each mask gives
- * the token at its place.
+/* The block drafter (DFlash): one pass over a sequence's last token and mask tokens after it; each mask gives the
+ * token at its position.
  *
- * What it attends to are keys and values that it makes of the target's hidden states, of every token that the target computes
- * for a sequence that chose it, drafts included: those of a wrong one are written again with the token that took its place.
- * So its cache has all that is computed, and none of it is its own guess: what a block leaves there lies behind that.
+ * The drafter attends to keys and values computed from the target's hidden states. It makes them for every token that
+ * the target computes for its sequences, drafts included. Entries of a rejected draft are overwritten by the token at
+ * its position. So its cache covers all computed tokens and never depends on its own guesses: entries of a block lie
+ * after them.
  *
  *     the step computed   x(0) .. x(n-1)          injected at 0 .. n-1
  *     and gave            x(n)
  *     the block           x(n) mask mask mask     at n .. n+3, gives drafts for n+1, n+2, n+3
  *
- * Of a drafter whose tokens depend on each other (DSpark) the block is gone through once, too, and then a token of each sequence
- * at a time is taken, with the logits that the one before it makes.
+ * A chained drafter (DSpark: each token depends on the one before) also makes one pass over the block. Then it takes
+ * one token per sequence at a time, with logits that depend on the token before.
  *
- * One with a selector (DFlash2) gives candidates of each token, among which draft_select.c chooses.
+ * A drafter with a selector (DFlash2) gives candidates for each token; draft_select.c chooses among them.
  *
- * A block is as long as drafts are allowed, however few are wanted: the drafter was made to see a whole block. Memory: all at
- * create. Only the step thread is here. */
+ * A block has the maximal number of drafts even if fewer are wanted: the drafter was trained on complete blocks.
+ * Memory: allocated at create. Step thread only. */
 #include "engine/draft_block.h"
 
 #include <math.h>
@@ -26,26 +27,28 @@
 #include "engine/config.h"
 #include "engine/draft_select.h"
 
-enum { INJECTED = 256 /* tokens of a step that are captured at most, padding included: the drafter takes as many at once */ };
+/* Max tokens of a captured injection, padding included: the drafter processes that many in one pass. */
+enum { INJECTED = 256 };
 
 typedef struct draft_block {
-    pi__drafter base;          /* what drafting.c sees */
+    pi__drafter base;          /* interface of drafting.c */
     pi__draft_block_config c;  /* as given */
-    pi__rows rows;             /* the same, as wide as the drafter's head */
-    pi__batch_builder batch;   /* what it runs */
-    int32_t max_tokens;        /* of that */
-    int32_t *row;              /* [max_tokens] row of the target's step that each of its tokens is */
-    pi__seq **seq;             /* [max_seqs] sequences of its batch, */
-    int32_t *at;               /* [max_seqs] and the first row of logits of each */
-    float sure[PI__MAX_ROWS];  /* logit of how sure the drafter is of each row, where it says so */
-    pi__selector select;       /* of one that has one: n is 0 elsewhere */
+    pi__rows rows;             /* as given, with rows as wide as the drafter's output */
+    pi__batch_builder batch;   /* batch of a pass */
+    int32_t max_tokens;        /* max tokens of the batch */
+    /* [max_tokens] row of the target's step for each token of the batch; -1 = not available */
+    int32_t *row;
+    pi__seq **seq;             /* [max_seqs] sequences of the batch */
+    int32_t *at;               /* [max_seqs] first logits row of each sequence */
+    float sure[PI__MAX_ROWS];  /* confidence logit of each row, for drafters with a confidence output */
+    pi__selector select;       /* n 0 = the drafter has no selector */
 } draft_block;
 
-/* A block gives a token for each of its own, or for each but the first. */
+/* Returns the first token of a block that gives a draft: 0, or 1 if the block has no anchor. */
 static int32_t first_slot(const draft_block *d) { return !d->c.drafter->block.anchor; }
 
-/* The n tokens that the step computed of s, from its token `first` on, and before them what was left for later, as far as there
- * is spare room in the batch: zeros take the place of features that are not at hand any more. */
+/* Adds the n tokens of s that the step computed, from the step's token `first` on. Adds skipped tokens before them
+ * while the batch has spare room. Hidden states of skipped tokens are no longer available; zeros replace them. */
 static void inject_of(draft_block *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
 {
     const int32_t pos = s->n_computed, t = d->batch.b.n_tokens, from = s->spec.n_computed < pos ? s->spec.n_computed : pos;
@@ -69,7 +72,8 @@ static int block_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const 
         if (seq[q]) inject_of(d, seq[q], b->seq_start[q], seq[q]->n_new, &spare);
     if (!d->batch.b.n_tokens) return PI_OK;
     const pi__batch *step = &d->batch.b;
-    const bool even = pi__batch_is_even(step, d->base.n_max + 1, 0) && 2 * step->n_tokens <= INJECTED; /* after decode steps */
+    /* true after decode steps: the injection can be captured */
+    const bool even = pi__batch_is_even(step, d->base.n_max + 1, 0) && 2 * step->n_tokens <= INJECTED;
     const pi__batch *own = d->c.be->dev->begin(d->c.be, &d->batch.b, even ? PI__STEP_INJECT : PI__STEP_ANY);
     if (own) m->arch->inject(m, own, own->hidden_row);
     return d->c.be->dev->finish(d->c.be, err);
@@ -94,7 +98,7 @@ static int32_t block_offer(pi__drafter *base, pi__seq *s, int32_t most)
     return most;
 }
 
-/* Tokens of the block of s: a whole one, if it may become so long and there is room in the cache. */
+/* Returns the tokens of the block of s: a complete block, if max_total and the cache allow it. */
 static int32_t tokens_of_block(const draft_block *d, const pi__seq *s)
 {
     const int32_t last = s->n_tokens - 1;
@@ -104,14 +108,15 @@ static int32_t tokens_of_block(const draft_block *d, const pi__seq *s)
     return n;
 }
 
-/* The blocks of as many sequences as go into a batch, from the q-th on; returns where to go on. */
+/* Adds the blocks of the sequences that fit a batch, from index q on. Returns the index of the next sequence. */
 static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const *seq, int32_t q)
 {
     const pi__batch *b = &d->batch.b;
     pi__batch_clear(&d->batch);
     for (; q < step->n_seqs; q++) {
         pi__seq *s = seq[q];
-        if (!s || !s->n_wish || s->spec.n_computed < s->n_tokens - 1) continue; /* the latter: left for later, not this time */
+        /* skipped tokens are missing: no drafts this time */
+        if (!s || !s->n_wish || s->spec.n_computed < s->n_tokens - 1) continue;
         if (d->c.drafter->block.chained && b->n_seqs == d->rows.max_rows) break;
         int32_t token[PI__MAX_DRAFT + 1] = {s->tokens[s->n_tokens - 1]};
         const int32_t n = tokens_of_block(d, s), first = b->n_tokens;
@@ -125,7 +130,7 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
     return q;
 }
 
-/* Waits for the best token of each of n rows, with what there has to be for its probability. */
+/* Waits for the top tokens of n rows, with the data for their probabilities. */
 static int pick(draft_block *d, int32_t n, bool *found, pi_error *err)
 {
     pi__rows *rows = &d->rows;
@@ -140,7 +145,7 @@ static int pick(draft_block *d, int32_t n, bool *found, pi_error *err)
     return d->c.be->dev->finish(d->c.be, err);
 }
 
-/* The probability of token id of row r, or what the drafter itself thinks it is. */
+/* Returns the probability of token id of row r; from the drafter's confidence output if it has one. */
 static double probability(const draft_block *d, int32_t r, int32_t id, const pi__top *top)
 {
     const float *x = pi__row(&d->rows, r);
@@ -150,7 +155,7 @@ static double probability(const draft_block *d, int32_t r, int32_t id, const pi_
     return sum > 0 ? 1 / sum : 0;
 }
 
-/* The token that row r gives, -1: none that is worth being verified. */
+/* Returns the token of row r; -1 = none that is probable enough. */
 static int32_t token_of(const draft_block *d, int32_t r, bool found)
 {
     const pi__top top = found ? pi__rows_topk(&d->rows, r) : (pi__top) {0};
@@ -161,20 +166,21 @@ static int32_t token_of(const draft_block *d, int32_t r, bool found)
     return name ? name[id] : id;
 }
 
-/* Rows first..first+n of the batch are at hand: a token that is none ends its sequence's drafts. */
+/* Appends the tokens of logits rows first..first+n to their sequences. A missing token ends the drafts of its
+ * sequence. */
 static void take(draft_block *d, int32_t first, int32_t n, bool found)
 {
     const pi__batch *b = &d->batch.b;
     for (int32_t r = 0; r < n; r++) {
         const int32_t t = b->logits_indices[first + r];
         pi__seq *s = d->seq[b->seq[t]];
-        if (b->pos[t] != s->n_tokens + s->n_draft) continue; /* behind one that ended them */
+        if (b->pos[t] != s->n_tokens + s->n_draft) continue; /* a missing token ended the drafts */
         const int32_t id = token_of(d, r, found);
         if (id >= 0) s->tokens[s->n_tokens + s->n_draft++] = id;
     }
 }
 
-/* The sequence of row r, of rows first.. of the batch, where its drafts go on with it. */
+/* Returns the sequence of row first + r of the batch if the row continues its drafts, else NULL. */
 static pi__seq *going_on(const draft_block *d, int32_t first, int32_t r)
 {
     const pi__batch *b = &d->batch.b;
@@ -183,7 +189,7 @@ static pi__seq *going_on(const draft_block *d, int32_t first, int32_t r)
     return b->pos[t] == s->n_tokens + s->n_draft ? s : NULL;
 }
 
-/* The same as take where there is a selector: the rows' candidates, then one of each behind the one before. */
+/* Like `take` with a selector: stores the candidates of all rows, then chooses one per row in order. */
 static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, pi_error *err)
 {
     const pi__batch *b = &d->batch.b;
@@ -205,10 +211,10 @@ static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, p
     return rc;
 }
 
-/* All blocks are alike, and their logits rows are at hand together: what can be captured. */
+/* True if all blocks have the same shape and their logits rows fit one pass: the step can be captured. */
 static bool is_even(const draft_block *d) { return pi__batch_is_even(&d->batch.b, d->base.n_max + 1, d->rows.max_rows); }
 
-/* Runs the batch and takes the drafts, as many at a time as there are rows of logits. */
+/* Runs the batch and takes the drafts, max_rows logits rows at a time. */
 static int run(draft_block *d, pi_error *err)
 {
     pi__model *m = d->c.drafter;
@@ -229,8 +235,8 @@ static int run(draft_block *d, pi_error *err)
     return rc;
 }
 
-/* The i-th tokens of those that have all before that, behind these. Returns how many sequences go on; d->seq and d->at are
- * theirs then. */
+/* Adds the i-th token of the sequences that have all drafts before it. Returns the number of sequences; d->seq and
+ * d->at are reduced to them. */
 static int32_t add_next(draft_block *d, int32_t n, int32_t i)
 {
     int32_t k = 0;
@@ -247,7 +253,7 @@ static int32_t add_next(draft_block *d, int32_t n, int32_t i)
     return k;
 }
 
-/* The same of a drafter whose tokens depend on each other: one of each sequence at a time. */
+/* Like `run` for a chained drafter: one token of each sequence at a time. */
 static int run_chained(draft_block *d, pi_error *err)
 {
     pi__model *m = d->c.drafter;
@@ -299,7 +305,7 @@ size_t pi__draft_block_bytes(const pi__model *drafter, const pi__batch_shape *sh
            (size_t) shape->max_tokens * sizeof(int32_t) + (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
 }
 
-/* Drafts at most: of a block, and of a step. */
+/* Returns the max drafts of a block and of a step. */
 static int32_t most_drafts(const pi__draft_block_config *c, const pi__batch_shape *shape)
 {
     const int32_t idle = !c->drafter->block.anchor, of_block = c->drafter->block.size - idle;

@@ -1,15 +1,17 @@
-/* The drafter that is a head of the model (MTP) or a small model made for it, which read the target's hidden states.
+/* The drafter that reads the target's hidden states: an MTP head of the model, or a small model trained for it.
  *
- * One with a cache of its own (MTP), in a group beside the target's, keeps at position p what token x(p) and the target's
- * hidden state before it give; it is run over everything that the target computes for a sequence that chose it. The hidden
- * state before a token is there only in the step that computes the token before it: a chunk of a prompt takes the token
- * behind it along, whose block is reserved for that. Blocks of requests without the drafter have nothing of it, and are no
- * prefix for those with it. Where it is not known (after a prefix hit, after a step without drafts,
- * where a grammar went ahead) the drafter takes zeros; so it does for tokens of a sequence that got no drafts, which are left for
- * the time when it gets some (pi__drafter_rests). s->spec.n_computed: tokens that its cache has.
+ * A drafter with its own cache (MTP) uses a separate cache group of the target's cache. Its entry at position p is
+ * computed from token x(p) and the target's hidden state before it. It runs over all tokens that the target computes
+ * for a sequence that chose it. The hidden state before a token exists only in the step that computes the token
+ * before it. So a prompt chunk includes the token after it; the block for that token is reserved. Blocks of requests
+ * without the drafter lack its entries and are not a prefix for requests with it.
  *
- * Drafts of all sequences are made together, one more of each in a pass, as many sequences as there are rows of logits.
- * Only the step thread is here. After DeepSeek-V3's multi-token prediction (arXiv 2412.19437). */
+ * If the hidden state is unknown, the drafter takes zeros: after a prefix hit, after a step without drafts, or after
+ * tokens forced by a grammar. Tokens of a sequence that gets no drafts are skipped until it gets some
+ * (pi__drafter_rests); they use zeros, too. s->spec.n_computed: tokens in the drafter's cache.
+ *
+ * A pass makes one draft for each sequence, for up to max_rows sequences. Step thread only. After
+ * DeepSeek-V3's multi-token prediction (arXiv 2412.19437). */
 #include "engine/draft_head.h"
 
 #include <string.h>
@@ -20,19 +22,19 @@
 #include "engine/config.h"
 
 typedef struct draft_head {
-    pi__drafter base;          /* what drafting.c sees */
-    pi__model *drafter;        /* the target itself, or a model beside it */
-    pi__backend *be;           /* where it runs */
-    pi__cache *cache;          /* of keys and values, its own included */
-    pi__rows *rows;            /* for its logits */
-    pi__batch_builder batch;   /* what it runs */
-    int32_t max_tokens;        /* of that */
+    pi__drafter base;          /* interface of drafting.c */
+    pi__model *drafter;        /* the target itself, or a separate model */
+    pi__backend *be;           /* runs the drafter */
+    pi__cache *cache;          /* keys and values, the drafter's included */
+    pi__rows *rows;            /* buffers for logits */
+    pi__batch_builder batch;   /* batch of a pass */
+    int32_t max_tokens;        /* max tokens of the batch */
     float p_min;               /* a less probable token ends a sequence's drafts */
-    int32_t *hidden;           /* [max_tokens] the batch's hidden_row */
-    pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
+    int32_t *hidden;           /* [max_tokens] hidden_row of the batch */
+    pi__seq **seq;             /* [max_seqs] sequence of each row of the batch */
 } draft_head;
 
-/* Token t of the draft batch has the hidden state of the step's token h before it. */
+/* Adds n tokens; token i takes the hidden state of the step's token h + i as the one before it. */
 static void add(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
 {
     const pi__batch *b = &d->batch.b;
@@ -41,7 +43,7 @@ static void add(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, i
     pi__batch_add(&d->batch, d->cache, s->row, tokens, pos, n, n);
 }
 
-/* Queues the drafter's step of that kind over the draft batch, unless the backend replays it (begin gives NULL). */
+/* Queues the drafter's step of that kind over the draft batch, unless the backend replays it (begin returns NULL). */
 static void queue(draft_head *d, int kind)
 {
     const pi__batch *b = d->be->dev->begin(d->be, &d->batch.b, kind);
@@ -49,14 +51,14 @@ static void queue(draft_head *d, int kind)
     if (b) d->drafter->arch->draft(d->drafter, b, chained, d->batch.b.n_rows ? d->rows->logits : NULL);
 }
 
-/* Runs it, and picks a token of each row. */
+/* Runs the step and picks a token for each row. */
 static int run(draft_head *d, int kind, pi_error *err)
 {
     queue(d, kind);
     return pi__rows_pick(d->rows, d->batch.b.n_rows, d->p_min, err);
 }
 
-/* After a decode step all sequences have as many tokens to catch up with, which can be captured. */
+/* Returns the step kind. After a decode step all sequences have the same number of tokens, which can be captured. */
 static int catch_up_kind(const draft_head *d)
 {
     const pi__batch *b = &d->batch.b;
@@ -66,16 +68,16 @@ static int catch_up_kind(const draft_head *d)
     return PI__STEP_CATCH_UP;
 }
 
-/* The n tokens that the step computed of s, from its token `first` on, but for the first one, where it is there already; and the
- * one behind them where it is known, and there is room. Before them what was left for later. spare: tokens that the batch has room
- * for beside those of the step. */
+/* Adds the n tokens of s that the step computed, from the step's token `first` on, without the first one if the cache
+ * has it. Adds the token after them if it is known and there is room. Adds skipped tokens before them. spare: tokens
+ * that the batch can hold in addition to the step's. */
 static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
 {
     const int32_t pos = s->n_computed, seen = s->spec.n_computed > 0 ? s->spec.n_computed : 1;
     const int32_t from = seen > pos ? pos + 1 : seen, late = from < pos ? pos - from : 0;
     int32_t end = pos + n;
     if (pi__drafter_rests(s)) return;
-    if (late > *spare) end = from + *spare, *spare = 0; /* and the step's own are left for later */
+    if (late > *spare) end = from + *spare, *spare = 0; /* the step's own tokens are skipped, too */
     else *spare -= late;
     if (end == pos + n && end < s->n_tokens && (from > pos || *spare) && pi__cache_reserve(d->cache, s->row, end + 1)) {
         *spare -= from <= pos;
@@ -86,7 +88,8 @@ static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n, i
     if (from >= end) return;
     const int32_t t = d->batch.b.n_tokens;
     add(d, s, s->tokens + from, from, end - from, first + from - 1 - pos);
-    for (int32_t i = from; i <= pos && i < end; i++) d->hidden[t + i - from] = -1; /* the state before it is not at hand */
+    /* the hidden state before it is not available */
+    for (int32_t i = from; i <= pos && i < end; i++) d->hidden[t + i - from] = -1;
 }
 
 static int head_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
@@ -120,14 +123,15 @@ static int32_t head_offer(pi__drafter *base, pi__seq *s, int32_t most)
     return most;
 }
 
-/* The rows of the draft batch gave the tokens in ids; sequences that want more drafts are in the next one. */
+/* Appends the tokens in ids to the sequences of the rows and builds the batch of sequences that want more drafts. */
 static void take(draft_head *d, int32_t n_rows)
 {
     const pi__batch *b = &d->batch.b;
-    pi__batch_clear(&d->batch); /* the new one is filled behind the rows that are read: it has no more sequences */
+    /* the new batch has no more sequences than the old one has rows: it overwrites only entries already read */
+    pi__batch_clear(&d->batch);
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = d->seq[r];
-        if (d->rows->ids[r] < 0) continue; /* it is not sure enough, or gave nothing usable */
+        if (d->rows->ids[r] < 0) continue; /* not probable enough, or no usable logits */
         const int32_t last = s->n_tokens + s->n_draft++;
         s->tokens[last] = d->rows->ids[r];
         if (s->n_draft == s->n_wish) continue;
@@ -136,7 +140,7 @@ static void take(draft_head *d, int32_t n_rows)
     }
 }
 
-/* The index at which the drafter finds the hidden state of position pos of the sampled sequence q of the step. */
+/* Returns the index of the hidden state of position pos of sequence q of the step, as the drafter reads it. */
 static int32_t hidden_of(const draft_head *d, const pi__batch *step, int32_t q, int32_t pos)
 {
     int32_t t = step->seq_start[q] + pos - step->pos[step->seq_start[q]], lo = 0, hi = step->n_rows - 1;
@@ -149,15 +153,16 @@ static int32_t hidden_of(const draft_head *d, const pi__batch *step, int32_t q, 
     return lo;
 }
 
-/* The same by a device that has its own tokens: the i-th draft of the n sequences in `round` was queued. */
+/* Builds the batch of draft i + 1 of the n sequences in `round` after draft i was queued; the device inserts the
+ * tokens. */
 static void queue_next(draft_head *d, pi__seq *const *round, int32_t n, int32_t i)
 {
-    static const int32_t any = 0; /* the device puts in what it found */
+    static const int32_t any = 0; /* the device replaces it by the found token */
     const pi__batch *b = &d->batch.b;
     pi__batch_clear(&d->batch);
     for (int32_t q = 0, r = 0; q < n; q++) {
         pi__seq *s = round[q];
-        if (s->n_wish <= i) continue; /* it had no row in that draft */
+        if (s->n_wish <= i) continue; /* s had no row in draft i */
         if (s->n_wish > i + 1) {
             add(d, s, &any, d->drafter->arch->draft_has_cache ? s->n_tokens + i : s->n_tokens - 1, 1, r);
             pi__batch_add_row(&d->batch, b->n_tokens - 1);
@@ -166,8 +171,8 @@ static void queue_next(draft_head *d, pi__seq *const *round, int32_t n, int32_t 
     }
 }
 
-/* Drafts of the sequences of the draft batch, all of them queued before the device is waited for: the tokens of each are
- * what the last one's rows gave, which the device knows. */
+/* Makes the drafts of the batch's sequences, all queued before the host waits: the device reads the tokens of each
+ * pass from its own results of the last one. */
 static int run_round(draft_head *d, pi_error *err)
 {
     pi__backend *be = d->be;
@@ -186,13 +191,14 @@ static int run_round(draft_head *d, pi_error *err)
             pi__seq *s = round[q];
             if (s->n_wish <= i) continue;
             const int32_t id = pi__rows_found(d->rows, i, r++, d->p_min);
-            if (id >= 0 && s->n_draft == i) s->tokens[s->n_tokens + s->n_draft++] = id; /* what is behind one that is none goes, too */
+            /* a draft after one that is missing is dropped, too */
+            if (id >= 0 && s->n_draft == i) s->tokens[s->n_tokens + s->n_draft++] = id;
         }
     }
     return rc;
 }
 
-/* Drafts for up to max_rows sequences of the step from the q-th on; returns where to go on. */
+/* Makes drafts for up to max_rows sequences of the step from index q on. Returns the index of the next sequence. */
 static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *seq, int32_t q, pi_error *err, int *rc)
 {
     const pi__batch *b = &d->batch.b;
@@ -200,7 +206,8 @@ static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *s
     for (; q < step->n_seqs && b->n_seqs < d->rows->max_rows; q++) {
         pi__seq *s = seq[q];
         if (!s || !s->n_wish) continue;
-        if (d->drafter->arch->draft_has_cache && s->spec.n_computed < s->n_tokens - 1) continue; /* left for later: not this time */
+        /* skipped tokens are missing: no drafts this time */
+        if (d->drafter->arch->draft_has_cache && s->spec.n_computed < s->n_tokens - 1) continue;
         s->spec.n_computed = s->n_tokens;
         add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
         pi__batch_add_row(&d->batch, b->n_tokens - 1);

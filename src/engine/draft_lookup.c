@@ -1,15 +1,15 @@
-/* Prompt lookup: the last tokens of a sequence are looked for in its own prompt and answer, and what followed them there is
- * the draft. Good where an answer repeats its prompt: edits, quotes, code.
+/* Prompt lookup: searches the prompt and answer of a sequence for its last tokens, and drafts the tokens that
+ * followed them. Good where an answer repeats its prompt: edits, quotes, code.
  *
  *     prompt ... the quick brown fox jumps over ...  answer ... the quick brown
- *                ^^^^^^^^^^^^^^^ same ^^^ drafts >>>                ^^^^^^^^^^^^^^^
+ *                ^^^^ equal ^^^^  drafts >>>                    ^^^^^^^^^^^^^^^
  *
- * A draft may reach beyond the end of the text: then it repeats itself, as the text may be about to. With `shared`, texts of
- * requests that ended are kept, too, the last so many tokens of all of them, each with its tenant, whom nobody else's drafts
- * come from.
+ * A draft may reach past the end of the text: then it repeats itself, as the text may be about to. With `shared`, the
+ * last `shared` tokens of ended requests are kept, each with its tenant. Drafts come only from texts of the request's
+ * tenant.
  *
- * Costs: a token is put into an index once (ngrams.h), a search is a few comparisons; no model is asked. Memory: an index a
- * row, and the shared text, all at init. Only the step thread is here. After prompt lookup decoding (A. Saxena, 2023). */
+ * Cost: a token is indexed once (ngrams.h), a search is a few comparisons; no model runs. Memory: one index per row,
+ * and the shared text, allocated at init. Step thread only. After prompt lookup decoding (A. Saxena, 2023). */
 #include "engine/draft_lookup.h"
 
 #include <string.h>
@@ -19,18 +19,18 @@
 #include "cache/block_pool.h"
 #include "engine/ngrams.h"
 
-enum { MOST_INDEXED = 1 << 15 /* tokens of a sequence that its index remembers */ };
+enum { MOST_INDEXED = 1 << 15 /* max tokens of a sequence in its index */ };
 
 typedef struct draft_lookup {
-    pi__drafter base;          /* what drafting.c sees */
-    int32_t n;                 /* tokens that have to be the same, at least */
-    int32_t max_seqs;          /* rows */
-    pi__ngrams *own;           /* [max_seqs] of each row's sequence */
-    /* texts of requests that ended */
-    pi__ngrams others;         /* window 0: there are none */
-    pi__text text;             /* its token and owner are these: */
+    pi__drafter base;          /* interface of drafting.c */
+    int32_t n;                 /* min tokens that must match */
+    int32_t max_seqs;          /* number of rows */
+    pi__ngrams *own;           /* [max_seqs] index of each row's sequence */
+    /* Texts of ended requests. */
+    pi__ngrams others;         /* index; window 0 = disabled */
+    pi__text text;             /* points to token and owner below */
     int32_t *token;            /* [others.window] */
-    uint64_t *owner;           /* [others.window] tenants; 0: forgotten */
+    uint64_t *owner;           /* [others.window] tenant of each token; 0 = dropped */
 } draft_lookup;
 
 static int32_t indexed(const pi__lookup_shape *s) { return s->longest < MOST_INDEXED ? s->longest : MOST_INDEXED; }
@@ -38,16 +38,18 @@ static int32_t indexed(const pi__lookup_shape *s) { return s->longest < MOST_IND
 size_t pi__draft_lookup_bytes(const pi__lookup_shape *s)
 {
     size_t n = sizeof(draft_lookup) + (size_t) s->max_seqs * (sizeof(pi__ngrams) + pi__ngrams_bytes(indexed(s)));
-    if (s->shared) n += pi__ngrams_bytes(s->shared) / 2 * 5; /* head and prev, tokens, owners twice as wide */
+    /* head and prev, then tokens, then owners of twice the width */
+    if (s->shared) n += pi__ngrams_bytes(s->shared) / 2 * 5;
     return n;
 }
 
 static pi__text own_text(const pi__seq *s)
 {
-    return (pi__text) {.token = s->tokens, .mask = INT32_MAX, .end = s->n_tokens - 1}; /* the last one has nothing behind it */
+    /* no token follows the last one */
+    return (pi__text) {.token = s->tokens, .mask = INT32_MAX, .end = s->n_tokens - 1};
 }
 
-/* 0 is nobody. */
+/* Returns an owner number of the tenant that is not 0, since 0 marks dropped tokens. */
 static uint64_t number_of(uint64_t tenant) { return tenant | 1; }
 
 static uint64_t tenant_of(const pi__seq *s)
@@ -62,7 +64,7 @@ static void lookup_start(pi__drafter *base, pi__seq *s)
     pi__ngrams_clear(&d->own[s->row]);
 }
 
-/* Tokens that came since are put into its index. */
+/* Adds the tokens of s that are not yet in its index. */
 static void index_own(draft_lookup *d, pi__seq *s, const pi__text *t)
 {
     int32_t at = s->spec.n_computed;
@@ -74,7 +76,8 @@ static void index_own(draft_lookup *d, pi__seq *s, const pi__text *t)
 
 static int32_t lookup_offer(pi__drafter *base, pi__seq *s, int32_t most)
 {
-    static const int8_t least[PI__DRAFT_LEVELS] = {0, 4, 5, 7, 10, 16, 32, PI__MOST_MATCH}; /* tokens of a level */
+    /* min match length of each level */
+    static const int8_t least[PI__DRAFT_LEVELS] = {0, 4, 5, 7, 10, 16, 32, PI__MOST_MATCH};
     draft_lookup *d = (draft_lookup *) base;
     const pi__text own = own_text(s);
     int32_t length, other = 0;
@@ -104,7 +107,7 @@ static int lookup_draft(pi__drafter *base, const pi__batch *b, pi__seq *const *s
         pi__seq *s = seq[q];
         if (!s) continue;
         const pi__text t = s->spec.elsewhere ? d->text : own_text(s);
-        for (; s->n_draft < s->n_wish; s->n_draft++) /* may read what it wrote: the text repeats itself */
+        for (; s->n_draft < s->n_wish; s->n_draft++) /* may read drafts written here: the text repeats itself */
             s->tokens[s->n_tokens + s->n_draft] = t.token[(s->spec.from + 1 + s->n_draft) & t.mask];
     }
     return PI_OK;

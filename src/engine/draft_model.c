@@ -1,22 +1,24 @@
-/* Drafts by a model that reads tokens as any model does: a smaller one with the same vocabulary, or the first layers of the
- * target with its output (early exit). Greedy: of each row the most likely token.
+/* Drafts by a transformer that reads tokens: a smaller model with the target's vocabulary, or the target's first
+ * layers with its output matrix (early exit). Drafting is greedy: the most likely token of each row.
  *
  *     pass 1   tokens that it has not seen yet, up to the last one  ->  d1
  *     pass 2   d1  ->  d2          pass 3   d2  ->  d3          all sequences in each pass
  *
- * EARLY EXIT shares the target's cache: what its layers write for a token, the target's step writes again, the same bits, and
- * recurrent states take it as drafts that were dropped. So it has seen whatever the target has.
+ * EARLY EXIT shares the target's cache. The target's step writes the entries of the drafted tokens again, bitwise
+ * identical. Recurrent states treat them as rejected drafts. So early exit has always seen all tokens of the target.
  *
- * A MODEL BESIDE has a cache of its own, a second pi__cache with the same rows and the same rules: blocks, hashes, prefixes of
- * tenants; so it reuses what it computed for others, or for this sequence before it was preempted, which need not be what the
- * target still has. s->spec.n_computed is what it has of a sequence. What is missing is computed in chunks beside the target's
- * steps, as soon as drafts are expected to be worth it (draft_worth.h), a prompt, too; a sequence that lacks more
- * than a few gets no drafts until then, and one that its pools have no room for none at all: nobody is preempted for drafts.
+ * A SEPARATE MODEL has its own pi__cache with the same rows and the same rules: blocks, hashes, prefixes of tenants.
+ * So it reuses prefixes that it computed for other sequences, or for this one before its preemption, independently of
+ * the target's cache. s->spec.n_computed is the number of tokens in this cache.
  *
- *     n_computed   tokens that are right whatever becomes of drafts; verify adds those that were accepted
- *     n_guessed    drafts behind them that it computed
+ * Missing tokens, also of prompts, are computed in chunks alongside the target's steps once drafts are expected to pay
+ * off (draft_worth.h). A sequence that misses more than a few tokens gets no drafts until then. A sequence without
+ * free blocks in the pools gets no drafts: nothing is preempted for drafts.
  *
- * Memory: a batch, at init. Only the step thread is here. */
+ *     n_computed   tokens that stay valid even if all drafts are rejected; verify adds accepted drafts
+ *     n_guessed    drafts after them that it computed
+ *
+ * Memory: a batch, allocated at init. Step thread only. */
 #include "engine/draft_model.h"
 
 #include <string.h>
@@ -25,16 +27,16 @@
 #include "base/error.h"
 #include "cache/cache.h"
 
-enum { CHUNK = 64 /* tokens that are caught up with beside a step that has fewer */ };
+enum { CHUNK = 64 /* min tokens to catch up with per step */ };
 
 typedef struct draft_model {
-    pi__drafter base;          /* what drafting.c sees */
+    pi__drafter base;          /* interface of drafting.c */
     pi__draft_model_config c;  /* as given */
-    pi__rows rows;             /* as given, rows as wide as its vocabulary */
-    pi__batch_builder batch;   /* what it runs */
-    int32_t max_tokens;        /* of that */
-    int32_t few;               /* tokens that may be missing and are then computed together with the first draft */
-    pi__seq **seq;             /* [max_seqs] sequence of each row of its batch */
+    pi__rows rows;             /* as given, with rows as wide as the drafter's vocabulary */
+    pi__batch_builder batch;   /* batch of a pass */
+    int32_t max_tokens;        /* max tokens of the batch */
+    int32_t few;               /* max missing tokens that are computed together with the first draft */
+    pi__seq **seq;             /* [max_seqs] sequence of each logits row of the batch */
 } draft_model;
 
 static int32_t seen(const draft_model *d, const pi__seq *s) { return d->c.own ? s->spec.n_computed : s->n_tokens - 1; }
@@ -68,25 +70,26 @@ static int32_t model_offer(pi__drafter *base, pi__seq *s, int32_t most)
 {
     const draft_model *d = (const draft_model *) base;
     s->spec.level = 0;
-    s->spec.n_guessed = 0; /* of drafts that did not get into the step */
+    s->spec.n_guessed = 0; /* drafts that did not get into the step are not kept */
     return s->n_tokens - seen(d, s) <= d->few ? most : 0;
 }
 
-/* n tokens from position pos on, of which those before `sure` stay; row: the last one gets a row of logits. Recurrent states
- * take in for good what stays. */
+/* Adds n tokens from position pos on; tokens before position `sure` are committed. row: the last one gets a logits
+ * row. Recurrent states can absorb committed tokens. */
 static void add(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t sure, bool row)
 {
     const pi__batch *b = &d->batch.b;
     const int32_t first = b->n_tokens;
     if (row) d->seq[b->n_rows] = s;
     pi__batch_add(&d->batch, d->c.cache, s->row, s->tokens + pos, pos, n, sure - pos < n ? sure - pos : n);
-    for (int32_t i = first; i < b->n_tokens; i++) /* tokens that only the target has */
+    for (int32_t i = first; i < b->n_tokens; i++) /* replace tokens that only the target has */
         if (d->batch.token[i] >= d->c.m->n_vocab) d->batch.token[i] = 0;
     if (row) pi__batch_add_row(&d->batch, b->n_tokens - 1);
 }
 
-/* Queues the batch, unless the backend replays it (begin gives NULL). Where a step has drafts, all sequences have one token in
- * most passes, or two in the first one after all drafts were right, which can be captured. */
+/* Queues the batch, unless the backend replays a capture (begin returns NULL), and picks a token per row. In most
+ * passes all sequences have one token, or two in the first pass after all drafts were accepted; these passes can be
+ * captured. */
 static int run(draft_model *d, pi_error *err)
 {
     pi__model *m = d->c.m;
@@ -99,15 +102,15 @@ static int run(draft_model *d, pi_error *err)
     return pi__rows_pick(&d->rows, d->batch.b.n_rows, d->c.p_min, err);
 }
 
-/* s has n tokens now in its cache that stay. */
+/* Commits the first n tokens of s to the drafter's cache. */
 static void keep(draft_model *d, pi__seq *s, int32_t n)
 {
     s->spec.n_computed = n;
     pi__cache_commit(d->c.cache, s->row, s->tokens, n, d->c.keeps && s->keeps);
 }
 
-/* Tokens that are known and were not seen, where it is worth it and they are more than a few, as many as the step had; of prompts
- * above all. */
+/* Computes known tokens that the drafter has not seen, mostly of prompts. Only for sequences that miss more than a
+ * few and where it pays off. At most the number of tokens of the step, or CHUNK if the step had fewer. */
 static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     draft_model *d = (draft_model *) base;
@@ -134,7 +137,7 @@ static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const 
     return rc;
 }
 
-/* The first pass: up to max_rows sequences from the q-th on; returns where to go on. */
+/* Builds the first pass: up to max_rows sequences from index q on. Returns the index of the next sequence. */
 static int32_t first_pass(draft_model *d, const pi__batch *step, pi__seq *const *seq, int32_t q)
 {
     const pi__batch *b = &d->batch.b;
@@ -143,24 +146,25 @@ static int32_t first_pass(draft_model *d, const pi__batch *step, pi__seq *const 
         pi__seq *s = seq[q];
         if (!s || !s->n_wish) continue;
         const int32_t from = seen(d, s), n = s->n_tokens - from;
-        if (b->n_tokens + n > d->max_tokens) break; /* they go with the next */
+        if (b->n_tokens + n > d->max_tokens) break; /* this sequence goes into the next first pass */
         if (d->c.own && !pi__cache_reserve(d->c.cache, s->row, s->n_tokens + s->n_wish)) continue;
         add(d, s, from, n, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }
     return q;
 }
 
-/* The rows of the batch gave the tokens in ids; sequences that want more are in the next batch. first: it had all tokens that
- * were missing. */
+/* Appends the picked tokens in ids to the sequences and builds the next pass of sequences that want more. first: the
+ * pass had the missing tokens. */
 static void take(draft_model *d, bool first)
 {
     const int32_t n_rows = d->batch.b.n_rows;
-    pi__batch_clear(&d->batch); /* filled behind the rows that are read */
+    /* the new batch has no more sequences than the old one has rows: it overwrites only entries already read */
+    pi__batch_clear(&d->batch);
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = d->seq[r];
         if (d->c.own && first) keep(d, s, s->n_tokens);
         else if (d->c.own) s->spec.n_guessed++;
-        if (d->rows.ids[r] < 0) continue; /* it is not sure enough, or gave nothing usable */
+        if (d->rows.ids[r] < 0) continue; /* not probable enough, or no usable logits */
         s->tokens[s->n_tokens + s->n_draft++] = d->rows.ids[r];
         if (s->n_draft < s->n_wish) add(d, s, s->n_tokens + s->n_draft - 1, 1, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }

@@ -1,4 +1,5 @@
-/* The drafters that are a whole model: a smaller one beside the target, or the target's own first layers (draft_model.c). */
+/* Drafters that run a transformer: a separate smaller model, or the target's first layers (early exit;
+ * draft_model.c). */
 #ifndef PI__DRAFT_MODEL_H
 #define PI__DRAFT_MODEL_H
 
@@ -8,19 +9,19 @@
 #include "model/model.h"
 
 typedef struct pi__draft_model_config {
-    pi__model *m;              /* what drafts */
-    int32_t n_layer;           /* its layers that do */
-    bool own;                  /* it has a cache of its own, the one given; else that is the target's, which has its part */
-    bool keeps;                /* prefixes are reused in that */
-    pi__backend *be;           /* where it runs */
-    pi__cache *cache;          /* of keys, values and states */
-    pi__rows *rows;            /* for its logits */
-    int32_t n_max;             /* most drafts */
+    pi__model *m;              /* model that drafts */
+    int32_t n_layer;           /* number of its layers to run */
+    bool own;                  /* `cache` is the drafter's own; false = the target's cache, which has its layers */
+    bool keeps;                /* reuse prefixes in its own cache */
+    pi__backend *be;           /* runs the model */
+    pi__cache *cache;          /* keys, values and states */
+    pi__rows *rows;            /* buffers for logits */
+    int32_t n_max;             /* max drafts */
     float share;               /* see pi__drafter */
-    float p_min;               /* a less probable token is no draft; 0: any is */
+    float p_min;               /* a less probable token is not drafted; 0 = accept any */
 } pi__draft_model_config;
 
-/* shape: of a batch of that cache, with rows. Borrows what the config points to. */
+/* shape: of a batch for that cache, with logits rows. Borrows all pointers of the config. */
 int pi__draft_model_create(pi__drafter **out, const pi__draft_model_config *config, const pi__batch_shape *shape, pi_error *err);
 /* Bytes that create allocates. */
 size_t pi__draft_model_bytes(const pi__batch_shape *shape);

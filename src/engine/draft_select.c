@@ -1,14 +1,17 @@
-/* The selector of a drafter of blocks (DFlash2). Each row of a block has a few candidates, its best tokens; one is chosen after
- * the other, by its logit and by how well it goes with the one chosen before it:
+/* The selector of a block drafter (DFlash2). Each row of a block has a few candidates, its top tokens. The selector
+ * chooses one candidate per row, in order. The score is the candidate's logit plus its fit with the token chosen
+ * before:
  *
  *     token     row 1          row 2          row 3
- *       t   ->  a  [b]  c  ->  [d] e   f  ->  g   h  [i]        score(b -> d) = logit(d) + sum of before[b] gate[2] after[d]
+ *       t   ->  a  [b]  c  ->  [d] e   f  ->  g   h  [i]
  *
- * Vectors before and after are rows of two matrices as large as the embedding: those of all candidates are looked up where the
- * drafter runs, and come to the host together, so that a block is waited for twice, however long it is. Choosing is a few
- * thousand products a row, and is done here.
+ *     score(b -> d) = logit(d) + sum of before[b] gate[2] after[d]
  *
- * Memory: all at init. Only the step thread is here. */
+ * The vectors before and after are rows of two matrices as large as the embedding. The drafter's backend looks up the
+ * vectors of all candidates, and they are copied to the host together. So a block of any length waits twice for the
+ * device. The choice takes a few thousand multiplications per row on the host.
+ *
+ * Memory: allocated at init. Step thread only. */
 #include "engine/draft_select.h"
 
 #include <math.h>
@@ -17,10 +20,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Tokens of all rows. */
+/* Returns the number of ids of all rows. */
 static size_t places(int32_t n, int32_t max_rows) { return (size_t) max_rows * (size_t) (n + 1); }
 
-/* Bytes of vec. */
+/* Returns the bytes of vec. */
 static size_t vec_bytes(const pi__model *m, int32_t max_rows)
 {
     return ((size_t) max_rows + 2 * places(m->block.n_select, max_rows)) * (size_t) m->block.rank * sizeof(float);
@@ -54,7 +57,7 @@ void pi__selector_destroy(pi__selector *s)
     memset(s, 0, sizeof *s);
 }
 
-/* n vectors to the host. */
+/* Queues the copy of n vectors to the host. */
 static void copy(const pi__selector *s, float *to, const float *from, int32_t n)
 {
     s->be->dev->download(s->be, to, from, (size_t) n * (size_t) s->m->block.rank * sizeof *to);
@@ -62,7 +65,7 @@ static void copy(const pi__selector *s, float *to, const float *from, int32_t n)
 
 void pi__selector_copy(pi__selector *s, int32_t n) { copy(s, s->vec, s->m->block.gate, n); }
 
-/* The candidate of this logit goes to its place among the n_found best; the lower index first of equal ones. */
+/* Inserts a candidate into the sorted top n_found by logit; for equal logits the lower index comes first. */
 static int32_t insert(float *logit, int32_t *id, int32_t n_found, int32_t most, float x, int32_t i)
 {
     int32_t at = n_found < most ? n_found : most - 1;
@@ -72,7 +75,7 @@ static int32_t insert(float *logit, int32_t *id, int32_t n_found, int32_t most, 
     return n_found < most ? n_found + 1 : most;
 }
 
-/* As they are compared: scaled and capped as the target's are. */
+/* Scales and caps a logit like the target's. */
 static float adjusted(const pi__selector *s, float x)
 {
     const pi__draft_blocks *b = &s->m->block;

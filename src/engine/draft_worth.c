@@ -1,25 +1,27 @@
-/* How many drafts are worth what they cost (see draft_worth.h). */
+/* Chooses how many drafts to verify (see draft_worth.h). */
 #include "engine/draft_worth.h"
 
 #include <math.h>
 
 enum {
-    EXACT_ROWS = 32,           /* numbers of rows with a cell of their own; beyond, four cells for each doubling */
-    OLD = 512,                 /* steps after which what a cell says is forgotten */
-    OLD_BASE = 192,            /* the same of steps without drafts, which the others are compared to */
-    MOST_MEAN = 8,             /* samples that a mean is of, in effect */
-    BUCKETS = 48,              /* probabilities, a quarter of a doubling each */
-    PROVEN = 16,               /* drafts that were looked at, of late */
-    TRIAL = 4,                 /* drafts of all sequences together in a step, of a drafter of which fewer were */
+    EXACT_ROWS = 32,           /* row counts with a cell of their own; above, four cells per doubling */
+    OLD = 512,                 /* steps after which a cell is stale */
+    OLD_BASE = 192,            /* steps after which a cell without drafts is stale: it is the baseline of the others */
+    MOST_MEAN = 8,             /* max samples in a running mean */
+    BUCKETS = 48,              /* probability classes, a quarter of a doubling each */
+    PROVEN = 16,               /* recently checked drafts after which a drafter is proven */
+    TRIAL = 4,                 /* max drafts per step, all sequences together, of an unproven drafter */
 };
 
-static const float cheap_row = 0.03f;   /* part of a step that a row is taken to cost before any was seen */
-static const float least_gain = 1.03f;  /* by which the rate has to be better than without drafts */
-static const float fade = 0.9f, fade_all = 0.99f; /* of what was tried, with each verification */
-static const float back = 0.98f, back_all = 0.998f; /* the same with each step in which nothing was */
-static const float may_lose = 3, may_keep = 32; /* a drafter: steps' time; what it saved and may lose again */
-static const float may_owe = 4;           /* the same of prompts, before it has proven itself */
-static const float income = 0.012f;       /* part of the time of steps that it may lose in the end */
+static const float cheap_row = 0.03f;   /* assumed part of a step that a row costs, until one was measured */
+static const float least_gain = 1.03f;  /* min gain of the rate over a step without drafts */
+/* decay of tries and hits per verification: of a sequence, of a drafter */
+static const float fade = 0.9f, fade_all = 0.99f;
+static const float back = 0.98f, back_all = 0.998f; /* decay per step without drafts: of a sequence, of a drafter */
+/* max loss of a drafter, and max saving it may lose again; in steps' time */
+static const float may_lose = 3, may_keep = 32;
+static const float may_owe = 4;           /* max credit for prompts of an unproven drafter, in steps' time */
+static const float income = 0.012f;       /* part of the steps' time that a drafter may lose in the long run */
 
 /* ---- time */
 
@@ -33,7 +35,7 @@ static int32_t log_cell(int32_t n, int32_t exact, int32_t per_doubling, int32_t 
 static int32_t class_of(int32_t n_seqs) { return log_cell(n_seqs, 4, 1, PI__WORTH_CLASSES); }
 static int32_t cell_of(int32_t n_rows) { return log_cell(n_rows, EXACT_ROWS, 4, PI__WORTH_ROWS); }
 
-/* Rows that a cell is of, the least. */
+/* Returns the smallest number of rows of a cell. */
 static float rows_of(int32_t cell)
 {
     return cell < EXACT_ROWS ? (float) (cell + 1) : (float) EXACT_ROWS * exp2f((float) (cell - EXACT_ROWS) / 4);
@@ -48,14 +50,14 @@ void pi__worth_step(pi__worth *w, int32_t n_seqs, int32_t n_rows, double ms)
     w->n_seqs = n_seqs;
     if (!known(w, c, OLD)) c->n = 0;
     float v = (float) ms;
-    if (c->n >= 4 && v > 2 * c->ms) v = 2 * c->ms; /* somebody else had the machine */
+    if (c->n >= 4 && v > 2 * c->ms) v = 2 * c->ms; /* an outlier: another process used the machine */
     if (!c->n) c->ms = v;
     if (c->n < MOST_MEAN) c->n++;
     c->ms += (v - c->ms) / (float) c->n;
     c->last = w->n_steps;
 }
 
-/* What a step of so many rows is expected to take. */
+/* Returns the expected time of a step with n_rows rows, ms; interpolates between known cells. 0 = no cell is known. */
 static float step_ms(const pi__worth *w, int32_t n_seqs, int32_t n_rows)
 {
     const pi__worth_cell *c = w->step[class_of(n_seqs)];
@@ -78,7 +80,7 @@ void pi__worth_drafting(pi__worth *w, int kind, int32_t n_passes, double ms)
     if (n_passes) take_mean(&w->pass_ms[kind], (float) ms / (float) n_passes);
 }
 
-/* A drafter's pass where a step without drafts takes alone. */
+/* Returns the time of a drafter's pass, ms. alone: time of a step without drafts. */
 static float pass_ms(const pi__worth *w, int kind, float alone)
 {
     return w->pass_ms[kind] > 0 ? w->pass_ms[kind] : w->share[kind] * alone;
@@ -95,7 +97,7 @@ void pi__worth_caught_up(pi__worth *w, int kind, int32_t n, double ms, bool prom
 
 void pi__worth_ended(pi__worth *w, int32_t n) { take_mean(&w->answer, (float) n); }
 
-/* From the first account what there is, from the second one the rest, down to least. */
+/* Takes ms from the first account down to 0, and the rest from the second one down to least. */
 static void pay(float *first, float *second, float ms, float least)
 {
     const float part = *first <= 0 ? 0 : *first < ms ? *first : ms;
@@ -109,24 +111,24 @@ void pi__worth_settle(pi__worth *w, int kind, int32_t n_seqs, int32_t n_rows, in
     const float alone = step_ms(w, n_seqs, n_seqs), now = step_ms(w, n_seqs, n_rows);
     float *lost = &w->lost[kind], *owed = &w->owed[kind];
     if (n_drafts) *lost += (now - alone) * (float) n_drafts / (float) (n_rows - n_seqs);
-    else w->pass_ms[kind] *= back_all; /* so that it is measured again */
+    else w->pass_ms[kind] *= back_all; /* decays the estimate, so that drafting is tried again */
     pay(owed, lost, alone * (float) n_right / (float) n_seqs, -may_keep * alone);
     if (*lost > 0) *lost -= income * now;
     else if (*owed > 0) *owed -= income * now;
 }
 
-/* It has not lost too much. */
+/* True if the drafter has not lost too much. */
 static bool allowed(const pi__worth *w, int kind, float alone) { return w->lost[kind] < may_lose * alone; }
 
 /* ---- probability */
 
-/* Before anything was tried. */
+/* Returns the assumed acceptance probability before any draft was checked. */
 static float guess(int kind, int32_t level) { return kind == PI__SPEC_NGRAM ? 0.4f + 0.07f * (float) level : 0.7f; }
 
-/* That the next draft of s is right, if those before it are. */
+/* Returns the probability that the next draft of s is accepted if all before it were. */
 static float chance(const pi__worth *w, const pi__seq *s)
 {
-    enum { WEIGHT_ALL = 4, WEIGHT = 2 }; /* of what is assumed, in tries */
+    enum { WEIGHT_ALL = 4, WEIGHT = 2 }; /* weights of the prior, in tries */
     const int kind = s->spec.kind;
     const int32_t level = s->spec.level;
     const float all = (w->hits[kind][level] + WEIGHT_ALL * guess(kind, level)) / (w->tries[kind][level] + WEIGHT_ALL);
@@ -145,7 +147,7 @@ void pi__worth_verified(pi__worth *w, pi__seq *s, int32_t n, int32_t right)
     *hits = fade_all * *hits + (float) right;
 }
 
-/* What was learnt is slowly forgotten while nothing is tried, so that it is tried again. */
+/* Decays the statistics while nothing is tried, so that drafting is tried again. */
 static void forget_some(pi__worth *w, pi__seq *s)
 {
     const int32_t level = s->spec.level;
@@ -153,7 +155,7 @@ static void forget_some(pi__worth *w, pi__seq *s)
     w->tries[s->spec.kind][level] *= back_all, w->hits[s->spec.kind][level] *= back_all;
 }
 
-/* So many drafts of it were looked at that what is known of it is not mostly assumed. */
+/* True if enough drafts were checked that the estimate is not mostly the prior. */
 static bool proven(const pi__worth *w, int kind)
 {
     float n = 0;
@@ -169,7 +171,8 @@ static int32_t bucket_of(float p)
     return b < BUCKETS - 1 ? (int32_t) b : BUCKETS - 1;
 }
 
-/* Drafts by their probability: how many, and their probabilities added up; and how many of a sequence at most, by drafter. */
+/* Drafts by probability class: their number, the sum of their probabilities, and the max drafts of a sequence by
+ * drafter. */
 typedef struct tally {
     int32_t n[BUCKETS];
     float p[BUCKETS];
@@ -188,7 +191,7 @@ static void count(const pi__worth *w, const pi__seq *s, tally *t)
     }
 }
 
-/* The buckets up to which drafts are taken; -1: none. */
+/* Returns the last probability class from which drafts are taken; -1 = take no drafts. */
 static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs, float alone)
 {
     float best = least_gain * (float) n_seqs / alone, tokens = (float) n_seqs;
@@ -210,7 +213,8 @@ static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs
     return last;
 }
 
-/* Sequences of drafters that are models get the mean of what they were given; spec.n_offer is what they could get. */
+/* Gives all sequences of model drafters the mean of their numbers, limited by spec.n_offer, the number they could
+ * get. */
 static void make_alike(pi__seq *const *seq, int32_t n)
 {
     int32_t all = 0, models = 0;
@@ -221,7 +225,7 @@ static void make_alike(pi__seq *const *seq, int32_t n)
         if (seq[i]->spec.kind != PI__SPEC_NGRAM) seq[i]->n_wish = each < seq[i]->spec.n_offer ? each : seq[i]->spec.n_offer;
 }
 
-/* Drafters that are not proven are tried with a few drafts: one for each sequence of a full batch could cost steps. */
+/* Limits unproven drafters to a few drafts: one for each sequence of a full batch could cost as much as steps. */
 static void only_try(const pi__worth *w, pi__seq *const *seq, int32_t n)
 {
     int32_t left[PI__N_SPEC];
@@ -242,7 +246,8 @@ void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_se
     int32_t last = -1;
     for (int32_t i = 0; i < n; i++)
         if (allowed(w, seq[i]->spec.kind, alone)) count(w, seq[i], &t);
-    if (known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs, alone); /* else it is a step without drafts, to be measured */
+    /* without a recent baseline this is a step without drafts, to be measured */
+    if (known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs, alone);
     for (int32_t i = 0; i < n; i++) {
         pi__seq *s = seq[i];
         const float p = chance(w, s);
@@ -260,12 +265,12 @@ void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_se
 
 bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_max)
 {
-    enum { ANSWER = 128 /* tokens, before one has ended */ };
+    enum { ANSWER = 128 /* assumed length of an answer before one has ended, tokens */ };
     const int kind = s->spec.kind;
     const int32_t n_seqs = w->n_seqs > 1 ? w->n_seqs : 1;
     const float alone = step_ms(w, n_seqs, n_seqs), pass = pass_ms(w, kind, alone), p = chance(w, s);
     if (alone <= 0 || !allowed(w, kind, alone)) return false;
-    float gain = 0, tokens = 1, right = p; /* gain: of the rate, if all have as many drafts of it */
+    float gain = 0, tokens = 1, right = p; /* gain: of the rate, if all sequences have that number of drafts */
     for (int32_t k = 1; k <= n_max; k++, right *= p) {
         tokens += right;
         const float ms = step_ms(w, n_seqs, n_seqs * (k + 1)) + (w->once[kind] ? 1 : (float) k) * pass;
@@ -273,7 +278,8 @@ bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_
     }
     if (gain < least_gain) return false;
     if (!proven(w, kind) && w->owed[kind] >= may_owe * alone) return false;
-    const float token = w->token_ms[kind] > 0 ? w->token_ms[kind] : pass / 8; /* many of them are computed together */
+    /* many tokens are computed in one pass */
+    const float token = w->token_ms[kind] > 0 ? w->token_ms[kind] : pass / 8;
     const float left = (float) (s->max_total - s->n_tokens), answer = w->answer > 0 ? w->answer : ANSWER;
     return (float) n * token < (left < answer ? left : answer) * (1 - 1 / gain) * alone / (float) n_seqs;
 }

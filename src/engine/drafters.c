@@ -1,4 +1,4 @@
-/* The drafters of an engine (see drafters.h). The opening thread, then the step thread. */
+/* The drafters of an engine (see drafters.h). Opening thread, then step thread. */
 #include "engine/drafters.h"
 
 #include "base/error.h"
@@ -7,18 +7,19 @@
 #include "engine/draft_lookup.h"
 #include "engine/draft_model.h"
 
-static const char *const names[PI__N_SPEC] = {"auto", "none", "mtp", "draft", "ngram", "layer-exit"}; /* as in the options */
+/* the names in the options */
+static const char *const names[PI__N_SPEC] = {"auto", "none", "mtp", "draft", "ngram", "layer-exit"};
 
 static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
 
-/* Of batches that drafters run. */
+/* Returns the shape of batches that drafters run. */
 static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool rows)
 {
     const pi__limits *lim = &s->mem.lim;
     return pi__batch_shape_of(mem->spec, mem->map.n_groups, lim->max_tokens, lim->max_seqs, s->mem.longest, rows ? lim->max_rows : 0);
 }
 
-/* A pass of the model beside, of a step of the target: both read their weights once. */
+/* Estimates a pass of the separate draft model as a part of a target step: each reads its weights once. */
 static float share_of(const pi__setup *s)
 {
     uint64_t own = 0, all = 0;
@@ -26,7 +27,7 @@ static float share_of(const pi__setup *s)
     return all ? (float) own / (float) all : 0;
 }
 
-/* Early exit, or the model beside. */
+/* Returns the configuration of early exit, or of the separate draft model. */
 static pi__draft_model_config model_of(const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows)
 {
     const bool own = kind == PI__SPEC_DRAFT;
@@ -122,6 +123,6 @@ int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err)
     if (*kind != s->cfg.spec)
         return pi__fail(err, PI_EINVAL, "spec-type %s: the engine was not opened with that drafter: add it to the engine's "
                         "spec-type, or ask for none", names[*kind]);
-    *kind = PI__SPEC_NONE; /* the engine's, which may draft nothing */
+    *kind = PI__SPEC_NONE; /* the engine's default, disabled by its options */
     return PI_OK;
 }

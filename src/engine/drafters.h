@@ -1,4 +1,4 @@
-/* The drafters of an engine, made from its setup. */
+/* Creates the drafters of an engine from its setup. */
 #ifndef PI__DRAFTERS_H
 #define PI__DRAFTERS_H
 
@@ -6,19 +6,19 @@
 #include "engine/rows.h"
 #include "engine/setup.h"
 
-/* Drafting with all drafters that the setup has. draft_cache: of a model beside. Borrows all of them. On errors, too, it is destroyed as
- * always. */
+/* Creates drafting with all drafters of the setup. draft_cache: cache of a separate draft model. Borrows all
+ * pointers. Destroy d also after an error. */
 int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, pi__cache *draft_cache, pi__rows *rows,
                         pi_error *err);
-/* Bytes of the host's memory that create allocates. */
+/* Bytes of host memory that create allocates. */
 size_t pi__drafters_bytes(const pi__setup *s);
-/* s has ended and gave nothing back yet: what it said may be of use to others of its tenant. */
+/* s has ended and still has its row: its text may serve drafts of other requests of its tenant. */
 void pi__drafters_keep(pi__drafting *d, const pi__seq *s);
-/* Forgets what was kept of a tenant (pi__tenant_of); of all with NULL. */
+/* Drops the texts kept for a tenant (pi__tenant_of); NULL = of all tenants. */
 void pi__drafters_clear(pi__drafting *d, const uint64_t *tenant);
-/* Bits of the cache groups in which a sequence with this drafter has nothing: those of a drafter that is not its own. */
+/* Returns the bits of the cache groups that a sequence with this drafter does not use: groups of another drafter. */
 uint32_t pi__drafter_without(const pi__setup *s, int kind);
-/* Who drafts for a request that asks for this PI__SPEC_*. PI_EINVAL: the engine has it not. */
+/* Finds the drafter for a request with this PI__SPEC_*. PI_EINVAL = the engine does not have it. */
 int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err);
 
 #endif

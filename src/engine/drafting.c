@@ -1,13 +1,13 @@
-/* Drafts: somebody guesses the tokens that follow, and the next step verifies them in the same batch as everybody's prefill
- * and decode.
+/* Speculative decoding: drafters guess the next tokens, and the next step verifies the guesses in the same batch as
+ * the prefill and decode of other sequences.
  *
  *   step n     the target computes x(b-1) and gives x(b); the drafter guesses d1 d2 d3
- *   step n+1   the target computes x(b) d1 d2 d3 as one more ragged sequence of the batch; each row is sampled as if
- *              the token before it were known to be right; the rows behind the first wrong one are dropped
+ *   step n+1   the target computes x(b) d1 d2 d3 as a ragged sequence of the batch; each row is sampled as if the
+ *              token before it were accepted; rows after the first rejected draft are dropped
  *
- * What is sampled never depends on drafts, only how many steps it takes. Each sequence has one drafter or none, so that the
- * drafts of several drafters are verified side by side. Here is the order of calls, and how many drafts are made
- * (draft_worth.h). Only the step thread is here. After speculative decoding (arXiv 2211.17192). */
+ * Sampled tokens never depend on drafts; only the number of steps does. Each sequence has at most one drafter, so
+ * drafts of several drafters are verified in the same batch. This file calls the drafters in order and limits the
+ * number of drafts (draft_worth.h). Step thread only. After speculative decoding (arXiv 2211.17192). */
 #include "engine/drafting.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ void pi__drafting_destroy(pi__drafting *d)
     memset(d, 0, sizeof *d);
 }
 
-/* Whether a drafter that asks for it should see what s has. */
+/* Decides whether a drafter with `asks` should catch up with s. */
 static void want(const pi__drafting *d, const pi__drafter *r, pi__seq *s)
 {
     s->spec.wanted = !d->adaptive || pi__worth_wants(&d->worth, s, s->n_tokens - s->spec.n_computed, r->n_max);
@@ -66,7 +66,7 @@ void pi__drafts_forget(pi__drafting *d, pi__seq *s)
     if (r && s->n_tokens > s->n_prompt) pi__worth_ended(&d->worth, s->n_tokens - s->n_prompt);
 }
 
-/* The step's sequences that have this drafter to d->mine. Returns how many. */
+/* Collects the step's sequences with this drafter in d->mine. Returns their number. */
 static int32_t those_of(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq)
 {
     int32_t n = 0;
@@ -93,7 +93,7 @@ int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq
     return rc;
 }
 
-/* What became of the drafts that were in the step. */
+/* Records the outcome of the drafts that were in the step. */
 static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, bool prefill)
 {
     int32_t n[PI__N_SPEC] = {0}, drafts[PI__N_SPEC] = {0}, right[PI__N_SPEC] = {0};
@@ -110,19 +110,19 @@ static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, bool
         if (r->fns->verify) r->fns->verify(r, s);
         s->spec.n_in_step = 0;
     }
-    for (int k = 0; k < PI__N_SPEC; k++) /* beside prompts, rows of drafts count for nothing */
+    for (int k = 0; k < PI__N_SPEC; k++) /* in a step with prefill, draft rows are not charged */
         if (n[k]) pi__worth_settle(&d->worth, k, b->n_seqs, prefill ? b->n_seqs : b->n_tokens, prefill ? 0 : drafts[k], right[k]);
 }
 
-/* Drafts that s can use and its drafter can give: no more than it may still generate beside the token that verifying gives
- * anyway. */
+/* Returns the number of drafts that its drafter can give and s can use. Verification gives one token anyway, so s can
+ * use one less than it may still generate. */
 static int32_t offered(pi__drafter *r, pi__seq *s)
 {
     const int32_t left = s->max_total - s->n_tokens - 1, most = left < r->n_max ? left : r->n_max;
     return most > 0 ? r->fns->offer(r, s, most) : 0;
 }
 
-/* The first draft of a drafter is a single one, to be measured. */
+/* Limits the first draft of a drafter to the minimum, to measure its cost. */
 static int32_t first_time(const pi__drafting *d, const pi__seq *s)
 {
     const int k = s->spec.kind, least = d->n_least > 1 ? d->n_least : 1;
@@ -130,7 +130,7 @@ static int32_t first_time(const pi__drafting *d, const pi__seq *s)
     return measured || s->n_wish < least ? s->n_wish : least;
 }
 
-/* How many drafts each sequence is to get: as many as its drafter offers, or as are worth it, if there is room in the cache. */
+/* Sets n_wish of each sequence: the offered or the profitable number of drafts, if the cache has room. */
 static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 {
     int32_t n = 0, n_seqs = 0;
@@ -140,7 +140,7 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
         s->n_wish = s->n_draft = 0;
         pi__drafter *r = d->of[s->spec.kind];
         if (r && r->asks) want(d, r, s);
-        if (s->n_computed != s->n_tokens - 1) continue; /* in the middle of its prefill, or its grammar went ahead */
+        if (s->n_computed != s->n_tokens - 1) continue; /* s is in its prefill, or its grammar forced tokens */
         n_seqs++;
         s->spec.n_idle++;
         if (r) s->n_wish = offered(r, s);
@@ -155,7 +155,7 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
     }
 }
 
-/* One drafter's turn. */
+/* Runs one drafter. */
 static int draft(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     pi__drafter *r = d->of[kind];

@@ -1,6 +1,6 @@
-/* Drafting: who drafts for whom, and how much (drafting.c says how); drafters are behind drafter.h.
+/* Drafting: assigns drafters (drafter.h) to sequences and chooses the number of drafts, see drafting.c.
  *
- * Borrowed: the cache. Owned: the drafters that are given to it. Memory: all of it at init. Only the step thread is here. */
+ * Borrowed: the cache. Owned: the drafters given to it. Memory: allocated at init. Step thread only. */
 #ifndef PI__DRAFTING_H
 #define PI__DRAFTING_H
 
@@ -9,17 +9,17 @@
 #include "engine/drafter.h"
 
 typedef struct pi__drafting {
-    pi__drafter *of[PI__N_SPEC]; /* by PI__SPEC_*; NULL: the engine has it not */
-    pi__cache *cache;          /* the target's: room for drafts */
-    int32_t n_least;           /* fewer drafts are not verified */
-    bool adaptive;             /* how many are made depends on what they are worth */
-    bool alike;                /* and is the same for all sequences, where a model drafts: see draft_worth.h; on a device */
-    bool any;                  /* there is a drafter */
-    double (*clock)(void);     /* milliseconds, what costs are measured with */
-    pi__worth worth;           /* what is known about that */
-    pi__seq **mine;            /* [max_seqs] the step's sequences that have the drafter that is called */
-    pi__seq **wishing;         /* [max_seqs] those that could get drafts */
-    uint64_t ns;               /* time that drafters took */
+    pi__drafter *of[PI__N_SPEC]; /* by PI__SPEC_*; NULL = not available in this engine */
+    pi__cache *cache;          /* the target's cache, to reserve blocks for drafts */
+    int32_t n_least;           /* min drafts; fewer are not verified */
+    bool adaptive;             /* choose the number of drafts by expected gain */
+    bool alike;                /* on a device: the same number for all sequences of model drafters (draft_worth.h) */
+    bool any;                  /* there is at least one drafter */
+    double (*clock)(void);     /* milliseconds, measures costs */
+    pi__worth worth;           /* estimates of gain */
+    pi__seq **mine;            /* [max_seqs] the step's sequences of the drafter that is called */
+    pi__seq **wishing;         /* [max_seqs] sequences that could get drafts */
+    uint64_t ns;               /* total time of drafters */
 } pi__drafting;
 
 int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, bool alike,
@@ -29,13 +29,13 @@ size_t pi__drafting_bytes(int32_t max_seqs);
 void pi__drafting_add(pi__drafting *d, int kind, pi__drafter *drafter);
 void pi__drafting_destroy(pi__drafting *d);
 
-/* s has its row; s is about to give it back. */
+/* Call when s has its row, and before s releases it. */
 void pi__drafts_start(pi__drafting *d, pi__seq *s);
 void pi__drafts_forget(pi__drafting *d, pi__seq *s);
-/* The step computed b of seq[b->n_seqs]; before sampling. */
+/* Call after the step computed b of seq[b->n_seqs] and before sampling. */
 int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, pi_error *err);
-/* Its tokens were sampled; those that ended are NULL. ms: what it took so far; prefill: it had tokens of prompts. Drafts for
- * all sequences that were sampled from and go on. */
+/* Makes drafts for all sequences that were sampled and continue. Call after sampling; ended sequences are NULL. ms:
+ * time of the step so far; prefill: the step had prompt tokens. */
 int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, double ms, bool prefill, pi_error *err);
 
 #endif

@@ -1,13 +1,15 @@
-/* A model that may be too large for its device: what gpu-layers auto means, and what would fit where something does not.
+/* A model that may be too large for its device: implements gpu-layers auto, and suggests a placement that fits
+ * otherwise.
  *
- * The plan tells what a choice takes of the device, to the byte; so a choice is tried by declaring the model with it, and
- * the best that fits is searched for by halving. Of a model with experts, those of the first layers go to the CPU before
- * anything else, as n-cpu-moe does: much memory that little is read of. Then whole layers do, the first ones:
+ * The plan reports the exact device memory of a placement. So a placement is tried by declaring the model with it,
+ * and the best one that fits is found by binary search. For a model with experts, the experts of the first layers
+ * move to the CPU first, as with n-cpu-moe: they take much memory and little of it is read per token. Then complete
+ * layers move, from the first on:
  *
- *     all on the device  ->  experts of layers 0..n with the CPU  ->  all of layers 0..n with the CPU  ->  the CPU alone
+ *     all on the device  ->  experts of layers 0..n on the CPU  ->  all of layers 0..n on the CPU  ->  CPU only
  *
- * Some of what is free is left: for captured steps, for libraries of the device, and for others who use it. Memory:
- * what declaring takes. The opening thread only; nothing is loaded yet. */
+ * Some free memory is left for captured steps, device libraries and other users of the device. Memory: as declaring
+ * needs. Opening thread only, before anything is loaded. */
 #include "engine/fit.h"
 
 #include <stdio.h>
@@ -15,11 +17,11 @@
 
 #include "base/error.h"
 
-static const uint64_t MARGIN = UINT64_C(1) << 30; /* bytes left free, but at most an eighth of what is there */
+static const uint64_t MARGIN = UINT64_C(1) << 30; /* bytes to leave free, at most an eighth of the free memory */
 
 static pi__backend *device_of(const pi__setup *s) { return pi__backend_at(s->be, PI__AT_DEVICE); }
 
-/* Bytes that are free; 0: not known, or there is no device. */
+/* Returns the free bytes of the device; 0 = unknown, or no discrete device. */
 static int free_memory(pi__setup *s, uint64_t *bytes, pi_error *err)
 {
     pi__backend *dev = device_of(s);
@@ -27,7 +29,7 @@ static int free_memory(pi__setup *s, uint64_t *bytes, pi_error *err)
     return *bytes || !dev->discrete ? PI_OK : dev->dev->finish(dev, err);
 }
 
-/* Declares the model with these rules. *need: what it takes of the device; nothing, where all is with the CPU. */
+/* Declares the model with these rules. *need: bytes of device memory; 0 if the CPU has everything. */
 static int try(pi__setup *s, const pi__placement_rules *r, uint64_t *need, pi_error *err)
 {
     *need = 0;
@@ -40,7 +42,7 @@ static int try(pi__setup *s, const pi__placement_rules *r, uint64_t *need, pi_er
     return rc;
 }
 
-/* The rules where the CPU has the experts of n layers, or all of n layers. */
+/* Returns the rules that move the experts of n layers, or n complete layers, to the CPU. */
 static pi__placement_rules rules_of(const pi__setup *s, bool experts, int32_t n)
 {
     pi__placement_rules r = s->cfg.placement;
@@ -50,7 +52,7 @@ static pi__placement_rules rules_of(const pi__setup *s, bool experts, int32_t n)
     return r;
 }
 
-/* The least n in lo..hi with which the device's placement fits into room; hi + 1: none does. */
+/* Finds the smallest n in lo..hi for which the device part fits `room` bytes; hi + 1 = none fits. */
 static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
 {
     int rc = PI_OK;
@@ -66,7 +68,7 @@ static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t ro
     return rc;
 }
 
-/* Finds the rules that leave the CPU least; e has two backends. *experts: it was enough to leave it experts. */
+/* Finds the rules that move the least to the CPU; s has two backends. *experts: moving experts is enough. */
 static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_error *err)
 {
     const int32_t n_layer = s->m->n_layer, given = s->cfg.placement.n_cpu_moe;
@@ -81,7 +83,7 @@ static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_err
     return least(s, false, 1, n_layer + 1, room, n, err);
 }
 
-/* The placement that was found, in words. */
+/* Describes the placement that was found. */
 static void tell(const pi__setup *s, bool experts, int32_t n, char *text, size_t size)
 {
     const int32_t n_layer = s->m->n_layer, moe = s->cfg.placement.n_cpu_moe;
@@ -91,7 +93,7 @@ static void tell(const pi__setup *s, bool experts, int32_t n, char *text, size_t
     else snprintf(text, size, "gpu-layers %d of %d%s", n_layer + 1 - n, n_layer + 1, also);
 }
 
-/* Nothing of the model is with the device: it goes. */
+/* Replaces the device by the CPU: the device would have no part of the model. */
 static int run_on_cpu(pi__setup *s, pi_error *err)
 {
     pi__setup_undeclare(s);
@@ -108,7 +110,7 @@ int pi__fit(pi__setup *s, pi_error *err)
     int32_t n;
     char what[96];
     if (!s->be->discrete || s->be->n_ranks > 1 || s->be->n_stages) return PI_OK;
-    if (s->cfg.weights_from && *s->cfg.weights_from) return PI_OK; /* they lie as their owner has placed them */
+    if (s->cfg.weights_from && *s->cfg.weights_from) return PI_OK; /* the weights' owner has placed them */
     int rc = free_memory(s, &left, err);
     if (rc || !left) return rc;
     const uint64_t usual = left / 8 < MARGIN ? left / 8 : MARGIN, margin = s->cfg.fit_margin ? s->cfg.fit_margin : usual;
@@ -118,7 +120,8 @@ int pi__fit(pi__setup *s, pi_error *err)
     if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
     if (!rc) rc = search(s, room, &experts, &n, err);
     if (rc) return rc;
-    if (!experts && n > s->m->n_layer + 1) n = s->m->n_layer + 1; /* and then there are rules that name the device */
+    /* placement rules of the user may still name the device */
+    if (!experts && n > s->m->n_layer + 1) n = s->m->n_layer + 1;
     s->cfg.placement = rules_of(s, experts, n);
     rc = try(s, &s->cfg.placement, &need, err);
     if (rc) return rc;
@@ -129,7 +132,7 @@ int pi__fit(pi__setup *s, pi_error *err)
     return pi__placement_cpu(s->placement) ? run_on_cpu(s, err) : PI_OK;
 }
 
-/* Each stage's device has room for what is there. */
+/* Checks that each stage's device has memory for its part. */
 static int check_stages(pi__setup *s, pi_error *err)
 {
     pi_plan p = {.size = sizeof p};
@@ -160,7 +163,7 @@ int pi__fit_check(pi__setup *s, pi_error *err)
     snprintf(device, sizeof device, "%.90s", device_of(s)->dev->describe(device_of(s)));
     if (s->be->n_ranks > 1) {
         snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
-    } else if (!s->cfg.weights_from || !*s->cfg.weights_from) { /* the owner chose, and it fitted */
+    } else if (!s->cfg.weights_from || !*s->cfg.weights_from) { /* the owner chose a placement that fits */
         if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
         if (!rc) rc = search(s, left, &experts, &n, err);
         if (rc) return rc;

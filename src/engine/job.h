@@ -1,4 +1,4 @@
-/* Requests as the engine sees them: jobs, their tokens, their ends. Prompts and answers are ids. */
+/* Requests inside the engine: jobs, sampled tokens, ends. Prompts and answers are token ids. */
 #ifndef PI__JOB_H
 #define PI__JOB_H
 
@@ -8,19 +8,19 @@
 /* One sampled token. */
 typedef struct pi__token_out {
     int32_t id;                 /* the token */
-    bool eog;                   /* it ends the generation (its text is not part of the answer) */
+    bool eog;                   /* ends the generation (its text is not part of the answer) */
     const pi_token_prob *probs; /* 1 + n_logprobs entries, or NULL; valid during the call */
     int32_t n_probs;            /* entries in probs */
-    bool calls_bound;           /* the grammar of tool calls held it (params.calls) */
+    bool calls_bound;           /* the tool call grammar constrained this token (params.calls) */
 } pi__token_out;
 
 /* The end of a job. */
 typedef struct pi__job_end {
     int reason;               /* PI_FINISH_* */
     int code;                 /* PI_OK or PI_E* */
-    const char *msg;          /* of code; valid during the call */
+    const char *msg;          /* describes code; valid during the call */
     uint32_t prompt_tokens, cached_tokens, generated_tokens, n_preempted, n_drafted, n_accepted;
-    const char *miss_reason;  /* static text, "" where nothing was missed */
+    const char *miss_reason;  /* static text, "" if no prefix was missed */
     double queue_ms, prefill_ms, decode_ms;
 } pi__job_end;
 
@@ -29,19 +29,21 @@ typedef struct pi__job {
     size_t n_prompt;       /* tokens in prompt */
     pi__gen_params params; /* bias, stop_ids, bad and dry_breakers are copied */
     void *ud;              /* first argument of the callbacks, which are called without any lock held */
-    /* On the step thread, after each token; short. true: the answer is complete (a stop string). */
+    /* Called on the step thread after each token; must be short. Returns true if the answer is complete (a stop
+     * string). */
     bool (*on_token)(void *ud, const pi__token_out *t);
-    /* On the step thread (or the closing one), exactly once for each submitted job, the last call with ud. */
+    /* Called once per submitted job, as the last call with ud, on the step thread (or the closing one). */
     void (*on_done)(void *ud, const pi__job_end *end);
-    /* On the step thread, after each step with some of the prompt: tokens that are computed, and that were cached; ms since it
-     * was started; or NULL. */
+    /* Called on the step thread after each step with prompt tokens: tokens computed, tokens found in the cache, ms
+     * since the start. May be NULL. */
     void (*on_prefill)(void *ud, uint32_t n_computed, uint32_t n_cached, double ms);
-    pi_logits_fn on_logits; /* see pi_request_on_logits; NULL with PI__LOGITS_NONE. With params.hidden: n_embd values */
+    /* see pi_request_on_logits; NULL with PI__LOGITS_NONE. With params.hidden: gets n_embd values */
+    pi_logits_fn on_logits;
     void *logits_ud;        /* its first argument */
 } pi__job;
 
 typedef struct pi__seq pi__seq; /* a submitted job; reference counted */
-/* Gives the submitter's reference back; before or after on_done. */
+/* Releases the submitter's reference; before or after on_done. */
 void pi__seq_release(pi__seq *s);
 
 #endif

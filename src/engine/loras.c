@@ -54,7 +54,7 @@ bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale
     return !(scale != 0) || n <= PI__MAX_LORA;
 }
 
-/* --------------------------------------------------------------------------------------------------------- of requests */
+/* -------------------------------------------------------------------------------------------------------- requests */
 
 static int unknown(const pi__loras *l, const char *name, pi_error *err)
 {
@@ -65,13 +65,13 @@ static int unknown(const pi__loras *l, const char *name, pi_error *err)
     return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s': those loaded are %s", name, known);
 }
 
-/* < 0: a is added before b. */
+/* Returns < 0 if a is added before b. */
 static int order_of(const pi__lora_entry *a, const pi__lora_entry *b)
 {
     return memcmp(&a->adapter->id, &b->adapter->id, sizeof a->adapter->id);
 }
 
-/* By id, and equal ones, of two files with the same content, by scale. */
+/* Inserts an adapter by id; equal ids (two files with the same content) by scale. */
 static int insert(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error *err)
 {
     int32_t at = u->n;
@@ -131,7 +131,7 @@ bool pi__loras_release(pi__lora_uses *u)
     return sweep;
 }
 
-/* ------------------------------------------------------------------------------------------------------ step thread */
+/* ----------------------------------------------------------------------------------------------------- step thread */
 
 static void entry_free(pi__lora_entry *e, pi__backend *be)
 {
@@ -141,7 +141,7 @@ static void entry_free(pi__lora_entry *e, pi__backend *be)
     pi__free(e);
 }
 
-/* The next that is to be placed, or freed, which leaves the list. */
+/* Returns the next entry to place, or to free; an entry to free is removed from the list. NULL = done. */
 static pi__lora_entry *next_of(pi__loras *l, bool *frees)
 {
     for (pi__lora_entry **at = &l->first, *e; (e = *at); at = &e->next) {
@@ -152,7 +152,8 @@ static pi__lora_entry *next_of(pi__loras *l, bool *frees)
     return NULL;
 }
 
-/* e was placed: requests find it from now on, and no other of its name. It has that one's scale as it is now. */
+/* Makes a placed entry visible to requests. It replaces the entry of its name, if so requested, and takes its current
+ * scale. */
 static void appear(pi__loras *l, pi__lora_entry *e)
 {
     pi__lora_entry *old = e->replaces ? pi__loras_find(l, e->name) : NULL;
@@ -190,7 +191,7 @@ void pi__loras_destroy(pi__loras *l, pi__backend *be)
     l->first = NULL;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- batch */
+/* ----------------------------------------------------------------------------------------------------------- batch */
 
 void pi__loras_add(pi__batch_builder *bb, int32_t q, const pi__lora_uses *u)
 {

@@ -1,13 +1,13 @@
-/* The adapters of an engine by name, who uses them, and their part of a step's batch.
+/* The LoRA adapters of an engine by name, their users, and their part of a step's batch.
  *
- * An adapter that was loaded stays until it was unloaded and the last request with it has ended. Names lead to the newest:
- * another may be loaded under the same name while requests still run with the one before.
+ * A loaded adapter stays until it is unloaded and its last request has ended. A name finds the newest adapter:
+ * another one may be loaded under a name while requests still run with the old one.
  *
  *     caller:       read -> offer -> (step thread: place) -> found by name -> use ... release -> unload
- *     step thread:  between steps, places what is offered and frees what nobody uses any more
+ *     step thread:  between steps, places offered adapters and frees removed ones without users
  *
- * Memory: an entry each. Threads: all but place, sweep and destroy with the core's lock held; these on the step thread, which
- * takes the lock itself. */
+ * Memory: one entry per adapter. Threads: call all functions except serve, destroy and add with the core's lock held.
+ * These three run on the step thread; serve takes the lock itself. */
 #ifndef PI__LORAS_H
 #define PI__LORAS_H
 
@@ -20,48 +20,48 @@
 
 typedef struct pi__lora_entry {
     struct pi__lora_entry *next;
-    char *name, *path;     /* as they were given */
+    char *name, *path;     /* copies of the caller's strings */
     pi__adapter *adapter;
-    float scale;           /* of requests that do not say which they want; 0: they have it not */
-    int32_t n_users;       /* requests that have not ended */
-    bool there;            /* it was placed */
-    bool replaces;         /* once it is placed, it takes the scale and the place of the one with its name */
-    bool gone;             /* it was unloaded, or could not be placed: nobody finds it any more */
-    int code;              /* of placing */
-    pi_error err;          /* the same in words */
+    float scale;           /* scale in requests that name no adapters; 0 = not used by them */
+    int32_t n_users;       /* requests that have not ended, and callers that wait for the entry */
+    bool there;            /* ready: placed on the device */
+    bool replaces;         /* once ready, it takes the scale and the list position of the adapter with its name */
+    bool gone;             /* removed: unloaded, or placing failed; can no longer be found */
+    int code;              /* result of placing */
+    pi_error err;          /* message of code */
 } pi__lora_entry;
 
 typedef struct pi__loras {
-    pi__lora_entry *first; /* in the order in which they were loaded */
+    pi__lora_entry *first; /* in order of loading */
 } pi__loras;
 
-/* What a sequence has: in the order in which it is added to its rows, which is that of the adapters' ids. */
+/* The adapters of a sequence, in the order in which they are added to its rows: the order of adapter ids. */
 typedef struct pi__lora_uses {
     struct { pi__lora_entry *of; float scale; } use[PI__MAX_LORA];
     int32_t n;
-    pi__digest id;         /* of what they do together; of none pi__digest_none */
+    pi__digest id;         /* digest of all adapters with their scales; without adapters pi__digest_none */
 } pi__lora_uses;
 
-/* A new entry, offered to the step thread; takes the adapter. old: the one that it is to replace, or NULL. NULL: out of memory,
- * and the adapter is freed. */
+/* Adds an entry for the step thread to place; takes ownership of a. old: the entry to replace, or NULL. Returns NULL
+ * when out of memory, and frees a. */
 pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale, pi__lora_entry *old);
-/* true: one of that name is offered or there. */
+/* True if an entry of that name is waiting to be placed or ready. */
 bool pi__loras_taken(const pi__loras *l, const char *name);
-/* NULL: there is none of that name. */
+/* Returns the ready adapter of that name, or NULL. */
 pi__lora_entry *pi__loras_find(const pi__loras *l, const char *name);
-/* false: e (NULL: one more) with this scale beside the others would be more than a request can have that does not choose. */
+/* False if e (NULL = a new one) with this scale would give requests that name no adapters more than PI__MAX_LORA. */
 bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale);
-/* Number i of those that can be found; NULL past the last. */
+/* Returns the i-th ready adapter; NULL = past the last. */
 pi__lora_entry *pi__loras_at(const pi__loras *l, size_t i);
-/* What a request asks for; each entry has a user more then. PI_EINVAL, PI_ENOENT: nothing changed. */
+/* Resolves the adapters of a request and adds a user to each. On PI_EINVAL and PI_ENOENT no entry has changed. */
 int pi__loras_use(const pi__loras *l, const pi__gen_params *p, pi__lora_uses *out, pi_error *err);
-/* true: one of them is to be swept. */
+/* Removes the users. True: an entry can be freed by serve. */
 bool pi__loras_release(pi__lora_uses *u);
-/* Step thread, between steps: places what is offered, frees what is gone and unused; changed: of waiting callers. */
+/* Step thread, between steps: places waiting adapters, frees removed ones without users, signals `changed`. */
 void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthread_cond_t *changed);
 void pi__loras_destroy(pi__loras *l, pi__backend *be);
 
-/* Sequence q of the batch that is being built has these. Before pi__batch_end. */
+/* Adds the adapters of sequence q to the batch that is being built. Call before pi__batch_end. */
 void pi__loras_add(pi__batch_builder *bb, int32_t q, const pi__lora_uses *u);
 
 #endif

@@ -1,9 +1,9 @@
 /* The memory of the engine (see memory.h).
  *
- * The pools hold N tokens, where N is asked for directly or is the largest that fits the bytes given. A full group has
- * N / block_size blocks. A window group needs no more than the windows of all sequences that run at once, plus one
- * step's tokens; with prefix reuse as much again, so that ended conversations keep theirs. A recurrent group has a slot
- * for each sequence that runs, and as many snapshots as its own budget holds. */
+ * The pools hold N tokens, where N is configured or is the largest number that fits the configured bytes. A full
+ * group has N / block_size blocks. A window group has blocks for the windows of all running sequences, plus one
+ * step's tokens; with prefix reuse the windows count twice, so that ended conversations keep theirs. A recurrent
+ * group has one slot per running sequence, and the number of snapshots that fit its budget. */
 #include "engine/memory.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
 
-/* Bytes of a layer in a block; 0: such a layer is not supported. */
+/* Returns the bytes of a layer in a block; 0 = the backend does not support the layer. */
 static size_t layer_bytes(const pi__memory *mem, const pi__kv_layer *kv)
 {
     const pi__backend *be = pi__backend_at(mem->be, kv->placement);
@@ -33,7 +33,7 @@ static int32_t blocks_for(const pi__memory *mem, const pi__group_spec *g, int64_
     if (g->state) return 0;
     int64_t all = (tokens + g->block_size - 1) / g->block_size;
     if (g->window) {
-        const bool twice = mem->cfg->prefix_cache && g->window > 1; /* prefixes need something of it */
+        const bool twice = mem->cfg->prefix_cache && g->window > 1; /* cached prefixes need blocks, too */
         int64_t seqs = (int64_t) mem->lim.max_seqs * ((pi__group_window(g) - 1) / g->block_size + 3);
         int64_t enough = seqs * (twice ? 2 : 1) + ceil_div(mem->lim.max_tokens, g->block_size);
         if (all > enough) all = enough;
@@ -41,7 +41,7 @@ static int32_t blocks_for(const pi__memory *mem, const pi__group_spec *g, int64_
     return all > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t) all;
 }
 
-/* Bytes of all pools for a cache of so many tokens; SIZE_MAX where that overflows. */
+/* Returns the bytes of all pools for a cache of `tokens` tokens; SIZE_MAX = overflow. */
 static size_t pools_bytes(const pi__memory *mem, int64_t tokens)
 {
     size_t total = 0, one;
@@ -52,7 +52,7 @@ static size_t pools_bytes(const pi__memory *mem, int64_t tokens)
     return total;
 }
 
-/* Bytes of slots and snapshots of all recurrent layers. */
+/* Computes the bytes of slots and snapshots of all recurrent layers. */
 static int size_states(pi__memory *mem, pi_error *err)
 {
     pi__model *m = mem->m;
@@ -73,7 +73,7 @@ static int size_states(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-/* Number of snapshots, where the other pools take kv bytes. */
+/* Returns the number of snapshots if the other pools take kv bytes. */
 static int32_t n_snapshots(const pi__memory *mem, size_t kv)
 {
     if (!mem->cfg->prefix_cache) return 0;
@@ -82,7 +82,7 @@ static int32_t n_snapshots(const pi__memory *mem, size_t kv)
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
 }
 
-/* Layers that rules may name: the model's, and those behind them that draft. */
+/* Returns the number of layers that rules may name: the model's layers and the draft layers after them. */
 static int32_t n_layers(const pi__model *m)
 {
     int32_t n = m->n_layer;
@@ -91,7 +91,7 @@ static int32_t n_layers(const pi__model *m)
     return n;
 }
 
-/* The types that the rules give a layer. */
+/* Sets the cache types of a layer by the rules. */
 static void set_types(const pi__memory *mem, pi__kv_layer *kv)
 {
     const pi__cache_rules *r = &mem->cfg->cache_types;
@@ -104,7 +104,7 @@ static void set_types(const pi__memory *mem, pi__kv_layer *kv)
     if (kv->ratio) kv->type_v = kv->type_k;
 }
 
-/* Bytes and tokens of a block of each group; the tokens of the largest to *block. */
+/* Computes bytes and tokens of a block of each group. *block: tokens of the largest block. */
 static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
 {
     pi__model *m = mem->m;
@@ -140,7 +140,7 @@ static int size_groups(pi__memory *mem, pi_error *err)
     if (!rc) rc = size_states(mem, err);
     if (rc) return rc;
     int64_t tokens = (int64_t) mem->cfg->kv_tokens;
-    if (mem->cfg->kv_bytes) { /* the largest number of blocks' tokens that fits */
+    if (mem->cfg->kv_bytes) { /* binary search for the largest number of blocks that fits */
         int64_t lo = 0, hi = INT32_MAX / block;
         while (lo < hi) {
             int64_t mid = (lo + hi + 1) / 2;
@@ -151,7 +151,8 @@ static int size_groups(pi__memory *mem, pi_error *err)
         if (tokens > (int64_t) mem->lim.max_seqs * mem->ctx) tokens = (int64_t) mem->lim.max_seqs * mem->ctx;
     } else if (!tokens) {
         tokens = mem->ctx < DEFAULT_KV_TOKENS ? mem->ctx : DEFAULT_KV_TOKENS;
-        if (tokens < block && block > mem->cfg->block_size) tokens = block; /* nobody asked for blocks of that size */
+        /* the default grows: the user did not choose this block size */
+        if (tokens < block && block > mem->cfg->block_size) tokens = block;
     }
     if (tokens < block)
         return pi__fail(err, PI_EINVAL, "the cache would hold %lld tokens, less than one block of %d: raise kv-cache-%s",
@@ -187,8 +188,8 @@ size_t pi__logits_bytes(const pi__memory *mem)
     return pi__rows_device_bytes(mem->lim.max_rows, mem->m->n_vocab, mem->m->n_embd);
 }
 
-/* Tokens of the longest request that the pools can hold: block tables are made for it. A window group that has room for
- * a window and a step holds requests of any length. */
+/* Returns the tokens of the longest request that the pools can hold; block tables are sized for it. A window group
+ * with blocks for a window and a step holds requests of any length. */
 static int32_t longest_request(const pi__memory *mem)
 {
     int32_t n = mem->ctx;
@@ -202,7 +203,7 @@ static int32_t longest_request(const pi__memory *mem)
     return n;
 }
 
-/* The plan of one backend; host: bytes of others in the host's memory. */
+/* Adds one backend to the plan. host: bytes of host memory of other modules. */
 static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement, size_t host)
 {
     const pi__backend *be = mem->be->at[placement] ? mem->be->at[placement] : mem->be;
@@ -216,7 +217,8 @@ static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement,
     for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, placement);
     p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
     p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
-    if (placement == pi__n_places(mem->be) - 1) p->place[i].scratch_bytes += host; /* the host's own things are told here */
+    /* host memory of other modules is reported with the last placement */
+    if (placement == pi__n_places(mem->be) - 1) p->place[i].scratch_bytes += host;
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
     p->state_bytes += p->place[i].state_bytes;
@@ -227,7 +229,8 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
 {
     pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->ctx};
     tell_groups(mem, &p);
-    if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH]; /* stages.c: addresses */
+    /* pipeline stages: models hold host addresses of these (stages.c) */
+    if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH];
     const int32_t n = pi__n_places(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
@@ -251,7 +254,7 @@ void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
     memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
 }
 
-/* Limits of sparse prefill, in the layers that attend to all tokens. */
+/* Sets the limits of sparse prefill from the layers with full attention. */
 static int size_sparse(pi__memory *mem, pi_error *err)
 {
     pi__model *m = mem->m;
@@ -271,8 +274,8 @@ static int size_sparse(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-/* Logits rows that are computed at once. On a device those of all sequences and their drafts: it reads the output matrix once for
- * them, finds or draws their tokens within the step, and steps whose rows are all there can stay in flight. */
+/* Returns the logits rows per pass. On a device: rows for all sequences with their drafts. Then the device reads the
+ * output matrix once for them and samples within the step; a step with all rows in one pass can stay in flight. */
 static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
 {
     int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
@@ -298,11 +301,11 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
     return PI_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------- pools and slots */
+/* ------------------------------------------------------------------------------------------------- pools and slots */
 
 static size_t states_bytes(const pi__memory *mem, int32_t placement) { return (size_t) mem->lim.max_seqs * mem->slot_bytes[placement]; }
 
-/* A slot for each sequence, and the address of each layer within slots and snapshots. */
+/* Allocates one slot per sequence and sets the addresses of layers within slots and snapshots. */
 static int alloc_states(pi__memory *mem, pi_error *err)
 {
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
@@ -321,7 +324,7 @@ static int alloc_states(pi__memory *mem, pi_error *err)
         char *pool = mem->map.pool[mem->state_group][placement];
         st->base = mem->slots[placement] + slot[placement];
         st->stride = mem->slot_bytes[placement];
-        st->snap = pool ? pool + snap[placement] : NULL; /* there may be none */
+        st->snap = pool ? pool + snap[placement] : NULL; /* NULL = no snapshots */
         st->snap_stride = mem->map.bytes[mem->state_group][placement];
         slot[placement] += (be->dev->state_bytes(be, st) + 63) & ~(size_t) 63;
         snap[placement] += (be->dev->snapshot_bytes(be, st) + 63) & ~(size_t) 63;
@@ -329,12 +332,12 @@ static int alloc_states(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-/* The shards of group g's blocks on one backend. */
+/* Allocates the shards of group g's blocks on one backend. */
 static int alloc_pool(pi__memory *mem, int32_t g, int32_t placement, pi_error *err)
 {
     pi__backend *be = pi__backend_at(mem->be, placement);
     size_t bytes = pi__pool_bytes(&mem->map, g, placement);
-    if (!bytes) return PI_OK; /* no layers there, or no snapshots */
+    if (!bytes) return PI_OK; /* no layers on this backend, or no snapshots */
     void *p = mem->map.pool[g][placement] = be->dev->alloc(be, bytes);
     if (!p)
         return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,

@@ -1,8 +1,9 @@
-/* The engine's memory of keys, values and recurrent states: sizes and placement.
+/* The engine's memory for keys, values and recurrent states: sizes and placement.
  *
- * The plan and the allocation are one: size computes every byte of pools and slots from a declared model, tell says them,
- * alloc takes exactly those. It may be sized again as often as the model is declared again; nothing is allocated before
- * alloc. Owned: pools and slots. Borrowed: config, backend, models. The opening thread, then the step thread. */
+ * The plan and the allocation use the same numbers. pi__memory_size computes every byte of pools and slots from a
+ * declared model, pi__memory_tell reports them, pi__memory_alloc allocates exactly these bytes. Sizing can be
+ * repeated if the model is declared again; nothing is allocated before pi__memory_alloc. Owned: pools and slots.
+ * Borrowed: config, backend, models. Used by the opening thread, then by the step thread. */
 #ifndef PI__MEMORY_H
 #define PI__MEMORY_H
 
@@ -12,34 +13,36 @@
 #include "model/model.h"
 
 typedef struct pi__memory {
-    const pi__config *cfg;     /* as asked for */
-    pi__backend *be;           /* device, or two backends */
-    pi__model *m;              /* declared; its layers get their memory here */
-    pi__model *drafter;        /* m itself, a model beside it, or NULL */
-    pi__limits lim;            /* sizes of a step */
-    int32_t ctx;               /* longest request that is allowed */
-    int32_t longest;           /* longest request that the pools hold; what tables are made for */
-    size_t scratch;            /* bytes of activations */
+    const pi__config *cfg;     /* as configured */
+    pi__backend *be;           /* one device, or several backends */
+    pi__model *m;              /* declared model; alloc sets the addresses in its layers */
+    pi__model *drafter;        /* m itself, a separate model, or NULL = no drafter */
+    pi__limits lim;            /* sizes of a step and its buffers */
+    int32_t ctx;               /* max tokens of a request by configuration */
+    int32_t longest;           /* max tokens of a request that the pools hold; sizes the block tables */
+    size_t scratch;            /* bytes for activations */
     pi__group_spec spec[PI__MAX_GROUPS]; /* name, block size, window, blocks of each group */
     pi__block_map map;         /* bytes and addresses of blocks */
-    int32_t state_group;       /* the group of recurrent states, -1: the model has none */
-    size_t slot_bytes[PI__N_PLACEMENTS]; /* a sequence's state, the layers on each backend; 0: none */
-    char *slots[PI__N_PLACEMENTS]; /* [max_seqs] slots of slot_bytes; the slot is the table row */
+    int32_t state_group;       /* cache group of recurrent states, -1 = the model has none */
+    size_t slot_bytes[PI__N_PLACEMENTS]; /* bytes of a sequence's state per backend; 0 = no recurrent layers there */
+    char *slots[PI__N_PLACEMENTS]; /* [max_seqs] slots of slot_bytes; slot index = table row */
 } pi__memory;
 
-/* Computes all sizes, for a model and who drafts for it (or NULL) as they are declared, up to n_draft tokens a step. */
+/* Computes all sizes for a model and its drafter (or NULL) as declared, with up to n_draft drafts per sequence and
+ * step. */
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,
                     pi_error *err);
-/* The plan. host: bytes that others take of the host's memory whatever the device, which are told with scratch. */
+/* Fills the plan. host: bytes of host memory taken by other modules on any device, reported as scratch. */
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
-/* Adds weights, pools and slots of a second model, which has no other bytes; what it computes is in the first one's scratch. */
+/* Adds the weights, pools and slots of a separate draft model to the plan. Its activations share the first model's
+ * scratch. */
 void pi__memory_tell_beside(const pi__memory *mem, pi_plan *p);
-/* Allocates pools and slots as sized, and gives layers their addresses in them. */
+/* Allocates pools and slots as sized and sets the addresses of layers in them. */
 int pi__memory_alloc(pi__memory *mem, pi_error *err);
 void pi__memory_free(pi__memory *mem);
-/* Nobody runs: blocks of the cache that hold no prefix go back to the system, and all states. */
+/* Returns the memory of states and of cache blocks without a prefix to the system. Call while no sequence runs. */
 void pi__memory_trim(pi__memory *mem, pi__cache *cache);
-/* Bytes of the logits that are computed at once. */
+/* Returns the bytes of the logits and hidden states of one pass. */
 size_t pi__logits_bytes(const pi__memory *mem);
 
 #endif

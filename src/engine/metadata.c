@@ -1,17 +1,17 @@
-/* Overrides of the metadata of the model's file: rules KEY=TYPE:VALUE, and the options of the rotary embedding,
- * which become such rules. No memory of its own; while an engine is opened. */
+/* Overrides the metadata of the model's file: by rules KEY=TYPE:VALUE, and by the options of the rotary embedding,
+ * which become rules, too. Allocates nothing itself; used while an engine is opened. */
 #include "engine/metadata.h"
 
 #include <stdio.h>
 
 typedef struct rules {
-    pi__gguf *g;  /* the file */
-    pi__str arch; /* of the model; .p is NULL: it has none, which is refused later */
+    pi__gguf *g;  /* the model's file */
+    pi__str arch; /* architecture of the model; .p NULL = missing, refused later */
     pi_error *err;
     int rc;
 } rules;
 
-/* ARCH.rope.NAME=value */
+/* Overrides ARCH.rope.NAME with value. */
 static void set(rules *r, const char *name, const char *value)
 {
     char rule[160];
@@ -27,7 +27,7 @@ static void set_number(rules *r, const char *name, bool given, const char *type,
     if (given) set(r, name, text);
 }
 
-/* The key, or def. */
+/* Returns the value of the key, or def. */
 static uint32_t number_at(rules *r, const char *name, uint32_t def)
 {
     char key[128];
@@ -37,7 +37,7 @@ static uint32_t number_at(rules *r, const char *name, uint32_t def)
     return v;
 }
 
-/* A model that is stretched to s times its context has that much more. */
+/* Raises the context length for YaRN: a model stretched by the factor `scale` has a context longer by that factor. */
 static void longer_context(rules *r, const pi__rope_config *c)
 {
     const uint32_t trained = number_at(r, "rope.scaling.original_context_length", number_at(r, "context_length", 0));

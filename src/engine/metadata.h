@@ -1,11 +1,11 @@
-/* Options over the metadata of a model's file (metadata.c). */
+/* Overrides of the metadata of a model file by options (metadata.c). */
 #ifndef PI__METADATA_H
 #define PI__METADATA_H
 
 #include "engine/config.h"
 #include "gguf/gguf.h"
 
-/* Sets what c overrides, as rules over g. */
+/* Adds the overrides of c to g as rules. */
 int pi__override_metadata(pi__gguf *g, const pi__config *c, pi_error *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MOST_PLACES = 8 /* looked at in a search */, LEAST_BITS = 8 };
+enum { MOST_PLACES = 8 /* max places compared per search */, LEAST_BITS = 8 };
 
 static int32_t bits_for(int32_t most)
 {
@@ -51,7 +51,7 @@ void pi__ngrams_add(pi__ngrams *g, const pi__text *t, int32_t at)
     *head = at;
 }
 
-/* Tokens that end with token `at` of t and are those that last ends with. */
+/* Returns the number of tokens up to token `at` of t that equal the last tokens of `last`. */
 static int32_t same(const pi__text *t, int32_t at, const int32_t *last, int32_t n_last, uint64_t owner)
 {
     int32_t n = 0;
@@ -78,7 +78,7 @@ int32_t pi__ngrams_find(const pi__ngrams *g, const pi__text *t, const int32_t *l
             best = at;
         }
         const int32_t before = g->prev[at & (g->window - 1)];
-        if (n == PI__MOST_MATCH || before >= at) break; /* its place was overwritten */
+        if (n == PI__MOST_MATCH || before >= at) break; /* the entry was overwritten by a later token */
         at = before;
     }
     return best;

@@ -1,24 +1,27 @@
-/* The host tier in the engine: blocks and snapshots of a discrete device, or of several, are copied to the host before they
- * are evicted.
+/* The host tier in the engine: blocks and snapshots of discrete devices are copied to host memory before they are
+ * evicted.
  *
  *     free list of a pool, the next to be evicted first:
  *
- *         [ - ][ - ][h1 ][h2 ][h3 ][h4 ] ... [h90][h91]          h: block hash, -: holds nothing
- *          <------------ ahead ------->                            k: holds a prefix
+ *         [ - ][ - ][h1 ][h2 ][h3 ][h4 ] ... [h90][h91]          h: block with a hash (a cached prefix)
+ *          <--------- lookahead ------->                            -: empty block
  *                    ^    ^    ^    ^
- *                    queued: copied while steps run, and known to the host tier when the copy has ended
+ *                    queued: copied while steps run; found in the host tier once the copy has completed
  *
- * Why there, and not where a block gets its hash: then every block would cross the bus, and the host would hold what
- * the device holds as well instead of what it has lost. Why not where it is evicted: a step would wait for it. A free
- * block with a hash is not written by anybody, so its copy takes what time it needs; "ahead" is what some steps can
- * take from the list. Until the copy has ended the block is passed by when blocks are handed out, so that new requests
- * may have to wait for it a moment; but where one that runs would be preempted for that, it is given up, and so is the
- * copy if somebody takes the block indeed (its generation tells). No step waits. The slots of the host tier are in the
- * order in which the device evicts, that is, of last use.
+ * Copying a block when it gets its hash would send every block over the bus. The host would then duplicate the
+ * device's blocks instead of keeping the lost ones. A copy made at eviction would stall a step. A free block with a
+ * hash is not written, so its copy may take its time. The lookahead is the number of blocks that a few steps can take
+ * from the list.
  *
- * A disk tier of a discrete device is reached through here, too: a block that gets its hash is copied at once, and put
- * there when the copy has ended; and so is one of blocks in several places of the host's memory, which a file has side by
- * side. Memory: all of it at open. Only the step thread is here, but for pin. */
+ * A block is pinned until its copy has completed: allocation skips it, so new requests may wait for it a moment. If a
+ * running sequence would be preempted for it, the block is unpinned. The copy is then dropped if the block is reused
+ * (its generation differs). No step waits. Slots of the host tier are in the device's eviction order, that is, in
+ * order of last use.
+ *
+ * The disk tier of a discrete device also goes through the host tier: a block that gets its hash is copied
+ * immediately and written to disk when the copy has completed. This also applies to blocks with shards in several
+ * places of host memory, since a file stores them adjacently. Memory: allocated at open. Step thread only, except
+ * `pin`. */
 #include "engine/offload.h"
 
 #include <string.h>
@@ -29,21 +32,21 @@
 #include "base/error.h"
 
 enum {
-    AHEAD_STEPS = 4,      /* copies are begun so many steps before blocks can be evicted */
-    STAGING_SLOTS = 64,   /* slots a group where the host is only the way to the disk */
-    MAX_SLOTS = 1 << 18,  /* slots a group */
+    AHEAD_STEPS = 4,      /* steps of lookahead: copies start this long before eviction */
+    STAGING_SLOTS = 64,   /* slots per group if the host tier only stages blocks for the disk */
+    MAX_SLOTS = 1 << 18,  /* max slots per group */
 };
 
-/* ---------------------------------------------------------------------------------------------------- size, open, close */
+/* ----------------------------------------------------------------------------------------------- size, open, close */
 
-/* Copies of the shards there are the device's own; of others the host's. */
+/* True if the device copies the shards of this placement asynchronously; false = memcpy on the host. */
 static bool is_far(const pi__offload_config *c, int32_t place)
 {
     const pi__backend *be = pi__backend_at(c->be, place);
     return be->discrete && be->dev->copy_out;
 }
 
-/* Bytes that the tier may keep. */
+/* Returns the max bytes of the host tier: the configured bytes, at most three quarters of the free memory. */
 static double budget_of(const pi__offload_config *c)
 {
     size_t most = pi__available_memory() / 4 * 3;
@@ -65,16 +68,16 @@ bool pi__offload_plan(const pi__offload_config *c, pi__host_config *out)
         }
         apart = apart || n_places > 1;
     }
-    if (!c->keeps || !(far || (apart && c->to_disk))) return false; /* a file is of all shards, side by side */
+    if (!c->keeps || !(far || (apart && c->to_disk))) return false; /* a file stores all shards adjacently */
     if (far) budget = budget_of(c);
-    for (int32_t g = 0; g < map->n_groups; g++) { /* in proportion to the device's pools */
+    for (int32_t g = 0; g < map->n_groups; g++) { /* slots in proportion to the device's pools */
         double n = pools > 0 ? budget / pools * map->n_blocks[g] : 0;
         out->group[g].n_slots = n < MAX_SLOTS ? (int32_t) n : MAX_SLOTS;
         out->group[g].block_size = map->block_size[g];
         out->group[g].bytes = pi__copy_bytes(map, g);
         all = all && (out->group[g].n_slots || !map->n_blocks[g]);
     }
-    for (int32_t g = 0; g < map->n_groups; g++) { /* a prefix needs all groups */
+    for (int32_t g = 0; g < map->n_groups; g++) { /* a prefix needs slots in all groups */
         int32_t *n = &out->group[g].n_slots;
         if (!all) *n = 0;
         if (c->to_disk && map->n_blocks[g] && *n < STAGING_SLOTS) *n = STAGING_SLOTS;
@@ -89,7 +92,7 @@ size_t pi__offload_bytes(const pi__offload_config *c)
     return pi__offload_plan(c, &host) ? pi__host_lists(&host) + PI__MAX_COPIES * sizeof(pi__copy) : 0;
 }
 
-/* What one device pins all reach; the host's own memory is not pinned. */
+/* Pins host memory. Memory pinned by one device is accessible to all; a CPU backend needs no pinning. */
 static bool pin(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
@@ -116,7 +119,7 @@ int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error 
     return pi__host_open(&o->host, &c, err);
 }
 
-/* Asks the devices how far copies are. */
+/* Reads the completed copies from the devices; wait: waits for all of them. */
 static void look(pi__offload *o, bool wait)
 {
     for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
@@ -140,9 +143,10 @@ void pi__offload_close(pi__offload *o)
     o->copy = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- copies */
+/* ---------------------------------------------------------------------------------------------------------- copies */
 
-/* The shard on one backend, that lies at `host` in the slot. In the host's memory it is copied here and now. */
+/* Copies the shard on one backend from or to `host` in the slot. Shards in host memory are copied before it
+ * returns. */
 static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_t n, bool back, uint64_t *number)
 {
     pi__backend *be = pi__backend_at(o->config.be, place);
@@ -154,15 +158,15 @@ static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_
     return true;
 }
 
-/* A slot is the block's shards, one behind the other. A copy that is not queued by all devices must not go on when this returns:
- * its memory is used again. */
+/* Copies all shards of a block; a slot stores them adjacently. If a device fails to queue its copy, waits for the
+ * others before returning, since their memory is reused. */
 static bool copy_shards(pi__offload *o, int32_t group, int32_t block, int32_t slot, bool back, pi__copy_numbers *number)
 {
     const pi__block_map *map = o->config.map;
     char *host = pi__host_at(o->host, group, slot);
     pi__backend *be = o->config.be;
     *number = (pi__copy_numbers) {{0}};
-    /* Stages note ops: a snapshot that is to be saved to the block, or loaded from it, is not there, or not gone, before. */
+    /* Pipeline stages record ops and run them later: queue recorded snapshot saves and loads of this block first. */
     if (be->n_stages && !pi__stages_queue(be)) return false;
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         const size_t n = map->bytes[group][i];
@@ -194,7 +198,7 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
     int32_t slot = o->n_copies < PI__MAX_COPIES ? pi__host_take(o->host, group) : -1;
     if (slot < 0) return false;
     pi__copy_numbers number;
-    pi__assert(b->ref || b->hashed); /* it is referenced, or it holds a prefix */
+    pi__assert(b->ref || b->hashed); /* it is referenced or holds a prefix */
     b->offload_tried = true;
     if (!copy_shards(o, group, block, slot, false, &number)) {
         pi__block_release(pi__host_pool(o->host, group), slot);
@@ -209,7 +213,7 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
 
 bool pi__offload_yield(pi__offload *o)
 {
-    for (int32_t i = o->n_copies; i-- > 0;) { /* the last one queued ends last */
+    for (int32_t i = o->n_copies; i-- > 0;) { /* the last queued copy completes last */
         pi__copy *c = &o->copy[(o->first_copy + i) % PI__MAX_COPIES];
         if (!c->pinned_for_copy) continue;
         pi__block_hold(&o->config.cache->group[c->group].pool, c->block, false);
@@ -219,7 +223,7 @@ bool pi__offload_yield(pi__offload *o)
     return false;
 }
 
-/* The copy has ended; its slot is known from now on if the block is still what it was. */
+/* Completes a copy; its slot gets the hash if the block still holds the same prefix. */
 static void end_copy(pi__offload *o, const pi__copy *c, bool ok)
 {
     pi__block_pool *from = &o->config.cache->group[c->group].pool, *to = pi__host_pool(o->host, c->group);
@@ -251,7 +255,7 @@ void pi__offload_poll(pi__offload *o)
     }
 }
 
-/* false: no more copies for now. */
+/* Queues a copy of block id to the host tier, unless it has one. False = no more copies now. */
 static bool offer(pi__offload *o, int32_t g, int32_t id)
 {
     pi__block_pool *p = &o->config.cache->group[g].pool, *h = pi__host_pool(o->host, g);
@@ -260,7 +264,7 @@ static bool offer(pi__offload *o, int32_t g, int32_t id)
     int32_t slot = pi__block_find(h, &b->key, p->token + (size_t) id * (size_t) p->block_size);
     if (slot < 0) return pi__offload_out(o, g, id);
     b->offload_tried = true;
-    pi__block_touch(h, slot); /* used last, evicted last */
+    pi__block_touch(h, slot); /* evicted after older slots */
     pi__block_release(h, slot);
     return true;
 }

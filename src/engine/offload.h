@@ -1,7 +1,7 @@
-/* Copies between the pools of discrete devices and the host tier (offload.c says when and why).
+/* Copies between the pools of discrete devices and the host tier (offload.c describes when and why).
  *
- * Owned: the host tier and the ring of copies under way, each of which holds its slot's only reference. Borrowed: the cache,
- * the block map, the device. Memory: all of it at open. Only the step thread is here, but for pinning. */
+ * Owned: the host tier and the ring of pending copies; each copy holds the only reference of its slot. Borrowed: the
+ * cache, the block map, the device. Memory: allocated at open. Step thread only, except for pinning. */
 #ifndef PI__OFFLOAD_H
 #define PI__OFFLOAD_H
 
@@ -13,64 +13,65 @@
 #include "engine/stats.h"
 
 typedef struct pi__offload_config {
-    pi__backend *be;           /* device, or several backends */
+    pi__backend *be;           /* one device, or several backends */
     const pi__block_map *map;  /* addresses of blocks */
-    pi__cache *cache;          /* what they hold; NULL to plan */
-    pi__stats *stats;          /* where it counts; NULL to plan */
-    bool keeps;                /* prefixes are kept at all */
-    int64_t ram;               /* bytes of host memory that it may keep; -1: all that is free, 0: none */
-    bool to_disk;              /* a disk tier is reached through it */
-    int32_t ahead;             /* tokens and sequences of a step: how much of the free list may go at once */
-    int32_t ahead_seqs;
+    pi__cache *cache;          /* block pools of the device; NULL to plan */
+    pi__stats *stats;          /* counters; NULL to plan */
+    bool keeps;                /* the prefix cache is enabled */
+    int64_t ram;               /* max bytes of host memory, capped at 3/4 of the available; -1 = the cap, 0 = none */
+    bool to_disk;              /* there is a disk tier, reached through the host tier */
+    int32_t ahead;             /* max tokens of a step: bounds the blocks that one step takes from the free list */
+    int32_t ahead_seqs;        /* max sequences of a step, for the same bound */
     pi__log log;
 } pi__offload_config;
 
-/* Copies of a block's shards, as each backend counts; 0: there is none, or it was made at once. */
+/* Numbers of the copies of a block's shards, as counted by each backend; 0 = no shard there, or already copied. */
 typedef struct pi__copy_numbers {
     uint64_t at[PI__N_PLACEMENTS];
 } pi__copy_numbers;
 
-/* A block of which a copy is on its way to a slot of the host tier. While the block is pinned, nobody else gets it;
- * where one that is not was handed out meanwhile (its generation differs), the copy is worth nothing. */
+/* A pending copy of a block to a slot of the host tier. A pinned block is not reused. If the block is not pinned and
+ * was reused meanwhile (its generation differs), the copy is dropped. */
 typedef struct pi__copy {
-    pi__copy_numbers number;   /* of its shards */
-    uint32_t generation;       /* of the block when it was queued */
-    int32_t group, block;      /* where it comes from */
-    int32_t slot;              /* where it goes; the copy holds its only reference */
-    bool pinned_for_copy;      /* the block is */
+    pi__copy_numbers number;   /* numbers of the shard copies */
+    uint32_t generation;       /* generation of the block when the copy was queued */
+    int32_t group, block;      /* source */
+    int32_t slot;              /* destination; the copy holds its only reference */
+    bool pinned_for_copy;      /* the block is pinned for this copy */
 } pi__copy;
 enum { PI__MAX_COPIES = 1024 };
 
 typedef struct pi__offload {
     pi__offload_config config; /* as given */
-    pi__host_tier *host;       /* NULL: there is none, and nothing below is used */
-    bool host_keeps;           /* it keeps what it gets; else it is only the way to the disk */
-    pi__tier *disk;            /* gets what was copied because it got its hash; set by its owner, or NULL */
-    pi__copy *copy;            /* [PI__MAX_COPIES] a ring, in the order in which they end */
-    int32_t first_copy, n_copies; /* those under way */
-    pi__copy_numbers ended;    /* up to which those of each backend have ended */
-    bool copies_lost;          /* the others never will */
+    pi__host_tier *host;       /* NULL = no host tier; the fields below are unused */
+    bool host_keeps;           /* the host tier keeps blocks; false = only a staging buffer for the disk */
+    /* gets each block when its copy has completed; set by the owner, or NULL */
+    pi__tier *disk;
+    pi__copy *copy;            /* [PI__MAX_COPIES] ring of pending copies, in the order of completion */
+    int32_t first_copy, n_copies; /* entries in use */
+    pi__copy_numbers ended;    /* last completed copy of each backend */
+    bool copies_lost;          /* a device failed: pending copies never complete */
 } pi__offload;
 
-/* Slots and bytes of the host tier for the pools as mapped; false: there is none. */
+/* Computes slots and bytes of the host tier for the pools as mapped. False = no host tier. */
 bool pi__offload_plan(const pi__offload_config *config, pi__host_config *out);
-/* Bytes that open takes beside the slots. */
+/* Bytes that open allocates in addition to the slots. */
 size_t pi__offload_bytes(const pi__offload_config *config);
 int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error *err);
-/* Ends all copies, and keeps what they brought. */
+/* Waits for all copies and stores completed ones. */
 void pi__offload_end(pi__offload *o);
 void pi__offload_close(pi__offload *o);
-/* Queues a copy of the block to the host. false: not now. */
+/* Queues a copy of the block to the host. False = no free slot or ring entry now. */
 bool pi__offload_out(pi__offload *o, int32_t group, int32_t block);
-/* The slot goes to the block, as soon as the copies *number have ended. false: it does not. */
+/* Queues a copy of the slot to the block; complete once the copies *number have ended. False = failed. */
 bool pi__offload_back(pi__offload *o, int32_t group, int32_t block, int32_t slot, pi__copy_numbers *number);
-/* All of them have, as far as poll knows. */
+/* True if all of these copies have ended, as of the last poll. */
 bool pi__offload_ended(const pi__offload *o, const pi__copy_numbers *number);
-/* One more block that is being copied may be handed out from now on. false: there is none. */
+/* Unpins one block that is being copied, so that it can be reused. False = no block is pinned. */
 bool pi__offload_yield(pi__offload *o);
-/* Takes copies that have ended. */
+/* Stores copies that have completed. */
 void pi__offload_poll(pi__offload *o);
-/* Copies of what will be evicted next, as far as there is none. */
+/* Queues copies of the blocks that will be evicted next and have no copy yet. */
 void pi__offload_ahead(pi__offload *o);
 
 #endif

@@ -1,7 +1,7 @@
-/* The share of prompts in a step, by measured cost (see pace.h). */
+/* The prefill part of a step, from measured times (see pace.h). */
 #include "engine/pace.h"
 
-enum { LEAST = 8 }; /* tokens of prefill a step has, whatever it takes: a prompt always goes on */
+enum { LEAST = 8 }; /* min prefill tokens of a step at any cost: a prompt always advances */
 
 static double mean(double so_far, double now) { return so_far > 0 ? so_far + 0.25 * (now - so_far) : now; }
 
@@ -9,7 +9,8 @@ void pi__pace_measure(pi__pace *p, int32_t n_prefill, int32_t n_decode, double m
 {
     if (!n_prefill && n_decode) p->decode_ms = mean(p->decode_ms, ms);
     if (!n_prefill) return;
-    /* What those who decode took was measured without prefill; at most half, should they be fewer now. */
+    /* The time of decoding sequences was measured without prefill. Take at most half of this step for it: fewer
+     * sequences may decode now. */
     double others = n_decode ? p->decode_ms : 0;
     if (others > ms / 2) others = ms / 2;
     p->token_ms = mean(p->token_ms, (ms - others) / n_prefill);

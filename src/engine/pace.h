@@ -1,22 +1,22 @@
-/* How many tokens of prompts a step may take while others stream: option step-target-ms.
+/* Limits the prefill tokens of a step while other sequences decode: option step-target-ms.
  *
- * A step's time is taken as that of its decoding sequences plus so much for each token of prefill; both are averages of
- * what steps took, so that longer contexts and busier machines make the share of prompts smaller. Only how much of a prompt
- * a step takes depends on it, never a value that is computed. Memory: none. Only the step thread is here. */
+ * Model of a step's time: the time of its decoding sequences plus a constant time per prefill token. Both are running
+ * averages of measured steps, so longer contexts and a busier machine reduce the prefill part. The limit affects only
+ * the chunk sizes of prompts, never a computed value. Memory: none. Step thread only. */
 #ifndef PI__PACE_H
 #define PI__PACE_H
 
 #include <stdint.h>
 
 typedef struct pi__pace {
-    double target_ms;          /* a step's, 0: no limit */
-    double decode_ms;          /* of a step without prefill; 0: not measured yet */
-    double token_ms;           /* of a token of prefill; 0: not measured yet */
+    double target_ms;          /* target time of a step, ms; 0 = no limit */
+    double decode_ms;          /* time of a step without prefill, ms; 0 = not measured yet */
+    double token_ms;           /* time per prefill token, ms; 0 = not measured yet */
 } pi__pace;
 
-/* A step with so many tokens of prefill, and so many others, took ms. */
+/* Records a step with n_prefill prefill tokens and n_decode other tokens that took ms. */
 void pi__pace_measure(pi__pace *p, int32_t n_prefill, int32_t n_decode, double ms);
-/* Tokens of prefill that a step with others who decode may have; 0: no limit. */
+/* Returns the max prefill tokens of a step that also decodes; 0 = no limit. */
 int32_t pi__pace_limit(const pi__pace *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* The rows of logits at hand (see rows.h). */
+/* Logits rows (see rows.h). */
 #include "engine/rows.h"
 
 #include <math.h>
@@ -16,9 +16,9 @@ size_t pi__rows_device_bytes(int32_t max_rows, int32_t n_vocab, int32_t n_embd)
     return floats(max_rows, n_vocab) + floats(max_rows, n_embd);
 }
 
-enum { BEST_WORDS = 3 /* of a row of which one value is asked for */ };
+enum { BEST_WORDS = 3 /* uint64 words of a result with one value */ };
 
-/* topk_result, best, request, draw, seen and ids. */
+/* Returns the bytes of topk_result, best, request, draw, seen and ids. */
 static size_t topk_bytes(int32_t max_rows)
 {
     return (size_t) max_rows * ((2 + PI__MAX_TOP + 2 * BEST_WORDS) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(pi__draw) +
@@ -30,7 +30,8 @@ size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t 
     return topk_bytes(max_rows) + (discrete ? pi__rows_device_bytes(max_rows, n_vocab, n_embd) : 0);
 }
 
-/* The device runs topk over the rows for samplers, if it can and the ids that it has to skip are not too many. */
+/* Allocates topk buffers. Enables topk on the device if it supports it, and ids to skip and row length are within its
+ * limits. */
 static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
 {
     pi__backend *be = rows->be;
@@ -108,7 +109,7 @@ bool pi__rows_request(pi__rows *rows, int32_t n)
     pi__backend *be = rows->be;
     int32_t most = 0;
     for (int32_t r = 0; r < n; r++) most = rows->request[r].k > most ? rows->request[r].k : most;
-    if (!most) return false; /* and what was found before stays: a drafter may catch up before it is looked at */
+    if (!most) return false; /* keeps the previous results: a drafter may run before they are read */
     rows->topk_k = most;
     if (!be->dev->topk_here(be)) return false;
     pi__op_topk(be, NULL, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = rows->skip,
@@ -116,7 +117,7 @@ bool pi__rows_request(pi__rows *rows, int32_t n)
     return true;
 }
 
-/* Values of a row in a step's results: few numbers, since steps of each are captured by themselves. */
+/* Rounds the number of values per row: a captured step has a fixed number, so fewer numbers mean fewer captures. */
 static int32_t rounded_top(int32_t k) { return k <= 1 ? 1 : k <= 64 ? 64 : PI__MAX_TOP; }
 
 pi__step_top pi__rows_of_step(pi__rows *rows, int32_t n)
@@ -180,7 +181,7 @@ int32_t pi__rows_found(const pi__rows *rows, int32_t i, int32_t r, float least)
     return (int32_t) (uint32_t) w[2];
 }
 
-/* The argmax of row x, -1: it is less probable than that. */
+/* Returns the argmax of row x; -1 = less probable than `least`, or no usable value. */
 static int32_t best_of_row(const float *x, int32_t n, float least)
 {
     const int32_t id = pi__argmax(x, n);

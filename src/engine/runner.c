@@ -1,20 +1,20 @@
-/* One step: the scheduled tokens as a batch, the model, then a token for each sequence that is up to date.
+/* One step: batches the scheduled tokens, runs the model, samples a token for each sequence that is up to date.
  *
- * Fed ahead: a sequence whose next token the device finds (the best value of its row, or what it draws from the best ones or all, and
- * nothing else has a say) need not be known to the host before the step behind is queued, as the device puts the token in
- * itself. So where all sequences of a step are such, the step stays in flight, and the device never waits for what the host does
- * between two steps:
+ * Lookahead (device-fed) steps: if the device samples the next token of a sequence by itself, the host need not know
+ * the token before the next step is queued. The device samples the argmax, or draws from the top values or the full
+ * row; nothing else may influence the choice. The device then inserts the token id into the next step. If all
+ * sequences of a step allow this, the step stays in flight. The device then does not wait for the host between steps:
  *
  *     host     | queue n | queue n+1 | wait for n: tokens, ends | queue n+2 | wait for n+1 ..
  *     device             | n                      | n+1                     | n+2 ..
  *
- * A sequence that turns out to have ended with step n was computed once too often in n+1. That row is not looked at, and
- * what it wrote is nobody's: keys and values behind the last token, in a block that is not full and so has no hash, whose
- * next owner writes in a later step; rows of a recurrent state since the last chunk, which the next owner starts without.
+ * A sequence that ended with step n was computed once too often in n+1. The host ignores that row, and its writes are
+ * harmless: keys and values after the last token are in a block without a hash, since it is not full. The block's next
+ * owner overwrites them in a later step. Rows of a recurrent state since the last chunk are discarded when the next
+ * owner starts.
  *
- * Nothing here allocates but init. Rows of logits are computed up to rows->max_rows at a time, so their memory does not
- * grow with the tokens of prompts whose rows are all wanted. A device error ends the sequences of the step. Only the step thread
- * is here. */
+ * Only init allocates. Logits rows are computed up to rows->max_rows per pass, so their memory does not grow with the
+ * number of prompt rows that are requested. A device error ends the sequences of the step. Step thread only. */
 #include "engine/runner.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@
 #include "base/error.h"
 #include "model/adapter.h"
 
-enum { MAX_FORCED = 256 }; /* tokens that a grammar may add to a sequence in a step, without logits */
+enum { MAX_FORCED = 256 }; /* max tokens that a grammar may force per sequence and step, without logits */
 
 static const char NO_LOGITS[] = "the model gave no usable logits";
 
@@ -55,16 +55,16 @@ void pi__runner_destroy(pi__runner *r)
     memset(r, 0, sizeof *r);
 }
 
-/* -------------------------------------------------------------------------------------------------------- the batch */
+/* ------------------------------------------------------------------------------------------------------- the batch */
 
-/* The token at this position gets a logits row. */
+/* True if the token at this position needs a logits row. */
 static bool wants_row(const pi__seq *s, int32_t pos)
 {
-    if (pos >= s->n_tokens - 1) return true; /* the row that is sampled from, and those of drafts */
+    if (pos >= s->n_tokens - 1) return true; /* rows to sample from, and rows of drafts */
     return s->params.logits == PI__LOGITS_ALL && pos < s->n_prompt && pos >= s->n_rows_given;
 }
 
-/* Fills the batch arrays for the plan's sequences, in its order. */
+/* Fills the batch with the plan's sequences, in its order. */
 static void build_batch(pi__runner *r)
 {
     pi__batch_builder *bb = &r->batch;
@@ -88,7 +88,7 @@ static void build_batch(pi__runner *r)
     pi__batch_end(bb);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- sampling */
+/* -------------------------------------------------------------------------------------------------------- sampling */
 
 static bool in_list(const int32_t *ids, size_t n, int32_t id)
 {
@@ -97,18 +97,18 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
     return false;
 }
 
-/* Token number n_gen of the answer may not end it. */
+/* True if token number n_gen of the answer must not end it. */
 static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
 
-/* The topk request that suffices to sample token number n_gen of the answer, here or, in a step that stays in flight, on the
- * device; k 0: the whole row is needed. With a grammar the best of the row may not be allowed, and log-probabilities are of what
- * is. */
+/* Returns the topk request that suffices to sample token number n_gen of the answer: on the host, or for a step that
+ * stays in flight on the device. k 0 = the full row is needed. With a grammar the top values may be forbidden, and
+ * log-probabilities cover only allowed tokens; so both together need the full row. */
 static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     const pi__rows *rows = r->config.rows;
     const bool forbid = !s->matcher && forbids_end(s, n_gen);
-    const bool later = forbid && s->probs; /* log-probabilities know of what is forbidden */
+    const bool later = forbid && s->probs; /* log-probabilities include forbidden tokens */
     bool sum;
     if (!rows->skip || s->call.on_logits || s->params.n_bad || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
     if (s->probs && (s->matcher || s->params.probs_drawn)) return (pi__topk_request) {0};
@@ -118,23 +118,23 @@ static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_
     return (pi__topk_request) {k, forbid && !later ? rows->n_skip : sp->n_suppress, sum || s->probs};
 }
 
-/* Of each sequence that the answer may not hold, and whose other tokens it ends with, the last one. */
+/* Masks the last token of every bad-words sequence if the answer ends with its other tokens. */
 static void forbid_bad(const pi__seq *s, float *row)
 {
     const int32_t *at = s->params.bad, *end = at + s->params.n_bad;
     for (int32_t n; at < end; at += n + 2) {
-        for (n = 0; at[n + 1] >= 0;) n++; /* tokens before the last */
+        for (n = 0; at[n + 1] >= 0;) n++; /* tokens before the last one of the sequence */
         const bool ends = n <= s->n_tokens - s->n_prompt && !memcmp(s->tokens + s->n_tokens - n, at, (size_t) n * sizeof *at);
         if (ends) row[at[n]] = -INFINITY;
     }
 }
 
-/* The next token of s, from the whole row. */
+/* Samples the next token of s from the full row. */
 static int32_t choose(pi__runner *r, pi__seq *s, const pi__mask *mask, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     int32_t V = r->config.m->n_vocab, id;
-    bool forbid = !mask && forbids_end(s, n_gen); /* a mask has that in it */
+    bool forbid = !mask && forbids_end(s, n_gen); /* a mask already forbids it */
     r->config.stats->n_from_row++;
     for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
     if (mask) pi__row_allow(row, V, mask->bits);
@@ -149,7 +149,7 @@ static int32_t choose(pi__runner *r, pi__seq *s, const pi__mask *mask, float *ro
     return id;
 }
 
-/* The same from the topk result of row i of those at hand. PI__NEED_ROW: that is not enough. */
+/* Samples the next token of s from the topk result of row i. Returns PI__NEED_ROW if that is not enough. */
 static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
@@ -164,14 +164,14 @@ static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int
     return id;
 }
 
-/* One token is left: its probability is 1. */
+/* Fills log-probabilities for a token that is the only choice: its probability is 1. */
 static void tell_certain(pi__seq *s, int32_t id)
 {
     for (int32_t i = 0; s->probs && i <= s->params.n_logprobs; i++)
         s->probs[i] = i > 1 ? (pi_token_prob) {-1, -INFINITY} : (pi_token_prob) {id, 0};
 }
 
-/* The token that has to come, with its log-probabilities, from the whole row. */
+/* Fills the log-probabilities of a forced token from the full row. */
 static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
 {
     const pi__special *sp = r->config.special;
@@ -180,7 +180,7 @@ static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
     else pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
 }
 
-/* Row i of the batch and of those at hand once more, where not all of it is what it should be (pi__best_rows). */
+/* Recomputes row i of the batch if only its top values are valid (pi__best_rows). */
 static void complete_row(pi__runner *r, int32_t i)
 {
     const pi__rows *rows = r->config.rows;
@@ -192,14 +192,14 @@ static void complete_row(pi__runner *r, int32_t i)
     m->lora = NULL;
 }
 
-/* The next token of s from row i of those at hand, which is fetched if need be; -1: there is none. */
+/* Samples the next token of s from row i, and copies the full row to the host if needed. *id -1 = no usable logits. */
 static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id, pi_error *err)
 {
     const int32_t n_gen = s->n_tokens - s->n_prompt;
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
     int32_t forced = pi__thoughts_forced(s->thoughts);
-    if (forced >= 0 && mask && !pi__mask_has(mask, forced)) forced = -1; /* a grammar knows better */
+    if (forced >= 0 && mask && !pi__mask_has(mask, forced)) forced = -1; /* the grammar takes precedence */
     if (forced >= 0) *id = s->probs ? PI__NEED_ROW : forced;
     else *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
@@ -219,7 +219,7 @@ static void finish(const pi__runner *r, pi__seq *s, int reason, int code, const 
     r->config.finish(r->config.ud, s, reason, code, msg);
 }
 
-/* Token id is the next one of s; probs: of it, or NULL. true: that ended s, which may be gone now. */
+/* Appends token id to s, with its log-probabilities in s->probs. True: s has ended and may be freed. */
 static bool append(pi__runner *r, pi__seq *s, int32_t id)
 {
     const pi__special *sp = r->config.special;
@@ -243,7 +243,8 @@ static bool append(pi__runner *r, pi__seq *s, int32_t id)
 
 bool pi__runner_ready(pi__runner *r, const pi__seq *s) { return !s->matcher || pi__matcher_ready(s->matcher, &r->mask_steps); }
 
-/* What the grammar of s allows next. true: s has ended: its text is complete, or nothing can follow. */
+/* Gets the mask of tokens that the grammar of s allows next. True: s has ended, since nothing can follow or on an
+ * error. */
 static bool allowed_next(pi__runner *r, pi__seq *s, pi__mask *mask)
 {
     pi_error why;
@@ -253,12 +254,12 @@ static bool allowed_next(pi__runner *r, pi__seq *s, pi__mask *mask)
     return rc || !mask->n;
 }
 
-/* Tokens of s that its grammar leaves no choice about: they need no logits, and are computed together in the next step, like
- * a prompt's. true: s has ended. */
+/* Appends tokens that the grammar of s forces. They need no logits; the next step computes them in one chunk, like a
+ * prompt. next: mask of the first one, or NULL. True: s has ended. */
 static bool append_forced(pi__runner *r, pi__seq *s, const pi__mask *next)
 {
     pi__mask mask;
-    if (!next && (!s->matcher || s->call.on_logits)) return false; /* who looks at logits gets each row */
+    if (!next && (!s->matcher || s->call.on_logits)) return false; /* with on_logits every token needs its row */
     for (int i = 0; i < MAX_FORCED; i++) {
         if (!next && !pi__runner_ready(r, s)) return false;
         if (!next && allowed_next(r, s, &mask)) return true;
@@ -280,14 +281,14 @@ static void note_time(pi__seq *s)
     if (!s->t.first) s->t.first = s->t.last;
 }
 
-/* Samples the next token of s from row i of those at hand. *ended: that ended s, which may be gone now. */
+/* Samples the next token of s from row i. *ended: s has ended and may be freed. */
 static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *ended, pi_error *err)
 {
     int32_t id;
     pi__mask mask;
     *ended = true;
     note_time(s);
-    if (s->n_tokens >= s->max_total) { /* nothing was to be generated */
+    if (s->n_tokens >= s->max_total) { /* no token was to be generated */
         finish(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
         return PI_OK;
     }
@@ -311,9 +312,9 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
     return PI_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the step */
+/* -------------------------------------------------------------------------------------------------------- the step */
 
-/* The row at pos was computed for a draft. true: the draft is what was sampled, and the row as good as any. */
+/* Checks the draft at pos. True: the draft equals the sampled token, so the row after it is valid. */
 static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
 {
     s->n_drafted++;
@@ -326,7 +327,7 @@ static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
     return true;
 }
 
-/* What a vector may be made of. */
+/* True if all values of a vector are finite. */
 static bool all_finite(const float *v, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)
@@ -334,7 +335,8 @@ static bool all_finite(const float *v, int32_t n)
     return true;
 }
 
-/* Row first + i of the batch, the i-th of those at hand. */
+/* Delivers row first + i of the batch, row i of this pass: to on_logits, and to sampling if it is the last of its
+ * sequence. */
 static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
 {
     const pi__batch *b = &r->batch.b;
@@ -348,7 +350,7 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
         return PI_OK;
     }
     bool fresh = pos >= s->n_rows_given;
-    bool last = pos == s->n_tokens - 1, ended = false; /* before a token is added */
+    bool last = pos == s->n_tokens - 1, ended = false; /* evaluated before a token is appended */
     bool give = pos < s->n_prompt ? fresh : s->params.logits == PI__LOGITS_GENERATED;
     if (s->call.on_logits && give)
         s->call.on_logits(s->call.logits_ud, (uint32_t) pos, s->params.hidden ? pi__row_hidden(r->config.rows, i) : row,
@@ -359,7 +361,7 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     return rc;
 }
 
-/* Who wants to know how far the prompt is. before: the step, it was so far. */
+/* Reports prompt progress to on_prefill. before: tokens computed before this step. */
 static void tell_progress(const pi__seq *s, int32_t before)
 {
     if (!s->call.on_prefill || before >= s->n_prompt) return;
@@ -380,7 +382,7 @@ static void commit_step(pi__runner *r)
     }
 }
 
-/* Row k of the batch is a hidden state. */
+/* True if row k of the batch is a hidden state. */
 static bool is_hidden(const pi__runner *r, int32_t k)
 {
     const pi__batch *b = &r->batch.b;
@@ -388,12 +390,12 @@ static bool is_hidden(const pi__runner *r, int32_t k)
     return s && s->params.hidden;
 }
 
-/* Queues rows first..first+n of the batch, runs of each kind at a time. */
+/* Queues the computation of rows first..first+n of the batch, in runs of logits and hidden states. */
 static void compute_rows(pi__runner *r, int32_t first, int32_t n)
 {
     const pi__rows *rows = r->config.rows;
     pi__model *m = r->config.m;
-    pi__batch_drop_lora_rows(&r->batch); /* the device is done with those before */
+    pi__batch_drop_lora_rows(&r->batch); /* the device no longer reads the previous ones */
     for (int32_t i = 0, end; i < n; i = end) {
         const bool hidden = is_hidden(r, first + i);
         for (end = i + 1; end < n && is_hidden(r, first + end) == hidden;) end++;
@@ -404,7 +406,7 @@ static void compute_rows(pi__runner *r, int32_t first, int32_t n)
     m->lora = NULL;
 }
 
-/* What is wanted of the step's logits rows, where they are all at hand; NULL: all of them as they are. */
+/* Returns the values that are required of the step's logits rows, if the rows are one pass; NULL = all values. */
 static pi__best_rows *wanted_rows(const pi__runner *r)
 {
     pi__rows *rows = r->config.rows;
@@ -415,7 +417,7 @@ static pi__best_rows *wanted_rows(const pi__runner *r)
     return &rows->wanted;
 }
 
-/* What is asked of rows first..first+n of the batch. */
+/* Sets the topk requests of rows first..first+n of the batch. */
 static void request_rows(const pi__runner *r, int32_t first, int32_t n)
 {
     const pi__batch *b = &r->batch.b;
@@ -427,14 +429,14 @@ static void request_rows(const pi__runner *r, int32_t first, int32_t n)
     }
 }
 
-/* Waits for the step, and for topk results of its logits rows first..first+n, or whole rows where these are needed. found: of
- * what was asked in the step, the results are on their way. */
+/* Waits for the step and for the topk results of its rows first..first+n, or full rows where needed. found: topk was
+ * a part of the step. */
 static int fetch_rows(pi__runner *r, int32_t first, int32_t n, bool found, pi_error *err)
 {
     const pi__batch *b = &r->batch.b;
     pi__rows *rows = r->config.rows;
     pi__backend *be = r->config.be;
-    int32_t from = 0; /* of the rows that are copied next */
+    int32_t from = 0; /* first row of the next copy */
     if (!found) request_rows(r, first, n);
     if (!found && !pi__rows_request(rows, n)) memset(rows->request, 0, (size_t) n * sizeof *rows->request);
     for (int32_t i = 0; i < n; i++) {
@@ -448,7 +450,8 @@ static int fetch_rows(pi__runner *r, int32_t first, int32_t n, bool found, pi_er
     return be->dev->finish(be, err);
 }
 
-/* A decode step: all sequences decode, each with as many drafts, so that it can be captured and replayed. */
+/* True for a decode step: all sequences decode with the same number of drafts, so the step can be captured and
+ * replayed. */
 static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
@@ -456,11 +459,11 @@ static bool is_decoding(const pi__runner *r)
     if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
-    /* Of logits rows that are computed piece by piece each piece has adapters of its own, which a captured step has not. */
+    /* Logits rows of several passes have separate adapter lists per pass; a captured step cannot have these. */
     return !b->lora.n_runs || b->n_rows <= r->config.rows->max_rows || !pi__adapters_of_logits(r->config.m, &b->lora);
 }
 
-/* Drafts that a grammar does not allow need no verifying. */
+/* Drops drafts that the grammar forbids: they need no verification. */
 static void drop_drafts(const pi__step_plan *plan)
 {
     for (int32_t q = 0; q < plan->n_seqs; q++) {
@@ -471,10 +474,10 @@ static void drop_drafts(const pi__step_plan *plan)
 
 static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_rows ? n : rows->max_rows; }
 
-/* The batch of a step that is fed ahead: a token of each sequence, which is not known. */
+/* Builds the batch of a lookahead step: one token per sequence, not known to the host. */
 static void build_ahead(pi__runner *r)
 {
-    static const int32_t any = 0; /* the device puts in what it found */
+    static const int32_t any = 0; /* the device replaces it by the sampled token */
     pi__batch_builder *bb = &r->batch;
     pi__batch_clear(bb);
     r->hidden = false;
@@ -489,7 +492,7 @@ static void build_ahead(pi__runner *r)
     pi__batch_end(bb);
 }
 
-/* The device finds the next token of s, whatever the host does, but for who ends it. */
+/* True if the device can sample the next token of s, and nothing on the host depends on it except the end of s. */
 static bool can_be_fed(const pi__runner *r, const pi__seq *s)
 {
     pi__draw d;
@@ -498,7 +501,8 @@ static bool can_be_fed(const pi__runner *r, const pi__seq *s)
     return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d, NULL));
 }
 
-/* The step, whose rows the device can search, may stay in flight: all tokens are found there. */
+/* True if the step may stay in flight: its rows can be searched on the device, and the device can sample all its
+ * tokens. */
 static bool may_stay_in_flight(const pi__runner *r)
 {
     const pi__step_plan *p = r->plan;
@@ -507,7 +511,7 @@ static bool may_stay_in_flight(const pi__runner *r)
     return all;
 }
 
-/* Tokens are drawn on the device, where not all are the best of their rows. */
+/* Starts sampling on the device, unless the argmax of every row suffices. */
 static void draw_rows(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
@@ -528,8 +532,8 @@ static void draw_rows(const pi__runner *r)
     if (drawn) be->dev->draw(be, &(pi__draws) {rows->draw, penalties ? rows->seen : NULL, whole});
 }
 
-/* Queues the model's graph, the first logits rows, and where these are all, topk of them, unless the backend replays a
- * captured step (begin gives NULL). true: topk is among that. */
+/* Queues the model's graph and the logits rows of the first pass, with their topk if these are all rows. Queues
+ * nothing if the backend replays a captured step (begin returns NULL). True: topk is included. */
 static bool run_graph(pi__runner *r)
 {
     pi__backend *be = r->config.be;
@@ -559,14 +563,14 @@ static bool run_graph(pi__runner *r)
     return asks && pi__rows_request_in_step(rows, b, at_hand(rows, b->n_rows));
 }
 
-/* What drafting measures steps with: on the CPU the thread's own time, since others who use the machine are no reason to draft
- * less; of a device the time that passes. */
+/* Returns the clock for drafting costs, ms: on the CPU the thread's own time, since load by other processes should
+ * not reduce drafting; on a device the elapsed time. */
 static double cost_ms(const pi__runner *r) { return r->config.drafting->any ? r->config.drafting->clock() : 0; }
 
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
 {
     const pi__rows *rows = r->config.rows;
-    double t0 = cost_ms(r), drafting; /* t0: less what drafters take */
+    double t0 = cost_ms(r), drafting; /* t0: start, moved forward by the time of drafters */
     r->plan = plan;
     pi__profile_end(r->config.be->profile, PI__PART_SCHEDULE);
     build_batch(r);
@@ -580,7 +584,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     }
     r->mask_steps = PI__MASK_STEPS;
     int rc = fetch_rows(r, 0, at_hand(rows, n_rows), found, err);
-    /* Block hashes are given before any sequence ends, so that what it computed can be found again. */
+    /* Assign block hashes before any sequence ends, so that its computed tokens can be found again. */
     drafting = cost_ms(r);
     if (!rc) rc = pi__drafts_catch_up(r->config.drafting, &r->batch.b, plan->seq, err);
     t0 += cost_ms(r) - drafting;
@@ -601,7 +605,7 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- ahead */
+/* ------------------------------------------------------------------------------------------------------- lookahead */
 
 void pi__runner_ahead(pi__runner *r, pi__step_plan *next)
 {
@@ -609,12 +613,12 @@ void pi__runner_ahead(pi__runner *r, pi__step_plan *next)
     r->plan = r->next = next;
     build_ahead(r);
     const bool found = run_graph(r);
-    pi__assert(found); /* as of the step before it, which had the same sequences, or more */
+    pi__assert(found); /* always true: the step before has the same or more sequences */
     (void) found;
     pi__rows_mark(r->config.rows, 1 - r->turn, r->batch.b.n_rows);
 }
 
-/* The q-th sequence of the step in flight has ended: it is no more in the one behind that. */
+/* Removes the q-th sequence of the step in flight, which has ended, from both steps. */
 static void leave(pi__runner *r, int32_t q)
 {
     r->flight->seq[q] = NULL;
@@ -622,7 +626,7 @@ static void leave(pi__runner *r, int32_t q)
         if (r->next->from[i] == q) r->next->seq[i] = NULL;
 }
 
-/* The token of s that the device found, -1: none. true: that ended s. */
+/* Appends the token that the device sampled for s, -1 = no usable logits. True: s has ended. */
 static bool take_found(pi__runner *r, pi__seq *s, int32_t id)
 {
     note_time(s);
@@ -646,6 +650,6 @@ int pi__runner_land(pi__runner *r, pi_error *err)
     r->flight = rc ? NULL : r->next;
     r->next = NULL;
     r->turn = 1 - r->turn;
-    if (rc) be->dev->finish(be, NULL); /* of the step behind it nothing is wanted */
+    if (rc) be->dev->finish(be, NULL); /* drops the lookahead step */
     return rc;
 }

@@ -1,11 +1,11 @@
-/* Runs a step: the plan's tokens as a batch, the model, then a token for each sequence that is up to date.
+/* Runs a step: batches the tokens of the plan, runs the model, samples a token for each sequence that is up to date.
  *
- * On a device a decode step may stay in flight: its tokens are then known to the device alone, which can be fed ahead with the
- * step behind it, before the host lands the first and learns what they are.
+ * On a device a decode step may stay in flight: only the device knows its tokens. The device can then get a lookahead
+ * step, the step after it, before the host completes the first one and learns its tokens.
  *
- * Calls downwards only: rows of logits, drafting, snapshots, cache, sampler, model. That a sequence has ended is told
- * through finish, by its owner; runner.c then touches it no more. Owned: the batch and what sampling needs. Memory: all of it
- * at init, nothing while steps run. Only the step thread is here. */
+ * Calls only lower layers: logits rows, drafting, snapshots, cache, sampler, model. A sequence that has ended is
+ * reported to its owner through `finish`; the runner does not touch it after that. Owned: the batch and sampling
+ * buffers. Memory: allocated at init, nothing while steps run. Step thread only. */
 #ifndef PI__RUNNER_H
 #define PI__RUNNER_H
 
@@ -19,49 +19,53 @@
 #include "model/model.h"
 
 typedef struct pi__runner_config {
-    pi__backend *be;           /* where the model runs */
-    pi__model *m;              /* what runs */
-    pi__cache *cache;          /* learns what was computed */
+    pi__backend *be;           /* backend of the model */
+    pi__model *m;              /* the model */
+    pi__cache *cache;          /* commits computed tokens */
     pi__rows *rows;            /* logits */
     pi__drafting *drafting;    /* drafts */
-    pi__snapshots *snapshots;  /* of states */
-    const pi__special *special; /* tokens treated apart */
-    pi__stats *stats;          /* where it counts */
-    int32_t n_draft;           /* most drafts a sequence brings to a step */
-    bool ahead;                /* steps may be fed ahead, where the device can */
+    pi__snapshots *snapshots;  /* snapshots of recurrent states */
+    const pi__special *special; /* special tokens */
+    pi__stats *stats;          /* counters */
+    int32_t n_draft;           /* max drafts per sequence and step */
+    bool ahead;                /* allow lookahead steps on devices that support them */
     void (*finish)(void *ud, pi__seq *s, int reason, int code, const char *msg); /* s has ended and may be freed */
     void *ud;                  /* its first argument */
 } pi__runner_config;
 
 typedef struct pi__runner {
     pi__runner_config config;  /* as given */
-    pi__batch_builder batch;   /* what the model runs */
-    pi__step_plan *plan;       /* of the step that runs */
-    pi__step_plan *flight;     /* of the step that is in flight, or NULL */
-    pi__step_plan *next;       /* of the one behind it, or NULL */
-    int turn;                  /* the first one's, of its results and its mark on the device: 0 or 1, and the other's the other */
-    bool hidden;               /* some of its sequences want hidden states */
-    bool stays;                /* it may stay in flight */
-    float *raw_row;            /* [n_vocab] a row as it was before sampling, for log-probabilities */
-    pi__sampler_scratch *scratch; /* for sampling */
-    uint64_t mask_steps;       /* work that grammars may still do for masks on this thread */
+    pi__batch_builder batch;   /* batch of the step */
+    pi__step_plan *plan;       /* plan of the step that runs */
+    pi__step_plan *flight;     /* plan of the step in flight, or NULL */
+    pi__step_plan *next;       /* plan of the lookahead step after it, or NULL */
+    int turn;                  /* index of results and device mark of `flight`: 0 or 1; `next` has the other one */
+    bool hidden;               /* some sequences of the step want hidden states */
+    bool stays;                /* the step may stay in flight */
+    float *raw_row;            /* [n_vocab] a row before sampling, for log-probabilities */
+    pi__sampler_scratch *scratch; /* buffers of the sampler */
+    uint64_t mask_steps;       /* work that grammars may still do for masks on the step thread */
 } pi__runner;
 
-enum { PI__MASK_STEPS = 16384 }; /* mask_steps of a plan, and once more of a step: half a millisecond each, or less */
+/* mask_steps for scheduling, and again for sampling: half a millisecond each, or less */
+enum { PI__MASK_STEPS = 16384 };
 
-/* shape: of a step's batch, with rows. */
+/* shape: of a step's batch, with logits rows. */
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err);
 /* Bytes that init allocates. */
 size_t pi__runner_bytes(const pi__batch_shape *shape, int32_t n_vocab);
 void pi__runner_destroy(pi__runner *r);
-/* The mask behind the last token of s is there. false: a worker makes it, and s waits. */
+/* True if the grammar mask after the last token of s is ready. False = a worker thread computes it, and s waits. */
 bool pi__runner_ready(pi__runner *r, const pi__seq *s);
-/* Runs the plan; or leaves it in flight. An error (PI_EDEVICE) is of all sequences still in the plan: the caller ends them. */
+/* Runs the plan, or leaves it in flight. On error (PI_EDEVICE) the caller ends all sequences that are still in the
+ * plan. */
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err);
-/* Queues the step behind the one in flight, of its plan (pi__schedule_ahead). What goes wrong landing tells. */
+/* Queues the lookahead step `next` (pi__schedule_ahead) after the step in flight. Errors are reported by
+ * pi__runner_land. */
 void pi__runner_ahead(pi__runner *r, pi__step_plan *next);
-/* Waits for the step in flight, and gives its sequences their tokens; those that end, and leave their rows, are dropped from the
- * step behind it, too, which is in flight now. An error as of step; then that one, whose sequences are the same, is gone. */
+/* Completes the step in flight: waits for it and appends a token to each of its sequences. Sequences that end leave
+ * their rows and are removed from the lookahead step, which is then in flight. On error as for step; the lookahead
+ * step is dropped, too. */
 int pi__runner_land(pi__runner *r, pi_error *err);
 
 #endif

@@ -1,28 +1,63 @@
-/* The scheduler: continuous batching with chunked prefill.
+/* The scheduler: continuous batching with chunked prefill. Its rules:
  *
- * There is no prefill phase and no decode phase: each request has n_computed catching up with n_tokens. A step has a
- * budget of tokens. First come the sequences that miss one token (decoders), or a few that a grammar left no choice about,
- * then the prefill of running prompts in chunks, then new requests in order. Nobody who streams is ever left out for a
- * prompt, and a prompt takes all that is left.
+ * Budget of a step
+ *  1. There is no prefill or decode phase: each sequence has n_computed catching up with n_tokens.
+ *  2. A step computes at most max_tokens tokens, its budget.
+ *  3. A sequence with one uncomputed token is decoding.
+ *  4. A sequence with only a grammar-forced run of at most MAX_AHEAD uncomputed tokens is decoding.
+ *  5. Decoding sequences take budget first, in list order.
+ *  6. Drafts take budget after all decoding sequences and before prefill.
+ *  7. Only a sequence with exactly one uncomputed token, and that token in the step, gets its drafts verified.
+ *  8. Drafts leave `least_prefill` tokens of the budget for prefill.
+ *  9. Drafts of a sequence are left out if the cache has no free blocks for them.
+ * 10. Running prefills take budget next, in list order.
+ * 11. Waiting sequences are admitted last, while budget remains.
+ * 12. Budget left at the end extends the chunks of prefills in the step, without preemption.
  *
- * Where steps have a target for their time, prefill gets no more than max_prefill tokens of a step in which somebody decodes.
+ * Prefill chunks
+ * 13. A prefill takes all of the remaining budget.
+ * 14. A prefill of more than LONG_PROMPT * max_tokens uncomputed tokens takes half of it if others wait for prefill.
+ * 15. With max_prefill set, a step that decodes has at most max(max_prefill, `least_prefill`) prefill tokens.
+ * 16. A chunk inside the sparse span of a sequence ends at a sparse block boundary.
+ * 17. A single-step prompt (bidirectional attention) is admitted only if the remaining budget holds all of it.
  *
- * New requests are admitted in the order of arrival, or of priority; but tenants take turns: of two equal ones that of the
- * tenant with fewer running goes first. Whoever has waited for max_wait goes before all others, in the order of arrival, so
- * that neither priorities nor turns make anybody wait without end.
+ * Order of admission
+ * 18. With by_priority, the sequence with the lower params.priority goes first.
+ * 19. Among equal priorities, the sequence of the tenant with fewer running sequences goes first.
+ * 20. Among equal priorities and equal tenants, the sequence that arrived first goes first.
+ * 21. A sequence that has waited longer than max_wait_ms goes before all others, in order of arrival.
  *
- * A prompt of very many steps shares with those behind it; a prompt whose beginning somebody is computing right now waits
- * for it instead of computing it again.
+ * Conditions of admission
+ * 22. A sequence is admitted only if a row is free.
+ * 23. A sequence is admitted only if the free blocks suffice for all of its tokens, computed in chunks.
+ * 24. A sequence without a free row or blocks ends the admission of the step.
+ * 25. A single-step prompt that exceeds the remaining budget ends the admission of the step.
+ * 26. A sequence waits while a running prefill computes a longer prefix of it than the cache holds.
+ * 27. A sequence waits while the tiers load blocks of its prefix.
+ * 28. A sequence that waits for a prefix does not end the admission of the step.
+ * 29. A step tries to admit at most MAX_TRIES sequences.
+ * 30. A step that has preempted a sequence admits no more.
  *
- * A prompt whose tokens see those behind them is computed whole, in one step, and waits for one that has room.
+ * Grammars
+ * 31. The last token of a sequence is not computed while the grammar mask after it is not ready.
+ * 32. No token of a single-step prompt is computed while that mask is not ready.
  *
- * While a sequence's grammar still works out which tokens may follow its last one, that token waits: it is left out of the
- * step, and others go on.
+ * Preemption
+ * 33. Out of blocks, blocks pinned for a copy are unpinned one by one before a sequence is preempted.
+ * 34. Out of blocks, the last running sequence in list order is preempted, even if it is the one that needs them.
+ * 35. A preempted sequence loses its row and its blocks and returns to the waiting list.
+ * 36. A preempted sequence returns the budget that it took in this step.
+ * 37. Hashed blocks of a preempted sequence stay in the prefix cache until they are evicted.
  *
- * Out of blocks: the last in order is preempted. It loses its table (its full blocks stay findable until they are
- * needed), goes back to the waiting list and later recomputes what was evicted.
+ * Lookahead steps (pi__schedule_ahead)
+ * 38. A lookahead step has one token of each sequence of the step in flight that does not reach max_total with it.
+ * 39. There is no lookahead step if a running sequence is not in the step in flight.
+ * 40. There is no lookahead step while a sequence waits, unless the last try found no room for the first one.
+ * 41. There are at most MAX_FED lookahead steps in a row while a sequence waits.
+ * 42. There is no lookahead step if one of its sequences needs a block and none is free.
+ * 43. There is no lookahead step that completes a chunk of a recurrent state.
  *
- * See sched.h. Only the step thread is here. */
+ * See sched.h. Step thread only. */
 #include "engine/sched.h"
 
 #include <string.h>
@@ -34,10 +69,11 @@
 #include "base/error.h"
 
 enum {
-    LONG_PROMPT = 4, /* a prefill of more steps than this leaves half of the budget to those behind it */
-    MAX_TRIES = 64,  /* waiting requests looked at in a step */
-    MAX_AHEAD = 32,  /* tokens of an answer that are computed before anybody's prefill */
-    MAX_FED = 32,    /* steps fed ahead before those who wait are looked at again: windows and copies may have made room */
+    LONG_PROMPT = 4, /* a prefill of more steps than this takes half of the budget if others wait */
+    MAX_TRIES = 64,  /* waiting sequences that a step tries to admit */
+    MAX_AHEAD = 32,  /* longest grammar-forced run that counts as decoding, tokens */
+    /* lookahead steps before waiting sequences are tried again: a window or a copy may have freed blocks */
+    MAX_FED = 32,
 };
 
 int pi__sched_init(pi__sched *sc, const pi__sched_config *config, pi__cache *cache, pi__stats *stats, pi_error *err)
@@ -92,12 +128,12 @@ void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact)
     drop_row(sc, s, intact);
 }
 
-/* Returns what of the budget it gives back. */
+/* Preempts s. Returns the tokens of the budget that it had taken. */
 static int32_t preempt(pi__sched *sc, pi__seq *s)
 {
     int32_t back = s->n_new;
     s->n_new = s->n_draft = 0;
-    s->fetch.rounds = 0; /* what it loses the tiers may have when it comes back */
+    s->fetch.rounds = 0; /* the tiers may load the lost blocks when s is tried again */
     s->n_preempted++;
     sc->stats->n_preempted++;
     pi__list_remove(&sc->running, s);
@@ -108,7 +144,8 @@ static int32_t preempt(pi__sched *sc, pi__seq *s)
     return back;
 }
 
-/* Takes up to n tokens of s into the step, at the cost of those behind it. false: s itself had to go. */
+/* Takes n tokens of s into the step; preempts the last running sequences if blocks are missing. False: s was
+ * preempted. */
 static bool take(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, bool *preempted)
 {
     while (!pi__cache_reserve(sc->cache, s->row, s->n_computed + n)) {
@@ -124,7 +161,7 @@ static bool take(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, bool *pr
     return true;
 }
 
-/* Blocks for all of its tokens are there, prefilled in chunks of the step budget. */
+/* True if free blocks exist for all tokens of s, computed in chunks of the step budget. */
 static bool has_room(const pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
@@ -136,8 +173,9 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
     return true;
 }
 
-/* A running prefill shares a longer prefix with s than the cache holds: waiting for that is cheaper than computing it
- * again. It makes progress in every step, so s does not wait for long; it keeps a snapshot where s will branch off. */
+/* True if a running prefill shares a longer prefix with s than the cache holds (`got` tokens): waiting is cheaper than
+ * computing it again. A prefill advances in every step, so s does not wait for long. The prefill keeps a snapshot of
+ * recurrent states at the end of the common prefix. */
 static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
 {
     const int32_t most = pi__seq_most(s);
@@ -161,7 +199,8 @@ static bool tiers_bring(const pi__sched *sc, pi__seq *s, int32_t got)
 
 enum admission { ADMITTED, NO_ROOM, LATER };
 
-/* A free row, -1: none. Rather the one that has the hashes of s from its last try, and none that has another's. */
+/* Returns a free row, -1 = all are in use. Prefers the row with the block hashes of the last try of s, then rows that
+ * do not keep hashes of another waiting sequence. */
 static int32_t free_row(const pi__sched *sc, const pi__seq *s)
 {
     int32_t best = -1;
@@ -176,7 +215,8 @@ static int32_t free_row(const pi__sched *sc, const pi__seq *s)
 
 static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
 {
-    if (pi__cache_start_again(sc->cache, row, s->arrival)) return; /* hashing a long prompt at each step would be felt */
+    /* hashing a long prompt again in each step would be slow */
+    if (pi__cache_start_again(sc->cache, row, s->arrival)) return;
     pi__cache_start(sc->cache, row, s->params.salt);
     pi__cache_start_without(sc->cache, row, s->without);
     pi__cache_start_sparse(sc->cache, row, &s->sparse);
@@ -184,7 +224,7 @@ static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
     pi__cache_start_variant(sc->cache, row, &s->lora.id);
 }
 
-/* A waiting sequence gets a row and whatever prefix is there. */
+/* Gives a waiting sequence a row and the longest cached prefix, if there is room. */
 static enum admission admit(pi__sched *sc, pi__seq *s)
 {
     const int32_t row = free_row(sc, s);
@@ -217,14 +257,14 @@ static enum admission admit(pi__sched *sc, pi__seq *s)
     return ADMITTED;
 }
 
-/* n tokens of s from n_computed on, or as many of them as do not cut a block of sparse prefill. */
+/* Returns n, or the largest smaller number of tokens after n_computed that does not cut a sparse block. */
 static int32_t whole_blocks(const pi__seq *s, int32_t n)
 {
     const int32_t end = pi__span_cut(&s->sparse, s->n_computed + n);
     return end > s->n_computed ? end - s->n_computed : 0;
 }
 
-/* Tokens of s that can be computed now. */
+/* Returns the number of tokens of s that can be computed now: the last one needs its grammar mask. */
 static int32_t missing_of(const pi__sched *sc, pi__seq *s)
 {
     const pi__sched_hooks *h = &sc->config.hooks;
@@ -233,8 +273,8 @@ static int32_t missing_of(const pi__sched *sc, pi__seq *s)
     return s->whole ? 0 : missing - 1;
 }
 
-/* The prefill chunk of a prompt: all of the budget, unless it is one of many steps and others wait behind it. 0: of sparse
- * prefill, which takes more. */
+/* Returns the prefill chunk of s: all of the budget, or half of it if s needs many steps and others wait for prefill.
+ * 0: the budget is less than one block of sparse prefill. */
 static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
 {
     int32_t missing = missing_of(sc, s), all = missing < budget ? missing : budget;
@@ -244,7 +284,7 @@ static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
     return others && half && missing > LONG_PROMPT * sc->max_tokens ? half : whole_blocks(s, all);
 }
 
-/* Who runs, by tenant, and who has waited for too long. */
+/* Counts the running sequences of each tenant and marks waiting sequences that exceeded max_wait_ms. */
 static void take_stock(pi__sched *sc)
 {
     const double now = pi__now_ms(), most = sc->config.max_wait_ms;
@@ -266,7 +306,7 @@ static bool goes_before(const pi__sched *sc, const pi__seq *a, const pi__seq *b)
     return x != y ? x < y : a->arrival < b->arrival;
 }
 
-/* The next to be admitted of those that were not tried yet; NULL: there is none. */
+/* Returns the next waiting sequence to try, NULL = all were tried. */
 static pi__seq *next_waiting(const pi__sched *sc)
 {
     pi__seq *best = NULL;
@@ -277,12 +317,13 @@ static pi__seq *next_waiting(const pi__sched *sc)
 
 static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
 {
-    bool passed = false; /* somebody who waits for a prefix or a copy */
+    bool passed = false; /* a sequence was skipped because it waits for a prefix or a copy */
     if (*budget <= 0 || *preempted) return;
     take_stock(sc);
     for (int tries = MAX_TRIES; *budget > 0 && !*preempted && tries > 0; tries--) {
         pi__seq *s = next_waiting(sc);
-        if (!s || (s->whole && s->n_tokens > *budget)) return; /* the next step has room: all of such a model end in theirs */
+        /* The next step has room for a single-step prompt: bidirectional sequences end in the step they start in. */
+        if (!s || (s->whole && s->n_tokens > *budget)) return;
         s->tried = true;
         enum admission a = admit(sc, s);
         passed |= a == LATER;
@@ -295,7 +336,7 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
     }
 }
 
-/* The rest of the budget goes to prefills whose chunks were cut for others. */
+/* Extends chunks that were cut for other sequences by the rest of the budget. */
 static void use_the_rest(pi__sched *sc, int32_t budget)
 {
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
@@ -309,7 +350,7 @@ static void use_the_rest(pi__sched *sc, int32_t budget)
     }
 }
 
-/* Drafts are verified where there is room for them, and for a block of sparse prefill, if that is possible. */
+/* Adds drafts for which the budget and the cache have room, after leaving room for one block of sparse prefill. */
 static void take_drafts(pi__sched *sc, int32_t *budget)
 {
     for (pi__seq *s = sc->running.head; s; s = s->next) {
@@ -322,7 +363,7 @@ static void take_drafts(pi__sched *sc, int32_t *budget)
     }
 }
 
-/* The plan of the tokens chosen. */
+/* Fills the plan with all sequences that have tokens in this step. */
 static pi__step_plan *plan_of(pi__sched *sc)
 {
     pi__step_plan *p = &sc->plan[sc->now];
@@ -338,7 +379,7 @@ static pi__step_plan *plan_of(pi__sched *sc)
     return p;
 }
 
-/* It misses the token that it sampled last, or a few that its grammar added to that. */
+/* True if s is decoding: it has one uncomputed token, or a short run forced by its grammar. */
 static bool decodes(const pi__seq *s)
 {
     const int32_t missing = s->n_tokens - s->n_computed;
@@ -360,7 +401,7 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
             const int32_t n = pass ? chunk_of(sc, s, budget) : missing < budget ? missing : budget;
             if (!n) continue;
             if (!take(sc, s, n, &budget, &preempted)) break;
-            next = s->next; /* those behind it may be gone */
+            next = s->next; /* the sequences after s may have been preempted */
         }
         if (pass) break;
         take_drafts(sc, &budget);
@@ -373,10 +414,11 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
     return plan_of(sc);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- ahead */
+/* ------------------------------------------------------------------------------------------------------- lookahead */
 
-/* s, whose last token is being computed, can have the next one computed behind it. The step that completes a chunk of a
- * recurrent state is not fed ahead: it folds the chunk into the state, and a token that is not to be cannot be taken out. */
+/* True if the token after the last one of s can be computed before the host knows it. A token that completes a chunk
+ * of a recurrent state cannot: the step folds the chunk into the state, and a token that is rejected later cannot be
+ * removed. */
 static bool can_follow(pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++)
@@ -396,7 +438,7 @@ pi__step_plan *pi__schedule_ahead(pi__sched *sc)
         pi__seq *s = now->seq[q];
         if (!s) continue;
         n_there++;
-        if (s->n_tokens + 1 >= s->max_total) continue; /* its last token is on the way */
+        if (s->n_tokens + 1 >= s->max_total) continue; /* the step in flight gives the last token of s */
         good = can_follow(sc, s);
         p->from[p->n_seqs] = q;
         p->seq[p->n_seqs++] = s;

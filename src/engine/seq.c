@@ -68,7 +68,8 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     if (j->params.n_stop_ids) memcpy(stop, j->params.stop_ids, j->params.n_stop_ids * sizeof *stop);
     if (j->params.n_bad) memcpy(bad, j->params.bad, j->params.n_bad * sizeof *bad);
     for (size_t i = 0; i < j->n_prompt; i++) pi__sampler_accept(s->sampler, j->prompt[i]);
-    memset(&s->params.sampling, 0, sizeof s->params.sampling); /* its arrays are the submitter's; the sampler has copies */
+    /* its arrays belong to the submitter; the sampler has copies */
+    memset(&s->params.sampling, 0, sizeof s->params.sampling);
     *out = s;
     return PI_OK;
 }
@@ -82,7 +83,7 @@ static bool before(const pi__seq *a, const pi__seq *b, bool by_priority)
 
 void pi__list_insert(pi__seq_list *l, pi__seq *s, bool by_priority)
 {
-    pi__seq *at = l->tail; /* new ones are mostly the last */
+    pi__seq *at = l->tail; /* a new sequence is usually the last */
     pi__assert(!s->prev && !s->next && l->head != s && !l->n == !l->head);
     while (at && before(s, at, by_priority)) at = at->prev;
     s->prev = at;
@@ -97,7 +98,7 @@ void pi__list_insert(pi__seq_list *l, pi__seq *s, bool by_priority)
 void pi__list_remove(pi__seq_list *l, pi__seq *s)
 {
     pi__assert(l->n > 0);
-    pi__assert(s->prev ? s->prev->next == s : l->head == s); /* it is on this list */
+    pi__assert(s->prev ? s->prev->next == s : l->head == s); /* s is on this list */
     pi__assert(s->next ? s->next->prev == s : l->tail == s);
     if (s->prev) s->prev->next = s->next;
     else l->head = s->next;

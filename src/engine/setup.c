@@ -22,7 +22,7 @@ void pi__setup_undeclare(pi__setup *s)
 
 static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
 
-/* Who drafts, and how much: what was asked for, if it goes together. *n_draft: most drafts of a sequence in a step. */
+/* Resolves the drafters from the options and checks the combination. *n_draft: max drafts per sequence and step. */
 static int choose_drafters(pi__setup *s, int32_t *n_draft, pi_error *err)
 {
     pi__config *c = &s->cfg;
@@ -40,7 +40,7 @@ static int choose_drafters(pi__setup *s, int32_t *n_draft, pi_error *err)
     return PI_OK;
 }
 
-/* The file of model-draft. *head: it is one that reads the target's hidden states. */
+/* Opens the file of model-draft. *head: the model reads the target's hidden states. */
 static int open_drafter(pi__setup *s, bool *head, pi_error *err)
 {
     int rc = PI_OK;
@@ -49,7 +49,7 @@ static int open_drafter(pi__setup *s, bool *head, pi_error *err)
     return rc;
 }
 
-/* A smaller model with the target's vocabulary. */
+/* Declares a separate, smaller model with the target's vocabulary. */
 static int declare_beside(pi__setup *s, pi_error *err)
 {
     const pi__model_use use = {.n_draft = s->cfg.n_draft};
@@ -63,7 +63,8 @@ static int declare_beside(pi__setup *s, pi_error *err)
     return rc;
 }
 
-/* The model that drafts by the target's hidden states: the target itself, or the one of model-draft. */
+/* Declares the drafter that reads the target's hidden states: the target itself, or with `beside` the one of
+ * model-draft. */
 static int declare_head(pi__setup *s, bool beside, pi_error *err)
 {
     int rc = PI_OK;
@@ -125,7 +126,7 @@ const char *pi__setup_device(const pi__setup *s)
     return pi__devices_named(s->cfg.device, dev, index) > 0 ? dev[0]->name : "cpu";
 }
 
-/* Layers were to lie on a GPU, and there is none: they run on the CPU. An embedder whose device must be there names it. */
+/* Warns if layers were requested on a GPU but run on the CPU. Not if the embedder named a device. */
 static void note_no_gpu(const pi__setup *s)
 {
     const char *device = s->cfg.device;
@@ -138,7 +139,7 @@ static void note_no_gpu(const pi__setup *s)
              " (-DPAGEDINFER_CUDA=ON builds it for NVIDIA GPUs)");
 }
 
-/* Each device gets its part of the layers: as tensor-split says, or by the memory that it has free, or equal ones. */
+/* Assigns layers to devices: by tensor-split, or in proportion to free memory, or equally. */
 static int place_stages(pi__setup *s, pi_error *err)
 {
     double part[PI__N_PLACEMENTS], least = 1;
@@ -158,7 +159,7 @@ static int place_stages(pi__setup *s, pi_error *err)
     return pi__placement_stages(s->placement, part, n, err);
 }
 
-/* The device; or the CPU alone, or both, where the rules want it. */
+/* Opens the device, or the CPU only, or both, as the placement rules require. */
 static int open_devices(pi__setup *s, pi_error *err)
 {
     const pi__config *c = &s->cfg;
@@ -200,7 +201,7 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     return rc ? rc : pi__setup_declare(s, err);
 }
 
-/* Tokens that the pools hold, of the longest request at least. */
+/* Returns the number of tokens that the pools hold, at least the longest request. */
 static int64_t cache_tokens(const pi__memory *mem)
 {
     int64_t most = mem->longest;
@@ -209,7 +210,8 @@ static int64_t cache_tokens(const pi__memory *mem)
     return most;
 }
 
-/* The cache of the model beside holds as many tokens; no snapshots are kept of its states, and then no prefixes. */
+/* Sizes the cache of the separate draft model for the same number of tokens. Its recurrent states get no snapshots,
+ * so a model with states does not reuse prefixes. */
 static int size_beside(pi__setup *s, pi_error *err)
 {
     s->beside_cfg = s->cfg;
@@ -247,7 +249,7 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     pi_plan p = {.size = sizeof p};
     int rc = pi__setup_size(s, err);
     if (!rc) pi__setup_tell(s, 0, &p);
-    const bool shared = s->cfg.weights_from && *s->cfg.weights_from; /* the owner has taken the memory */
+    const bool shared = s->cfg.weights_from && *s->cfg.weights_from; /* the owner process has the memory already */
     *bytes = (shared ? 0 : p.place[0].weights_bytes) + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
     return rc;
 }
@@ -257,7 +259,7 @@ pi__model *pi__setup_beside(const pi__setup *s)
     return s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
 }
 
-/* Of a device that is behind the host nothing is known when an op returns. */
+/* Starts the op profile. A device that runs asynchronously cannot be measured: an op returns before it has run. */
 static int start_profile(pi__setup *s, pi_error *err)
 {
     if (s->be->discrete || s->be->n_ranks > 1)
@@ -274,7 +276,7 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
     if (!rc && s->cfg.profile_ops) rc = start_profile(s, err);
     for (int i = 0; i < 2 && m[i]; i++) {
-        m[i]->want_digest = s->cfg.prefix_dir != NULL; /* a drafter's caches may be in the model's */
+        m[i]->want_digest = s->cfg.prefix_dir != NULL; /* the model's cache groups may include the drafter's */
         m[i]->check_tensors = s->cfg.check_tensors;
         m[i]->image.source = (pi__weights_source) {keep ? NULL : s->cfg.weights_from, keep ? NULL : s->cfg.weights_cache, keep,
                                                    s->cfg.log};
@@ -282,12 +284,12 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     }
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     for (int i = 0; i < 2 && m[i] && !rc; i++) rc = pi__model_load(m[i], &s->mem.lim, &s->progress, err);
-    return rc ? rc : s->be->dev->finish(s->be, err); /* uploads report nothing else */
+    return rc ? rc : s->be->dev->finish(s->be, err); /* errors of uploads are reported only here */
 }
 
 static void add_text(pi__hasher *h, const char *text) { pi__hash_field(h, text, strlen(text)); }
 
-/* A value of metadata: a field for its type and length, then one for each element. */
+/* Hashes a metadata value: a field for type and length, then one field per element. */
 static void add_value(pi__hasher *h, const pi__gguf_kv *kv)
 {
     const int32_t type = kv->type == PI__GGUF_ARR ? kv->arr_type : kv->type;
@@ -303,8 +305,8 @@ static void add_value(pi__hasher *h, const pi__gguf_kv *kv)
     }
 }
 
-/* What the file says of the model, as overridden: hyperparameters, and each tensor's name, type and shape. Names, descriptions
- * and the tokenizer change no keys and values of given token ids. */
+/* Hashes the overridden metadata of the file (hyperparameters), and each tensor's name, type and shape. Names,
+ * descriptions and the tokenizer are left out: they do not change keys and values of given token ids. */
 static void add_file(pi__hasher *h, const pi__gguf *g)
 {
     for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
@@ -321,11 +323,12 @@ static void add_file(pi__hasher *h, const pi__gguf *g)
     }
 }
 
-/* Layers in the order of the model: where their caches lie, and of which types. */
+/* Hashes the placement and cache types of all layers, in model order. */
 static void add_layers(pi__hasher *h, const pi__model *m)
 {
     for (int32_t i = 0; i < m->n_kv; i++) {
-        const int32_t layer[] = {m->kv[i].placement, m->kv[i].type_k, m->kv[i].type_v}; /* shards and types */
+        /* determines shards and types */
+        const int32_t layer[] = {m->kv[i].placement, m->kv[i].type_k, m->kv[i].type_v};
         pi__hash_field(h, layer, sizeof layer);
     }
     for (int32_t i = 0; i < m->n_state; i++) pi__hash_field(h, &m->state[i].placement, sizeof m->state[i].placement);
@@ -337,7 +340,7 @@ pi__digest pi__setup_fingerprint(const pi__setup *s)
     pi__hasher h;
     const pi__rope_config *r = &s->cfg.rope;
     const pi__cpu_params *p = &s->cfg.cpu;
-    const int products = s->be->discrete ? p->matmul << 4 | p->fp4 << 1 | p->blas : 0; /* of which bits depend */
+    const int products = s->be->discrete ? p->matmul << 4 | p->fp4 << 1 | p->blas : 0; /* these change result bits */
     const bool drafts = s->drafter && s->drafter != s->m;
     const int n = snprintf(text, sizeof text, "%d|%d|%d|%d|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%zu|%d", s->m->n_exit, s->m->n_used,
                            s->m->long_rope, products, r->base, r->scaling, r->scale, (long long) r->orig_ctx,

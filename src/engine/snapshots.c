@@ -1,21 +1,22 @@
-/* Reuse points of prefixes: which they are, snapshots of recurrent states there, and restoring one.
+/* Reuse points of prefixes: their choice, snapshots of recurrent states at them, and restoring a snapshot.
  *
- * Keys and values of a prefix can be taken over at any block; a recurrent state only where a snapshot was kept. A
- * snapshot is worth its bytes where another request is likely to go on from:
+ * Keys and values of a prefix can be reused at any block boundary, a recurrent state only at a snapshot. A snapshot
+ * is worth its bytes where another request is likely to continue:
  *
- *   the end of the prompt        the next turn, or the same prompt again
- *   the beginning of a turn      a conversation that is edited or answered anew there
- *   the end of the answer        the next turn, if the template keeps the answer as it was
- *   the first scored token       another answer to the same prompt is scored
- *   the ends of sparse prefill   a longer prompt is sparse where this one, close to its end, is not
- *   a branch                     where this prompt left one that the cache knows, or a waiting one will leave this one
- *   a sparse grid                everything else: so much is computed again at most
+ *   the end of the prompt        the next turn, or the same prompt again.
+ *   the beginning of a turn      a conversation that is edited or answered again there.
+ *   the end of the answer        the next turn, if the template keeps the answer unchanged.
+ *   the first scored token       another answer to the same prompt is scored.
+ *   the ends of sparse prefill   a longer prompt is sparse where this one, close to its end, is dense.
+ *   a branch                     this prompt leaves a cached one there, or a waiting prompt leaves this one.
+ *   a coarse grid                everything else: limits recomputation to one interval.
  *
- * all rounded down to whole blocks (of sparse prefill, where that is), since nothing else can be taken over. Snapshots are
- * taken inside of the step that passes the position, so that prefill chunks need no cuts. Their pool evicts those that were
- * used longest ago.
+ * All are rounded down to block boundaries (of sparse prefill in its span), since only complete blocks can be reused.
+ * Snapshots are taken within the step that passes the position, so prefill chunks are not cut for them. Their pool
+ * evicts the least recently used ones.
  *
- * Windows are alike: of what lies behind them, only the windows of such reuse points are worth keeping. One thread. */
+ * Sliding windows use the same points: of the blocks before the window, only the windows of reuse points are worth
+ * keeping. One thread. */
 #include "engine/snapshots.h"
 
 #include <string.h>
@@ -52,7 +53,7 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
     return sn->config.group >= 0 && group_of(sn)->spec.n_blocks > 0 && s->keeps;
 }
 
-/* The reuse points that are known without looking at the tokens, but for the grid. */
+/* True at reuse points that are known without looking at the tokens, except for the grid. */
 static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
     const bool scored = s->params.logits == PI__LOGITS_ALL && n == pi__span_cut(&s->sparse, s->params.logits_from / bs * bs);
@@ -64,10 +65,11 @@ bool pi__reuse_point(void *ud, int32_t row, int32_t n)
 {
     const pi__snapshots *sn = ud;
     const pi__seq *s = sn->config.row_seq[row];
-    return is_reuse_point(s, n, sn->config.cache->reuse_block) || n == s->n_found; /* where one went on, others may */
+    /* where this sequence continued, others may */
+    return is_reuse_point(s, n, sn->config.cache->reuse_block) || n == s->n_found;
 }
 
-/* Tokens between the snapshots of the grid: one long request takes a quarter of the pool at most. */
+/* Returns the tokens between snapshots of the grid; one long request takes at most a quarter of the pool. */
 static int32_t grid_of(const pi__snapshots *sn, const pi__seq *s)
 {
     int32_t share = group_of(sn)->spec.n_blocks / 4, grid = sn->config.interval;
@@ -84,7 +86,7 @@ static bool turn_starts(const pi__snapshots *sn, const pi__seq *s, int32_t from,
     return false;
 }
 
-/* pos is a multiple of the block size bs. */
+/* True if position pos, a multiple of the block size bs, is worth a snapshot. */
 static bool worth_it(const pi__snapshots *sn, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
 {
     if (is_reuse_point(s, pos, bs) || pos % grid == 0) return true;
@@ -122,7 +124,7 @@ void pi__snapshot_last(pi__snapshots *sn, pi__seq *s)
     if (!takes_snapshots(sn, s)) return;
     pi__backend *be = sn->config.be;
     int32_t pos = s->n_computed / PI__STATE_CHUNK * PI__STATE_CHUNK;
-    if (!pos || pos % group_of(sn)->spec.block_size) return; /* the slot has no other boundary */
+    if (!pos || pos % group_of(sn)->spec.block_size) return; /* the state slot can only be read at a chunk boundary */
     int32_t id = pi__cache_snapshot(sn->config.cache, s->row, sn->config.group, s->tokens, pos);
     if (id < 0) return;
     for (int32_t i = 0; i < sn->config.n_layers; i++)
@@ -137,7 +139,7 @@ void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s)
     if (sn->config.group < 0) return;
     int32_t id = sn->config.cache->seq[s->row].snapshot[sn->config.group];
     s->save.last = s->n_computed;
-    if (id < 0) return; /* the first token starts from zeros */
+    if (id < 0) return; /* no snapshot: the sequence starts with a zero state */
     const int32_t pos = s->n_computed;
     for (int32_t i = 0; i < sn->config.n_layers; i++)
         pi__op_state_load(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});

@@ -1,7 +1,7 @@
-/* Snapshots of recurrent states, and the reuse points where others may go on (snapshots.c says which).
+/* Snapshots of recurrent states, and the reuse points at which other sequences may continue (listed in snapshots.c).
  *
- * Borrowed: the cache, whose state group's blocks are the snapshots; the model's state layers, on their backend; the
- * scheduler's rows. Owned: what one step saves. Only the step thread is here. */
+ * Borrowed: the cache (the blocks of its state group are the snapshots); the model's state layers and their backend;
+ * the scheduler's rows. Owned: the list of snapshots of one step. Step thread only. */
 #ifndef PI__SNAPSHOTS_H
 #define PI__SNAPSHOTS_H
 
@@ -11,47 +11,47 @@
 
 typedef struct pi__snapshots_config {
     pi__cache *cache;
-    pi__stats *stats;          /* where it counts */
-    pi__seq *const *row_seq;   /* whose the cache's rows are */
+    pi__stats *stats;          /* counters */
+    pi__seq *const *row_seq;   /* sequence of each cache row */
     pi__backend *be;           /* copies states */
     const pi__state_layer *layer; /* [n_layers] */
-    int32_t n_layers;          /* 0: the model has no states */
-    int32_t group;             /* of the cache: the states', -1: none */
-    int32_t interval;          /* tokens from one snapshot to the next where nothing else asks for one */
+    int32_t n_layers;          /* 0 = the model has no recurrent states */
+    int32_t group;             /* state group of the cache, -1 = none */
+    int32_t interval;          /* tokens between snapshots where no other reuse point is near */
     const int32_t *turn_id;    /* [n_turn_ids] tokens that begin a turn of a conversation */
     int32_t n_turn_ids;
-    int32_t max_saves;         /* in a step */
+    int32_t max_saves;         /* max snapshots per step */
 } pi__snapshots_config;
 
-/* A snapshot that this step takes. */
+/* A snapshot that the current step takes. */
 typedef struct pi__saving {
-    pi__seq *seq;              /* of whom */
-    int32_t pos, id;           /* tokens, and the snapshot */
+    pi__seq *seq;              /* its sequence */
+    int32_t pos, id;           /* tokens before it; id of the snapshot */
 } pi__saving;
 
 typedef struct pi__snapshots {
     pi__snapshots_config config; /* as given */
-    pi__save *save;            /* [max_saves] of this step, as the batch has them */
-    pi__saving *saving;        /* [max_saves] the same, with their sequences */
-    int32_t n_saving;          /* how many */
+    pi__save *save;            /* [max_saves] of this step, as passed in the batch */
+    pi__saving *saving;        /* [max_saves] with their sequences */
+    int32_t n_saving;          /* snapshots of this step */
 } pi__snapshots;
 
 int pi__snapshots_init(pi__snapshots *sn, const pi__snapshots_config *config, pi_error *err);
 /* Bytes that init allocates. */
 size_t pi__snapshots_bytes(int32_t max_saves);
 void pi__snapshots_destroy(pi__snapshots *sn);
-/* Most snapshots of a step: one a block of the smallest size, and one more a sequence. */
+/* Max snapshots of a step: one per block of the smallest size, and one per sequence. */
 int32_t pi__most_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs);
 
-/* See pi__cache.reuse_point; ud: the pi__snapshots. */
+/* Implements pi__cache.reuse_point; ud: the pi__snapshots. */
 bool pi__reuse_point(void *ud, int32_t row, int32_t n);
-/* Positions and memory of the snapshots that the step takes of s, which computes up to `to`. */
+/* Plans the snapshots of s in this step, which computes s up to position `to`. */
 void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to);
-/* The step is over; good: what it took can be found from now on. */
+/* Ends the snapshots of the step. good: they are valid and can be found from now on. */
 void pi__snapshots_done(pi__snapshots *sn, bool good);
-/* The state of a sequence that leaves its row. */
+/* Takes a snapshot of s before it releases its row. */
 void pi__snapshot_last(pi__snapshots *sn, pi__seq *s);
-/* The state of a sequence that starts after the tokens it found in the cache. */
+/* Loads the state of s at the end of the prefix that it found in the cache. */
 void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* tokenizer.ggml.suppress_tokens: placeholders of images and the like. */
+/* Reads tokenizer.ggml.suppress_tokens: placeholders of images and similar tokens. */
 static int collect_suppressed(pi__special *sp, const pi__gguf *g, int32_t n_vocab, pi_error *err)
 {
     const char *key = "tokenizer.ggml.suppress_tokens";

@@ -25,7 +25,7 @@ void pi__stats_blocks(pi__stats *st, const pi__backend *be)
     st->key_blocks_possible = possible;
 }
 
-/* Those that Prometheus' histograms of servers have, in milliseconds. */
+/* Bounds as in the Prometheus histograms of other servers, in milliseconds. */
 static const double step_bound_ms[PI_N_STEP_BOUNDS] = {1,   2.5, 5,   10,  20,   30,   50,   75,    100,   150,
                                                        250, 500, 750, 1e3, 2500, 5000, 10e3, 20e3, 40e3, 80e3};
 

@@ -1,7 +1,7 @@
-/* Counters of the engine, each named once here: the struct, what is published of the pools, and what pi_stats is told.
+/* Counters of the engine. Each is named once here, for the struct, for the published pool counts, and for pi_stats.
  *
- * Written by the step thread, read by any thread at any time: every counter is an atomic of its own, so that a reader may
- * see one that is a step older than its neighbour. Memory: the caller's. */
+ * Written by the step thread, read by any thread at any time. Each counter is a separate atomic, so a reader may see
+ * one counter a step older than another. Memory: the caller's. */
 #ifndef PI__STATS_H
 #define PI__STATS_H
 
@@ -29,17 +29,17 @@ typedef struct pi__stats {
 #define PI__MEMBER(type, name) atomic_##type name;
     PI__COUNTERS(PI__MEMBER)
 #undef PI__MEMBER
-    atomic_ullong last_step_us;   /* how long the last step took */
-    atomic_ullong step_total_ns;  /* how long all steps took */
-    atomic_ullong step_count[PI_N_STEP_BOUNDS + 1]; /* as in pi_stats */
-    atomic_ullong draft_total_ns; /* how much of that drafters took */
-    atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from whole rows */
-    atomic_ullong n_forced;       /* tokens that their grammar left no choice about */
+    atomic_ullong last_step_us;   /* duration of the last step */
+    atomic_ullong step_total_ns;  /* duration of all steps */
+    atomic_ullong step_count[PI_N_STEP_BOUNDS + 1]; /* histogram of step durations, as in pi_stats */
+    atomic_ullong draft_total_ns; /* of step_total_ns, time of drafters */
+    atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from full rows */
+    atomic_ullong n_forced;       /* tokens forced by grammars */
     struct {
 #define PI__MEMBER(name) atomic_ullong name;
         PI__POOL_COUNTERS(PI__MEMBER)
 #undef PI__MEMBER
-        atomic_ullong n_written;  /* blocks whose memory may be committed */
+        atomic_ullong n_written;  /* blocks with possibly committed memory */
     } group[PI__MAX_GROUPS];
 } pi__stats;
 
@@ -47,7 +47,7 @@ typedef struct pi__stats {
 void pi__stats_pools(pi__stats *st, const pi__cache *c);
 /* Publishes the backend's key blocks of sparse prefill. */
 void pi__stats_blocks(pi__stats *st, const pi__backend *be);
-/* A step took so long. */
+/* Records a step that took ms. */
 void pi__stats_step(pi__stats *st, double ms);
 /* Fills the members of out that are counted here. */
 void pi__stats_tell(const pi__stats *st, int32_t n_groups, pi_stats *out);

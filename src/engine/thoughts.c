@@ -1,12 +1,11 @@
-/* Budgets of thought (see thoughts.h).
+/* Limits of thinking tokens (see thoughts.h).
  *
- * A tag that the vocabulary has as one token is that token, wherever it stands. Others are text: they are looked for in
- * the bytes of the answer, and an opening one only before anything else, so that an answer that talks about tags does not
- * begin to think.
+ * A tag that is a single token of the vocabulary is matched by its id, anywhere. Other tags are searched in the bytes
+ * of the answer. An opening tag in text counts only before all other text, so an answer that mentions tags does not
+ * start thinking.
  *
  *     answer   <think> I  wonder  if  |  Enough. </think>  The answer is
- *     counted           1   2      3  |  forced            free again
- */
+ *     counted           1   2      3  |  forced            free again */
 #include "engine/thoughts.h"
 
 #include <string.h>
@@ -19,24 +18,24 @@ enum { LONGEST_TAG = 32, MAX_TOKEN = 256 };
 enum { BEFORE, THOUGHT, ANSWER };
 
 typedef struct pair {
-    int32_t open, close; /* the tags' tokens; -1: they are text */
+    int32_t open, close; /* ids of the tags; -1 = not a single token, match the text */
     pi__ids forced;      /* message and closing tag */
 } pair;
 
 struct pi__thoughts {
     const pi__vocab *v;
-    int32_t budget;         /* tokens of a thought */
+    int32_t budget;         /* max thinking tokens */
     pair pair[PI__N_THOUGHT_TAGS];
     int state;              /* BEFORE, THOUGHT, ANSWER */
-    int which;              /* THOUGHT: the pair whose opening tag was seen */
-    int32_t n_thought;      /* THOUGHT: tokens of the answer since */
-    size_t n_forced;        /* tokens that were forced so far */
-    bool forcing;           /* the next one is, too */
-    char tail[LONGEST_TAG]; /* the last bytes of prompt or answer */
-    size_t n_tail;          /* in tail */
+    int which;              /* THOUGHT: pair of the opening tag */
+    int32_t n_thought;      /* THOUGHT: tokens since the opening tag */
+    size_t n_forced;        /* tokens forced so far */
+    bool forcing;           /* the next token is forced */
+    char tail[LONGEST_TAG]; /* last bytes of prompt or answer */
+    size_t n_tail;          /* bytes in tail */
 };
 
-/* The token that text is, -1: it is not one. */
+/* Finds the single token of text; *id -1 = text is several tokens. */
 static int one_token(const pi__vocab *v, const char *text, int32_t *id)
 {
     pi__ids ids = {0};
@@ -68,7 +67,7 @@ void pi__thoughts_free(pi__thoughts *t)
 
 static bool is_white(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-/* The token's bytes to the tail, of which the last are kept. */
+/* Appends the token's bytes to the tail and keeps its last bytes. */
 static void add_bytes(pi__thoughts *t, int32_t id)
 {
     char bytes[LONGEST_TAG + MAX_TOKEN];
@@ -79,7 +78,7 @@ static void add_bytes(pi__thoughts *t, int32_t id)
     memcpy(t->tail, bytes + n - t->n_tail, t->n_tail);
 }
 
-/* tag is in the last bytes. */
+/* True if the tail contains tag. */
 static bool has(const pi__thoughts *t, const char *tag)
 {
     const size_t len = strlen(tag);
@@ -93,10 +92,10 @@ static void enter(pi__thoughts *t, int state, int which)
     t->state = state;
     t->which = which;
     t->n_thought = 0;
-    t->n_tail = 0; /* what was seen is not seen again */
+    t->n_tail = 0; /* bytes of the tag are not matched again */
 }
 
-/* true: an opening tag ends with this token. text: those that are text count, too. */
+/* True if an opening tag ends with this token, and enters THOUGHT. text: also match tags in the text. */
 static bool opens(pi__thoughts *t, int32_t id, bool text)
 {
     for (int i = 0; i < PI__N_THOUGHT_TAGS; i++) {
@@ -113,7 +112,7 @@ static bool closes(const pi__thoughts *t, int32_t id)
     return p->close >= 0 ? p->close == id : has(t, pi__thought_tags_of[t->which].close);
 }
 
-/* The tail does not end within a character. */
+/* True if the tail does not end within a UTF-8 character. */
 static bool whole_characters(const pi__thoughts *t)
 {
     for (size_t back = 1; back <= 3 && back <= t->n_tail; back++) {
@@ -124,7 +123,7 @@ static bool whole_characters(const pi__thoughts *t)
     return true;
 }
 
-/* Whether the text of what has come so far may still become an opening tag. */
+/* True if the text so far may still become an opening tag. */
 static bool is_blank_or_begun(const pi__thoughts *t)
 {
     size_t at = 0;
@@ -136,7 +135,7 @@ static bool is_blank_or_begun(const pi__thoughts *t)
     return false;
 }
 
-/* Enough was thought: the closing tag, but not within a character. */
+/* Starts forcing the closing tag if the limit is reached, but not within a UTF-8 character. */
 static void look_at_budget(pi__thoughts *t)
 {
     t->forcing = t->state == THOUGHT && t->n_thought >= t->budget && whole_characters(t);
@@ -150,7 +149,8 @@ static bool is_blank(const pi__thoughts *t)
     return true;
 }
 
-/* A prompt may end in a thought: one that is not closed, or, of tags that are text, right behind one. */
+/* Reads the prompt. It may end while thinking: after an unclosed tag; for tags in text, only directly after the
+ * opening tag. */
 static void read_prompt(pi__thoughts *t, const int32_t *prompt, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

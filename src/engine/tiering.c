@@ -1,12 +1,12 @@
-/* The tiers below the pools: the host's memory (offload.c says how things get there) and a directory on disk. A waiting
- * request whose prefix they hold gets the missing blocks read into the pools before it is admitted.
+/* The tiers below the pools: host memory (filled by offload.c) and a directory on disk. For a waiting request,
+ * missing blocks of its prefix are loaded from the tiers into the pools before it is admitted.
  *
  *     pool, discrete device   <-- copy --  slot of the host tier  <-- read --  file
  *     pool in host memory     <------------------------------------ read --  file
  *
- * A load fills a block that it alone references; when it is done the block gets its hash and joins the free list as if
- * a request had left it there, and the ordinary match finds it. A load that fails leaves an empty free block. So
- * nothing else in the engine knows where a prefix came from. Only the step thread is here, but for wake. */
+ * A load fills a block that only the load references. When it completes, the block gets its hash and joins the free
+ * list like a block left by a request; the normal prefix match finds it. A failed load leaves an empty free block. So
+ * the rest of the engine does not know the source of a prefix. Step thread only, except `wake`. */
 #include "engine/tiering.h"
 
 #include <string.h>
@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "base/trust.h"
 
-enum { LOOK_MS = 1000 }; /* a request waits for a look at the directory at most */
+enum { LOOK_MS = 1000 }; /* max time that a request waits for a rescan of the directory */
 
-/* A block that is in the host's memory as a whole: where there is no host tier. */
+/* Returns the address of a block with all shards at one place of host memory; used without a host tier. */
 static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
 {
     int32_t place = 0;
@@ -26,7 +26,8 @@ static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
     return pi__block_at(t->map, g, block, place);
 }
 
-/* A block of group g got its hash: the disk gets it, from a discrete device when a copy of it has come. */
+/* Sends block `block` of group g, which got its hash, to disk; from a discrete device through a copy to the host
+ * tier. */
 static void hashed(void *ud, int32_t g, int32_t block, const pi__block_key *key, const int32_t *tokens)
 {
     pi__tiering *t = ud;
@@ -127,7 +128,7 @@ void pi__tiering_stats(pi__tiering *t)
     t->stats->disk_writes = (uint64_t) d.writes;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- loads */
+/* ----------------------------------------------------------------------------------------------------------- loads */
 
 static void end_load(pi__tiering *t, pi__load *l, bool ok)
 {
@@ -139,7 +140,7 @@ static void end_load(pi__tiering *t, pi__load *l, bool ok)
     l->number = 0;
 }
 
-/* From the slot to the block. */
+/* Starts the copy from the slot to the block. */
 static void bring(pi__tiering *t, pi__load *l)
 {
     l->copying = pi__offload_back(&t->offload, l->group, l->block, l->slot, &l->copy);
@@ -174,7 +175,7 @@ void pi__tiering_poll(pi__tiering *t)
     pi__offload_ahead(&t->offload);
 }
 
-/* A load with number 1..upto is still under way. */
+/* True if a load with number 1..upto is pending. */
 static bool pending(const pi__tiering *t, uint64_t upto)
 {
     for (int32_t i = 0; i < PI__MAX_LOADS; i++)
@@ -191,7 +192,7 @@ static bool loading(const pi__tiering *t, int32_t g, const pi__block_key *key)
     return false;
 }
 
-/* The key of block i of group g, and its tokens. */
+/* Return the key of block i of group g, and its tokens. */
 static pi__block_key block_key(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
     return pi__cache_key(t->cache, s->row, t->map->block_size[g], i);
@@ -202,7 +203,7 @@ static const int32_t *block_tokens(const pi__tiering *t, const pi__seq *s, int32
     return s->tokens + (size_t) i * (size_t) t->map->block_size[g];
 }
 
-/* The slot of the host tier that holds block i, -1: none. */
+/* Returns the slot of the host tier that holds block i, -1 = none. */
 static int32_t find_slot(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
     const pi__block_key key = block_key(t, s, g, i);
@@ -222,7 +223,7 @@ static bool somewhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t
     return t->disk && pi__tier_has(t->disk, &key.hash, g);
 }
 
-/* Longest prefix that pools and tiers hold together. */
+/* Returns the length of the longest prefix that pools and tiers hold together. */
 static int32_t longest(const pi__tiering *t, const pi__seq *s)
 {
     const int32_t reuse = t->cache->reuse_block;
@@ -239,13 +240,13 @@ static int32_t longest(const pi__tiering *t, const pi__seq *s)
                 continue;
             }
             while (i >= first && somewhere(t, s, g, i)) i--;
-            if (i >= first) n = i * sp->block_size / reuse * reuse; /* nothing that needs i will do */
+            if (i >= first) n = i * sp->block_size / reuse * reuse; /* no prefix that needs block i is complete */
         }
     } while (n > 0 && n != before);
     return n;
 }
 
-/* Starts bringing block i of group g. false: no room for it, or what there was has just gone to make room. */
+/* Starts loading block i of group g. False = no room, or its copy was evicted to make room. */
 static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
     int32_t bs = t->map->block_size[g], k = 0, slot = find_slot(t, s, g, i);
@@ -272,7 +273,8 @@ bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
     return t->offload.host && (t->offload.n_copies || n_waiting || pi__host_grows(t->offload.host));
 }
 
-/* Others may have written what s needs, but of a sample group: the directory is looked at once, unless everything is at hand. */
+/* True while s waits for a rescan of the directory: other processes may have written blocks that s needs. Rescans
+ * once per request, unless pools and tiers hold everything. Sequences of a sample group do not wait. */
 static bool looking(pi__tiering *t, pi__seq *s)
 {
     if (!t->disk || s->sample_group || (s->fetch.look && !s->fetch.look_end)) return false;
@@ -293,7 +295,7 @@ bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
     if (!t->disk && !t->offload.host) return false;
     if (looking(t, s)) return true;
     if (pending(t, s->fetch.upto)) return true;
-    if (!s->fetch.rounds) { /* in rounds of what can be under way at a time; one that fails is the last */
+    if (!s->fetch.rounds) { /* each round starts as many loads as fit; a failed load ends the rounds */
         s->fetch.rounds = 2 * (s->n_tokens / t->cache->hash_block * t->cache->n_groups / PI__MAX_LOADS + 2);
         s->fetch.bad = t->n_bad_loads;
     }

@@ -1,8 +1,8 @@
-/* The tiers below the pools in the engine: loads of missing blocks for requests that wait, and what goes to disk.
+/* The tiers below the pools: loads missing blocks for waiting requests, and writes blocks to disk.
  *
- * Owned: the disk tier, the loads, and the copies between device and host (offload.h). A load holds its block's only
- * reference, and its slot's. Borrowed: the cache and where its blocks lie. Memory: all of it at open. Only the step thread
- * is here, but for wake, which is called on the disk tier's. */
+ * Owned: the disk tier, the loads, and the copies between device and host (offload.h). A load holds the only
+ * reference of its block, and a reference of its slot. Borrowed: the cache and the block map. Memory: allocated at
+ * open. Step thread only, except `wake`, which the disk tier's thread calls. */
 #ifndef PI__TIERING_H
 #define PI__TIERING_H
 
@@ -11,56 +11,58 @@
 
 typedef struct pi__tiering_config {
     pi__offload_config offload; /* device, blocks, cache, host memory */
-    const char *dir;           /* of the disk tier; NULL: none */
-    const char *dir_key;       /* key file for it; NULL: none */
-    uint64_t dir_bytes;        /* its limit */
-    bool dir_read_only;        /* it is only read */
-    pi__digest fingerprint;    /* of everything that gives a block's bytes their meaning */
-    void (*wake)(void *ud);    /* a load from disk has ended: poll soon */
+    const char *dir;           /* directory of the disk tier; NULL = none */
+    const char *dir_key;       /* key file of the disk tier; NULL = none */
+    uint64_t dir_bytes;        /* max bytes of the disk tier */
+    bool dir_read_only;        /* never write to the directory */
+    pi__digest fingerprint;    /* digest of everything that determines the bytes of a block */
+    void (*wake)(void *ud);    /* called when a load from disk has ended: poll soon */
     void *wake_ud;             /* its argument */
 } pi__tiering_config;
 
-/* A block that is on its way from a tier to its pool: from a slot of the host tier, into which it is first read where only
- * the disk has it; or, where the host reads device memory, straight from the disk. */
+/* A block that is being loaded from a tier into its pool: from a slot of the host tier, which is first read from disk
+ * if only the disk has the block. Where the host reads device memory, the block is read directly from disk. */
 typedef struct pi__load {
-    uint64_t number;           /* counted from 1; 0: this entry is free */
-    pi__block_key key;         /* the block's */
-    int32_t group, block;      /* where it goes; the load holds the block's only reference */
-    int32_t slot;              /* where it comes from, referenced as well; -1: no slot */
-    bool copying;              /* from there to the block; before that it is read from disk */
-    pi__copy_numbers copy;     /* with copying: of its shards */
+    uint64_t number;           /* counted from 1; 0 = this entry is free */
+    pi__block_key key;         /* key of the block */
+    int32_t group, block;      /* destination; the load holds the block's only reference */
+    int32_t slot;              /* source slot, referenced as well; -1 = no slot */
+    bool copying;              /* the slot is being copied to the block; false = the disk is being read */
+    pi__copy_numbers copy;     /* with copying: copies of its shards */
     bool forgotten;            /* its prefix was cleared meanwhile */
-    int32_t tokens[PI__MAX_BLOCK]; /* its tokens */
+    int32_t tokens[PI__MAX_BLOCK]; /* tokens of the block */
 } pi__load;
 enum { PI__MAX_LOADS = 256 };
 
 typedef struct pi__tiering {
-    pi__offload offload;       /* the host tier of a discrete device */
-    pi__cache *cache;          /* whose blocks are loaded; NULL: not open */
-    pi__stats *stats;          /* where it counts */
+    pi__offload offload;       /* host tier of a discrete device */
+    pi__cache *cache;          /* destination of loads; NULL = not open */
+    pi__stats *stats;          /* counters */
     const pi__block_map *map;  /* addresses of blocks */
     pi__tier *disk;            /* disk tier, or NULL */
-    pi__load *load;            /* [PI__MAX_LOADS], NULL: there are no tiers */
-    uint64_t n_loads;          /* started so far */
-    uint64_t n_bad_loads;      /* of them, those that brought nothing */
+    pi__load *load;            /* [PI__MAX_LOADS], NULL = no tiers */
+    uint64_t n_loads;          /* loads started */
+    uint64_t n_bad_loads;      /* of them, loads that failed */
 } pi__tiering;
 
-/* Opens what the config has; the cache tells of new hashes from then on. */
+/* Opens the configured tiers and registers for new block hashes of the cache. */
 int pi__tiering_open(pi__tiering *t, const pi__tiering_config *config, pi_error *err);
-/* Bytes that open takes, but for the slots of the host tier. */
+/* Bytes that open allocates, without the slots of the host tier. */
 size_t pi__tiering_bytes(const pi__tiering_config *config);
 void pi__tiering_close(pi__tiering *t);
-/* The blocks that s leaves behind were used: the tier evicts them later than others, and the last ones first. */
+/* Marks the blocks of s as used, its first blocks last: the disk tier evicts them after older blocks, last blocks
+ * first. */
 void pi__tiering_touch(pi__tiering *t, const pi__seq *s);
-/* Forgets what the tiers hold of a tenant (NULL: of all), and what is being read. */
+/* Drops the tiers' blocks of a tenant (NULL = of all tenants), and loads in progress. */
 void pi__tiering_clear(pi__tiering *t, const uint64_t *tenant);
 /* Publishes the tiers' counters. */
 void pi__tiering_stats(pi__tiering *t);
-/* Takes finished loads and copies, and starts copies of what will be evicted next. */
+/* Processes finished loads and copies, and starts copies of blocks that will be evicted next. */
 void pi__tiering_poll(pi__tiering *t);
-/* true: s, matched so far up to `got` tokens, should wait for blocks that tiers are loading; starts the loads. */
+/* Starts loads. Returns true if s, matched so far up to `got` tokens, should wait for blocks that tiers are
+ * loading. */
 bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got);
-/* Something is to be polled soon, where so many requests wait. */
+/* True if copies or a growing host tier need polling soon, with n_waiting waiting requests. */
 bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting);
 
 #endif

@@ -1,11 +1,11 @@
-/* Comparing vocabularies (see vocab_compare.h). No memory; the opening thread. */
+/* Compares vocabularies (see vocab_compare.h). Allocates nothing. Opening thread only. */
 #include "engine/vocab_compare.h"
 
 #include <string.h>
 
 #include "base/error.h"
 
-enum { ONE_IN = 100 /* tokens that may be another */ };
+enum { ONE_IN = 100 /* one in this many tokens may differ */ };
 
 static const char key[] = "tokenizer.ggml.tokens";
 

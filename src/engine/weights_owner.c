@@ -1,4 +1,4 @@
-/* The owner of a machine's weights (see weights_owner.h). */
+/* The weights owner (see weights_owner.h). */
 #include "engine/weights_owner.h"
 
 #include <stdio.h>
@@ -13,13 +13,13 @@
 enum { MODELS = 2 };
 
 struct pi__weights_owner {
-    pi__weights_offer offer[MODELS]; /* the model, and the one that drafts for it */
-    int n;                           /* in use; their descriptors are owned */
+    pi__weights_offer offer[MODELS]; /* the model, and its draft model */
+    int n;                           /* entries in offer; their descriptors are owned */
     pi__weights_listener *listener;
 };
 _Static_assert(PI__WEIGHTS_FDS == 1 + PI__WEIGHTS_PARTS, "the host's memory, and the devices'");
 
-/* The descriptors go from the model to the owner. */
+/* Moves the descriptors from the model to the owner. */
 static void take(pi__weights_owner *w, pi__model *m)
 {
     pi__weights_image *im = &m->image;
