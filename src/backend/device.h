@@ -1,10 +1,10 @@
-/* A device: memory, copies, weights on their way to it, and the steps that run on it. What it computes is in ops.h.
+/* The device interface of a backend: memory, copies, weight upload and step control. ops.h has the compute ops.
  *
- * A backend owns device memory and runs coarse ops in program order: on the CPU an op is done when it returns, on a GPU
- * it is queued, and finish() waits. Ops report nothing: a device error is remembered and returned by finish(). No op
- * allocates; reserve() did.
+ * A backend owns device memory and runs coarse ops in program order. On the CPU an op is done when it returns; on
+ * a GPU the op is queued, and finish() waits. Ops return no status: the backend remembers a device error until
+ * finish() returns it. Ops do not allocate; reserve() has allocated all scratch memory.
  *
- * One thread at a time may use a backend (the engine's step thread; the opening thread before that). */
+ * One thread at a time may use a backend: the thread that opens the engine, then the engine's step thread. */
 #ifndef PI__DEVICE_H
 #define PI__DEVICE_H
 
@@ -14,218 +14,269 @@
 #include "base/log.h"
 #include "pagedinfer.h"
 
-/* The largest of everything, from which scratch is sized. */
+/* Upper bounds of one engine, from which a backend sizes its scratch memory. */
 typedef struct pi__limits {
-    int32_t max_tokens;   /* tokens a step */
-    int32_t max_seqs;     /* sequences a step */
-    int32_t max_rows;     /* logits rows computed at once, at most PI__MAX_ROWS */
+    int32_t max_tokens;   /* tokens per step */
+    int32_t max_seqs;     /* sequences per step */
+    int32_t max_rows;     /* logits rows computed in one pass, at most PI__MAX_ROWS */
     int32_t max_ctx;      /* tokens of one sequence */
     int64_t max_n_in;     /* columns of any matrix */
     int64_t max_n_out;    /* rows of any matrix */
-    int64_t n_vocab;      /* logits a row */
+    int64_t n_vocab;      /* values per logits row */
     int32_t max_n_head;   /* query heads */
-    int32_t max_head_dim; /* values a head */
-    int32_t max_expert;   /* experts of a layer; 0: none */
-    int32_t max_used;     /* experts a token */
-    int64_t max_in_exp;   /* columns of an expert's gate and up, rows of its down */
-    int64_t max_ff_exp;   /* rows of an expert's gate and up together */
-    int64_t max_order;    /* rows of a head in clusters; 0: none */
-    int32_t max_pick;     /* clusters of it that are multiplied for a row */
-    pi__state_layer state; /* of delta-net layers, the largest of each field; dim 0: none */
-    int32_t max_row;      /* values of a row that sparse attends to; 0: none */
-    int64_t max_stream;   /* values of one of several residual streams; 0: none */
-    int32_t n_head_mat;   /* matrices of op heads, and the most columns and rows of one; 0: there are none */
+    int32_t max_head_dim; /* values per head */
+    int32_t max_expert;   /* experts per layer; 0 = the model has no experts */
+    int32_t max_used;     /* experts per token */
+    int64_t max_in_exp;   /* columns of an expert's gate and up, which are the rows of its down */
+    int64_t max_ff_exp;   /* rows of an expert's gate plus rows of its up */
+    int64_t max_order;    /* rows of a clustered lm_head (op centroid_head); 0 = none */
+    int32_t max_pick;     /* clusters of it that are multiplied per row */
+    pi__state_layer state; /* delta-net layers, the largest value of each field; dim 0 = none */
+    int32_t max_row;      /* values of a cache row that op sparse reads; 0 = op sparse is not used */
+    int64_t max_stream;   /* values of one residual stream (hyper-connections); 0 = one stream only */
+    /* Op head_linear: matrices, and the largest columns and rows of one; 0 = the op is not used. */
+    int32_t n_head_mat;
     int64_t head_in, head_out;
-    int32_t indexer_head, indexer_dim; /* of op index; 0: none */
-    int32_t indexer_ratio; /* tokens an entry, the smallest */
-    int32_t key_blocks;   /* of a sequence with sparse prefill; 0: there is none */
-    int32_t sparse_heads; /* kv heads of a layer with it */
+    int32_t indexer_head, indexer_dim; /* heads and values per head of op indexer; 0 = the op is not used */
+    int32_t indexer_ratio; /* tokens per indexer entry, the smallest */
+    int32_t key_blocks;   /* key blocks per sequence with sparse prefill; 0 = no sparse prefill */
+    int32_t sparse_heads; /* KV heads of a layer with sparse prefill */
 } pi__limits;
 
-/* Kinds of steps: what is known when one begins. All but ANY and SEGMENTS can be captured whole. */
+/* Step kinds: how regular a step is. All kinds except ANY and SEGMENTS can be captured as one graph. */
 enum {
-    PI__STEP_ANY,    /* nothing: prefill, or prefill and decode mixed */
-    PI__STEP_DECODE, /* decode: of each sequence as many tokens (one, and drafts), each with a logits row, no snapshots;
-                      * its ops are the model's graph, the first logits rows and, where the batch says so, topk of them,
-                      * always at the same addresses: a step can be captured and replayed as others with as many sequences
-                      * and tokens that ask for as much. Of what ops wrote before, none but caches and states is read from
-                      * now on */
-    /* A drafter's, with hidden_row, which can be captured in the same way: */
-    PI__STEP_DRAFT,      /* of each sequence one token with a logits row, behind hidden states of the target's last step, or of
-                          * the drafter's last BLOCK */
-    PI__STEP_DRAFT_NEXT, /* the same behind those of the drafter's last step */
-    PI__STEP_CATCH_UP,   /* of each sequence as many tokens, without logits rows: only the drafter's cache is filled */
-    PI__STEP_CHAINED,    /* DRAFT_NEXT whose tokens are the best values that topk found in the last step, where one was asked
-                          * for in each row: that of row hidden_row[t] is token t, 0 where there is none, whatever the batch
-                          * says. Only where dev->chains */
-    /* Of drafters that run a model, with what they do to the logits rows in the step: of each sequence as many tokens, and logits
-     * rows at any of them, as many of each: */
-    PI__STEP_MODEL,    /* of a model beside the target */
-    PI__STEP_EXIT,     /* of the target's first layers */
-    PI__STEP_BLOCK,    /* of a drafter of blocks */
-    PI__STEP_INJECT,   /* the same without logits rows, of 128 tokens at most: hidden_row are rows of what the target captured */
-    PI__STEP_FED,      /* DECODE of one token a sequence: the best value that topk found in the last step, a DECODE or FED that
-                        * asked for one in each row, or the token drawn there. That of row hidden_row[t] is token t, 0 where there
-                        * is none, whatever the batch says. Only where dev->mark */
-    PI__STEP_SEGMENTS, /* DECODE where the CPU, or other stages, do some of it: what the device does is captured in segments,
-                        * see graph_segment. A device is given one of the two kinds only */
+    /* Prefill, or prefill mixed with decode. Nothing is known in advance. */
+    PI__STEP_ANY,
+    /* Decode. Every sequence has the same number of tokens (one, plus drafts), and each token has a logits row.
+     * The step takes no state snapshots. Its ops are the model's graph, the first logits rows and, if the batch
+     * requests it, topk of these rows, always at the same addresses. So a captured step can be replayed for any
+     * batch of the same shape and requests. The step reads nothing that earlier ops wrote, except caches and
+     * states. */
+    PI__STEP_DECODE,
+    /* Drafter steps with hidden_row follow; they can be captured like DECODE. */
+
+    /* One token with a logits row per sequence. hidden_row names hidden states of the target's last step, or of the
+     * drafter's last BLOCK step. */
+    PI__STEP_DRAFT,
+    /* DRAFT on hidden states from the drafter's last step. */
+    PI__STEP_DRAFT_NEXT,
+    /* Fills only the drafter's cache: no logits rows, the same number of tokens in every sequence. */
+    PI__STEP_CATCH_UP,
+    /* DRAFT_NEXT with token ids from the device: token t is the best value of row hidden_row[t] in the last step, or
+     * 0 if that row has none. The batch's ids are ignored. The last step's topk must have requested one value in each
+     * row. Used only if dev->chains. */
+    PI__STEP_CHAINED,
+    /* Steps of drafters that run a model, including their ops on the logits rows, follow. Every sequence has the same
+     * number of tokens and the same number of logits rows, at any of its tokens. */
+
+    PI__STEP_MODEL,    /* a separate draft model */
+    PI__STEP_EXIT,     /* early exit: the first layers of the target */
+    PI__STEP_BLOCK,    /* a block drafter */
+    /* BLOCK without logits rows, at most 128 tokens; hidden_row names rows that the target captured. */
+    PI__STEP_INJECT,
+    /* DECODE with one token per sequence and token ids from the device: token t is the result of row hidden_row[t] in
+     * the last step, or 0 if that row has none. The batch's ids are ignored. The last step must have been DECODE or
+     * FED, and must have requested one value, or drawn a token, in each row. Used only if dev->mark. */
+    PI__STEP_FED,
+    /* A DECODE step that the CPU or other stages compute in part: the device's work is captured in segments, see
+     * graph_segment. A backend sees either DECODE or SEGMENTS steps, never both. */
+    PI__STEP_SEGMENTS,
 };
 
 typedef struct pi__backend pi__backend;
-typedef struct pi__link pi__link;   /* what joins devices (link.h) */
+typedef struct pi__link pi__link;   /* all-gather between devices (link.h) */
 
+/* The functions of a backend. A device backend has to provide each function, unless its comment says "Optional":
+ * then NULL means that the backend lacks the feature. Backends that combine others (split.c, stages.c) leave out the
+ * functions for weights, caches and states, which are called on their parts (pi__backend_at). Calls come from the one
+ * thread that uses the backend, unless a comment says otherwise. A function without a result reports errors through
+ * finish(). */
 typedef struct pi__device_fns {
+    /* Frees the backend. No step is in flight. */
     void (*destroy)(pi__backend *be);
-    /* "cpu (avx512-vnni)"; lives as long as the backend. */
+    /* Returns the name for logs and errors, for example "cpu (avx512-vnni)"; valid while the backend lives. */
     const char *(*describe)(const pi__backend *be);
+    /* Returns the number of host threads that compute ops; 1 for a GPU. */
     int32_t (*n_threads)(const pi__backend *be);
 
-    /* Device memory: zeroed, 64-byte aligned at least. NULL: none left. */
+    /* Allocates device memory, zeroed and aligned to at least 64 bytes. Returns NULL if out of memory. */
     void *(*alloc)(pi__backend *be, size_t size);
     void (*free)(pi__backend *be, void *p, size_t size);
-    /* Bytes that alloc can still give; 0: not known, or an error. NULL: as much as the system has. */
+    /* Optional. Returns the bytes that alloc can still provide; 0 = unknown, or an error. NULL = the system's
+     * memory is the only limit. */
     uint64_t (*free_memory)(pi__backend *be);
-    /* Memory of alloc is taken from the system as it is first written. commit takes it now; trim gives back what lies in
-     * it, whose contents are lost (the next read gives zeros or garbage). */
+    /* Memory of alloc may be backed by the system only at its first write. commit backs it now. trim returns its
+     * pages to the system; their contents are lost, and the next read sees zeros or garbage. Both may do nothing. */
     void (*commit)(pi__backend *be, void *p, size_t size);
     void (*trim)(pi__backend *be, void *p, size_t size);
-    /* Of backends that have pages, NULL elsewhere. An arena is a range of addresses, a multiple of the page, for tensors
-     * that get memory, and give it back, one by one. arena_alloc: addresses without memory; NULL: none left. arena_map:
-     * zeroed memory for whole pages of it; false: none left. arena_unmap takes back what one map gave; arena_free the
-     * addresses, when nothing is mapped any more. */
+    /* Optional; all four are required if `pi__backend.page` is not 0. An arena is a reserved address range, a
+     * multiple of the page, in which tensors are mapped and unmapped one by one.
+     *   arena_alloc   reserves addresses without memory; NULL = no address space left
+     *   arena_map     maps zeroed memory at whole pages of the arena; false = out of memory
+     *   arena_unmap   unmaps the range of one arena_map, arena_share or arena_adopt call
+     *   arena_free    releases the addresses; nothing is mapped in the arena any more */
     void *(*arena_alloc)(pi__backend *be, size_t size);
     void (*arena_free)(pi__backend *be, void *arena, size_t size);
     bool (*arena_map)(pi__backend *be, void *p, size_t size);
     void (*arena_unmap)(pi__backend *be, void *p, size_t size);
-    /* Of backends with `exports`: memory of an arena that other processes of the machine map, too. share is arena_map, with
-     * descriptors of the memory at fd, one of each device that be is, the caller's to close (-1 after an error); they keep
-     * it. adopt maps the memory of such descriptors, only to be read. Its last 16 bytes are share's: mark is there, and adopt
-     * takes no memory with another one. arena_unmap takes back either. */
+    /* Optional; both are required if `pi__backend.exports` is set. They share arena memory with other processes of
+     * the machine. arena_share is arena_map that also exports the memory: fd receives one descriptor per device of
+     * be. The caller closes them; each is -1 after an error. arena_adopt maps the memory of these descriptors,
+     * read-only. arena_share stores `mark` in the last 16 bytes of the memory, and arena_adopt refuses memory with
+     * another mark. Both return PI_OK or an error code. */
     int (*arena_share)(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err);
     int (*arena_adopt)(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);
-    /* Which devices these are, in words that are the same in every process: "GPU-4f0e...". NULL: one is like another. */
+    /* Optional. Writes names of the devices that are the same in every process, for example "GPU-4f0e...". NULL = all
+     * devices of this kind are interchangeable. */
     void (*identify)(const pi__backend *be, char *out, size_t size);
-    /* Copies in the order of ops. src may be changed after upload returns; dst is filled when finish has returned. */
+    /* Copy to and from the device, in order with the ops. src may be changed after upload returns; dst is valid after
+     * finish(). */
     void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
     void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
-    /* Memory of the host that downloads are fastest to. NULL: none left. */
+    /* Allocates host memory that downloads are fastest to. Returns NULL if out of memory. */
     void *(*host_alloc)(pi__backend *be, size_t size);
     void (*host_free)(pi__backend *be, void *p, size_t size);
 
-    /* Of discrete devices only, and NULL where they cannot: copies between their memory and the host's that steps do
-     * not wait for. One starts when all that was queued before it is done; its result is its number, counted from 1 in
-     * the order in which copies end, or 0: it was not queued. The host's memory must be pinned. Of several devices that
-     * are one, each has n bytes there, one behind the other. */
+    /* Optional, for discrete devices: the next five functions are all provided or all NULL. copy_out and copy_in
+     * copy between device and host memory in the background; steps do not wait for them. A copy starts after all
+     * work that was queued before it. Both return the copy's number, counted from 1 in the order of completion; 0
+     * = not queued. The host memory must be pinned. If the backend is several devices, each copies n bytes; host
+     * holds their parts in rank order. */
     uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
     uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
-    /* The number up to which they have ended; wait: all of them. false: the rest will never end well. */
+    /* Sets *ended to the number of the last completed copy. wait: waits for all copies first. Returns false if a copy
+     * failed; later copies do not complete either. */
     bool (*copies)(pi__backend *be, bool wait, uint64_t *ended);
-    /* Whole pages of the host's memory become such that copies run by themselves. Any thread. false: they do not. */
+    /* Pins whole pages of host memory, as copy_out and copy_in require. Any thread. Returns false on failure. */
     bool (*pin)(pi__backend *be, void *host, size_t n);
     void (*unpin)(pi__backend *be, void *host, size_t n);
 
-    /* Bytes of a matrix in this backend's layout; 0: the type is not supported. Also fills w->layout. */
+    /* Fills in w->layout and returns the bytes of the matrix in that layout; 0 = unsupported type. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
-    /* Converts n of the file's rows (of pi__row_size each, at src), from row `row` of matrix mat on, into w->data. row is
-     * a multiple of PI__TILE_ROWS, and so is n, save at the matrix's end. What this takes of the host, upload may take and
-     * use too up to the first finish after reserve, which gives it back. */
+    /* Converts n rows of the file (pi__row_size bytes each, at src) to the backend's layout in w->data. They are
+     * the rows from `row` on of matrix `mat`. row and n are multiples of PI__TILE_ROWS, except that n may end at
+     * the matrix's end. The host resources that loading needs are shared with upload, until the first finish()
+     * after reserve() frees them. */
     void (*weight_load)(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
-    /* Bytes that one layer takes in one block; 0: not supported (head_dim, types). */
+    /* Returns the bytes of one layer's keys and values in one block; 0 = unsupported head_dim or cache type. */
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                        int32_t block_size);
 
-    /* The same for a layer of rows of n values, n_rows a block. NULL: none are supported, nor are the ops that use them. */
+    /* Optional. Returns the bytes of one layer's rows (n values each, n_rows per block) in one block; 0 =
+     * unsupported. NULL = the backend supports neither caches of rows nor the ops that use them. */
     size_t (*row_bytes)(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 
-    /* Bytes that a delta-net layer takes in a slot and in a snapshot; 0: not supported. */
+    /* Return the bytes of a delta-net layer in a slot and in a snapshot; 0 = unsupported. */
     size_t (*state_bytes)(const pi__backend *be, const pi__state_layer *st);
     size_t (*snapshot_bytes)(const pi__backend *be, const pi__state_layer *st);
 
-    /* Working memory of the ops themselves. */
+    /* scratch_bytes returns the size of the scratch memory of all ops within these limits. reserve allocates it
+     * and replaces an earlier one; returns PI_OK or an error code, for example PI_ENOMEM. No step is in flight. */
     size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
 
-    /* Brackets of a step of a kind PI__STEP_*. begin returns the batch that the step's ops are to be given, valid until
-     * the next begin: b; or b with sequences of padding behind its own (position and slots -1, seq_len 0), whose rows
-     * mean nothing; or, of the kinds that can be captured, NULL: a captured step is replayed, and none of its ops is called.
-     * finish: PI_OK, PI_EDEVICE, or PI_ENOMEM; also after copies outside of a step, and in the midst of one of another kind. */
+    /* begin starts a step of kind PI__STEP_*. The step's ops have to use the returned batch, valid until the next
+     * begin. This is b, or a copy of b with padding sequences after its own (position and slots -1, seq_len 0); rows
+     * of padding are undefined. For kinds that can be captured, begin may return NULL: a captured step is replayed,
+     * and the caller calls none of its ops.
+     *
+     * finish waits for all queued work and returns PI_OK, PI_EDEVICE or PI_ENOMEM. The caller may also call finish
+     * after copies outside a step, and in the middle of a step of kind ANY or SEGMENTS. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
-    /* Both or NULL: of devices on which a step can begin before the last one is finished. mark ends a step whose topk found one
-     * value in each of n_rows rows, as many as it has or less, or that drew one: these results are copied to `found`, [n_rows, 3] of
-     * host_alloc, and behind that is mark i, 0 or 1; n_rows 0: it has found nothing, or nobody wants it. wait returns when the device has
-     * come to it, with what finish would tell of the step, whatever is queued behind. */
+    /* Optional, both or neither: the next step may begin before the last one has finished (kind FED).
+     *
+     * mark ends a step after its topk found one value, or drew one token, in each of n_rows rows, at most the step's
+     * rows. It queues a copy of these results to `found`, [n_rows, 3] in memory of host_alloc, and then mark i (0 or
+     * 1). n_rows 0 = no results are copied.
+     *
+     * wait blocks until the device reaches mark i, regardless of work queued after it. It returns the step's error as
+     * finish would. */
     void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
     int (*wait)(pi__backend *be, int i, pi_error *err);
-    /* Of such devices, or NULL: from what topk finds in the logits rows of the step that begins next, as its batch asks, the
-     * device draws a token each, and what was found stays there. What is in draws is read by begin. */
+    /* Optional; requires mark. The device draws one token per logits row of the next step, from the results of the
+     * topk that the step's batch requests. These results stay on the device. begin reads the arrays of draws. */
     void (*draw)(pi__backend *be, const pi__draws *draws);
-    /* Of devices with mark that have graph segments: a step that goes through several can begin before the last one is finished,
-     * too. What is queued from now on waits for all that `first`, of the same kind, was given up to now. And of the step of kind
-     * SEGMENTS that begins next the tokens are those of kind FED, of results at found, which another device's mark brings there. */
+    /* Optional, both or neither; requires mark, draw and graph_segment. A pipeline of several devices uses them to
+     * begin the next step before the last one has finished.
+     *
+     * follow: work queued on be from now on waits for all work queued on `first` up to now. `first` is a backend
+     * of the same kind. feed: the SEGMENTS step that begins next takes its tokens as kind FED does. It reads them
+     * from `found`, which another device's mark writes. */
     void (*follow)(pi__backend *be, pi__backend *first);
     void (*feed)(pi__backend *be, const uint64_t *found, int32_t n_rows);
-    /* true: op topk can run on the rows that the last op wrote. NULL: it never can, rows have to come to the host. */
+    /* Optional. Returns true if op topk can run on the rows that the last op wrote. NULL = never: the host samples
+     * from a copy of the rows. */
     bool (*topk_here)(const pi__backend *be);
-    /* Op linear looks at what of rows of logits is wanted (pi__best_rows). */
+    /* Op linear honours pi__best_rows. */
     bool best_rows;
 
-    /* ---- several devices that work as one (tensor.c) */
+    /* ---- several devices that act as one (tensor.c) */
 
-    /* Joins n backends, all of this kind. PI_EUNSUPPORTED: they cannot be. */
+    /* Optional. Creates the link between n backends of this kind. Returns PI_EUNSUPPORTED if they cannot be
+     * linked. NULL = this kind of backend cannot be linked. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
-    /* What begin will make of a step of a kind that can be captured, the same on all devices: *n_seqs of the batch, padding
-     * included, or true: it replays, and returns NULL; of kind SEGMENTS, it has the graphs of all segments that such steps
-     * had. NULL, as are the next three, where no steps are captured. */
+    /* Optional, as are the next four; NULL = the backend captures no steps. Predicts the result of begin for a step of
+     * a kind that can be captured; all devices give the same result. True = begin replays the step and returns NULL;
+     * for kind SEGMENTS, the graphs of all its segments exist. *n_seqs receives the number of sequences in the batch
+     * that begin returns, padding included. */
     bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
-    /* In a step of kind SEGMENTS a graph segment begins, which end_capture or finish ends. What is called in the n-th
-     * segment, copies to and from memory of host_alloc included, is the same in all steps with as many sequences and
-     * tokens. So it may be replayed now: what its uploads read has to be there. */
+    /* Begins a graph segment in a step of kind SEGMENTS; end_capture or finish ends it. The calls in the n-th
+     * segment are the same in all steps with the same number of sequences and tokens. This includes copies to and
+     * from memory of host_alloc. So the backend may replay the segment now: the data that its uploads read must be
+     * ready. */
     void (*graph_segment)(pi__backend *be);
-    /* All ops of the step have been called: where they were captured, that ends and they are made into a graph, which takes
-     * memory, may wait for devices, and is why no device may wait for another then: all make theirs before end_capture
-     * of any. false: something failed. */
+    /* Called after all ops of the step: ends a capture and makes a graph of it. This takes memory and may wait for
+     * other devices. So no device may wait for another one meanwhile: all make their graphs before end_capture of
+     * any. Returns false on failure. */
     bool (*make_graph)(pi__backend *be);
-    /* All ops of the step, or of its segment, have been called: where they were captured, that ends, and they are
-     * replayed. false: something failed, which finish tells, and others would wait for what was not queued. */
+    /* Called after all ops of the step or segment: ends a capture and replays it. Returns false on failure: finish
+     * returns the error, and the other devices must not wait for this one. */
     bool (*end_capture)(pi__backend *be);
-    /* Drops all captured graphs, and the one being captured: a link can only go when nothing refers to it. */
+    /* Drops all captured graphs and a capture in progress. Called before a link is destroyed, as graphs refer to
+     * it. */
     void (*graph_reset)(pi__backend *be);
-    bool moe_shards; /* op moe knows pi__moe_shard */
-    bool experts_layer; /* it has that op */
-    bool chains;     /* a step of kind CHAINED can begin before the last one is finished */
+    bool moe_shards; /* op moe supports pi__moe_shard */
+    bool experts_layer; /* the backend has op experts_layer */
+    bool chains;     /* a CHAINED step can begin before the last step has finished */
 } pi__device_fns;
 
 struct pi__backend {
     const pi__device_fns *dev; /* memory, copies, steps */
-    const pi__op_fns *ops;     /* what it computes */
-    const pi__log *trace;      /* gets a line for each op (trace.c), or NULL */
-    struct pi__profile *profile; /* of times op by op (profile.h), or NULL */
-    size_t page;     /* bytes, a power of two: weights lie in an arena; 0: in memory of alloc */
-    bool exports;    /* other processes can map memory of arenas (arena_share) */
-    bool discrete;   /* the host cannot read memory of alloc: it uploads and downloads */
-    bool rounds_mxfp4; /* multiplies MXFP4 matrices with activations in 8 bits */
-    bool integrated; /* of those: memory of alloc is the host's own, a copy in host memory wins nothing */
-    uint64_t n_attended, n_possible; /* key blocks of query blocks, by kv head: attended to, and all there were */
-    int32_t n_ranks; /* devices that it is (tensor parallelism), 0 or 1: one. Of several, each has memory of alloc, and in
-                      * arenas, and what lies in it differs: uploads go to all, downloads are of the first */
-    struct pi__backend *at[PI__N_PLACEMENTS]; /* of several that act as one (split.c, stages.c), each of them; NULL: it is one */
-    int32_t n_stages; /* of a pipeline (stages.c): at[i] has some of the layers; 0: it is none */
+    const pi__op_fns *ops;     /* the compute ops */
+    const pi__log *trace;      /* log that receives one line per op (trace.c); NULL = no trace */
+    struct pi__profile *profile; /* time per op (profile.h); NULL = no profile */
+    /* arena page in bytes, a power of two: weights lie in an arena; 0 = weights lie in memory of alloc */
+    size_t page;
+    bool exports;    /* other processes can map arena memory (arena_share) */
+    bool discrete;   /* the host cannot read memory of alloc; it uploads and downloads */
+    bool rounds_mxfp4; /* multiplies MXFP4 matrices by 8-bit activations */
+    bool integrated; /* discrete, but alloc uses the host's own memory: offloading to host memory saves nothing */
+    /* Counters of sparse prefill: (key block, query block, KV head) triples attended to, and all possible ones. */
+    uint64_t n_attended, n_possible;
+    /* Devices of a tensor-parallel backend; 0 or 1 = one device. With several, each has memory of alloc and of
+     * arenas, with its own contents: uploads go to all devices, downloads come from the first. */
+    int32_t n_ranks;
+    /* The parts of a backend that combines several (split.c, stages.c), by placement; NULL = this backend is not
+     * combined. */
+    struct pi__backend *at[PI__N_PLACEMENTS];
+    int32_t n_stages; /* pipeline stages (stages.c), each with some of the layers in at[i]; 0 = not a pipeline */
 };
 
-/* A line of the op's operands to be->trace at PI_LOG_DEBUG; the op was called, and what it reads stays. */
+/* Logs one line with the op's operands to be->trace at PI_LOG_DEBUG. Called after the op; its inputs are still
+ * valid. */
 void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
-/* An op is about to be called; it was called: to be->profile. */
+/* Record the time to be->profile: before an op and after it. */
 void pi__profile_before(const pi__backend *be);
 void pi__profile_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
-/* In checked builds: each operand lies in one buffer, and rows do not overlap. */
+/* In checked builds: asserts that each operand lies in one buffer and that its rows do not overlap. */
 #ifdef PI_CHECKED
 void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
 #define PI__CHECK_OP(id, b, args) pi__check_op(id, b, args)
 #else
 #define PI__CHECK_OP(id, b, args) ((void) 0)
 #endif
-/* pi__op_NAME(be, b, a): runs an op. */
+/* pi__op_NAME(be, b, a) runs an op. */
 #define PI__OP_CALL(name, type)                                                                                         \
     static inline void pi__op_##name(pi__backend *be, const pi__batch *b, const type *a)                                \
     {                                                                                                                   \
@@ -238,74 +289,83 @@ void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
 PI__OPS(PI__OP_CALL)
 #undef PI__OP_CALL
 
-/* The backend that allocates, loads and measures what has this placement. */
+/* Returns the backend that allocates, loads and sizes tensors of this placement. */
 static inline pi__backend *pi__backend_at(pi__backend *be, int32_t placement)
 {
     return placement < PI__N_PLACEMENTS && be->at[placement] ? be->at[placement] : be;
 }
 
-/* How many there are of them. */
+/* Returns the number of placements. */
 static inline int32_t pi__n_places(const pi__backend *be)
 {
     return be->n_stages ? be->n_stages : be->at[PI__AT_CPU] ? PI__AT_CPU + 1 : 1;
 }
 
-/* Where what no rule places is: with the last stage, which is where drafters find what they read. */
+/* Returns the placement of tensors that no rule places: the device, or the last stage, where drafters read. */
 static inline int32_t pi__usual_place(const pi__backend *be) { return be->n_stages ? be->n_stages - 1 : PI__AT_DEVICE; }
 
-/* Description of a device, without using it. */
+/* Properties of a device, read without opening it. */
 typedef struct pi__device_info {
     char desc[96];   /* "NVIDIA H200, sm_90" */
-    char lacks[256]; /* what it cannot run, or why it cannot be used; "": nothing */
-    uint64_t memory; /* bytes, 0: not known */
-    bool usable;     /* create() can be expected to succeed */
+    char lacks[256]; /* features that it lacks, or the reason why it cannot be used; "" = nothing */
+    uint64_t memory; /* bytes; 0 = unknown */
+    bool usable;     /* create() is expected to succeed */
 } pi__device_info;
 
-/* Products of packed matrices: exact (activations in 15 bits), W16 (weights and activations in 16-bit floats), or what is
- * fastest among those with no more error than is usual (kernels/w16.cuh). Attention rounds queries to f16 save with the exact. */
+/* Precision of products with packed matrices. EXACT: 15-bit activations. W16: weights and activations in 16-bit
+ * floats. AUTO: the fastest mode within the usual error (kernels/w16.cuh). Attention rounds queries to F16, except
+ * with EXACT. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
-/* Products of NVFP4 and MXFP4 matrices by FP4 tensor cores: not (OFF: as others; W4A16: in 16-bit floats), with activations
- * in the matrix's own format, or (MXFP4, others as W4A16) in 8 bits. AUTO: with MATMUL_AUTO MXFP4 in 8 bits; all else as OFF.
- * Devices that work as one multiply alike: AUTO is OFF for some of which not all do that, and for processes (devices.c). */
+/* Products of NVFP4 and MXFP4 matrices on FP4 tensor cores.
+ *   OFF     not used: as other packed types
+ *   W4A4    activations in the matrix's own format
+ *   W4A8    MXFP4: 8-bit activations; NVFP4: as W4A16
+ *   W4A16   weights and activations in 16-bit floats
+ *   AUTO    with MATMUL_AUTO, MXFP4 by 8-bit activations; everything else as OFF
+ * Devices that act as one must multiply alike: AUTO becomes OFF if only some of them support it, and for ranks
+ * that are processes (devices.c). */
 enum { PI__FP4_AUTO, PI__FP4_OFF, PI__FP4_W4A4, PI__FP4_W4A8, PI__FP4_W4A16 };
 
-/* Parameters of devices; the last six are of GPUs. */
+/* Options of devices; the last six are for GPUs. */
 typedef struct pi__cpu_params {
-    int32_t n_threads; /* 0: as many as there are cores the process may use */
-    int32_t n_batch;   /* the same of steps with tokens of prompts; 0: as n_threads */
-    int strict, numa, prio; /* of pi__pool_config */
-    uint64_t affinity; /* bit per core the threads are pinned to; 0: not pinned */
-    int32_t poll;      /* 0..100: how long idle threads spin before they sleep; 50 by default */
-    const char *isa;   /* "" or "auto", "avx512", "avx2", "neon", "generic": at most this */
-    bool act8;         /* activations that quantised matrices are multiplied with in 8 bits, not 15 */
-    int matmul;        /* CUDA: how matrices of packed formats are multiplied, PI__MATMUL_*; the CPU's way is exact */
-    int fp4;           /* CUDA: how FP4 matrices are multiplied, where the device has instructions for it, PI__FP4_* */
-    bool blas;         /* CUDA: F16 and BF16 matrices times many rows by cuBLAS, where it is installed */
-    bool no_graphs;    /* CUDA: decode steps are not captured as graphs */
-    bool no_fuse;      /* CUDA: every op has launches of its own */
-    bool exports;      /* CUDA: weights are to be shared with other processes: they lie in arenas wherever they can */
+    int32_t n_threads; /* 0 = all cores that the process may use */
+    int32_t n_batch;   /* threads for steps with prompt tokens; 0 = n_threads */
+    int strict, numa, prio; /* as in pi__pool_config */
+    uint64_t affinity; /* one bit per core that threads are pinned to; 0 = not pinned */
+    int32_t poll;      /* 0..100: time that idle threads spin before they sleep; default 50 */
+    const char *isa;   /* upper bound: "" or "auto", "avx512", "avx2", "neon", "generic" */
+    bool act8;         /* quantised matrices: 8-bit activations instead of 15-bit */
+    int matmul;        /* CUDA: PI__MATMUL_*, the mode of packed matrices; the CPU always uses EXACT */
+    int fp4;           /* CUDA: PI__FP4_*, the mode of FP4 matrices on devices with FP4 instructions */
+    bool blas;         /* CUDA: cuBLAS, if installed, multiplies F16 and BF16 matrices by many rows */
+    bool no_graphs;    /* CUDA: do not capture decode steps as graphs */
+    bool no_fuse;      /* CUDA: do not fuse ops; each has its own launches */
+    bool exports;      /* CUDA: weights lie in arenas where possible, so that other processes can map them */
 } pi__cpu_params;
-/* PI_EUNSUPPORTED: the isa asked for is not there. */
+/* Creates the CPU backend. Returns PI_EUNSUPPORTED if the CPU lacks the requested isa. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
 bool pi__cpu_tell(int32_t index, pi__device_info *out);
 
-/* Devices of this build (devices.c), the best first. */
+/* The kinds of devices of this build (devices.c), best first. */
 typedef struct pi__device {
-    const char *name; /* as the option "device" has it */
+    const char *name; /* value of the option "device" */
     int (*create)(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
-    /* Describes the index-th of its kind. false: there is none, save the first, of which it says why. */
+    /* Describes device `index` of this kind. Returns false if it does not exist; for index 0 it still fills in the
+     * reason. */
     bool (*tell)(int32_t index, pi__device_info *out);
 } pi__device;
-extern const pi__device pi__devices[]; /* ends with the CPU, which every build has and which always starts */
+/* Ends with the CPU, which every build has and which can always be created. */
+extern const pi__device pi__devices[];
 extern const int pi__n_devices;
-enum { PI__MAX_DEVICES = 16 }; /* that work together: */
+enum { PI__MAX_DEVICES = 16 }; /* devices that act as one */
 enum { PI__SPLIT_NONE, PI__SPLIT_TENSOR /* tensor.h */, PI__SPLIT_LAYER /* stages.h */ };
-/* Parses a list of devices: "cuda", "cuda1", "cuda0,cuda1"; a name without a number is the next of its kind. "", "auto"
- * (the best) and "none" (the CPU) are names too. Returns how many, 0: some are not in this build. */
+/* Parses a list of devices: "cuda", "cuda1", "cuda0,cuda1". A name without a number is the next device of its
+ * kind. "" and "auto" (the best kind) and "none" (the CPU) are names too. Returns the number of devices; 0 = a
+ * name is not in this build. */
 int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES]);
-/* Creates the device; with "auto" the first one that starts. split: all that are named, or all there are of the one kind
- * named, as one backend, PI__SPLIT_*. */
+/* Creates the backend of `names`; "auto" takes the first device that can be opened. split (PI__SPLIT_*): combines
+ * all named devices, or all devices of the one named kind, in one backend. */
 int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log,
                       pi_error *err);
 

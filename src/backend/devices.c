@@ -1,7 +1,7 @@
-/* The devices of this build, and the choice among them. No memory, any thread.
+/* The devices of this build, and the selection among them. No memory, any thread.
  *
- * PI_HAVE_CUDA: the CUDA backend is linked in. PI_HAVE_EMU: so is its twin over the emulator of the tests, which nothing
- * chooses by itself. */
+ * PI_HAVE_CUDA: the CUDA backend is linked in. PI_HAVE_EMU: so is the CUDA backend over the tests' emulator, which
+ * "auto" never selects. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #endif
 #include "base/error.h"
 
-/* There can be any number of them. */
+/* There is no limit on the number of CPU backends. */
 static int cpu_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     (void) index;
@@ -37,7 +37,8 @@ const int pi__n_devices = sizeof pi__devices / sizeof *pi__devices;
 static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
 static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
 
-/* The device that the n characters at name are, up to a number; *index: that, -1: none. NULL: not in this build. */
+/* Parses the n characters at name as a device and an optional number. *index: the number, -1 = none. Returns NULL
+ * if this build does not have it. */
 static const pi__device *find(const char *name, size_t n, int32_t *index)
 {
     size_t digits = 0;
@@ -83,7 +84,8 @@ static int create_all(pi__backend **be, const pi__device *const *dev, const int3
     return PI_OK;
 }
 
-/* Whether all multiply alike: what one of them computes whole, another must have to the same bits. */
+/* Returns true if all devices multiply alike. Results that one device computes alone must be bitwise identical on
+ * any other. */
 static bool alike(pi__backend *const *be, int n)
 {
     int some = 0;
@@ -91,7 +93,7 @@ static bool alike(pi__backend *const *be, int n)
     return some == 0 || some == n;
 }
 
-/* n devices as one; the CPU's threads are shared out among them. */
+/* Creates n devices as one. CPU devices split the threads. */
 static int create_several(pi__backend **out, int split, const pi__device *const *dev, const int32_t *index, int n,
                          const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
@@ -111,7 +113,7 @@ static int create_several(pi__backend **out, int split, const pi__device *const 
     return split == PI__SPLIT_LAYER ? pi__stages_create(out, be, n, 0, err) : pi__tensor_create(out, be, n, err);
 }
 
-/* All there are of the kind of dev[0]; returns how many. */
+/* Appends all usable devices of the kind of dev[0]; returns the number of devices. */
 static int all_of(const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
 {
     pi__device_info info;
@@ -140,16 +142,19 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
     return rc;
 }
 
-/* Threads of a process that may use all cores of a machine, beside others that may, too. */
+/* Returns the number of threads for a process that shares all cores of its machine with other ranks; 0 = it has
+ * its own cores. */
 static int32_t share_of_cores(const pi__ranks *r)
 {
     cpu_set_t allowed;
     const long all = sysconf(_SC_NPROCESSORS_ONLN);
-    if (r->n_local < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < all) return 0; /* it has its own */
+    /* the process has its own cores */
+    if (r->n_local < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < all) return 0;
     return all > r->n_local ? (int32_t) (all / r->n_local) : 1;
 }
 
-/* The device of this process: the one with its number among those of its machine, or the only one that it may see. */
+/* Returns the device index of this process: its number among the machine's ranks, or the only device that it can
+ * see. */
 static int32_t index_of_rank(const pi__device *d, const int32_t *named, int n, int32_t local)
 {
     pi__device_info info;
@@ -187,7 +192,7 @@ int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *rank
     pi__backend *be = NULL;
     *out = NULL;
     if (!n) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", names);
-    if (own.fp4 == PI__FP4_AUTO) own.fp4 = PI__FP4_OFF; /* others' devices are not known yet */
+    if (own.fp4 == PI__FP4_AUTO) own.fp4 = PI__FP4_OFF; /* other ranks' devices are not known yet */
     as.params.fp4 = own.fp4;
     pi__ranks_build(as.build);
     snprintf(as.name, sizeof as.name, "%s", dev[0]->name);

@@ -1,8 +1,8 @@
-/* What kernels of devices take as it is: the structs of ops whose launch is the op itself (ops.h), and the constants and the one
- * structure in device memory that ops and kernels agree about.
+/* Argument structs of ops that kernels take as they are, and constants and structures in device memory that ops
+ * and kernels share.
  *
- * Kernels include nothing else of the ops, as all of them are compiled anew when one of their headers changes. So what no kernel reads
- * has its place in ops.h, which includes this; the conventions of shapes are written there. */
+ * Kernels include no other header of the ops, because a change to one recompiles all of them. Definitions that no
+ * kernel reads belong in ops.h, which includes this file and explains the shape conventions. */
 #ifndef PI__KERNEL_ARGS_H
 #define PI__KERNEL_ARGS_H
 
@@ -10,112 +10,118 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pi__kv_layer; /* ops.h: kernels are given what is in it beside the op's struct */
+struct pi__kv_layer; /* ops.h; kernels get its fields separately */
 
-enum { PI__MAX_LIN = 8 /* matrices of a linear */ };
-/* What is done to the input of a product, see pi__lin_in. */
+enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
+/* Prologue of a product's input, see pi__lin_in. */
 enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
-/* How routing weights are made of logits, see pi__moe; and experts of a layer, of a token, groups of a layer. */
+/* Gating functions of op moe, see pi__moe. Below: max experts per layer, experts per token, expert groups per
+ * layer. */
 enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
-/* Of delta nets, see pi__state_layer. */
+/* Delta nets, see pi__state_layer. */
 enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
 enum { PI__LEAST_CONV = 2, PI__MOST_CONV = 8 };
 
-/* Sparse prefill. Positions are cut at multiples of PI__SPARSE_BLOCK. A query block is a prompt's tokens of one of them, all
- * in one step; with pi__attention.sparsity it attends to some of the key blocks up to its own alone, exactly: to the first
- * PI__SPARSE_SINKS, the last PI__SPARSE_WINDOW (its own is one), and those whose score is at least sparsity times the best
- * one, for any of the query heads that share their keys. The score of key block n, for a query head:
+/* Sparse prefill. Positions are divided into blocks of PI__SPARSE_BLOCK. A query block is a full block of prompt
+ * tokens of one sequence, all in one step. With pi__attention.sparsity it attends exactly, but only to some of the
+ * key blocks up to its own: the first PI__SPARSE_SINKS, the last PI__SPARSE_WINDOW (its own included), and all
+ * blocks with a score of at least sparsity times the best score, for any of the query heads that share their keys.
+ * The score of key block n for a query head:
  *
  *     s[i][n] = q[i] . mean of the block's keys (with softcap, if there is one)
  *     score[n] = sum over the queries i of e^(s[i][n] - the largest of s[i]) */
 enum { PI__SPARSE_BLOCK = 128, PI__SPARSE_SINKS = 2, PI__SPARSE_WINDOW = 4 };
 
-/* What an adapter (LoRA) has for one matrix of the model, which becomes W + scale * factor * B A. In device memory, with what it
- * is of: a and b are bytes from the adapter's first pair on, so that it is the same wherever that lies. Of stacked matrices
- * there are as many of each, one behind the other. Of an embedding, A has a row of `rank` values for each token. */
+/* A LoRA adapter's matrices for one matrix of the model, which becomes W + scale * factor * B A. Pairs lie in
+ * device memory together with A and B; a and b are byte offsets from the adapter's first pair, so the data is
+ * position-independent. For stacked matrices, the A's (and B's) of all matrices are concatenated. For an
+ * embedding, A has a row of `rank` values per token. */
 typedef struct pi__lora_pair {
-    uint64_t a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16; of an embedding [lda, rank] */
-    uint64_t b; /* [ldb / PI__LORA_TILE][rank][PI__LORA_TILE] columns of B, n_out rows and zeros */
+    uint64_t a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16; embeddings: [lda, rank] */
+    uint64_t b; /* [ldb / PI__LORA_TILE][rank][PI__LORA_TILE] columns of B: n_out rows, then zeros */
     int64_t lda, ldb;
-    int32_t rank;  /* 0: it leaves the matrix alone */
-    int32_t type;  /* of both: PI__F32, PI__F16 or PI__BF16 */
+    int32_t rank;  /* 0 = the adapter does not change the matrix */
+    int32_t type;  /* of A and B: PI__F32, PI__F16 or PI__BF16 */
     float factor;
     int32_t zero;
 } pi__lora_pair;
 
-enum { PI__MAX_LORA = 8 /* adapters of a sequence */, PI__MAX_LORA_RANK = 512, PI__LORA_TILE = 64 /* rows of B side by side */ };
+/* PI__MAX_LORA: adapters per sequence. PI__LORA_TILE: rows of B that are interleaved. */
+enum { PI__MAX_LORA = 8, PI__MAX_LORA_RANK = 512, PI__LORA_TILE = 64 };
 
-/* x = (x + rmsnorm(y) * w) * scale; w NULL: (x + y + bias) * scale. */
+/* x = (x + rmsnorm(y) * w) * scale. Without w: x = (x + y + bias) * scale. */
 typedef struct pi__add_norm {
     float *x;            /* [n_rows, n] residual stream, changed in place */
-    const float *y;      /* [n_rows, n]; nobody else reads it: what would write it just before may add to x at once */
-    const float *w;      /* [n], or NULL: no norm */
-    const float *bias;   /* [n] without a norm, or NULL */
-    float eps, scale;    /* of the norm; of the sum */
+    const float *y;      /* [n_rows, n]; no other op reads it: the op that makes y may add to x instead of writing y */
+    const float *w;      /* [n]; NULL = no norm */
+    const float *bias;   /* [n], only without a norm; NULL = no bias */
+    float eps, scale;    /* epsilon of the norm; factor of the sum */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__add_norm;
 
 /* out = x / sqrt(mean(x^2) + eps) * w; out is not x. */
 typedef struct pi__norm {
     float *out;          /* [n_rows, n] */
-    int64_t ldo;         /* floats from row to row of out */
+    int64_t ldo;         /* floats between rows of out */
     const float *x;      /* [n_rows, n] */
     const float *w;      /* [n] */
     float eps;           /* added to the mean */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__norm;
 
 /* x = (v - mean(v)) / sqrt(mean((v - mean(v))^2) + eps) * w + shift, v = x + y + b (LayerNorm). */
 typedef struct pi__layer_norm {
     float *x;            /* [n_rows, n], changed in place */
-    const float *y;      /* [n_rows, n], or NULL: nothing is added */
-    const float *b;      /* [n] bias of y, or NULL */
+    const float *y;      /* [n_rows, n]; NULL = nothing is added */
+    const float *b;      /* [n] bias of y; NULL = no bias */
     const float *w, *shift; /* [n] */
     float eps;           /* added to the variance */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__layer_norm;
 
-/* x = t/2 (1 + erf(t / sqrt(2))), t = x + b (GELU, not its tanh form). */
+/* x = t/2 (1 + erf(t / sqrt(2))), t = x + b. The exact GELU, not its tanh approximation. */
 typedef struct pi__gelu {
     float *x;            /* [n_rows, n], changed in place */
-    const float *b;      /* [n], or NULL */
+    const float *b;      /* [n]; NULL = no bias */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__gelu;
 
-/* y += sigmoid(gate) * x, one gate a row. */
+/* y += sigmoid(gate) * x, with one gate per row. */
 typedef struct pi__add_gated {
     float *y;            /* [n_rows, n], changed in place */
     const float *x;      /* [n_rows, n] */
     const float *gate;   /* [n_rows] */
-    int64_t ldg;         /* floats from row to row of gate */
+    int64_t ldg;         /* floats between rows of gate */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__add_gated;
 
-/* Cosines and sines of pos * freq[i], times mscale, for each token; see pi__qkv.rope. With temp_len they are also times
- * 1 + temp ln(1 + floor(pos / temp_len)), by which queries of long contexts are sharper (Llama 4, Ministral 3). */
+/* Rotary table: cosines and sines of pos * freq[i], times mscale, for each token; see pi__qkv.rope. With temp_len
+ * they are also multiplied by 1 + temp ln(1 + floor(pos / temp_len)), which sharpens the queries of long contexts
+ * (Llama 4, Ministral 3). */
 typedef struct pi__rope {
-    const float *freq;   /* [n_freq] radians a position: host memory that stays and does not change while the backend lives */
+    /* [n_freq] radians per position: host memory that is valid and constant while the backend lives */
+    const float *freq;
     int32_t n_freq;      /* pairs */
-    float mscale;        /* of cosines and sines */
+    float mscale;        /* factor of cosines and sines */
     float temp;
-    int32_t temp_len;    /* positions; 0: no such factor */
+    int32_t temp_len;    /* positions; 0 = this factor is 1 */
     float *table;        /* [n_tokens, 2 * n_freq] */
 } pi__rope;
 
-/* x[i] += table[row[i]]: of a batch's tokens, what goes with the position or the type of each. */
+/* x[i] += table[row[i]]: adds a position or token-type embedding to each token of a batch. */
 typedef struct pi__add_rows {
     float *x;            /* [n_rows, n], changed in place */
-    const float *table;  /* [any, n] of the model */
-    const int32_t *row;  /* [n_rows] host memory that stays up to finish() */
+    const float *table;  /* [any, n] values of the model */
+    const int32_t *row;  /* [n_rows] host memory that is valid until finish() */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__add_rows;
 
 /* x = cap * tanh(x / cap). */
@@ -123,129 +129,136 @@ typedef struct pi__softcap {
     float *x;            /* [n_rows, n], changed in place */
     float cap;           /* positive */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row */
+    int64_t n;           /* values per row */
 } pi__softcap;
 
 /* y[r, p * n + i] = x[p * step + r * ldx + i] for r < n_rows, p < n_shards, i < n. */
 typedef struct pi__copy_2d {
-    const float *x;      /* shards, step floats apart, of rows that are ldx apart */
+    const float *x;      /* shards, step floats apart; their rows are ldx floats apart */
     int64_t step, ldx;   /* see above */
-    int32_t n_shards;    /* columns of y are of so many, n of each */
+    int32_t n_shards;    /* y has n columns of each shard */
     int32_t n_rows;      /* rows */
-    int64_t n;           /* values a row and shard */
+    int64_t n;           /* values per row and shard */
     float *y;            /* [n_rows, n_shards * n] */
-    int64_t ldy;         /* floats from row to row of y */
+    int64_t ldy;         /* floats between rows of y */
 } pi__copy_2d;
 
-/* A causal convolution along the tokens that a sequence has in the step, whose taps are partly each token's own: token s of
- * them gets out[s, c] = sum over taps i <= s of (base[i, c] + own[s, i, c / group]) * x[s - i, c], with zeros before the first. */
+/* A causal convolution over the tokens that a sequence has in the step; each tap has a shared part and a part of
+ * the token's own. Token s gets out[s, c] = sum over taps i <= s of (base[i, c] + own[s, i, c / group]) * x[s - i,
+ * c], with zeros before the first token. */
 typedef struct pi__block_conv {
     const float *x;      /* [n_tokens, n] */
     const float *base;   /* [n_tap, n] */
     const float *own;    /* [n_tokens, n_tap * n / group] */
-    int64_t ldo;         /* floats from row to row of own */
-    int32_t n_tap;       /* taps, the first for the token itself */
+    int64_t ldo;         /* floats between rows of own */
+    int32_t n_tap;       /* taps; the first is for the token itself */
     int32_t group;       /* columns that share a token's own tap; divides n */
-    int64_t n;           /* values a row */
-    float *out;          /* [n_tokens, n], not x */
+    int64_t n;           /* values per row */
+    float *out;          /* [n_tokens, n]; not x */
 } pi__block_conv;
 
-/* ---- of DeepSeek V4: residual streams, and attention to a window of rows and to entries, each made of many tokens */
+/* ---- DeepSeek V4: residual streams, and attention to a window of rows and to entries that each compress many
+ * tokens */
 
-/* Residual streams that a block reads as one and that are mixed when its result is added ("hyper-connections", Zhu et al.,
- * arXiv 2409.19606; here the mixing matrix is made doubly stochastic by Sinkhorn's iteration). m = mix * f, where f is the
- * factor of the RMSNorm over all streams of a row, n_m = 24 values, or 4 at the end of the model (n_iter 0):
+/* Hyper-connections (Zhu et al., arXiv 2409.19606): PI__STREAMS residual streams. A block reads a weighted sum of
+ * them, and its result is added with a mixing matrix, which here is made doubly stochastic by Sinkhorn's
+ * iteration. m = mix * f, with f the RMSNorm factor over all streams of a row. n_m = 24 values of m, or 4 at the
+ * end of the model (n_iter 0):
  *   pre[i] = sigmoid(m[i] * scale[0] + base[i]) + eps           post[i] = 2 sigmoid(m[4 + i] * scale[1] + base[4 + i])
- *   comb = softmax over b of m[8 + 4a + b] * scale[2] + base[8 + 4a + b], plus eps; then columns are divided by their sums
- *          + eps, and n_iter - 1 times rows, then columns */
+ *   comb = softmax over b of m[8 + 4a + b] * scale[2] + base[8 + 4a + b], plus eps; then columns are divided by their
+ *          sums + eps, and after that, n_iter - 1 times, rows and then columns */
 enum { PI__STREAMS = 4, PI__HYPER_MIX = 24, PI__HYPER_COEF = 20 };
 typedef struct pi__hyper {
     int32_t n_rows;      /* rows */
     float *x;            /* [n_rows, 4 * n] streams */
-    int64_t n;           /* values of a stream */
-    const float *mix;    /* [n_rows, n_m] a matrix times x */
-    const float *scale;  /* [3], or [1] */
+    int64_t n;           /* values per stream */
+    const float *mix;    /* [n_rows, n_m] product of a matrix with x */
+    const float *scale;  /* [3]; [1] at the end of the model */
     const float *base;   /* [n_m] */
-    float norm_eps, eps; /* of f; of the rest */
-    int32_t n_iter;      /* of Sinkhorn; 0: pre alone */
-    float *coef;         /* [n_rows, 20] post, comb: hyper_pre writes, hyper_post reads */
-    float *y;            /* [n_rows, n] hyper_pre: sum of pre[i] * stream i, written. hyper_post: the block's result:
-                          * stream b becomes post[b] * y + sum over a of comb[a][b] * stream a */
+    float norm_eps, eps; /* epsilon of f; all other epsilons */
+    int32_t n_iter;      /* Sinkhorn iterations; 0 = compute only pre */
+    float *coef;         /* [n_rows, 20] post and comb: written by hyper_pre, read by hyper_post */
+    /* [n_rows, n] hyper_pre writes the sum of pre[i] * stream i. hyper_post reads the block's result: stream b becomes
+     * post[b] * y + sum over a of comb[a][b] * stream a. */
+    float *y;
 } pi__hyper;
 
-/* MLA: queries, and the latent rows that are keys and values at once: norms, and rotation of the last n_rot values of
- * each head (or row), in pairs of neighbours; rows are written to the cache. */
+/* MLA: queries, and the latent rows that are keys and values at the same time. Applies norms, and rotates the last
+ * n_rot values of each head (or row) in adjacent pairs. Writes the rows to the cache. */
 typedef struct pi__mla_qkv {
-    const struct pi__kv_layer *rows; /* the layer's cache of rows; NULL with row */
+    const struct pi__kv_layer *rows; /* the layer's cache of rows; NULL if row is NULL */
     float *q;            /* [n_tokens, n_head * dim], changed in place */
-    int64_t ldq;         /* floats from row to row */
-    int32_t n_head, dim; /* dim is a multiple of 16 */
+    int64_t ldq;         /* floats between rows */
+    int32_t n_head, dim; /* heads; values per head, a multiple of 16 */
     bool q_norm;         /* RMSNorm without weight on each head */
-    float q_scale;       /* multiplies q at the end */
-    const float *row;    /* [n_tokens, dim]; NULL: queries alone */
-    int64_t ldr;         /* floats from row to row */
-    const float *norm;   /* [n_norm] of row */
-    int32_t n_norm;      /* values of row under its norm, the first ones */
-    float eps;           /* of the norms */
-    const float *rope;   /* [n_tokens, n_rot] of op rope */
+    float q_scale;       /* factor of q, applied last */
+    const float *row;    /* [n_tokens, dim]; NULL = only queries */
+    int64_t ldr;         /* floats between rows */
+    const float *norm;   /* [n_norm] norm weight of row */
+    int32_t n_norm;      /* leading values of row that the norm covers */
+    float eps;           /* epsilon of the norms */
+    const float *rope;   /* [n_tokens, n_rot] from op rope */
     int32_t n_rot;       /* rotated values */
 } pi__mla_qkv;
 
-/* Makes an entry of each window of `ratio` tokens whose last one is in the step. x of a token: values, then scores, `width`
- * of each, to which the token's row of `ape` is added. They are kept as rows of the cache `recent` until their windows are
- * closed. Value d of an entry is the sum of the window's values d, weighed by the softmax of their scores. With overlap,
- * width is 2 dim, tokens give their values dim + d and those of the window before (if there is one) their values d. Then
- * RMSNorm, and rotation of the last n_rot values by the position of the window's first token. */
+/* Makes an entry of each window of `ratio` tokens that ends in this step. A token's x is `width` values, then
+ * `width` scores; the token's row of `ape` is added to the scores. These rows stay in the cache `recent` until
+ * their window ends. Value d of an entry is the sum of the window's values d, weighted by the softmax of their
+ * scores. With overlap, width is 2 dim: the window's tokens contribute their values dim + d, and the tokens of the
+ * previous window, if any, their values d. Then RMSNorm, and rotation of the last n_rot values by the position of
+ * the window's first token. */
 typedef struct pi__compress {
-    const struct pi__kv_layer *recent; /* tokens of windows that are not closed */
-    const struct pi__kv_layer *entries; /* what is made */
+    const struct pi__kv_layer *recent; /* rows of tokens in windows that have not ended */
+    const struct pi__kv_layer *entries; /* cache of the finished entries */
     const float *x;      /* [n_tokens, 2 * width] */
-    int64_t ldx;         /* floats from row to row */
-    int32_t ratio, dim;  /* tokens a window, at most 128; values of an entry, a multiple of 16 */
+    int64_t ldx;         /* floats between rows */
+    int32_t ratio, dim;  /* tokens per window, at most 128; values per entry, a multiple of 16 */
     bool overlap;        /* see above */
     const float *ape;    /* [ratio, width] */
     const float *norm;   /* [dim] */
-    float eps;           /* of the norm */
-    const float *freq;   /* [n_rot / 2] as of op rope */
+    float eps;           /* epsilon of the norm */
+    const float *freq;   /* [n_rot / 2] as in op rope */
     int32_t n_rot;       /* rotated values */
 } pi__compress;
 
-/* Lightning indexer: the n_top best of the entries that a token sees (those whose windows it or a token before it
- * closed), all where there are no more: score = scale * sum over heads of w[h] * max(0, q[h] . entry), equal ones by
- * index. */
+/* Lightning indexer: picks the n_top best of the entries that a token sees, or all if there are no more. A token
+ * sees an entry if the entry's window ended at this token or before. score = scale * sum over heads of w[h] *
+ * max(0, q[h] . entry); of equal scores the lower index wins. */
 typedef struct pi__indexer {
     const struct pi__kv_layer *entries; /* keys to choose among */
     const float *q;      /* [n_tokens, n_head * dim] */
-    int64_t ldq;         /* floats from row to row */
+    int64_t ldq;         /* floats between rows */
     const float *w;      /* [n_tokens, n_head] */
-    int64_t ldw;         /* floats from row to row */
-    int32_t n_head, dim; /* dim is a multiple of 16 */
+    int64_t ldw;         /* floats between rows */
+    int32_t n_head, dim; /* heads; values per head, a multiple of 16 */
     float scale;         /* positive */
-    int32_t n_top;       /* entries at most */
-    int32_t *pick;       /* [n_tokens, n_top] ascending; what is past the number of entries seen is not written */
+    int32_t n_top;       /* max entries per token */
+    /* [n_tokens, n_top] ascending; positions past the number of visible entries are not written */
+    int32_t *pick;
 } pi__indexer;
 
-/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries, where there are such with a
- * sink a head; of rows the first dim_v values are added up, and the last n_rot of these are rotated backwards. */
+/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries if the layer
+ * has them, with a sink per head. The first dim_v values of the rows are accumulated. The last n_rot of these are
+ * rotated backwards. */
 typedef struct pi__sparse {
-    const struct pi__kv_layer *rows; /* the window's */
-    const struct pi__kv_layer *entries; /* NULL: a layer without */
-    const float *q;      /* [n_tokens, n_head * dim], scaled */
-    int64_t ldq;         /* floats from row to row */
-    int32_t n_head, dim, dim_v; /* multiples of 16; dim_v is at most dim, and dim where results are rotated */
+    const struct pi__kv_layer *rows; /* cache of the window's rows */
+    const struct pi__kv_layer *entries; /* cache of entries; NULL = the layer has none */
+    const float *q;      /* [n_tokens, n_head * dim], already scaled */
+    int64_t ldq;         /* floats between rows */
+    int32_t n_head, dim, dim_v; /* multiples of 16; dim_v <= dim, and dim_v = dim if results are rotated */
     int32_t window;      /* tokens */
-    int32_t first;       /* rows before this position are not seen */
-    const int32_t *pick; /* [n_tokens, n_top] entries, of op indexer; NULL: all that are seen */
+    int32_t first;       /* rows before this position are masked */
+    const int32_t *pick; /* [n_tokens, n_top] entries from op indexer; NULL = all visible entries */
     int32_t n_top;       /* see pick */
-    const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum, or NULL */
+    const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum; NULL = no sinks */
     const float *rope;   /* [n_tokens, n_rot] */
-    int32_t n_rot;       /* rotated values; 0: none, without rope */
-    float *out;          /* [n_tokens, n_head * dim], dim_v of each head written; may be q, with its ld */
-    int64_t ldo;         /* floats from row to row */
+    int32_t n_rot;       /* rotated values; 0 = no rotation, rope is NULL */
+    float *out;          /* [n_tokens, n_head * dim], dim_v written per head; may be q, with its ld */
+    int64_t ldo;         /* floats between rows */
 } pi__sparse;
 
-/* The ops of this header that need nothing else, which every backend has: a device's launch function takes the struct, and there is
- * no more to it (pi__k_NAME of backend/cuda/kernels.h). */
+/* Ops of this header that every backend implements and that need only their struct. A device's launch function
+ * takes the struct; no other code is needed (pi__k_NAME of backend/cuda/kernels.h). */
 #define PI__OPS_ROWS(OP)                                                                                                \
     OP(add_norm, pi__add_norm)                                                                                          \
     OP(norm, pi__norm)                                                                                                  \

@@ -1,7 +1,7 @@
-/* The all-gather between devices that work as one (tensor.c): each gives the others its shard of a result.
+/* The all-gather between devices that act as one (tensor.c): each rank sends its shard of a result to the others.
  *
- * Memory: the link's own. Threads: each rank calls from a thread of its own, all ranks in the same order. A rank that
- * cannot go on leaves; nobody waits for it any more, and the link is of no more use. */
+ * Memory: the link's own. Threads: each rank calls from its own thread, all ranks in the same order. A rank that
+ * cannot continue leaves: then no rank waits for it, and the link cannot be used any more. */
 #ifndef PI__LINK_H
 #define PI__LINK_H
 
@@ -17,20 +17,20 @@ extern "C" {
 
 typedef struct pi__link pi__link;
 
-/* DONE; what was queued failed; it will not end, since some rank left. */
+/* Results of wait: done; the rank's queued work failed; the work cannot complete because some rank left. */
 enum { PI__LINK_DONE, PI__LINK_FAILED, PI__LINK_LEFT };
 
 typedef struct pi__link_ops {
     void (*destroy)(pi__link *l);
-    /* All-gather. buf holds a shard of count floats for each rank: that of rank p, at p * count, becomes what rank p has
-     * there. Queued like an op; or captured with the rank's queue, as it is then on all ranks, which replay it together.
-     * false: it failed, or some rank left. */
+    /* All-gather. buf holds a shard of count floats per rank: the shard at p * count is copied from rank p to all
+     * ranks. Queued like an op. If the rank's queue is being captured, the all-gather is captured with it; all
+     * ranks capture and replay it together. Returns false on failure, or if some rank left. */
     bool (*gather)(pi__link *l, int32_t rank, float *buf, size_t count);
-    /* Waits for what the rank queued: PI__LINK_*. If that is not DONE the rank has to leave: the queue may
-     * never end. */
+    /* Waits for the rank's queued work and returns PI__LINK_*. After any result except DONE the rank has to leave:
+     * its queue may never complete. */
     int (*wait)(pi__link *l, int32_t rank);
-    /* The rank is in the link no more. Before this, and before destroy, its captured gathers are dropped
-     * (graph_reset). */
+    /* Removes the rank from the link. The caller first drops the rank's captured all-gathers (graph_reset), as it
+     * also does before destroy. */
     void (*leave)(pi__link *l, int32_t rank);
 } pi__link_ops;
 
@@ -38,20 +38,20 @@ struct pi__link {
     const pi__link_ops *ops;
 };
 
-/* For ranks whose memory every thread of the process can read. */
+/* Creates a link for ranks in one process, with memory that every thread can read. */
 int pi__link_local(pi__link **out, int32_t n, pi_error *err);
 
-/* For ranks that are processes (ranks.h): this one among them. Devices with a network of their own find each other by what rank
- * 0 made, and all have. */
+/* The position of this process among ranks that are processes (ranks.h). Devices with a network of their own find
+ * each other by the id that rank 0 made and sent to all. */
 typedef struct pi__ranks pi__ranks;
-enum { PI__RANK_ID_BYTES = 128 /* of NCCL */ };
+enum { PI__RANK_ID_BYTES = 128 /* size of NCCL's id */ };
 typedef struct pi__seat {
     pi__ranks *ranks;         /* the processes */
-    int32_t rank, n;          /* this one's number, of so many */
-    double timeout_ms;        /* how long they wait for each other */
+    int32_t rank, n;          /* this rank; number of ranks */
+    double timeout_ms;        /* how long ranks wait for each other */
     char id[PI__RANK_ID_BYTES]; /* see above */
 } pi__seat;
-/* Where devices compute in memory that the process can read: by the processes' transport. */
+/* Creates a link over the processes' transport, for devices that compute in memory that the process can read. */
 int pi__link_ranks(pi__link **out, const pi__seat *seat, pi_error *err);
 
 #ifdef __cplusplus

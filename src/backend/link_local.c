@@ -1,7 +1,8 @@
-/* A link of ranks that share the process's memory: they meet, copy each other's shards, and meet again, so that nobody
- * writes what another still reads.
+/* A link of ranks that share the process's memory. All ranks meet, copy each other's shards, and meet again, so
+ * that no rank overwrites a shard that another one still reads.
  *
- * Memory: one small object. Threads: one a rank. Invariant: what ranks wrote before they met, all have after. */
+ * Memory: one small object. Threads: one per rank. Invariant: all ranks see the data that any rank wrote before a
+ * meeting. */
 #include <pthread.h>
 #include <string.h>
 
@@ -10,17 +11,17 @@
 #include "base/error.h"
 
 typedef struct local {
-    pi__link link;          /* first: the public face */
+    pi__link link;          /* first: the public interface */
     int32_t n;              /* ranks */
-    pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t met;     /* round changed, or somebody left */
-    int32_t n_here;         /* ranks that wait for the others */
-    uint64_t round;         /* how often all have met */
+    pthread_mutex_t lock;   /* guards the fields below */
+    pthread_cond_t met;     /* signals a new round, or that a rank has left */
+    int32_t n_here;         /* ranks that wait in this round */
+    uint64_t round;         /* completed meetings */
     bool left;              /* a rank has left */
-    float *buf[];           /* [n] of each rank, between two meetings */
+    float *buf[];           /* [n] buffer of each rank, between two meetings */
 } local;
 
-/* Waits for all ranks; buf: what the others are to see of this one, NULL: as before. false: somebody left. */
+/* Waits for all ranks. buf: this rank's buffer for the others; NULL = unchanged. Returns false if a rank has left. */
 static bool meet(local *l, int32_t rank, float *buf)
 {
     pthread_mutex_lock(&l->lock);

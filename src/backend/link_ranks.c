@@ -1,15 +1,14 @@
-/* A link of ranks that are processes, whose devices compute in the host's memory: all-gathers of the transport.
+/* A link of ranks that are processes and compute in host memory: all-gathers of the transport.
  *
- * Memory: one small object. Threads: the one that runs the rank, or a queue of its, while rank 0 holds the ranks'
- * lock. A rank that leaves
- * says nothing: the others find that it is late. */
+ * Memory: one small object. Threads: the rank's thread, or a thread of the device's queue, while rank 0 holds the
+ * ranks' lock. A rank that leaves sends no message: the others time out. */
 #include "backend/ranks.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
 typedef struct link_ranks {
-    pi__link link;   /* first: the public face */
-    pi__ranks *r;    /* who is joined */
+    pi__link link;   /* first: the public interface */
+    pi__ranks *r;    /* the processes */
 } link_ranks;
 
 static bool ranks_gather(pi__link *link, int32_t rank, float *buf, size_t count)

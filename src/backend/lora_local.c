@@ -1,4 +1,4 @@
-/* Runs of adapters where a backend of several has them (see lora_local.h). */
+/* Copies of adapter runs with one backend's addresses (see lora_local.h). */
 #include "backend/lora_local.h"
 
 #include "base/alloc.h"

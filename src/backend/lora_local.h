@@ -1,7 +1,7 @@
-/* Runs of adapters as one of several backends has them: an adapter lies in memory of alloc, which each of them has somewhere
- * else (split.c, stages.c, tensor.c).
+/* Adapter runs with the addresses of one of several backends. Adapters lie in memory of alloc, at another address
+ * on each backend (split.c, stages.c, tensor.c).
  *
- * Memory: at init. Threads: those of the backend that it is for. */
+ * Memory: allocated by init. Threads: as for its backend. */
 #ifndef PI__LORA_LOCAL_H
 #define PI__LORA_LOCAL_H
 
@@ -9,14 +9,15 @@
 
 typedef struct pi__lora_local {
     pi__lora_run *run;   /* [most] */
-    int32_t most;        /* runs of a step at most */
-    pi__lora_rows rows;  /* what was made last */
+    int32_t most;        /* max runs of a step */
+    pi__lora_rows rows;  /* the last list made */
 } pi__lora_local;
 
-/* Of steps within these limits; again where they change. PI_ENOMEM. */
+/* Allocates the runs for steps within these limits; may be called again with other limits. Returns PI_OK or
+ * PI_ENOMEM. */
 int pi__lora_local_init(pi__lora_local *l, const pi__limits *lim, pi_error *err);
 void pi__lora_local_destroy(pi__lora_local *l);
-/* The same list with pairs where at says; NULL stays. Valid until the next call. */
+/* Returns a copy of rows with pairs translated by `at`; NULL for NULL rows. Valid until the next call. */
 const pi__lora_rows *pi__lora_local_of(pi__lora_local *l, const pi__lora_rows *rows, const void *(*at)(const void *ud, const void *p),
                                        const void *ud);
 

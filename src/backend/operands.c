@@ -1,7 +1,7 @@
-/* The table of operands: one row an op, in the order of PI__OPS (see operands.h).
+/* The table of operands: one function per op, in the order of PI__OPS (see operands.h).
  *
- * A row is written READ(field, rows, ld, width) and the like: the field of the op's struct `a` that points there, how many
- * rows there are, how many values lie from one to the next, and how many of those count. */
+ * A row is written as READ(field, rows, ld, width) and the like: the field of the op's struct `a` that points to
+ * the values, the number of rows, the values between rows, and the values per row that are used. */
 #include "backend/operands.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ static void add(pi__operands *o, const void *args, pi__operand op)
 #define HOST(f, n) ACT(PI__HOST, f, 1, 0, n)
 #define ADAPTERS(f) ACT(PI__ADAPTERS, f, 0, 0, 0)
 
-/* The input of matrices. */
+/* The input of a linear op. */
 #define INPUT(in, n_rows, n_in)                                                                                         \
     do {                                                                                                                \
         READ(in.x, n_rows, a->in.ldx, n_in);                                                                            \
@@ -64,14 +64,14 @@ static void add(pi__operands *o, const void *args, pi__operand op)
         VECTOR(in.w);                                                                                                   \
     } while (0)
 
-/* Columns that heads take, which may have something between them. */
+/* Returns the columns that n_head heads span, gaps between heads included. */
 static int64_t heads(int32_t n_head, int64_t stride, int64_t dim) { return (n_head - 1) * (stride ? stride : dim) + dim; }
 
-/* Rows of x that are read. */
+/* Returns the number of rows of x that are read: the largest index + 1. */
 static int64_t most_of(const int32_t *row, int32_t n)
 {
     int32_t most = -1;
-    for (int32_t i = 0; row && i < n; i++) /* NULL: the device had no room for the batch */
+    for (int32_t i = 0; row && i < n; i++) /* row is NULL if the device had no room for the batch */
         most = row[i] > most ? row[i] : most;
     return most + 1;
 }
@@ -95,7 +95,7 @@ static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
     }
 }
 
-/* What op lora touches of a row: n values, or of each head so many. */
+/* Returns the width that op lora uses of a row: n values, or n values per head with gaps. */
 static int64_t lora_width(const pi__weight *w, int64_t ld, int64_t n)
 {
     return w->n_mat > 1 ? (w->n_mat - 1) * (ld / w->n_mat) + n : n;
@@ -181,7 +181,8 @@ static void block_conv(const pi__block_conv *a, const pi__batch *b, pi__operands
     WRITE(out, n, a->n, a->n);
 }
 
-/* Layers of both backends may read it: the CPU gets it at once, so as not to wait for it alone. */
+/* Layers on either backend may read the table. It is copied to the CPU right away, so that no later op has to wait
+ * for it. */
 static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 {
     o->everywhere = true;
@@ -217,8 +218,8 @@ static void attention(const pi__attention *a, const pi__batch *b, pi__operands *
     WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
 }
 
-/* A layer's experts lie on one backend (model/placement.c). They are a guest there: what follows is where the rest of
- * the layer is, so that what that has ready need not be waited for again. */
+/* A layer's experts lie on one backend (model/placement.c). The moe op does not change the current device: the
+ * following op stays with the rest of the layer, so that it does not wait again for results that are ready there. */
 static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
@@ -354,7 +355,7 @@ static void hyper_post(const pi__hyper *a, const pi__batch *b, pi__operands *o)
     READ(y, a->n_rows, a->n, a->n);
 }
 
-/* Queries alone write no row, and run where the queries are. */
+/* Without rows the op writes no cache, and runs where the queries are. */
 static void mla_qkv(const pi__mla_qkv *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, width = (int64_t) a->n_head * a->dim;
@@ -406,7 +407,7 @@ static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
     o->uncaptured = !b || a->request != b->top.request;
     o->first_rank = true;
     UPDATE(x, a->n_rows, a->n, a->n);
-    HOST(skip, 0); /* of the first rank alone: nobody else needs what is there */
+    HOST(skip, 0); /* sizes are not needed: only the first rank reads these arrays */
     HOST(request, 0);
     HOST(out, 0);
 }
@@ -437,7 +438,7 @@ static void experts_layer(const pi__experts_layer *a, const pi__batch *b, pi__op
     UPDATE(x, n, n_embd, n_embd);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- by number */
+/* -------------------------------------------------------------------------------------------------------- by number */
 
 void pi__operands_of(pi__op_id id, const pi__batch *b, const void *args, pi__operands *out)
 {

@@ -1,4 +1,4 @@
-/* The profile of a backend's ops (see profile.h): what a call has to read and to multiply, by the table of operands. */
+/* The profile of a backend's ops (see profile.h): bytes and products of a call come from the table of operands. */
 #include "backend/profile.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ void pi__profile_free(pi__profile *p)
 
 static int64_t now(const pi__profile *p) { return p->own_time ? (int64_t) (pi__thread_ms() * 1e6) : pi__now_ns(); }
 
-/* ------------------------------------------------------------------------------------------------------------- counts */
+/* ----------------------------------------------------------------------------------------------------------- counts */
 
 static void count_matrix(const pi__weight *w, int64_t n_rows, int64_t n_mat, pi__profile_row *r)
 {
@@ -82,7 +82,7 @@ static void count_attention(const pi__attention *a, const pi__batch *b, pi__prof
     }
 }
 
-/* The state is read by a token of each sequence, and written at the end of each chunk. */
+/* The state is read once per sequence, and written if the step ends a chunk. */
 static void count_gdn(const pi__gdn *a, const pi__batch *b, pi__profile_row *r)
 {
     const uint64_t state = (uint64_t) a->st->n_v * (uint64_t) a->st->dim * (uint64_t) a->st->dim;
@@ -117,7 +117,7 @@ static pi__profile_row row_of(pi__op_id id, const pi__batch *b, const void *args
     return r;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- rows */
+/* ------------------------------------------------------------------------------------------------------------- rows */
 
 static bool same(const pi__profile_row *a, const pi__profile_row *b)
 {
@@ -131,7 +131,7 @@ static pi__profile_row *find(pi__profile *p, const pi__profile_row *r)
     return NULL;
 }
 
-/* The last two rows are for what finds no other, of each kind of step. */
+/* Returns the row for r. The last two rows collect the calls without a row, one per kind of step. */
 static pi__profile_row *place_of(pi__profile *p, pi__profile_row *r)
 {
     pi__profile_row *found = find(p, r);
@@ -156,7 +156,7 @@ static void add(pi__profile *p, pi__profile_row r)
     to->ns += r.ns;
 }
 
-/* What came since the last op is this part. */
+/* Adds the time since the last op or part to this part. */
 static int64_t add_part(pi__profile *p, pi__profile_part part)
 {
     const int64_t t = now(p);
@@ -198,7 +198,7 @@ void pi__profile_op(const pi__backend *be, pi__op_id id, const pi__batch *b, con
     pi__profile_row r = row_of(id, b, args);
     r.ns = from ? t - from : 0;
     add(p, r);
-    p->last = now(p); /* without what counting took */
+    p->last = now(p); /* excludes the time spent on counting */
     pthread_mutex_unlock(&p->lock);
 }
 

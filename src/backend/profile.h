@@ -1,14 +1,15 @@
-/* Where the time of steps goes, op by op (option profile-ops): time, bytes and products of each kind of op, of steps that decode
- * and of others, and of what the step thread does between ops.
+/* Time, bytes and products per op (option profile-ops), separately for decode steps and other steps. Time that the
+ * step thread spends between ops is recorded too.
  *
- * Times are of the calls as the step thread sees them, so they mean something on backends alone whose ops are done when they
- * return. With one thread they are its own processor time, which others who use the machine do not change.
+ * Times are measured around the calls on the step thread. So they are meaningful only on backends where an op is
+ * done when it returns. With one thread they are the thread's CPU time, which other load on the machine does not
+ * change.
  *
- * Bytes are those that have to come from memory or go there, each once: matrices, keys and values, states, activations.
- * Products are multiply-adds, one for each weight and token, however many digits an activation has: integers those of
- * quantised matrices, floats all others.
+ * Bytes count data that must be moved from or to memory, each byte once: matrices, keys and values, states,
+ * activations. Products are multiply-adds, one per weight and token, regardless of the activations' precision.
+ * `integers` counts products with quantised matrices, `floats` all others.
  *
- * Memory: fixed. The step thread writes, any thread reads; a mutex guards it. */
+ * Memory: fixed. The step thread writes, any thread reads; a mutex guards the data. */
 #ifndef PI__PROFILE_H
 #define PI__PROFILE_H
 
@@ -18,48 +19,51 @@
 
 enum { PI__PROFILE_ROWS = 160 };
 
-/* What is no op. */
+/* Parts of a step that are not ops. */
 typedef enum pi__profile_part {
-    PI__PART_BATCH = PI__N_OPS, /* what is to be computed becomes a batch */
-    PI__PART_BETWEEN,           /* from op to op */
-    PI__PART_TOKENS,            /* after the last op: sampling, tokens to text, events */
-    PI__PART_SCHEDULE,          /* from step to step: requests, admission, the plan */
-    PI__PART_OTHER,             /* ops for which there was no row left */
+    PI__PART_BATCH = PI__N_OPS, /* building the batch */
+    PI__PART_BETWEEN,           /* between ops */
+    PI__PART_TOKENS,            /* after the last op: sampling, detokenization, events */
+    PI__PART_SCHEDULE,          /* between steps: requests, admission, scheduling */
+    PI__PART_OTHER,             /* ops that found no free row */
 } pi__profile_part;
 
-/* Calls of an op with operands of one shape, in steps of one kind. */
+/* All calls of an op with operands of one shape, in steps of one kind. */
 typedef struct pi__profile_row {
     int32_t op;          /* pi__op_id or pi__profile_part */
-    int32_t type;        /* of the first matrix, or the keys; -1: there is none */
-    int64_t n_in, n_out; /* of the matrices together; attention: head_dim, and the window or 0; else 0 */
-    bool decode;         /* of steps that decode alone */
+    int32_t type;        /* type of the first matrix, or of the keys; -1 = none */
+    /* linear: columns, and rows of all matrices; moe: columns of gate and of down; attention: head_dim and window
+     * (0 = none); gdn: values per head, value heads; other ops: 0. */
+    int64_t n_in, n_out;
+    bool decode;         /* from steps that only decode */
     uint64_t n_calls, bytes, integers, floats;
     int64_t ns;
 } pi__profile_row;
 
 typedef struct pi__profile {
     pthread_mutex_t lock;
-    bool own_time;       /* times are the thread's own */
-    bool decode;         /* the step is one that decodes alone */
-    int64_t last;        /* when the last op or part ended; 0: nobody knows */
-    uint64_t n_steps[2]; /* others, and those that decode */
+    bool own_time;       /* times are the thread's CPU time */
+    bool decode;         /* the current step only decodes */
+    int64_t last;        /* end of the last op or part, in ns; 0 = unknown */
+    uint64_t n_steps[2]; /* number of other steps; number of decode steps */
     int32_t n;           /* rows in use */
     pi__profile_row row[PI__PROFILE_ROWS];
 } pi__profile;
 
-/* One for a backend, whose own it is until free; NULL: no memory. */
+/* Creates the profile of one backend; the caller frees it. Returns NULL if out of memory. */
 pi__profile *pi__profile_new(const pi__backend *be);
 void pi__profile_free(pi__profile *p);
 
-/* Of these, p may be NULL. A step begins, now that its batch is known; a part of it ended; the step thread was idle. */
+/* p may be NULL in these three. Record that a step begins, with its batch built; that a part ended; that the step
+ * thread was idle. */
 void pi__profile_step(pi__profile *p, bool decode);
 void pi__profile_end(pi__profile *p, pi__profile_part part);
 void pi__profile_idle(pi__profile *p);
 
-/* Calls fn with each row, and starts again. */
+/* Calls fn with each row, then clears the profile. */
 void pi__profile_take(pi__profile *p, void (*fn)(void *ud, const pi__profile_row *row, uint64_t n_steps), void *ud);
 
-/* "linear q4_K 1024 x 6144" */
+/* Writes the name of a row, for example "linear q4_K 1024 x 6144". */
 void pi__profile_name(const pi__profile_row *row, char *to, size_t size);
 
 #endif

@@ -1,4 +1,5 @@
-/* Processes that work as one (see ranks.h): orders and replies, the ping, how they were launched, and the plug-in. */
+/* Processes that act as one (see ranks.h): commands and replies, pings, launcher variables, and loading the MPI
+ * plug-in. */
 #include "backend/ranks.h"
 
 #include <dlfcn.h>
@@ -15,7 +16,7 @@
 #include "base/thread.h"
 #include "base/trust.h"
 
-/* -------------------------------------------------------------------------------------------------------------- orders */
+/* ----------------------------------------------------------------------------------------------------------- orders */
 
 bool pi__ranks_note(pi__ranks *r, bool ok)
 {
@@ -39,7 +40,7 @@ bool pi__ranks_reply(pi__ranks *r, const pi__reply *own, pi__reply *all)
     return pi__ranks_note(r, r->fns->gather(r, all, sizeof *all, r->timeout_ms));
 }
 
-/* Whether they answer, where no order says so. */
+/* Checks that all ranks are alive, when no other command does. */
 static void ping(pi__ranks *r)
 {
     pi__reply all[PI__MOST_RANKS];
@@ -79,9 +80,9 @@ void pi__ranks_end(pi__ranks *r)
     pthread_mutex_destroy(&r->lock);
 }
 
-/* -------------------------------------------------------------------------------------------------------- the launcher */
+/* ----------------------------------------------------------------------------------------------------- the launcher */
 
-/* A number of the environment; -1: it is not there. */
+/* Returns a number from the environment; -1 = not set or not a number. */
 static int32_t env_number(const char *name)
 {
     const char *text = getenv(name);
@@ -116,16 +117,18 @@ int pi__ranks_launched(pi__launch *out, pi_error *err)
     return PI_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- the plug-in */
+/* ------------------------------------------------------------------------------------------------------ the plug-in */
 
-static const pi__mpi_plugin *mpi; /* of the process, as MPI is: set once, by the first call of pi__ranks_of_process */
+/* one per process, as MPI's state is; set once, by the first call of pi__ranks_of_process */
+static const pi__mpi_plugin *mpi;
 
 static bool call_bcast(pi__ranks *r, void *p, size_t n, double ms) { (void) r; return mpi->bcast(p, n, ms); }
 static bool call_gather(pi__ranks *r, void *buf, size_t n, double ms) { (void) r; return mpi->gather(buf, n, ms); }
 static bool call_send(pi__ranks *r, int32_t to, const void *p, size_t n, double ms) { (void) r; return mpi->send(to, p, n, ms); }
 static bool call_receive(pi__ranks *r, void *p, size_t n, double ms) { (void) r; return mpi->receive(p, n, ms); }
 
-/* The plug-in lies beside the library, or the program that has the library's code in it; or where the system looks. */
+/* Loads the plug-in from the directory of the library (or of the program that contains the library), or from the
+ * system's search path. */
 static const pi__mpi_plugin *load_plugin(pi_error *err)
 {
     static const char name[] = "libpagedinfer-mpi.so";
@@ -135,7 +138,7 @@ static const pi__mpi_plugin *load_plugin(pi_error *err)
     if (dladdr((void *) (uintptr_t) &pi__ranks_of_process, &self) && self.dli_fname && strrchr(self.dli_fname, '/')) {
         const int dir = (int) (strrchr(self.dli_fname, '/') - self.dli_fname);
         if (snprintf(path, sizeof path, "%.*s/%s", dir, self.dli_fname, name) < (int) sizeof path)
-            lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* MPI's own parts look for its names */
+            lib = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* MPI's own modules look up its symbols */
     }
     if (!lib) lib = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     if (!lib) {
@@ -152,7 +155,7 @@ static const pi__mpi_plugin *load_plugin(pi_error *err)
     return NULL;
 }
 
-static pi__ranks_tcp world; /* of the process; by MPI without connections */
+static pi__ranks_tcp world; /* one per process; without connections if the transport is MPI */
 
 static void end_world(void)
 {
@@ -175,7 +178,7 @@ static int join_by_mpi(const pi__launch *launch, double timeout_ms, pi_error *er
     return PI_OK;
 }
 
-/* The bytes that all ranks share: of the file, or of the launcher's environment. n 0: there are none. */
+/* Reads the bytes that all ranks share, from the file or from the launcher's environment. n 0 = no secret. */
 static int secret_of(pi__secret *out, const char *path, pi_error *err)
 {
     const char *text = getenv("PAGEDINFER_RANK_KEY");
@@ -190,7 +193,8 @@ static int secret_of(pi__secret *out, const char *path, pi_error *err)
     return PI_OK;
 }
 
-/* Where a launcher's agent has the port itself, as torchrun's has, which says so, ranks meet at the next one. */
+/* Joins the ranks by TCP. If a launcher's agent occupies the port itself, as torchrun's announces in the
+ * environment, ranks use the next port. */
 static int join_by_tcp(const pi__launch *launch, double timeout_ms, const char *path, const pi__log *log, pi_error *err)
 {
     pi__secret secret;
@@ -205,7 +209,7 @@ static int join_by_tcp(const pi__launch *launch, double timeout_ms, const char *
     return rc;
 }
 
-/* Joins the processes. Once. */
+/* Joins the processes; called once. */
 static int join_world(double timeout_ms, const char *secret, const pi__log *log, pi_error *err)
 {
     pi__launch launch;
@@ -226,7 +230,7 @@ int pi__ranks_of_process(pi__ranks **out, double timeout_ms, const char *secret,
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     static bool tried;
-    static pi_error failed; /* of the first call: MPI cannot be begun twice */
+    static pi_error failed; /* result of the first call: MPI cannot be initialized twice */
     pthread_mutex_lock(&once);
     if (!tried) (void) join_world(timeout_ms, secret, log, &failed);
     tried = true;

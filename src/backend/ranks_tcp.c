@@ -1,27 +1,29 @@
-/* The transport of ranks over TCP (see ranks_tcp.h): every rank has a connection to rank 0, which passes on what all are to have.
+/* The transport of ranks over TCP (see ranks_tcp.h). Every rank has a connection to rank 0, which forwards data to
+ * the others.
  *
  *     bcast     0 -> 1, 2, 3
  *     gather    1, 2, 3 -> 0 (their own), 0 -> 1, 2, 3 (all)
  *     send      0 -> one
  *
- * Joining: rank 0 listens at the address that all were given, and nowhere else. Both sides prove that they know the secret, by a
- * MAC over random numbers of both, so that neither can be taken from an earlier start:
+ * Joining: rank 0 listens only at the address that all ranks were given. Both sides prove that they know the
+ * secret, by a MAC over random numbers of both. So a recorded message of an earlier start cannot be replayed:
  *
  *     rank 0 -> rank    greeting    a nonce
- *     rank -> rank 0    hello       a nonce, its rank, the number of ranks, the job's name, its build and its machine; MAC
- *     rank 0 -> rank    welcome     once all are there: the rank's number on its machine; MAC
+ *     rank -> rank 0    hello       a nonce, its rank, the number of ranks, the job's name, its build, its machine; MAC
+ *     rank 0 -> rank    welcome     once all have joined: the rank's number on its machine; MAC
  *
- * A hello that is not like that, in time, is dropped with a line of the log, and a rank is told why. After that there is no
- * listener any more. Each message is followed by a MAC over its bytes, its length and its number on the connection, with a key
- * for each direction made of the secret and the nonces: what is changed, left out, repeated or sent by a stranger ends the ranks.
- * Nothing is encrypted: who can listen between ranks sees weights and activations.
+ * A connection without a valid hello in time is dropped and logged; a rank also receives the reason. After
+ * joining, the listener is closed. Each message is followed by a MAC over its bytes, its length and its number on
+ * the connection. Each direction has its own key, derived from the secret and the nonces. A message that was
+ * changed, dropped, repeated or forged ends the ranks. Nothing is encrypted: an eavesdropper between the ranks
+ * sees weights and activations.
  *
- * Without a secret the address must be this machine's own (loopback), and messages have no MAC: every local user is trusted.
+ * Without a secret the address must be loopback, and messages have no MAC: every local user is trusted.
  *
- * A process that dies closes its connection, which ends the others' calls at once; a machine that vanishes does so when the time
- * is over.
+ * If a process dies, its connection closes and the others' calls fail immediately. If a machine vanishes, they
+ * fail at the timeout.
  *
- * No memory but the object and sockets. Threads: one at a time. */
+ * No memory except the object and sockets. Threads: one at a time. */
 #include "backend/ranks_tcp.h"
 
 #include <errno.h>
@@ -41,36 +43,36 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { MAX_GUESTS = 32 /* connections that have not said hello */, HELLO_MS = 5000, RETRY_MS = 50 };
+enum { MAX_GUESTS = 32 /* connections without a hello */, HELLO_MS = 5000, RETRY_MS = 50 };
 
 static const char MAGIC[8] = "PIRANKS";
 enum { VERSION = 2, NONCE_BYTES = 32 };
 
-typedef struct greeting { /* of rank 0 */
+typedef struct greeting { /* from rank 0 */
     char magic[8];
     uint32_t version, unused;
     uint8_t nonce[NONCE_BYTES];
 } greeting;
 
-typedef struct hello { /* of another */
+typedef struct hello { /* from another rank */
     char magic[8];
     uint8_t nonce[NONCE_BYTES];
     int32_t rank, n;
     char build[64], run[64], machine[64];
-    pi__digest proof; /* last: MAC of the greeting and of all fields before it */
+    pi__digest proof; /* last: MAC of the greeting and all fields above */
 } hello;
 
-typedef struct welcome { /* of rank 0: come in, or why not */
+typedef struct welcome { /* from rank 0: accepted, or the reason for a refusal */
     char magic[8];
     int32_t code;
     int32_t local, n_local;
     char text[132];
-    pi__digest proof; /* last: the same, with the hello */
+    pi__digest proof; /* last: MAC of the greeting, the hello and all fields above */
 } welcome;
 
-/* ------------------------------------------------------------------------------------------------------------- sockets */
+/* ---------------------------------------------------------------------------------------------------------- sockets */
 
-/* Milliseconds until end, at least 0; end negative: there is none. */
+/* Returns the milliseconds until end, at least 0; -1 if end is negative (no limit). */
 static int left_until(double end)
 {
     if (end < 0) return -1;
@@ -79,7 +81,7 @@ static int left_until(double end)
 }
 static double end_of(double ms) { return ms < 0 ? -1 : pi__now_ms() + ms; }
 
-/* false: not before the end. */
+/* Returns false if nothing happened before end. */
 static bool wait_for(int fd, short what, double end)
 {
     for (;;) {
@@ -118,7 +120,7 @@ static bool receive_all(int fd, void *p, size_t n, double end)
     return true;
 }
 
-/* Small messages go at once, and a machine that is gone is noticed some time. */
+/* Disables Nagle's algorithm for small messages, and enables keepalive to notice a vanished machine. */
 static void set_up(int fd)
 {
     const int one = 1;
@@ -133,7 +135,7 @@ static void close_one(int *fd)
     *fd = -1;
 }
 
-/* Addresses of the place. */
+/* Looks up the addresses of the place. */
 static int look_up(const pi__tcp_place *at, struct addrinfo **out, pi_error *err)
 {
     const struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
@@ -142,7 +144,7 @@ static int look_up(const pi__tcp_place *at, struct addrinfo **out, pi_error *err
     return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, MASTER_PORT %.10s: %s", at->host, at->port, gai_strerror(rc));
 }
 
-/* true: all addresses of the place are loopback, which only this machine reaches. */
+/* Returns true if all addresses are loopback, which only this machine can reach. */
 static bool is_loopback(const struct addrinfo *all)
 {
     for (const struct addrinfo *a = all; a; a = a->ai_next) {
@@ -155,7 +157,7 @@ static bool is_loopback(const struct addrinfo *all)
     return true;
 }
 
-/* The place's addresses, where this process may meet others. */
+/* Looks up the place's addresses. Fails if they are not loopback and there is no secret. */
 static int place_of(const pi__tcp_place *at, struct addrinfo **out, pi_error *err)
 {
     int rc = look_up(at, out, err);
@@ -166,9 +168,9 @@ static int place_of(const pi__tcp_place *at, struct addrinfo **out, pi_error *er
                     "(--rank-secret FILE, or PAGEDINFER_RANK_KEY in the environment)", at->host);
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- seals */
+/* ------------------------------------------------------------------------------------------------------------ seals */
 
-/* MAC of both sides' words, with the secret. */
+/* Returns a MAC, keyed with the secret, over both sides' handshake data. */
 static pi__digest proof_of(const pi__tcp_place *at, const char *what, const greeting *g, const hello *h, size_t n_hello,
                            const void *more, size_t n_more)
 {
@@ -191,7 +193,7 @@ static pi__digest welcome_proof(const pi__tcp_place *at, const greeting *g, cons
     return proof_of(at, "welcome", g, h, sizeof *h, w, offsetof(welcome, proof));
 }
 
-/* The keys of a connection; those of rank 0 are the other's the other way round. */
+/* Derives the keys of a connection. first: this is rank 0, with in and out swapped against the other side. */
 static pi__tcp_seal seal_of(const pi__tcp_place *at, const greeting *g, const hello *h, bool first)
 {
     const pi__digest down = proof_of(at, "from rank 0", g, h, sizeof *h, NULL, 0);
@@ -210,7 +212,7 @@ static pi__digest digest_of(const void *p, size_t n)
     return pi__sha256_end(&h);
 }
 
-/* MAC of the message number `no` of n bytes with this digest. */
+/* Returns the MAC of message number `no`, with n bytes and this digest. */
 static pi__digest tag_of(const pi__mac_key *key, uint64_t no, size_t n, const pi__digest *digest)
 {
     const uint64_t head[2] = {no, n};
@@ -221,10 +223,10 @@ static pi__digest tag_of(const pi__mac_key *key, uint64_t no, size_t n, const pi
     return pi__mac_end(&mac, key);
 }
 
-/* digest: of the message, where it is sealed. */
+/* digest: of the message; used only if t->sealed. */
 static bool send_message(pi__ranks_tcp *t, int32_t i, const void *p, size_t n, const pi__digest *digest, double end)
 {
-    char both[1024]; /* a short message and its MAC go in one segment */
+    char both[1024]; /* a short message and its MAC share a segment */
     if (!t->sealed) return send_all(t->fd[i], p, n, end);
     const pi__digest tag = tag_of(&t->seal[i].out, t->seal[i].n_out++, n, digest);
     if (n + sizeof tag > sizeof both) return send_all(t->fd[i], p, n, end) && send_all(t->fd[i], &tag, sizeof tag, end);
@@ -243,9 +245,9 @@ static bool receive_message(pi__ranks_tcp *t, int32_t i, void *p, size_t n, doub
     return pi__mac_equal(&tag, &want);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- transport */
+/* -------------------------------------------------------------------------------------------------------- transport */
 
-/* From rank 0 to all others. */
+/* Sends from rank 0 to all others. */
 static bool send_to_all(pi__ranks_tcp *t, const void *p, size_t n, double end)
 {
     const pi__digest digest = t->sealed ? digest_of(p, n) : (pi__digest) {{0}};
@@ -284,18 +286,18 @@ static bool tcp_receive(pi__ranks *r, void *p, size_t n, double ms)
     return receive_message((pi__ranks_tcp *) r, 0, p, n, end_of(ms));
 }
 
-/* --------------------------------------------------------------------------------------------------------------- rank 0 */
+/* ----------------------------------------------------------------------------------------------------------- rank 0 */
 
-/* A connection that has not said hello. */
+/* A connection without a hello. */
 typedef struct guest {
-    int fd;        /* -1: this entry is free */
-    size_t n;      /* bytes of the hello that have come */
-    double end;    /* until then it has time */
+    int fd;        /* -1 = this entry is free */
+    size_t n;      /* bytes of the hello received */
+    double end;    /* deadline for the hello */
     hello h;
     char from[64]; /* its address */
 } guest;
 
-/* Rank 0 while the others come. */
+/* State of rank 0 while the others join. */
 typedef struct door {
     pi__ranks_tcp *t;
     const pi__tcp_place *at;
@@ -303,8 +305,8 @@ typedef struct door {
     int listener;
     greeting g;
     guest guest[MAX_GUESTS];
-    hello rank[PI__MOST_RANKS];       /* of each that has come; of rank 0 its machine alone */
-    int32_t n_here;                   /* ranks that have come, this one among them */
+    hello rank[PI__MOST_RANKS];       /* hello of each rank that has joined; of rank 0 only its machine */
+    int32_t n_here;                   /* ranks that have joined, this one included */
 } door;
 
 static void drop(door *d, guest *g, const char *why)
@@ -317,7 +319,7 @@ static void drop(door *d, guest *g, const char *why)
     close_one(&g->fd);
 }
 
-/* NULL: it is a rank of this job. */
+/* Returns the reason to refuse a hello; NULL = it is from a rank of this job. */
 static const char *refusal(const door *d, const hello *h)
 {
     char build[64];
@@ -332,7 +334,7 @@ static const char *refusal(const door *d, const hello *h)
     return d->t->fd[h->rank] >= 0 ? "its RANK has come already" : NULL;
 }
 
-/* Its hello is complete. */
+/* Accepts or drops a connection with a complete hello. */
 static void let_in(door *d, guest *g)
 {
     const char *why = refusal(d, &g->h);
@@ -347,7 +349,7 @@ static void let_in(door *d, guest *g)
     d->n_here++;
 }
 
-/* What it has sent so far. */
+/* Receives more of a connection's hello. */
 static void listen_to(door *d, guest *g)
 {
     const ssize_t k = recv(g->fd, (char *) &g->h + g->n, sizeof g->h - g->n, MSG_DONTWAIT);
@@ -359,7 +361,7 @@ static void listen_to(door *d, guest *g)
     else if (g->n == sizeof g->h) let_in(d, g);
 }
 
-/* Somebody connects. */
+/* Accepts a connection and sends the greeting. If the table is full, drops the oldest connection without a hello. */
 static void open_door(door *d)
 {
     struct sockaddr_storage from;
@@ -376,12 +378,12 @@ static void open_door(door *d)
     if (send(fd, &d->g, sizeof d->g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t) sizeof d->g) drop(d, g, "it takes nothing");
 }
 
-/* Waits for the next thing that happens. */
+/* Waits for the next event on any connection, until end. */
 static void attend(door *d, double end)
 {
     struct pollfd p[1 + MAX_GUESTS] = {{d->listener, POLLIN, 0}};
     for (int i = 0; i < MAX_GUESTS; i++) {
-        p[1 + i] = (struct pollfd) {d->guest[i].fd, POLLIN, 0}; /* negative ones are left out */
+        p[1 + i] = (struct pollfd) {d->guest[i].fd, POLLIN, 0}; /* poll ignores negative descriptors */
         if (d->guest[i].fd >= 0 && d->guest[i].end < end) end = d->guest[i].end;
     }
     if (poll(p, 1 + MAX_GUESTS, left_until(end)) < 0) return;
@@ -412,7 +414,7 @@ static int listen_at(const pi__tcp_place *at, int *out, pi_error *err)
     return rc;
 }
 
-/* All are there: each is told its number on its machine. */
+/* After all have joined: sends each rank its number on its machine. */
 static bool welcome_all(door *d, double end)
 {
     pi__ranks *r = &d->t->r;
@@ -461,9 +463,10 @@ static int join_as_first(pi__ranks_tcp *t, const pi__tcp_place *at, const pi__lo
     return rc;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- other ranks */
+/* ------------------------------------------------------------------------------------------------------ other ranks */
 
-/* A port without a listener may become the connecting socket's own, which then is connected to itself. */
+/* Returns true if the socket is connected to itself. A connecting socket without a listener may get the port as
+ * its own. */
 static bool is_self(int fd)
 {
     struct sockaddr_storage own = {0}, peer = {0};
@@ -472,7 +475,7 @@ static bool is_self(int fd)
            (n_own == n_peer && !memcmp(&own, &peer, n_own));
 }
 
-/* -1: rank 0 does not listen, or not yet. */
+/* Returns the socket; -1 = rank 0 does not listen (yet). */
 static int connect_once(const struct addrinfo *all, double end)
 {
     for (const struct addrinfo *a = all; a; a = a->ai_next) {
@@ -486,14 +489,14 @@ static int connect_once(const struct addrinfo *all, double end)
     return -1;
 }
 
-/* Characters of another process in a message. */
+/* Replaces unprintable characters in another process's text, for messages. */
 static void make_printable(char *text)
 {
     for (; *text; text++)
         if (*text < ' ' || *text > '~') *text = '?';
 }
 
-/* Says hello through a connection, and waits for the others. */
+/* Sends the hello on a connection, and waits for the welcome. */
 static int say_hello(pi__ranks_tcp *t, const pi__tcp_place *at, double end, pi_error *err)
 {
     greeting g;

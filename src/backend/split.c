@@ -1,33 +1,32 @@
-/* Two backends as one: a device, and the CPU beside it, for models whose layers or experts are placed on both.
+/* A device and the CPU as one backend, for models with layers or experts on both.
  *
- * Matrices, caches and states belong to one backend, and an op that reads much of one runs there; other ops run where the
- * last one did that was not of experts. What such ops hand each other (activations, small vectors of the model) is
- * allocated here and lies in both memories, at the same offset of two regions, so that models know one address, the
- * host's:
+ * Matrices, caches and states belong to one of the two backends, and an op runs on the backend of its largest
+ * operand. Other ops run where the last op ran, not counting ops of experts. Activations and small vectors of the
+ * model are exchanged. They are allocated here, and lie in both memories at the same offset of two regions. Models
+ * know one address, the host's:
  *
  *     model       x [T, E]
- *     host        [ x | qkv | att | ... ]   what the CPU wrote last is newer here
- *     device      [ x | qkv | att | ... ]   what the device wrote last, here; all else is equal or not needed any more
+ *     host        [ x | qkv | att | ... ]   newer here if the CPU wrote last
+ *     device      [ x | qkv | att | ... ]   newer here if the device wrote last; all else is equal or unused
  *
- * A list of ranges tells which bytes are newer on one backend. Before a backend reads a range, what the other has newer of it
- * is copied. The host's region is memory that the device copies by itself, when its queue comes to it: so before the CPU
- * touches the region while copies are queued, it waits for all of them, once for each op. That and nothing else is where
- * the two wait for each other. An error on the way is kept for finish().
+ * A list of ranges says which bytes are newer on one backend. Before a backend reads a range, bytes that are newer
+ * on the other one are copied. The host region is memory that the device copies asynchronously, in the order of
+ * its queue. So before the CPU touches the region while copies are queued, it waits for all of them, once per op.
+ * The two backends wait for each other nowhere else. finish() returns the first error.
  *
- * In decode steps what the device does from one of the CPU's ops to the next, with the copies between, is a graph
- * segment, which it captures and replays (graph_segment of device.h):
+ * In decode steps the device's work between two CPU ops, including the copies, is one graph segment, which is
+ * captured and replayed (graph_segment of device.h):
  *
- *     op         embed | rope linear qkv attention ... | linear (CPU's) | add_norm linear ... | the rows are looked at
+ *     op         embed | rope linear qkv attention ... | linear (CPU's) | add_norm linear ... | the host reads the rows
  *     device           [ segment 0       and a download ]                [ an upload and segment 1 ]
  *
- * Segments are the same in all such steps: each step begins with nothing newer anywhere, and goes on by the batch as
- * the device has padded it. The CPU computes the batch's own rows only; the padding behind them is copied like the
- * others, and means nothing.
+ * All these steps have the same segments: each step begins with no newer range, and uses the batch that the device
+ * has padded. The CPU computes only the batch's own rows. Padding rows, which follow them, are copied too, and are
+ * undefined.
  *
- * Memory: one small object; the regions are the two backends' own. Threads: as device.h says. Invariant: no byte is in
- * two ranges. An op that writes rows with gaps between them first makes the gaps as new as the other backend's, so that
- * a range never has holes. The list has a fixed length: where it is full, something is copied that might not have been
- * needed. */
+ * Memory: one small object; the regions belong to the two backends. Threads: as device.h says. Invariant: no byte
+ * is in two ranges. An op that writes rows with gaps first fetches newer bytes of the gaps, so that a range never
+ * has holes. The list has a fixed length: if it is full, a range is copied that may not be needed. */
 #include "backend/split.h"
 
 #include <stdio.h>
@@ -38,23 +37,23 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_REGIONS = 64 /* adapters among them */, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
+enum { MAX_REGIONS = 64 /* including adapters */, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
 
 /* Memory that lies on both backends. */
 typedef struct region {
-    char *host;   /* CPU's; NULL: this entry is free */
-    char *device; /* the device's */
+    char *host;   /* address on the CPU; NULL = this entry is free */
+    char *device; /* address on the device */
     size_t size;  /* bytes of each */
 } region;
 
-/* Bytes at lo..hi (host addresses) that are newer on one backend. */
+/* Bytes lo..hi (host addresses) that are newer on one backend. */
 typedef struct newer {
     const char *lo, *hi;
-    int32_t placement; /* PI__AT_* that has them */
+    int32_t placement; /* PI__AT_* with the newer bytes */
 } newer;
 
 typedef struct split {
-    pi__backend be;           /* first: the public face, with both backends */
+    pi__backend be;           /* first: the public interface, with both backends */
     pi__op_fns fns;           /* be.ops */
     char desc[256];           /* "cuda (...) + cpu (...)" */
     region region[MAX_REGIONS];
@@ -64,17 +63,19 @@ typedef struct split {
     bool copying;             /* copies are queued that read or write the host's regions */
     bool segmented;           /* the step is captured in graph segments */
     bool in_segment;          /* a segment has begun */
-    const pi__batch *batch;   /* the step's, as models have it: with the device's padding */
-    pi__batch given, step;    /* where it has adapters, which each backend has somewhere else: as the device is given it; batch */
-    const pi__batch *own[N_SIDES]; /* the same as each backend has it */
-    pi__lora_local lora;      /* adapters as the device has them */
+    const pi__batch *batch;   /* the step's batch as models see it, with the device's padding */
+    /* Used if the batch has adapters, which lie at other addresses on each backend: the device's copy; `batch`
+     * itself. */
+    pi__batch given, step;
+    const pi__batch *own[N_SIDES]; /* the batch of each backend */
+    pi__lora_local lora;      /* adapter runs with the device's addresses */
     pi_error error;           /* the first one since the last finish() */
 } split;
 
-/* Rows of floats. */
+/* Rows of floats in host addresses. */
 typedef struct rows {
-    const float *p; /* NULL: none */
-    int64_t n, ld, width; /* rows, floats from row to row, floats of a row that count */
+    const float *p; /* NULL = no rows */
+    int64_t n, ld, width; /* rows; floats between rows; floats per row that are used */
 } rows;
 
 static rows rows_of(const void *args, const pi__operand *o) { return (rows) {pi__operand_get(args, o), o->n, o->ld, o->width}; }
@@ -82,7 +83,7 @@ static rows rows_of(const void *args, const pi__operand *o) { return (rows) {pi_
 static split *of(pi__backend *be) { return (split *) be; }
 static pi__backend *backend_at(const split *s, int32_t placement) { return s->be.at[placement]; }
 
-/* ------------------------------------------------------------------------------------------------------- both memories */
+/* ---------------------------------------------------------------------------------------------------- both memories */
 
 static region *region_of(split *s, const void *p)
 {
@@ -94,7 +95,7 @@ static region *region_of(split *s, const void *p)
     return NULL;
 }
 
-/* The device's address of p; p itself where only one backend has it. */
+/* Returns the device's address of p; p itself if it is not in both memories. */
 static void *device_at(split *s, const void *p)
 {
     const region *r = p ? region_of(s, p) : NULL;
@@ -103,7 +104,7 @@ static void *device_at(split *s, const void *p)
 
 static const void *on_device(const void *ud, const void *p) { return device_at((split *) (uintptr_t) ud, p); }
 
-/* p as that backend sees it. */
+/* Returns p as this backend sees it. */
 static void *at(split *s, int32_t placement, const void *p) { return placement == PI__AT_DEVICE ? device_at(s, p) : (void *) p; }
 
 static void *split_alloc(pi__backend *be, size_t size)
@@ -124,7 +125,7 @@ static void *split_alloc(pi__backend *be, size_t size)
     return r.host;
 }
 
-/* The device is about to be given something. */
+/* Called before the device gets work. */
 static void begin_segment(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -132,7 +133,7 @@ static void begin_segment(split *s)
     s->in_segment = s->segmented;
 }
 
-/* It has something to do until it is given more; what went wrong finish() tells. */
+/* Queues the segment. finish() returns any error. */
 static void end_segment(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -140,14 +141,14 @@ static void end_segment(split *s)
     s->in_segment = false;
 }
 
-/* Ops and copies from now on belong to no segment. */
+/* Ends the segments: the following ops and copies are not captured. */
 static void end_segments(split *s)
 {
     end_segment(s);
     s->segmented = false;
 }
 
-/* Copies lo..hi to the other backend, when the queue comes to it. */
+/* Queues a copy of lo..hi to the other backend. */
 static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -158,7 +159,7 @@ static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
     s->copying = true;
 }
 
-/* The CPU may touch the host's regions. */
+/* Waits until the CPU may touch the host regions. */
 static void wait_copies(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -167,7 +168,7 @@ static void wait_copies(split *s)
     s->copying = false;
 }
 
-/* lo..hi is newer nowhere any more. sync: because it is copied to the backend that has it not. */
+/* Removes lo..hi from the list. sync: copies these bytes to the other backend first. */
 static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
 {
     for (int32_t i = 0; i < s->n_newer;) {
@@ -182,13 +183,13 @@ static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
         else if (two && !room) copy_over(s, b, w->hi, w->placement);
         if (a > w->lo) w->hi = a;
         else if (b < w->hi) w->lo = b;
-        else *w = s->newer[--s->n_newer]; /* looked at next */
+        else *w = s->newer[--s->n_newer]; /* w is now the next entry to check */
         if (two && room) s->newer[s->n_newer++] = (newer) {b, had.hi, had.placement};
         if (a > had.lo || b < had.hi) i++;
     }
 }
 
-/* The other backend's newer bytes of lo..hi come here. */
+/* Copies the other backend's newer bytes of lo..hi to this one. */
 static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 {
     for (int32_t i = 0; i < s->n_newer;) {
@@ -204,20 +205,20 @@ static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 
 static const char *end_of(rows r) { return (const char *) (r.p + (r.n - 1) * r.ld + r.width); }
 
-/* The backend is about to read. */
+/* Called before this backend reads r. */
 static void reads(split *s, int32_t placement, rows r)
 {
     if (r.p && r.n > 0) fetch(s, placement, (const char *) r.p, end_of(r));
 }
 
-/* The backend is about to write. */
+/* Called before this backend writes r. */
 static void writes(split *s, int32_t placement, rows r)
 {
     if (!r.p || r.n < 1) return;
     const char *lo = (const char *) r.p, *hi = end_of(r);
     if (r.n > 1 && r.ld != r.width) fetch(s, placement, lo, hi);
     mark_equal(s, lo, hi, false);
-    for (int32_t i = 0; i < s->n_newer; i++) { /* neighbours become one */
+    for (int32_t i = 0; i < s->n_newer; i++) { /* merge with adjacent ranges */
         const newer w = s->newer[i];
         if (w.placement != placement || (w.hi != lo && w.lo != hi)) continue;
         if (w.hi == lo) lo = w.lo;
@@ -242,7 +243,7 @@ static void split_free(pi__backend *be, void *p, size_t size)
     memset(r, 0, sizeof *r);
 }
 
-/* To both backends. */
+/* Writes to both memories. */
 static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);
@@ -254,7 +255,7 @@ static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
     dev->dev->upload(dev, device_at(s, dst), src, n);
 }
 
-/* Straight from the device where all of it is newer there. */
+/* Copies directly from the device if all bytes are newer there. */
 static void split_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);
@@ -282,7 +283,7 @@ static void split_host_free(pi__backend *be, void *p, size_t size)
     be->at[PI__AT_DEVICE]->dev->host_free(be->at[PI__AT_DEVICE], p, size);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- steps */
+/* ------------------------------------------------------------------------------------------------------------ steps */
 
 static size_t split_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
@@ -302,7 +303,7 @@ static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kin
     split *s = of(be);
     pi__backend *dev = backend_at(s, PI__AT_DEVICE), *cpu = backend_at(s, PI__AT_CPU);
     s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment;
-    if (kind == PI__STEP_DECODE) s->n_newer = 0; /* nobody reads any of it */
+    if (kind == PI__STEP_DECODE) s->n_newer = 0; /* a decode step reads no earlier activations */
     const bool adapters = b->lora.n_runs > 0;
     if (adapters) {
         s->given = *b;
@@ -329,9 +330,9 @@ static int split_finish(pi__backend *be, pi_error *err)
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- ops */
+/* -------------------------------------------------------------------------------------------------------------- ops */
 
-/* The op's operands have been declared: the backend of the last op, which is this one's, may begin. */
+/* Called after the op's operands were declared. Returns the backend s->last, ready for the op. */
 static pi__backend *ready(split *s)
 {
     if (s->last == PI__AT_DEVICE) {
@@ -343,8 +344,8 @@ static pi__backend *ready(split *s)
     return backend_at(s, s->last);
 }
 
-/* Of n rows of a step's tokens, or of its logits rows, those that the backend of the last op computes: the CPU none of
- * the padding, which is last. Logits rows may be some of the first ones. */
+/* Returns how many of n rows the backend s->last computes. The rows are a step's tokens, or its logits rows, with
+ * padding last; the CPU skips the padding. Logits rows may be a prefix of all logits rows. */
 static int32_t own_rows(const split *s, int32_t n)
 {
     const pi__batch *all = s->batch, *own = s->own[s->last];
@@ -353,13 +354,13 @@ static int32_t own_rows(const split *s, int32_t n)
     return n % all->n_tokens ? n : n / all->n_tokens * own->n_tokens;
 }
 
-/* The batch, or that of its logits rows, as the backend of the last op has it. */
+/* Returns the batch b, or its logits batch, of the backend s->last. */
 static const pi__batch *own(const split *s, const pi__batch *b)
 {
     return b == s->batch ? s->own[s->last] : s->own[s->last]->logits_batch;
 }
 
-/* The operands as that backend sees them, in a copy of the op's arguments. */
+/* Rewrites the pointers in a copy of the op's arguments to the addresses of this backend. */
 static void move_operands(split *s, int32_t placement, const pi__operands *o, void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
@@ -375,7 +376,7 @@ static void move_operands(split *s, int32_t placement, const pi__operands *o, vo
     }
 }
 
-/* Copies to the op's backend what it reads, and marks what it writes as newer there. */
+/* Copies the op's inputs to its backend, and marks its outputs as newer there. */
 static void declare_operands(split *s, int32_t placement, const pi__operands *o, const void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
@@ -388,7 +389,8 @@ static void declare_operands(split *s, int32_t placement, const pi__operands *o,
     }
 }
 
-/* Any op: where its weights or its cache are, or else where the last one ran; what the device has not the CPU does. */
+/* Runs any op on the backend of its weights or cache, or else where the last op ran. Ops that the device lacks run
+ * on the CPU. */
 static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *given)
 {
     pi__operands o;
@@ -410,7 +412,7 @@ static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *gi
     if (o.guest) s->last = before;
 }
 
-/* The matrices of one backend, then those of the other. */
+/* Splits the matrices by backend: one op per backend. */
 static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     for (int32_t placement = 0; placement < N_SIDES; placement++) {
@@ -426,7 +428,7 @@ static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *
 PI__OPS(RUN)
 #undef RUN
 
-/* Rows of the CPU are the host's anyway. */
+/* The CPU's rows lie in host memory anyway. */
 static bool split_topk_here(const pi__backend *be)
 {
     const split *s = (const split *) be;
@@ -434,7 +436,7 @@ static bool split_topk_here(const pi__backend *be)
     return s->last == PI__AT_DEVICE && dev->dev->topk_here && dev->dev->topk_here(dev);
 }
 
-/* ---------------------------------------------------------------------------------------------------- create, destroy */
+/* -------------------------------------------------------------------------------------------------- create, destroy */
 
 static const char *split_describe(const pi__backend *be) { return ((const split *) be)->desc; }
 static int32_t split_n_threads(const pi__backend *be) { return be->at[PI__AT_CPU]->dev->n_threads(be->at[PI__AT_CPU]); }
@@ -447,7 +449,8 @@ static void split_destroy(pi__backend *be)
     pi__free(of(be));
 }
 
-/* Memory is measured, loaded and trimmed by the backend of its placement (pi__backend_at): none of that is here. */
+/* Sizing, loading and trimming of memory are done by the backend of its placement (pi__backend_at), so these
+ * functions are NULL here. */
 static const pi__device_fns split_device = {
     .destroy = split_destroy,
     .describe = split_describe,

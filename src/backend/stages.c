@@ -1,25 +1,28 @@
-/* Several devices as the stages of a pipeline (split-mode layer): each has some of the layers, with their weights and caches.
+/* Several devices as the stages of a pipeline (split-mode layer): each stage has some of the layers, with their
+ * weights and caches.
  *
- * Placement i of matrices, caches and states is stage i. As with several devices that share each layer (tensor.c) the graph
- * runs once, ops are noted, and finish() makes the calls; each is its stage's, where what it reads most lies, or where the last
- * one ran. What stages hand each other is planned (stages_plan.c) from the table of operands, so that models know of no stages.
+ * Placement i of matrices, caches and states is stage i. As in tensor.c, the graph runs once and only records ops;
+ * finish() makes the calls. Each call runs on the stage of its largest operand, or where the last op ran. Copies
+ * between stages are planned (stages_plan.c) from the table of operands, so that models know nothing about stages.
  *
  *     model       x [T, E]
- *     host        [ x | qkv | att | ... ]   addresses that models know, and what goes from one stage to another
- *     stage i     [ x | qkv | att | ... ]   the same, where the stage computes
+ *     host        [ x | qkv | att | ... ]   addresses that models know; buffer for copies between stages
+ *     stage i     [ x | qkv | att | ... ]   the same layout, where the stage computes
  *
- * A step of enough tokens is cut into microbatches, of whole sequences or of parts of a prompt, each a step of its own as far as
- * ops and devices know; while one is with stage 1 the next is with stage 0 (stages_run.c). All have rows of their own in
- * the same memory. Results are those of the whole step, as no row depends on what else is in a step. From the first op on that is of
- * other rows than the step's tokens, such as those whose logits are wanted, a step is not cut any more: the matrix of the output
- * is read once for all of them. A step of few tokens goes through the stages one after the other, on the step thread.
+ * A step with enough tokens is split into microbatches of complete sequences or parts of a prompt. Each is a step
+ * of its own to ops and devices: while one is on stage 1, the next is on stage 0 (stages_run.c). Microbatches use
+ * different rows of the same memory. Results equal those of the unsplit step, because no row depends on other rows
+ * of the batch. After the first op with rows other than the step's tokens, for example the logits rows, the step
+ * is not split any more: the output matrix is read once for all rows. A step with few tokens passes through the
+ * stages one after the other, on the step thread.
  *
- * Of decode steps each stage captures its segments as graphs, the copies to and from the host's memory included, and from the
- * third step of a shape on only these are replayed, one behind the other (stages_graphs.c). Stages wait for each other in their
- * queues then, not the host; and the next step may be queued behind them, fed ahead with what the last stage finds.
+ * In decode steps each stage captures its segments as graphs, copies to and from host memory included. From the
+ * third step of a shape on, only these graphs are replayed, in order (stages_graphs.c). Then stages wait for each
+ * other in their queues, without the host. The next step may be queued after them, with token ids from the last
+ * stage.
  *
- * Memory: this object and what reserve allocates; regions are of the devices. Threads: as device.h says; the stages' own in
- * stages_run.c. */
+ * Memory: this object and the allocations of reserve; regions belong to the devices. Threads: as device.h says;
+ * the stages' own threads are in stages_run.c. */
 #include "backend/stages.h"
 
 #include <stdio.h>
@@ -29,13 +32,13 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Tokens from which on a microbatch is worth reading the weights once more for: of a CPU; of others, which compute more while
- * they read as much. */
+/* Min tokens for which a microbatch is worth one more read of the weights, on a CPU and on other devices. Devices
+ * compute more in the time of one read. */
 enum { LEAST_CPU = 32, LEAST_DEVICE = 256 };
 
 static stages *of(pi__backend *be) { return (stages *) be; }
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static region *region_of(const stages *s, const void *p)
 {
@@ -74,7 +77,7 @@ void pi__stages_fail(stages *s, const pi_error *err)
     atomic_store(&s->failed, true);
 }
 
-/* Waits for all devices. */
+/* Waits for all devices. Errors are recorded. */
 static void settle(stages *s)
 {
     pi_error err = {0};
@@ -83,7 +86,8 @@ static void settle(stages *s)
     s->queued = false;
 }
 
-/* Makes all calls that were noted. What is not captured is planned by what the host's memory holds. */
+/* Makes all recorded calls. Calls that are not captured are planned from the state of host memory, so all queued
+ * work completes first. */
 static void make_calls(stages *s)
 {
     if (s->n_calls && s->queued && !s->captures) settle(s);
@@ -94,7 +98,7 @@ static void make_calls(stages *s)
     s->n_calls = 0;
 }
 
-/* The same, and what comes is not captured with them. */
+/* Makes all recorded calls, and ends the captured segments. */
 static stages *called(pi__backend *be)
 {
     stages *s = of(be);
@@ -103,7 +107,7 @@ static stages *called(pi__backend *be)
     return s;
 }
 
-/* And of a decode step nothing is under way any more. */
+/* Like called(), and waits until no work of a decode step is in flight. */
 static stages *settled(pi__backend *be)
 {
     stages *s = called(be);
@@ -151,7 +155,7 @@ static void stages_free(pi__backend *be, void *p, size_t size)
     region_free(s, r);
 }
 
-/* To all stages. */
+/* Writes to all stages. */
 static void stages_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     stages *s = settled(be);
@@ -179,7 +183,7 @@ static void stages_host_free(pi__backend *be, void *p, size_t size)
     last->dev->host_free(last, p, size);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- steps */
+/* ------------------------------------------------------------------------------------------------------------ steps */
 
 static size_t stages_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
@@ -225,8 +229,8 @@ static int stages_finish(pi__backend *be, pi_error *err)
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
 
-/* What was found is with the stage of topk, the last op. Each stage has the mark: of the batches on their way there, those behind it
- * are read. */
+/* The results are on the stage of topk, the last op. Every stage records the mark, so that each knows that earlier
+ * batch uploads were read. */
 static void stages_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
 {
     stages *s = called(be);
@@ -240,7 +244,7 @@ static int stages_wait(pi__backend *be, int i, pi_error *err)
     pi_error why = {0};
     for (int32_t k = 0; k < s->n; k++)
         if (s->be.at[k]->dev->wait(s->be.at[k], i, &why)) pi__stages_fail(s, &why);
-    return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK; /* finish forgets it */
+    return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK; /* finish clears the error */
 }
 
 static void stages_draw(pi__backend *be, const pi__draws *draws) { of(be)->draw = *draws; }
@@ -251,15 +255,15 @@ static bool stages_topk_here(const pi__backend *be)
     return last->dev->topk_here && last->dev->topk_here(last);
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- ops */
+/* -------------------------------------------------------------------------------------------------------------- ops */
 
-/* It goes by the step's tokens, row by row, so that some of them can be computed before others. */
+/* Returns true if the op works on the step's tokens row by row, so that it can run on some of them before others. */
 static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, const void *args, const pi__operands *o)
 {
     switch (id) {
     case PI__OP_gather_rows: case PI__OP_topk: case PI__OP_state_save: case PI__OP_state_load: case PI__OP_block_conv:
     case PI__OP_centroid_head: return false;
-    case PI__OP_attention: /* keys behind a token, which later microbatches would bring, are seen, too */
+    case PI__OP_attention: /* tokens see later keys, which later microbatches would write */
         if (((const pi__attention *) args)->block) return false;
         break;
     default: break;
@@ -287,7 +291,7 @@ static void note(stages *s, pi__op_id id, const pi__batch *b, const void *args)
     if (o.guest) s->last = before;
 }
 
-/* The matrices of one stage, then those of the next. */
+/* Splits the matrices by stage: one op per stage. */
 static void note_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     for (int32_t placement = 0; placement < be->n_stages; placement++) {
@@ -303,7 +307,7 @@ static void note_linear(pi__backend *be, const pi__batch *b, const pi__linear *a
 PI__OPS(NOTE)
 #undef NOTE
 
-/* ---------------------------------------------------------------------------------------------------- create, destroy */
+/* -------------------------------------------------------------------------------------------------- create, destroy */
 
 static const char *stages_describe(const pi__backend *be) { return ((const stages *) be)->desc; }
 static int32_t stages_n_threads(const pi__backend *be)
@@ -330,7 +334,8 @@ static void stages_destroy(pi__backend *be)
     pi__free(s);
 }
 
-/* Memory of weights, caches and states is its stage's (pi__backend_at): none of that is here. */
+/* Memory of weights, caches and states is managed by their stage (pi__backend_at), so these functions are NULL
+ * here. */
 static const pi__device_fns stages_device = {
     .destroy = stages_destroy,
     .describe = stages_describe,

@@ -1,15 +1,16 @@
-/* Several devices as the stages of a pipeline: see stages.c. */
+/* Several devices as the stages of a pipeline (stages.c). */
 #ifndef PI__STAGES_H
 #define PI__STAGES_H
 
 #include "backend/device.h"
 
-/* Makes one of dev[0..n), which belong to it from then on, and are destroyed where that fails. What has placement i (layers,
- * caches, states) is with dev[i]. least: tokens of a microbatch; 0: as the kind of devices wants it. */
+/* Creates a pipeline of dev[0..n) and takes ownership of them; on failure they are destroyed. dev[i] has the
+ * layers, caches and states of placement i. least: min tokens of a microbatch; 0 = the default for this kind of
+ * device. */
 int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t least, pi_error *err);
 
-/* Queues what was noted, so that copies beside steps come behind it, also while a step is in flight. false: something has failed,
- * which the next finish or wait tells. */
+/* Queues all recorded calls, so that background copies queued next run after them; a step may be in flight.
+ * Returns false if a call failed; the next finish or wait returns the error. */
 bool pi__stages_queue(pi__backend *be);
 
 #endif

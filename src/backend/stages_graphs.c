@@ -1,41 +1,42 @@
 /* Captured decode steps of a pipeline (see stages.c).
  *
- * A decode step is one of kind SEGMENTS to each stage, begun on all before the first op: they pad it alike. A run's segments are
- * graph segments then, with the copies that lie between stages, as these are from and to the host's region, at the same
- * addresses each time. The queue of a stage waits for the segment before, on whichever device that is, and the host for none:
+ * Each stage sees a decode step as a step of kind SEGMENTS. It begins on all stages before the first op; all pad
+ * it alike. The segments of a run are then graph segments. They include the copies between stages, which go
+ * through the host region at the same addresses each time. A stage's queue waits for the previous segment, on
+ * whichever device; the host does not wait:
  *
  *     stage 0    [ image ]  [ graph 0: embed .. , x out ]
  *     stage 1    [ image ]            waits               [ graph 0: x in, .. , topk, found out ]
  *
- * Which segments there are is the same in all steps of a shape, as nothing that ops wrote before the step is read in it but
- * caches and states, so that each begins with all bytes equal everywhere. When a step has been called in which nothing was copied
- * beside its segments, their order is kept, with what the plan has left; and from then on, while all stages have the graphs of that
- * shape, a step is these, and no op is called.
+ * All steps of a shape have the same segments. A step reads nothing that ops wrote before it, except caches and
+ * states, so at its begin all bytes are equal everywhere. After a step without copies outside its segments, the
+ * order of its segments is kept, together with the plan's final ranges. From then on, while all stages have the
+ * graphs of that shape, a step replays these graphs and no op is called.
  *
  *     step of a shape    first: queued op by op    second: captured, then replayed    third: replayed, no op is called
  *
- * Where more ops were noted than a run takes, bytes may have to be copied beside the segments: these are replayed all the same,
- * but ops are called, and planned, in every step.
+ * If a step has more ops than a run, bytes may have to be copied outside the segments. Then the graphs are still
+ * replayed, but ops are called, and planned, in every step.
  *
- * A step that is fed ahead is queued before the one before it has ended. Each stage then waits for the stage that finds the tokens,
- * and takes them from where its mark brings them, in the host's memory. So no stage begins the step before all have ended the
- * last one, and the region between the stages is nobody's when it is written again:
+ * A step of kind FED is queued before the previous one has ended. Each stage then waits for the stage that finds
+ * the tokens, and reads them from host memory, where that stage's mark writes them. So no stage begins the step
+ * before all stages have ended the last one, and the region between the stages is unused when it is written again:
  *
  *     stage 0    [ graph 0 ]                        waits   [ tokens ][ graph 0 ]
  *     stage 1          waits  [ graph 0 ][ found, mark ][ tokens ]        waits  [ graph 0 ] ..
  *     host       queues n, n + 1 ..      waits for the mark of n, reads, queues n + 2
  *
- * Adapters come with a step as each stage has them.
+ * Adapters are translated to each stage's addresses.
  *
- * No memory. Threads: the step thread. Invariant: an entry of s->captured is of a step of which all was queued, and of no step that
- * was waited for since it is known that it failed. */
+ * No memory. Threads: the step thread. Invariant: every entry of s->captured is of a step that was queued
+ * completely. Entries are dropped after a failure. */
 #include <string.h>
 
 #include "backend/stages_impl.h"
 #include "backend/top_shape.h"
 #include "base/assert.h"
 
-/* A step's shape, as one of so many sequences. */
+/* Returns the shape of the step b, padded to n_seqs sequences. */
 static captured shape_of(const stages *s, const pi__batch *b, int32_t n_seqs)
 {
     captured c = {.n_seqs = n_seqs, .each = b->n_tokens / b->n_seqs, .rows = b->n_rows / b->n_seqs};
@@ -49,7 +50,7 @@ static bool same_shape(const captured *a, const captured *b)
     return a->n_seqs == b->n_seqs && a->each == b->each && a->rows == b->rows && a->top == b->top && a->lora == b->lora;
 }
 
-/* What a step as b does, where all stages have its graphs; NULL: its ops have to be called. */
+/* Returns the captured step of b's shape, if all stages have its graphs; NULL = its ops have to be called. */
 static captured *find_whole(stages *s, const pi__batch *b)
 {
     int32_t n_seqs = 0;
@@ -69,7 +70,7 @@ void pi__stages_begin_turn(stages *s, int32_t stage)
     be->dev->graph_segment(be);
 }
 
-/* What went wrong is told by finish. */
+/* finish returns any error. */
 static void end_turn(stages *s, int32_t stage)
 {
     pi__backend *be = s->be.at[stage];
@@ -96,7 +97,7 @@ static void replay(stages *s, captured *c)
     memcpy(s->range, c->left, (size_t) c->n_left * sizeof *c->left);
 }
 
-/* The step on one stage: its tokens, if they were found by another, and its adapters where it has them. */
+/* Begins the step on stage i, with token ids from another stage (fed) and the stage's adapter addresses. */
 static void begin_on(stages *s, int32_t i, const pi__batch *b, bool fed)
 {
     pi__backend *be = s->be.at[i];
@@ -129,7 +130,7 @@ const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b, bool fed
     return s->given;
 }
 
-/* The step's entry: that of its shape, a free one, or the one used longest ago. */
+/* Returns the entry for a step: that of its shape, a free one, or the least recently used. */
 static captured *entry_for(stages *s, const captured *now)
 {
     captured *to = s->captured;

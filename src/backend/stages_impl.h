@@ -1,5 +1,5 @@
-/* Inside of the backend that is a pipeline (stages.c): its object, shared with the plan of a run (stages_plan.c) and the run
- * itself (stages_run.c), and with captured decode steps (stages_graphs.c). */
+/* Internals of the pipeline backend (stages.c): its object, shared with the plan of a run (stages_plan.c), the run
+ * itself (stages_run.c), and captured decode steps (stages_graphs.c). */
 #ifndef PI__STAGES_IMPL_H
 #define PI__STAGES_IMPL_H
 
@@ -12,41 +12,42 @@
 
 enum {
     PI__MAX_STAGES = PI__N_PLACEMENTS,
-    MAX_REGIONS = 64,  /* of alloc at a time, adapters among them */
-    MAX_CALLS = 1024,  /* noted at a time */
-    MAX_RANGES = 256,  /* of memory that not all have */
-    MAX_SEGMENTS = 256, /* of a run */
-    MAX_MOVES = 512,   /* of a run */
-    MAX_MICRO = 2 * PI__MAX_STAGES, /* microbatches of a step */
-    MAX_CAPTURED = 16, /* shapes of steps that are replayed whole */
-    MAX_TURNS = 64,    /* segments of one */
-    MAX_LEFT = 48,     /* ranges that one leaves */
-    IN_HOST = PI__MAX_STAGES, /* a bit of range.has */
+    MAX_REGIONS = 64,  /* regions of alloc, adapters included */
+    MAX_CALLS = 1024,  /* recorded calls per run */
+    MAX_RANGES = 256,  /* ranges that are not up to date everywhere */
+    MAX_SEGMENTS = 256, /* segments per run */
+    MAX_MOVES = 512,   /* copies per run */
+    MAX_MICRO = 2 * PI__MAX_STAGES, /* microbatches per step */
+    MAX_CAPTURED = 16, /* shapes of steps that are replayed */
+    MAX_TURNS = 64,    /* segments of a captured step */
+    MAX_LEFT = 48,     /* ranges that it leaves */
+    IN_HOST = PI__MAX_STAGES, /* bit number of the host in range.has */
 };
 
-/* Memory of alloc: what models know is where the host has it. */
+/* Memory of alloc. Models use the host address. */
 typedef struct region {
-    char *host;               /* memory of host_alloc; NULL: this entry is free */
-    char *at[PI__MAX_STAGES]; /* each stage's own */
+    char *host;               /* memory of host_alloc; NULL = this entry is free */
+    char *at[PI__MAX_STAGES]; /* address on each stage */
     size_t size;              /* bytes of each */
 } region;
 
-/* Where a token's bytes lie in what an op wrote for all tokens of a step: at base + t * row. */
+/* Location of each token's bytes in an op's output for all tokens of a step: token t is at base + t * row. */
 typedef struct tokens_at {
     char *base;
-    size_t row;               /* 0: bytes are not of tokens */
+    size_t row;               /* bytes; 0 = the output is not divided by tokens */
 } tokens_at;
 
-/* Bytes lo..hi (host addresses) that some have newer than others. All other bytes are the same everywhere, or nobody's. */
+/* Bytes lo..hi (host addresses) that are not up to date everywhere. All other bytes are equal everywhere, or
+ * unused. */
 typedef struct range {
     char *lo, *hi;
-    uint32_t has;             /* bit of each stage that has the newest, or will when the run comes there; and IN_HOST */
+    uint32_t has;             /* bits: stages with the newest bytes, now or at that point of the run; and IN_HOST */
     int32_t writer;           /* stage that wrote it */
-    int32_t segment;          /* of this run, which wrote it; -1: an earlier run did */
+    int32_t segment;          /* segment of this run that wrote it; -1 = an earlier run */
     tokens_at t;
 } range;
 
-/* A copy between a stage and the host: at the end of a segment out of its stage, or at the start of one to its stage. */
+/* A copy between a stage and the host: out at the end of a segment, or in at the start of one. */
 typedef struct move {
     char *lo, *hi;
     int32_t segment;
@@ -54,136 +55,141 @@ typedef struct move {
     tokens_at t;
 } move;
 
-/* A noted op. */
+/* A recorded op. */
 typedef struct call {
     pi__op_record op;
-    int32_t stage;            /* where it runs */
-    bool cut;                 /* its rows are the step's tokens, and microbatches can make it one after the other */
+    int32_t stage;            /* stage that runs it */
+    bool cut;                 /* its rows are the step's tokens, so it can run once per microbatch */
 } call;
 
-/* Neighbours among the calls of a run that one stage makes. */
+/* Adjacent calls of a run on one stage. */
 typedef struct segment {
     int32_t stage;
     int32_t first, n;         /* calls */
-    bool in_step;             /* some have the step's batch, or read what belongs to it */
+    bool in_step;             /* some calls have the step's batch, or read arrays of it */
 } segment;
 
-/* Some of a step's tokens, as a step of their own. */
+/* A microbatch: part of a step's tokens, as a step of its own. */
 typedef struct micro {
     pi__batch b;
     int32_t first;            /* its first token in the step */
 } micro;
 
-/* A decode step whose segments the stages have as graphs. */
+/* A decode step that the stages have captured, as graph segments. */
 typedef struct captured {
-    int32_t n_seqs;           /* padding included; 0: this entry is free */
-    int32_t each, rows, top;  /* tokens of a sequence, its logits rows, and what is asked of these */
-    uint64_t lora;            /* what of its adapters decides which ops are called; 0: it has none: the rest of its shape */
-    uint64_t used;            /* number of the last such step */
-    int32_t n_turns;          /* segments, */
-    uint8_t turn[MAX_TURNS];  /* and the stage of each, in the order in which they ran */
-    int32_t last;             /* what it leaves: stage of the last op, */
-    int32_t n_left;           /* and bytes that not all have */
+    int32_t n_seqs;           /* including padding; 0 = this entry is free */
+    int32_t each, rows, top;  /* shape: tokens per sequence, logits rows per sequence, requests (pi__top_shape) */
+    uint64_t lora;            /* shape: hash of the adapters' ranks; 0 = no adapters */
+    uint64_t used;            /* number of the last replay of this shape */
+    int32_t n_turns;          /* segments */
+    uint8_t turn[MAX_TURNS];  /* stage of each segment, in order */
+    int32_t last;             /* stage of the last op */
+    int32_t n_left;           /* ranges that are not up to date everywhere after the step */
     range left[MAX_LEFT];
 } captured;
 
 typedef struct stages stages;
 typedef struct stage {
-    stages *s;                /* whose it is */
-    int32_t i;                /* which one */
-    pthread_t thread;         /* makes its calls in runs of several microbatches */
-    bool started;             /* thread is to be joined */
-    pi__lora_local lora;      /* adapters as it has them */
-    pi__batch given;          /* a decode step as it is given it */
+    stages *s;                /* the pipeline */
+    int32_t i;                /* number of this stage */
+    pthread_t thread;         /* makes the stage's calls in runs of several microbatches */
+    bool started;             /* thread has to be joined */
+    pi__lora_local lora;      /* adapter runs with this stage's addresses */
+    pi__batch given;          /* this stage's batch of a decode step */
 } stage;
 
 struct stages {
-    pi__backend be;           /* first: the public face, with all stages */
+    pi__backend be;           /* first: the public interface, with all stages */
     pi__device_fns dev;       /* be.dev */
     pi__op_fns ops;           /* be.ops */
     char desc[128];           /* describe() */
     int32_t n;                /* stages */
-    int32_t least;            /* tokens of a microbatch */
+    int32_t least;            /* min tokens of a microbatch */
     stage stage[PI__MAX_STAGES];
     region region[MAX_REGIONS];
     range range[MAX_RANGES];
     int32_t n_ranges;
-    /* the step */
-    const pi__batch *given;   /* its batch, as models have it; NULL: none has begun */
-    bool apart;               /* an op came that is of more than its tokens: no more are cut */
+    /* The step. */
+    const pi__batch *given;   /* its batch as models see it; NULL = no step has begun */
+    /* an op came with rows other than the step's tokens: no later op is split into microbatches */
+    bool apart;
     int32_t last;             /* stage of the last op */
-    const pi__batch *own[PI__MAX_STAGES]; /* its batch as each stage has it, all with the same padding; NULL: each segment begins
-                               * a step of its own */
-    pi__batch step;           /* of a decode step that given is: as the first stage has it, with adapters as models have them */
-    bool captures;            /* what is called belongs to graph segments */
-    bool queued;              /* some of these may be under way */
-    int32_t turn;             /* stage of the step's last one; -1: there was none */
-    pi__draws draw;           /* how tokens are drawn in the step that begins next; row NULL: not */
-    const uint64_t *found;    /* [n_found, 3] where the last mark brings what was found, */
-    int32_t n_found, finder;  /* and the stage that finds it */
-    bool whole;               /* all that was done since the step began is in these */
-    captured now;             /* it, so far */
+    /* Each stage's batch of the step, all with the same padding; NULL = each segment begins a step of its own. */
+    const pi__batch *own[PI__MAX_STAGES];
+    /* decode steps: `given` points to it; the first stage's batch, with the models' adapters */
+    pi__batch step;
+    bool captures;            /* calls belong to graph segments */
+    bool queued;              /* graph segments may be in flight */
+    int32_t turn;             /* stage of the step's last segment; -1 = none yet */
+    pi__draws draw;           /* draws of the next step; row NULL = no draws */
+    const uint64_t *found;    /* [n_found, 3] destination of the results of the last mark */
+    int32_t n_found, finder;  /* rows in found; the stage that finds them */
+    bool whole;               /* all work since the step began is in its graph segments */
+    captured now;             /* the current decode step so far */
     captured captured[MAX_CAPTURED];
-    uint64_t n_replayed;      /* steps that could be, so far */
+    uint64_t n_replayed;      /* counter for captured.used */
     micro micro[MAX_MICRO];
-    int32_t n_micro;          /* 1: it is not cut */
-    int32_t *arrays;          /* what batches of microbatches have of their own: seq, then a number a sequence each, */
-    size_t n_arrays;          /* numbers in there */
-    int32_t max_tokens, max_seqs; /* for so many */
-    /* what was noted */
+    int32_t n_micro;          /* microbatches; 1 = the step is not split */
+    int32_t *arrays;          /* [n_arrays] arrays of the microbatches' batches */
+    size_t n_arrays;          /* integers in arrays */
+    int32_t max_tokens, max_seqs; /* limits that arrays was allocated for */
+    /* Recorded calls. */
     call *calls;              /* [MAX_CALLS] */
     int32_t n_calls;
-    /* the run that goes on */
+    /* The current run. */
     segment segment[MAX_SEGMENTS];
     int32_t n_segments;
     move move[MAX_MOVES];
     int32_t n_moves;
-    int32_t n_runs_of;        /* microbatches of it */
-    atomic_bool failed;       /* nothing more is done up to finish() */
-    pi_error error;           /* why; of the first that failed */
-    pthread_mutex_t lock;     /* guards error and what follows */
+    int32_t n_runs_of;        /* microbatches of the run */
+    atomic_bool failed;       /* a call failed: no more work until finish() */
+    pi_error error;           /* the first error */
+    pthread_mutex_t lock;     /* guards error and the fields below */
     pthread_cond_t wake;      /* run_no or quit changed */
     pthread_cond_t moved;     /* reached or n_done changed */
-    uint64_t run_no;          /* runs of several microbatches asked for */
-    int32_t reached[MAX_MICRO]; /* segments that each has behind it */
-    int32_t n_done;           /* stages that have ended this one */
-    bool quit;                /* threads end */
+    uint64_t run_no;          /* counter of runs with several microbatches */
+    int32_t reached[MAX_MICRO]; /* completed segments of each microbatch */
+    int32_t n_done;           /* stages that have completed the run */
+    bool quit;                /* threads have to end */
 };
 
 /* stages.c */
-/* Where stage i has what models know at p; p itself where that is not memory of alloc. */
+/* Returns stage i's address of p; p itself if it is not memory of alloc. */
 void *pi__stages_at(const stages *s, int32_t i, const void *p);
-/* Copies bytes of the host's to a stage, or back. What goes wrong the stage's finish tells. */
+/* Queues a copy of bytes lo..hi (host addresses) from a stage to the host (out), or to the stage. Its finish
+ * returns any error. */
 void pi__stages_copy(stages *s, int32_t i, char *lo, char *hi, bool out);
-/* Where a stage (ud) has what an adapter's runs point to. */
+/* Returns the address of an adapter's pairs on stage ud. */
 const void *pi__stages_pairs_at(const void *ud, const void *p);
-/* A stage failed. */
+/* Records the first error and stops the run. */
 void pi__stages_fail(stages *s, const pi_error *err);
 
 /* stages_plan.c */
-/* Plans a run of calls from `first` on, as many as there is room for; returns the first that is not in it. */
+/* Plans a run of the calls from `first` on, up to the limits of a run. Returns the first call that is not in it. */
 int32_t pi__stages_plan(stages *s, int32_t first);
-/* All that was written is everywhere. No run goes on. */
+/* Brings all written bytes up to date everywhere. No run is in progress. */
 void pi__stages_level(stages *s);
-/* Bytes are the same everywhere, or in the host's memory. No run goes on. */
+/* forget: drops lo..hi from the ranges. fetch: brings lo..hi up to date in host memory. No run is in progress. */
 void pi__stages_forget(stages *s, char *lo, char *hi);
 void pi__stages_fetch(stages *s, char *lo, char *hi);
-/* Cuts a step into microbatches, if it is long enough. */
+/* Splits a step into microbatches, if it has enough tokens. pi__stages_cut_numbers returns the integers that their
+ * batches need. */
 void pi__stages_cut(stages *s, const pi__batch *b, int kind);
 size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs);
 
 /* stages_graphs.c */
-/* A decode step begins, of devices that capture: the batch that its ops are to be given, or NULL: it was replayed. fed: its tokens are
- * what the step before it found. */
+/* Begins a decode step on devices that capture. Returns the batch for its ops, or NULL if the step was replayed.
+ * fed: the token ids are the results of the previous step. */
 const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b, bool fed);
-/* A segment of it begins on that stage, behind the one before it; and has been called. */
+/* Begin and end a segment on a stage. It runs after the segment before. */
 void pi__stages_begin_turn(stages *s, int32_t stage);
 void pi__stages_end_turn(stages *s, int32_t stage);
-/* What is called from now on belongs to no graph segment. All that was noted has been called. */
+/* Ends the graph segments, after all recorded calls were made: later calls are not captured. Keeps the step if it
+ * can be replayed. */
 void pi__stages_end_segments(stages *s);
 
 /* stages_run.c */
-/* Makes the calls of the run that was planned, and waits for them. */
+/* Makes the calls of the planned run, and waits for them. start and stop: the stages' threads. */
 void pi__stages_run(stages *s);
 int pi__stages_start(stages *s, pi_error *err);
 void pi__stages_stop(stages *s);

@@ -1,31 +1,33 @@
-/* The plan of a run of the pipeline (see stages.c): segments, what has to be copied between them, and microbatches.
+/* The plan of a pipeline run (see stages.c): segments, copies between them, and microbatches.
  *
- * A list of ranges tells which bytes are not everywhere: an op that writes makes one, of its stage; one that reads what its
- * stage has not adds two moves, out of the writer's stage at the end of the segment that wrote, and in at the start of the one
- * that reads. So between segments go the residual stream and what else is read again later, tables of positions for example,
- * and nothing else. What an earlier run left is copied while the plan is made, as no run goes on then.
+ * A list of ranges says which bytes are not up to date everywhere. An op that writes adds a range of its stage. If
+ * an op reads bytes that its stage lacks, two moves are added: out of the writer's stage at the end of the segment
+ * that wrote, and in at the start of the segment that reads. So only data that a later stage reads is copied
+ * between segments: the residual stream, and tables of positions, for example. Data from an earlier run is copied
+ * while the plan is made, because no run is in progress then.
  *
  *     ops        embed rope linear qkv attention ... | linear qkv attention ...      | gather_rows linear
  *     stage      0                                   | 1                             | 1
  *     moves                           out: x, table -^-> in: x, table
  *
- * In a run of microbatches a move is of each one's tokens, which lie where the op that wrote has put its rows. An op that
- * writes some columns of rows gets the others first, unless its results are all of them together; so a range has no holes.
+ * In a run of microbatches a move copies the bytes of each microbatch's tokens, at the rows where the writing op
+ * put them. An op that writes some columns of rows first fetches the other columns, unless its results together
+ * are the complete rows. So a range has no holes.
  *
- * No memory. Threads: the step thread, while no run goes on. */
+ * No memory. Threads: the step thread, while no run is in progress. */
 #include <string.h>
 
 #include "backend/stages_impl.h"
 #include "base/assert.h"
 
-enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* that an op may add */
+enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* ranges that an op may add */
 
-/* -------------------------------------------------------------------------------------------------------------- ranges */
+/* ----------------------------------------------------------------------------------------------------------- ranges */
 
 static bool overlaps(const range *r, const char *lo, const char *hi) { return r->lo < hi && r->hi > lo; }
 static bool has(const range *r, int32_t i) { return r->has >> i & 1; }
 
-/* lo..hi is in no range any more. */
+/* Removes lo..hi from all ranges. */
 static void forget(stages *s, char *lo, char *hi)
 {
     for (int32_t i = 0; i < s->n_ranges;) {
@@ -52,7 +54,8 @@ void pi__stages_forget(stages *s, char *lo, char *hi)
     forget(s, lo, hi);
 }
 
-/* Between runs: the host has the range. Of a captured step it may be on its way there. */
+/* Between runs: brings the range to host memory. A captured step's copy may still be in flight, so waits for the
+ * writer. */
 static void bring_out(stages *s, range *r)
 {
     pi__backend *be = s->be.at[r->writer];
@@ -88,8 +91,9 @@ static void add_move(stages *s, const range *r, int32_t segment, bool out)
     s->move[s->n_moves++] = (move) {r->lo, r->hi, segment, out, r->t};
 }
 
-/* The stage of the last segment reads lo..hi. row: where it is about to write some columns of rows that are so far apart; 0: any.
- * What lies there in rows of another length is of an earlier use of the memory, and nobody's any more. */
+/* Called before the stage of the last segment reads lo..hi. row: 0 for reads; else the distance of rows of which
+ * it is about to write some columns. Bytes in rows of another length are from an earlier use of the memory, and
+ * are not needed any more. */
 static void reads(stages *s, char *lo, char *hi, size_t row)
 {
     const int32_t k = s->n_segments - 1, to = s->segment[k].stage;
@@ -109,7 +113,7 @@ static void reads(stages *s, char *lo, char *hi, size_t row)
     }
 }
 
-/* Rows of activations in bytes. */
+/* Rows of activations, in bytes. */
 typedef struct rows {
     char *p;
     size_t n, ld, width;
@@ -121,7 +125,8 @@ static rows rows_of(const void *args, const pi__operand *o)
 }
 static char *end_of(const rows *r) { return r->p + (r->n - 1) * r->ld + r->width; }
 
-/* It writes rows. Columns of the same rows that the same stage wrote before are one range with them. */
+/* Adds a range for rows that the stage of the last segment writes. Columns of the same rows that this stage wrote
+ * before become one range with it. */
 static void writes(stages *s, const rows *w, size_t n_tokens)
 {
     const int32_t k = s->n_segments - 1, stage = s->segment[k].stage;
@@ -147,17 +152,17 @@ static void writes(stages *s, const rows *w, size_t n_tokens)
     s->range[s->n_ranges++] = own;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the calls */
+/* -------------------------------------------------------------------------------------------------------- the calls */
 
-/* Another result of the call, in other columns of the same rows. */
+/* Returns true if operand o is another result of the call, in other columns of the same rows. */
 static bool is_beside(const pi__operand *o, const rows *r, const rows *first)
 {
     const size_t apart = (size_t) (r->p > first->p ? r->p - first->p : first->p - r->p);
     return o->kind == PI__WRITE && r->n == first->n && r->ld == first->ld && apart < first->ld;
 }
 
-/* Results that are side by side and fill their rows are one, those of a layer's projections for example: *w, operand i, becomes
- * all of it, and they are done. */
+/* Joins adjacent results that together fill their rows, for example a layer's projections. *w, operand i, becomes
+ * all of them; they are marked as done. */
 static void join_columns(const pi__operands *o, const void *args, int32_t i, bool *done, rows *w)
 {
     const rows first = *w;
@@ -175,7 +180,7 @@ static void join_columns(const pi__operands *o, const void *args, int32_t i, boo
     *w = (rows) {lo, first.n, first.ld, first.ld};
 }
 
-/* What a call reads and writes, on the stage of the last segment. */
+/* Plans the reads and writes of a call on the stage of the last segment. */
 static void plan_call(stages *s, const call *c)
 {
     const size_t n_tokens = c->cut ? (size_t) s->given->n_tokens : 0;
@@ -195,7 +200,7 @@ static void plan_call(stages *s, const call *c)
     }
 }
 
-/* It needs the step's batch, or what a device made of it. */
+/* Returns true if the call needs the step's batch, or an array that a device derives from it. */
 static bool in_step(const stages *s, const call *c)
 {
     pi__operands o;
@@ -208,8 +213,9 @@ static bool in_step(const stages *s, const call *c)
     return false;
 }
 
-/* It writes rows of another length to where this run copies some from stage to stage: those of one microbatch would lie where
- * another one still has its own on the way, as layers of two widths have their queries in one place. */
+/* Returns true if the call writes rows of another length to memory that this run copies between stages. Then the
+ * rows of one microbatch would overwrite rows of another one that still have to be copied. Layers of two widths,
+ * which have their queries in one place, do this. */
 static bool is_in_the_way(const stages *s, const call *c)
 {
     pi__operands o;
@@ -247,25 +253,26 @@ int32_t pi__stages_plan(stages *s, int32_t first)
     return i;
 }
 
-/* -------------------------------------------------------------------------------------------------------- microbatches */
+/* ----------------------------------------------------------------------------------------------------- microbatches */
 
-/* A number a token, and four a sequence, of which two microbatches may each have a part, and one more of two. */
+/* Integers per step: one per token, four per sequence; two microbatches may share a sequence; plus one in each of
+ * two arrays. */
 size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs)
 {
     return (size_t) max_tokens + 4 * ((size_t) max_seqs + 2 * MAX_MICRO);
 }
 
-/* Sequence q of b has drafts, whose rows go with that of the token before them. */
+/* Returns true if sequence q of b has drafts. Their rows must stay in the microbatch of the token before them. */
 static bool has_drafts(const pi__batch *b, int32_t q) { return b->n_verified[q] != b->seq_start[q + 1] - b->seq_start[q]; }
 
-/* The first token of the microbatch that is to begin at t or a little before. */
+/* Returns the first token of a microbatch that should begin at t: t, or the start of the sequence if it has drafts. */
 static int32_t cut_at(const pi__batch *b, int32_t t)
 {
     const int32_t q = b->seq[t];
     return has_drafts(b, q) ? b->seq_start[q] : t;
 }
 
-/* Tokens from..to of b as a step of their own. Its arrays are taken from *at. */
+/* Makes a microbatch of tokens from..to of b. Takes its arrays from *at. */
 static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, int32_t **at)
 {
     const int32_t q0 = b->seq[from], n_tokens = to - from, n_seqs = b->seq[to - 1] - q0 + 1;
@@ -279,7 +286,7 @@ static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, i
         start[i] = lo - from, start[i + 1] = hi - from;
         len[i] = b->pos[hi - 1] + 1;
         verified[i] = whole ? b->n_verified[q] : hi - lo;
-        int32_t k = b->save_start[q]; /* snapshots of the tokens that are here */
+        int32_t k = b->save_start[q]; /* snapshots of this microbatch's tokens */
         while (k < b->save_start[q + 1] && b->save[k].pos <= b->pos[lo]) k++;
         if (i == 0 || k > save[i]) save[i] = k;
         while (k < b->save_start[q + 1] && b->save[k].pos <= b->pos[hi - 1] + 1) k++;

@@ -1,31 +1,32 @@
-/* A run of the pipeline (see stages.c): the segments that were planned, for each microbatch in turn.
+/* A run of the pipeline (see stages.c): the planned segments, for each microbatch in order.
  *
- * One microbatch is run by the step thread. Of several, each stage's thread makes what is its own, in an order in which nobody
- * waits in a circle: task (microbatch g, segment k) is in wave g + k, and a stage makes its tasks wave by wave.
+ * The step thread runs a single microbatch. With several, each stage's thread runs its own segments, in an order
+ * that avoids deadlock: task (microbatch g, segment k) is in wave g + k, and a stage runs its tasks wave by wave.
  *
  *     stage 0    (0, 0)  (1, 0)  (2, 0)
  *     stage 1            (0, 1)  (1, 1)  (2, 1)
  *
- * A task waits until its microbatch has the segment before behind it, and ends when its device has done it. In a captured step
- * it is one graph of its device, copies included, which is only queued (stages_graphs.c). After a failure tasks do nothing, and are
- * counted as before, so that nobody waits for ever.
+ * A task waits until its microbatch has completed the segment before, and ends when its device is done. In a
+ * captured step a task is one graph of its device, copies included, and is only queued (stages_graphs.c). After a
+ * failure tasks do nothing, but are still counted, so that no thread waits forever.
  *
- * No memory. Threads: one a stage, which use the stage's device while a run of several microbatches goes on, when nobody else
- * does. What tasks touch, other than ranges of bytes that are one's own, does not change during a run. */
+ * No memory. Threads: one per stage. They use the stage's device only during a run of several microbatches, and no
+ * other thread uses it then. Data that tasks share does not change during a run, except for the byte ranges of
+ * each task. */
 #include <string.h>
 
 #include "backend/stages_impl.h"
 #include "base/error.h"
 #include "base/thread.h"
 
-/* Tokens of microbatch g: *from..*to. All of a run that is not cut. */
+/* Tokens *from..*to of microbatch g. Used only if the run is split. */
 static void tokens_of(const stages *s, int32_t g, size_t *from, size_t *to)
 {
     *from = (size_t) s->micro[g].first;
     *to = *from + (size_t) s->micro[g].b.n_tokens;
 }
 
-/* The bytes of a move that are of microbatch g. */
+/* Makes a move for the bytes of microbatch g. */
 static void make_move(stages *s, int32_t stage, const move *m, int32_t g)
 {
     char *lo = m->lo, *hi = m->hi;
@@ -40,17 +41,18 @@ static void make_move(stages *s, int32_t stage, const move *m, int32_t g)
     if (lo < hi) pi__stages_copy(s, stage, lo, hi, m->out);
 }
 
-/* The address of the op's first row, of microbatch g, as its stage has it. */
+/* Returns the stage's address of the op's first row in microbatch g. */
 static const void *operand_at(const stages *s, const call *c, const pi__operand *o, const void *p, int32_t g)
 {
     const char *at = pi__stages_at(s, c->stage, p);
     if (!c->cut || o->kind >= PI__VECTOR) return at;
     const int64_t first = s->micro[g].first, each = o->n / s->given->n_tokens;
-    if (c->op.id == PI__OP_copy_2d && o->kind == PI__READ) return at + first * c->op.args.copy_2d.ldx * 4; /* one row, by the table */
+    /* In the table of operands, x of copy_2d is a single row. */
+    if (c->op.id == PI__OP_copy_2d && o->kind == PI__READ) return at + first * c->op.args.copy_2d.ldx * 4;
     return at + first * each * o->ld * 4;
 }
 
-/* Makes a call on its stage. own: the batch as its device has it, or NULL. */
+/* Makes a call on its stage. own: the stage's batch; NULL = the call needs none. */
 static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
 {
     pi__op_record r = c->op;
@@ -75,7 +77,7 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
     pi__op_run(s->be.at[c->stage], r.id, b, &r.args);
 }
 
-/* Segment k of microbatch g, up to its end on the device; of a captured step, up to its end in the device's queue. */
+/* Runs segment k of microbatch g, until the device is done; in a captured step, only until it is queued. */
 static void make_task(stages *s, int32_t g, int32_t k)
 {
     const segment *seg = &s->segment[k];
@@ -86,7 +88,8 @@ static void make_task(stages *s, int32_t g, int32_t k)
     if (s->own[seg->stage]) own = s->own[seg->stage];
     if (s->captures) pi__stages_begin_turn(s, seg->stage);
     else if (seg->in_step && !own) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
-    else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err); /* as begin does, it makes the device the thread's current one */
+    /* Like begin, finish makes the device current in this thread. */
+    else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
     for (int32_t i = 0; i < s->n_moves; i++)
         if (!s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);
     for (int32_t i = seg->first; i < seg->first + seg->n; i++) make_call(s, &s->calls[i], g, own);
@@ -96,7 +99,7 @@ static void make_task(stages *s, int32_t g, int32_t k)
     else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
 }
 
-/* --------------------------------------------------------------------------------------------------------- the threads */
+/* ------------------------------------------------------------------------------------------------------ the threads */
 
 static void task_of_stage(stages *s, int32_t g, int32_t k)
 {

@@ -1,29 +1,30 @@
-/* Several devices as one (tensor parallelism): memory, weights, threads and steps; tensor_ops.c has the ops.
+/* Several devices as one (tensor parallelism): memory, weights, threads and steps. tensor_ops.c has the ops.
  *
- * Each device is a rank. The graph runs once, on the step thread: ops are only noted, and finish() lets every rank make
- * the same calls on its own device. What is sharded, so that a rank has less than the whole:
+ * Each device is a rank. The graph runs once, on the step thread, and only records ops; finish() lets every rank
+ * make the same calls on its own device. These are sharded, so that each rank has only a part:
  *
- *   matrices    its rows, where they divide; it computes those columns of the result, which are all-gathered
- *   cache       its heads of keys and values, where they divide; then queries, keys and values stay sharded as well, and
- *               only the output of attention is all-gathered
- *   experts     its rows of gate and up, and of down, of every expert
- *   embeddings  its tokens' rows
+ *   matrices    by rows, if these divide; a rank computes its columns of the result, which are all-gathered
+ *   cache       by KV heads, if these divide; then queries, keys and values stay sharded too, and only the output
+ *               of attention is all-gathered
+ *   experts     the rows of gate and up, and of down, of every expert
+ *   embeddings  by tokens
  *
- * Everything else (norms, rotations, recurrent states, a head in clusters, what does not divide) each rank has whole. So a
- * value of a result is computed by one rank as a single device would, sums included: the number of ranks changes no bit.
+ * Everything else is replicated: norms, rotations, recurrent states, a clustered lm_head, tensors that do not
+ * divide. Each value of a result, sums included, is computed by one rank in the same way as on a single device. So
+ * results are bitwise identical for any number of ranks.
  *
- * Activations lie on all ranks as they would on one, and pointers of the graph are those of rank 0; a rank looks up where
- * it has the same. Memory: this object, and on each device a stage for results on their way. Threads: as device.h says;
- * rank 0's device is used by the step thread, the others' by theirs, and all of them by the step thread between runs.
- * Invariant: while no run goes on, all ranks have made the same calls.
+ * Activations are replicated on all ranks. Pointers in the graph are rank 0's; each rank looks up its own
+ * address. Memory: this object, and on each device a stage: a buffer for results in transit. Threads: as device.h
+ * says. Rank 0's device is used by the step thread, each other device by its rank's thread; between runs the step
+ * thread may use all of them. Invariant: between runs, all ranks have made the same calls.
  *
- * The ranks may be processes, of one or several machines: then each has one device, and this object with only that rank in
- * it. Rank 0 tells the others what it does (tensor_orders.c), they do the same (tensor_follow.c), and calls go to them as the
- * records that they are (tensor_wire.c).
+ * The ranks may be processes on one or several machines. Then each process has one device, and this object with
+ * only that rank in it. Rank 0 sends commands to the others (tensor_orders.c), which execute them
+ * (tensor_follow.c). Calls are sent as records (tensor_wire.c).
  *
- * Devices that capture decode steps do so here as well, each its own queue with its all-gathers. A captured all-gather
- * only meets those that the other ranks captured with it, so all ranks must capture and replay the same steps. They do,
- * as they are given the same ones; one that does otherwise, since something failed there, leaves the link at once. */
+ * If the devices capture decode steps, each captures its own queue with its all-gathers. A captured all-gather can
+ * only meet those that the other ranks captured with it. So all ranks must capture and replay the same steps. They
+ * do, since all are given the same steps. A rank that deviates, because of a failure, leaves the link immediately. */
 #include "backend/tensor.h"
 
 #include <stdio.h>
@@ -44,9 +45,9 @@ static rank *first_of(const pi__backend *be)
     return &t->rank[t->first];
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- runs */
+/* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* Captured graphs go first, for they refer to the link. */
+/* Drops captured graphs, which refer to the link, before the rank leaves it. */
 static void graph_reset(rank *k)
 {
     if (k->be->dev->graph_reset) k->be->dev->graph_reset(k->be);
@@ -64,9 +65,9 @@ static void leave(rank *k)
     if (l) l->ops->leave(l, k->i);
 }
 
-/* In a step that may be captured: this rank's graph is made, and so are those of all others when this returns. Only then may
- * one be replayed, and wait on its device for the rest. Called by all ranks at the same calls; where one has left, no one
- * waits. */
+/* In a step that may be captured: makes this rank's graph, and waits until all ranks have made theirs. Only then
+ * may a graph be replayed, because on its device it waits for the other ranks. All ranks call this at the same
+ * calls. If a rank has left, the others do not wait. */
 void pi__tensor_meet(rank *k)
 {
     pi__tensor *t = k->t;
@@ -81,7 +82,7 @@ void pi__tensor_meet(rank *k)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Waits for what this rank was asked for and for what it needs of the others. */
+/* Waits for the rank's queued work, including its all-gathers. */
 static void end_rank(rank *k)
 {
     const pi__device_fns *op = k->be->dev;
@@ -126,7 +127,7 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-/* The first rank that failed by itself says what went wrong; then those that others left alone. */
+/* Sets t->rc to the first error. Ranks that failed themselves come first, then ranks that were left by others. */
 static void keep_error(pi__tensor *t)
 {
     const bool dead = t->ranks && atomic_load(&t->ranks->dead);
@@ -143,7 +144,7 @@ static void keep_error(pi__tensor *t)
     t->any_lost = false;
 }
 
-/* Makes the calls noted so far on every rank. ends: and waits for them. */
+/* Makes the recorded calls on every rank. ends: also waits for them. */
 static void run(pi__tensor *t, bool ends)
 {
     const bool told = pi__order_run(t, ends);
@@ -163,7 +164,7 @@ static void run(pi__tensor *t, bool ends)
     t->n_calls = 0;
 }
 
-/* Before a device is used from here: what was noted comes first. */
+/* Makes the recorded calls before the step thread uses a device directly. */
 static pi__tensor *settled(pi__backend *be)
 {
     pi__tensor *t = (pi__tensor *) be;
@@ -195,7 +196,7 @@ static int tensor_finish(pi__backend *be, pi_error *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 void *pi__tensor_at(const rank *k, const void *p)
 {
@@ -204,10 +205,10 @@ void *pi__tensor_at(const rank *k, const void *p)
         const uintptr_t off = (uintptr_t) p - (uintptr_t) r->base;
         if (r->base && off < r->size) return r->at[k->i] + off;
     }
-    return k->t->ranks ? NULL : (void *) p; /* rank 0's own, in another process */
+    return k->t->ranks ? NULL : (void *) p; /* a host address of rank 0, in another process */
 }
 
-/* NULL: all are in use. */
+/* Returns a free entry; NULL = all entries are in use. */
 static region *free_region(pi__tensor *t)
 {
     for (region *r = t->region; r < t->region + MAX_REGIONS; r++)
@@ -232,8 +233,8 @@ static region *region_of(pi__tensor *t, const void *p)
     return NULL;
 }
 
-/* Memory on all devices of this process, or addresses. Each device's arena is of the same size, as are the shards in it:
- * matrices are cut evenly. NULL: there is none left. */
+/* Allocates memory, or an arena's addresses, on all devices of this process. All devices use the same size:
+ * matrices are sharded evenly. Returns NULL if out of memory. */
 static region *region_alloc(pi__tensor *t, size_t size, bool arena)
 {
     region *r = free_region(t);
@@ -249,7 +250,7 @@ static region *region_alloc(pi__tensor *t, size_t size, bool arena)
     return all ? r : NULL;
 }
 
-/* On all devices, those of other processes included; what rank 0 has. */
+/* Allocates on all devices, also in other processes. Returns rank 0's address. */
 static void *alloc_all(pi__backend *be, size_t size, bool arena)
 {
     pi__tensor *t = settled(be);
@@ -287,7 +288,7 @@ void pi__tensor_drop_region(pi__tensor *t, const char *base)
     if (r) region_free(t, r);
 }
 
-/* Of the device that has least. */
+/* Returns the minimum over the devices of this process. */
 static uint64_t tensor_free_memory(pi__backend *be)
 {
     pi__tensor *t = settled(be);
@@ -300,7 +301,7 @@ static uint64_t tensor_free_memory(pi__backend *be)
     return least;
 }
 
-enum { COMMIT_MOST = 1 << 30 /* bytes that no rank takes long to write */ };
+enum { COMMIT_MOST = 1 << 30 /* bytes per call, few enough that no rank exceeds the timeout */ };
 
 static void tensor_commit(pi__backend *be, void *p, size_t size)
 {
@@ -322,7 +323,7 @@ static void tensor_trim(pi__backend *be, void *p, size_t size)
     pi__order_memory(t, PI__ORDER_TRIM, p, size);
 }
 
-/* Takes back what the ranks of this process up to `end` have at p. */
+/* Unmaps p on the ranks of this process below `end`. */
 static void unmap_ranks(pi__tensor *t, int32_t end, void *p, size_t size)
 {
     for (int32_t i = t->first; i < end; i++) {
@@ -351,7 +352,7 @@ static void tensor_arena_unmap(pi__backend *be, void *p, size_t size)
     pi__order_memory(t, PI__ORDER_UNMAP, p, size);
 }
 
-/* Each device's memory has a mark of its own. */
+/* Derives the mark of one device's memory. */
 static pi__digest mark_of(const pi__digest *mark, const rank *k)
 {
     return pi__hash_chain(PI__HASH_IMAGE_RANK, mark, &k->i, sizeof k->i);
@@ -411,7 +412,7 @@ static void tensor_upload(pi__backend *be, void *dst, const void *src, size_t n)
 
 void pi__tensor_run_download(rank *k, const call *c)
 {
-    pi__tensor_meet(k); /* for it ends the capture */
+    pi__tensor_meet(k); /* a download ends the capture */
     if (!k->i && !k->lost) k->be->dev->download(k->be, c->download.dst, c->download.src, c->download.n);
 }
 static void tensor_download(pi__backend *be, void *dst, const void *src, size_t n)
@@ -431,8 +432,8 @@ static void tensor_host_free(pi__backend *be, void *p, size_t size)
     own->dev->host_free(own, p, size);
 }
 
-/* A copy of n bytes beside the queue is one of each rank, whose shards lie one behind the other in the host's memory.
- * One that is not queued by all must not go on when this returns: its memory is used again. */
+/* Queues a background copy of n bytes on each rank; their parts lie in rank order in host memory. If a rank cannot
+ * queue its copy, waits for the others' copies: the caller reuses the memory. */
 static uint64_t copy_all(pi__backend *be, void *device, char *host, size_t n, bool out)
 {
     pi__tensor *t = settled(be);
@@ -474,7 +475,7 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
     return all;
 }
 
-/* Memory that one device pins all reach. */
+/* Memory that one device pins is accessible to all. */
 static bool tensor_pin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = first_of(be);
@@ -486,9 +487,9 @@ static void tensor_unpin(pi__backend *be, void *host, size_t n)
     k->be->dev->unpin(k->be, host, n);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- weights */
+/* ---------------------------------------------------------------------------------------------------------- weights */
 
-/* Rows of the matrices fused in w; returns how many there are. */
+/* Fills in the rows of the matrices fused in w; returns their number. */
 static int32_t fused_rows_of(const pi__weight *w, int64_t rows[MAX_FUSED])
 {
     int32_t n = 0;
@@ -500,7 +501,7 @@ static int32_t fused_rows_of(const pi__weight *w, int64_t rows[MAX_FUSED])
 bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
 {
     int64_t rows[MAX_FUSED], unit = (int64_t) PI__TILE_ROWS * t->n;
-    /* Columns of an expert's down are rows of its gate and up, and the reverse: all three are cut, or none. */
+    /* Columns of an expert's down are rows of its gate and up, and vice versa: all three are sharded, or none. */
     if (w->whole) return false;
     if (w->routed && (!t->rank[t->first].be->dev->moe_shards || w->n_in % unit)) return false;
     for (int32_t p = 0, n = fused_rows_of(w, rows); p < n; p++)
@@ -533,7 +534,8 @@ static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
     size_t size = 0;
     if (!pi__tensor_is_cut(k->t, w)) return k->be->dev->weight_size(k->be, w);
     for (int32_t i = 0, n = pi__tensor_pieces(k, w, p); i < n; i++) {
-        const size_t own = i + 1 < n ? align64(p[i].w.size) : p[i].w.size; /* of a stack alone, a matrix is 1/n_mat */
+        /* no padding last: matrices of a stack are adjacent */
+        const size_t own = i + 1 < n ? align64(p[i].w.size) : p[i].w.size;
         if (!p[i].w.size || !pi__add_ok(size, own, &size)) return 0;
         w->layout = p[i].w.layout;
     }
@@ -548,7 +550,7 @@ bool pi__tensor_share(const piece *p, int32_t r, int64_t row, int64_t n, int64_t
     return *lo < *hi;
 }
 
-/* Rows row..row + n of the file, at src: what rank k has of them. */
+/* Loads rank k's part of rows row..row + n of the file, which are at src. */
 static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const char *src)
 {
     piece p[MAX_FUSED];
@@ -578,7 +580,7 @@ static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat
     }
 }
 
-/* -------------------------------------------------------------------------------------------- cache, states and scratch */
+/* ---------------------------------------------------------------------------------------- cache, states and scratch */
 
 static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                               int32_t block_size)
@@ -588,7 +590,7 @@ static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t typ
     return k->be->dev->kv_bytes(k->be, type_k, type_v, n_head_kv, head_dim, block_size);
 }
 
-/* Rows are of all heads: every rank keeps all of them. */
+/* A cache row belongs to all heads, so rows are replicated. */
 static size_t tensor_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
 {
     const rank *k = first_of(be);
@@ -604,7 +606,8 @@ static size_t tensor_snapshot_bytes(const pi__backend *be, const pi__state_layer
     return first_of(be)->be->dev->snapshot_bytes(first_of(be)->be, st);
 }
 
-/* All ranks' shards of any op's results for a step's tokens (of linear and moe, which go by rows: at least one row). */
+/* Returns the stage's size: all ranks' shards of any op's results for a step's tokens. Ops linear and moe work in
+ * parts, so for them one row must fit. */
 static size_t stage_floats(const pi__tensor *t, const pi__limits *lim)
 {
     const size_t wide = (size_t) (t->n > 2 ? t->n : 2) * (size_t) lim->max_n_in * (size_t) lim->max_tokens;
@@ -636,7 +639,7 @@ int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_err
     return t->link ? PI_OK : pi__device_join_rank(&t->link, t->rank[t->first].be, t->device.name, &seat, err);
 }
 
-/* Joins the devices, which may take long and is not needed for a plan. */
+/* Links the devices. This may be slow, and is not needed for a plan; so it is done at reserve(). */
 static int join_ranks(pi__tensor *t, pi_error *err)
 {
     pi__backend *dev[PI__MAX_RANKS];
@@ -646,7 +649,7 @@ static int join_ranks(pi__tensor *t, pi_error *err)
     return dev[0]->dev->join(&t->link, dev, t->n, err);
 }
 
-/* Scratch and stage of one rank. */
+/* Allocates scratch and stage of one rank. */
 static int reserve_rank(rank *k, const pi__limits *lim, pi_error *err)
 {
     int rc = k->be->dev->reserve(k->be, lim, err);
@@ -682,7 +685,7 @@ static bool tensor_topk_here(const pi__backend *be)
     return k->be->dev->topk_here(k->be);
 }
 
-/* ---------------------------------------------------------------------------------------------------- create, destroy */
+/* -------------------------------------------------------------------------------------------------- create, destroy */
 
 static const char *tensor_describe(const pi__backend *be) { return ((const pi__tensor *) be)->desc; }
 static int32_t tensor_n_threads(const pi__backend *be)
@@ -707,7 +710,7 @@ static void tensor_destroy(pi__backend *be)
     }
     if (t->link) t->link->ops->destroy(t->link);
     for (region *r = t->region; t->ranks && r < t->region + MAX_REGIONS; r++)
-        if (r->base) region_free(t, r); /* of a process that followed */
+        if (r->base) region_free(t, r); /* regions of a worker rank */
     for (int32_t i = t->first; i < t->end; i++) t->rank[i].be->dev->destroy(t->rank[i].be);
     pi__wire_free(t->wire);
     pthread_mutex_destroy(&t->lock);
@@ -741,8 +744,8 @@ static const pi__device_fns tensor_device = {
     .finish = tensor_finish,
 };
 
-/* Functions that only some devices have. Copies beside the queue are not of several processes: a block in the host's memory
- * would be in many. */
+/* Sets the functions that only some devices have. Background copies are not supported for several processes: a
+ * block's host copy would be spread over all of them. */
 static void set_optional(pi__tensor *t)
 {
     const pi__device_fns *can = t->rank[t->first].be->dev;
@@ -755,7 +758,7 @@ static void set_optional(pi__tensor *t)
         t->dev.pin = tensor_pin;
         t->dev.unpin = tensor_unpin;
     }
-    for (int32_t i = t->first; i < t->end; i++) { /* what is whole pages of the largest is so of all, if all have any */
+    for (int32_t i = t->first; i < t->end; i++) { /* pages of the largest size suit all; 0 if a device has no pages */
         const size_t page = t->rank[i].be->page;
         if (i == t->first || !page || (t->be.page && page > t->be.page)) t->be.page = page;
         t->be.exports = !t->ranks && (i == t->first || t->be.exports) && t->rank[i].be->exports;
@@ -785,7 +788,7 @@ static void destroy_all(pi__backend *const *dev, int32_t n)
     for (int32_t i = 0; i < n; i++) dev[i]->dev->destroy(dev[i]);
 }
 
-/* Of n ranks, of which dev are those from `first` on. */
+/* Creates the backend of n ranks; dev has the n_here ranks from `first` on. */
 static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t first, int32_t n_here, pi__ranks *ranks,
                   const pi__rank_device *as, pi_error *err)
 {

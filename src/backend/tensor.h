@@ -1,22 +1,24 @@
-/* Several devices of a kind as one backend: see tensor.c. */
+/* Several devices of one kind as one backend (tensor.c). */
 #ifndef PI__TENSOR_H
 #define PI__TENSOR_H
 
 #include "backend/device.h"
 #include "backend/tensor_orders.h"
 
-/* Makes one of dev[0..n), which belong to it from then on, and are destroyed where that fails. */
+/* Creates one backend of dev[0..n) and takes ownership of them; on failure they are destroyed. */
 int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_error *err);
-/* The same with one process a rank: dev, which is what `as` names, is this one's. On rank 0 it is the backend of an engine;
- * the others follow (pi__tensor_follow). */
+/* Creates the backend for one process per rank: dev is this process's device, described by `as`. On rank 0 it is
+ * the engine's backend; the worker ranks pass it to pi__tensor_follow. */
 int pi__tensor_create_rank(pi__backend **out, pi__backend *dev, pi__ranks *ranks, const pi__rank_device *as, pi_error *err);
 
-/* Creates the device of this process, one of several that work as one (ranks.h): of the kind named, the one with the
- * process's number among those of its machine. Where threads are not given, a machine's processes share its cores. */
+/* Creates the device of this process, which is one of several ranks (ranks.h). It is of the named kind, with the
+ * process's number on its machine as index. If threads are not configured, the processes of a machine
+ * share its cores. */
 int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__cpu_params *p, const pi__log *log,
                            pi_error *err);
 
-/* What the devices of that kind find each other by, made by rank 0; and joining this process's, while all do. */
+/* rank_id makes the id by which devices of that kind find each other, on rank 0. join_rank links this process's
+ * device; all processes call it at the same time. */
 int pi__device_rank_id(const char *name, char id[PI__RANK_ID_BYTES], pi_error *err);
 int pi__device_join_rank(pi__link **out, pi__backend *be, const char *name, const pi__seat *seat, pi_error *err);
 

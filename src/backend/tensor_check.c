@@ -1,25 +1,26 @@
-/* Checks of the orders that a rank takes from another process (see tensor_check.h).
+/* Validation of the commands that a worker rank receives from another process (see tensor_check.h).
  *
- * Rank 0 is not trusted to send sound orders: a fault, another build, or a stranger on a network without a secret may be at the
- * other end. Each offset, length, count and index of an order is checked against this rank's own memory and limits before
- * anything is read or written with it:
+ * Rank 0 is not trusted to send valid commands: the sender may be faulty, another build, or an attacker on a
+ * network without a secret. Each offset, length, count and index of a command is checked against this rank's own
+ * memory and limits before it is used:
  *
- *     memory     a range lies in one region that rank 0 ordered here
- *     weights    a known type, and a size in this rank's layout that fits its region
- *     batches    ids of tokens, sequences, blocks and slots below the counts that go with them
- *     calls      host pointers are those that were sent with the call; activations, vectors, caches and states lie in regions
+ *     memory     A range lies in one region that rank 0 allocated here.
+ *     weights    A known type, and a size in this rank's layout that fits its region.
+ *     batches    Ids of tokens, sequences, blocks and slots are below their counts.
+ *     calls      Host pointers are arrays that were sent with the call. All other operands lie in regions.
  *
- * Values are not checked: weights, keys and activations are bytes, as they are in a model file. So an embedder gives ranks a
- * secret (option rank-secret) wherever others can reach the network between them.
+ * Values are not checked: weights, keys and activations are arbitrary bytes, as in a model file. So an application
+ * has to set a secret (option rank-secret) if other machines can reach the network between the ranks.
  *
- * No memory. Threads: that of the follower. */
+ * No memory. Threads: that of the worker rank's loop. */
 #include "backend/tensor_check.h"
 
 #include "backend/operands.h"
 #include "base/alloc.h"
 #include "formats/formats.h"
 
-enum { MAX_COUNT = 1 << 24 /* rows, columns of activations */, MAX_STEP = 1 << 30 /* values from row to row */ };
+/* MAX_COUNT: rows or columns of activations. MAX_STEP: values between rows. */
+enum { MAX_COUNT = 1 << 24, MAX_STEP = 1 << 30 };
 
 static bool within(int64_t v, int64_t lo, int64_t hi) { return v >= lo && v <= hi; }
 
@@ -70,9 +71,9 @@ bool pi__valid_limits(const pi__limits *lim)
            s->n_conv <= PI__MOST_CONV;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- weights */
+/* ---------------------------------------------------------------------------------------------------------- weights */
 
-/* fused_rows: none, or the rows of the whole. */
+/* fused_rows is empty, or adds up to the matrix's rows. */
 static bool valid_fused(const pi__weight *w)
 {
     int64_t sum = 0;
@@ -104,9 +105,9 @@ bool pi__valid_rows(const rank *k, pi__rank_rows *rows)
            (rows->n % PI__TILE_ROWS == 0 || rows->row + rows->n == w->n_out);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- batch */
+/* ------------------------------------------------------------------------------------------------------------ batch */
 
-/* [n] values of lo..hi - 1; NULL: the batch has no such array. */
+/* Returns true if all n values are in lo..hi - 1; NULL is valid. */
 static bool valid_ints(const int32_t *v, int32_t n, int64_t lo, int64_t hi)
 {
     for (int32_t i = 0; v && i < n; i++)
@@ -114,7 +115,8 @@ static bool valid_ints(const int32_t *v, int32_t n, int64_t lo, int64_t hi)
     return true;
 }
 
-/* [n + 1] starts of n ranges that lie one behind the other in 0..end - 1. */
+/* Returns true if v holds n + 1 starts of n adjacent ranges in 0..end - 1; all: the last one ends at end. NULL is
+ * valid. */
 static bool valid_starts(const int32_t *v, int32_t n, int32_t end, bool all)
 {
     if (!v) return true;
@@ -139,7 +141,7 @@ static bool valid_group(const pi__batch *b, const pi__kv_batch *kv, int32_t *n_b
     return true;
 }
 
-/* A sequence's tokens are neighbours, before its end. */
+/* The tokens of a sequence are adjacent, and their positions are below its length. */
 static bool valid_sequences(const pi__batch *b)
 {
     for (int32_t q = 0; b->n_tokens && q < b->n_seqs; q++)
@@ -164,7 +166,7 @@ static bool valid_runs(const pi__batch *b)
            valid_ints(r->seq, r->n, 0, b->n_seqs) && valid_ints(r->block, r->n, -1, r->n_blocks);
 }
 
-/* What the step asks of its logits rows. */
+/* The step's requests for its logits rows. */
 static bool valid_top(const pi__batch *b)
 {
     const pi__step_top *top = &b->top;
@@ -195,9 +197,9 @@ bool pi__valid_batch(const pi__batch *b, const pi__limits *lim, int32_t n_blocks
     return valid_sequences(b);
 }
 
-/* -------------------------------------------------------------------------------------------------------- host pointers */
+/* ---------------------------------------------------------------------------------------------------- host pointers */
 
-/* Host pointers in an op's arguments; PI__VECTOR: one that no sender sets. */
+/* A host pointer in an op's arguments; PI__VECTOR: the sender may not set it. */
 typedef struct host_pointer {
     pi__op_id id;
     pi__operand_kind kind;
@@ -264,20 +266,20 @@ void pi__clear_host_pointers(pi__op_id id, void *args)
         if (host_pointers[i].id == id) memcpy((char *) args + host_pointers[i].at, &none, sizeof none);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- calls */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
-/* What the checks of a call look at. */
+/* The context of a call's checks. */
 typedef struct checker {
     const pi__tensor *t;
     const rank *k;
     const pi__limits *lim;
-    const pi__batch *b;      /* the call's without padding, which has the arrays; or NULL */
-    const int32_t *n_blocks; /* [PI__MAX_GROUPS] of the batch */
-    const pi__sent *sent;    /* [n_sent] arrays that came with the call */
+    const pi__batch *b;      /* the call's batch without padding, with its arrays; NULL = the call has none */
+    const int32_t *n_blocks; /* [PI__MAX_GROUPS] from pi__valid_batch */
+    const pi__sent *sent;    /* [n_sent] arrays received with the call */
     int32_t n_sent;
 } checker;
 
-/* true: n values came for the host pointer at this offset of the arguments. */
+/* Returns true if n values were received for the host pointer at this offset of the arguments. */
 static bool came(const checker *c, size_t at, int64_t n)
 {
     for (int32_t i = 0; i < c->n_sent; i++)
@@ -286,26 +288,26 @@ static bool came(const checker *c, size_t at, int64_t n)
 }
 #define CAME(c, a, field, n) came(c, (size_t) ((const char *) &(a)->field - (const char *) (a)), n)
 
-/* [n] values of the model; NULL is valid where optional. */
+/* [n] values of the model. optional: NULL is valid. */
 static bool valid_vector(const checker *c, const void *p, int64_t n, bool optional)
 {
     if (!p) return optional;
     return within(n, 0, (int64_t) 1 << 40) && pi__valid_memory(c->k, p, (size_t) n * sizeof(float));
 }
 
-/* A matrix of at most the columns and rows that scratch has room for. w is a copy in this process. */
+/* A matrix with columns that fit in scratch. w is a copy in this process, so its bools can be normalized. */
 static bool valid_matrix(const checker *c, const pi__weight *w)
 {
     return w && pi__valid_weight(c->k, (pi__weight *) (uintptr_t) w) && w->n_in <= c->lim->max_n_in;
 }
 
-/* The same, with results that the stage has room for. */
+/* A matrix with rows that also fit in the stage. */
 static bool valid_product(const checker *c, const pi__weight *w)
 {
     return valid_matrix(c, w) && w->n_out <= c->lim->max_n_out;
 }
 
-/* A layer's cache: all blocks of the batch lie in its region. */
+/* A layer's cache: all blocks of the batch lie in a region. */
 static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_table)
 {
     pi__kv_layer *kv = (pi__kv_layer *) (uintptr_t) layer;
@@ -325,7 +327,7 @@ static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_
            pi__valid_memory(c->k, kv->base, end);
 }
 
-/* Sequence q has blocks from position lo to its end. */
+/* Sequence q has all blocks from position lo to its end. */
 static bool valid_blocks(const checker *c, const pi__kv_layer *kv, int32_t q, int64_t lo)
 {
     const pi__kv_batch *g = &c->b->kv[kv->group];
@@ -334,7 +336,7 @@ static bool valid_blocks(const checker *c, const pi__kv_layer *kv, int32_t q, in
     return true;
 }
 
-/* The last `window` positions up to each token's own, or all of them where that is 0, have blocks. */
+/* Blocks exist for the last `window` positions up to each token; window 0 = for all positions. */
 static bool valid_visible(const checker *c, const pi__kv_layer *kv, int64_t window)
 {
     const pi__batch *b = c->b;
@@ -345,15 +347,16 @@ static bool valid_visible(const checker *c, const pi__kv_layer *kv, int64_t wind
     return true;
 }
 
-/* The tokens of each window of `ratio` that is closed in the step have blocks; with overlap those of the one before, too. */
+/* Blocks exist for the tokens of each window of `ratio` that ends in the step; with overlap also for the window
+ * before. */
 static bool valid_closing(const checker *c, const pi__compress *a)
 {
     const pi__batch *b = c->b;
     for (int32_t q = 0; q < b->n_seqs; q++) {
         const int32_t t = b->seq_start[q];
         if (t == b->seq_start[q + 1]) continue;
-        const int64_t closed = (int64_t) b->pos[t] / a->ratio * a->ratio +
-                               a->ratio; /* first position behind the first one */
+        /* first position after the first window that may end in the step */
+        const int64_t closed = (int64_t) b->pos[t] / a->ratio * a->ratio + a->ratio;
         if (closed <= b->seq_len[q] &&
             !valid_blocks(c, a->recent, q, closed - (a->overlap ? 2 : 1) * (int64_t) a->ratio))
             return false;
@@ -361,7 +364,7 @@ static bool valid_closing(const checker *c, const pi__compress *a)
     return true;
 }
 
-/* Entry i of a pool of states. */
+/* Entry i of a pool of states lies in a region. */
 static bool valid_slot(const checker *c, const char *base, size_t stride, size_t bytes, int32_t i)
 {
     size_t end;
@@ -377,7 +380,7 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
            st->n_v % st->n_k == 0;
 }
 
-/* Slots and snapshots that the batch names. */
+/* The batch's slots and snapshots lie in regions. */
 static bool valid_states_of_batch(const checker *c, const pi__state_layer *st)
 {
     const pi__batch *b = c->b;
@@ -412,7 +415,7 @@ static bool valid_linear(const checker *c, const pi__linear *a)
     return valid_input(c, &a->in, a->lin[0].w->n_in);
 }
 
-/* Runs of adapters, of matrices with these targets. Pairs that the host can read are looked at. */
+/* Adapter runs have pairs for this target in memory of this rank. */
 static bool valid_adapters(const checker *c, const pi__lora_rows *rows, int32_t target)
 {
     if (!rows || target < 1 || rows->n_runs > c->k->lora.most) return false;
@@ -529,7 +532,7 @@ static bool valid_state_copy(const checker *c, const pi__state_copy *a)
            valid_slot(c, a->st->snap, a->st->snap_stride, c->t->dev.snapshot_bytes(&c->t->be, a->st), a->snap);
 }
 
-enum { MAX_ROW = 2048 /* values of a row of a cache */, MAX_ENTRY = 512 /* of one that is made of many tokens */ };
+enum { MAX_ROW = 2048 /* values of a cache row */, MAX_ENTRY = 512 /* values of a compressed entry */ };
 static bool valid_dim(int32_t dim, int32_t max) { return within(dim, 16, max) && dim % 16 == 0; }
 
 static bool valid_mla_qkv(const checker *c, pi__mla_qkv *a)
@@ -591,7 +594,7 @@ static bool valid_streams(const checker *c, const pi__hyper *a, bool pre)
            valid_vector(c, a->base, n_mix, false);
 }
 
-/* [n_rows] rows of a table of the model, or of activations, that came with the call. */
+/* [n_rows] rows of a model's table, or of activations; the array was received with the call. */
 static bool valid_row_list(const checker *c, size_t at, const int32_t *row, int32_t n_rows, int32_t lo)
 {
     return valid_rows_of(c, n_rows) && came(c, at, n_rows) && valid_ints(row, n_rows, lo, MAX_COUNT);
@@ -606,7 +609,7 @@ static bool valid_add_rows(const checker *c, const pi__add_rows *a)
     return true;
 }
 
-/* Ids of the batch's tokens are rows of the embedding. */
+/* The batch's token ids are rows of the embedding. */
 static bool valid_embed(const checker *c, const pi__weight *w, const float *out)
 {
     if (!c->b || !out || !valid_matrix(c, w)) return false;
@@ -614,13 +617,13 @@ static bool valid_embed(const checker *c, const pi__weight *w, const float *out)
     return valid_ints(c->b->token, c->b->n_tokens, 0, w->n_out);
 }
 
-/* Rows of ops without scratch: one for each token, or for each token and layer. */
+/* Rows of ops without scratch: one per token, or one per token and layer. */
 static bool valid_elements(int32_t n_rows, int64_t n, const void *x, const void *y)
 {
     return within(n_rows, 0, MAX_COUNT) && within(n, 1, MAX_COUNT) && x && y;
 }
 
-/* Fields that the table of operands reads, and flags, so that it can be asked. */
+/* Checks the fields that the table of operands reads, and normalizes bools, so that pi__operands_of can be called. */
 static bool valid_fields(const checker *c, pi__op_record *r)
 {
     switch (r->id) {
@@ -687,7 +690,7 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     case PI__OP_indexer: return valid_indexer(c, &r->args.indexer);
     case PI__OP_sparse: return valid_sparse(c, &r->args.sparse);
     case PI__OP_topk: return within(r->args.topk.n_rows, 0, c->lim->max_rows) && within(r->args.topk.n, 0, MAX_COUNT);
-    default: return false; /* ops that devices have by themselves */
+    default: return false; /* optional ops (experts_layer) are not accepted from other processes */
     }
 }
 

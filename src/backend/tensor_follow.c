@@ -1,10 +1,10 @@
-/* A process that is not rank 0: it does with its device what rank 0 tells it (ranks.h has the orders).
+/* A worker rank: a process that executes rank 0's commands with its device (ranks.h lists the commands).
  *
- * It knows no model and reads no file: matrices come from rank 0, of each the rows that are this rank's, and calls
- * of ops as rank 0's graph makes them. So nothing has to be the same on all machines but this library.
+ * It knows no model and reads no file. It receives its own rows of each matrix from rank 0, and the op calls that
+ * rank 0's graph makes. So machines need only the same library.
  *
- * Memory: the backend's, one buffer for what orders carry. Threads: the caller's, which waits here for orders, and the
- * device's own. */
+ * Memory: the backend's, and one buffer for payloads. Threads: the caller's, which waits here for commands, and
+ * the device's own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,18 +20,18 @@
 typedef struct follower {
     pi__ranks *r;
     const pi__log *log;
-    pi__backend *be;   /* of PI__ORDER_OPEN; NULL: there is none */
-    char *buf;         /* [cap] of what follows an order */
+    pi__backend *be;   /* device of PI__ORDER_OPEN; NULL = not open */
+    char *buf;         /* [cap] payload of a command */
     size_t cap;        /* bytes */
 } follower;
 
-enum { MAX_THREADS = 1024 /* as option threads */ };
+enum { MAX_THREADS = 1024 /* limit of the option threads */ };
 
 static pi__tensor *tensor_of(follower *f) { return (pi__tensor *) f->be; }
 
 static bool room(follower *f, size_t n) { return pi__grow(&f->buf, &f->cap, n, 1); }
 
-/* What follows the order, to f->buf. */
+/* Receives n bytes of payload to f->buf. */
 static bool receive(follower *f, size_t n)
 {
     pi__ranks *r = f->r;
@@ -51,7 +51,7 @@ static void close_device(follower *f)
     f->be = NULL;
 }
 
-/* Its device of that kind, the one with this process's number among those of its machine. */
+/* Creates the device of the given kind, with this process's number on its machine as index. */
 static int create(follower *f, pi__rank_device *d, pi_error *err)
 {
     char build[64];
@@ -96,14 +96,14 @@ static bool take_join(follower *f)
     return reply(f, rc, rc ? err.msg : "", 0);
 }
 
-/* Memory that rank 0 has at base. */
+/* Allocates memory that rank 0 has at o->at. */
 static bool take_alloc(follower *f, const pi__order *o)
 {
     const int rc = pi__tensor_keep_region(tensor_of(f), (char *) (uintptr_t) o->at, o->size, o->kind == PI__ORDER_ARENA);
     return reply(f, rc, rc ? "out of memory" : "", 0);
 }
 
-/* true: the order is of memory that this rank has. */
+/* Returns true if the command's range is memory of this rank. */
 static bool is_here(follower *f, const pi__order *o)
 {
     return pi__valid_memory(&tensor_of(f)->rank[f->r->rank], (const void *) (uintptr_t) o->at, o->size);
@@ -116,7 +116,7 @@ static bool take_upload(follower *f, const pi__order *o)
     return reply(f, PI_OK, "", 0);
 }
 
-/* This rank's rows, or all. */
+/* Receives and loads this rank's rows, or all rows. */
 static bool take_rows(follower *f)
 {
     pi__ranks *r = f->r;
@@ -150,7 +150,7 @@ static bool take_kept(follower *f, const pi__order *o)
     return reply(f, ok ? PI_OK : PI_ENOMEM, "no room for the model's tables", 0);
 }
 
-/* The calls, which were received where they are read. */
+/* Runs the calls in the wire buffer. */
 static bool take_run(follower *f, bool ends)
 {
     pi__tensor *t = tensor_of(f);
@@ -184,7 +184,7 @@ static bool take_memory(follower *f, const pi__order *o)
     }
 }
 
-/* true: as many bytes follow the order as its kind has. */
+/* Returns true if the payload has the size that this kind of command requires. */
 static bool valid_size(const pi__order *o)
 {
     switch (o->kind) {
@@ -198,11 +198,11 @@ static bool valid_size(const pi__order *o)
     }
 }
 
-/* false: nothing more is to be done, the ranks are dead. */
+/* Executes a command. Returns false if the ranks are dead. */
 static bool take_order(follower *f, const pi__order *o)
 {
     pi__tensor *t = tensor_of(f);
-    if (o->kind == PI__ORDER_RUN) { /* straight to where it is read */
+    if (o->kind == PI__ORDER_RUN) { /* received directly into the wire buffer */
         if (!t || !t->wire || o->n_bytes > t->wire->cap) return pi__ranks_note(f->r, false);
         t->wire->n = o->n_bytes;
         if (o->n_bytes && !pi__ranks_note(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms))) return false;

@@ -1,18 +1,20 @@
-/* The ops of several devices that work as one (see tensor.c): noting them, and making them on one rank.
+/* The ops of several devices that act as one (see tensor.c): recording them, and making them on one rank.
  *
- * A sharded result is computed where its columns belong, in rows that are as long as the whole (the graph's next op
- * finds it there), or on the stage, where all ranks' shards lie one behind the other as the all-gather wants them:
+ * A rank computes its shard of a result either in place, at its columns of full-length rows, where the graph's
+ * next op finds it. Or it computes the shard on the stage, with all ranks' shards concatenated as the all-gather
+ * needs them:
  *
  *     stage  [rank 0: n_rows x n] [rank 1: n_rows x n] ...     copied to     y  [n_rows, rank 0 | rank 1 | ...]
  *
- * A single row needs no stage: there, both are the same. No memory. Noting is the step thread's, a run each rank's own. */
+ * A single row needs no stage, because both layouts are equal. No memory. The step thread records calls; each
+ * rank's thread makes them. */
 #include <string.h>
 
 #include "backend/tensor_impl.h"
 
 static void *at(const rank *k, const void *p) { return pi__tensor_at(k, p); }
 
-/* A matrix that every rank has all of. */
+/* Returns a replicated matrix with the rank's addresses. */
 static pi__weight whole_of(const rank *k, const pi__weight *w)
 {
     pi__weight whole = *w;
@@ -21,17 +23,17 @@ static pi__weight whole_of(const rank *k, const pi__weight *w)
     return whole;
 }
 
-/* The device's batch for one that was noted. */
+/* Returns the device's batch for a recorded batch. */
 static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == &k->t->b ? k->b : k->b->logits_batch; }
 
-/* All-gather: the shards of all ranks come to buf, count floats each. */
+/* All-gather: buf receives the shards of all ranks, count floats each. */
 static void gather(rank *k, float *buf, size_t count)
 {
     pi__link *l = k->t->link;
     if (!k->lost && !l->ops->gather(l, k->i, buf, count)) k->lost = true;
 }
 
-/* The stage's shards of n columns (from column `first` of ld on) to their columns of y. */
+/* Copies the stage's shards of n columns, which start at column `first` of ld, to their columns of y. */
 static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     if (k->lost) return;
@@ -39,7 +41,7 @@ static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int6
                                                .n_rows = n_rows, .n = n, .y = y, .ldy = ldy});
 }
 
-/* Where this rank's shard of n columns of n_rows is computed before complete() all-gathers it to y. */
+/* Returns where the rank computes its shard of n_rows rows and n columns. complete() then all-gathers it to y. */
 static float *shard_of(const rank *k, float *y, int32_t n_rows, int64_t n)
 {
     return (n_rows == 1 ? y : k->stage) + k->i * n_rows * n;
@@ -50,10 +52,10 @@ static void complete(rank *k, int32_t n_rows, int64_t n, float *y, int64_t ldy)
     if (n_rows > 1) copy_shards(k, 0, n, n_rows, n, y, ldy);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- begin */
+/* ------------------------------------------------------------------------------------------------------------ begin */
 
-/* row: the tokens as this rank's rows of the embedding number them; those that others have become any. owner: the row of
- * the stage, of n tokens a rank with padding, that a token's owner looked up for it. */
+/* Fills in row: each token's row in this rank's shard of the embedding, or 0 for a token of another shard. Fills
+ * in owner: the token's row in the stage, which has n rows per rank, padding included. */
 static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *row, int32_t *owner)
 {
     const int64_t rows = k->t->embd_rows[k->t->kind], first = k->i * rows;
@@ -83,22 +85,22 @@ void pi__tensor_run_begin(rank *k, const call *c)
     if (k->batch.lora.n_runs && !t->ranks) k->batch.lora = *pi__lora_local_of(&k->lora, &k->batch.lora, pairs_at, k);
     k->met = false;
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
-    if (!k->b != t->replays) k->lost = true; /* the others do something else */
+    if (!k->b != t->replays) k->lost = true; /* this rank deviates from the others */
 }
 
-/* Replay and padding of the step are looked up before the devices begin it. */
+/* Looks up replay and padding of the step before the devices begin it. */
 static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__tensor *t = (pi__tensor *) be;
     const rank *first = &t->rank[t->first];
     int32_t n = b->n_seqs;
-    if (b->lora.n_runs && t->ranks) kind = PI__STEP_ANY; /* other processes do not know what decides which graph is theirs */
+    if (b->lora.n_runs && t->ranks) kind = PI__STEP_ANY; /* other processes lack the ranks that select the graph */
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
     t->replays = kind != PI__STEP_ANY && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, kind, &n);
     t->b = *b;
-    const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* tokens */
+    const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* padding tokens */
     const int32_t rows = more ? (n - b->n_seqs) * (b->n_rows / b->n_seqs) : 0;
     t->b.n_tokens += more, t->b.n_rows += rows, t->b.n_seqs = n;
     if (b->logits_batch) {
@@ -111,9 +113,9 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     return t->replays ? NULL : &t->b;
 }
 
-/* --------------------------------------------------------------------------------------------------------- not sharded */
+/* ------------------------------------------------------------------------------------------------------ not sharded */
 
-/* A layer's cache as this rank has it: all of it, or with heads its shard of those where they divide. */
+/* Returns a layer's cache with the rank's base. heads: with the rank's shard of the KV heads, if these divide. */
 static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv, bool heads)
 {
     pi__kv_layer own = *kv;
@@ -122,7 +124,7 @@ static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv, bool heads)
     return own;
 }
 
-/* Copies of what an op's operands describe, as this rank has it. */
+/* Copies of an op's descriptors, with the rank's addresses. */
 typedef struct local {
     pi__weight w[PI__MAX_LIN + 1];
     pi__kv_layer kv[2];
@@ -140,7 +142,7 @@ static const void *localise(rank *k, local *l, pi__operand_kind kind, const void
         l->st.base = at(k, l->st.base);
         l->st.snap = at(k, l->st.snap);
         return &l->st;
-    case PI__TOKENS: /* those of the batch the device has already */
+    case PI__TOKENS: /* arrays of the batch are already translated by the device */
         if (p == k->t->b.logits_indices) return k->b->logits_indices;
         return p == k->t->b.hidden_row ? k->b->hidden_row : p;
     case PI__HOST: return p;
@@ -149,14 +151,14 @@ static const void *localise(rank *k, local *l, pi__operand_kind kind, const void
     }
 }
 
-/* Any op of which nothing is sharded: each rank computes all of it. */
+/* Runs an op without sharded operands: each rank computes all of it. */
 static void run_whole(rank *k, const call *c)
 {
     pi__operands o;
     local l = {.n_w = 0};
     pi__op_record r = c->op;
     pi__operands_of(r.id, r.b, &c->op.args, &o);
-    if (o.uncaptured) pi__tensor_meet(k); /* for it ends the capture */
+    if (o.uncaptured) pi__tensor_meet(k); /* the op ends the capture */
     if (o.first_rank && (k->i || k->lost)) return;
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];
@@ -165,9 +167,9 @@ static void run_whole(rank *k, const call *c)
     pi__op_run(k->be, r.id, r.b ? batch_of(k, r.b) : NULL, &r.args);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- embed */
+/* ------------------------------------------------------------------------------------------------------------ embed */
 
-/* Every rank looks up all tokens, the owner's row is the right one. */
+/* Every rank looks up all tokens; a token's owner has the correct row. */
 static void run_embed(rank *k, const call *c)
 {
     const pi__weight *w = c->op.args.embed.w;
@@ -186,16 +188,16 @@ static void run_embed(rank *k, const call *c)
     if (!k->lost) pi__op_gather_rows(k->be, NULL, &(pi__gather_rows) {b->owner, n, k->stage, w->n_in, out});
 }
 
-/* -------------------------------------------------------------------------------------------------------------- linear */
+/* ----------------------------------------------------------------------------------------------------------- linear */
 
-/* A rank's share of one call of linear. */
+/* A rank's part of one call of linear. */
 typedef struct work {
-    piece piece[PI__MAX_LIN * MAX_FUSED]; /* the device's matrices */
-    pi__lin lin[PI__MAX_LIN * MAX_FUSED]; /* y: of the first row, in the result on this rank */
-    bool shared[PI__MAX_LIN * MAX_FUSED]; /* the others are given this rank's columns */
-    int32_t n;                        /* how many */
-    int64_t ld;                       /* columns of those that are shared, together */
-    int32_t n_shared;                 /* how many are shared */
+    piece piece[PI__MAX_LIN * MAX_FUSED]; /* the rank's matrices */
+    pi__lin lin[PI__MAX_LIN * MAX_FUSED]; /* y: first row, in the result on this rank */
+    bool shared[PI__MAX_LIN * MAX_FUSED]; /* this rank's columns are all-gathered */
+    int32_t n;                        /* matrices */
+    int64_t ld;                       /* total columns of the shared matrices */
+    int32_t n_shared;                 /* shared matrices */
 } work;
 
 static void add_work(const rank *k, work *w, const pi__lin *lin)
@@ -216,7 +218,7 @@ static void add_work(const rank *k, work *w, const pi__lin *lin)
     }
 }
 
-/* As many matrices at once as the op takes. */
+/* Multiplies in groups of PI__MAX_LIN, the op's limit. */
 static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
 {
     for (int32_t i = 0, n; i < n_lin; i += n) {
@@ -226,7 +228,7 @@ static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi_
     }
 }
 
-/* Rows r..r + n of all results. */
+/* Computes rows r..r + n of all results. */
 static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, int32_t n)
 {
     pi__lin lin[PI__MAX_LIN * MAX_FUSED];
@@ -265,16 +267,17 @@ static void run_linear(rank *k, const call *c)
     w.n = w.n_shared = 0;
     w.ld = 0;
     for (int32_t i = 0; i < c->op.args.linear.n_lin; i++) add_work(k, &w, &c->op.args.linear.lin[i]);
-    int64_t most = w.ld ? (int64_t) k->t->stage_floats / (k->t->n * w.ld) : c->op.args.linear.n_rows; /* rows that the stage holds */
+    /* rows that fit in the stage */
+    int64_t most = w.ld ? (int64_t) k->t->stage_floats / (k->t->n * w.ld) : c->op.args.linear.n_rows;
     for (int32_t r = 0, n; r < c->op.args.linear.n_rows && !k->lost; r += n) {
         n = c->op.args.linear.n_rows - r < most ? c->op.args.linear.n_rows - r : (int32_t) most;
         multiply(k, &w, &in, r, n);
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- attention */
+/* -------------------------------------------------------------------------------------------------------- attention */
 
-/* Floats from one head of queries to the next. */
+/* Returns the floats between heads of queries. */
 static int64_t q_stride(const pi__kv_layer *kv, int64_t stride) { return stride ? stride : kv->head_dim; }
 
 static void run_qkv(rank *k, const call *c)
@@ -317,9 +320,9 @@ static void run_attention(rank *k, const call *c)
     if (apart) complete(k, b->n_tokens, n, out, ldo);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- experts */
+/* ---------------------------------------------------------------------------------------------------------- experts */
 
-/* All-gathers h [n_pairs, 2F]: pi__moe_shard.complete. */
+/* pi__moe_shard.complete: all-gathers h [n_pairs, 2F]. */
 static void complete_h(const pi__moe_shard *p, float *h, int32_t n_pairs, int64_t n_ff)
 {
     rank *k = p->ud;
@@ -368,9 +371,9 @@ static void run_moe(rank *k, const call *c)
     complete(k, a.n_rows, down[0].n, y, ldy);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- noting */
+/* ----------------------------------------------------------------------------------------------------------- noting */
 
-/* The ops that are sharded by a rule of their own; all others run whole. */
+/* The ops with sharded operands. All other ops are replicated. */
 static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
     [PI__OP_embed] = run_embed, [PI__OP_linear] = run_linear, [PI__OP_qkv] = run_qkv, [PI__OP_attention] = run_attention,
     [PI__OP_moe] = run_moe,
@@ -386,7 +389,7 @@ static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *ar
     memcpy(&c->op.args, args, pi__op_size(id));
 }
 
-/* Tokens of a step are numbered (number_tokens) by the rows a rank has of its sharded embedding, noted here. */
+/* Also records the rows per rank of a sharded embedding, by which number_tokens numbers the step's tokens. */
 static void note_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
     pi__tensor *t = (pi__tensor *) be;

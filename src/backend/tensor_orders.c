@@ -1,9 +1,11 @@
-/* Rank 0 of several processes: what it does with memory, weights and calls, the others are told to do as well.
+/* Rank 0 of several processes: sends its operations on memory, weights and calls to the worker ranks as commands.
  *
- * Rank 0 does its own part first where that may fail (memory), and after the order where all do it at once (weights, runs).
- * After a failure of the transport all of this does nothing, and the next run tells (tensor.c).
+ * For operations that may fail (memory), rank 0 does its own part first. For operations that all ranks do at the
+ * same time (weights, runs), it does its own part after sending the command. After a failure of the transport
+ * these functions do nothing, and the next run returns the error (tensor.c).
  *
- * No memory. Threads: the backend's; each function holds the ranks' lock, a run from its order to its end. */
+ * No memory. Threads: the backend's. Each function holds the ranks' lock; a run holds it from its command to its
+ * end. */
 #include "backend/tensor_orders.h"
 
 #include <stdio.h>
@@ -21,10 +23,10 @@ void pi__ranks_build(char build[64])
              sizeof(pi__cpu_params), (int) PI__N_OPS);
 }
 
-/* Rank 0 of several processes, whose others have a device. */
+/* Returns true if this is rank 0 of several processes, and the worker ranks have opened their devices. */
 static bool orders(const pi__tensor *t) { return t->ranks && !t->ranks->rank && t->opened; }
 
-/* The first reply that is an error; PI_OK: there is none. */
+/* Returns the first error among the replies, or PI_OK. */
 static int first_error(const pi__ranks *r, const pi__reply *all, pi_error *err)
 {
     for (int32_t i = 1; i < r->n; i++)
@@ -38,7 +40,7 @@ static int silence(const pi__ranks *r, pi_error *err)
                     r->timeout_ms / 1e3);
 }
 
-/* An order that is replied to; all [n]: what they said. */
+/* Sends a command and collects the replies in all [n]. */
 static int ask(pi__ranks *r, const pi__order *o, const void *bytes, pi__reply *all, pi_error *err)
 {
     pthread_mutex_lock(&r->lock);
@@ -54,9 +56,10 @@ static void tell(pi__ranks *r, const pi__order *o, const void *bytes)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- devices */
+/* ---------------------------------------------------------------------------------------------------------- devices */
 
-/* The others' devices are of this one's kind: the layout of matrices, and bits, follow from it. */
+/* Checks that the other ranks' devices are of the same kind: the layout of matrices and the bits of results depend
+ * on it. */
 static int compare(const pi__tensor *t, const pi__reply *all, pi_error *err)
 {
     const pi__backend *own = t->rank[0].be;
@@ -75,7 +78,7 @@ int pi__order_open(pi__tensor *t, pi_error *err)
     if (!t->ranks || t->ranks->rank || t->opened) return PI_OK;
     const pi__order o = {.kind = PI__ORDER_OPEN, .n_bytes = sizeof t->device};
     int rc = ask(t->ranks, &o, &t->device, all, err);
-    t->opened = rc != PI_EDEVICE; /* where one failed, the others have to close theirs */
+    t->opened = rc != PI_EDEVICE; /* if one rank failed, the others still have to close theirs */
     return rc ? rc : compare(t, all, err);
 }
 
@@ -97,7 +100,7 @@ int pi__order_join(pi__tensor *t, pi_error *err)
     if (ok) rc = pi__tensor_join_rank(t, id, err);
     ok = ok && pi__ranks_reply(r, &(pi__reply) {.reached = true, .code = rc}, all);
     pthread_mutex_unlock(&r->lock);
-    if (rc) return rc; /* of the devices: it says more than that a rank is gone */
+    if (rc) return rc; /* the device's error says more than that a rank is gone */
     return ok ? first_error(r, all, err) : silence(r, err);
 }
 
@@ -108,7 +111,7 @@ int pi__order_reserve(pi__tensor *t, const pi__limits *lim, pi_error *err)
     return ask(t->ranks, &(pi__order) {.kind = PI__ORDER_RESERVE, .n_bytes = sizeof *lim}, lim, all, err);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
 static bool is_replied(int kind)
 {
@@ -137,7 +140,7 @@ void pi__order_upload(pi__tensor *t, const void *dst, const void *src, size_t n)
     }
 }
 
-/* To each rank its own rows of a matrix that is cut. */
+/* Sends each rank its own rows of a sharded matrix. */
 static bool send_shares(pi__tensor *t, const pi__weight *w, int64_t row, int64_t n, const char *src)
 {
     pi__ranks *r = t->ranks;
@@ -169,9 +172,9 @@ void pi__order_load(pi__tensor *t, const pi__weight *w, bool cut, int64_t mat, i
     pthread_mutex_unlock(&r->lock);
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- runs */
+/* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static bool keep(const pi__tensor *t, const void *at, size_t size)
 {
     const pi__order o = {.kind = PI__ORDER_KEEP, .at = (uintptr_t) at, .size = size, .n_bytes = size};
@@ -186,12 +189,13 @@ bool pi__order_run(pi__tensor *t, bool ends)
     pi__ranks *r = t->ranks;
     if (!r || r->rank) return true;
     pthread_mutex_lock(&r->lock);
-    if (!t->opened || !t->wire) return t->n_calls == 0; /* the device is asked for what it is, before there are others */
+    /* the engine uses the device before worker ranks have opened theirs */
+    if (!t->opened || !t->wire) return t->n_calls == 0;
     if (!pi__wire_write(t->wire, t, keep)) return pi__ranks_note(r, false);
     return pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_RUN, .size = ends, .n_bytes = t->wire->n}, t->wire->bytes);
 }
 
-/* Nobody is there any more. */
+/* Records that the other ranks cannot be reached. */
 static void none_reached(pi__tensor *t)
 {
     rank *k = &t->rank[0];

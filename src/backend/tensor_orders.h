@@ -1,31 +1,33 @@
-/* What orders of rank 0 carry (tensor_orders.c gives them, tensor_follow.c takes them), and following them. */
+/* Payloads of rank 0's commands (sent by tensor_orders.c, received by tensor_follow.c), and the loop of a worker
+ * rank. */
 #ifndef PI__TENSOR_ORDERS_H
 #define PI__TENSOR_ORDERS_H
 
 #include "backend/device.h"
 #include "backend/ranks.h"
 
-/* Of PI__ORDER_OPEN. */
+/* Payload of PI__ORDER_OPEN. */
 typedef struct pi__rank_device {
-    char build[64];       /* all ranks are of one */
-    char name[16];        /* of pi__devices */
+    char build[64];       /* pi__ranks_build: must be equal on all ranks */
+    char name[16];        /* name in pi__devices */
     char isa[16];         /* pi__cpu_params.isa */
     pi__cpu_params params;
 } pi__rank_device;
-/* Names this build: its version, and the sizes of what ranks tell each other. */
+/* Writes an identifier of this build: its version, and the sizes of the structs that ranks exchange. */
 void pi__ranks_build(char build[64]);
 
-/* Of PI__ORDER_LOAD. */
+/* Payload of PI__ORDER_LOAD. */
 typedef struct pi__rank_rows {
-    pi__weight w;         /* as rank 0 has it */
+    pi__weight w;         /* with rank 0's addresses */
     int64_t mat, row, n;  /* rows row..row + n of matrix mat */
-    int32_t cut, unused;  /* each rank is sent its own rows, piece by piece; else all come to all */
+    /* cut: each rank receives only its own rows, shard by shard; otherwise all rows are broadcast */
+    int32_t cut, unused;
 } pi__rank_rows;
 
-/* Bytes of an order UPLOAD or KEEP at most. */
+/* Max payload of UPLOAD and KEEP. */
 enum { PI__MAX_UPLOAD = 64 << 20 };
 
-/* Does what rank 0 asks for, up to its end: PI_OK; or until the ranks are dead. */
+/* Executes the commands of rank 0. Returns PI_OK at PI__ORDER_END, or PI_EDEVICE when the ranks are dead. */
 int pi__tensor_follow(pi__ranks *r, const pi__log *log, pi_error *err);
 
 #endif

@@ -1,17 +1,17 @@
 /* A run's calls as bytes.
  *
- *     begin     what the step is, and its batch: every array of it, block tables without what is behind a sequence's end
- *     an op     its arguments as they are, then for each pointer in them that is to the host's memory what is there; adapters of
- *               the batch's rows, or of its logits rows, are with the batch
- *     download  nothing: only rank 0 does it, the others end their capture there
+ *     begin     the step's properties, and its batch: all arrays; block tables only up to the end of each sequence
+ *     an op     its struct of arguments, then the target of each host pointer in it; adapters of the batch's rows,
+ *               or of its logits rows, are sent with the batch
+ *     download  no data: only rank 0 downloads; the others end their capture there
  *
- * Pointers to device memory stay as rank 0 has them: each rank looks up where it has the same (pi__tensor_at), as
- * ranks of one process do. Everything lies at multiples of 8 bytes, so that what was received is used where it lies; the
- * batch alone is moved, since runs may follow in which no step begins.
+ * Device pointers stay rank 0's: each rank looks up its own address (pi__tensor_at), as ranks of one process do.
+ * All data is aligned to 8 bytes, so that received data is used in place. Only the batch is moved, because it
+ * outlives the run: later runs may belong to the same step.
  *
- * All ranks are of one build and one kind of processor (PI__ORDER_OPEN looks): structs are the same. Sizes and pointers are
- * checked nevertheless. Memory: that of reserve(), and what grows with the first steps on the others (block tables, host
- * memory that is kept). One thread. */
+ * All ranks have the same build and kind of processor (checked by PI__ORDER_OPEN), so structs are equal. Sizes and
+ * pointers are checked nevertheless. Memory: that of reserve(). On worker ranks, block tables and kept host memory
+ * grow in the first steps. One thread. */
 #include "backend/tensor_wire.h"
 
 #include <string.h>
@@ -19,40 +19,41 @@
 #include "backend/tensor_check.h"
 #include "base/alloc.h"
 
-/* What a call is. */
+/* Kinds of calls. */
 enum { OP, BEGIN, DOWNLOAD };
-/* What becomes of a pointer in an op's arguments. */
+/* Replacements for a pointer in an op's arguments. */
 enum { NOTHING, WEIGHT, CACHE, STATE, INLINE, KEPT, LOGITS_INDICES, HIDDEN_ROW, TOP_REQUEST, LORA, BATCH_LORA, ROWS_LORA };
-/* The batch of an op. */
+/* Batches of an op. */
 enum { NO_BATCH, WHOLE, ROWS };
 
 typedef struct head {
     int32_t what;       /* OP, BEGIN, DOWNLOAD */
-    int32_t id, batch;  /* of an op */
-    int32_t n_fix;      /* pointers that follow its arguments */
+    int32_t id, batch;  /* op: PI__OP_*; its batch: NO_BATCH, WHOLE or ROWS */
+    int32_t n_fix;      /* fixes that follow the op's arguments */
 } head;
 typedef struct fix {
     uint32_t at, what;  /* offset in the arguments; NOTHING.. */
-    uint64_t n;         /* INLINE: bytes; KEPT: where rank 0 has it */
+    uint64_t n;         /* INLINE: bytes; KEPT: address on rank 0 */
 } fix;
-/* Of a step's beginning. */
+/* The beginning of a step. */
 typedef struct begin {
     int32_t kind, replays;
-    int64_t embd_rows;            /* rows of a rank's shard of the embedding */
-    int32_t n_tokens, n_rows, n_seqs; /* with padding */
-    int32_t row_tokens;           /* of the logits rows' batch, the same */
-    int32_t has_rows;             /* it has that */
+    int64_t embd_rows;            /* rows of a sharded embedding per rank */
+    int32_t n_tokens, n_rows, n_seqs; /* including padding */
+    int32_t row_tokens;           /* tokens of the logits batch, including padding */
+    int32_t has_rows;             /* there is a logits batch */
     int32_t unused;
-    pi__batch batch;              /* numbers are of use, pointers tell whether there is something */
+    pi__batch batch;              /* numbers are valid; a pointer only says whether its array follows */
 } begin;
 
 static size_t align8(size_t n) { return (n + 7) & ~(size_t) 7; }
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* ----------------------------------------------------------------------------------------------------------- memory */
 
-enum { MOST_OF_CALL = 2560, MOST_BLOCK_SIZES = 16 /* tokens of the smallest block */ };
+/* MOST_BLOCK_SIZES: tokens of the smallest block. */
+enum { MOST_OF_CALL = 2560, MOST_BLOCK_SIZES = 16 };
 
-/* Bytes of the largest batch, and of the most calls. */
+/* Returns the max bytes of a batch and of MAX_CALLS calls. */
 static size_t most_bytes(const pi__limits *lim)
 {
     const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs, blocks = (size_t) lim->max_ctx / MOST_BLOCK_SIZES + 2;
@@ -102,7 +103,7 @@ bool pi__wire_keep(pi__wire *w, const void *at, const void *bytes, size_t size)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- writing */
+/* ---------------------------------------------------------------------------------------------------------- writing */
 
 typedef struct writer {
     pi__wire *w;
@@ -128,7 +129,7 @@ static void put_ints(writer *o, const int32_t *p, int32_t n)
     if (p) put(o, p, (size_t) n * sizeof *p);
 }
 
-/* Blocks of sequence q that a step may look at. */
+/* Returns the number of blocks of sequence q that a step may read. */
 static int32_t n_blocks_of(const pi__batch *b, int32_t q, const pi__kv_batch *kv)
 {
     const int32_t n = (b->seq_len[q] + kv->block_size - 1) / kv->block_size;
@@ -164,7 +165,7 @@ static void put_batch(writer *o, const pi__batch *b)
     if (b->runs.n) put_ints(o, b->runs.start, b->runs.n + 1), put_ints(o, b->runs.seq, b->runs.n), put_ints(o, b->runs.block, b->runs.n);
     if (b->lora.n_runs) put_lora(o, &b->lora);
     if (!b->logits_batch) return;
-    const pi__batch *r = b->logits_batch; /* it shares all else */
+    const pi__batch *r = b->logits_batch; /* all other arrays are shared with b */
     put_ints(o, r->token, r->n_tokens), put_ints(o, r->pos, r->n_tokens), put_ints(o, r->seq, r->n_tokens);
     put_ints(o, r->seq_start, S + 1);
     if (b->lora.n_runs) put_lora(o, &r->lora);
@@ -181,7 +182,8 @@ static void put_begin(writer *o)
     put_batch(o, t->given);
 }
 
-/* What a pointer in an op's arguments is to the others. */
+/* Returns the fix for a pointer of an op's arguments: how the receiver replaces it. *bytes and *n: data to send
+ * with it. */
 static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool first_rank, const void **bytes, size_t *n)
 {
     const pi__tensor *t = o->t;
@@ -244,15 +246,15 @@ bool pi__wire_write(pi__wire *w, const pi__tensor *t, bool (*keep)(const pi__ten
     return o.good;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- reading */
+/* ---------------------------------------------------------------------------------------------------------- reading */
 
 typedef struct reader {
     char *p;
-    size_t n, at; /* bytes, taken */
+    size_t n, at; /* bytes; bytes taken */
     bool good;
 } reader;
 
-/* The next n bytes; NULL: there are no more. */
+/* Returns the next n bytes; NULL = there are not enough. */
 static void *take(reader *i, size_t n)
 {
     if (!i->good || n > i->n || align8(n) > i->n - i->at) {
@@ -264,14 +266,14 @@ static void *take(reader *i, size_t n)
     return p;
 }
 
-/* n integers, where rank 0 has any. */
+/* Returns the next n integers; NULL if rank 0 does not have the array. */
 static const int32_t *ints(reader *i, const int32_t *theirs, int32_t n)
 {
     if (n < 0) i->good = false;
     return theirs && n >= 0 ? take(i, (size_t) n * sizeof *theirs) : NULL;
 }
 
-/* NULL: these are no adapters. Which of them lie here, all_here() looks. */
+/* Reads adapter runs. Returns NULL if they are not valid; pi__valid_call checks the addresses of their pairs. */
 static const pi__lora_rows *read_lora(reader *i, int32_t max_tokens)
 {
     pi__lora_rows *r = take(i, sizeof *r);
@@ -279,7 +281,7 @@ static const pi__lora_rows *read_lora(reader *i, int32_t max_tokens)
     pi__lora_run *run = take(i, (size_t) r->n_runs * sizeof *run);
     int32_t *row = take(i, (size_t) r->n * sizeof *row);
     for (int32_t k = 0, at = 0; k < r->n_runs && i->good; k++) {
-        run[k].rank = NULL; /* of rank 0 */
+        run[k].rank = NULL; /* an address of rank 0 */
         i->good = run[k].first == at && run[k].n >= 0 && run[k].n <= r->n - at && !run[k].expert;
         at += run[k].n;
     }
@@ -303,12 +305,12 @@ static bool read_group(pi__wire *w, reader *i, const pi__batch *b, pi__kv_batch 
         if (!row || n < 0) return false;
         int32_t *to = w->table + first + (size_t) q * stride;
         memcpy(to, row, (size_t) n * sizeof *row);
-        memset(to + n, 0xff, (stride - (size_t) n) * sizeof *row); /* -1: blocks that did not come */
+        memset(to + n, 0xff, (stride - (size_t) n) * sizeof *row); /* -1 for blocks that were not sent */
     }
     return i->good;
 }
 
-/* Room for the block tables of the batch, which is kept. */
+/* Makes room for the block tables of the batch. */
 static bool grow_tables(pi__wire *w, const pi__batch *b)
 {
     size_t n = 0;
@@ -349,7 +351,7 @@ static bool read_batch(pi__wire *w, reader *i, int32_t max_tokens)
     return i->good;
 }
 
-/* The logits rows' batch shares all but its tokens with the whole. */
+/* Reads the logits batch, which shares all arrays with the batch, except its tokens. */
 static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
 {
     pi__batch *r = &w->rows;
@@ -369,7 +371,7 @@ static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
     w->batch.logits_batch = r;
 }
 
-/* The batch is valid, and its padding comes on top of it. */
+/* Returns true if the batch is valid, and the padded counts are not below its own. */
 static bool sound_batch(pi__wire *w, const pi__limits *lim, const begin *head)
 {
     const pi__batch *b = &w->batch, *rows = b->logits_batch;
@@ -380,13 +382,13 @@ static bool sound_batch(pi__wire *w, const pi__limits *lim, const begin *head)
            (!rows || head->row_tokens >= rows->n_tokens);
 }
 
-/* The step's beginning, as note_begin leaves it on rank 0. */
+/* Reads the beginning of a step, and sets t's fields as note_begin does on rank 0. */
 static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
 {
     const begin *b = take(from, sizeof *b);
     if (!b || b->kind < 0 || b->kind >= MAX_KINDS || b->n_tokens > t->lim.max_tokens || b->row_tokens > t->lim.max_tokens) return false;
     if (b->embd_rows < 0 || b->embd_rows > INT32_MAX || b->n_seqs > t->lim.max_seqs) return false;
-    t->given = NULL; /* up to a batch that is sound */
+    t->given = NULL; /* until a valid batch was read */
     const size_t rest = from->n - from->at;
     reader i = {w->held, rest, 0, true};
     memcpy(w->held, from->p + from->at, rest);
@@ -411,7 +413,8 @@ static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
     return i.good;
 }
 
-/* What the pointer becomes here, and how many bytes are there; i->good: there is that. */
+/* Returns the pointer that replaces a fix, and the bytes at it. Clears i->good if the data is missing or of
+ * another kind. */
 static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f, pi__operand_kind kind, size_t *bytes)
 {
     static const pi__operand_kind kind_of[] = {

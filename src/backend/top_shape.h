@@ -1,11 +1,12 @@
-/* What the shape of a captured step knows of its op topk: of a device's graphs and of those of several stages alike. */
+/* The part of a captured step's shape that depends on op topk; shared by the graphs of one device and of pipeline
+ * stages. */
 #ifndef PI__TOP_SHAPE_H
 #define PI__TOP_SHAPE_H
 
 #include "backend/device.h"
 
-/* Values of a row that it finds (16 times), whether sums are wanted (8), tokens drawn (1), some of them with penalties (2), or from
- * whole rows (4); 0: it finds none. */
+/* Returns the shape: 16 * values per row + 8 if sums are requested + 1 if tokens are drawn + 2 if draws have
+ * penalties + 4 if a draw is from a full row. 0 = topk is not requested. */
 static inline int32_t pi__top_shape(const pi__step_top *top, const pi__draws *draw)
 {
     return top->request ? 16 * top->k + 8 * top->sum + 4 * draw->rows + 2 * (draw->seen != NULL) + (draw->row != NULL) : 0;

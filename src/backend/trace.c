@@ -1,13 +1,14 @@
-/* Tracing and checking of ops by the table of operands, for those who look for a fault.
+/* Tracing and checking of ops by the table of operands, for debugging.
  *
- * With option trace-ops there is a line for each op: its name, and of each operand the field, what it is, [rows, width],
- * and where the host can read it a hash of its values, so that two runs can be compared op by op.
+ * Option trace-ops logs one line per op: its name and, for each operand, the field, r/w/u for read, written or
+ * updated, and [rows, width]. If the host can read the values, a hash of them follows. So the logs of two runs can
+ * be compared op by op.
  *
  *     op add_gated: x r[5,640]=1f2e3d4c gate r[5,1]=0badcafe y u[5,640]=600df00d
  *
- * In checked builds an operand that does not lie in one buffer stops the process.
+ * In checked builds the process stops if an operand does not lie in one buffer.
  *
- * No memory but the stack; the step thread. */
+ * No memory except the stack; the step thread. */
 #include <stdio.h>
 
 #include "backend/operands.h"
@@ -15,7 +16,7 @@
 #include "base/extent.h"
 #include "base/hash.h"
 
-/* Of the values that count, row by row. */
+/* Returns a hash of the used values, row by row. */
 static uint32_t hash_of(const pi__operand *o, const void *p)
 {
     uint64_t h = 0;
@@ -31,7 +32,7 @@ void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const
     pi__operands o;
     pi__operands_of(id, b, args, &o);
     int n = snprintf(line, sizeof line, "op %s:", pi__op_name(id));
-    const bool readable = !be->discrete && be->n_ranks < 2; /* and what was called is done */
+    const bool readable = !be->discrete && be->n_ranks < 2; /* then the op is also complete */
     for (int32_t i = 0; i < o.n && n < (int) sizeof line; i++) {
         const pi__operand *p = &o.op[i];
         if (p->kind > PI__UPDATE) continue;

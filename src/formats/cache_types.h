@@ -1,17 +1,17 @@
-/* The types that keys and values are cached in. A type is a row of this table: the options (words, and what they mean), the
- * CPU's attention and the device's are made from it. C and C++.
+/* The types that keys and values are cached in, one per row of this table. The options, the CPU's attention and
+ * the device's attention are generated from it. C and C++.
  *
- * A new type is a row, of a format that weight_formats.h has or one of caches alone (below), and its conversions: put_<fn>,
- * get_<fn>, load_k_<fn> and load_v_<fn> in backend/cpu/attention_kernels.h, cache_put_<fn> and cache_get8_<fn> in
- * kernels/cache.cuh. Neither compiles without them.
+ * To add a type, add a row, with a format of weight_formats.h or of caches only (below). Then add its conversions:
+ * put_<fn>, get_<fn>, load_k_<fn> and load_v_<fn> in backend/cpu/attention_kernels.h, cache_put_<fn> and
+ * cache_get8_<fn> in kernels/cache.cuh. Neither file compiles without them.
  *
  * type     PI__<type>
- * fn       of the functions, and the word of the options
- * side     bytes that 32 values have beside their codes, which are the rest: words of 2 bytes, as in the file. The scale
- *          (f16); the minimum (f16), if they have one; the fifth bits of the codes, 16 in a word, if they have these
- * minimum  1: values are code * scale + minimum
- * split    on devices a value is the sum of two f16 (hi + lo), not one
- * rotated  1: values are cached rotated, see cache_rotation.h */
+ * fn       suffix of the functions, and name in the options
+ * side     bytes per 32 values that are not codes, as 2-byte words in the order of the file: the scale (f16); the
+ *          minimum (f16), if any; the fifth bits of the codes, 16 per word, if any
+ * minimum  1 = values are code * scale + minimum
+ * split    1 = on devices a value is the sum of two f16 (hi + lo)
+ * rotated  1 = values are cached rotated, see cache_rotation.h */
 #ifndef PI__CACHE_TYPES_H
 #define PI__CACHE_TYPES_H
 
@@ -34,17 +34,18 @@
     X(TQ4_0,  tq4_0,  2, 0, 0, 1) \
     X(TQ3_0,  tq3_0,  2, 0, 0, 1)
 
-/* Formats of caches alone: no tensor of a file has them. Of 32 values, a scale (f16) and codes, indices into a table of
- * cache_rotation.h. TQ4_0: code i in the low nibble of byte i, code i + 16 in the high one. TQ3_0: 32 codes of 3 bits, code i
- * from bit 3 i on (bit b is bit b % 8 of byte b / 8); in tiles of the CPU's K, words of 4 bytes. */
+/* Formats of caches only; no tensor in a file has them. 32 values have a scale (f16) and codes: indices into a
+ * table of cache_rotation.h. TQ4_0: code i is in the low nibble of byte i, code i + 16 in the high nibble. TQ3_0:
+ * 32 codes of 3 bits, code i starts at bit 3 i (bit b is bit b % 8 of byte b / 8); in tiles of the CPU's K, the
+ * codes are 4-byte words. */
 enum pi__cache_format { PI__TQ4_0 = PI__N_TYPES, PI__TQ3_0 };
 enum { PI__BLOCK_TQ4_0 = 32, PI__SIZE_TQ4_0 = 18, PI__BLOCK_TQ3_0 = 32, PI__SIZE_TQ3_0 = 14 };
 
-/* "|f32|f16...": the words of an option, behind another word or from the second byte on. */
+/* "|f32|f16...": the names for an option. Append to another name, or skip the first byte. */
 #define PI__CACHE_TYPE_WORD(type, fn, ...) "|" #fn
 #define PI__CACHE_TYPE_WORDS PI__CACHE_TYPES(PI__CACHE_TYPE_WORD)
 
-/* PI__KV_F32 and so on, counted from 0; of 32 values PI__KV_SIDE_F32 bytes of side, PI__KV_CODES_F32 bytes of codes. */
+/* PI__KV_F32 and so on, from 0. Per 32 values: PI__KV_SIDE_F32 bytes of side data, PI__KV_CODES_F32 bytes of codes. */
 enum pi__kv_index {
 #define PI__ROW(type, ...) PI__KV_##type,
     PI__CACHE_TYPES(PI__ROW)
@@ -60,7 +61,7 @@ enum pi__kv_bytes {
     PI__KV_CODES_MAX = 128
 };
 
-/* enum pi__kv_index of an enum pi__type, -1: not a type of caches. */
+/* Returns the enum pi__kv_index of an enum pi__type; -1 = not a cache type. */
 PI__CONSTANT int pi__kv_index(int32_t type)
 {
     switch (type) {
@@ -71,7 +72,7 @@ PI__CONSTANT int pi__kv_index(int32_t type)
     }
 }
 
-/* true: values are cached rotated. */
+/* Returns true if values are cached rotated. */
 PI__CONSTANT bool pi__kv_rotated(int32_t type)
 {
     switch (type) {
@@ -82,7 +83,7 @@ PI__CONSTANT bool pi__kv_rotated(int32_t type)
     }
 }
 
-/* The word of the options. */
+/* Returns the name in the options. */
 static inline const char *pi__kv_name(int32_t type)
 {
     switch (type) {
@@ -93,7 +94,7 @@ static inline const char *pi__kv_name(int32_t type)
     }
 }
 
-/* Values that lie in a group, with one scale; n of a row are a multiple of it. 0: not a type of caches. */
+/* Returns the values per group, which share a scale; a row has a multiple of it. 0 = not a cache type. */
 PI__CONSTANT int32_t pi__kv_group(int32_t type)
 {
     switch (type) {

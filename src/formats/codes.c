@@ -1,5 +1,5 @@
-/* The integer codes of block formats, for backends that compute with them: what a value is times its scale before the
- * format's offset is taken off. Pure functions, no memory, any thread. */
+/* The integer codes of block formats, for backends that compute with them. A code times the scale is the value
+ * before the format's offset is subtracted. Pure functions, no memory, any thread. */
 #include "formats/formats_impl.h"
 
 static uint64_t load64(const uint8_t *p)
@@ -21,18 +21,18 @@ static void nibbles(const uint8_t *qs, uint8_t *c)
 static void nibbles_fifth(const uint8_t *qs, uint32_t qh, uint8_t *c)
 {
     nibbles(qs, c);
-    for (int i = 0; i < 32; i += 4) /* four bits of qh, each to a byte of its own */
+    for (int i = 0; i < 32; i += 4) /* moves four bits of qh to a byte each */
         pi__store32(c + i, pi__load32(c + i) | ((qh >> i & 15) * 0x00204081u & 0x01010101u) << 4);
 }
 
-/* Digit i of n bytes: each has up to five to base 3, as a fraction of 256. */
+/* Returns base-3 digit i of n bytes. A byte holds up to five digits, as a fraction of 256. */
 static void digits(const uint8_t *p, int n, int i, uint8_t *c)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
     for (int k = 0; k < n; k++) c[k] = (uint8_t) ((p[k] * power[i] & 0xff) * 3 >> 8);
 }
 
-/* Of format NAME: codes_NAME, 32 codes of block j of the (super-)block at p. */
+/* codes_NAME for format NAME: writes the 32 codes of block j of the (super-)block at p. */
 #define CODES(name) static void codes_##name(const uint8_t *p, int j, uint8_t *c)
 
 CODES(q8_0)

@@ -1,4 +1,4 @@
-/* Readers of the IQ formats, whose codes are points of a codebook (iq_tables.h), and of the ternary ones.
+/* Readers of the IQ formats, with codes that are points of a codebook (iq_tables.h), and of the ternary formats.
  *
  * Products and sums are in the reference's order, one rounding each. No memory, no state. */
 #include "formats/formats_impl.h"
@@ -13,7 +13,7 @@ static void put8(float *dst, float d, uint64_t point, uint8_t signs)
     }
 }
 
-/* The same for two points of 4 values. */
+/* As put8, for two points of 4 values. */
 static void put4x2(float *dst, float d, uint32_t point0, uint32_t point1, uint8_t signs)
 {
     put8(dst, d, (uint64_t) point1 << 32 | point0, signs);
@@ -98,7 +98,8 @@ static void put_ternary(float *dst, float scale, uint16_t code, float delta)
     for (int i = 0; i < 8; i++) dst[i] = scale * ((float) (int8_t) (point >> 8 * i) + delta);
 }
 
-/* IQ1_S: half d, low index bytes[32], for each 32 values a halfword: 4 x 3 high index bits, scale (3), sign of delta */
+/* IQ1_S: half d, low index bytes[32], for each 32 values a halfword: 4 x 3 high index bits, scale (3), sign of
+ * delta */
 void pi__read_iq1_s(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 50) {
@@ -112,8 +113,8 @@ void pi__read_iq1_s(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* IQ1_M: low index bytes[32], for each 8 values a nibble (3 high index bits, sign of delta), 4 halfwords of 4 scales (3
- * bits, 16 values each); the halfwords' top nibbles are the half d, lowest first */
+/* IQ1_M: low index bytes[32], for each 8 values a nibble (3 high index bits, sign of delta), 4 halfwords of 4
+ * scales (3 bits, 16 values each); the halfwords' top nibbles are the half d, lowest first */
 void pi__read_iq1_m(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 56) {
@@ -146,8 +147,8 @@ void pi__read_iq4_xs(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Value k of the n bytes at q, each of which holds 5 ternary digits as a fixed-point fraction of 256: multiplying by
- * 3^k drops the first k digits, the next one is the integer part of 3 times the rest. */
+/* Writes digits 0..n_digits - 1 of the n bytes at q. A byte holds 5 ternary digits as a fixed-point fraction of
+ * 256. Multiplying by 3^k drops the first k digits; the next digit is the integer part of 3 times the rest. */
 static void put_digits(float *dst, float d, const uint8_t *q, int n, int n_digits)
 {
     unsigned pow3 = 1;

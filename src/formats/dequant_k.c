@@ -1,4 +1,4 @@
-/* Readers of the K formats: 256 values in 8 or 16 groups, whose scales are quantised too (see formats_impl.h).
+/* Readers of the K formats: 256 values in 8 or 16 groups, with quantised scales (see formats_impl.h).
  *
  * Products and sums are in the reference's order, one rounding each. No memory, no state. */
 #include "formats/formats_impl.h"
@@ -18,7 +18,7 @@ void pi__read_q2_k(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Q3_K: third bits[32] (set: do not subtract 4), q[64] as in Q2_K, 16 scales of 6 bits in 12 bytes, half d.
+/* Q3_K: third bits[32] (if set, 4 is not subtracted), q[64] as in Q2_K, 16 scales of 6 bits in 12 bytes, half d.
  * x = d * (scale - 32) * q */
 void pi__read_q3_k(const uint8_t *src, float *dst, int64_t n_blocks)
 {

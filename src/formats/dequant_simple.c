@@ -1,7 +1,7 @@
 /* Readers of the formats without super-blocks: floats, blocks of 32 with one scale, FP4 (see formats_impl.h).
  *
- * Products and sums are in the reference's order, one rounding each (the build forbids contraction), so that results
- * are the reference's to the bit. No memory, no state.
+ * Products and sums are in the reference's order, with one rounding each (the build forbids contraction). So
+ * results are bitwise identical to the reference. No memory, no state.
  *
  * In all blocks of 32 values with 4-bit codes, byte j holds value j (low half) and value j + 16 (high half). */
 #include "formats/formats_impl.h"

@@ -1,7 +1,7 @@
-/* The table of tensor formats (rows are in weight_formats.h), conversions of scalars, dispatch to readers and writers. See
- * formats.h.
+/* The table of tensor formats (its rows are in weight_formats.h), scalar conversions, and dispatch to readers and
+ * writers. See formats.h.
  *
- * No memory, no state. Invariant: an entry is marked readable or writable exactly when it has the function. */
+ * No memory, no state. Invariant: an entry is marked readable or writable exactly if it has the function. */
 #include "formats/formats.h"
 
 #include <strings.h>
@@ -109,7 +109,7 @@ float pi__ue4m3_half(uint8_t e)
     uint32_t m = e & 0x7fu;
     if (e == 0x7f) return 0.0f;
     if (m < 8) return (float) m * 0x1p-10f;
-    union { uint32_t u; float f; } v = {(m << 20) + (119u << 23)}; /* bias 127 - 7, one less for the half */
+    union { uint32_t u; float f; } v = {(m << 20) + (119u << 23)}; /* bias 127 - 7, minus 1 for the half */
     return v.f;
 }
 

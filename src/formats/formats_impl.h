@@ -1,8 +1,8 @@
-/* Inside of the formats: the block readers and writers that formats.c dispatches to, and helpers they share.
+/* Internals of the formats: the block readers and writers that formats.c dispatches to, and shared helpers.
  *
- * A reader turns n_blocks blocks (packed, unaligned) into floats. A writer turns floats into blocks; w holds one weight
- * for each value of the row (how much its squared error counts), or is NULL. No memory, no state, any thread.
- * Everything in a file is little-endian, as are the hosts this library runs on. */
+ * A reader converts n_blocks blocks (packed, unaligned) to floats. A writer converts floats to blocks; w holds one
+ * weight per value of the row, by which its squared error counts, or is NULL. No memory, no state, any thread.
+ * Files are little-endian, as are the hosts that this library runs on. */
 #ifndef PI__FORMATS_IMPL_H
 #define PI__FORMATS_IMPL_H
 
@@ -10,7 +10,7 @@
 
 #include "formats/formats.h"
 
-#define PI__QK 256 /* values in a super-block of the K and IQ formats */
+#define PI__QK 256 /* values per super-block of the K and IQ formats */
 
 typedef void (*pi__reader)(const uint8_t *src, float *dst, int64_t n_blocks);
 typedef void (*pi__writer)(const float *src, uint8_t *dst, int64_t n_blocks, const float *w);
@@ -32,9 +32,9 @@ static inline uint32_t pi__load32(const uint8_t *p)
 static inline void pi__store16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
 static inline void pi__store32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-/* Half to float: an exponent change or, for subnormals, an exact product of an integer below 1024 with 2^-24. No step
- * makes a float subnormal, so that a flush-to-zero mode of the caller's thread changes nothing; loops over it are
- * vectors. */
+/* Half to float: an exponent change or, for subnormals, an exact product of an integer below 1024 with 2^-24. No
+ * step makes a float subnormal, so a flush-to-zero mode of the caller's thread changes nothing. Loops over this
+ * function are vectorized. */
 static inline float pi__half(uint16_t h)
 {
     uint32_t em = h & 0x7fffu;
@@ -55,9 +55,9 @@ static inline float pi__e8m0_half(uint8_t e)
 }
 float pi__ue4m3_half(uint8_t e); /* bit 7 is ignored; 0x7F is 0 */
 
-/* Copies n values as a block format can hold them: NaN becomes 0, everything is cut to the range of a half. Returns the
- * largest magnitude; where that is too small for any scale to be more than 0, all values become 0 too. So no division
- * or rounding of what comes out overflows. */
+/* Copies n values, limited to the range of block formats: NaN becomes 0, magnitudes are clamped to the range of a
+ * half. Returns the largest magnitude. If that is too small for any nonzero scale, all values become 0 and the
+ * result is 0. So later divisions and roundings do not overflow. */
 float pi__clean(const float *src, float *dst, int n);
 
 /* dequant_simple.c: floats, blocks of 32 with one scale, FP4; dequant_k.c; dequant_iq.c: codebooks, ternary values.
@@ -69,7 +69,7 @@ float pi__clean(const float *src, float *dst, int n);
 #define PI__DECLARE(type, id, block, size, how, fn, ...) PI__DECLARE_##how(fn)
 PI__FORMATS(PI__DECLARE)
 
-/* A scale as a half that is a number: cut to the range, NaN is 0. */
+/* Converts a scale to a half that is finite: clamped to the range, NaN becomes 0. */
 uint16_t pi__finite_half(float f);
 
 /* quant_fit.c: scales for a group of n values (a multiple of 4, at most PI__FIT_MAX) with weights w. */
@@ -79,22 +79,23 @@ uint16_t pi__finite_half(float f);
 float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q);
 /* x ~ scale * q + off with codes 0..hi. Returns the scale, never negative. off is not above 0 unless any_offset. */
 float pi__fit_line(const float *x, const float *w, int n, int hi, bool any_offset, float *off, float *q);
-/* The best codes for this scale and offset; returns their weighted squared error. */
+/* Computes the best codes for this scale and offset; returns their weighted squared error. */
 float pi__try_codes(const float *x, const float *w, int n, float scale, float off, int lo, int hi, float *q);
 
-typedef struct pi__levels { /* a format whose codes stand for uneven levels */
+typedef struct pi__levels { /* a format with unevenly spaced levels */
     int n;           /* levels, at most 16 */
     float value[16]; /* ascending */
-    uint8_t code[16]; /* code of each */
+    uint8_t code[16]; /* code of each level */
 } pi__levels;
 extern const pi__levels pi__levels_iq4nl, pi__levels_e2m1; /* quant_simple.c */
 
+/* x ~ scale * level. Returns the scale; try_levels returns the weighted squared error with a given scale. */
 float pi__fit_levels(const pi__levels *l, const float *x, const float *w, int n);
-/* Weighted squared error with this scale. */
 float pi__try_levels(const pi__levels *l, const float *x, const float *w, int n, float scale);
 void pi__level_codes(const pi__levels *l, const float *x, int n, float scale, uint8_t *code);
 
-/* Weights of n values: the caller's importance, raised for large values, or all 1. */
+/* Fills in the weights of n values: the caller's importance, increased for large values; all 1 if importance is
+ * NULL. */
 void pi__weights(const float *x, const float *importance, int n, float *w);
 
 #endif

@@ -16,7 +16,7 @@ TABLES = (("pi__iq2xxs_codes", quants.IQ2_XXS, 2), ("pi__iq2xs_codes", quants.IQ
 
 
 def pack(cls, bits):
-    """Each point of the grid as the indices of its values in the level table, `bits` each, the first one lowest."""
+    """Packs each point of the grid: the indices of its values in the level table, `bits` each, the first one lowest."""
     cls.init_grid()
     level = {float(v): i for i, v in enumerate(cls.grid_map)}
     return [sum(level[float(v)] << bits * i for i, v in enumerate(point)) for point in cls.grid.reshape(cls.grid_shape)]

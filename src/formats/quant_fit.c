@@ -1,21 +1,21 @@
-/* Fitting a scale (and an offset) to a group of values: what every writer of block formats rests on.
+/* Fits a scale (and an offset) to a group of values: the basis of all writers of block formats.
  *
  * The cost is the weighted squared error  sum w_i (x_i - y_i)^2. For given codes the best scale is a least-squares
- * solution, and for a given scale the best codes are roundings; the two are alternated from a handful of starting
- * scales around the obvious one, because the cost has many local minima. Codes are kept as floats so that loops are
- * vectors; sums run in four lanes in a fixed order, so that a file does not depend on the compiler's choice. */
+ * solution; for a given scale the best codes are roundings. The two steps alternate, from several starting scales
+ * around the obvious one, because the cost has many local minima. Codes are kept as floats so that loops
+ * vectorize. Sums use four lanes in a fixed order, so that a file does not depend on the compiler. */
 #include "formats/formats_impl.h"
 
 #define LANES 4
-#define ROUND 12582912.0f /* 1.5 * 2^23: adding and taking it away rounds to nearest even */
-#define N_LLOYD 4         /* alternations at most; nearly all groups settle before */
+#define ROUND 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to nearest even */
+#define N_LLOYD 4         /* max alternations; nearly all groups converge before */
 
 static float total(const float *lane) { return lane[0] + lane[1] + (lane[2] + lane[3]); }
 
-/* 1 / scale; 0 where that would not be finite (pi__clean leaves no values that such a scale could serve). */
+/* Returns 1 / scale; 0 if that is not finite (after pi__clean no value needs such a scale). */
 static float inverse(float scale) { return scale > 1e-35f || scale < -1e-35f ? 1 / scale : 0; }
 
-/* q = x * inv + off, rounded and cut to lo..hi */
+/* q = x * inv + off, rounded and clamped to lo..hi. */
 static void to_codes(const float *x, int n, float inv, float off, float lo, float hi, float *q)
 {
     for (int i = 0; i < n; i++) {
@@ -34,7 +34,7 @@ uint16_t pi__finite_half(float f)
 }
 
 typedef struct sums {
-    float wq, wqq, wxq; /* of w q, w q q, w x q */
+    float wq, wqq, wxq; /* sums of w q, w q q, w x q */
 } sums;
 
 static sums sum_codes(const float *x, const float *w, const float *q, int n)
@@ -51,7 +51,7 @@ static sums sum_codes(const float *x, const float *w, const float *q, int n)
     return (sums) {total(a), total(b), total(c)};
 }
 
-/* The amount of sum w x^2 that the best scale for these codes explains. */
+/* Returns the part of sum w x^2 that the best scale for these codes explains. */
 static float gain(sums s) { return s.wqq > 0 ? s.wxq * s.wxq / s.wqq : 0; }
 
 float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q)
@@ -64,7 +64,7 @@ float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float
     memset(q, 0, (size_t) n * sizeof *q);
     if (!(amax > 0)) return 0;
     float best = 0, scale = 0, trial[PI__FIT_MAX];
-    float top = lo < 0 ? (float) lo : (float) hi; /* the code that the largest value gets */
+    float top = lo < 0 ? (float) lo : (float) hi; /* code of the value with the largest magnitude */
     for (int step = -8; step <= 12; step++) {
         float inv = (top < 0 ? top - (float) step * 0.125f : top + (float) step * 0.125f) / xmax;
         to_codes(x, n, inv, 0, (float) lo, (float) hi, trial);
@@ -87,15 +87,15 @@ float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float
 
 typedef struct line {
     float scale, off; /* x ~ scale * q + off */
-    float err;        /* weighted squared error, less sum w x x */
+    float err;        /* weighted squared error, minus sum w x x */
 } line;
 
-/* Best line through the points (q, x); an offset above 0 becomes 0 where it must not be positive. */
+/* Returns the best line through the points (q, x). Without any_offset, a positive offset becomes 0. */
 static line best_line(sums s, float sw, float swx, bool any_offset)
 {
     line r = {0, 0, 0};
     float det = sw * s.wqq - s.wq * s.wq;
-    bool spread = det > 1e-6f * sw * s.wqq; /* less is rounding noise: all codes are the same */
+    bool spread = det > 1e-6f * sw * s.wqq; /* below that is rounding noise: all codes are equal */
     if (spread) {
         r.scale = (sw * s.wxq - s.wq * swx) / det;
         r.off = (s.wqq * swx - s.wq * s.wxq) / det;
@@ -152,7 +152,7 @@ float pi__try_codes(const float *x, const float *w, int n, float scale, float of
     return total(lane);
 }
 
-/* Values to the nearest levels, as a staircase: each threshold that is passed adds the height of its step. */
+/* Rounds values to the nearest levels: each threshold that a value exceeds adds the step to the next level. */
 static void to_levels(const pi__levels *l, const float *x, int n, float inv, float *v)
 {
     for (int i = 0; i < n; i++) v[i] = l->value[0];

@@ -1,22 +1,22 @@
-/* Writer of IQ4_XS: 256 values in groups of 32 at 16 uneven levels, each group with a scale of 6 bits and all with one
- * half more.
+/* Writer of IQ4_XS: 256 values in groups of 32 at 16 unevenly spaced levels. Each group has a scale of 6 bits, and
+ * all groups share another scale, a half.
  *
- * As for the K formats (quant_k.c): each group is fitted alone and the fits give the half; then, with that fixed, each
- * group tries its neighbouring scales, and with the levels fixed the half is solved again by least squares. A round is
- * kept only where it lowers the error. No memory, no state. */
+ * As for the K formats (quant_k.c), each group is fitted separately, and the half is derived from the fits. Then
+ * each group tries adjacent scales with the half fixed, and the half is solved again by least squares with the
+ * levels fixed. A round is kept only if it lowers the error. No memory, no state. */
 #include "formats/formats_impl.h"
 
 enum { GROUPS = 8, GROUP = 32, SCALE_LO = -32, SCALE_HI = 31, ROUNDS = 2 };
 
-typedef struct super { /* a super-block being fitted */
+typedef struct super { /* the super-block that is fitted */
     float x[PI__QK], w[PI__QK];
-    float d;             /* as the half says; x ~ d * scale * level */
+    float d;             /* rounded to a half; x ~ d * scale * level */
     int scale[GROUPS];
 } super;
 
 static float as_half(float f) { return pi__f16_to_f32(pi__finite_half(f)); }
 
-/* The nearest whole number of a / b within the range of a scale. */
+/* Returns a / b rounded to an integer and clamped to the range of a scale. */
 static int quotient(float a, float b)
 {
     float q = b != 0 ? a / b : 0;
@@ -30,7 +30,8 @@ static float error_of(const super *b, int g, int scale)
     return pi__try_levels(&pi__levels_iq4nl, x, w, GROUP, b->d * (float) scale);
 }
 
-/* The best scale of each group among it and its neighbours, for the half there is. Returns the error. */
+/* Picks each group's best scale among the current one and its two neighbours, for the current half. Returns the
+ * error. */
 static float refine(super *b)
 {
     float sum = 0;
@@ -48,7 +49,7 @@ static float refine(super *b)
     return sum;
 }
 
-/* The half by least squares, for the levels that the scales lead to. */
+/* Solves the half by least squares, for the levels that follow from the current scales. */
 static void solve(super *b)
 {
     float xv = 0, vv = 0;

@@ -1,20 +1,21 @@
-/* Writers of the K formats: 256 values in groups, whose scales (and minima) are quantised with one scale more.
+/* Writers of the K formats: 256 values in groups, with scales (and minima) that are quantised by another scale.
  *
- * First each group is fitted alone (quant_fit.c); the fits give the super-block's scales. Then, with those fixed, each
- * group tries its neighbouring quantised scales with fresh codes, and with the codes fixed the super-block's scales are
- * solved again by least squares. A round is kept only where it lowers the error. No memory, no state. */
+ * Each group is fitted separately (quant_fit.c), and the super-block's scales are derived from the fits. Then each
+ * group tries adjacent quantised scales with new codes, with the super-block's scales fixed. After that these are
+ * solved again by least squares, with the codes fixed. A round is kept only if it lowers the error. No memory, no
+ * state. */
 #include "formats/formats_impl.h"
 
 #define N_ROUNDS 2
 #define MAX_GROUPS 16
 
-typedef struct super { /* a super-block being fitted */
+typedef struct super { /* the super-block that is fitted */
     float x[PI__QK], w[PI__QK];
     float code[PI__QK];         /* codes of the values */
     float scale[MAX_GROUPS];    /* quantised scale of each group */
     float min[MAX_GROUPS];      /* quantised minimum of each group */
     float d, dmin;              /* x ~ d * scale * code - dmin * min */
-    int n_groups, group;        /* values a group */
+    int n_groups, group;        /* values per group */
     int lo, hi;                 /* range of codes */
     int scale_lo, scale_hi;     /* range of quantised scales; minima: 0..scale_hi */
     bool has_min;
@@ -24,14 +25,14 @@ static float as_half(float f) { return pi__f16_to_f32(pi__finite_half(f)); }
 
 static float clamp(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-/* A group with quantised scale s and minimum m: its codes and error. */
+/* Computes a group's codes and error with quantised scale s and minimum m. */
 static float try_group(const super *b, int g, float s, float m, float *code)
 {
     const float *x = b->x + g * b->group, *w = b->w + g * b->group;
     return pi__try_codes(x, w, b->group, b->d * s, -b->dmin * m, b->lo, b->hi, code);
 }
 
-/* Searches the neighbours of a group's quantised scale and minimum. Returns the error, and leaves codes. */
+/* Tries the neighbours of a group's quantised scale and minimum. Returns the error, and keeps the best codes. */
 static float refine_group(super *b, int g)
 {
     float *code = b->code + g * b->group, trial[PI__FIT_MAX];
@@ -54,7 +55,7 @@ static float refine_group(super *b, int g)
     return best;
 }
 
-/* Each group alone, then scales for their scales. */
+/* Fits each group separately, then scales for the groups' scales and minima. */
 static void fit_groups(super *b)
 {
     float s[MAX_GROUPS], m[MAX_GROUPS], ws[MAX_GROUPS], wm[MAX_GROUPS];
@@ -72,13 +73,13 @@ static void fit_groups(super *b)
     }
     b->d = as_half(pi__fit_scale(s, ws, b->n_groups, b->scale_lo, b->scale_hi, b->scale));
     b->dmin = b->has_min ? as_half(pi__fit_scale(m, wm, b->n_groups, 0, b->scale_hi, b->min)) : 0;
-    for (int g = 0; g < b->n_groups; g++) { /* the rounding to a half may have moved them, or made a scale 0 */
+    for (int g = 0; g < b->n_groups; g++) { /* rounding to a half may have changed them, or made a scale 0 */
         b->scale[g] = b->d != 0 ? clamp(b->scale[g], (float) b->scale_lo, (float) b->scale_hi) : 0;
         if (!b->has_min || b->dmin == 0) b->min[g] = 0;
     }
 }
 
-/* d and dmin by least squares for the codes and quantised scales there are. */
+/* Solves d and dmin by least squares for the current codes and quantised scales. */
 static void solve(super *b)
 {
     float ss = 0, sm = 0, mm = 0, xs = 0, xm = 0;
@@ -139,7 +140,7 @@ static const float *at(const float *importance, int64_t block)
     return importance ? importance + block * PI__QK : NULL;
 }
 
-/* Codes of 2 bits: byte l of each half holds values l, l + 32, l + 64, l + 96 of 128. */
+/* Stores codes of 2 bits: byte l of each half holds values l, l + 32, l + 64, l + 96 of 128. */
 static void store_crumbs(const super *b, int bias, uint8_t *q)
 {
     for (int i = 0; i < 64; i++) {
@@ -180,8 +181,9 @@ void pi__write_q3_k(const float *src, uint8_t *dst, int64_t n_blocks, const floa
     }
 }
 
-/* Scales and minima of 8 groups, 6 bits each, in 12 bytes: the first four of each whole in the low bits of 8 bytes, the
- * other four with their low nibbles in the last 4 bytes and their top two bits above the first four. */
+/* Packs scales and minima of 8 groups, 6 bits each, in 12 bytes. The first four of each are complete, in the low
+ * bits of 8 bytes. The other four have their low nibbles in the last 4 bytes, and their top two bits above the
+ * first four. */
 static void store_scale_min(const super *b, uint8_t *p)
 {
     memset(p, 0, 12);
@@ -193,7 +195,7 @@ static void store_scale_min(const super *b, uint8_t *p)
     }
 }
 
-/* Low 4 bits of 8 groups: byte l of each 32 holds values l and l + 32 of 64. */
+/* Stores the low 4 bits of 8 groups: byte l of each 32 holds values l and l + 32 of 64. */
 static void store_pairs(const super *b, uint8_t *q)
 {
     for (int i = 0; i < 128; i++) {

@@ -1,7 +1,8 @@
 /* Writers of the formats without super-blocks (see formats_impl.h).
  *
- * Floats, halves and bfloats are conversions, Q8_0 is the usual rounding to 127 steps (the same bytes as every other
- * implementation); the rest search for the scale with the least weighted squared error. No memory, no state. */
+ * Floats, halves and bfloats are conversions. Q8_0 is the usual rounding to 127 steps (the same bytes as other
+ * implementations). The other formats search for the scale with the smallest weighted squared error. No memory, no
+ * state. */
 #include <math.h>
 
 #include "formats/formats_impl.h"
@@ -16,7 +17,7 @@ const pi__levels pi__levels_e2m1 = {15,
 void pi__write_f32(const float *src, uint8_t *dst, int64_t n, const float *importance)
 {
     (void) importance;
-    if (n > 0) memcpy(dst, src, (size_t) n * sizeof *src); /* src may be NULL else */
+    if (n > 0) memcpy(dst, src, (size_t) n * sizeof *src); /* src may be NULL if n is 0 */
 }
 
 void pi__write_f16(const float *src, uint8_t *dst, int64_t n, const float *importance)
@@ -46,17 +47,19 @@ void pi__weights(const float *x, const float *importance, int n, float *w)
         sum += w[i];
     }
     float unit = (float) n / sum; /* only ratios matter: a mean of 1 keeps the sums of squares in range */
-    for (int i = 0; i < n; i++) w[i] = sum > 0 && unit < 1e30f ? w[i] * unit + 1e-4f : 1; /* none counts for nothing */
+    /* every value keeps a weight above 0 */
+    for (int i = 0; i < n; i++) w[i] = sum > 0 && unit < 1e30f ? w[i] * unit + 1e-4f : 1;
 }
 
-/* A scale as it is stored, a half; codes are chosen for the rounded one. */
+/* Stores a scale as a half; returns the rounded value, for which codes are chosen. */
 static float store_half(uint8_t *p, float f)
 {
     pi__store16(p, pi__finite_half(f));
     return pi__half_at(p);
 }
 
-/* 32 codes: the low 4 bits to q[16], value j beside value j + 16; returns the fifth bits, value j at bit j. */
+/* Stores the low 4 bits of 32 codes in q[16], values j and j + 16 in one byte. Returns the fifth bits, value j at
+ * bit j. */
 static uint32_t store_nibbles(const float *code, int bias, uint8_t *q)
 {
     uint32_t high = 0;
@@ -148,8 +151,8 @@ void pi__write_iq4_nl(const float *src, uint8_t *dst, int64_t n_blocks, const fl
     }
 }
 
-/* The scale is a power of two. The usual one puts the largest value between 4 and 8, where all above 6 is cut; twice
- * that never cuts; half of it serves a block with one outlier. The best of the three is taken. */
+/* The scale is a power of two; the best of three is kept. The usual one puts the largest value between 4 and 8,
+ * and clamps values above 6. Twice that never clamps. Half of it suits a block with one outlier. */
 void pi__write_mxfp4(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance)
 {
     for (int64_t i = 0; i < n_blocks; i++, src += 32, dst += 17) {
@@ -174,7 +177,7 @@ void pi__write_mxfp4(const float *src, uint8_t *dst, int64_t n_blocks, const flo
     }
 }
 
-/* The e4m3 code (0..126) of the largest scale that is not above f; scales ascend with their code. */
+/* Returns the e4m3 code (0..126) of the largest scale that is not above f; scales ascend with their code. */
 static int ue4m3_below(float f)
 {
     int lo = 0, hi = 126;
@@ -186,7 +189,8 @@ static int ue4m3_below(float f)
     return lo;
 }
 
-/* One group of 16: the scales tried reach from "the largest value is 8, cut to 6" to "the largest value is 3". */
+/* Writes one group of 16. The scales tried range from "the largest value is 8, clamped to 6" to "the largest value
+ * is 3". */
 static uint8_t write_nvfp4_group(const float *x, const float *w, float amax, uint8_t *q)
 {
     uint8_t code[16];

@@ -1,29 +1,29 @@
-/* A weight format is a row of this table: everything about it that is a number or a name. Sizes and names (formats.c), the
- * CPU's tiles (backend/cpu/linear.h), the device's (backend/cuda/pack.c) and its kernels (kernels/codes.cuh), and what
- * `quantize` may write are made from it. C and C++.
+/* The weight formats, one per row of this table, with all their numbers and names. These are generated from it:
+ * sizes and names (formats.c), the CPU's tiles (backend/cpu/linear.h), the device's tiles (backend/cuda/pack.c),
+ * its kernels (kernels/codes.cuh), and the types that `quantize` can write. C and C++.
  *
- * A new format is a row, its reader and writer (formats_impl.h), and its codes (codes.c); only if its scales are of a new
- * kind also a row of PI__SCALE_KINDS and, wherever a switch over those kinds is, a case.
+ * To add a format, add a row, its reader and writer (formats_impl.h), and its codes (codes.c). If its scales are
+ * of a new kind, also add a row of PI__SCALE_KINDS, and a case to each switch over these kinds.
  *
  *     value = scale * (code - 2^offset) - minimum
  *
- * type, id    PI__<type>, the name in lower or upper case, and the number in a file
- * block       values of a block in the file
- * size        its bytes
- * how         RW: read and written, RO: read, NO: neither
- * fn          pi__read_<fn>, pi__write_<fn>
- * codes       enum pi__codes: what a code stands for
- * plane       bytes of the codes of 16 rows x 32 columns, packed: 64 for each bit of a code
- * offset      log2 of what is taken off codes; 0: nothing. 7: codes are signed bytes
- * scales      enum pi__scales
- * d_at        byte of the block in the file where its (first) f16 scale is
- * fit         what `quantize` writes instead where rows do not divide into blocks */
+ *     type, id    PI__<type>, the name in lower or upper case, and the number in a file.
+ *     block       values per block in the file.
+ *     size        bytes per block in the file.
+ *     how         RW = read and written, RO = read, NO = neither.
+ *     fn          pi__read_<fn>, pi__write_<fn>.
+ *     codes       enum pi__codes: the meaning of a code.
+ *     plane       bytes of the codes of 16 rows x 32 columns, packed: 64 per bit of a code.
+ *     offset      log2 of the number subtracted from codes; 0 = nothing, 7 = codes are signed bytes.
+ *     scales      enum pi__scales.
+ *     d_at        byte offset of the (first) f16 scale in the file's block.
+ *     fit         type that `quantize` writes instead if rows are no multiple of the block */
 #ifndef PI__WEIGHT_FORMATS_H
 #define PI__WEIGHT_FORMATS_H
 
 #include <stdint.h>
 
-/* Floats: no codes. On the device rows are as in the file. */
+/* Floats: no codes. On the device rows have the file's layout. */
 #define PI__FLOAT_FORMATS(X) \
     /* type, id, block, size, how, fn, codes, plane, offset, scales, d_at, fit */ \
     X(F32,  0,  1, 4, RW, f32,  FLOATS, 2048, 0, NONE, 0, F32)                    \
@@ -47,7 +47,7 @@
     X(Q6_K,   14, 256, 210, RW, q6_k,   PLAIN, 384, 5, K6,    208, Q8_0) \
     X(IQ4_XS, 23, 256, 136, RW, iq4_xs, IQ4,   256, 7, XS,    0,   IQ4_NL)
 
-/* Codes are points of a codebook. The CPU keeps the file's rows (linear_rows.c), the device packs. */
+/* Codes are points of a codebook. The CPU keeps the file's layout of rows (linear_rows.c); the device packs them. */
 #define PI__GRID_FORMATS(X) \
     X(IQ2_XXS, 16, 256, 66,  RO, iq2_xxs, GRID8, 128, 0, G0, 0, F16) \
     X(IQ2_XS,  17, 256, 74,  RO, iq2_xs,  GRID8, 128, 0, G2, 0, F16) \
@@ -57,12 +57,12 @@
     X(IQ1_S,   19, 256, 50,  RO, iq1_s,   GRID1, 96,  0, G0, 0, F16) \
     X(IQ1_M,   29, 256, 56,  RO, iq1_m,   GRID1, 96,  0, G2, 0, F16)
 
-/* Three values. The CPU keeps the file's rows; on the device they are Q2_K: d * (q - 1) is d * 1 * q - d * 1. */
+/* Ternary values. The CPU keeps the file's layout; the device stores Q2_K: d * (q - 1) is d * 1 * q - d * 1. */
 #define PI__TERNARY_FORMATS(X) \
     X(TQ1_0, 34, 256, 54, RO, tq1_0, TERNARY, 128, 0, K2, 52, F16) \
     X(TQ2_0, 35, 256, 66, RO, tq2_0, TERNARY, 128, 0, K2, 64, F16)
 
-/* Types of tensors that are no matrices of a model. */
+/* Types of tensors that are never matrices of a model. */
 #define PI__OTHER_FORMATS(X) \
     X(F64,  28, 1,   8,   NO, f64,  NOTHING, 0, 0, NONE, 0, F16) \
     X(I8,   24, 1,   1,   NO, i8,   NOTHING, 0, 0, NONE, 0, F16) \
@@ -75,12 +75,12 @@
 #define PI__WEIGHT_FORMATS(X) PI__FLOAT_FORMATS(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X) PI__TERNARY_FORMATS(X)
 #define PI__FORMATS(X) PI__WEIGHT_FORMATS(X) PI__OTHER_FORMATS(X)
 
-/* Scales of 16 rows.
+/* The kinds of scales, for 16 rows.
  *
- * per         scales (and minimums) for 32 columns: 2 where each half has its own
- * min         there are minimums
- * record      bytes on the CPU, for a block of the file
- * side, sup   bytes on the device, for 32 columns and for 256 */
+ *     per         scales (and minimums) per 32 columns: 2 = one per half
+ *     min         1 = there are minimums
+ *     record      bytes on the CPU, per block of the file
+ *     side, sup   bytes on the device, per 32 columns and per 256 columns */
 #define PI__SCALE_KINDS(X) \
     /* kind, per, min, record, side, sup */                                            \
     X(NONE,  1, 0, 0,   0,  0)                                                         \
@@ -101,19 +101,19 @@ enum pi__type { /* numbers as in the GGUF format */
 #define PI__ROW(type, id, ...) PI__##type = id,
     PI__FORMATS(PI__ROW)
 #undef PI__ROW
-    PI__N_TYPES = 41 /* more than any number */
+    PI__N_TYPES = 41 /* above every id */
 };
 
-enum pi__format_bytes { /* of a block in the file: values and bytes */
+enum pi__format_bytes { /* values and bytes per block in the file */
 #define PI__ROW(type, id, block, size, ...) PI__BLOCK_##type = block, PI__SIZE_##type = size,
     PI__FORMATS(PI__ROW)
 #undef PI__ROW
 };
 
 enum pi__codes {
-    PI__CODES_NOTHING, /* not to be multiplied with */
+    PI__CODES_NOTHING, /* not supported in products */
     PI__CODES_FLOATS,  /* values */
-    PI__CODES_PLAIN,   /* themselves */
+    PI__CODES_PLAIN,   /* integers */
     PI__CODES_IQ4,     /* indices into pi__iq4nl_values */
     PI__CODES_FP4,     /* indices into pi__e2m1_values */
     PI__CODES_GRID8,   /* points of 8 values with signs */
@@ -128,19 +128,19 @@ enum pi__scales {
 #undef PI__ROW
 };
 
-/* The facts of a type that kernels and packing use; all 0 for one that is not in the table. */
+/* The properties of a type that kernels and packing use; all 0 for a type that is not in the table. */
 typedef struct pi__format_facts {
-    uint16_t block;  /* values of a block in the file */
+    uint16_t block;  /* values per block in the file */
     uint16_t plane;  /* bytes of the codes of 16 rows x 32 columns */
-    uint16_t record; /* CPU: bytes of a block's scales, 16 rows */
+    uint16_t record; /* CPU: bytes of the scales of 16 rows, per block of the file */
     uint8_t side;    /* device: bytes of the scales of 32 columns, 16 rows */
     uint8_t sup;     /* device: bytes of the scales of 256 columns, 16 rows */
     uint8_t codes;   /* enum pi__codes */
-    uint8_t offset;  /* log2 */
+    uint8_t offset;  /* log2 of the number subtracted from codes */
     uint8_t scales;  /* enum pi__scales */
-    uint8_t halves;  /* each half of 32 columns has a scale */
-    uint8_t min;     /* there are minimums */
-    uint8_t d_at;    /* byte of the file's block where its f16 scale is */
+    uint8_t halves;  /* 1 = each half of 32 columns has a scale */
+    uint8_t min;     /* 1 = there are minimums */
+    uint8_t d_at;    /* byte offset of the f16 scale in the file's block */
 } pi__format_facts;
 
 #ifdef __cplusplus
@@ -149,7 +149,7 @@ typedef struct pi__format_facts {
 #define PI__CONSTANT static inline
 #endif
 
-/* A switch, so that kernels made for one type fold it. */
+/* A switch, so that a kernel for one type folds it to constants. */
 PI__CONSTANT pi__format_facts pi__format_facts_of(int32_t type)
 {
 #define PI__ROW(kind, per, min, record, side, sup) \

@@ -1,11 +1,12 @@
-/* Texts about a GGUF: hostile strings made printable, and errors that name the field and the file offset. No memory. */
+/* Texts about a GGUF: escaping of hostile strings, and errors that name the field and the file offset. No memory. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "gguf/gguf_priv.h"
 
-/* Bytes of the UTF-8 character at s that a terminal may show: 0 where it is invalid or a control character. */
+/* Returns the bytes of the UTF-8 character at s, if a terminal may show it; 0 if it is invalid or a control
+ * character. */
 static size_t printable(const unsigned char *s, size_t n)
 {
     unsigned char c = s[0];
@@ -19,7 +20,8 @@ static size_t printable(const unsigned char *s, size_t n)
     return len;
 }
 
-/* One character of s as a terminal may show it: writes up to 4 bytes to piece, sets *used to the bytes of s it took. */
+/* Escapes one character of s for a terminal: writes up to 4 bytes to piece, and sets *used to the bytes of s
+ * consumed. */
 static size_t escape_one(char piece[4], const unsigned char *s, size_t n, size_t *used)
 {
     static const char hex[] = "0123456789abcdef", from[] = "\n\t\r\"\\", to[] = "ntr\"\\";
@@ -41,7 +43,7 @@ static size_t escape_one(char piece[4], const unsigned char *s, size_t n, size_t
 
 size_t pi__str_escape(char *dst, size_t cap, pi__str s)
 {
-    size_t at = 0, keep = 0, used; /* keep: the last end of a character behind which dots fit */
+    size_t at = 0, keep = 0, used; /* keep: the last end of a character after which the dots still fit */
     if (cap == 0) return 0;
     for (size_t i = 0; i < s.n; i += used) {
         char piece[4];

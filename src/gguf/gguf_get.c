@@ -1,7 +1,7 @@
-/* Questions to an open GGUF: metadata, tensors, their bytes. Read only, no memory, any thread.
+/* Queries on an open GGUF: metadata, tensors, tensor data. Read-only, no memory, any thread.
  *
- * Numbers lie in the file without alignment, so all of them are copied out. A conversion that would change the value is
- * an error that names the key, what was found and what would have been fit. */
+ * Numbers in the file are unaligned, so all of them are copied. A conversion that would change the value is an
+ * error, which names the key, the value found and the expected range. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -76,7 +76,8 @@ static number load(const pi__gguf_kv *kv, uint64_t at)
     return (number) {.kind = NONE};
 }
 
-/* Numbers outside the result's range end at its border, NaN is 0: a hostile file must not lead to undefined casts. */
+/* Numbers outside the result's range are clamped, and NaN becomes 0: a hostile file must not lead to undefined
+ * casts. */
 uint64_t pi__gguf_elem_u64(const pi__gguf_kv *kv, uint64_t i)
 {
     number v = load(kv, i);
@@ -197,7 +198,8 @@ int pi__gguf_read(const pi__gguf *g, const pi__tensor *t, uint64_t off, void *ds
     return pi__gguf_file_read(f, t->offset + off, dst, n, err);
 }
 
-/* Rounded outwards: a page shared with a neighbour comes back from the page cache when that is read. */
+/* Rounds outwards to pages: a page shared with an adjacent tensor is reloaded from the page cache when that tensor
+ * is read. */
 void pi__gguf_drop(const pi__gguf *g, const pi__tensor *t, uint64_t off, uint64_t n)
 {
     const pi__gguf_file *f = &g->file[t->file];

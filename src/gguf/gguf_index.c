@@ -1,7 +1,8 @@
 /* An index of strings: open addressing, at most half full, SipHash-1-3 keyed at random.
  *
- * The strings come from a file that may be hostile: with a fixed hash someone could write a million keys that all fall
- * on one slot, and reading them would take hours. Memory: one array of 4-byte slots. Read only once built. */
+ * The strings come from a file that may be hostile. With a fixed hash, an attacker could write a million keys that
+ * all hash to one slot, and reading them would take hours. Memory: one array of 4-byte slots. Read-only once
+ * built. */
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
@@ -42,7 +43,7 @@ static uint64_t hash(const uint64_t key[2], const char *s, size_t n)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* Where no random bytes can be had (a very old kernel), the clock and an address still differ from run to run. */
+/* Makes a random key. Without random bytes (a very old kernel), the clock and an address still differ between runs. */
 static void make_key(pi__strmap *m)
 {
     if (getrandom(m->key, sizeof m->key, GRND_NONBLOCK) == (ssize_t) sizeof m->key) return;
@@ -55,7 +56,7 @@ static const pi__str *item(const pi__strmap *m, size_t i)
     return (const pi__str *) (const void *) (m->items + i * m->stride);
 }
 
-/* The slot that holds s, or the empty one where it belongs. */
+/* Returns the slot that holds s, or the empty slot for it. */
 static size_t probe(const pi__strmap *m, const char *s, size_t n)
 {
     size_t i = (size_t) hash(m->key, s, n) & m->mask;

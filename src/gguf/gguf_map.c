@@ -1,11 +1,12 @@
-/* Files of a GGUF: opening, the three load modes, reading bytes of a tensor.
+/* Files of a GGUF: opening, the three load modes, reading tensor data.
  *
- * mmap: the file is mapped, pages come and go with the page cache. read: the whole file is copied into memory of the
- * library. dio: the header is mapped (a few MiB of pages at most are touched), tensor bytes are read past the page
- * cache, where the file system can. A mapped file that someone cuts while it is in use ends the process with SIGBUS, as
- * with any mapping: mode read is for files that may change.
- * Memory: mode read takes the file's size from pi__map; dio a bounce buffer for the time of a call. Any thread may read
- * from an open file. */
+ * mmap: the file is mapped; its pages belong to the page cache. read: the file is copied into memory of the
+ * library. dio: the header is mapped (a few MiB of pages at most are touched); tensor data bypasses the page cache
+ * if the file system supports that. If a mapped file is truncated while in use, the process receives SIGBUS, as
+ * with any mapping: use mode read for files that may change.
+ *
+ * Memory: mode read allocates the file's size by pi__map; dio allocates a bounce buffer during a call. Any thread
+ * may read from an open file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,9 +18,9 @@
 #include "gguf/gguf_priv.h"
 
 enum {
-    DIO_ALIGN = 4096,       /* of offsets, lengths and addresses: what every device accepts */
+    DIO_ALIGN = 4096,       /* for offsets, lengths and addresses; accepted by every device */
     DIO_CHUNK = 4 << 20,    /* bytes of the bounce buffer */
-    READ_CHUNK = 16 << 20   /* bytes of one read(2): at the slowest disk, the time that a cancel may take */
+    READ_CHUNK = 16 << 20   /* bytes of one read(2): bounds the time until a cancel takes effect on a slow disk */
 };
 
 void pi__gguf_label(char *dst, size_t cap, const char *path)
@@ -66,7 +67,7 @@ int pi__gguf_file_open(pi__gguf_file *f, const char *path, pi_error *err)
     return PI_OK;
 }
 
-/* All n bytes at off through the page cache; p: NULL, or who is told of them. */
+/* Reads all n bytes at off through the page cache. p receives the bytes read; NULL = no progress reports. */
 static int read_buffered(const pi__gguf_file *f, uint64_t off, void *dst, size_t n, pi__progress *p, pi_error *err)
 {
     for (size_t done = 0; done < n;) {
@@ -113,7 +114,8 @@ static int load_copy(pi__gguf_file *f, pi__progress *progress, pi_error *err)
     return rc ? rc : read_buffered(f, 0, p, (size_t) f->size, progress, err);
 }
 
-/* The same file once more, without the page cache. It is the same inode that fd holds, whatever became of the path. */
+/* Opens the file again without the page cache. /proc/self/fd refers to the same inode as fd, even if the path has
+ * changed. */
 static void open_direct(pi__gguf_file *f)
 {
 #ifdef O_DIRECT
@@ -142,8 +144,8 @@ void pi__gguf_file_borrow(pi__gguf_file *f, const void *p, size_t n)
     pi__gguf_label(f->label, sizeof f->label, "(memory)");
 }
 
-/* As much of n bytes at off as O_DIRECT gives, through an aligned buffer; returns the bytes copied. Fewer than n: the
- * rest is for read_buffered, which also finds the words if something is wrong. */
+/* Reads up to n bytes at off by O_DIRECT, through an aligned buffer; returns the bytes copied. If these are fewer
+ * than n, the caller continues with read_buffered, which also reports errors. */
 static size_t read_direct(const pi__gguf_file *f, uint64_t off, void *dst, size_t n)
 {
     size_t cap = n / DIO_ALIGN * DIO_ALIGN + 2 * DIO_ALIGN, done = 0;

@@ -1,24 +1,25 @@
-/* Opening a GGUF: one file, its siblings where it is one split of many, the index of all tensors.
+/* Opening a GGUF: one file, or all splits of a model, and the index of all tensors.
  *
- * A split model is NAME-00001-of-00003.gguf and so on; each split is a GGUF of its own with some of the tensors, and
- * the first one has the metadata. Any split may be named; all must lie in one folder. What the keys split.no and
- * split.count say must be what the names say, so that splits of two models cannot be mixed.
- * Memory: one pi__gguf, the lists in it. Nothing of a reader changes after it is open. */
+ * A split model is NAME-00001-of-00003.gguf and so on. Each split is a GGUF with some of the tensors; the first
+ * one has the metadata. The caller may name any split; all must be in one directory. The keys split.no and
+ * split.count must match the file names, so that splits of two models cannot be mixed.
+ *
+ * Memory: one pi__gguf and its lists. An open reader does not change. */
 #include <stdio.h>
 #include <string.h>
 
 #include "gguf/gguf_priv.h"
 
-/* Room for one more file; NULL: out of memory. It counts once n_files is raised. */
+/* Returns an entry for one more file, which becomes valid when n_files is incremented; NULL = out of memory. */
 static pi__gguf_file *next_file(pi__gguf *g)
 {
     return pi__grow(&g->file, &g->cap_files, g->n_files + 1, sizeof *g->file) ? &g->file[g->n_files] : NULL;
 }
 
-/* How files are opened. */
+/* Options for opening files. */
 typedef struct how {
     int mode;        /* enum pi__load_mode */
-    pi__progress *p; /* NULL, or who is told of bytes copied */
+    pi__progress *p; /* receives bytes copied; NULL = no progress reports */
 } how;
 
 /* Opens and parses one file as the next of g. */
@@ -52,7 +53,7 @@ static void clear(pi__gguf *g)
 
 /* ---------------------------------------------------------------------------------------------------------- splits */
 
-/* Reads the split keys of a file: *count is 1 for one that is whole. */
+/* Reads the split keys of a file; *count is 1 if the file is not split. */
 static int split_keys(const pi__gguf_meta *m, const pi__gguf_file *f, uint32_t *no, uint32_t *count, pi_error *err)
 {
     int rc = pi__gguf_meta_u32(m, f, "split.count", count, 1, err);
@@ -66,7 +67,7 @@ static int split_keys(const pi__gguf_meta *m, const pi__gguf_file *f, uint32_t *
     return PI_OK;
 }
 
-/* Opens split i of count as the next file and checks that it is that one. stem: the path up to "-00001-of-". */
+/* Opens split i of count as the next file, and checks its keys. stem: length of the path up to "-00001-of-". */
 static int add_split(pi__gguf *g, char *path, size_t stem, uint32_t i, uint32_t count, how h, pi_error *err)
 {
     pi__gguf_meta other = {0}, *m = i == 0 ? &g->meta : &other;
@@ -89,7 +90,7 @@ static int add_split(pi__gguf *g, char *path, size_t stem, uint32_t i, uint32_t 
     return rc;
 }
 
-/* g holds one file. Where its metadata says that it is one of many, the others are opened, from the first on. */
+/* g holds one file. If its metadata has split keys, opens all splits, in order from the first. */
 static int open_splits(pi__gguf *g, const char *given, how h, pi_error *err)
 {
     uint32_t no, count, total;

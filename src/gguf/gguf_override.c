@@ -1,7 +1,7 @@
-/* Metadata that a user sets in the place of what the file says, or that it lacks: KEY=TYPE:VALUE.
+/* Metadata entries that a user sets by a rule KEY=TYPE:VALUE, in place of the file's entry or in addition to it.
  *
- * Done after opening and before anybody else has the reader; from then on nobody sees a difference, save in the text of
- * errors. Memory: one block an entry, freed with the reader. */
+ * Applied after opening, before other code uses the reader. Afterwards overrides look like entries of the file,
+ * except in error texts. Memory: one block per entry, freed with the reader. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "gguf/gguf_priv.h"
 
-/* The value of a rule. false: it is none of that type. */
+/* Parses the value of a rule. Returns false if it does not match the type. */
 static bool parse(const char *type, size_t n_type, const char *value, pi__gguf_override *o)
 {
     static const struct { const char *name; int32_t type; } types[] = {
@@ -30,7 +30,7 @@ static bool parse(const char *type, size_t n_type, const char *value, pi__gguf_o
     }
 }
 
-/* The entry of that key, a new one at the end if need be; NULL: out of memory. */
+/* Returns the entry of that key, added at the end if it is new; NULL = out of memory. */
 static pi__gguf_kv *entry_of(pi__gguf *g, pi__str key)
 {
     pi__gguf_meta *m = &g->meta;
@@ -42,7 +42,7 @@ static pi__gguf_kv *entry_of(pi__gguf *g, pi__str key)
     kv[m->n] = (pi__gguf_kv) {.key = key};
     pi__strmap index;
     size_t dup;
-    m->index.items = (const char *) kv; /* they have moved */
+    m->index.items = (const char *) kv; /* the entries may have moved */
     if (pi__strmap_build(&index, kv, sizeof *kv, m->n + 1, &dup)) {
         pi__strmap_free(&index);
         return NULL;

@@ -6,10 +6,11 @@
  *     padding to general.alignment
  *     tensor data, each tensor at its offset from here                            str: length u64, bytes
  *
- * The file is walked once with a cursor that never passes its end: c->pos <= size always holds, and every length is
- * compared with size - pos. Memory: 48 bytes an entry, 16 a string, about 220 a tensor, plus the indexes; each count is
- * first compared with what the bytes left can hold, so that all of it is bounded by a small multiple of the file.
- * Time is linear in the metadata, but for a sort of the tensors by offset where the file has them unordered. */
+ * A cursor reads the file once and never passes its end: c->pos <= size always holds, and every length is compared
+ * with size - pos. Each count is first compared with the number that the remaining bytes can hold, so memory is
+ * bounded by a small multiple of the file: 48 bytes per entry, 16 per string, about 220 per tensor, plus the
+ * indexes. Time is linear in the metadata, except for a sort of the tensors by offset if the file has them
+ * unordered. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,9 +18,9 @@
 #include "gguf/gguf_priv.h"
 
 typedef struct cursor {
-    const pi__gguf_file *f; /* being read */
+    const pi__gguf_file *f; /* file that is read */
     uint64_t pos;           /* next byte, <= f->size */
-    pi_error *err;          /* where failures are told */
+    pi_error *err;          /* receives failures */
 } cursor;
 
 static const uint8_t value_size[PI__GGUF_N_TYPES] = {
@@ -111,7 +112,7 @@ int pi__gguf_check_head(const pi__gguf_file *f, const uint8_t *head, size_t n, u
 
 /* -------------------------------------------------------------------------------------------------------- metadata */
 
-/* The value's n elements of type elem, as the cursor finds them. */
+/* Reads the value's n elements of type elem. */
 static int read_values(cursor *c, pi__gguf_kv *kv, int32_t elem, uint64_t n)
 {
     pi__gguf_where w = {"value of", &kv->key, UINT64_MAX};
@@ -186,7 +187,7 @@ void pi__gguf_meta_free(pi__gguf_meta *m)
     *m = (pi__gguf_meta) {0};
 }
 
-/* n entries (the bytes left can hold them) and their index. m is to be freed in any case. */
+/* Reads n entries, which fit in the remaining bytes, and builds their index. The caller frees m in any case. */
 static int read_meta(cursor *c, uint64_t n, pi__gguf_meta *m)
 {
     m->kv = pi__calloc((size_t) n, sizeof *m->kv);
@@ -244,7 +245,7 @@ static int read_shape(cursor *c, pi__tensor *t)
     return PI_OK;
 }
 
-/* Formats that once had a number, for the message. */
+/* Returns the name of a format with a retired number, for the message; NULL = none. */
 static const char *removed_type(uint32_t type)
 {
     switch (type) {
@@ -276,7 +277,7 @@ static int read_type(cursor *c, pi__tensor *t)
         return FAIL(c, at, &w, PI_EUNSUPPORTED, "type %u is not known: the file is damaged or newer than this build",
                     type);
     }
-    for (int d = 0; d < 4; d++) count *= (uint64_t) t->ne[d]; /* read_shape made sure that it fits */
+    for (int d = 0; d < 4; d++) count *= (uint64_t) t->ne[d]; /* read_shape has checked for overflow */
     if (t->ne[0] % info->blck_size != 0) {
         return FAIL(c, at, &w, PI_EFORMAT,
                     "rows of %lld values cannot be stored in %s, which has blocks of %u: the file is damaged",
@@ -291,7 +292,7 @@ static int read_type(cursor *c, pi__tensor *t)
     return PI_OK;
 }
 
-/* t->offset is relative to the data's start until check_extents. */
+/* Reads a tensor's header. t->offset is relative to the data's start until check_extents. */
 static int read_tensor(cursor *c, pi__tensor *t)
 {
     pi__gguf_where w = {"tensor name", NULL, UINT64_MAX};
@@ -320,7 +321,7 @@ static void sift(uint32_t *order, const pi__tensor *t, size_t i, size_t n)
     }
 }
 
-/* order: the n tensors by offset. Heap sort: the libc's qsort may allocate, and may take quadratic time. */
+/* Sorts the n tensors by offset, into order. Heap sort: libc's qsort may allocate, and may take quadratic time. */
 static void sort_by_offset(uint32_t *order, const pi__tensor *t, size_t n)
 {
     bool sorted = true;
@@ -338,7 +339,8 @@ static void sort_by_offset(uint32_t *order, const pi__tensor *t, size_t n)
     }
 }
 
-/* Every tensor lies inside the file, aligned, and shares no byte with another. Makes the offsets absolute. */
+/* Checks that every tensor lies inside the file, is aligned, and overlaps no other tensor. Makes the offsets
+ * absolute. */
 static int check_extents(const cursor *c, pi__tensor *t, size_t n, uint32_t alignment)
 {
     const pi__gguf_file *f = c->f;
@@ -376,10 +378,10 @@ static int check_extents(const cursor *c, pi__tensor *t, size_t n, uint32_t alig
     return rc;
 }
 
-/* n tensors (the bytes left can hold them) to the end of g->tensor. */
+/* Appends n tensors, which fit in the remaining bytes, to g->tensor. */
 static int read_tensors(pi__gguf *g, cursor *c, pi__gguf_file *f, uint64_t n, uint32_t alignment, int32_t file)
 {
-    if (n == 0) return PI_OK; /* a vocabulary alone */
+    if (n == 0) return PI_OK; /* a file with only a vocabulary */
     if (n > UINT32_MAX / 4 - g->n_tensors ||
         !pi__grow(&g->tensor, &g->cap_tensors, g->n_tensors + (size_t) n, sizeof *g->tensor)) {
         return pi__fail_mem(c->err, "the list of tensors");
@@ -410,8 +412,8 @@ int pi__gguf_parse(pi__gguf *g, pi__gguf_file *f, int32_t file, pi__gguf_meta *m
     w.field = "n_kv";
     if (rc == PI_OK) rc = read_u64(&c, &w, &n_kv);
     if (rc != PI_OK) return rc;
-    /* The smallest entry is key length 8, key 1, type 4, value 1; the smallest tensor name length 8, name 1, n_dims 4,
-     * type 4, offset 8. */
+    /* The smallest entry has 14 bytes: key length 8, key 1, type 4, value 1. The smallest tensor has 25: name
+     * length 8, name 1, n_dims 4, type 4, offset 8. */
     if (n_kv > left(&c) / 14 || n_kv > UINT32_MAX / 4) {
         return FAIL(&c, 16, &w, PI_EFORMAT,
                     "%llu entries do not fit into the %llu bytes that follow: the file is cut or damaged",

@@ -1,8 +1,8 @@
-/* Metadata as text for programs, JSON or plain, and a copy of it that outlives the file.
+/* Metadata as text for other programs, JSON or plain, and a copy of the metadata that outlives the file.
  *
- * Texts go into a pi__sink, which counts what does not fit, so that a caller can ask for the length first. Numbers are
- * written without regard to the locale. Memory: a copy is one piece; strings of an array lie in it as in the file, length
- * and bytes, one behind the other. Immutable: any thread. */
+ * Text is written to a pi__sink, which also counts the bytes that do not fit, so that a caller can query the
+ * length first. Numbers do not depend on the locale. Memory: a copy is one allocation. Its strings have the file's
+ * layout: length and bytes, concatenated. Immutable: any thread. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ void pi__sink_json(pi__sink *t, pi__str s)
     pi__sink_add(t, "\"", 1);
 }
 
-/* The shortest decimal that reads back as v. JSON has no word for what is no number. */
+/* Writes the shortest decimal that reads back as v. JSON has no NaN or infinity: they become null. */
 static void add_float(pi__sink *t, double v, bool single, bool json)
 {
     char buf[40];
@@ -48,10 +48,10 @@ static void add_float(pi__sink *t, double v, bool single, bool json)
         snprintf(buf, sizeof buf, "%.*g", digits, v);
         if (single ? strtof(buf, NULL) == (float) v : strtod(buf, NULL) == v) break;
     }
-    char *comma = strchr(buf, ','); /* of a locale */
+    char *comma = strchr(buf, ','); /* decimal point of a locale */
     if (comma) *comma = '.';
     pi__sink_puts(t, buf);
-    if (json && !strpbrk(buf, ".e")) pi__sink_puts(t, ".0"); /* no integer */
+    if (json && !strpbrk(buf, ".e")) pi__sink_puts(t, ".0"); /* marks the number as a float */
 }
 
 static void add_number(pi__sink *t, const pi__gguf_kv *kv, uint64_t i, bool json)
@@ -69,7 +69,7 @@ static void add_number(pi__sink *t, const pi__gguf_kv *kv, uint64_t i, bool json
     pi__sink_puts(t, buf);
 }
 
-/* The string that begins at *raw, which moves behind it. */
+/* Returns the string at *raw, and moves *raw to its end. */
 static pi__str next_str(const char **raw)
 {
     uint64_t n;
@@ -94,9 +94,9 @@ void pi__gguf_value_text(pi__sink *t, const pi__gguf_kv *kv, uint64_t most, bool
     if (array) pi__sink_add(t, "]", 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a copy */
+/* ----------------------------------------------------------------------------------------------------------- a copy */
 
-/* Bytes of the value as a copy has it. */
+/* Returns the bytes of the value in a copy. */
 static size_t value_bytes(const pi__gguf_kv *kv)
 {
     static const uint8_t size[PI__GGUF_N_TYPES] = {

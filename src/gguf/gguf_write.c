@@ -1,8 +1,10 @@
 /* Writing a GGUF v3.
  *
- * Metadata and tensor headers are serialised into two growing buffers as they are put; begin joins them behind the 24
- * bytes of the header, whose counts are known only then. Data goes through a buffer of 256 KiB to the file, long pieces
- * directly. Invariant: `cur` is the first tensor that is not complete, `done` the bytes of it already written.
+ * Metadata and tensor headers are serialized into two growing buffers. begin writes the 24 bytes of the header,
+ * which needs their final counts, and then the two buffers. Data passes through a buffer of 256 KiB; long pieces
+ * are written directly. Invariant: `cur` is the first incomplete tensor, `done` the number of its bytes already
+ * written.
+ *
  * Memory: the header's size, and the buffer. One thread at a time. */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,29 +23,29 @@ typedef struct bytes { /* a growing buffer */
     size_t n, cap;
 } bytes;
 
-typedef struct entry { /* a key or a tensor, for the check that it is the only one */
-    size_t name_at;    /* of the name in its buffer */
+typedef struct entry { /* a key or a tensor, for the check that names are unique */
+    size_t name_at;    /* offset of the name in its buffer */
     size_t name_len;   /* bytes */
     uint64_t size;     /* bytes of a tensor's data */
 } entry;
 
 struct pi__gguf_writer {
-    char *path;          /* where the file is to be */
-    char *part;          /* where it is until it is complete; the same as path for a device */
+    char *path;          /* final name of the file */
+    char *part;          /* name until it is complete; equals path for a device */
     bool direct;         /* path is not a regular file */
-    int fd;              /* of part, -1: not open */
-    uint32_t alignment;  /* of tensor data */
+    int fd;              /* descriptor of part; -1 = not open */
+    uint32_t alignment;  /* bytes that tensor data is aligned to */
     bool begun;          /* the header is written */
-    pi_error failed;     /* the first failure; code PI_OK: none */
+    pi_error failed;     /* the first failure; code PI_OK = none */
     bytes kv, ti;        /* metadata, tensor headers */
-    entry *key, *tensor; /* n_kv, n_tensors of them */
+    entry *key, *tensor; /* [n_kv], [n_tensors] */
     size_t n_kv, cap_kv, n_tensors, cap_tensors;
-    uint64_t offset;     /* of the next tensor to be put, from the start of the data */
-    uint64_t written;    /* bytes given to the file, buffered ones included */
+    uint64_t offset;     /* offset of the next tensor to be put, from the start of the data */
+    uint64_t written;    /* bytes written to the file, buffered bytes included */
     uint8_t *buf;        /* OUT_BUF bytes */
-    size_t buf_n;        /* of them in use */
-    size_t cur;          /* tensor whose data comes next */
-    uint64_t done;       /* bytes of it that are there */
+    size_t buf_n;        /* bytes in use */
+    size_t cur;          /* tensor that receives the next data */
+    uint64_t done;       /* bytes of it already written */
 };
 
 #define REMEMBER(w, rc, ...) do { if ((w)->failed.code == PI_OK) pi__fail(&(w)->failed, rc, __VA_ARGS__); } while (0)
@@ -76,7 +78,7 @@ static void put_str(pi__gguf_writer *w, bytes *b, pi__str s)
     put_bytes(w, b, s.p, s.n);
 }
 
-/* A key or tensor name, remembered for the check of begin. what: "metadata key". */
+/* Appends a key or tensor name, and records it for the check in begin. `what`: for example "metadata key". */
 static void put_name(pi__gguf_writer *w, bytes *b, entry **list, size_t *n, size_t *cap, pi__str name, uint64_t size,
                      const char *what)
 {
@@ -248,7 +250,7 @@ static void pad(pi__gguf_writer *w)
     }
 }
 
-/* Refuses a name that occurs twice in b. */
+/* Fails if a name occurs twice in b. */
 static void check_unique(pi__gguf_writer *w, const bytes *b, const entry *list, size_t n, const char *what)
 {
     if (w->failed.code != PI_OK || n == 0) return;

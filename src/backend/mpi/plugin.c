@@ -1,12 +1,13 @@
 /* libpagedinfer-mpi.so: the transport of ranks over MPI (plugin.h).
  *
- * All calls are nonblocking ones that are looked at until they are done or late: a process that dies leaves the others
- * waiting for ever in MPI's own calls. What was late is left as it is, and MPI is not called again: it may hold on to
- * memory that it was given, which it only touches when it is called.
+ * All MPI calls are nonblocking and polled until they complete or time out. MPI's blocking calls would wait
+ * forever after a process dies. After a timeout the call is abandoned and MPI is not called again: it may keep
+ * pointers to the buffers, but touches them only inside a call.
  *
- * MPI can be begun once in a process. It is begun here unless the program did so, and then ended here, too.
+ * A process can initialize MPI only once. The plug-in does it, unless the program has done so; then the plug-in
+ * also finalizes it.
  *
- * No memory of its own; state is the process's, as MPI's is. Threads: one at a time. */
+ * No memory of its own; the state is per process, as MPI's is. Threads: one at a time. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,10 +16,11 @@
 
 #include "backend/mpi/plugin.h"
 
-/* A wait looks without a break for as long as ranks that have cores of their own are apart, then naps in between: on a machine
- * that others use, who sleeps is woken sooner than who yields gets its turn. Naps are longer where nothing is asked for. */
+/* Polling. For the first BUSY_MS a wait spins: ranks with cores of their own are rarely further apart. After that
+ * it sleeps between polls: on a shared machine a sleeping thread resumes earlier than one that yields. Sleeps get
+ * longer while nothing arrives. */
 static const double BUSY_MS = 0.1, LONG_MS = 20, IDLE_MS = 1000;
-enum { NAP_US = 20, LONG_NAP_US = 100, IDLE_NAP_US = 1000, MOST = 1 << 30 /* bytes of a call */, TAG = 0x5041 };
+enum { NAP_US = 20, LONG_NAP_US = 100, IDLE_NAP_US = 1000, MOST = 1 << 30 /* max bytes of a call */, TAG = 0x5041 };
 
 static MPI_Comm comm = MPI_COMM_NULL;
 static bool begun_here, broken;
@@ -30,7 +32,7 @@ static double now_ms(void)
     return (double) t.tv_sec * 1e3 + (double) t.tv_nsec / 1e6;
 }
 
-/* Ends the call that rc is of and q stands for. */
+/* Waits for request q. rc: result of the call that made it. */
 static bool done(int rc, MPI_Request *q, double ms)
 {
     const double start = now_ms();
@@ -60,7 +62,7 @@ static bool mpi_bcast(void *p, size_t n, double ms)
 static bool mpi_gather(void *buf, size_t n, double ms)
 {
     MPI_Request q;
-    if (!broken && n > MOST) broken = true; /* no caller's shards are that large */
+    if (!broken && n > MOST) broken = true; /* shards are never that large */
     if (!n || broken) return !broken;
     return done(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buf, (int) n, MPI_BYTE, comm, &q), &q, ms);
 }

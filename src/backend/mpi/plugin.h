@@ -1,7 +1,8 @@
-/* The interface of the library to its plug-in over MPI, libpagedinfer-mpi.so (plugin.c), which is loaded when processes are
- * to be joined: so the library itself needs no MPI. One function is exported, pi_mpi_plugin, which gives this table.
+/* The interface between the library and its MPI plug-in, libpagedinfer-mpi.so (plugin.c). The library loads the
+ * plug-in when it joins processes, and so does not depend on MPI itself. The plug-in exports one function,
+ * pi_mpi_plugin, which returns this table.
  *
- * All calls from one thread at a time. ms, and false: as of pi__ranks_fns. */
+ * One thread at a time may call. ms and false have the same meaning as in pi__ranks_fns. */
 #ifndef PI__MPI_PLUGIN_H
 #define PI__MPI_PLUGIN_H
 
@@ -13,13 +14,13 @@ enum { PI__MPI_PLUGIN_VERSION = 1 };
 
 typedef struct pi__mpi_plugin {
     uint32_t version;
-    /* Joins the processes that were launched together, and waits for them; `why` gets a line where that fails. */
+    /* Joins all processes of the launch, and waits for them. On failure writes one line to `why`. */
     bool (*open)(int32_t *rank, int32_t *n, int32_t *local, int32_t *n_local, char *why, size_t cap);
     bool (*bcast)(void *p, size_t n, double ms);
     bool (*gather)(void *buf, size_t n, double ms);
     bool (*send)(int32_t to, const void *p, size_t n, double ms);
     bool (*receive)(void *p, size_t n, double ms);
-    /* At the end of the process, where all went well. */
+    /* Called at the end of the process, if no call has failed. */
     void (*close)(void);
 } pi__mpi_plugin;
 
