@@ -1,16 +1,18 @@
-/* What blocks of attention() and those that combine their units agree on (attention_kernels.cuh): sizes, whose work it is, KV
- * splits and how their sums become one.
+/* Shared by attention kernels and by the blocks that combine their units (attention_kernels.cuh): tile sizes, the
+ * block's work, KV splits and the fold of their sums.
  *
- * KV SPLITS. The keys of positions p KV_SPLIT .. p KV_SPLIT + KV_SPLIT - 1 have a sum (m, l, O) of their own. The sums of
- * SPAN splits side by side, a span, are folded in order, and so are those of the spans:
+ * KV SPLITS. A split holds 256 keys (1 << KV_SHIFT): split p has positions 256 p .. 256 p + 255. Each split has its
+ * own sum (m, l, O). A span is 4 adjacent splits. The sums of a span's splits are folded in order; then the sums of
+ * the spans are folded in order:
  *
  *     position   0       256     512     768     1024    1280
  *     splits     [ s0 ]  [ s1 ]  [ s2 ]  [ s3 ]  [ s4 ]  [ s5 ] ...
  *     spans      [ ((s0 + s1) + s2) + s3       ]  [ (s4 + s5) ...          all = (span 0 + span 1) + ...
  *
- * That makes a result batch-invariant, whoever computed what: one block all of it, or many blocks a span each, or a split
- * each where there are few keys, which leave their sums (units) in scratch until the last blocks combine them. Keys that a
- * row may not see change nothing, to the bit: their P is 0, and what has seen no key is left out of a fold. */
+ * This fixed order makes results batch-invariant for every assignment of blocks: one block for all keys, one block
+ * per span, or one block per split where there are few keys. In the last two cases each block leaves its sum (a unit)
+ * in scratch, and the last blocks combine the units. Masked keys do not change a bit: their P is 0, and a sum without
+ * keys is left out of the fold. */
 #ifndef PI_ATTENTION_CUH
 #define PI_ATTENTION_CUH
 
@@ -20,73 +22,76 @@
 #include "warp.cuh"
 
 enum {
-    KV_SHIFT = 8,                 /* of a split: 256 keys */
-    SPAN_SHIFT = KV_SHIFT + 2,    /* of a span: 4 splits */
-    UNIT_ROWS = 16,               /* of a tile where there are units */
+    KV_SHIFT = 8,                 /* log2 of the keys of a split (256) */
+    SPAN_SHIFT = KV_SHIFT + 2,    /* log2 of the keys of a span (4 splits) */
+    UNIT_ROWS = 16,               /* rows of a tile in launches with units */
 };
 static constexpr float LOG2E = 1.44269504088896340736f;
 #define PI_MINUS_INF __uint_as_float(0xff800000u)
 
-/* How often a product is made. FAST: Q, P and the cache's values are f16, once. EXACT: Q is hi + lo, two f16, so that scores
- * are as good as with floats. HILO: so are K, V (of F32 caches) and P. */
+/* Number of f16 products for each matmul. FAST: Q, P, K and V are f16; one product. EXACT: Q is hi + lo, two f16, so
+ * that scores are as accurate as with floats. HILO: K, V (F32 caches) and P are hi + lo, too. */
 enum { FAST, EXACT, HILO };
 
-/* How values come to shared memory (attention_keys.cuh): F16 and BF16 as they are, others to be converted there. HILO's are
- * converted on the way. */
+/* How keys and values reach shared memory (attention_keys.cuh). COPIED: F16 and BF16, in their final place. RAW: other
+ * types, copied in their cache layout and then converted in shared memory. HILO converts during the load. */
 enum { COPIED, RAW };
 
-/* What a row's bits depend on, beside the kind: keys of a tile, parts of D that a score is the sum of. */
+/* Sizes that determine a row's bits, in addition to the kind: keys of a tile, and parts of D that a score is summed
+ * from. */
 template <int D> struct head {
     static constexpr int TILE = D <= 64 ? 64 : D <= 128 ? 32 : 16;
     static constexpr int PARTS = D <= 128 ? 2 : D <= 256 ? 4 : 8;
 };
 
-/* Sizes of a kernel for heads of D values: GROUPS of 16 rows, with WARPS each, of which each has D / WARPS columns. */
+/* Sizes of a kernel for heads of D values: GROUPS groups of 16 rows, WARPS warps per group, D / WARPS columns per
+ * warp. */
 template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr int D = D_, GROUPS = GROUPS_, WARPS = WARPS_, KIND = KIND_, COMES = COMES_;
     static constexpr int R = 16 * GROUPS, THREADS = 32 * GROUPS * WARPS;
     static constexpr int TILE = head<D>::TILE;
-    static constexpr int COLS = D / 8;                       /* pieces of 16 bytes a row of K or V */
-    static constexpr int N = COLS / WARPS;                   /* 8-column pieces of O that a warp has */
-    static constexpr int PARTS = head<D>::PARTS / WARPS;     /* of a score, that a warp has */
+    static constexpr int COLS = D / 8;                       /* 16-byte pieces of a row of K or V */
+    static constexpr int N = COLS / WARPS;                   /* 8-column pieces of O per warp */
+    static constexpr int PARTS = head<D>::PARTS / WARPS;     /* parts of a score per warp */
     static constexpr int Q_TERMS = KIND == FAST ? 1 : 2, PLANES = KIND == HILO ? 2 : 1;
-    static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V; of HILO, lo is behind hi */
-    static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* of K and V */
-    static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* parts of scores */
-    static constexpr int LEAST_BLOCKS = THREADS == 256 ? 1 : 2; /* that registers leave room for */
-    static constexpr int STEP = TILE;                        /* keys of a step of softmax */
-    static constexpr int STEPS = N / 2;                      /* 16 values of Q and K each, that a warp has */
+    static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V; HILO: lo follows hi */
+    static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* bytes of K and V */
+    static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* bytes for parts of scores */
+    static constexpr int LEAST_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per multiprocessor that registers allow */
+    static constexpr int STEP = TILE;                        /* keys of a softmax step */
+    static constexpr int STEPS = N / 2;                      /* mma steps of 16 values of Q and K per warp */
     static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* threads that copy keys and values */
-    static constexpr uint32_t PITCH = 2 * D;                 /* bytes from row to row of a tile */
-    static constexpr uint32_t NEXT = COLS % 8 ? 64 : 128;    /* bytes from a piece of a row to the one that is swizzled like it */
+    static constexpr uint32_t PITCH = 2 * D;                 /* bytes between rows of a tile */
+    /* Bytes between two pieces of a row with the same swizzle. */
+    static constexpr uint32_t NEXT = COLS % 8 ? 64 : 128;
 
-    /* Some heads are smaller than D. */
+    /* False for columns past the head's end: some heads are smaller than D. */
     static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim) { return (D != 96 && D != 128) || d < dim; }
-    /* The thread; the warp's 16 rows, its part of O's columns, and its first column of Q. */
+    /* Thread index; the warp's group of 16 rows; its part of O's columns; its first column of Q. */
     static __device__ __forceinline__ int thread() { return (int) threadIdx.x; }
     static __device__ __forceinline__ int group() { return (int) threadIdx.x / 32 / WARPS; }
     static __device__ __forceinline__ int part() { return (int) threadIdx.x / 32 % WARPS; }
     static __device__ __forceinline__ int q_column() { return part() * N * 8; }
 };
 
-/* A launch. */
+/* Arguments of a launch. */
 struct attn_job {
     pi__k_attn a;
-    int32_t group;      /* query heads a kv head */
-    int32_t kv_head0;   /* kv heads from here on; the next two are of these launches */
-    int32_t n_kv_heads; /* how many */
-    int32_t n_units;    /* most units of a row; 0: a block computes all of it */
-    int32_t unit_shift; /* of a unit: KV_SHIFT or SPAN_SHIFT */
-    pi__k_tail tail;    /* of the launch, or none */
+    int32_t group;      /* query heads per kv head */
+    int32_t kv_head0;   /* first kv head of the launch */
+    int32_t n_kv_heads; /* kv heads of the launch */
+    int32_t n_units;    /* max units of a row; 0 = one block computes all keys of a row */
+    int32_t unit_shift; /* log2 of a unit's keys: KV_SHIFT or SPAN_SHIFT */
+    pi__k_tail tail;    /* the launch's epilogue; arrived == NULL = no epilogue */
 };
 
-/* The work of a block: a tile of R rows that share a kv head, token by token, head by head. */
+/* The work of a block: a tile of R rows of one sequence and kv head. Rows are ordered by token, then by head. */
 struct work {
-    int32_t seq, kv_head;    /* of sparse prefill the run, in place of the sequence */
-    int32_t first, n_rows;   /* rows of the sequence: number of the tile's first, how many there are in all */
+    int32_t seq, kv_head;    /* sparse prefill: `seq` is the run's index */
+    int32_t first, n_rows;   /* the tile's first row in the sequence; rows of the sequence */
     int32_t token0;          /* the sequence's first token of this step */
-    int32_t group;           /* query heads a kv head */
-    int32_t lo, hi;          /* first and last key that any row of the tile sees */
+    int32_t group;           /* query heads per kv head */
+    int32_t lo, hi;          /* first and last key that any row of the tile attends to */
 };
 
 PI_FN int32_t row_token(const work &w, int32_t r) { return w.token0 + (w.first + r) / w.group; }
@@ -96,7 +101,7 @@ PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
 {
     return max(a.first, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
 }
-/* s: the sequence. */
+/* Last key that a token at `pos` of sequence s attends to. */
 PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
 {
     if (!a.block || pos < 0) return pos - (a.past ? 1 : 0);
@@ -104,13 +109,13 @@ PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
     return a.ahead && pos + a.ahead < last ? pos + a.ahead : last;
 }
 
-/* The first tile of sequence s, leaving room for a partial one before each sequence. */
+/* Index of the first tile of sequence s. Each earlier sequence may have ended with one partial tile, hence + s. */
 template <int R> PI_FN int32_t first_tile(const attn_job &j, int32_t s)
 {
     return (int32_t) ((uint32_t) (j.a.seq_start[s] * j.group) / R) + s;
 }
 
-/* Of tile number `tile`. false: there is no such tile. */
+/* Fills w for tile number `tile`. Returns false if that tile does not exist. */
 template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
 {
     const pi__k_attn &a = j.a;
@@ -133,27 +138,27 @@ template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
     return true;
 }
 
-/* K and V of the block's sequence and head. */
+/* K and V of the block's sequence and kv head. */
 struct keys_at {
     cache_plane k, v;
-    const int32_t *table;  /* the sequence's blocks */
-    const uint32_t *taken; /* a bit a key block of sparse prefill: it is attended to; NULL: all are */
+    const int32_t *table;  /* block table of the sequence */
+    const uint32_t *taken; /* sparse prefill: bit i = key block i is attended to; NULL = all key blocks */
 };
 
 struct row_keys {
-    int32_t lo, hi; /* first and last that the row sees; hi < lo: none */
+    int32_t lo, hi; /* first and last key that the row attends to; hi < lo = no key */
 };
 struct group_keys {
-    int32_t from, to;         /* first and last that any of 16 rows sees; to < from: there are no rows */
-    int32_t all_from, all_to; /* that all of them see */
+    int32_t from, to;         /* first and last key that any of the 16 rows attends to; to < from = no rows */
+    int32_t all_from, all_to; /* first and last key that all 16 rows attend to */
 };
 
-/* m and l of the spans before, of the thread's two rows. */
+/* m and l of the spans folded so far, for the thread's two rows. */
 struct alignas(16) row_sums {
     float m[2], l[2];
 };
 
-/* What a block knows. It lies in shared memory, for it is wanted between tiles only, and registers are full. */
+/* State of a block, in shared memory: it is read only between tiles, and registers are full. */
 template <class S> struct block_facts {
     row_sums all[S::THREADS];
     group_keys group[S::GROUPS];
@@ -163,7 +168,7 @@ template <class S> struct block_facts {
     static constexpr uint32_t SIZE = (16 * S::THREADS + 16 * S::GROUPS + 8 * S::R + 112 + 127) / 128 * 128;
 };
 
-/* By all threads; there for all after a barrier. */
+/* Fills facts, called by all threads; readers need a barrier afterwards. */
 template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, block_facts<S> &facts)
 {
     static_assert(sizeof facts <= block_facts<S>::SIZE, "it has room");
@@ -190,29 +195,30 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
     facts.group[r] = {first_key(a, first), last_key(a, w.seq, last), first_key(a, last), last_key(a, w.seq, first)};
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- sums */
+/* ----------------------------------------------------------------------------------------------------------- sums */
 
-/* Of a thread's rows g and g + 8: 2 N columns of each, as the accumulators of an mma have them. l[0] and l[2] are the sums
- * of P, which a column of ones in V makes; m, the maxima, are logits in powers of 2. */
+/* Running sums of a thread's rows g and g + 8 in the mma accumulator layout: 2 N columns each. l[0] and l[2] are the
+ * sums of P, computed as a product with a column of ones. m: maxima of the logits in powers of 2. */
 template <int N> struct sums {
     float o[N][4], l[4] = {}, m[2];
 
-    /* Of O the thread's two of piece n and row r. */
+    /* The thread's two values of O in piece n and row r. */
     __device__ __forceinline__ float2 get(int n, int r) const { return {o[n][2 * r], o[n][2 * r + 1]}; }
     __device__ __forceinline__ void put(int n, int r, const float2 &x) { o[n][2 * r] = x.x, o[n][2 * r + 1] = x.y; }
-    /* m and l of row r. */
+    /* m (x) and l (y) of row r. */
     __device__ __forceinline__ float2 get_ml(int r) const { return {m[r], l[2 * r]}; }
     __device__ __forceinline__ void put_ml(int r, const float2 &x) { m[r] = x.x, l[2 * r] = x.y; }
 };
 
-/* The same in shared memory: of four warps O [N], then m and l, [2][128 threads] each. */
+/* Running sums in shared memory. For each four warps: O [N], then m and l; each is [2][128 threads]. */
 template <int N> struct shared_sums {
     static constexpr uint32_t SIZE = (N + 1) * 2 * 128 * sizeof(float2);
     float2 *room;
 
     __device__ __forceinline__ float2 &at(int n, int r) const
     {
-        const int thread = ptx_read_thread(); /* what is made of it does not take registers between splits */
+        /* Read again, so that values derived from it occupy no registers between splits. */
+        const int thread = ptx_read_thread();
         return room[thread / 128 * (N + 1) * 256 + (2 * n + r) * 128 + thread % 128];
     }
     __device__ __forceinline__ float2 get(int n, int r) const { return at(n, r); }
@@ -228,18 +234,18 @@ template <int N, template <int> class SUMS> PI_FN void clear(SUMS<N> &s)
     for (int r = 0; r < 2; r++) s.put_ml(r, {PI_MINUS_INF, 0});
 }
 
-/* A sum and the one that is folded into it: the new maximum, and what becomes of both. One that has seen no key is left
- * out, as if it were not there. */
+/* Factors of a fold: the new maximum m, the factor of the running sum and that of the next sum. A sum without keys is
+ * left out. */
 struct fold_by {
     float m, run, next;
-    bool none; /* the next one is empty */
+    bool none; /* the next sum has no keys */
 };
 PI_FN fold_by fold(float m_run, float m_next)
 {
     float m = fmaxf(m_run, m_next), base = m == PI_MINUS_INF ? 0.0f : m;
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_next - base), m_next == PI_MINUS_INF};
 }
-/* run is 0 where the sum so far is empty. */
+/* Folds two values; `run` is 0 if the running sum is empty. */
 PI_FN float folded(const fold_by &f, float run, float next) { return f.none ? run : fmaf(next, f.next, run * f.run); }
 
 /* Folds `next` into `run`. */
@@ -258,7 +264,7 @@ template <int N, template <int> class SUMS> PI_FN void fold_split(const sums<N> 
     }
 }
 
-/* Factor of O: the sink joins the sum, which then divides. A row that sees no key is zeros. */
+/* Final factor of O: 1 / (l + sink), with the sink rescaled to the new maximum. A row without keys gives zeros. */
 PI_FN float final_factor(const pi__k_attn &a, int32_t head, float m, float l)
 {
     if (!a.sinks) return l > 0 ? 1.0f / l : 0.0f;
@@ -266,7 +272,7 @@ PI_FN float final_factor(const pi__k_attn &a, int32_t head, float m, float l)
     return scale / fmaf(l, scale, ptx_exp2(sink - top));
 }
 
-/* The factor of a gate, for column d of a head. */
+/* Sigmoid of the gate for column d of a head. */
 PI_FN float gate_of(const pi__k_attn &a, int32_t token, int32_t head, int32_t d)
 {
     return 1.0f / (1.0f + expf(-a.gate[token * a.ldq + head * a.q_stride + d]));
@@ -276,8 +282,8 @@ PI_FN float *out_of(const pi__k_attn &a, int32_t token, int32_t head)
     return a.out + token * a.ldo + (int64_t) head * a.cache.head_dim;
 }
 
-/* Row `row` of the launch (token by token, head by head) in scratch: O [D] of each unit, then m and l of each unit of all
- * rows. */
+/* Index of a row of the launch (by token, then head) in scratch. Scratch holds O [D] of each unit of all rows, then m
+ * and l of each unit of all rows. */
 PI_FN size_t scratch_row(const attn_job &j, int32_t token, int32_t head)
 {
     return (size_t) token * (size_t) (j.n_kv_heads * j.group) + (size_t) (head - j.kv_head0 * j.group);
@@ -293,8 +299,8 @@ PI_FN float2 *unit_ml(const attn_job &j, size_t row, int32_t unit)
 }
 
 
-/* A span's sum to its place, and clears it: to scratch, or folded into those before, in out, which after the last one is the
- * result. */
+/* Writes a span's sum and clears it. With units the sum goes to scratch. Otherwise it is folded into the earlier
+ * spans' sum in `out`, and the last span divides by l. */
 template <class S, template <int> class SUMS>
 PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run, row_sums &of)
 {
@@ -319,6 +325,7 @@ PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run
             o = unit_o(j, at, (int32_t) blockIdx.z) + col;
             if (col == 0) *unit_ml(j, at, (int32_t) blockIdx.z) = ml;
         }
+        /* Write O: fold with the value in `out`, which is undefined before the first span. */
 #pragma unroll
         for (int n = 0; n < S::N; n++) {
             if (!S::has_column(col + 8 * n, j.a.cache.head_dim)) continue;
@@ -329,6 +336,7 @@ PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run
             }
             *at = x;
         }
+        /* Gate after the last span only. */
         if (unit || !last || !j.a.gate) continue;
 #pragma unroll 1
         for (int n = 0; n < 2 * S::N; n++) {

@@ -1,41 +1,42 @@
 /* Softmax attention over the paged cache on tensor cores, for prefill, decode and both in one batch.
  *
- * The rows of a sequence that share a kv head, token by token, head by head, are cut into tiles of R rows; a block takes one
- * tile and walks the keys, TILE at a time (positions k TILE .. k TILE + TILE - 1 whatever the block size of the cache).
- * attention.cuh says how the keys are cut into KV splits, attention_keys.cuh how they come to shared memory. WARPS warps have
- * 16 rows, each D / WARPS columns of Q, K, V and O:
+ * Each sequence's rows of one kv head, ordered by token and then by query head, are cut into tiles of R rows. A block
+ * takes one tile and walks the keys in tiles of TILE: positions k TILE .. k TILE + TILE - 1 for any cache block size.
+ * attention.cuh describes KV splits, attention_keys.cuh the path of keys to shared memory. WARPS warps share 16 rows;
+ * each has D / WARPS columns of Q, K, V and O:
  *
  *     prefill (D 128)              prefill (D 256)                        decode (D 256)
  *     rows  0..15 [ warp 0      ]  rows  0..15 [ warp 0 ][ warp 1 ]       rows 0..15 [ w 0 ][ w 1 ][ w 2 ][ w 3 ]
  *     rows 16..31 [ warp 1      ]  rows 16..31 [ warp 2 ][ warp 3 ]
  *     ...
  *
- * Q lies in registers for all of the walk. For each tile of keys a warp computes
+ * Q stays in registers for the entire walk. For each tile of keys a warp computes
  *
- *     S = Q K^T     of its columns; where warps share rows, their parts are added through shared memory, so that each has S
- *     P, m, l       online softmax in powers of 2, in the registers of S; they are the next mma's A as they are
- *     O = O c + P V of its columns; c: what the new maximum does to the old sum
+ *     S = Q K^T     of its columns. Warps that share rows add their parts through shared memory; each gets S.
+ *     P, m, l       online softmax in powers of 2, in the registers of S, which have the layout of the next mma's A
+ *     O = O c + P V of its columns; c: the factor by which the new maximum scales the old sum
  *
- * There is one barrier a tile, two where warps share rows, and one more where the cache's type is converted.
+ * Barriers per tile: one; two where warps share rows; one more where the cache's type is converted.
  *
- * ORDER. A score is the sum of PARTS parts of D, each begun at 0, added in pairs: ((0 + 1) + (2 + 3)) + ... That is the same
- * however many warps have the parts. The maximum does not depend on an order; l is the product of P and ones, summed as O is.
+ * ORDER. A score is the sum of PARTS parts of D, each started at 0 and added in pairs: ((0 + 1) + (2 + 3)) + ... The
+ * order is independent of the number of warps. The maximum does not depend on an order. l is the product of P and
+ * ones, summed like O.
  *
- * SPARSE PREFILL. The tiles of a query block are those of the key blocks whose bits are set (key_blocks_kernels.cuh); a tile of
- * rows is of one run. Splits and spans are at the same positions; those of which nothing is attended to are left out.
+ * SPARSE PREFILL. A query block walks only the tiles of key blocks with a set bit (key_blocks_kernels.cuh). A tile of
+ * rows belongs to one run. Splits and spans are at the usual positions; empty ones are left out.
  *
- * Heads of fewer values than D (80, 112) have zeros behind them. */
+ * Heads smaller than D (80, 112) are padded with zeros. */
 #ifndef PI_ATTENTION_KERNELS_CUH
 #define PI_ATTENTION_KERNELS_CUH
 
 #include "attention_walk.cuh"
 #include "tail.cuh"
 
-/* ------------------------------------------------------------------------------------------------------------- a tile */
+/* --------------------------------------------------------------------------------------------------------- a tile */
 
 PI_FN float4 operator+(const float4 &a, const float4 &b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-/* The sum of COUNT warps' parts, from warp me ^ BIT on: pairs differ in the lowest bits. */
+/* Returns the sum of COUNT warps' parts, from warp me ^ BIT. Pairs differ in the lowest bits of the warp's index. */
 template <int BIT, int COUNT, class S> PI_FN float4 sum_parts(const float4 *parts, int me)
 {
     if constexpr (COUNT > 1) {
@@ -45,7 +46,8 @@ template <int BIT, int COUNT, class S> PI_FN float4 sum_parts(const float4 *part
     }
 }
 
-/* Adds the parts of S of the warps that share rows. All threads of the block come here; active: of warps that have any. */
+/* Adds the parts of S of the warps that share rows. Called by all threads of the block; `active`: the warps have
+ * scores. */
 template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, me = warp % S::WARPS;
@@ -63,12 +65,13 @@ template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::
     }
 }
 
-/* O = O + P V of the warp's columns, l = l + P 1. */
+/* O = O + P V for the warp's columns, l = l + P 1. */
 template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8][4], sums<S::N> &acc)
 {
     const int lane = (int) threadIdx.x % 32, col = (int) threadIdx.x / 32 % S::WARPS * S::N + lane / 16;
     const uint32_t v = tile + S::PLANES * S::PLANE + (uint32_t) (lane % 16 * S::D * 2);
-    const uint32_t ones = 0x3c003c00;
+    const uint32_t ones = 0x3c003c00; /* two f16 */
+    /* A step is 16 keys. HILO adds the small products first. */
 #pragma unroll
     for (int j = 0; j < S::TILE / 16; j++) {
         uint32_t high[4], low[4];
@@ -95,7 +98,8 @@ template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8]
     }
 }
 
-/* Block (tile of rows from the last one on, which see most keys; kv head; unit). */
+/* Attention of one block. Grid: x = tile of rows, in reverse, since the last tiles see most keys; y = kv head; z =
+ * unit. */
 template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
 {
     ptx_launch_dependents();
@@ -110,8 +114,9 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
         }
         find_facts(j.a, found, facts);
     }
-    ptx_wait_grids(); /* up to here it was the batch alone that was read */
+    ptx_wait_grids(); /* the code above reads only the batch, which no kernel writes */
     __syncthreads();
+    /* Start the first tile of keys; load Q to registers. */
     tiles<S> keys = {j.a, w, facts.at, shared + S::EXCHANGE + facts.SIZE, last, 0, {}};
     keys.begin(tile);
     queries<S> q;
@@ -125,6 +130,7 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
             const group_keys &of = facts.group[threadIdx.x / 32 / S::WARPS];
             const bool active = key0 <= of.to && key0 + S::TILE > of.from;
             float s[S::TILE / 8][4], c[2];
+            /* S = Q K^T, softmax, O = O c + P V. */
             if (active) scores(q, here, s);
             if (S::WARPS > 1) exchange<S>(active, (float4 *) shared, s);
             if (!active) continue;
@@ -136,15 +142,16 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
     });
 }
 
-/* A row of the launch, token by token, head by head: what its units gave, folded in order. By a warp; a lane has columns lane, lane + 32 ..
- * Units are asked for some at a time: one after the other each would take as long as memory does. */
+/* Folds the units of a row (by token, then head) in order and writes the result. A warp takes a row; a lane has
+ * columns lane, lane + 32, ... Units are loaded FOLD_UNITS at a time: one after the other, each load would wait for
+ * memory. */
 enum { FOLD_COLUMNS = 4, FOLD_UNITS = 8 };
 PI_FN void fold_units(const attn_job &j, int32_t row)
 {
     const pi__k_attn &a = j.a;
     const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads, dim = a.cache.head_dim;
     int32_t lo = 0, hi = a.n_seqs - 1;
-    while (lo < hi) { /* the token's sequence */
+    while (lo < hi) { /* find the token's sequence */
         const int32_t mid = (lo + hi + 1) >> 1;
         if (a.seq_start[mid] <= token) lo = mid;
         else hi = mid - 1;
@@ -163,6 +170,7 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
         for (int32_t i = 0; i < n; i += FOLD_UNITS) {
             float2 next[FOLD_UNITS];
             float o[FOLD_UNITS][FOLD_COLUMNS] = {};
+            /* Load units i .. i + FOLD_UNITS - 1. */
 #pragma unroll
             for (int k = 0; k < FOLD_UNITS; k++) {
                 next[k] = i + k < n ? ml[i + k] : float2{PI_MINUS_INF, 0};
@@ -170,6 +178,7 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
                 for (int c = 0; c < FOLD_COLUMNS; c++)
                     if (i + k < n && d + 32 * c < dim) o[k][c] = from[(size_t) (i + k) * (size_t) dim + 32 * c];
             }
+            /* Fold each unit into its span; at the end of a span or of the row, fold the span. */
 #pragma unroll
             for (int k = 0; k < FOLD_UNITS; k++) {
                 if (i + k >= n) break;
@@ -194,17 +203,18 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
     }
 }
 
-enum { MOST_COMBINE = 64 /* blocks that stay to combine units */ };
+enum { MOST_COMBINE = 64 /* max blocks that wait to combine units */ };
 
-/* How many of the launch's blocks stay, so that the others have room: no more than half of them, nor than there are
- * multiprocessors to two; or those of any tail. */
+/* Returns the number of the launch's blocks that wait to combine units. The others must have room to run. At most
+ * MOST_COMBINE, half of the launch's blocks, and half the number of multiprocessors wait; more if an epilogue needs
+ * it. */
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
     const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MOST_COMBINE);
     return min(ptx_blocks_that_wait(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
 }
 
-/* What all blocks left in scratch becomes the results, by the last of them to end; of those the last ones have the tail. */
+/* Combines the units in scratch into results, in the last blocks that arrive. The last of these run the epilogue. */
 PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
 {
     float *scratch = (float *) shared;

@@ -1,29 +1,31 @@
-/* Keys and values of the cache to shared memory: a tile of K and one of V, f16, for ldmatrix (attention_kernels.cuh).
+/* Loads keys and values of the cache into shared memory: a tile of K and one of V in f16, for ldmatrix
+ * (attention_kernels.cuh).
  *
- *     F16, BF16     copied to their place in the background, a tile ahead; then a thread makes f16 of the bf16 that it copied
- *     other types   copied as they lie in the cache, a tile ahead: 16 keys of a block are one piece of codes and one of sides.
- *                   Then they are made f16, in a place of their own
- *     with F32      read and split into hi + lo without being copied before
+ *     F16, BF16     copied to their place by cp.async, one tile ahead; each thread then converts its bf16 to f16
+ *     other types   copied in the cache's layout, one tile ahead: 16 keys of a block are one piece of codes and one of
+ *                   sides. Then converted to f16 in a separate buffer
+ *     HILO (F32)    read from the cache and split into hi + lo, without cp.async
  *
  *     shared memory   [ parts of scores ][ facts ][ K, V ][ K, V ]             F16, BF16: two stages
  *                     [ parts of scores ][ facts ][ K, V ][ raw ][ raw ]       others
- *                     [ parts of scores ][ facts ][ K hi, lo, V hi, lo ]       with F32
+ *                     [ parts of scores ][ facts ][ K hi, lo, V hi, lo ]       HILO
  *
- * A row's pieces of 16 bytes are swizzled: the 8 rows that ldmatrix reads at a time lie in different banks. Rows of keys that
- * no row of the tile sees are zeros, for what lies in the cache there may be NaN; so are columns past the head's. */
+ * The 16-byte pieces of a row are swizzled, so that the 8 rows of an ldmatrix access lie in different banks. Rows of
+ * keys that no row of the tile attends to are zeros, because the cache may hold NaN there. So are columns past the
+ * head's. */
 #ifndef PI_ATTENTION_KEYS_CUH
 #define PI_ATTENTION_KEYS_CUH
 
 #include "attention.cuh"
 
-/* Where piece c of row r of a tile is; r by its last three bits. */
+/* Index of piece c of row r of a tile after swizzling; depends on the last three bits of r. */
 template <class S> PI_FN int swizzled(int r, int c) { return c ^ (S::COLS % 8 ? r >> 1 & 3 : r & 7); }
 
-/* The address of piece first + 2 i of row r, which begins at `row`: where a warp's columns allow it, with what does not depend
- * on i apart, so that little has to be computed, and kept. */
+/* Returns the address of piece first + 2 i of row r, which begins at `row`. Where the warp's columns allow it, the
+ * part that does not depend on i is separate: this saves instructions and registers. */
 template <class S> PI_FN uint32_t piece_at(uint32_t row, int r, int first, int i)
 {
-    constexpr int GROUP = S::COLS % 8 ? 4 : 8; /* pieces that are swizzled with each other */
+    constexpr int GROUP = S::COLS % 8 ? 4 : 8; /* pieces permuted among each other */
     if constexpr (S::N % GROUP == 0 || GROUP % S::N == 0)
         return ((row + 16 * (uint32_t) swizzled<S>(r, first)) ^ (uint32_t) (32 * i % (16 * GROUP))) +
                (uint32_t) (2 * i / GROUP * GROUP * 16);
@@ -33,20 +35,21 @@ template <class S> PI_FN uint32_t piece_at(uint32_t row, int r, int first, int i
 PI_FN int32_t block_of(const pi__k_attn &a, const keys_at &at, int32_t key) { return at.table[key >> block_shift(a.cache.block_size)]; }
 PI_FN int32_t offset_of(const pi__k_attn &a, int32_t key) { return key & (a.cache.block_size - 1); }
 
-/* Any of 16 keys from `key` on, a multiple of 16, is seen. */
+/* True if any of the 16 keys from `key` (a multiple of 16) is attended to. */
 PI_FN bool any_seen(const work &w, int32_t key) { return key + 15 >= w.lo && key <= w.hi; }
 
-/* Which pieces a thread copies: LANES side by side have a row, the same of K and V; where there are threads for both, the
- * second half has V. */
+/* Pieces that a thread copies. LANES adjacent threads copy one row of K and of V. With enough threads for both
+ * (HALVES), the first half of the threads copies K and the second half V. */
 template <class S> struct copies {
     static constexpr int LANES = S::COLS % 8 ? 4 : 8, ROWS = S::COPIERS / LANES;
     static constexpr bool HALVES = ROWS > S::TILE;
-    static constexpr int PASSES = HALVES ? 1 : S::TILE / ROWS, EACH = S::COLS / LANES; /* rows of a thread, pieces of a row */
+    static constexpr int PASSES = HALVES ? 1 : S::TILE / ROWS, EACH = S::COLS / LANES; /* rows; pieces of a row */
 };
 
-/* Which of the threads that copy it is. */
+/* Index of the thread among the copying threads. */
 template <class S> PI_FN int copier() { return (int) threadIdx.x - S::FIRST_COPIER; }
-/* The thread's rows: f(pass, row of the tile, first piece, its place in K's tile, from where its i-th is i NEXT further). */
+/* Calls f(pass, row of the tile, first piece, its byte offset in K's tile) for each row of the thread. The offset of
+ * the thread's i-th piece is i NEXT larger. */
 template <class S, class F> PI_FN void each_row(const F &f)
 {
     using C = copies<S>;
@@ -55,11 +58,11 @@ template <class S, class F> PI_FN void each_row(const F &f)
     for (int n = 0; n < C::PASSES; n++)
         f(n, r + n * C::ROWS, c, (uint32_t) (r + n * C::ROWS) * S::PITCH + 16 * (uint32_t) swizzled<S>(r, c));
 }
-/* The thread copies K, or V. */
+/* True if the thread copies K; V. */
 template <class S> PI_FN bool copies_k() { return !copies<S>::HALVES || copier<S>() < S::COPIERS / 2; }
 template <class S> PI_FN bool copies_v() { return !copies<S>::HALVES || copier<S>() >= S::COPIERS / 2; }
 
-/* The numbers of the blocks that the thread's rows are in. */
+/* Finds the cache block of each of the thread's rows. */
 template <class S>
 PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, int32_t (&block)[copies<S>::PASSES])
 {
@@ -68,7 +71,7 @@ PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, in
     });
 }
 
-/* A tile of two-byte values from key0 on, to shared address `to`; WHOLE: all keys are seen. */
+/* Copies a tile of two-byte values from key0 to shared address `to`. WHOLE: all keys are attended to. */
 template <class S, bool WHOLE>
 PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, const int32_t (&block)[copies<S>::PASSES],
                      uint32_t to)
@@ -85,6 +88,7 @@ PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int3
 #pragma unroll
         for (int i = 0; i < C::EACH; i++) {
             const bool in = there && S::has_column(8 * (c + i * C::LANES), a.cache.head_dim);
+            /* A size of 0 fills the 16 bytes with zeros. */
             ptx_cp_async16(to + place + (uint32_t) i * S::NEXT, k + 16 * i * C::LANES, in ? 16 : 0);
             if (C::HALVES) continue;
             ptx_cp_async16(to + S::PLANE + place + (uint32_t) i * S::NEXT, v + 16 * i * C::LANES, in ? 16 : 0);
@@ -92,7 +96,7 @@ PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int3
     });
 }
 
-/* 8 floats, as halves can hold them, to 16 bytes; low: what they leave, or NULL. */
+/* Writes 8 floats as f16 (16 bytes); low: receives the remainders as f16, or NULL. */
 PI_FN void put8(unsigned char *to, unsigned char *low, const float (&f)[8])
 {
     uint32_t h[4], l[4];
@@ -104,7 +108,7 @@ PI_FN void put8(unsigned char *to, unsigned char *low, const float (&f)[8])
     if (low) *(uint4 *) low = {l[0], l[1], l[2], l[3]};
 }
 
-/* Values of a type, as halves can hold them: of codes none is NaN, whose scales are never. */
+/* Reads 8 values of a type, clamped to the range of f16. Codes are never NaN, since their scales are not. */
 template <int TYPE> PI_FN void get8(const cache_row &row, int c, float (&f)[8])
 {
 #define ROW(t, fn, ...) if (TYPE == PI__##t) cache_get8_##fn(row, c, f);
@@ -114,7 +118,7 @@ template <int TYPE> PI_FN void get8(const cache_row &row, int c, float (&f)[8])
     for (int i = 0; i < 8; i++) f[i] = CODES ? fminf(fmaxf(f[i], -65504.0f), 65504.0f) : clean(f[i]);
 }
 
-/* What the thread has copied of BF16 becomes f16. */
+/* Converts the BF16 values that the thread has copied to f16, in place. */
 template <class S> PI_FN void make_f16(const pi__k_cache &cache, unsigned char *tile)
 {
     using C = copies<S>;
@@ -133,14 +137,14 @@ template <class S> PI_FN void make_f16(const pi__k_cache &cache, unsigned char *
     }
 }
 
-/* A tile's codes and sides from key0 on, as they lie in the cache, to shared address `to`. */
+/* Copies a tile's codes and sides from key0, in the cache's layout, to shared address `to`. */
 template <class S> PI_FN void copy_raw(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, uint32_t to)
 {
 #pragma unroll 1
     for (int i = 0; i < 2 * S::TILE / 16; i++) {
         const cache_plane &p = i < S::TILE / 16 ? at.k : at.v;
         const int32_t key = key0 + 16 * (i % (S::TILE / 16));
-        const uint32_t codes = p.row, pieces = p.row + p.side; /* of 16 bytes each, of 16 keys */
+        const uint32_t codes = p.row, pieces = p.row + p.side; /* 16-byte pieces of 16 keys */
         if (any_seen(w, key)) {
             const cache_row from = cache_token(p, block_of(a, at, key), offset_of(a, key));
 #pragma unroll 1
@@ -151,10 +155,10 @@ template <class S> PI_FN void copy_raw(const pi__k_attn &a, const keys_at &at, c
     }
 }
 
-/* Bytes that copy_raw() fills. */
+/* Bytes written by copy_raw(). */
 template <class S> PI_FN uint32_t raw_bytes(const keys_at &at) { return S::TILE * (at.k.row + at.k.side + at.v.row + at.v.side); }
 
-/* A tile of K or V of a type becomes f16: from what copy_raw() copied, or (HILO) from the cache. */
+/* Converts a tile of K or V of a type to f16: from the copy of copy_raw(), or from the cache (HILO). */
 template <class S, int TYPE>
 PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, const cache_plane &p, int32_t key0, unsigned char *raw,
                         unsigned char *tile)
@@ -176,7 +180,7 @@ PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, c
     }
 }
 
-/* The tiles of K and V. */
+/* Converts the tiles of K and V. */
 template <class S>
 PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, unsigned char *raw, unsigned char *tile)
 {
@@ -194,8 +198,8 @@ PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, i
     }
 }
 
-/* The tile behind tile i that is attended to: the next one; or, of sparse prefill, the first of the next key block whose bit is
- * set, of which the rows' own is the last. */
+/* Returns the next tile after tile i that is attended to. Sparse prefill: the first tile of the next key block with a
+ * set bit; the rows' own block has the last set bit. */
 template <class S> PI_FN int32_t next_tile(const keys_at &at, int32_t i)
 {
     constexpr int32_t EACH = PI__SPARSE_BLOCK / S::TILE;
@@ -210,7 +214,7 @@ template <class S> PI_FN int32_t next_tile(const keys_at &at, int32_t i)
     return block * EACH;
 }
 
-/* Begins to copy tile i, the last one is `last`, to shared address `to`; then finds the blocks of the next one. */
+/* Starts the copy of tile i to shared address `to`; then finds the blocks of the next tile. `last`: the last tile. */
 template <class S>
 PI_FN void copy_next(const pi__k_attn &a, const keys_at &at, const work &w, int32_t i, int32_t last,
                      int32_t (&block)[copies<S>::PASSES], uint32_t to)
@@ -221,15 +225,15 @@ PI_FN void copy_next(const pi__k_attn &a, const keys_at &at, const work &w, int3
     if (i < last) find_blocks<S>(a, at, w, next_tile<S>(at, i) * S::TILE, block);
 }
 
-/* The tiles of a block, one after the other. */
+/* Walks the tiles of a block, double buffered. */
 template <class S> struct tiles {
     const pi__k_attn &a;
     const work &w;
     const keys_at &at;
-    unsigned char *shared; /* where tiles begin */
-    int32_t last;          /* tile */
-    int32_t n;             /* tiles so far: the stage */
-    int32_t block[copies<S>::PASSES]; /* of the next one to be copied */
+    unsigned char *shared; /* start of the tiles' buffers */
+    int32_t last;          /* index of the last tile */
+    int32_t n;             /* tiles fetched so far; the parity selects the stage */
+    int32_t block[copies<S>::PASSES]; /* cache blocks of the next tile to copy */
 
     __device__ __forceinline__ unsigned char *stage(int32_t i) const
     {
@@ -237,7 +241,7 @@ template <class S> struct tiles {
         return shared + S::TILES + (i & 1 ? raw_bytes<S>(at) : 0);
     }
 
-    /* Begins to copy tile i, if there is one, to the next stage. */
+    /* Starts the copy of tile i into the next stage, unless i is past the last tile. */
     __device__ __forceinline__ void fetch(int32_t i)
     {
         if (S::KIND == HILO) return;
@@ -254,13 +258,14 @@ template <class S> struct tiles {
         fetch(first);
     }
 
-    /* Tile i for all threads, while the next one is on its way. Its address. */
+    /* Waits for tile i, starts the copy of the next one, and returns the tile's shared address. Called by all
+     * threads. */
     __device__ __forceinline__ uint32_t get(int32_t i)
     {
         unsigned char *here = stage(n - 1);
         ptx_cp_async_wait<0>();
         if (S::COMES == COPIED) make_f16<S>(a.cache, here);
-        __syncthreads(); /* the tile is there, and what lay in the other stage has been read */
+        __syncthreads(); /* the tile is complete, and all threads have read the other stage */
         fetch(i < last ? next_tile<S>(at, i) : i + 1);
         if (S::COMES == COPIED) return ptx_shared(here);
         convert_tile<S>(a, at, w, i * S::TILE, here, shared);

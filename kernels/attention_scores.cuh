@@ -1,11 +1,11 @@
-/* Queries in registers, and scores S = Q K^T of a tile of keys that lies in shared memory: what attention_kernels.cuh and
- * key_blocks_kernels.cuh have in common. The first says in which order a score is summed. */
+/* Queries in registers, and scores S = Q K^T for a tile of keys in shared memory. Shared by attention_kernels.cuh,
+ * which defines the order of a score's sum, and key_blocks_kernels.cuh. */
 #ifndef PI_ATTENTION_SCORES_CUH
 #define PI_ATTENTION_SCORES_CUH
 
 #include "attention_keys.cuh"
 
-/* A of the thread's rows and the warp's columns: hi, lo. */
+/* Operand A of the thread's rows and the warp's columns: hi, lo. */
 template <class S> struct queries {
     uint32_t q[S::Q_TERMS][S::STEPS][4];
 };
@@ -31,10 +31,10 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- a tile */
+/* --------------------------------------------------------------------------------------------------------- a tile */
 
-/* COUNT parts of the scores of 16 keys, from the warp's part FIRST on: k is the address of the lane's row of K in the first 16
- * keys, as ldmatrix wants it. */
+/* Adds COUNT parts of the scores of 16 keys, from the warp's part FIRST. k: address of the lane's row of K in the
+ * first 16 keys, in ldmatrix's layout. */
 template <class S, int FIRST, int COUNT>
 PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][4])
 {
@@ -58,6 +58,7 @@ PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][
                 ptx_mma_f16(out[0], t.q[0][step], {b[0], b[1]});
                 ptx_mma_f16(out[1], t.q[0][step], {b[2], b[3]});
             }
+            /* The low term comes first: smaller products are added first. */
             ptx_ldmatrix_x4(b, at);
 #pragma unroll
             for (int term = S::Q_TERMS - 1; term >= 0; term--) {
@@ -68,7 +69,7 @@ PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][
     }
 }
 
-/* The warp's parts of S. */
+/* Computes the warp's parts of S. */
 template <class S> PI_FN void scores(const queries<S> &t, uint32_t tile, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32;
@@ -82,7 +83,7 @@ template <class S> PI_FN void scores(const queries<S> &t, uint32_t tile, float (
     }
 }
 
-/* cap tanh(x / cap), within 3e-7 cap. */
+/* cap tanh(x / cap), with an error below 3e-7 cap. */
 PI_FN float capped(float x, float cap)
 {
     const float e = ptx_exp2(x * (2 * LOG2E / cap));

@@ -1,11 +1,12 @@
-/* What attention_kernels.cuh and attention_wgmma_kernels.cuh have in common besides attention.cuh: which tiles of keys a block
- * walks, splits and spans, the steps of a softmax, P as an A of the next products. */
+/* Shared by attention_kernels.cuh and attention_wgmma_kernels.cuh: the walk over tiles of keys, splits and spans; the
+ * steps of the softmax; P as operand A of the next products. */
 #ifndef PI_ATTENTION_WALK_CUH
 #define PI_ATTENTION_WALK_CUH
 
 #include "attention_scores.cuh"
 
-/* The tiles of block (tile of rows, kv head, unit): all that its rows see, or those of a unit. false: there are none. */
+/* Finds the tiles of block (tile of rows, kv head, unit): all tiles that its rows attend to, or the unit's tiles only.
+ * Returns false if there are none. */
 template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32_t *first, int32_t *last)
 {
     *first = w.lo / S::TILE, *last = max(w.hi / S::TILE, *first);
@@ -17,8 +18,8 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
     return true;
 }
 
-/* The walk over tiles `tile` to `last`. do_split(tile, stop, acc) adds those of a split from `tile` to `stop` to acc, and returns
- * the one behind them. */
+/* Walks tiles `tile` to `last`. do_split(tile, stop, acc) adds tiles `tile` to `stop` of a split to acc and returns
+ * the next tile after them. */
 template <class S, template <int> class SUMS, class F>
 PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, int32_t last, SUMS<S::N> &run, const F &do_split)
 {
@@ -26,7 +27,7 @@ PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, i
     clear<S::N>(run);
     while (tile <= last) {
         clear(acc);
-        const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* of the split */
+        const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* last tile of the split */
         tile = do_split(tile, stop, acc);
         fold_split(acc, run);
         if (tile <= last && tile / ((1 << SPAN_SHIFT) / S::TILE) == stop / ((1 << SPAN_SHIFT) / S::TILE)) continue;
@@ -34,7 +35,8 @@ PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, i
     }
 }
 
-/* Scores of S::STEP keys from key0 on become P, in f32; c is what the new maxima m do to what was summed so far. */
+/* Turns the scores of S::STEP keys from key0 into P, in f32. c: factors by which the new maxima m scale the old
+ * sums. */
 template <class S>
 PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::STEP / 8][4], float (&m)[2],
                    float (&c)[2])
@@ -45,6 +47,7 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
 #pragma unroll
         for (int i = 0; i < S::STEP / 2; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], a.softcap);
     }
+    /* Mask the keys that a row may not attend to, only in tiles that need it. */
     if (key0 < facts.group[group].all_from || key0 + S::STEP - 1 > facts.group[group].all_to) {
         const row_keys of[2] = {facts.row[16 * group + lane / 4], facts.row[16 * group + lane / 4 + 8]};
 #pragma unroll
@@ -53,6 +56,7 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
             if (key < of[i % 4 / 2].lo || key > of[i % 4 / 2].hi) s[i / 4][i % 4] = PI_MINUS_INF;
         }
     }
+    /* Row maxima: over the thread's scores, then over the four lanes of a row. */
 #pragma unroll
     for (int i = 0; i < S::STEP / 2; i++) top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i / 4][i % 4]);
 #pragma unroll
@@ -68,7 +72,7 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
         s[i / 4][i % 4] = ptx_exp2(fmaf(s[i / 4][i % 4], LOG2E, -base[i % 4 / 2]));
 }
 
-/* A maximum of the warp's rows is new: then what was summed so far is scaled. */
+/* True if a maximum of the warp's rows has changed; the running sums must then be scaled. */
 PI_FN bool is_new(const float (&c)[2]) { return __any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f); }
 template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
 {
@@ -77,12 +81,13 @@ template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
     acc.l[0] *= c[0], acc.l[2] *= c[1];
 }
 
-/* P of 16 keys, 8 and 8, as an A of f16; low, of HILO: what is left of them. */
+/* Converts P of 16 keys, as two pieces of 8, into operand A in f16. LOW: `low` receives the remainders, for HILO. */
 template <bool LOW> PI_FN void make_a(const float (&first)[4], const float (&next)[4], uint32_t (&high)[4], uint32_t *low)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float *of = i < 2 ? first : next; /* GCC with -fsanitize=undefined takes an array chosen by ?: for the first one */
+        /* GCC with -fsanitize=undefined treats an array chosen by ?: as the first one. */
+        const float *of = i < 2 ? first : next;
         const float x = of[i % 2 * 2], y = of[i % 2 * 2 + 1];
         high[i] = ptx_half2(x, y);
         if (LOW) low[i] = ptx_half2(x - ptx_floats(high[i]).x, y - ptx_floats(high[i]).y);

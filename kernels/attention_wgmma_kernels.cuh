@@ -1,68 +1,74 @@
-/* Attention of prompts by wgmma (sm_90a): tiles of many rows, FAST, over caches of F16 and BF16, with the bits of
- * attention_kernels.cuh, whose ORDER, steps of softmax, splits and spans it has: an instruction adds its 16 products and the
- * accumulator as mma.sync does there (selftest_wgmma.c tries it on the device), and accumulators lie in registers alike.
+/* Attention of prompts with wgmma (sm_90a): tiles of many rows, FAST, for F16 and BF16 caches. Results are bitwise
+ * identical to attention_kernels.cuh: ORDER, softmax steps, splits and spans are the same. A wgmma adds its 16
+ * products and the accumulator as mma.sync does (selftest_wgmma.c checks it on the device); accumulators have the
+ * same layout.
  *
- * A team of four warps has 64 rows, and all of their columns; of heads of 256 values two teams have the same rows, half of O's
- * columns each, and both make all scores, which needs no exchange. Q and P are A, from registers. K is B as it lies in the cache,
- * V is a turned B. Four more warps copy both to a ring of stages (wgmma_ring.cuh), TILE keys each, and make f16 of bf16 there:
+ * A team of four warps has 64 rows and all of their columns. For heads of 256 values two teams share the rows: each
+ * has half of O's columns, and both compute all scores, which needs no exchange. Q and P are operand A, from
+ * registers. K is operand B in the cache's layout; V is a transposed B. Four more warps copy K and V to a ring of
+ * stages (wgmma_ring.cuh), TILE keys each, and convert bf16 to f16 there:
  *
- *     stage: K, then V: [D / 64 slabs][TILE keys] 128 bytes, in which the 16-byte pieces are swizzled (of 128 bytes)
+ *     stage: K, then V: [D / 64 slabs][TILE keys] 128 bytes; the 16-byte pieces have the 128-byte swizzle
  *
- * A tile is one step of softmax, or two: the scores of all of it are one product of twice as many columns. Of scores at most the
- * products of one tile are under way, of O those of one step:
+ * A tile is one or two softmax steps. Its scores are one product with twice the columns in the second case. In flight
+ * are at most the score products of one tile and the O products of one step:
  *
  *     tensor cores   S(t)  [ O(t-1) last step, S(t+1) ][ O(t) first step ][ O(t) last step, S(t+2) ]
  *     others         [ parts of S(t) are added ][ softmax ][ softmax ][ parts of S(t+1) are added ] ...
  *
- * The sums of spans lie in shared memory: registers have O of a split, Q, and the parts of scores. */
+ * The sums of spans are in shared memory. Registers hold O of a split, Q, and the parts of scores. */
 #ifndef PI_ATTENTION_WGMMA_KERNELS_CUH
 #define PI_ATTENTION_WGMMA_KERNELS_CUH
 
 #include "attention_walk.cuh"
 #include "wgmma_ring.cuh"
 
-/* TEAMS teams, SHARE of which have the same rows. */
+/* Sizes. TEAMS teams multiply; SHARE teams work on the same rows. */
 template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_heads {
     static constexpr int D = D_, TEAMS = TEAMS_, SHARE = SHARE_, KIND = FAST, COMES = COPIED, WARPS = 1;
-    static constexpr int R = 64 * TEAMS / SHARE, GROUPS = R / 16, THREADS = 128 * TEAMS; /* that multiply */
+    static constexpr int R = 64 * TEAMS / SHARE, GROUPS = R / 16, THREADS = 128 * TEAMS; /* threads that multiply */
     static constexpr int STEP = head<D>::TILE, TILE = D <= 128 ? 64 : 32;
     static constexpr int COLS = D / 8, N = COLS / SHARE, STEPS = D / 16;
     static constexpr int PARTS = head<D>::PARTS, Q_TERMS = 1, PLANES = 1;
-    static constexpr int PHASES = TILE / STEP, EACH = PARTS / PHASES; /* steps of a tile; parts of scores that are made beside one */
+    /* `PHASES`: softmax steps of a tile. `EACH`: score parts per step. */
+    static constexpr int PHASES = TILE / STEP, EACH = PARTS / PHASES;
     static constexpr uint32_t PLANE = 2 * TILE * D, TILES = 2 * PLANE;
     static constexpr int FIRST_COPIER = THREADS, COPIERS = 128;
-    static constexpr uint32_t PITCH = 128, NEXT = TILE * 128; /* a slab */
+    static constexpr uint32_t PITCH = 128, NEXT = TILE * 128; /* bytes of a slab of 64 columns */
 
     static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim) { return D != 128 || d < dim; }
-    static __device__ __forceinline__ int thread() { return ptx_read_thread(); } /* registers are full */
+    /* Re-read, since registers are full. */
+    static __device__ __forceinline__ int thread() { return ptx_read_thread(); }
     static __device__ __forceinline__ int group() { return SHARE > 1 ? thread() / 32 % 4 : thread() / 32; }
     static __device__ __forceinline__ int part() { return SHARE > 1 ? thread() / 128 : 0; }
     static __device__ __forceinline__ int q_column() { return 0; }
 
-    /* Shared memory: stages, sums of spans, seen tiles, barriers, facts. */
+    /* Shared memory: stages, sums of spans, seen tiles, barriers, facts. FILLERS: arrivals that make a stage full. */
     static constexpr int FILLERS = 4;
     static constexpr uint32_t SIZE = TILES, RUN = shared_sums<N>::SIZE, SEEN = 128;
-    static constexpr uint32_t FACTS = 8192; /* most bytes of them */
+    static constexpr uint32_t FACTS = 8192; /* max bytes of block_facts */
     static constexpr int FIT = (int) ((WGMMA_ROOM - TEAMS * RUN - SEEN - 128 - FACTS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
-    static constexpr int AHEAD = STAGES - 3; /* tiles that are copied before the first of them has to be there */
+    static constexpr int AHEAD = STAGES - 3; /* tiles in flight when the first of them is waited for */
     static constexpr uint32_t RUN_AT = STAGES * SIZE, SEEN_AT = RUN_AT + TEAMS * RUN, BARRIERS_AT = SEEN_AT + SEEN,
                               FACTS_AT = BARRIERS_AT + 128;
-    /* Registers of a thread: those that copy leave some to those that multiply. */
+    /* Registers per thread: copying threads release some for the multiplying threads. */
     static constexpr int GIVEN = 65536 / (THREADS + 128) / 8 * 8, LEFT = 40, TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
 };
 
-/* ---------------------------------------------------------------------------------------------------------- who copies */
+/* -------------------------------------------------------------------------------------------------- copying warps */
 
-/* A tile is there for the teams when its copies have come, and what they brought is fenced. Waiting for that comes behind the
- * copies of the next AHEAD tiles, for which the teams may have to let go of tiles that are STAGES before those: of tile t - 1 they
- * do so when they have begun with t + 1. */
+/* Copies the block's tiles into the ring. A tile is full when its copies have arrived and are fenced. The wait for
+ * tile t comes after the copies of the next AHEAD tiles have started. These need stages that the teams have released,
+ * STAGES tiles earlier: a team releases tile t - 1 after it has started t + 1. */
 template <class S> PI_FN void copy_tiles(const attn_job &j, const block_facts<S> &facts, wgmma_ring<S> &ring)
 {
     static_assert(S::AHEAD >= 1, "a tile is copied while another one is waited for");
-    wgmma_ring<S> there = ring; /* behind it */
+    wgmma_ring<S> there = ring; /* reader position: the tile that is waited for */
     int32_t tile, last, block[copies<S>::PASSES];
     find_tiles<S>(j, facts.w, &tile, &last);
     find_blocks<S>(j.a, facts.at, facts.w, tile * S::TILE, block);
+    /* Start the copy of one tile per round; after AHEAD rounds also complete one. The last AHEAD rounds only
+     * complete. */
 #pragma unroll 1
     for (int32_t n = 0, ends = S::AHEAD; ends; n++) {
         if (tile <= last) {
@@ -82,15 +88,16 @@ template <class S> PI_FN void copy_tiles(const attn_job &j, const block_facts<S>
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- who multiplies */
+/* ---------------------------------------------------------------------------------------------- multiplying warps */
 
-/* Where K and V of a stage are, of V the team's columns; and of them K's 16 columns, the step-th ones, and V's 16 keys, the j-th
- * ones. Rows are 128 bytes, and swizzled in groups of 8. The low words are sums, with no carry, as shared memory has less than
- * 2^18 bytes; lanes have lane 0's, so that they take no registers but those that all share. */
+/* Low words of the wgmma descriptors. k_of, v_of: K of a stage, and the team's columns of V. k_at: 16 columns of K,
+ * number `step`. v_at: 16 keys of V, number j. Rows have 128 bytes, swizzled in groups of 8. Low words are added
+ * without carry, since shared memory is below 2^18 bytes. The shuffle makes them warp-uniform, so they use uniform
+ * registers. */
 template <class S> PI_FN uint32_t k_of(const wgmma_ring<S> &ring, int32_t stage) { return __shfl_sync(PI_FULL, ring.at(stage) / 16, 0); }
 template <class S> PI_FN uint32_t v_of(const wgmma_ring<S> &ring, int32_t stage)
 {
-    const uint32_t slab = (uint32_t) S::part() * (S::N / 8); /* of the team's columns */
+    const uint32_t slab = (uint32_t) S::part() * (S::N / 8); /* offset of the team's columns */
     return __shfl_sync(PI_FULL, (ring.at(stage) + S::PLANE + slab * S::NEXT) / 16 + (S::NEXT / 16 << 16), 0);
 }
 PI_FN uint64_t rows_of_128(uint32_t low) { return UINT64_C(1) << 62 | UINT64_C(1024 / 16) << 32 | low; }
@@ -100,15 +107,16 @@ template <class S> PI_FN uint64_t k_at(uint32_t of, int step)
 }
 PI_FN uint64_t v_at(uint32_t of, int j) { return rows_of_128(of + (uint32_t) j * (2048 / 16)); }
 
-/* What a thread of a team keeps in registers beside O. */
+/* Per-thread registers of a team, in addition to O. */
 template <class S> struct team_state {
     queries<S> q;
-    float part[S::PHASES][S::EACH][S::TILE / 8][4]; /* of the scores of the tile in turn; those of a phase are added up in its first */
-    bool there;                                     /* they are, for that tile, which is the ring's stage in turn */
+    /* Score parts of the current tile; part[phase][0] receives the sum of a phase's parts. */
+    float part[S::PHASES][S::EACH][S::TILE / 8][4];
+    bool there;                                     /* `part` is complete for the tile in the ring's current stage */
     uint32_t a[S::STEP / 16][4];                    /* P of a step */
 };
 
-/* Begins with a phase's parts of the scores of a tile. */
+/* Starts the products of a phase's score parts of a tile. */
 template <class S> PI_FN void begin_scores(team_state<S> &t, int phase, uint32_t of)
 {
     constexpr int STEPS = S::STEPS / S::PARTS;
@@ -122,7 +130,7 @@ template <class S> PI_FN void begin_scores(team_state<S> &t, int phase, uint32_t
     ptx_wgmma_commit();
 }
 
-/* They are there, and added in pairs. */
+/* Ends a phase's score products: adds the finished parts in pairs. */
 template <class S> PI_FN void end_scores(team_state<S> &t, int phase)
 {
     static_assert(S::EACH <= 2, "one pair at most");
@@ -132,7 +140,7 @@ template <class S> PI_FN void end_scores(team_state<S> &t, int phase)
     for (int i = 0; i < (S::EACH > 1 ? S::TILE / 2 : 0); i++) t.part[phase][0][i / 4][i % 4] += t.part[phase][S::EACH - 1][i / 4][i % 4];
 }
 
-/* Begins with O = O + P V of a step, the i-th one of its tile. */
+/* Starts O = O + P V for step i of a tile. */
 template <class S> PI_FN void begin_weighing(team_state<S> &t, int i, uint32_t of, sums<S::N> &acc)
 {
     constexpr int EACH = S::STEP / 16;
@@ -143,9 +151,10 @@ template <class S> PI_FN void begin_weighing(team_state<S> &t, int i, uint32_t o
     ptx_wgmma_commit();
 }
 
-/* The tile whose parts of scores are there. go_on(): goes to the tile behind it; whether it is seen, so that its parts are there at
- * the end, else those of this one again. Its last step is left to who comes next, as one is by the tile before, if there is one of
- * the split (BEFORE); nothing is under way before and after. */
+/* Processes a tile with complete score parts. go_on() advances to the next tile and returns true if the team's rows
+ * attend to it. Then `part` holds that tile's score parts at the end, else this tile's again. The last step's O
+ * product is left to the caller. BEFORE: the split has an earlier tile; this call starts its last O product. No
+ * product is in flight before or after the call. */
 template <bool BEFORE, class S, class F>
 PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, wgmma_ring<S> &ring, team_state<S> &t,
                        sums<S::N> &acc, const F &go_on)
@@ -154,32 +163,37 @@ PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t
     const uint32_t ones = 0x3c003c00;
     float s[S::PHASES][S::STEP / 8][4];
     if (BEFORE) begin_weighing(t, S::PHASES - 1, v_of(ring, before), acc);
+    /* Add the score parts of both phases. */
 #pragma unroll
     for (int i = 0; i < S::TILE / 2; i++) {
         float &x = s[i / (S::STEP / 2)][i % (S::STEP / 2) / 4][i % 4];
         x = t.part[0][0][i / 4][i % 4];
         if (S::PHASES > 1) x += t.part[S::PHASES - 1][0][i / 4][i % 4];
     }
+    /* Move to the next tile; its score products start below. */
     ring.next();
     const bool more = go_on();
     if (more) ring.wait_full();
+    /* A step: O of the previous step and scores of the next tile are in flight during the softmax. */
 #pragma unroll
     for (int i = 0; i < S::PHASES; i++) {
         float c[2];
         if (i) begin_weighing(t, i - 1, v_of(ring, now), acc);
         begin_scores(t, i, k_of(ring, more ? ring.now : now));
         softmax(a, facts, key0 + i * S::STEP, s[i], acc.m, c);
-        if (is_new(c)) { /* ptxas would have the wait before the softmax, were there no branch between them */
+        if (is_new(c)) { /* without a branch between them, ptxas moves the wait above the softmax */
             if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
             scale(c, acc);
         } else if (i || BEFORE) ptx_wgmma_wait<1>(acc.o);
         if (!i && BEFORE) ring.release(before);
+        /* P of the step as operand A; l = l + P 1. */
 #pragma unroll
         for (int k = 0; k < S::STEP / 16; k++) {
             make_a<false>(s[i][2 * k], s[i][2 * k + 1], t.a[k], nullptr);
             ptx_mma_f16(acc.l, t.a[k], {ones, ones});
         }
         if (S::EACH == 1 && i < S::PHASES - 1) continue;
+        /* Wait for all products; add the score parts in pairs. */
         ptx_wgmma_wait<0>();
 #pragma unroll
         for (int p = S::EACH == 1 ? 0 : i; p <= i; p++) end_scores(t, p);
@@ -187,8 +201,8 @@ PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t
     t.there = true;
 }
 
-/* First and last tile of which any of the team's rows sees a key; last < first: there are none. Each warp keeps them in shared
- * memory, as registers are full. */
+/* First and last tile in which any of the team's rows attends to a key; last < first = none. Each warp keeps a copy in
+ * shared memory, since registers are full. */
 struct seen_tiles {
     int32_t first, last;
 };
@@ -208,7 +222,7 @@ template <class S> PI_FN void find_seen(const block_facts<S> &facts, seen_tiles 
     __syncwarp();
 }
 
-/* What a team does. */
+/* Attention of one team. */
 template <class S>
 PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &ring, unsigned char *shared)
 {
@@ -220,7 +234,7 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
     shared_sums<S::N> run = {(float2 *) (shared + S::RUN_AT)};
     walk_splits<S>(j, facts, tile, last, run, [&](int32_t tile, int32_t stop, sums<S::N> &acc) {
         auto behind = [&] { return facts.at.taken && tile < facts.w.hi / S::TILE ? next_tile<S>(facts.at, tile) : tile + 1; };
-        auto pass = [&] { /* a tile that the rows do not see */
+        auto pass = [&] { /* skips a tile that the team's rows do not attend to */
             ring.wait_full();
             ring.release(ring.now);
             ring.next();
@@ -231,8 +245,10 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
             return tile <= seen_by_team<S>(shared).last;
         };
         auto seen = [&] { return tile <= min(stop, seen_by_team<S>(shared).last); };
+        /* Skip tiles before the rows' first key; every tile of the ring must be released. */
         while (tile <= stop && tile < seen_by_team<S>(shared).first) pass();
         if (seen()) {
+            /* Scores of the first tile, unless the previous split has started them. */
             if (!t.there) {
                 ring.wait_full();
 #pragma unroll
@@ -244,6 +260,7 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
             attend_tile<false>(j.a, facts, tile * S::TILE, ring, t, acc, go_on);
 #pragma unroll 1
             while (seen()) attend_tile<true>(j.a, facts, tile * S::TILE, ring, t, acc, go_on);
+            /* O of the last step, then the tiles after the rows' last key. */
             begin_weighing(t, S::PHASES - 1, v_of(ring, ring.before()), acc);
             ptx_wgmma_wait<0>(acc.o);
             ring.release(ring.before());
@@ -253,7 +270,7 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
     });
 }
 
-/* As attention_kernels.cuh's; the last four warps copy. */
+/* Grid as in attention_kernels.cuh; the last four warps copy. */
 template <class S> __global__ void __launch_bounds__(S::THREADS + 128, 1) attention_wgmma(PI_CONSTANT attn_job j)
 {
     ptx_launch_dependents();

@@ -1,4 +1,4 @@
-/* Where a token's keys and values lie in the paged cache: the layout that kernels.h describes. */
+/* Addresses and codecs of keys and values in the paged cache; kernels.h describes the layout. */
 #ifndef PI_CACHE_CUH
 #define PI_CACHE_CUH
 
@@ -9,7 +9,7 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
-/* Bytes of a row of n values: of codes, and of what is beside them. */
+/* Bytes of a row of n values: codes; sides. */
 PI_FN size_t code_bytes(int32_t type, int32_t n)
 {
     int32_t bytes = 0;
@@ -27,7 +27,7 @@ PI_FN size_t side_bytes(int32_t type, int32_t n)
     return (size_t) (n / 32) * (size_t) bytes;
 }
 
-/* true: values are cached rotated (pi__kv_rotated is of the host). */
+/* True if values of the type are cached rotated. (pi__kv_rotated is host code.) */
 PI_FN bool is_rotated(int32_t type)
 {
     bool is = false;
@@ -37,17 +37,17 @@ PI_FN bool is_rotated(int32_t type)
     return is;
 }
 
-/* A row of a head: its values or codes, and their sides. */
+/* A token's row of a head: codes (or values) and sides. */
 struct cache_row {
     char *codes;
     char *sides;
 };
 
-/* Where the rows of a head of K (or V) are: all of it that a block of threads needs to find once. Sizes in bytes. */
+/* Address parameters of a head's rows of K or V, computed once per block of threads. Sizes in bytes. */
 struct cache_plane {
     char *base;           /* the head's rows in block 0 */
-    size_t stride, sides; /* from block to block; from the codes of a block's first row to its side */
-    uint32_t row, side;   /* from row to row of codes, of sides */
+    size_t stride, sides; /* from cache block to cache block; from a block's first codes to its first side */
+    uint32_t row, side;   /* from row to row: of codes, of sides */
 };
 
 PI_FN cache_plane plane_of(const pi__k_cache &c, bool v, int32_t head)
@@ -59,21 +59,22 @@ PI_FN cache_plane plane_of(const pi__k_cache &c, bool v, int32_t head)
     return {c.base + (v ? (size_t) c.n_head_kv * k_head + before : before), c.stride, n * row, (uint32_t) row, (uint32_t) side};
 }
 
-/* The row of token `offset` of the block. */
+/* Returns the row of token `offset` of the cache block. */
 PI_FN cache_row cache_token(const cache_plane &p, int32_t block, int32_t offset)
 {
     char *first = p.base + (size_t) block * p.stride;
     return {first + (uint32_t) offset * p.row, first + p.sides + (uint32_t) offset * p.side};
 }
 
-/* A token is number position & (size - 1) of block position >> shift: blocks hold 16, 32 or 64, and a division takes as long
- * as the copy of 16 bytes that it is for. */
+/* log2 of the block size (16, 32 or 64): a token is number position & (size - 1) of block position >> shift. A
+ * division would take as long as the 16-byte copy that it is for. */
 PI_FN int32_t block_shift(int32_t size) { return 31 - __clz(size); }
 
-/* ------------------------------------------------------------------------------------------------------------- a type
+/* ------------------------------------------------------------------------------------------------------ codecs by
+ * type
  *
- *     cache_put_<fn>    32 values, f of each lane, to group g of a row
- *     cache_get8_<fn>   values 8 i .. 8 i + 7 of a row */
+ *     cache_put_<fn>    stores 32 values, one (f) per lane, as group g of a row
+ *     cache_get8_<fn>   reads values 8 i .. 8 i + 7 of a row */
 
 PI_FN void cache_put_f32(cache_row to, int32_t g, float f, int lane) { ((float *) to.codes)[g * 32 + lane] = f; }
 PI_FN void cache_get8_f32(cache_row row, int i, float (&f)[8])
@@ -111,14 +112,15 @@ PI_FN void cache_get8_bf16(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = ptx_of_bf16(h[j]);
 }
 
-/* Of 32 values the one of the largest magnitude. */
+/* Returns the value with the largest magnitude of a warp's 32 values. */
 PI_FN float cache_most(float f)
 {
     float top = warp_max(f), low = -warp_max(-f);
     return top >= -low ? top : low;
 }
 
-/* Word `word` of the side of group g, of n words, where it is written and read: a half. */
+/* Writes and reads word `word` of the side of group g as f16; a side has n words. Writing returns the rounded
+ * value. */
 PI_FN float cache_put_half(cache_row to, int n, int32_t g, int word, float f, int lane)
 {
     uint16_t h = ptx_half(f);
@@ -130,14 +132,14 @@ PI_FN float cache_half(cache_row row, int n, int i, int word)
     return ptx_floats(((const uint16_t *) row.sides)[i / 4 * n + word]).x;
 }
 
-/* The lane's code, lo to hi, for the scale as it is stored. */
+/* Returns the lane's code, clamped to lo .. hi, for the stored (rounded) scale d. */
 PI_FN int cache_code(float d, float f, float lo, float hi)
 {
     float inv = d != 0 ? 1.0f / d : 0.0f;
     return __float2int_rn(fminf(fmaxf(f * inv, lo), hi));
 }
 
-/* The low four bits of the lanes' codes: of a group, byte j holds those of j and of j + 16. */
+/* Writes and reads the low four bits of a group's codes: byte j holds codes j and j + 16. */
 PI_FN void cache_put_nibbles(cache_row to, int32_t g, int code, int lane)
 {
     int high = __shfl_down_sync(PI_FULL, code, 16);
@@ -145,12 +147,13 @@ PI_FN void cache_put_nibbles(cache_row to, int32_t g, int code, int lane)
 }
 PI_FN void cache_nibbles(cache_row row, int i, int (&code)[8])
 {
-    uint2 u = ((const uint2 *) row.codes)[i / 4 * 2 + i % 2]; /* bytes 8 (i % 2) .. of a group; low nibbles for i % 4 < 2 */
+    /* Bytes 8 (i % 2) .. of the group; low nibbles if i % 4 < 2. */
+    uint2 u = ((const uint2 *) row.codes)[i / 4 * 2 + i % 2];
     int shift = i % 4 / 2 * 4;
     for (int j = 0; j < 8; j++) code[j] = (int) ((j < 4 ? u.x : u.y) >> (8 * (j % 4) + shift) & 15);
 }
 
-/* Their fifth bits, in two words of the side. */
+/* Writes and adds the fifth bits of the codes, in two words of the side. */
 PI_FN void cache_put_bits(cache_row to, int n, int32_t g, int word, int code, int lane)
 {
     uint32_t bits = __ballot_sync(PI_FULL, code >> 4 & 1);
@@ -176,7 +179,7 @@ PI_FN void cache_get8_q8_0(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = d * (float) (int8_t) ((j < 4 ? u.x : u.y) >> 8 * (j % 4));
 }
 
-/* Codes over the least value, 0 to hi; scale and minimum are the first words of the side. */
+/* Returns codes 0 .. hi above the group's minimum. Scale and minimum are the first words of the side. */
 PI_FN int cache_put_over_min(cache_row to, int n, int32_t g, float f, float hi, int lane)
 {
     float low = -warp_max(-f), d = cache_put_half(to, n, g, 0, (warp_max(f) - low) / hi, lane);
@@ -198,7 +201,7 @@ PI_FN void cache_get8_q5_1(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = fmaf(d, (float) code[j], min);
 }
 
-/* The scale takes the sign that makes the largest value -16, or -8. */
+/* q5_0, q4_0: the scale has the sign that gives the value with the largest magnitude code -16, or -8. */
 PI_FN void cache_put_q5_0(cache_row to, int32_t g, float f, int lane)
 {
     f = clean(f);
@@ -240,7 +243,7 @@ PI_FN void cache_get8_q4_0(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = d * (float) (code[j] - 8);
 }
 
-/* Value `code` of IQ4_NL's table. */
+/* Returns entry `code` of IQ4_NL's table. */
 PI_FN int cache_iq4(int code)
 {
     const uint32_t table[4] = {0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535};
@@ -252,7 +255,7 @@ PI_FN void cache_put_iq4_nl(cache_row to, int32_t g, float f, int lane)
 {
     f = clean(f);
     float d = cache_put_half(to, 1, g, 0, cache_most(f) / -127.0f, lane), x = f * (d != 0 ? 1.0f / d : 0.0f);
-    int code = 0; /* borders between neighbours of the table that are below x */
+    int code = 0; /* number of midpoints between adjacent table entries below x */
     for (int i = 0; i < 15; i++) code += 0.5f * (float) (cache_iq4(i) + cache_iq4(i + 1)) < x;
     cache_put_nibbles(to, g, code, lane);
 }
@@ -264,9 +267,9 @@ PI_FN void cache_get8_iq4_nl(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = d * (float) cache_iq4(code[j]);
 }
 
-/* ---- rotated types (cache_rotation.h): put rotates, get8 gives what is stored, which is rotated */
+/* ---- rotated types (cache_rotation.h): put rotates; get8 returns the stored values, which are rotated */
 
-/* A group, a value a lane, to what is stored of it, or back. */
+/* Rotates a group, one value per lane: fixed signs and a Hadamard transform; `back`: the inverse. */
 PI_FN float cache_turn(float f, bool back, int lane)
 {
     const float by = PI__ROTATION_SIGNS >> lane & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE;
@@ -278,7 +281,7 @@ PI_FN float cache_turn(float f, bool back, int lane)
     return back ? f * by : f;
 }
 
-/* Value `code` of the tables. */
+/* Return entry `code` of the tables of TQ4_0 and TQ3_0. */
 PI_FN int cache_tq4(int code)
 {
     const uint32_t table[4] = {0xc6b5a081, 0xfaeee1d4, 0x2c1f1206, 0x7f604b3a};
@@ -287,8 +290,8 @@ PI_FN int cache_tq4(int code)
 }
 PI_FN int cache_tq3(int code) { return (int8_t) ((code < 4 ? 0xf2d5b385 : 0x7b4d2b0e) >> 8 * (code % 4)); }
 
-/* The lane's code of a table of 2 HALF values, rms as in cache_rotation.h; their scale to the side. The same bits as the CPU's
- * put_rotated. */
+/* Returns the lane's code in a table of 2 HALF values and writes the scale to the side. Tries several scales (rms, as
+ * in cache_rotation.h) and keeps the one with the least error. Bitwise identical to the CPU's put_rotated. */
 template <int HALF> PI_FN int cache_put_rotated(cache_row to, int32_t g, float f, float rms, int lane)
 {
     const float tries[] = {PI__ROTATION_TRIES};
@@ -307,6 +310,7 @@ template <int HALF> PI_FN int cache_put_rotated(cache_row to, int32_t g, float f
             n += above;
             value = above ? (float) high : value;
         }
+        /* For a given set of codes the optimal scale is xc / cc; it reduces the squared error by xc^2 / cc. */
         const float cc = warp_sum(value * value), xc = warp_sum(fabsf(x) * value), off = xc * (xc / cc);
         if (!(off > best)) continue;
         best = off;
@@ -339,14 +343,15 @@ PI_FN void cache_put_tq3_0(cache_row to, int32_t g, float f, int lane)
 PI_FN void cache_get8_tq3_0(cache_row row, int i, float (&f)[8])
 {
     const uint32_t *w = (const uint32_t *) row.codes + i / 4 * 3;
-    const int first = i % 4 * 3 / 4; /* of its three words that with the first of the 24 bits; the next has the rest */
+    /* 8 codes are 24 bits, in at most two of the group's three words, beginning in word `first`. */
+    const int first = i % 4 * 3 / 4;
     const uint64_t both = w[first] | (uint64_t) w[first < 2 ? first + 1 : 2] << 32;
     const uint32_t bits = (uint32_t) (both >> i % 4 * 24 % 32);
     float d = cache_half(row, 1, i, 0);
     for (int j = 0; j < 8; j++) f[j] = d * (float) cache_tq3((int) (bits >> 3 * j & 7));
 }
 
-/* The same by type. */
+/* Codecs selected by type at run time. */
 PI_FN void cache_put(int32_t type, cache_row to, int32_t g, float f, int lane)
 {
     switch (type) {

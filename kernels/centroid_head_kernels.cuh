@@ -1,14 +1,14 @@
-/* Centroid lm_heads, of which only some clusters of rows are multiplied: the choice of clusters, and the scatter of
- * their logits. The products are those of experts (moe_kernels.cuh): a pair, a row of x and one of its clusters, is a
- * tile of one column, for rows seldom agree.
+/* Centroid lm_heads: only some clusters of vocabulary rows are multiplied. These kernels choose the clusters and
+ * scatter their logits. The products run as experts (moe_kernels.cuh): a pair of a row of x and one of its clusters
+ * is a tile of one column, since rows seldom choose the same cluster.
  *
- *     scores [2048]   rank of each: how many are better?       many blocks a row, no order, nothing to wait for
- *     pick   [32]     those whose rank is below n_pick
- *     some   [32, n]  by moe_kernels.cuh
- *     logits [V]      the least of some, minus 1; then some, at their tokens' indices
+ *     scores [2048]   rank of each = number of better scores; many blocks per row, no order, no waiting
+ *     pick   [32]     the clusters with a rank below n_pick
+ *     some   [32, n]  logits of the picked clusters, by moe_kernels.cuh
+ *     logits [V]      filled with min(some) - 1; then `some` at the indices of their tokens
  *
- * A block of the last kernel owns a part of the vocabulary, and looks at all of some for what belongs there: so no block
- * waits for what another fills. */
+ * A block of the last kernel owns a part of the vocabulary. It scans all of `some` for logits in that part, so that no
+ * block waits for another one's fill. */
 #ifndef PI_CENTROID_HEAD_KERNELS_CUH
 #define PI_CENTROID_HEAD_KERNELS_CUH
 
@@ -18,14 +18,14 @@
 
 enum {
     THREADS = 256, WARPS = THREADS / 32,
-    CHUNK = 2048, /* scores that a block of pick_centroids has in shared memory at a time */
-    BLOCK_LOGITS = 8192,  /* logits of a block of scatter_logits */
+    CHUNK = 2048, /* scores that a block of pick_centroids holds in shared memory at a time */
+    BLOCK_LOGITS = 8192,  /* logits per block of scatter_logits */
 };
 
-/* true: score j, of rank v, is better than score i, of rank own: of equal ones the lower index is. */
+/* 1 if score j, of rank v, is better than score i, of rank own. Ties go to the lower index. */
 PI_FN int is_better(uint32_t v, int32_t j, uint32_t own, int32_t i) { return v > own || (v == own && j < i); }
 
-/* A block: 32 clusters of a row, a lane each. The warps share out the scores that they are compared with. */
+/* Grid: x = 32 clusters, one per lane; y = row. Each warp compares them with a slice of the scores. */
 __global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
 {
     ptx_take_turn();
@@ -37,11 +37,12 @@ __global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int
     const float *score = a.scores + (int64_t) r * n;
     const uint32_t own = i < n ? rank_of(score[i]) : 0;
     int32_t better = 0;
+    /* Count the better scores, a chunk of scores at a time; each warp compares with a slice of it. */
     for (int32_t first = 0; first < n; first += CHUNK) {
         const int32_t many = min((int32_t) CHUNK, (n - first + 31) / 32 * 32), share = many / WARPS;
         __syncthreads();
         for (int32_t k = (int32_t) threadIdx.x; k < many; k += THREADS)
-            rank[k] = first + k < n ? rank_of(score[first + k]) : 0; /* behind the last: better than none */
+            rank[k] = first + k < n ? rank_of(score[first + k]) : 0; /* past the end: rank 0, below all scores */
         __syncthreads();
         for (int32_t k = warp * share; k < (warp + 1) * share; k += 4) {
             const uint4 v = *(const uint4 *) (rank + k);
@@ -53,6 +54,8 @@ __global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int
     __syncthreads();
     if (blockIdx.x == 0 && r == 0 && threadIdx.x < 3) n_tile[threadIdx.x] = threadIdx.x ? 0 : a.n_rows * a.n_pick;
     if (warp || i >= n) return;
+    /* Warp 0: add the warps' counts; a cluster with fewer than n_pick better ones is picked, at the index of its
+     * rank. */
     for (int k = 1; k < WARPS; k++) better += above[k * 32 + lane];
     if (better >= a.n_pick) return;
     const int32_t p = r * a.n_pick + better;
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int
 
 PI_FN float less_of(float a, float b) { return b < a ? b : a; }
 
-/* Over the block's threads, which all begin with the same value: where that is NaN, so is the result. */
+/* Minimum over the block's threads, which all start from the same value. NaN in that value gives NaN. */
 PI_FN float block_least(float v, float *scratch)
 {
     for (int o = 16; o; o >>= 1) v = less_of(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -73,6 +76,7 @@ PI_FN float block_least(float v, float *scratch)
     return v;
 }
 
+/* Grid: x = BLOCK_LOGITS logits; y = row. */
 __global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
 {
     ptx_take_turn();
@@ -83,10 +87,12 @@ __global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
     const float *some = a.some + r * n_some;
     const int32_t *pick = a.pick + r * a.n_pick;
     float *logits = a.logits + r * n_vocab, least = some[0];
+    /* Minimum of the computed logits, minus 1, for all other tokens. */
     for (int64_t i = threadIdx.x; i < n_some; i += THREADS) least = less_of(least, some[i]);
     least = block_least(least, (float *) raw) - 1.0f;
     for (int64_t i = lo + threadIdx.x; i < hi; i += THREADS) logits[i] = least;
     __syncthreads();
+    /* Scatter the computed logits that are in the block's part. */
     for (int32_t p = warp; p < a.n_pick; p += WARPS) {
         const int32_t *order = a.order + pick[p] * a.n;
         for (int64_t i = lane; i < a.n; i += 32)

@@ -1,8 +1,8 @@
-/* Codes of the IQ formats on the device: points of codebooks with signs, out of a block's planes (pack.h).
+/* Codes of the IQ formats on the device: codebook points with signs, read from a block's planes (pack.h).
  *
- * A point is 8 values (IQ3: 4) and stands in a table of 16-bit words, which lie in the cache; a few word operations make
- * four signed bytes of it. So the codes are those of integer products, as of any other format. IQ1 adds an eighth to all
- * values of a point, or takes it off: its codes are eighths. */
+ * A point is 8 values (IQ3: 4), one 16-bit word of a table in global memory, which caches hold. A few word operations
+ * turn it into four signed bytes, so the codes enter integer products like any other format's. IQ1 adds 1/8 to all
+ * values of a point or subtracts it: its codes are in units of 1/8. */
 #ifndef PI_CODEBOOKS_CUH
 #define PI_CODEBOOKS_CUH
 
@@ -15,18 +15,19 @@ static __device__ const uint16_t iq2xxs_codes[256] = {PI__IQ2XXS_CODES}, iq2xs_c
                                  iq2s_codes[1024] = {PI__IQ2S_CODES}, iq3xxs_codes[256] = {PI__IQ3XXS_CODES},
                                  iq3s_codes[512] = {PI__IQ3S_CODES}, iq1_codes[2048] = {PI__IQ1_CODES};
 
-/* POINTS: points in a block of 32; 0: not such a format. HALVES: a scale for each half of the block. */
+/* POINTS: points in a block of 32 values; 0 = not an IQ format. HALVES: each half of the block has its own scale. */
 template <int TYPE> struct codebook {
     static constexpr pi__format_facts FACTS = pi__format_facts_of(TYPE);
     static constexpr bool TERNARY = FACTS.codes == PI__CODES_GRID1;
     static constexpr int POINTS = FACTS.codes == PI__CODES_GRID4 ? 8 : FACTS.codes == PI__CODES_GRID8 || TERNARY ? 4 : 0;
     static constexpr bool HALVES = FACTS.halves;
-    static constexpr bool PARITY = TYPE == PI__IQ2_XXS || TYPE == PI__IQ2_XS || TYPE == PI__IQ3_XXS; /* 7 signs of 8 */
+    /* 7 of 8 signs are stored; the eighth is their parity. */
+    static constexpr bool PARITY = TYPE == PI__IQ2_XXS || TYPE == PI__IQ2_XS || TYPE == PI__IQ3_XXS;
 };
 
 PI_FN float half_at(const uint8_t *p, int i) { return ptx_of_half(((const uint16_t *) p)[i]); }
 
-/* 4 fields of 2 bits, or of 4, to 4 bytes. */
+/* Spread 4 fields of 2 bits, or of 4 bits, to 4 bytes. */
 PI_FN uint32_t spread2(uint32_t c)
 {
     c = (c | c << 12) & 0x000f000f;
@@ -38,39 +39,40 @@ PI_FN uint32_t spread4(uint32_t c)
     return (c | c << 4) & 0x0f0f0f0f;
 }
 
-/* Four values of a point, the second four where there are eight and half is 1. down: IQ1's eighth is taken off. */
+/* Returns four values of a point as signed bytes; half = 1: the second four of eight. down: IQ1's 1/8 is
+ * subtracted. */
 template <int TYPE> PI_FN uint32_t point(uint32_t index, int half, bool down)
 {
-    if (TYPE == PI__IQ3_XXS) { /* 4 12 20 28 36 44 52 62 */
+    if (TYPE == PI__IQ3_XXS) { /* values 4 12 20 28 36 44 52 62 */
         uint32_t c = spread4(iq3xxs_codes[index]);
         return 0x04040404 + c * 8 + ((c + 0x01010101) >> 2 & 0x02020202);
     }
-    if (TYPE == PI__IQ3_S) return 0x01010101 + spread4(iq3s_codes[index]) * 2; /* 1 3 5 .. 15 */
+    if (TYPE == PI__IQ3_S) return 0x01010101 + spread4(iq3s_codes[index]) * 2; /* values 1 3 5 .. 15 */
     uint32_t word = TYPE == PI__IQ2_XXS ? iq2xxs_codes[index] : TYPE == PI__IQ2_XS ? iq2xs_codes[index]
                   : TYPE == PI__IQ2_S   ? iq2s_codes[index] : iq1_codes[index];
     uint32_t c = spread2(word >> 8 * half & 0xff);
     if (codebook<TYPE>::TERNARY) return (c * 8 + (down ? 0x77777777 : 0x79797979)) ^ 0x80808080; /* 8 (c - 1) +- 1 */
-    return 0x08080808 + c * 17 + (c >> 1 & 0x01010101);                                          /* 8 25 43 */
+    return 0x08080808 + c * 17 + (c >> 1 & 0x01010101);                                          /* values 8 25 43 */
 }
 
-/* v's bytes, which are positive, negated where a bit of s is set. */
+/* Negates the bytes of v (all positive) that have a set bit in s. */
 PI_FN uint32_t with_signs(uint32_t v, uint32_t s)
 {
     uint32_t m = (s & 15) * 0x00204081 & 0x01010101;
     return (v ^ m * 255) + m;
 }
 
-/* The lane's word of A, of row `row` and half k of the columns: four values. t = lane % 4. */
+/* Returns the lane's word of operand A, four values, for row `row` and half k of the columns. t = lane % 4. */
 template <int TYPE> PI_FN uint32_t points_word(const uint8_t *block, int row, int k, int t)
 {
     using C = codebook<TYPE>;
-    int eight = 2 * k + t / 2, half = t % 2; /* which 8 columns, which four of them */
+    int eight = 2 * k + t / 2, half = t % 2; /* group of 8 columns; its first or second four */
     if (C::TERNARY) {
         uint32_t high = ((const uint16_t *) (block + 64))[row], rest = TYPE == PI__IQ1_S ? high >> 3 * eight : high >> 4 * eight;
         bool down = TYPE == PI__IQ1_S ? high >> 15 : rest >> 3 & 1;
         return point<TYPE>(block[4 * row + eight] | (rest & 7) << 8, half, down);
     }
-    constexpr int SIGNS = 16 * C::POINTS; /* where they are */
+    constexpr int SIGNS = 16 * C::POINTS; /* byte offset of the signs */
     uint32_t signs = ((const uint32_t *) (block + SIGNS))[row], index = block[C::POINTS * row + (C::POINTS == 8 ? 4 * k + t : eight)];
     if (TYPE == PI__IQ2_XS) index |= (signs >> (28 + eight) & 1) << 8;
     if (TYPE == PI__IQ2_S) index |= (uint32_t) (block[SIGNS + 64 + row] >> 2 * eight & 3) << 8;
@@ -80,12 +82,13 @@ template <int TYPE> PI_FN uint32_t points_word(const uint8_t *block, int row, in
     return with_signs(point<TYPE>(index, half, false), s >> 4 * half);
 }
 
+/* Loads the lane's four words of operand A of a block. */
 template <int TYPE> PI_FN void load_points(const uint8_t *block, int lane, uint32_t (&a)[4])
 {
     for (int i = 0; i < 4; i++) a[i] = points_word<TYPE>(block, lane / 4 + i % 2 * 8, i / 2, lane % 4);
 }
 
-/* Scales of the halves of a row; d: of 256 columns. */
+/* Returns the scales of the two halves of a row; d: scale of the 256 columns. */
 template <int TYPE> PI_FN void point_scales(const uint8_t *block, const uint8_t *side, float d, int row, float (&s)[2])
 {
     using C = codebook<TYPE>;

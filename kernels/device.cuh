@@ -1,16 +1,16 @@
 /* The platform of a kernel file: CUDA, or the SIMT emulator of the tests.
  *
- * The same files build with nvcc and with a C++17 host compiler. For that, kernels keep to a few rules:
- * - shared memory is the one dynamic block, PI_SMEM(name), cut by hand; no __shared__ variables
- * - inline PTX lives in ptx.cuh, nowhere else
- * - a fused multiply-add is one because it says fmaf: nvcc runs with -fmad=false, the host compiler with
- *   -ffp-contract=off, so both round alike. exp2, sine and cosine are the ones with a tolerance.
+ * Kernel files build with nvcc and with a C++17 host compiler. For that, kernels keep to a few rules:
+ * - shared memory is the one dynamic block, PI_SMEM(name), partitioned by hand; no __shared__ variables
+ * - inline PTX is in ptx.cuh only
+ * - a fused multiply-add is written as fmaf: nvcc runs with -fmad=false, the host compiler with -ffp-contract=off, so
+ *   both round alike. Only exp2, sine and cosine may differ, within a tolerance.
  *
- * There is no host code here: src/backend/cuda/launch_NAME.cu includes NAME_kernels.cuh and launches what is in it.
+ * This file has no host code: src/backend/cuda/launch_NAME.cu includes NAME_kernels.cuh and launches its kernels.
  *
- * CUDA loads a kernel when it is first launched, which takes device memory and waits for the device. So the runtime loads
- * all of them before: every file that includes this has an entry in a section of the program, which the linker makes a
- * table of (runtime.h). There is no list to keep. */
+ * CUDA loads a kernel at its first launch, which allocates device memory and waits for the device. The runtime
+ * therefore loads all kernels at start. Every file that includes this header has an entry in a section of the
+ * program; the linker makes the entries a table (runtime.h). No list has to be maintained. */
 #ifndef PI_DEVICE_CUH
 #define PI_DEVICE_CUH
 
@@ -32,13 +32,14 @@ static void pi_mark() {}
 
 #endif
 
-/* The file's entry: any kernel of it, by which the runtime finds the others. */
+/* The file's table entry: any kernel of it, from which the runtime finds the others. */
 extern "C" {
 __attribute__((section("pi__kernel_files"), used)) static const void *const pi_kernel_file = (const void *) pi_mark;
 }
 
 #define PI_FN static __device__ __forceinline__
-/* A function that many kernels of a file share; what is given by reference lies in a kernel's PI_CONSTANT arguments. */
+/* PI_CALL: a function shared by many kernels of a file. Its reference parameters refer to a kernel's PI_CONSTANT
+ * arguments. */
 #ifdef __CUDACC__
 #define PI_CALL static __device__ __noinline__
 #define PI_CONSTANT const __grid_constant__

@@ -1,5 +1,6 @@
-/* What a draw from the largest values of a row (draw_kernels.cuh) and one from all of it (draw_row_kernels.cuh) share: tokens that
- * have penalties, weights as the sampler adds them up (base/logits.h), and the random number. */
+/* Shared by sampling from the largest values of a row (draw_kernels.cuh) and from a complete row
+ * (draw_row_kernels.cuh): tokens with penalties, weights in the units of the sampler (base/logits.h), and the random
+ * number. */
 #ifndef PI_DRAW_CUH
 #define PI_DRAW_CUH
 
@@ -8,17 +9,17 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
-/* As a logit that was computed. */
+/* Sanitizes a computed logit: NaN gives -inf, +inf the largest float. */
 PI_FN float finite(float x)
 {
     const float most = 3.402823466e+38f;
     return x > most ? most : x == x ? x : -INFINITY;
 }
 
-/* The float of a rank_of(). */
+/* Inverse of rank_of(). */
 PI_FN float of_rank(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }
 
-/* Over the lanes of a warp: the sum; the sum up to the lane's own. */
+/* warp_units: sum over the lanes of a warp. warp_run: sum over the lanes up to and including this one. */
 PI_FN uint64_t warp_units(uint64_t v)
 {
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
@@ -43,21 +44,22 @@ PI_FN uint32_t far_below(float max, float x)
 
 PI_FN double random_of(const pi__draw &d) { return (double) ((uint64_t) d.high << 32 | d.low) * 0x1p-53; }
 
-/* The least logit that min-p keeps. */
+/* Smallest logit that min-p keeps. */
 PI_FN float min_p_limit(const pi__draw &d, float max) { return fminf(max + d.log_min_p, max); }
 
-/* What logits are less before temperature divides them, which otherwise could overflow. */
+/* Amount subtracted from logits before the division by the temperature, which could overflow otherwise. */
 PI_FN float shift_of(const pi__draw &d, float max) { return d.temp == 1 || fabsf(max) / d.temp < 1e30f ? 0.0f : max; }
 PI_FN float tempered(const pi__draw &d, float x, float shift) { return d.temp == 1 ? x : (x - shift) / d.temp; }
 
-/* Tokens of a row that have penalties, in shared memory: PI__SEEN, in no order. */
+/* Tokens of a row that have penalties, in shared memory: PI__SEEN words, unordered. */
 struct seen_list {
     int32_t n;
     uint32_t token[PI__MAX_SEEN + 1];
 };
 PI_FN uint32_t seen_id(uint32_t token) { return token & ((1u << PI__SEEN_BITS) - 1); }
 
-/* All threads of the block. */
+/* Loads the list; called by all threads of the block. d.fed: the token that the device passed to this step is
+ * added. */
 PI_FN void look_back(seen_list *s, const pi__k_draw &a, int row, const pi__draw &d)
 {
     const int n = a.seen ? d.n_seen : 0;
@@ -77,7 +79,7 @@ PI_FN int32_t times_seen(const seen_list *s, uint32_t id)
     return (int32_t) n;
 }
 
-/* As the sampler's stage (sampler/sampler_penalties.c). */
+/* Applies the penalties, bitwise identical to the sampler's stage (sampler/sampler_penalties.c). */
 PI_FN float penalised(const pi__draw &d, float x, int32_t count)
 {
     x = x <= 0 ? x * d.repeat : x / d.repeat;

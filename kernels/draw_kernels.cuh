@@ -1,30 +1,33 @@
-/* Tokens drawn from the largest values of rows of logits, as the sampler draws them (sampler/sampler_top.c), to the bit.
+/* Samples tokens from the largest values of rows of logits, bitwise identical to the sampler (sampler/sampler_top.c).
  *
- * A row has a warp. There are 40 candidates in most rows, 256 at most, whose keys stay sorted, so that each filter keeps the first
- * ones:
+ * A warp handles a row. Most rows have 40 candidates, at most 256. The keys stay sorted, so that each filter keeps a
+ * prefix:
  *
- *     keys, best first    -> penalties: of some a lower logit; sorted anew, without what is no more above those not found
- *                         -> top-k, of which nothing is left to do without penalties
- *                         -> top-p: the fewest that weigh p of all, by integer weights
- *                         -> min-p: those at or above max + log p
+ *     keys, best first    -> penalties: lower some logits; sort again; drop keys below the last value that was found
+ *                         -> top-k: already done, unless the row has penalties
+ *                         -> top-p: the fewest keys that weigh p of all, by integer weights
+ *                         -> min-p: keys at or above max + log p
  *                         -> temperature: x / t
- *                         -> sorted by id; the first at which the running sum of weights exceeds u of their sum
+ *                         -> sort by id; pick the first key at which the running weight exceeds u of the total
  *
- * The last sums are those of a row that has nothing else (pi__keys_draw): floats within blocks of 256 ids, then doubles. Without
- * top-k the filters are those of the whole row; where what they keep may not all have been found, and where they keep all, the
- * row is left to draw_row_kernels.cuh. +inf is the largest float here, as the sampler has it, and NaN was never found. */
+ * The last sums equal the sums of a row in which all other weights are 0 (pi__keys_draw): floats within blocks of 256
+ * ids, then doubles.
+ *
+ * Without top-k the filters apply to the complete row. If they may keep values that were not found, or keep all
+ * candidates, the row is left to draw_row_kernels.cuh. +inf becomes the largest float, as in the sampler. NaN is never
+ * among the values found. */
 #ifndef PI_DRAW_KERNELS_CUH
 #define PI_DRAW_KERNELS_CUH
 
 #include "draw.cuh"
 
-enum { LANES = 32, MOST_KEYS = 256, KEYS_EACH = MOST_KEYS / LANES, SUM = 256 /* ids of a block, in base/logits.h */ };
+enum { LANES = 32, MOST_KEYS = 256, KEYS_EACH = MOST_KEYS / LANES, SUM = 256 /* ids per block of base/logits.h */ };
 
 /* The candidates of a row, in shared memory. */
 struct candidates {
     uint64_t key[MOST_KEYS];
-    float weight[MOST_KEYS]; /* of the key in this place */
-    double run[16];          /* sums of every 16th block */
+    float weight[MOST_KEYS]; /* weight of key[i] */
+    double run[16];          /* sums of every 16th block of ids */
     int32_t n;
     seen_list seen;
 };
@@ -32,7 +35,7 @@ struct candidates {
 PI_FN float key_logit(uint64_t key) { return of_rank(~(uint32_t) (key >> 32)); }
 PI_FN uint64_t logit_key(float x, uint64_t of) { return (uint64_t) ~rank_of(x) << 32 | (uint32_t) of; }
 
-/* All lanes: weights of the keys, of which the largest logit is max. */
+/* All lanes: computes the weights of the keys; max: the largest logit of them. */
 PI_FN void weigh(candidates *c, float max)
 {
     __syncthreads();
@@ -40,7 +43,7 @@ PI_FN void weigh(candidates *c, float max)
     __syncthreads();
 }
 
-/* All lanes: how many of the keys are as f wants it, which of sorted ones are the first. */
+/* All lanes: counts the keys for which f is true. */
 template <class F> PI_FN int32_t count_of(const candidates *c, const F &f)
 {
     int n = 0;
@@ -55,7 +58,7 @@ PI_FN void keep(candidates *c, int32_t n)
     __syncthreads();
 }
 
-/* All lanes: those at or above the limit; nearly always the first ones, but top-p may leave the last ones by id. */
+/* All lanes: keeps the keys at or above the limit. They are a prefix, unless top-p left its last keys sorted by id. */
 PI_FN void keep_from(candidates *c, float limit)
 {
     __syncthreads();
@@ -68,7 +71,7 @@ PI_FN void keep_from(candidates *c, float limit)
     __syncthreads();
 }
 
-/* All lanes: the row's candidates. */
+/* All lanes: loads the row's candidates, with penalties. */
 PI_FN void fill(candidates *c, const uint64_t *found, int32_t n, const pi__draw &d)
 {
     for (int i = (int) threadIdx.x; i < n; i += LANES) {
@@ -80,7 +83,7 @@ PI_FN void fill(candidates *c, const uint64_t *found, int32_t n, const pi__draw 
     keep(c, n);
 }
 
-/* All lanes: ascending keys, by a bitonic network. */
+/* All lanes: sorts the keys in ascending order by a bitonic network. */
 PI_FN void sort(candidates *c)
 {
     int width = 2;
@@ -99,8 +102,8 @@ PI_FN void sort(candidates *c)
     }
 }
 
-/* All lanes: the candidates behind penalties and top-k; of lowered ones the best, as nothing is known below the last that was found.
- * missing: fewer were found than were wanted, so these are all. */
+/* All lanes: the candidates after penalties and top-k. Lowered keys below the last value found are dropped, since
+ * values below it are unknown. missing: the row has fewer values than wanted, so the candidates are all of them. */
 PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found, int32_t n, bool missing)
 {
     look_back(&c->seen, a, row, d);
@@ -113,10 +116,12 @@ PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi
     keep(c, d.top_k && n > d.top_k ? d.top_k : n);
 }
 
-/* One lane: of the keys from..end, which are as far from max, those by whose ids the mass reaches the target. Returns where they end. */
+/* One lane: sorts keys from..end, which are equally far from max, by id. Returns the end of the first keys at which
+ * the mass reaches the target. */
 PI_FN int32_t by_id_to_mass(candidates *c, int from, int end, float max, uint64_t mass, uint64_t target)
 {
-    for (int i = from + 1; i < end; i++) { /* they are in this order, but where logits differ by next to nothing */
+    /* Insertion sort by id: already sorted, unless logits differ by less than the distance's resolution. */
+    for (int i = from + 1; i < end; i++) {
         const uint64_t key = c->key[i];
         int at = i;
         for (; at > from && (uint32_t) c->key[at - 1] > (uint32_t) key; at--) c->key[at] = c->key[at - 1];
@@ -128,8 +133,8 @@ PI_FN int32_t by_id_to_mass(candidates *c, int from, int end, float max, uint64_
     return n;
 }
 
-/* All lanes: how many of the weighed keys top-p keeps, which are the first ones then; *end: behind those as far from max as the last
- * of them. False: all weigh less than target. */
+/* All lanes: *n = number of keys that top-p keeps, a prefix. *end = end of the keys as far from max as the last kept
+ * one. Returns false if all keys weigh less than target. */
 PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
 {
     const int lane = (int) threadIdx.x;
@@ -142,7 +147,7 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
         sum += w[i];
     }
     uint64_t run = warp_run(sum) - sum;
-    int last = c->n; /* where the running sum reaches the target */
+    int last = c->n; /* first key at which the running sum reaches the target */
 #pragma unroll
     for (int i = 0; i < KEYS_EACH; i++) {
         run += w[i];
@@ -151,12 +156,13 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
     for (int o = 16; o; o >>= 1) last = min(last, __shfl_xor_sync(PI_FULL, last, o));
     *n = *end = c->n;
     if (last == c->n) return false;
+    /* Keys equally far from max are kept in order of id. */
     const uint32_t far = far_below(max, key_logit(c->key[last]));
     const int from = count_of(c, [=](uint64_t key) { return far_below(max, key_logit(key)) < far; });
     *end = count_of(c, [=](uint64_t key) { return far_below(max, key_logit(key)) <= far; });
     *n = last + 1;
     if (*end - from == 1) return true;
-    uint64_t before = 0; /* of those that are nearer */
+    uint64_t before = 0; /* mass of the nearer keys */
     for (int i = lane; i < from; i += LANES) before += weight_units(c->weight[i]);
     before = warp_units(before);
     __syncthreads();
@@ -173,8 +179,9 @@ PI_FN uint64_t all_units(const candidates *c)
     return warp_units(sum);
 }
 
-/* All lanes: top-p and min-p of the candidates, the first of which is the best. sum: of the row's weights, where it is the row that
- * they filter, and others were not found; 0: of the candidates alone. False: of a row more may be left than these. */
+/* All lanes: applies top-p and min-p to the candidates; the first is the best. others: the row has values that are not
+ * candidates. sum: sum of the row's weights, if the filters apply to the row; 0 = they apply to the candidates alone.
+ * Returns false if more values of the row than these may pass. */
 PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
 {
     const float max = key_logit(c->key[0]), limit = min_p_limit(d, max);
@@ -193,7 +200,7 @@ PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
     return true;
 }
 
-/* One lane: the sum of the weights from i on that are of the same block of ids as the i-th; *end: behind them. */
+/* One lane: sum of the weights from key i on with an id in the same block of 256 as key i; *end: end of these keys. */
 PI_FN double block_weight(const candidates *c, int i, int *end)
 {
     const uint32_t block = (uint32_t) (c->key[i] >> 32) / SUM;
@@ -211,8 +218,8 @@ PI_FN double block_weight(const candidates *c, int i, int *end)
     return sum;
 }
 
-/* One lane, of keys by id, ids in their upper half: the token at which the running sum exceeds u of all; -1: nothing weighs
- * anything. */
+/* One lane; keys are sorted by id, in their upper half. Returns the token at which the running sum exceeds u of the
+ * total; -1 = all weights are 0. */
 PI_FN int32_t pick(candidates *c, double u)
 {
     double all = 0, sum = 0;
@@ -237,12 +244,13 @@ PI_FN int32_t pick(candidates *c, double u)
         }
         return (int32_t) (c->key[last] >> 32);
     }
-    int n = c->n; /* rounding kept it from being reached */
+    /* Rounding kept the sum below the target: the last token with a weight. */
+    int n = c->n;
     while (n > 0 && !(c->weight[n - 1] > 0)) n--;
     return n ? (int32_t) (c->key[n - 1] >> 32) : -1;
 }
 
-/* All lanes: temperature, then by id: halves of keys are swapped. */
+/* All lanes: swaps the halves of the keys, sorts them by id, and computes their weights after temperature. */
 PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
 {
     uint64_t best = ~(uint64_t) 0;
@@ -258,7 +266,8 @@ PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
     __syncthreads();
 }
 
-/* A block, of one warp: a row. */
+/* Grid: a block of one warp per row. out [row][3]: 1 if there is no token; 1 if the row is left to draw_rows; token
+ * id. */
 __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
 {
     ptx_take_turn();
@@ -271,8 +280,9 @@ __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
     const bool missing = (uint32_t) found[0] != 0;
     const int32_t n = wanted ? wanted - (int32_t) (uint32_t) found[0] : 0;
     int32_t id = -1;
-    bool left = false; /* to who looks at the whole row */
+    bool left = false; /* draw_rows has to process the row */
     if (n > 0) find_candidates(c, a, row, d, found + 2, n, missing);
+    /* Greedy: the best key. Else filter and draw, if the candidates suffice. */
     if (n > 0 && d.temp == 0 && c->n) id = (int32_t) (uint32_t) c->key[0];
     if (n > 0 && d.temp != 0) {
         const bool others = d.row && !missing;

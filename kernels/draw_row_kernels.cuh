@@ -1,16 +1,17 @@
-/* Tokens drawn from all of a row of logits, where there is no top-k and the largest values do not suffice (draw_kernels.cuh): as
- * the sampler draws them from a row (sampler/sampler_filters.c, pi__row_draw), to the bit.
+/* Samples tokens from complete rows of logits, where there is no top-k and the largest values do not suffice
+ * (draw_kernels.cuh). Bitwise identical to the sampler (sampler/sampler_filters.c, pi__row_draw).
  *
- * A block of threads has a row, which it goes through once for each of these, values that penalties lower being written to it before
- * and back behind:
+ * A block of threads handles a row. Values with penalties are lowered in the row first and restored at the end. The
+ * block reads the row for each of these:
  *
  *     the largest value
- *     top-p          the sum of weights exp(x - max), then, from the highest, each of three digits of the distance from max at which
- *                    the values that are as near weigh p of that: integers, whose sum no order changes, are added up in shared
- *                    memory, for each digit; then the id up to which values are kept that are so far
- *     weights        of what top-p and min-p keep, with temperature: the sums of 256 values each stay in shared memory
+ *     top-p          first the sum of weights exp(x - max). Then three digits of a distance from max, highest first:
+ *                    the values up to that distance weigh p of the sum. Masses per digit are integers, added in shared
+ *                    memory in any order. Then the last id that is kept at that distance
+ *     weights        of the values that top-p and min-p keep, with temperature; sums of 256 stay in shared memory
  *
- * Then one thread looks for the block of 256 in which the running sum exceeds u of the whole, and for the value in it. */
+ * Then one thread finds the block of 256 values in which the running sum exceeds u of the total, and the value in
+ * it. */
 #ifndef PI_DRAW_ROW_KERNELS_CUH
 #define PI_DRAW_ROW_KERNELS_CUH
 
@@ -18,19 +19,19 @@
 
 enum { ROW_THREADS = 1024, ROW_WARPS = ROW_THREADS / 32, ROW_SUM = 256, MOST_SUMS = (1 << 20) / ROW_SUM, DIGIT = 11 };
 
-/* Shared memory. */
+/* Shared memory of a block. */
 struct row_board {
     union {
-        double sum[MOST_SUMS];     /* of the weights of 256 values each */
-        uint64_t mass[MOST_SUMS];  /* the same as integers; of what has a digit */
+        double sum[MOST_SUMS];     /* sums of the weights of 256 values each */
+        uint64_t mass[MOST_SUMS];  /* masses as integers: of each digit, or of 256 values each */
     };
-    double run[16];                /* sums of every 16th of them */
-    float weight[ROW_SUM];         /* of the values of one block of them */
-    float old[PI__MAX_SEEN + 1];   /* what was in the row */
-    uint32_t most[ROW_WARPS];      /* of each warp */
-    uint64_t target, below;        /* of the digits: what is to be reached, and what all that are nearer weigh */
-    uint32_t far;                  /* the digits so far; all bits: no distance suffices */
-    int32_t block, id;             /* found */
+    double run[16];                /* sums of every 16th of `sum` */
+    float weight[ROW_SUM];         /* weights of the chosen 256 values */
+    float old[PI__MAX_SEEN + 1];   /* values before penalties */
+    uint32_t most[ROW_WARPS];      /* each warp's maximum */
+    uint64_t target, below;        /* mass to reach; mass of all nearer values */
+    uint32_t far;                  /* digits of the distance so far; all bits set = the row's mass is below target */
+    int32_t block, id;             /* results of a search */
     seen_list seen;
 };
 
@@ -52,7 +53,7 @@ PI_FN bool seen_before(const seen_list *s, int i)
     return false;
 }
 
-/* Values that have penalties: lowered in the row, or as they were. */
+/* Lowers the values that have penalties in the row; put_back() restores them. */
 PI_FN void lower(row_board *s, const pi__draw &d, float *x)
 {
     for (int i = (int) threadIdx.x; i < s->seen.n; i += ROW_THREADS) {
@@ -70,7 +71,8 @@ PI_FN void put_back(const row_board *s, float *x)
         if (!seen_before(&s->seen, i)) x[seen_id(s->seen.token[i])] = s->old[i];
 }
 
-/* The sum of f(i) for all i below n, as pi__row_exp_sum adds up: half a warp a block of 256, whose sums stay. */
+/* Returns the sum of f(i) for i < n in the order of pi__row_exp_sum: half a warp adds 256 values; s->sum keeps
+ * these. */
 template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
@@ -95,12 +97,13 @@ template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
     return all;
 }
 
-/* One warp: the digit at which the sum of the masses up to it reaches the target, and what those before it weigh. */
+/* One warp: finds the digit at which the running mass reaches the target, and the mass before it. */
 PI_FN void find_digit(row_board *s, int bits, int shift)
 {
     const int lane = (int) threadIdx.x, each = (1 << bits) / 32;
     uint64_t sum = 0;
-    for (int i = 0; i < each; i++) sum += s->mass[lane * each + (i + lane) % each]; /* from different banks */
+    /* The order of i depends on the lane to avoid bank conflicts. */
+    for (int i = 0; i < each; i++) sum += s->mass[lane * each + (i + lane) % each];
     const uint64_t run = warp_run(sum);
     const uint64_t target = s->target, below = s->below;
     __syncwarp();
@@ -113,9 +116,9 @@ PI_FN void find_digit(row_board *s, int bits, int shift)
     s->far |= (uint32_t) digit << shift;
 }
 
-/* What top-p keeps: values nearer to max, and of those so far from it the ones with ids up to last. */
+/* Values kept by top-p: all nearer to max than `far`, and at that distance the ids up to `last`. */
 struct reach {
-    uint32_t far; /* all bits: all values */
+    uint32_t far; /* all bits set = all values */
     int32_t last;
     __device__ __forceinline__ bool has(float max, float x, int id) const
     {
@@ -124,7 +127,7 @@ struct reach {
     }
 };
 
-/* Of the values that are so far from max the last of those by whose ids the mass reaches the target. */
+/* Among the values at distance `far` from max, in order of id: returns the id at which the mass reaches the target. */
 PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, uint32_t far)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
@@ -147,7 +150,7 @@ PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, u
     }
     __syncthreads();
     const int first = s->block * ROW_SUM;
-    if (warp == 0) { /* 32 values after the other */
+    if (warp == 0) { /* 32 values per step */
         uint64_t mass = s->below;
         int last = -1;
         for (int k = 0; k < ROW_SUM && last < 0; k += 32) {
@@ -164,7 +167,7 @@ PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, u
     return s->id;
 }
 
-/* What of the row weighs p of it. */
+/* Returns the values that top-p keeps: the nearest to max that together weigh p of the row. */
 PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double p)
 {
     const double sum = weigh_row(s, n, [=](int i) { return exp_neg(finite(x[i]) - max); });
@@ -176,6 +179,7 @@ PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double 
         __syncthreads();
         const uint32_t found = s->far;
         if (found == 0xffffffffu) return {found, n};
+        /* Add masses per digit, for values that share the digits found so far. */
         for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS) {
             const uint32_t far = far_below(max, finite(x[i]));
             if (known && (far ^ found) >> (32 - known)) continue;
@@ -190,7 +194,7 @@ PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double 
     return {far, far == 0xffffffffu ? n : last_of_mass(s, x, n, max, far)};
 }
 
-/* The index at which the running sum of f exceeds u of the whole; -1: all of it is 0. */
+/* Returns the index at which the running sum of f exceeds u of the total; -1 = the sum is 0. */
 template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, const F &f)
 {
     const double target = u * weigh_row(s, n, f);
@@ -203,7 +207,8 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
     }
     __syncthreads();
     const int first = s->block * ROW_SUM;
-    if (s->block == n_sum) { /* rounding kept it from being reached */
+    /* Rounding kept the sum below the target: the last value with a weight. */
+    if (s->block == n_sum) {
         uint32_t last = 0;
         for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS)
             if (f(i) > 0) last = (uint32_t) i + 1;
@@ -223,7 +228,7 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
     return s->id;
 }
 
-/* A block: a row. */
+/* Grid: a block per row; only rows that draw_tokens left (out[1]). */
 __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
 {
     ptx_take_turn();
@@ -237,11 +242,13 @@ __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
     if (!a.request[row * 3] || !out[1]) return;
     look_back(&s->seen, a, row, d);
     lower(s, d, x);
+    /* The largest value. */
     uint32_t most = 0;
     for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS) most = max(most, rank_of(finite(x[i])));
     most = block_most(s, most);
     const float max = of_rank(most);
     int32_t id = -1;
+    /* top-p, min-p and temperature, then the draw. */
     if (max > -INFINITY) {
         const reach r = d.top_p < 1 ? reach_of(s, x, n, max, (double) d.top_p) : reach {0xffffffffu, n};
         const float limit = min_p_limit(d, max), shift = shift_of(d, max), top = tempered(d, max, shift);

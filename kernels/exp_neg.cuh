@@ -1,14 +1,16 @@
-/* exp(x) for x <= 0 as pi__exp_neg of the sampler has it (base/logits.h), to the bit: float operations that round one by one. */
+/* exp(x) for x <= 0, bitwise identical to the sampler's pi__exp_neg (base/logits.h): float operations without fmaf. */
 #ifndef PI_EXP_NEG_CUH
 #define PI_EXP_NEG_CUH
 
 #include "ptx.cuh"
 
-/* exp(x) for x <= 0, the sampler's pi__exp_neg. */
+/* Returns exp(x) for x <= 0; 0 below -87. */
 PI_FN float exp_neg(float x)
 {
-    const uint32_t keep = (__float_as_uint(x) & 0x7fffffffu) <= 0x42ae0000u ? 0xffffffffu : 0; /* x >= -87 */
+    /* All bits if x >= -87, else 0. */
+    const uint32_t keep = (__float_as_uint(x) & 0x7fffffffu) <= 0x42ae0000u ? 0xffffffffu : 0;
     const float c = __uint_as_float(__float_as_uint(x) & keep);
+    /* x = n ln 2 + f; a Taylor polynomial gives exp(f), the exponent bits 2^n. */
     const float r = c * 1.44269504f + 12582912.0f, n = r - 12582912.0f;
     const float f = (c - n * 0.693359375f) + n * 2.12194440e-4f;
     float y = 1.98412698e-4f;

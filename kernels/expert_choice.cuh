@@ -1,18 +1,19 @@
-/* Which experts a row goes to where these are chosen from the best of their groups, or where weights are not divided by their sum
- * (pi__moe of ops.h): by a warp. What it leaves is a table for route.cuh, which sorts the pairs.
+/* Chooses a row's experts where route.cuh alone does not: experts from the best groups, or weights that are not
+ * divided by their sum (pi__moe of ops.h). A warp handles a row. The result is a table for route.cuh, which sorts the
+ * pairs.
  *
- *     groups    a group's score is what its two best experts are chosen by, together; in a softmax its best one's. A lane has the
- *               scores of groups lane and lane + 32; the best are taken one after the other
- *     experts   the best of the groups that were taken, in the same way as without groups
+ *     groups    a group's score is the sum of its two best experts' choice values; for softmax the best one's value. A
+ *               lane has the scores of groups lane and lane + 32. The best groups are taken one after the other
+ *     experts   the best experts of the chosen groups, as without groups
  *
- * An expert's key, what it is chosen by with its index, takes a gate to find out, and is looked at once for each of the groups and of
- * the experts that are taken: lanes hold them (held_keys of route.cuh). */
+ * An expert's key is its choice value with its index. Its computation needs a gate function, and each key is read once
+ * for every group and every expert chosen. So lanes keep the keys in registers (held_keys of route.cuh). */
 #ifndef PI_EXPERT_CHOICE_CUH
 #define PI_EXPERT_CHOICE_CUH
 
 #include "route.cuh"
 
-/* The warp's best of experts first.. up to end in open groups that is worse than `than`; 0: none. */
+/* Returns the best key below `than` of experts first .. end - 1 in open groups, over the warp; 0 = none. */
 PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end, int32_t each,
                          uint64_t open, uint64_t than)
 {
@@ -26,26 +27,27 @@ PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_
         for (int j = 0; j < HELD_KEYS; j++)
             if (lane + 32 * j >= first && lane + 32 * j < end) see(h.key[j], lane + 32 * j);
     } else {
-#pragma unroll 1 /* more of it spills registers */
+#pragma unroll 1 /* more unrolling spills registers */
         for (int32_t i = first + lane; i < end; i += 32) see(rank_key(choice_of(r, logits, i), i), i);
     }
     return warp_best(best);
 }
 
-/* The lane's score of a group whose best experts these are. */
+/* Score of a group from its best two keys; second == 0: from the first alone. */
 PI_FN float group_score(const pi__k_routes &r, const float *logits, uint64_t first, uint64_t second)
 {
     const float score = choice_of(r, logits, index_of(first));
     return second ? score + choice_of(r, logits, index_of(second)) : score;
 }
 
-/* A bit for each group whose experts may be chosen. */
+/* Returns a bit mask of the groups that experts may be chosen from. */
 PI_FN uint64_t open_groups(const pi__k_expert_choice &a, const float *logits, const held_keys &h, int32_t each)
 {
     const int lane = (int) threadIdx.x % 32;
     const bool two = each >= 2 && a.r.gating != PI__GATE_SOFTMAX;
     const uint64_t all = ~UINT64_C(0);
-    uint64_t best[2][2] = {}, key[2], open = 0; /* of the lane's two groups, their two best */
+    uint64_t best[2][2] = {}, key[2], open = 0; /* the two best keys of each of the lane's two groups */
+    /* Best keys of each group; lane g % 32 keeps them. */
 #pragma unroll 2
     for (int32_t g = 0; g < a.n_group; g++) {
         const uint64_t first = best_open(a.r, logits, h, g * each, (g + 1) * each, each, all, all);
@@ -54,6 +56,7 @@ PI_FN uint64_t open_groups(const pi__k_expert_choice &a, const float *logits, co
         if (g < 32) best[0][0] = first, best[0][1] = second;
         else best[1][0] = first, best[1][1] = second;
     }
+    /* Scores of the lane's groups, then the best groups one by one. */
     for (int k = 0; k < 2; k++)
         key[k] = best[k][0] ? rank_key(group_score(a.r, logits, best[k][0], best[k][1]), lane + 32 * k) : 0;
     for (int32_t i = 0; i < a.n_group_used; i++) {
@@ -65,7 +68,7 @@ PI_FN uint64_t open_groups(const pi__k_expert_choice &a, const float *logits, co
     return open;
 }
 
-/* The n_used best experts, by rank. */
+/* Writes the n_used best experts, best first. */
 PI_FN void choose_ids(const pi__k_expert_choice &a, const float *logits, int32_t *id)
 {
     const int32_t n = a.r.n_expert, each = a.n_group > 0 ? n / a.n_group : n;
@@ -79,7 +82,7 @@ PI_FN void choose_ids(const pi__k_expert_choice &a, const float *logits, int32_t
     }
 }
 
-/* The experts of a row, and their weights. */
+/* Chooses a row's experts and computes their weights. */
 PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
 {
     const int32_t n_used = a.r.n_used;
@@ -94,7 +97,7 @@ PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
     for (int32_t k = lane; k < n_used; k += 32) weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
 }
 
-/* What sorts the pairs is given the table; its weights are not read. */
+/* Arguments for the kernel that sorts the pairs: it reads the table and ignores the table's weights. */
 static inline pi__k_routes routes_by_table(const pi__k_expert_choice &a)
 {
     pi__k_routes r = a.r;
@@ -103,14 +106,15 @@ static inline pi__k_routes routes_by_table(const pi__k_expert_choice &a)
     return r;
 }
 
-/* There are such groups, and so many experts. */
+/* True if the number of groups and of experts is supported. */
 static inline bool choice_is_right(const pi__k_expert_choice &a)
 {
     if (a.n_group > PI__MAX_EXPERT_GROUPS || (a.n_group > 0 && a.r.n_expert % a.n_group)) return false;
     return a.r.n_used > 0 && a.r.n_used <= a.r.n_expert;
 }
 
-/* All rows by a block of threads, at most 32, which then sorts their pairs. by_table: routes_by_table(). raw: as of route_all(). */
+/* Chooses for all rows (at most 32) in one block, which then sorts their pairs. by_table: routes_by_table(). raw:
+ * shared memory as for route_all(). */
 PI_FN void choose_all(const pi__k_expert_choice &a, const pi__k_routes &by_table, unsigned char *raw)
 {
     for (int32_t row = (int32_t) threadIdx.x / 32; row < a.r.n_rows; row += (int32_t) blockDim.x / 32) choose_row(a, row);

@@ -1,11 +1,11 @@
-/* Which experts a row goes to, and with what weights, where that is not route.cuh's alone (expert_choice.cuh): a warp a row. Few rows
- * are chosen for and sorted in one launch, if not behind the product that makes their logits (mixed_kernels.cuh). */
+/* Expert choice with groups or undivided weights (expert_choice.cuh), a warp per row. For few rows, one launch chooses
+ * and sorts, unless this is fused into the product that computes the logits (mixed_kernels.cuh). */
 #ifndef PI_EXPERT_CHOICE_KERNELS_CUH
 #define PI_EXPERT_CHOICE_KERNELS_CUH
 
 #include "expert_choice.cuh"
 
-enum { CHOICE_WARPS = 8, SORT_WARPS = 32 /* at most, of the block that also sorts */ };
+enum { CHOICE_WARPS = 8, SORT_WARPS = 32 /* max warps of the block that also sorts */ };
 
 __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_choice a)
 {

@@ -1,18 +1,18 @@
-/* F32, F16 and BF16 matrices as their rows lie in the file, times many rows of floats: what linear_floats() of
- * linear_kernels.cuh makes of each, to the bit. There a warp has a row of W and 8 of x, and reads 9 values for 8 multiply-adds;
- * here it has R rows of W, 8 or 4, and reads 16 for 64, or 12 for 32.
+/* F32, F16 and BF16 matrices with the file's row layout times many rows of floats. Bitwise identical to
+ * linear_floats() of linear_kernels.cuh. There a warp has one row of W and 8 of x, and reads 9 values for 8
+ * multiply-adds. Here a warp has R rows of W (8 or 4), and reads 16 values for 64 multiply-adds, or 12 for 32.
  *
- *     x of 8 rows      column i, the lane's of each 32
+ *     x of 8 rows      column i, one of each 32 per lane
  *     W of R rows      the same column        acc[r][j] += W[r][i] x[j][i]
  *
- * Each sum is made as ever: a lane adds up every 32nd column, then the lanes are summed. Rows that are not there are the last
- * one again, whose results are not written. */
+ * The order of a sum is fixed: a lane adds up every 32nd column, then the lanes are summed. Rows past the end read the
+ * last row; their results are not written. */
 #ifndef PI_FLOATS_KERNELS_CUH
 #define PI_FLOATS_KERNELS_CUH
 
 #include "linear.cuh"
 
-/* A warp: R rows of W, by blockIdx.x, times FLOAT_ROWS of x, blockIdx.y. */
+/* Grid: x = FLOAT_WARPS warps of R rows of W each; y = FLOAT_ROWS rows of x. */
 template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
 {
     ptx_take_turn();

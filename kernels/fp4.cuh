@@ -1,46 +1,47 @@
-/* Products of FP4 matrices by the block-scaled tensor cores of sm_120 and sm_121: what fp4_kernels.cuh and
- * moe_fp4_kernels.cuh share.
+/* Products of FP4 matrices on the block-scaled tensor cores of sm_120 and sm_121. Shared by fp4_kernels.cuh and
+ * moe_fp4_kernels.cuh.
  *
- * WAYS    FP4_NV   NVFP4 times x in NVFP4                   k64, a scale (ue4m3) for 16 columns
- *         FP4_MX   MXFP4 times x in MXFP4                   k64, a scale (a power of two) for 32
- *         FP4_MX8  MXFP4 times x in MXFP8, e4m3             k32, the same scales
+ * MODES (WAY)   FP4_NV   NVFP4 times x in NVFP4                   k64, a scale (ue4m3) per 16 columns
+ *               FP4_MX   MXFP4 times x in MXFP4                   k64, a scale (a power of two) per 32
+ *               FP4_MX8  MXFP4 times x in MXFP8, e4m3             k32, the same scales
  *
- * STEPS. A chunk is 64 columns: two blocks of W as pack.h has it, of which the last chunk of MXFP4 may have one. The chunks
- * are cut into 8 slices of nearly equal length, and a slice into steps of two chunks, the last of which may have one. What
- * is not there of a step has zeros for x and, for W, the step's last block once more.
+ * STEPS. A chunk is 64 columns: two blocks of W (pack.h); the last chunk of MXFP4 may have one block. The chunks are
+ * cut into 8 slices of nearly equal length. A slice is cut into steps of two chunks; its last step may have one.
+ * Missing parts of a step are zeros in x; in W they repeat the step's last block.
  *
- * ORDER. A slice is summed by one accumulator of the tensor core, in order, and the slices are added in order: the bits of a
- * row do not depend on the rows beside it, nor on the shape of the tiles, nor on which block of threads has which slice.
+ * ORDER. One accumulator of the tensor core sums a slice in order, and the slices are added in order. The bits of a
+ * row do not depend on other rows, on the shape of the tiles, or on the assignment of slices to blocks of threads.
  *
- *     prepared: [groups of 8 rows][steps][8 rows, first the even ones]{ words of B, scales, padding }
+ *     packed x: [groups of 8 rows][steps][8 rows, even rows first]{ words of B, scales, padding }
  *               [rows] factor
  *
- * The tensor core does not care which column is where, as long as W and x agree and scales go along: a lane's words are
- * those that cost least to get out of W's packed form. The places of rows, scales and padding are such that neither reads of
- * words, nor those of the scales of four groups at once, meet in a bank of shared memory. A row is in one piece, which
- * experts gather with a copy. */
+ * The tensor core allows any order of columns, as long as W and x agree and scales match. A lane's words are the ones
+ * cheapest to extract from W's packed form. The order of rows, scales and padding avoids bank conflicts in
+ * shared memory, for words and for the scales of four groups read in one access. A row's step is contiguous: for
+ * experts, one copy gathers it. */
 #ifndef PI_FP4_CUH
 #define PI_FP4_CUH
 
 #include "linear.cuh"
 
 enum { FP4_NV, FP4_MX, FP4_MX8 };
-enum { FP4_CODES = 1024 /* bytes of a tile's codes of a step */ };
-/* Warps that multiply, and all: registers are given out by four warps, and those of the one that brings what they multiply,
- * and of three that do nothing, are theirs. */
+enum { FP4_CODES = 1024 /* bytes of a tile's codes per step */ };
+/* Multiplying warps, and all threads. Registers are assigned to groups of four warps. The last group is the producer
+ * warp and three idle warps; they release most of their registers. */
 enum { FP4_WARPS = 8, FP4_THREADS = 32 * (FP4_WARPS + 4), FP4_FEW_REGISTERS = 48, FP4_MANY_REGISTERS = 224 };
 
-/* What depends on the way. */
+/* Sizes of a mode, in bytes. */
 template <int WAY> struct fp4_way {
     static constexpr bool NV = WAY == FP4_NV, A8 = WAY == FP4_MX8;
-    static constexpr uint32_t SIDE = NV ? 32 : 16;                      /* bytes of a block's scales */
-    static constexpr uint32_t TILE = FP4_CODES + 4 * SIDE;              /* of a tile of W, a step */
-    static constexpr uint32_t WORDS = A8 ? 128 : 64, PIECE = WORDS + 16; /* of a row of x, a step */
-    static constexpr uint32_t GROUP = 8 * PIECE, GROUP_STRIDE = GROUP + 16; /* of 8 rows; the same in shared memory */
+    static constexpr uint32_t SIDE = NV ? 32 : 16;                      /* scales of a block of W */
+    static constexpr uint32_t TILE = FP4_CODES + 4 * SIDE;              /* a tile of W, per step */
+    /* A row of x per step. `WORDS`: bytes of codes. `PIECE`: with scales. */
+    static constexpr uint32_t WORDS = A8 ? 128 : 64, PIECE = WORDS + 16;
+    static constexpr uint32_t GROUP = 8 * PIECE, GROUP_STRIDE = GROUP + 16; /* 8 rows: in memory; in shared memory */
 };
 static __host__ __device__ __forceinline__ constexpr uint32_t fp4_piece(int way) { return way == FP4_MX8 ? 144 : 80; }
 
-/* Steps of so many chunks, in all slices before this one. */
+/* Number of steps of n chunks in all slices before `slice`. */
 static __host__ __device__ __forceinline__ int32_t fp4_steps(int32_t n, int slice = SLICES)
 {
     int32_t steps = 0;
@@ -56,8 +57,8 @@ static __host__ __device__ __forceinline__ size_t fp4_factors_at(int way, int64_
     return (fp4_rows_bytes(way, n_rows, n_in) + 15) / 16 * 16;
 }
 
-/* Where row r of a group is in it, and where its scales are read. A piece has them several times, as many as fit behind its
- * words, so that it can be copied to the place of any row. */
+/* Byte offset of row r in its group, and of the copy of its scales that is read. A piece repeats its scales up to its
+ * end, so that it can be copied to the place of any row. */
 PI_FN uint32_t fp4_place(uint32_t r) { return r / 2 + r % 2 * 4; }
 template <int WAY> PI_FN uint32_t fp4_row_at(uint32_t r) { return fp4_place(r) * fp4_way<WAY>::PIECE; }
 template <int WAY> PI_FN uint32_t fp4_scale_at(uint32_t r)
@@ -65,34 +66,35 @@ template <int WAY> PI_FN uint32_t fp4_scale_at(uint32_t r)
     return fp4_row_at<WAY>(r) + fp4_way<WAY>::WORDS + (fp4_way<WAY>::A8 ? fp4_place(r) % 4 * 4 : r / 2 % 2 * 8);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- fragments */
+/* ------------------------------------------------------------------------------------------------------ fragments */
 
-/* A tile's words of A of both chunks of a step (for MX8 as they are packed), and the lane's word of scales of both: thread
- * 0 of the instruction's scales for one, 1 for the other. */
+/* A tile's words of operand A for both chunks of a step (MX8: as packed), and the lane's word of scales. Of the
+ * threads that supply an instruction's scales, thread 0 holds the scales of the first chunk, thread 1 of the
+ * second. */
 template <int WAY> struct fp4_a {
     uint32_t w[2][4];
     uint32_t scale;
 };
-/* A group's words of B. */
+/* A group's words of operand B. */
 template <int WAY> struct fp4_b {
     uint4 w[fp4_way<WAY>::A8 ? 2 : 1];
 };
-/* Scales of four groups, each by one thread of the instruction's scales: of the first and the second chunk. */
+/* Scales of four groups, each from one of the threads that supply scales: first and second chunk. */
 struct fp4_scales {
     uint32_t w[2];
 };
 
-/* 0x7f is 480 in files of NVFP4, which the instruction has not: 448. */
+/* Replaces 0x7f by 448: it means 480 in NVFP4 files, which the instruction cannot represent. */
 PI_FN uint32_t fp4_no_480(uint32_t s) { return s - ((s + 0x01010101) >> 7 & 0x01010101); }
-/* 255 is NaN for the instruction, in files it is the largest. */
+/* Replaces 255 by 254: it is NaN for the instruction, but the largest scale in files. */
 PI_FN uint32_t fp4_no_nan(uint32_t s) { return min(s, 254u); }
 
-/* Codes and scales of the four blocks of a step; n: of which so many are there (NVFP4: whole chunks).
+/* Loads codes and scales of the four blocks of a step. n: number of blocks that exist (NVFP4: complete chunks).
  *
- * NVFP4: a register holds 8 columns of one group of 16, a lane of the packed form four of each of a block's two. Lanes 0 and
- * 1 of a row take the first block, 2 and 3 the second, columns 0..7 or 8..15 of both its groups, out of two lanes' words;
- * those of the second block read the two the other way round, so that they do not meet the others in a bank. The groups of a
- * chunk are then in the order 0 2 1 3. */
+ * NVFP4: a register holds 8 columns of one group of 16. A lane of the packed form has four columns of each of a
+ * block's two groups. Lanes 0 and 1 of a row take the first block, lanes 2 and 3 the second: columns 0..7 or 8..15 of
+ * both its groups, from two lanes' words. For the second block the two reads are swapped, which avoids bank conflicts
+ * with the first. The groups of a chunk are then in the order 0 2 1 3. */
 template <int WAY>
 PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uint32_t lane, fp4_a<WAY> &a, uint32_t n = 4)
 {
@@ -108,7 +110,7 @@ PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uin
             a.w[c][0] = ptx_permute(u.x, v.x, low), a.w[c][1] = ptx_permute(u.y, v.y, low);
             a.w[c][2] = ptx_permute(u.x, v.x, high), a.w[c][3] = ptx_permute(u.y, v.y, high);
         }
-        const unsigned char *s = side + block(2 * second) / 2 * 64 + row * 2; /* of chunk `second` */
+        const unsigned char *s = side + block(2 * second) / 2 * 64 + row * 2; /* scales of chunk `second` */
         a.scale = fp4_no_480(ptx_permute(*(const uint16_t *) s, *(const uint16_t *) (s + 32), 0x5140));
     } else {
 #pragma unroll
@@ -131,7 +133,7 @@ template <int WAY> PI_FN void fp4_load_b(const unsigned char *group, uint32_t la
     if constexpr (fp4_way<WAY>::A8) b.w[1] = p[4];
 }
 
-/* N groups, 4 or 1. */
+/* Loads the scales of N groups, 4 or 1. */
 template <int WAY, int N> PI_FN fp4_scales fp4_load_scales(const unsigned char *groups, uint32_t lane, uint32_t stride)
 {
     const unsigned char *p = groups + (N == 4 ? lane % 4 * stride : 0) + fp4_scale_at<WAY>(lane / 4);
@@ -140,14 +142,14 @@ template <int WAY, int N> PI_FN fp4_scales fp4_load_scales(const unsigned char *
     return {{u.x, u.y}};
 }
 
-/* Four codes of e2m1, in the low (which: 0x1100) or the high (0x3322) 16 bits, as bytes: bits 5..2 of each. */
+/* Expands four e2m1 codes in the low (which = 0x1100) or high (0x3322) 16 bits to bytes: bits 5..2 of each byte. */
 PI_FN uint32_t fp4_bytes(uint32_t codes, uint32_t which)
 {
     uint32_t w = ptx_permute(codes, 0, which);
     return ptx_and_or(w >> 2, 0x3c003c00, w << 2 & 0x003c003c);
 }
 
-/* acc += a chunk of a tile times that of group K of four. */
+/* acc += a chunk of a tile times group K of four. */
 template <int WAY, int CHUNK, int K>
 PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scales &s, float (&acc)[4])
 {
@@ -185,18 +187,18 @@ PI_FN void fp4_multiply_tile(const fp4_a<WAY> &a, const fp4_b<WAY> (&b)[N], cons
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------------- the ring */
+/* ------------------------------------------------------------------------------------------------------- the ring */
 
-/* Stages of shared memory between the warp that fills them by bulk copies and the warps that multiply, who tell each other
- * by two mbarriers a stage: full, which counts bytes, and empty, which counts the warps that are done with it. Nobody waits
- * for the whole block. */
+/* Ring of shared memory stages between the producer warp, which fills them by bulk copies, and the warps that
+ * multiply. Two mbarriers per stage: full counts bytes; empty counts the warps that have finished reading. No
+ * block-wide barrier is needed. */
 template <int STAGES> struct fp4_ring {
     static constexpr uint32_t HEAD = 128;
     static_assert(STAGES * 16 <= (int) HEAD, "mbarriers before the stages");
     unsigned char *raw;
-    uint32_t size;            /* of a stage */
-    int32_t now = 0;          /* stage in turn */
-    uint32_t round = 0;       /* how often all have been */
+    uint32_t size;            /* bytes of a stage */
+    int32_t now = 0;          /* current stage */
+    uint32_t round = 0;       /* number of completed rounds of the ring */
 
     __device__ __forceinline__ fp4_ring(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
     static constexpr size_t bytes(size_t stage) { return HEAD + STAGES * stage; }
@@ -204,7 +206,7 @@ template <int STAGES> struct fp4_ring {
     __device__ __forceinline__ uint32_t empty() const { return full() + 8 * STAGES; }
     __device__ __forceinline__ uint32_t address() const { return ptx_shared(raw) + HEAD + (uint32_t) now * size; }
     __device__ __forceinline__ const unsigned char *stage() const { return raw + HEAD + (uint32_t) now * size; }
-    /* By all threads of the block, once. */
+    /* Called by all threads of the block, once. */
     __device__ __forceinline__ void open() const
     {
         if (threadIdx.x == 0) {
@@ -221,8 +223,9 @@ template <int STAGES> struct fp4_ring {
         if (++now == STAGES) now = 0, round++;
     }
     __device__ __forceinline__ void wait_full() const { ptx_mbarrier_wait(full(), round & 1); }
-    __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(), ~round & 1); } /* at first it is */
-    /* The warp has read what it wants of the stage. */
+    /* In the first round all stages are empty. */
+    __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(), ~round & 1); }
+    /* The warp has finished reading the stage. */
     __device__ __forceinline__ void release() const
     {
         __syncwarp();
@@ -230,8 +233,8 @@ template <int STAGES> struct fp4_ring {
     }
 };
 
-/* What a block of threads multiplies: TILES tiles of 16 rows of W times GROUPS groups of 8 rows of x, WT warps side by side
- * along the tiles; and a stage of it:
+/* Shape of a block of threads: TILES tiles of 16 rows of W times GROUPS groups of 8 rows of x, with WT warps along the
+ * tiles. A stage holds:
  *
  *     [tiles]{ [4 blocks] codes, [4 blocks] scales } [groups][8 rows] pieces */
 template <int WAY_, int TILES_, int GROUPS_, int WT> struct fp4_shape {
@@ -239,24 +242,24 @@ template <int WAY_, int TILES_, int GROUPS_, int WT> struct fp4_shape {
     using W = fp4_way<WAY>;
     static constexpr int TILES = TILES_, GROUPS = GROUPS_, WG = FP4_WARPS / WT, RT = TILES / WT, RG = GROUPS / WG;
     static constexpr uint32_t X_AT = TILES * W::TILE, STAGE = X_AT + GROUPS * W::GROUP_STRIDE;
-    static constexpr uint32_t BYTES = TILES * W::TILE + GROUPS * W::GROUP; /* that a stage gets */
+    static constexpr uint32_t BYTES = TILES * W::TILE + GROUPS * W::GROUP; /* bytes copied into a stage */
     static constexpr int FIT = (int) (((99 << 10) - 128) / STAGE), STAGES = FIT < 8 ? FIT : 8;
     static_assert(STAGES >= 2 && RT * WT == TILES && RG * WG == GROUPS && (RG % 4 == 0 || RG == 1), "it can be shared");
     using ring = fp4_ring<STAGES>;
     static constexpr size_t SHARED = ring::bytes(STAGE);
-    static constexpr int N = RG < 4 ? RG : 4, PARTS = RG / N; /* groups whose words a warp holds at once */
+    static constexpr int N = RG < 4 ? RG : 4, PARTS = RG / N; /* groups per load of B; loads per step */
 
-    /* The warp's first tile and group of the block's. */
+    /* The warp's first tile and first group in the block. */
     __device__ __forceinline__ static int tile() { return (int) threadIdx.x / 32 / WG * RT; }
     __device__ __forceinline__ static int group() { return (int) threadIdx.x / 32 % WG * RG; }
 };
 
-/* Tiles of W that go to the stages, by the warp that fills: lanes below TILES copy a tile's codes, as many behind them its
- * scales. */
+/* Copies tiles of W into stages, called by the producer warp: lane i < TILES copies the codes of tile i, and lane
+ * TILES + i its scales. */
 template <class S> struct fp4_source {
     using W = typename S::W;
-    const uint8_t *from; /* the lane's, of chunk 0 */
-    uint32_t to, block;  /* in a stage; bytes of a block, 0: the lane has none */
+    const uint8_t *from; /* the lane's source at chunk 0 */
+    uint32_t to, block;  /* offset in a stage; bytes of a block, 0 = the lane copies nothing */
 
     __device__ __forceinline__ fp4_source(const pi__cuda_shape &s, const uint8_t *data, int32_t tile, int32_t last)
     {
@@ -265,7 +268,7 @@ template <class S> struct fp4_source {
         to = i * W::TILE + (lane < S::TILES ? 0 : FP4_CODES);
         block = lane < S::TILES ? 256 : lane < 2 * S::TILES ? W::SIDE : 0;
     }
-    /* n (up to 4) blocks from chunk c on, and for those that are not there the last, of NVFP4 the last two. */
+    /* Copies n (up to 4) blocks from chunk c; missing blocks repeat the last one (NVFP4: the last two). */
     __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t c, int32_t n) const
     {
         if (!block) return;
@@ -276,7 +279,7 @@ template <class S> struct fp4_source {
     }
 };
 
-/* Fills stages with slices [k0, k1) of W's n_block blocks and x, by the warp that does that. X: fill(stage, full, step). */
+/* Producer warp: fills stages with slices [k0, k1) of W's n_block blocks and of x. X has fill(stage, full, step). */
 template <class S, class RING, class X>
 PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n_block, int k0, int k1)
 {
@@ -292,11 +295,11 @@ PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n
     }
 }
 
-/* The words that a warp multiplies, from the ring's stage in turn. */
+/* Operand words of a warp, loaded from the ring's current stage. */
 template <int WAY, class S> struct fp4_hand {
     using W = fp4_way<WAY>;
     fp4_a<WAY> a[S::RT] = {};
-    fp4_b<WAY> b[2][S::N] = {}; /* of the groups now, and of those that come next */
+    fp4_b<WAY> b[2][S::N] = {}; /* of the current groups and of the next ones */
     fp4_scales s[2] = {};
 
     __device__ __forceinline__ void load_a(const unsigned char *stage, int r)
@@ -313,8 +316,8 @@ template <int WAY, class S> struct fp4_hand {
     }
 };
 
-/* Multiplies slices [k0, k1), by one of the other warps; end(slice, acc) takes each slice's sums. Words of groups come from
- * shared memory while the groups before them are multiplied, those of a tile once the step is done with it. */
+/* Multiplying warp: slices [k0, k1); end(slice, acc) receives each slice's sums. Words of B are loaded from shared
+ * memory while the previous groups are multiplied; words of A once the step no longer needs the old ones. */
 template <int WAY, class S, class RING, class END>
 PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &end)
 {
@@ -333,11 +336,13 @@ PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &e
         float acc[RT][RG][4] = {};
 #pragma unroll 1
         for (int32_t i = (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2; i; i--) {
+            /* Load the second half of the groups; the stage is then completely read. */
             if (LAST) w.load_b(ring.stage(), 1, 1);
             ring.release();
             ring.next();
 #pragma unroll
             for (int r = 0; r < RT && LAST; r++) fp4_multiply_tile<WAY, S::N, RG>(w.a[r], w.b[0], w.s[0], 0, acc[r]);
+            /* Load the first groups of the next step during the last products of this one. */
             const bool more = --left > 0;
             if (more) {
                 ring.wait_full();
@@ -356,7 +361,7 @@ PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &e
     }
 }
 
-/* total += acc, tile by tile. */
+/* total += acc. */
 template <int RT, int RG> PI_FN void fp4_add(float (&total)[RT][RG][4], const float (&acc)[RT][RG][4])
 {
 #pragma unroll

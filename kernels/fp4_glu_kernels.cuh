@@ -1,44 +1,45 @@
-/* Gate and up in FP4, or with x in FP8, as one launch that leaves what down reads: act(gate x) * up x, rounded as
- * fp4_rows.cuh does, so that neither lies in memory as floats. The sums are those of fp4_kernels.cuh, bit for bit.
+/* Gate and up projections in FP4, or with x in FP8, in one launch that writes down's packed activations: act(gate x) *
+ * up x, rounded as in fp4_rows.cuh. Neither product is written to memory as floats. The sums are bitwise identical to
+ * the sums of fp4_kernels.cuh.
  *
- * Few rows of x (fp4_glu_few, up to 32): a block of threads makes the columns of one group, 16 rows of both matrices, of
- * MXFP4 32; a thread a column, as it comes out of the sums. Many (fp4_glu_tiles): a block makes a chunk, 64 rows of both
- * matrices, times up to 128 rows of x (fp4_mid.cuh).
+ * Few rows of x (fp4_glu_few, up to 32): a block of threads computes the columns of one group, 16 rows of both
+ * matrices (MXFP4: 32). A thread rounds one column, in the order of the sums. Many rows (fp4_glu_tiles): a block
+ * computes a chunk, 64 rows of both matrices, times up to 128 rows of x (fp4_mid.cuh).
  *
- * A row's scales of NVFP4 become bytes when all of them are there: by the last blocks of few rows, as a tail (tail.cuh), of many
- * by fp4_end. */
+ * A row's NVFP4 scales become bytes when all of them are known: for few rows in the launch's last blocks, as an
+ * epilogue (tail.cuh); for many rows in fp4_end. */
 #ifndef PI_FP4_GLU_KERNELS_CUH
 #define PI_FP4_GLU_KERNELS_CUH
 
 #include "fp4_kernels.cuh"
 #include "fp4_mid.cuh"
 
-/* A launch. */
+/* Arguments of a launch. */
 struct fp4_glu {
-    pi__cuda_shape shape;  /* of both matrices */
+    pi__cuda_shape shape;  /* shape of both matrices */
     const uint8_t *w[2];   /* gate, up */
-    const float *scale[2]; /* their factors, or NULL */
-    int64_t n_out;         /* rows of each */
-    const uint8_t *x;      /* prepared rows */
-    const float *factors;  /* of them */
+    const float *scale[2]; /* their factors; NULL = 1 */
+    int64_t n_out;         /* rows of each matrix */
+    const uint8_t *x;      /* packed rows */
+    const float *factors;  /* factors of the rows of x */
     int32_t n_rows, n_step;
     int32_t act;
     float limit;
-    uint8_t *mid;          /* prepared rows of n_out columns */
+    uint8_t *mid;          /* output: packed rows of n_out columns */
     float *mid_factors;
     int32_t mid_chunks, mid_steps;
-    uint32_t *arrived;     /* of few rows */
+    uint32_t *arrived;     /* few rows: counter of finished blocks */
 };
 
-/* Zeros from unit u on, where a step of mid has no more columns. */
+/* Writes zeros from unit u on, where a step of mid has no more columns. */
 template <int WAY> PI_FN void fp4_clear_from(uint8_t *piece, uint32_t u)
 {
     for (; u < 8; u++) fp4_put_nothing<WAY>(piece, u);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ few rows */
+/* ------------------------------------------------------------------------------------------------------- few rows */
 
-/* Largest of a group of N neighbouring lanes, and sum of 16, the same in each. */
+/* Maximum over N adjacent lanes; sum over 16. All lanes get the same bits. */
 template <int N> PI_FN float group_max(float v)
 {
     for (int o = N / 2; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -49,7 +50,7 @@ PI_FN float group_sum(float v)
     for (int o = 8; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
     return v;
 }
-/* Bits of the lanes whose numbers differ in the bits of a mask, put together. */
+/* ORs v over the lanes that differ only in the bits of `mask`. */
 PI_FN uint32_t lanes_or(uint32_t v, int mask)
 {
     for (int o = 16; o; o >>= 1)
@@ -57,7 +58,7 @@ PI_FN uint32_t lanes_or(uint32_t v, int mask)
     return v;
 }
 
-/* The lane's code, and the scale of its group: a float of NVFP4, a byte of the others. */
+/* Returns the lane's code and the scale of its group: a float for NVFP4, a byte for the others. */
 template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
 {
     if (fp4_way<WAY>::NV) {
@@ -72,14 +73,14 @@ template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
     return fp4_way<WAY>::A8 ? e4m3_of(v * inverse) : e2m1_of(v * inverse);
 }
 
-/* Rows of each matrix that a block makes; and where the sums of one of its tiles are, floats from those before: of two tiles
- * side by side in banks of their own. */
+/* fp4_few_columns: rows of each matrix per block. fp4_few_sums: floats per tile of sums; the padding puts two adjacent
+ * tiles in different banks. */
 template <int WAY> struct fp4_few_columns {
     static constexpr int TILES = fp4_way<WAY>::NV ? 1 : 2, N = 16 * TILES;
 };
 template <int NT> constexpr size_t fp4_few_sums = sums_bytes<NT> / sizeof(float) + 16;
 
-/* A group of mid by as many lanes: value v of a row, column `column`; there: there is such a row. */
+/* A group of lanes writes a group of columns of mid: value v of a row in column `column`. there: the row exists. */
 template <int WAY> PI_FN void fp4_put_lane(const fp4_glu &p, int row, int64_t column, float v, bool there)
 {
     using C = fp4_few_columns<WAY>;
@@ -99,7 +100,7 @@ template <int WAY> PI_FN void fp4_put_lane(const fp4_glu &p, int row, int64_t co
     if (end == p.n_out || (end % 64 == 0 && to.alone)) fp4_clear_from<WAY>(piece, to.c * 4 + at / 16 + C::TILES);
 }
 
-/* What rows of mid need besides. */
+/* Completes the rows of mid: factors, or the NVFP4 scales. */
 template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *shared)
 {
     if (!fp4_way<WAY>::NV) {
@@ -109,7 +110,7 @@ template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *share
     fp4_end_rows(p.mid, p.mid_factors, p.n_rows, p.mid_steps, p.arrived, shared);
 }
 
-/* A block of threads: a group of columns of mid, up to NT groups of 8 rows of x; a warp a slice of all tiles. */
+/* Grid: a block of threads per group of columns of mid, times up to NT groups of 8 rows of x. A warp has one slice. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2 : 1) fp4_glu_few(PI_CONSTANT fp4_glu p)
 {
     using C = fp4_few_columns<WAY>;
@@ -118,6 +119,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
     PI_SMEM(raw);
     float *part = (float *) raw;
     constexpr int SUMS = (int) fp4_few_sums<NT>;
+    /* The warp's slice of each tile: gate's tiles, then up's. */
 #pragma unroll 1
     for (int r = 0; r < 2 * C::TILES; r++) {
         const uint8_t *codes = (r < C::TILES ? p.w[0] : p.w[1]) +
@@ -131,6 +133,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
         keep_sums<NT>(acc, part + r * SUMS);
     }
     __syncthreads();
+    /* Add the slices, apply the activation, round and write. */
     const fp4_result gate = {p.factors, times(p.scale[0])}, up = {p.factors, times(p.scale[1])};
     for (int i = (int) threadIdx.x; i < NT * 8 * C::N; i += THREADS) {
         const int at = i / C::N, row = min(at, p.n_rows - 1), o = i % C::N;
@@ -142,8 +145,9 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
     fp4_end_few<WAY>(p, raw);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- many rows */
+/* ------------------------------------------------------------------------------------------------------ many rows */
 
+/* Grid: x = groups of rows of x, y = chunk. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_glu_tiles(fp4_glu p)
 {
     ptx_take_turn();
@@ -153,6 +157,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     const int32_t chunk = (int32_t) blockIdx.y, group = (int32_t) blockIdx.x * S::GROUPS, n_block = (int32_t) p.shape.n_block;
     typename S::ring ring(raw, S::STAGE);
     ring.open();
+    /* Producer warp; the other three warps of its group exit. */
     if (threadIdx.x / 32 >= FP4_WARPS) {
         ptx_fewer_registers<FP4_FEW_REGISTERS>();
         if (threadIdx.x / 32 > FP4_WARPS) return;
@@ -166,14 +171,14 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     const int32_t first = group * 8, n = min(S::GROUPS * 8, p.n_rows - first);
     float *meet = (float *) (raw + S::ring::HEAD);
     const fp4_result gate = {p.factors + first, times(p.scale[0])}, up = {p.factors + first, times(p.scale[1])};
-    ptx_sync_first<FP4_WARPS * 32>(); /* nobody reads a stage any more */
+    ptx_sync_first<FP4_WARPS * 32>(); /* no warp reads a stage any more */
     fp4_meet<S>(total, [&](int which, int row, float sum) { return which ? up(row, sum) : gate(row, sum); }, n, meet);
     ptx_sync_first<FP4_WARPS * 32>();
     fp4_put_chunk<WAY, S>(meet, p.act, p.limit, p.n_out - (int64_t) chunk * 64, p.mid, p.mid_chunks, p.mid_steps, chunk, first, n);
     if (!fp4_way<WAY>::NV && chunk == 0 && (int32_t) threadIdx.x < n) p.mid_factors[first + (int32_t) threadIdx.x] = 1.0f;
 }
 
-/* Scales of NVFP4 of all rows, a warp a row. */
+/* Converts the NVFP4 scales of all rows, a warp per row. */
 [[maybe_unused]] static __global__ void __launch_bounds__(THREADS) fp4_end(uint8_t *mid, float *factors, int64_t n_rows,
                                                                           int32_t n_step)
 {

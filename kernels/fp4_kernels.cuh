@@ -1,18 +1,18 @@
-/* FP4 matrices times x rounded to FP4 too (W4A4), or to FP8 (W4A8), by block-scaled tensor cores (option fp4-mode). Layouts
- * and ORDER as fp4.cuh says, rounding as fp4_rows.cuh does: what a row becomes depends on that row alone.
+/* FP4 matrices times x rounded to FP4 (W4A4) or to FP8 (W4A8) on block-scaled tensor cores (option fp4-mode). Layouts
+ * and ORDER as in fp4.cuh, rounding as in fp4_rows.cuh: a row's result depends on that row alone.
  *
- * Few rows of x (fp4_few, up to 32): a block of threads makes 16 rows of W, a warp a slice, each from global memory, a step
- * ahead. Many rows (fp4_tiles): a block makes up to 128 rows of W times up to 128 of x. One warp brings what the 8 others
- * multiply (fp4_ring). Where tiles are few the slices of each are shared out among blocks (split.cuh).
- * Gate and up that leave what down reads: fp4_glu_kernels.cuh. */
+ * Few rows of x (fp4_few, up to 32): a block of threads computes 16 rows of W. Each warp has one slice and reads it
+ * from global memory, one step ahead. Many rows (fp4_tiles): a block computes up to 128 rows of W times up to 128 of
+ * x. One producer warp loads operands for 8 multiplying warps (fp4_ring). With few tiles, the slices of a tile are
+ * distributed over several blocks (split.cuh). fp4_glu_kernels.cuh has gate and up with packed output. */
 #ifndef PI_FP4_KERNELS_CUH
 #define PI_FP4_KERNELS_CUH
 
 #include "split.cuh"
 
-/* ------------------------------------------------------------------------------------------------------------- prepare */
+/* --------------------------------------------------------------------------------------------------------- pack x */
 
-/* A block of threads: a row; row numbers up to a multiple of 8 are rows of zeros. */
+/* Grid: a block of threads per row; row numbers up to a multiple of 8 are rows of zeros. */
 template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                           uint8_t *prepared, float *factors)
 {
@@ -25,27 +25,28 @@ template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_
     fp4_put_row<WAY>(x, row, n_in, there, {0, 1}, prepared, factors, scratch + THREADS / 32);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the product */
+/* ---------------------------------------------------------------------------------------------------- the product */
 
-/* Matrices of one type with the same x: one launch. */
+/* Several matrices of one type times the same x, in one launch. */
 struct fp4_products {
-    pi__cuda_shape shape;  /* what they have in common: all but mat_bytes */
-    const uint8_t *x;      /* prepared rows */
-    const float *factors;  /* of them */
+    pi__cuda_shape shape;  /* shape of all matrices, except mat_bytes */
+    const uint8_t *x;      /* packed rows */
+    const float *factors;  /* factors of the rows of x */
     int32_t n_rows, n_step;
-    int32_t n;             /* matrices */
+    int32_t n;             /* number of matrices */
     struct {
         const uint8_t *data;
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;    /* block of threads that makes its first rows; of fp4_tiles in y */
-        float add;         /* as in pi__k_product; of fp4_tiles */
+        uint32_t first;    /* its first block of threads: in x, fp4_tiles in y */
+        float add;         /* fp4_tiles: as in pi__k_product */
     } w[PI__K_MOST_LINEAR];
-    pi__k_tail tail;       /* of fp4_few */
-    split_sums split;      /* of fp4_tiles, where a tile is several blocks' */
+    pi__k_tail tail;       /* fp4_few: the epilogue */
+    split_sums split;      /* fp4_tiles: sums of tiles that several blocks share */
 };
 
+/* Index of the matrix that a block works on. */
 PI_FN int fp4_which(const fp4_products &p, uint32_t block)
 {
     int i = 0;
@@ -53,21 +54,21 @@ PI_FN int fp4_which(const fp4_products &p, uint32_t block)
     return i;
 }
 
-/* Epilogue: the factors of a row's sum. */
+/* Scales a sum by the row's and the matrix' factor. */
 struct fp4_result {
-    const float *factors; /* of rows */
-    times whole;          /* of the matrix */
+    const float *factors; /* factors of the rows */
+    times whole;          /* factor of the matrix */
     __device__ __forceinline__ float operator()(int row, float sum) const { return whole(row, sum * factors[row]); }
 };
 
-/* A step's words, from global memory. */
+/* Operand words of a step, from global memory. */
 template <int WAY, int NT> struct fp4_words {
     fp4_a<WAY> a;
     fp4_b<WAY> b[NT];
     fp4_scales s[NT];
 };
 
-/* Where a warp reads what it multiplies: a tile of W, and of x groups, the lane's rows of which are at x. */
+/* Sources of a warp: a tile of W, and groups of x; x[g] points to group g. */
 template <int WAY, int NT> struct fp4_reader {
     const uint8_t *codes, *side, *x[NT];
     int32_t n_block;
@@ -85,7 +86,7 @@ template <int WAY, int NT> struct fp4_reader {
     }
 };
 
-/* The warp's slice, a step read ahead of the one that is multiplied. */
+/* Computes the warp's slice; loads one step ahead of the products. */
 template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, float (&acc)[NT][4])
 {
     const int32_t n = (in.n_block + 1) / 2, slice = (int32_t) threadIdx.x / 32, end = n * (slice + 1) / SLICES;
@@ -102,7 +103,7 @@ template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, f
     }
 }
 
-/* A block of threads: 16 rows of W times up to NT groups of 8 rows of x; a warp a slice. */
+/* Grid: a block of threads per 16 rows of W, times up to NT groups of 8 rows of x. A warp has one slice. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(PI_CONSTANT fp4_products p)
 {
     ptx_take_turn();
@@ -117,15 +118,16 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few
         in.x[g] = p.x + (size_t) min(g, (p.n_rows - 1) / 8) * (size_t) p.n_step * fp4_way<WAY>::GROUP;
     float acc[NT][4] = {};
     fp4_slice<WAY, NT>(in, acc);
+    /* Add the slices, apply the factors, write y. */
     put_sums(acc, (float *) raw, fp4_result {p.factors, times(w.scale)}, w.y + (size_t) tile * 16, w.ldy, p.n_rows,
              w.n_out - (int64_t) tile * 16);
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* Groups of x that go to the stages, by the last lanes of the warp that fills. */
+/* Copies groups of x into stages, in the last lanes of the producer warp. */
 template <class S> struct fp4_group_source {
     using W = typename S::W;
-    const uint8_t *from; /* the lane's, NULL: it has none */
+    const uint8_t *from; /* the lane's source; NULL = the lane copies nothing */
     uint32_t to;
 
     __device__ __forceinline__ fp4_group_source(const uint8_t *x, int32_t n_step, int32_t group, int32_t last)
@@ -141,10 +143,10 @@ template <class S> struct fp4_group_source {
     }
 };
 
-/* Where a block of threads is in the results. */
+/* Position of a block of threads in the results. */
 struct fp4_where {
-    int which;            /* matrix */
-    int32_t tile, group;  /* first ones */
+    int which;            /* index of the matrix */
+    int32_t tile, group;  /* first tile and group */
 };
 template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
 {
@@ -152,7 +154,7 @@ template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
     return {which, (int32_t) (blockIdx.y - p.w[which].first) * S::TILES, (int32_t) blockIdx.x * S::GROUPS};
 }
 
-/* The warp's totals to y. */
+/* Writes the warp's totals to y. */
 template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at, const float (&total)[S::RT][S::RG][4])
 {
     const auto &w = p.w[at.which];
@@ -167,7 +169,7 @@ template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at
     }
 }
 
-/* A block of threads: a shape's tiles and groups, all slices of them or a part. */
+/* Grid: x = groups of x, y = tiles of all matrices, z = part of the slices. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
 {
     ptx_take_turn();
@@ -179,6 +181,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     const int k0 = split_first(), k1 = split_end();
     typename S::ring ring(raw, S::STAGE);
     ring.open();
+    /* Producer warp; the other three warps of its group exit. */
     if (threadIdx.x / 32 >= FP4_WARPS) {
         ptx_fewer_registers<FP4_FEW_REGISTERS>();
         if (threadIdx.x / 32 > FP4_WARPS) return;
@@ -187,6 +190,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
         fp4_produce<S>(ring, tiles, groups, n_block, k0, k1);
         return;
     }
+    /* Multiplying warps: sum the slices, then write. */
     ptx_more_registers<FP4_MANY_REGISTERS>();
     float total[S::RT][S::RG][4] = {};
     fp4_consume<WAY, S>(ring, n_block, k0, k1, [&](int k, const float (&acc)[S::RT][S::RG][4]) {

@@ -1,25 +1,27 @@
-/* What products of gate and up leave for down where a block of threads makes a chunk of it, 64 rows of both matrices, times many
- * rows of x: fp4_glu_kernels.cuh, and moe_fp4_kernels.cuh, where a row of x is a column.
+/* Output of gate and up as down's packed activations, where a block of threads computes a chunk of it: 64 rows of
+ * both matrices, times many rows of x. Used by fp4_glu_kernels.cuh, and by moe_fp4_kernels.cuh, where a row of x is a
+ * column.
  *
- * Half of a block's tiles are gate's, half up's. Results meet in shared memory, where a thread takes a unit (fp4_rows.cuh):
+ * Half of a block's tiles are gate's, half up's. Results are exchanged in shared memory, where a thread takes a unit
+ * (fp4_rows.cuh):
  *
- *     [gate, up][4 units of the chunk][rows]{ 16 results, and 4 floats that keep rows in banks of their own } */
+ *     [gate, up][4 units of the chunk][rows]{ 16 results, 4 floats of padding against bank conflicts } */
 #ifndef PI_FP4_MID_CUH
 #define PI_FP4_MID_CUH
 
 #include "tail.cuh"
 
-/* Where a shape's results meet: of 64 columns of either matrix. */
+/* Layout of the exchange buffer: 64 columns of each matrix. */
 template <class S> struct fp4_meeting {
     static constexpr int ROWS = S::GROUPS * 8, HALF = S::TILES / 2;
-    static constexpr int UNIT = ROWS * 20 + 8, EACH = 4 * UNIT; /* floats: of 16 columns, of a matrix */
+    static constexpr int UNIT = ROWS * 20 + 8, EACH = 4 * UNIT; /* floats: of 16 columns; of a matrix */
     static constexpr size_t BYTES = 2 * (size_t) EACH * sizeof(float);
     static_assert(HALF == 4, "a chunk of mid");
 
     __device__ __forceinline__ static int at(int which, int unit, int row) { return which * EACH + unit * UNIT + row * 20; }
 };
 
-/* The warp's totals to where they meet; result(which, row, sum), rows below n_row. */
+/* Writes the warp's totals to the exchange buffer as result(which, row, sum), for rows below n_row. */
 template <class S, class F>
 PI_FN void fp4_meet(const float (&total)[S::RT][S::RG][4], const F &result, int32_t n_row, float *to)
 {
@@ -36,8 +38,8 @@ PI_FN void fp4_meet(const float (&total)[S::RT][S::RG][4], const F &result, int3
     }
 }
 
-/* Chunk `chunk` of mid, of the rows from `first` on, of which there are n: by 256 threads, when all results are there.
- * columns: of n_out, those that the chunk has. */
+/* Writes chunk `chunk` of mid for n rows from row `first`. Called by 256 threads when all results are in the buffer.
+ * columns: columns of n_out from the chunk's start. */
 template <int WAY, class S>
 PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t columns, uint8_t *mid, int32_t n_chunk, int32_t n_step,
                          int32_t chunk, int64_t first, int32_t n)
@@ -63,18 +65,18 @@ PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t co
     }
 }
 
-/* Tiles of both matrices that go to the stages. */
+/* Source of the tiles of both matrices, for the producer warp. */
 template <class S> PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, const uint8_t *up, int32_t chunk,
                                                 int64_t n_out)
 {
     const int32_t i = (int32_t) (threadIdx.x % 32) % S::TILES;
     const bool second = i >= S::TILES / 2;
-    /* The lane's tile is number i behind the first that is given. */
+    /* The lane's tile is number i after the first tile that is given. */
     return fp4_source<S>(shape, second ? up : gate, chunk * 4 - (second ? S::TILES / 2 : 0), (int32_t) (n_out / 16 - 1));
 }
 
-/* Scales of NVFP4 by the last of a launch's blocks to end, of FP4_WARPS warps that have nothing else to do: fp4_end_row() for all
- * rows. shared: a word that nobody uses. */
+/* Converts NVFP4 scales (fp4_end_row) of all rows, in the last blocks of a launch to finish, with FP4_WARPS warps
+ * each. shared: a free word of shared memory. */
 PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_step, uint32_t *arrived, unsigned char *shared)
 {
     const uint32_t total = blocks_of_launch();

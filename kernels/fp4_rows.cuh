@@ -1,22 +1,22 @@
-/* A row of x in FP4 or FP8, as fp4.cuh has it and rounded as fp4_quant.cuh says: for the kernel that prepares rows alone, for
- * tails (tail.cuh), and for products that leave what the next ones read (fp4_glu_kernels.cuh). The bits do not depend on who
- * does it.
+/* A row of x in FP4 or FP8: layout of fp4.cuh, rounding of fp4_quant.cuh. Used by the kernel that packs rows, by
+ * epilogues (tail.cuh), and by products that write packed rows (fp4_glu_kernels.cuh). All of them give the same bits.
  *
- * A thread rounds a unit, 16 columns, which is all of a group of NVFP4 and half of one of the others; a step has 8 units:
+ * A thread rounds a unit, 16 columns: a group of NVFP4, or half a group of the others. A step has 8 units:
  *
  *     step    chunk 0                   chunk 1
  *     units   0 1 2 3                   4 5 6 7
  *     groups  NVFP4 0 1 2 3, others 0 1 ...
  *
- * Scales of NVFP4 are bytes only when the largest of the row is known. Until then the upper half of each, which is all that
- * its 4 bits need, lies where the step's bytes will be, as they are there twice. */
+ * NVFP4 scales become bytes only when the row's largest scale is known. Until then their upper 16 bits, which hold
+ * all 4 significant bits, are stored in the place of the step's scale bytes; that place is large enough, since the
+ * bytes are stored twice. */
 #ifndef PI_FP4_ROWS_CUH
 #define PI_FP4_ROWS_CUH
 
 #include "fp4_quant.cuh"
 #include "prepare.cuh"
 
-/* The first chunk of a step of a row of n chunks, and the end of its slice; n of what is behind the last. */
+/* First chunk of a step of a row with n chunks, and the end of its slice; both n for steps past the end. */
 struct fp4_chunks {
     int32_t first, end;
 };
@@ -30,7 +30,7 @@ PI_FN fp4_chunks fp4_chunks_of(int32_t n, int32_t step)
     return {n, n};
 }
 
-/* Where a chunk is: its step, which of the two it is, and whether the other one is not there. */
+/* Position of a chunk: its step, its index in the step, and `alone` if the step has no other chunk. */
 struct fp4_place_of_chunk {
     int32_t step;
     uint32_t c;
@@ -50,14 +50,14 @@ template <int WAY> PI_FN uint8_t *fp4_piece_of(uint8_t *prepared, int64_t row, i
            fp4_row_at<WAY>((uint32_t) (row % 8));
 }
 
-/* The scale of a group of NVFP4 that begins at column 16 * (u % 4) of chunk u / 4, for now. */
+/* Stores the provisional scale of the NVFP4 group at column 16 * (u % 4) of chunk u / 4. */
 PI_FN void fp4_keep_scale(uint8_t *piece, uint32_t u, float scale)
 {
     ((uint16_t *) (piece + fp4_way<FP4_NV>::WORDS))[u] = (uint16_t) (__float_as_uint(scale) >> 16);
 }
 
-/* A unit of NVFP4: its codes, and its scale for now, which is returned. Sums of errors are those of 16 lanes (fp4_round): of
- * columns 8 apart, then 4, 2, 1. */
+/* Writes a unit of NVFP4: codes and provisional scale, which is returned. Errors are added in the order of the 16
+ * lanes in fp4_round(): columns 8 apart, then 4, 2, 1. */
 PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
 {
     float most = 0, e6[8], e4[8];
@@ -88,7 +88,7 @@ PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
     return scale;
 }
 
-/* Half a group of the others, whose scale is byte `scale`. */
+/* Writes half a group of MXFP4 or MXFP8 with scale byte `scale`. */
 template <int WAY> PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32_t scale, float inverse)
 {
     const uint32_t c = u / 4, block = u % 4 / 2, half = u % 2;
@@ -106,7 +106,8 @@ template <int WAY> PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const flo
     if (!half) fp4_put_scale<WAY>(piece, c, u % 4 * 16, scale);
 }
 
-/* Unit u of a step; the lane beside this one has the unit beside it. there: it is written. Returns the scale of NVFP4. */
+/* Writes unit u of a step; the adjacent lane has the adjacent unit. there: false = do not write. Returns the NVFP4
+ * scale. */
 template <int WAY> PI_FN float fp4_put_unit(uint8_t *piece, uint32_t u, const float (&v)[16], bool there)
 {
     if constexpr (fp4_way<WAY>::NV) {
@@ -121,7 +122,7 @@ template <int WAY> PI_FN float fp4_put_unit(uint8_t *piece, uint32_t u, const fl
     }
 }
 
-/* The same of zeros. */
+/* Writes a unit of zeros. */
 template <int WAY> PI_FN void fp4_put_nothing(uint8_t *piece, uint32_t u)
 {
     const float none[16] = {};
@@ -129,7 +130,7 @@ template <int WAY> PI_FN void fp4_put_nothing(uint8_t *piece, uint32_t u)
     else fp4_put_half<WAY>(piece, u, none, 0, 0.0f);
 }
 
-/* Largest scale of a step of NVFP4, for now; and its scales as bytes, at last. */
+/* fp4_kept_most: largest provisional scale of a step. fp4_end_scales: converts a step's scales to bytes. */
 PI_FN float fp4_kept_most(const uint8_t *piece)
 {
     const uint4 w = *(const uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
@@ -143,7 +144,7 @@ PI_FN void fp4_end_scales(uint8_t *piece, float by)
     uint4 *at = (uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
     const uint4 w = *at;
     auto two = [by](uint32_t v) { return nv_byte(__uint_as_float(v << 16), by) | nv_byte(__uint_as_float(v & 0xffff0000u), by) << 16; };
-    /* of groups 0 1 2 3 of a chunk; bytes are in the order 0 2 1 3 */
+    /* Input: groups 0 1 2 3 of a chunk; the bytes are in the order 0 2 1 3. */
     auto four = [&](uint32_t a, uint32_t b) {
         const uint32_t u = two(a), v = two(b);
         return (u & 0xff) | (v & 0xff) << 8 | (u & 0xff0000) | (v & 0xff0000) << 8;
@@ -152,7 +153,7 @@ PI_FN void fp4_end_scales(uint8_t *piece, float by)
     *at = {first, second, first, second};
 }
 
-/* By a warp: ends row `row` of NVFP4, whose units others have written. */
+/* One warp: completes row `row` of NVFP4 after all its units are written. */
 PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n_step)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32;
@@ -163,7 +164,7 @@ PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n
     if (lane == 0) factors[row] = factor;
 }
 
-/* Columns i .. i + 15 of a row of n, those behind the last are zeros. */
+/* Loads columns i .. i + 15 of a row of n; columns past the end are zeros. */
 PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
 {
     for (float &f : v) f = 0;
@@ -178,8 +179,8 @@ PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
     }
 }
 
-/* A row by the threads of a block; of NVFP4 all of it. there: of one behind the last, zeros are put. scratch: a float a warp, in use
- * until the next barrier. */
+/* Packs a row with the threads of a block; NVFP4 needs the complete row (of = {0, 1}). there: false = write zeros
+ * (row past the last). scratch: one float per warp, in use until the next barrier. */
 template <int WAY>
 PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *prepared, float *factors,
                        float *scratch)
@@ -199,6 +200,7 @@ PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there
         if (threadIdx.x == 0 && of.first == 0) factors[row] = 1.0f;
         return;
     }
+    /* NVFP4: the block's largest scale gives the row's factor, and the scales become bytes. */
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
     __syncthreads();

@@ -1,45 +1,47 @@
-/* The gated delta rule: where a state lies in device memory, who works on what, and the sums of a row.
+/* The gated delta rule: layout of a state in device memory, distribution of the work, and the sums of a row.
  *
- * A sequence's state is kept as it was at the last chunk boundary (base, a multiple of C = 16), with the rows since. For
- * one value head, G_i the log2 decay from the boundary up to and with row i, the sum of the rows' own:
+ * A sequence keeps its state S0 at the last chunk boundary (base, a multiple of C = 16) and the rows since then. For
+ * one value head, with G_i the log2 decay from the boundary to row i inclusive, a sum over the rows:
  *
- *     p_i = 2^G_i (k_i . S0) + sum over l < i of  2^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
- *     u_i = beta_i (v_i - p_i)                                                         what is written for it
+ *     p_i = 2^G_i (k_i . S0) + sum over l < i of  2^(G_i - G_l) (k_i . k_l) u_l        the state's prediction for k_i
+ *     u_i = beta_i (v_i - p_i)                                                         the update written for k_i
  *     o_i = 2^G_i (q_i . S0) + sum over l <= i of 2^(G_i - G_l) (q_i . k_l) u_l        the output
  *
- * and when a chunk is full and all of it stays, it is folded: S0 <- 2^G_15 S0 + sum of 2^(G_15 - G_i) k_i (outer) u_i.
- * u is a triangular system, which is solved for the keys and gates alone, once for all columns of S0. With A_il and M_il the
- * factors of u_l in -u_i and in o_i, and T = (1 + A)^-1, P = M T, which have a row i from rows up to i:
+ * A full chunk that is verified is folded: S0 <- 2^G_15 S0 + sum of 2^(G_15 - G_i) k_i (outer) u_i. The u_i form a
+ * triangular system. It is solved from keys and gates alone, once for all columns of S0. With A_il and M_il the
+ * factors of u_l in -u_i and in o_i, T = (1 + A)^-1 and P = M T. Row i of T and P depends on rows up to i only:
  *
  *     x_i = beta_i (v_i - 2^G_i (k_i . S0))      u_i = sum over l <= i of T_il x_l
  *                                                o_i = 2^G_i (q_i . S0) + sum over l <= i of P_il x_l
  *
- * No value of T is above 1: keys have length 1, and beta is at most 1, so a row of it is a key after reflections that only
- * shorten it.
+ * No value of T exceeds 1. Keys have length 1 and beta is at most 1. A row of T is therefore a key after reflections
+ * that can only shorten it.
  *
- *     slot      | base       | bound      | S0           | x            | k            | g      | t         | recent  | edge       |
- *               | [n_v][D/32]| [n_v][D/16]| [n_v][D][D]  | [n_v][R][D]  | [n_k][R][D]  | [n_v][R] | [n_v][R][C] | [..][C']| [..][3][C']|
- *     snapshot  | S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] | bound |    (3: with a convolution of 4 taps)
+ *     slot      base [n_v][D/32] | bound [n_v][D/16] | S0 [n_v][D][D] | x [n_v][R][D] | k [n_k][R][D] | g [n_v][R]
+ *               | t [n_v][R][C] | recent [..][C'] | edge [..][3][C']                 (C': channels)
+ *     snapshot  S0 [n_v][D][D] | the 3 raw inputs before it [3][C'] | bound          (3: for 4 taps of convolution)
  *
- * x, k, g (log2 decays), t (rows of T) and the raw inputs of convolutions are rings: the row of position p is at p % R, so
- * nothing moves when base does, and a block may write its new rows while others still read the old ones: R = C + 2 n_draft
- * rows hold those from base to the end of any step of up to 1 + n_draft tokens. `recent` has the raw inputs of the last
- * positions, `edge` those of the 3 positions before each boundary that may become base, which are what a snapshot there
- * needs. S0 at base 0 is zero, whatever the slot holds. base is there once for each slice of 32 columns, so that a slice has
- * one owner.
+ * x, k, g (log2 decays), t (rows of T) and the raw inputs of convolutions are rings: the row of position p is at p %
+ * R. Nothing moves when base does, and a block may write new rows while other blocks read the old ones. R = C + 2
+ * n_draft rows suffice from base to the end of any step of up to 1 + n_draft tokens.
  *
- * Tensor cores multiply F16, so every number is two of them, hi + lo, of 22 bits together: keys (as they lie in k: D hi,
- * then D lo) times 2^2, queries times 2^6; S0 and u as they are used. To fit, 16 columns of S0 are kept divided by a power of
- * two, which follows from `bound`, above which no value of theirs is: a fold multiplies it by what decay leaves and adds the
- * largest sum of |u| of a column, as no key's value is above 1. Nothing else changes it: prefill and decode have the same
- * one. A bound above the largest value by 2^12 costs no digit. Results are S0's to float precision, as its largest values
- * count. x, which may be of any size, is multiplied by T and P as TF32, in two parts as well.
+ * `recent` holds the raw inputs of the last positions. `edge` holds the raw inputs of the 3 positions before each
+ * boundary that may become base; a snapshot there needs them. With base 0, S0 is zero, and its memory is ignored. Each
+ * slice of 32 columns has its own copy of base, so that a slice has one owner.
  *
- * That is the exact form. In the other one (pi__k_state) keys and queries are one F16 each, wherever they are used, and S0 is
- * rounded to one where it is multiplied by them; it is kept as float, and u that is added to it has two. So states are those of
- * rounded keys, and results have the error of 11 bits of S0: a third of the products with it, none of the instructions that make
- * lo, and half of what prepare() leaves. few() and save(), which wait for memory, are the same kernels with lo 0; in the slot
- * lo is 0, too. */
+ * Tensor cores multiply F16, so every number is split into two of them, hi + lo, 22 bits together: keys (in k: D hi,
+ * then D lo) times 2^2, queries times 2^6, S0 and u when they are used. To fit F16, 16 columns of S0 are stored
+ * divided by a power of two. It follows from `bound`, an upper limit of the magnitude of their values. A fold
+ * multiplies bound by the decay and adds the largest sum of |u| of a column, since no value of a key exceeds 1.
+ * Nothing else changes bound, so prefill and decode have the same. Even a bound 2^12 above the largest value loses no
+ * digit. Results have float precision relative to the largest values of S0. x may have any magnitude: its products
+ * with T and P use TF32, also in two parts.
+ *
+ * The above is the exact mode (`exact` in pi__k_state). In the other mode keys and queries are one F16 everywhere,
+ * and S0 is rounded to one F16 for its products. S0 is stored as float, and the u added to it has two F16. States
+ * then come from rounded keys, and results have the error of 11 bits of S0. This mode needs a third of the products
+ * with S0, no instructions for lo, and half of prepare()'s output. few() and save() are memory-bound: they run the
+ * same kernels with lo = 0, also in the slot. */
 #ifndef PI_GDN_CUH
 #define PI_GDN_CUH
 
@@ -51,16 +53,16 @@ enum {
     C = PI__STATE_CHUNK,
     SLICE = 32,       /* columns of S0 with one owner */
     PATCH = 16,       /* columns with one bound */
-    MOST_SHIFT = 100, /* the largest exponent of those */
+    MOST_SHIFT = 100, /* max exponent derived from a bound */
 };
 constexpr int32_t KEY_EXPONENT = -2;
-constexpr float KEY_UNIT = 0x1p-2f, QUERY_UNIT = 0x1p-6f; /* what 1 of a key's, of a query's F16 stands for */
+constexpr float KEY_UNIT = 0x1p-2f, QUERY_UNIT = 0x1p-6f; /* value of 1 in a key's F16; in a query's */
 constexpr float LOG2E = 1.44269504f;
 
-/* Words of a key of D values: hi, and where products are exact, lo. */
+/* Words of a key of D values: hi, and in exact mode lo. */
 PI_FN constexpr int key_words(int dim, bool exact) { return exact ? dim : dim / 2; }
 
-/* A ring of n rows, and the multiplication that divides by n: i / n is i * by >> shift for all i < 2^31. */
+/* A ring of n rows. Division by multiplication: i / n is i * by >> shift for all i < 2^31. */
 struct ring {
     int32_t n;
     uint32_t by;
@@ -68,46 +70,46 @@ struct ring {
 };
 PI_FN int32_t ring_row(const ring &r, int32_t i) { return i - (int32_t) ((uint64_t) i * r.by >> r.shift) * r.n; }
 
-/* Where things are in a slot, in floats, and how long rings are. */
+/* Offsets in a slot, in floats, and the lengths of the rings. */
 struct places {
     size_t bound, s, x, k, g, t, recent, edge, size;
     ring rows, recents, edges;
-    int32_t history; /* raw inputs before a row that its convolution reads */
+    int32_t history; /* number of raw inputs before a row that its convolution reads */
 };
 
-/* A launch. */
+/* Arguments of a launch. */
 struct job {
     pi__k_gdn a;
     places at;
-    int32_t few; /* tokens up to which a sequence is done by the kernel for few */
-    pi__k_tail tail; /* of the kernel for few */
+    int32_t few; /* max tokens of a sequence that the kernel few() processes */
+    pi__k_tail tail; /* epilogue of few() */
 };
 
 /* A sequence of the step. */
 struct sequence {
     float *slot;
     int32_t first;       /* its first token in the batch */
-    int32_t pos, end;    /* positions of its first token, and after its last */
-    int32_t verified;    /* position after the last one that is verified */
-    int32_t keep;        /* base after the step: the rows from here on are kept */
-    const int32_t *save; /* its snapshots, [n_save][2] */
+    int32_t pos, end;    /* position of its first token; position after its last */
+    int32_t verified;    /* position after the last verified one */
+    int32_t keep;        /* base after the step: rows from here on are kept in the slot */
+    const int32_t *save; /* its snapshots, [n_save][2]: position, snapshot index */
     int32_t n_save;
 };
 
-/* A block's share of a sequence: columns col .. of a value head. */
+/* A block's part of a sequence: columns from `col` of a value head. */
 struct work {
     int32_t head, k_head, col;
 };
 
-/* Rows of a chunk: n_old were there before the step, n_new are computed now. */
+/* Rows of a chunk: n_old from earlier steps, n_new of this step. */
 struct chunk {
     int32_t from, n_old, n_new;
 };
 
-/* How far off row i is; no row is as long as 2^31. */
+/* Offset of row i; a row is shorter than 2^31. */
 PI_FN int64_t row_at(int32_t i, int64_t ld) { return (int64_t) i * ptx_low(ld); }
 
-/* Where out has the results of a value head. */
+/* Index of a value head's results in `out`. */
 PI_FN int32_t out_head(const pi__k_gdn &a, int32_t head)
 {
     return a.grouped ? head % a.state.n_k * (a.state.n_v / a.state.n_k) + head / a.state.n_k : head;
@@ -117,12 +119,12 @@ PI_FN int32_t n_channels(const pi__k_state &st) { return (2 * st.n_k + st.n_v) *
 PI_FN float *slot_at(const pi__k_state &st, int32_t slot) { return (float *) (st.base + (size_t) slot * st.stride); }
 PI_FN float *snap_at(const pi__k_state &st, int32_t snap) { return (float *) (st.snap + (size_t) snap * st.snap_stride); }
 
-/* base of a slice of a head. */
+/* Address of the base of a slice of a head. */
 PI_FN int32_t *base_at(const job &j, float *slot, int32_t head, int32_t col)
 {
     return (int32_t *) slot + head * (j.a.state.dim / SLICE) + col / SLICE;
 }
-/* The bound of the 16 columns from col on. */
+/* Address of the bound of the 16 columns from `col`. */
 PI_FN float *bound_at(const job &j, float *slot, int32_t head, int32_t col)
 {
     return slot + j.at.bound + head * (j.a.state.dim / PATCH) + col / PATCH;
@@ -132,7 +134,7 @@ PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
 {
     return memory + s + (size_t) head * (size_t) (j.a.state.dim * j.a.state.dim);
 }
-/* The rows of position p: of a value head's x, log2 decay and T, a key head's keys. */
+/* Ring rows of position p: a value head's x, log2 decay and T; below, a key head's keys. */
 PI_FN float *x_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return slot + j.at.x + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
@@ -145,12 +147,12 @@ PI_FN float *t_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return slot + j.at.t + (head * j.at.rows.n + ring_row(j.at.rows, p)) * C;
 }
-/* The key's D hi, then its D lo. */
+/* D words: hi of the key, then lo. */
 PI_FN uint32_t *k_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return (uint32_t *) slot + j.at.k + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
 }
-/* Raw inputs of position p: of the last ones, and (p is one of the last before a boundary) of those before boundaries. */
+/* Raw inputs of position p: in `recent`; in `edge`, where p must be one of the last positions before a boundary. */
 PI_FN float *recent_at(const job &j, float *slot, int32_t p)
 {
     return slot + j.at.recent + (size_t) ring_row(j.at.recents, p) * (size_t) n_channels(j.a.state);
@@ -160,25 +162,25 @@ PI_FN float *edge_at(const job &j, float *slot, int32_t p)
     int32_t row = ring_row(j.at.edges, p / C) * j.at.history + p % C - (C - j.at.history);
     return slot + j.at.edge + (size_t) row * (size_t) n_channels(j.a.state);
 }
-/* The raw inputs and bounds of a snapshot. */
+/* Raw inputs and bounds of a snapshot. */
 PI_FN float *snap_raw(const job &j, float *snap) { return s_at(j, snap, 0, j.a.state.n_v); }
 PI_FN float *snap_bound(const job &j, float *snap, int32_t head, int32_t col)
 {
     return snap_raw(j, snap) + j.at.history * n_channels(j.a.state) + head * (j.a.state.dim / PATCH) + col / PATCH;
 }
 
-/* A row of T or P in two parts for tensor cores: of columns 2 n, 2 n + 1 the values, then what is left of them after their
- * first 11 bits. */
+/* A row of T or P in two parts for TF32 tensor cores. Columns 2 n and 2 n + 1: the two values, then their remainders
+ * after the first 11 bits. */
 enum { MIX = 2 * C };
 PI_FN int mix_at(int column, bool rest) { return column / 2 * 4 + rest * 2 + column % 2; }
 PI_FN int mix_column(int word) { return word / 4 * 2 + word % 2; }
 PI_FN bool mix_rest(int word) { return word / 2 % 2; }
-/* Of the first half of a chunk's rows, the second half of columns is zeros that nobody reads, nor are they written. */
+/* False for the second half of the columns in the first half of a chunk's rows: zeros, neither written nor read. */
 PI_FN bool in_mix(int row, int column) { return row >= C / 2 || column < C / 2; }
 
-/* What prepare() makes of the step's tokens, where a sequence has more than a few: of a value head a row's scalars, which are
- * -beta_i 2^G_i in units, 2^G_i, padding, g_i; of a key head a token's words of k hi, k lo, q hi, q lo, D / 2 each; of a value
- * head a row's T, as folds have it where prepared_for_fold(), and P. beta v it leaves in `out`. */
+/* Scratch: prepare()'s output for sequences with more than `few` tokens. Per value head and row, scalars: -beta_i
+ * 2^G_i in units, 2^G_i, padding, g_i. Per key head and token, D / 2 words each: k hi, k lo, q hi, q lo. Per value
+ * head and row: a row of T, ready for the fold if prepared_for_fold(), and of P. beta v goes to `out`. */
 PI_FN size_t new_row(const job &j, int32_t head, int32_t token) { return (uint32_t) (head * j.a.n_tokens + token); }
 enum scalar { OF_K, OF_S, PADDING, LOG_DECAY, N_SCALARS };
 PI_FN float *new_scalars(const job &j, int32_t head, int32_t token)
@@ -195,9 +197,9 @@ PI_FN float *new_mix(const job &j, int32_t head, int32_t token)
            new_row(j, head, token) * (2 * MIX);
 }
 
-/* ------------------------------------------------------------------------------------------------------ who, and what */
+/* ---------------------------------------------------------------------------------------------- work distribution */
 
-/* Sequence i of the step; false: it has nothing to do. */
+/* Fills s for sequence i of the step. Returns false if it has no work. */
 PI_FN bool find_sequence(const job &j, int32_t i, sequence &s)
 {
     int32_t slot = j.a.state_slot[i], n = j.a.seq_start[i + 1] - j.a.seq_start[i];
@@ -219,13 +221,14 @@ PI_FN chunk chunk_of(const sequence &s, int32_t from)
     return {from, n_old, min(s.end - from, (int32_t) C) - n_old};
 }
 
-/* A chunk with n_new new rows from `from` on is whole, and nobody needs its T as the slot has it. */
+/* True if a chunk with n_new new rows at `from` is full and will be folded, so that its T is not kept in the slot. */
 PI_FN bool prepared_for_fold(const sequence &s, int32_t from, int32_t n_new) { return n_new == C && from < s.keep; }
 
-/* The first tile of sequence i, where each has as many as it may need for chunks. */
+/* First tile of sequence i. Each sequence has the max number of tiles that its chunks may need. */
 PI_FN int32_t first_tile(const job &j, int32_t i) { return j.a.seq_start[i] / C + 2 * i; }
 
-/* A tile is a chunk in which a sequence with many tokens has new rows. false: there is no such one. */
+/* Finds the sequence and chunk of a tile: a chunk with new rows, of a sequence with more than `few` tokens. Returns
+ * false if the tile is unused. */
 PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
 {
     int32_t lo = 0, hi = j.a.n_seqs - 1;
@@ -239,35 +242,34 @@ PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
     return c.from < s.end;
 }
 
-/* ----------------------------------------------------------------------------------------------------- sums of one row */
+/* ------------------------------------------------------------------------------------------------ sums of one row */
 
-/* What silu is divided by, where a factor of it is known: at most so much, or more than that times the 0 that e^-x may be is no
- * number. */
+/* Upper limit of `over`, a divisor of silu: a larger value times e^-x = 0 could be NaN. */
 constexpr float MOST_OVER = 0x1p100f;
 /* 1 / (1 + 2^exponent) / over. */
 PI_FN float sigmoid_over(float exponent, float over) { return ptx_rcp(fmaf(ptx_exp2(exponent), over, over)); }
-/* x / (1 + e^-x) / over, within 3e-7 of itself, or of its value at 0. */
+/* x / (1 + e^-x) / over, with an error of 3e-7 of itself, or of its value at 0. */
 PI_FN float silu_over(float x, float over) { return x * sigmoid_over(-LOG2E * x, over); }
 
-/* Channel c of position p as it came, from the step or an earlier one. */
+/* Returns the raw input of channel c at position p, from this step or an earlier one. */
 PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
 {
-    const bool kept = p >= 0 && p < s.pos; /* one load for both, so that several are on their way together */
+    const bool kept = p >= 0 && p < s.pos; /* one load for both cases, so that several loads are in flight together */
     const float *row = kept ? recent_at(j, s.slot, p) : j.a.qkv + (s.first + max(p - s.pos, 0)) * j.a.ld_qkv;
     const float x = row[c];
     return p < 0 ? 0.0f : x;
 }
 
-/* Convolutions have their taps multiplied by -log2 e: a sum is the exponent that its silu needs, and silu(x) comes in units of
- * CONV_UNIT, which keys lose by being normed, and values by what beta is. */
+/* Taps of convolutions are multiplied by -log2 e: a sum is the exponent that its silu needs, and silu(x) comes in
+ * units of CONV_UNIT. Keys lose the unit in their normalization; for values over_of() includes it. */
 constexpr float CONV_UNIT = -0.693147181f;
 PI_FN float silu_in_units(float exponent) { return exponent * sigmoid_over(exponent, 1); }
-/* A value times beta: over is what over_of() gave. */
+/* A value times beta; over: result of over_of(). */
 PI_FN float value_of(float exponent, float over) { return exponent * sigmoid_over(exponent, over); }
 PI_FN float over_of(float beta_over) { return fminf(beta_over, MOST_OVER) * -LOG2E; }
 
-/* A channel's convolution at a position, the exponent: the sum over taps in order. Some are read together, so that one waits for
- * memory once; for more of them sm_80 needs more registers. */
+/* Returns a channel's convolution at a position, as exponent: the sum over taps in order. Some taps are loaded
+ * together, to wait for memory once. More of them would need more registers on sm_80. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 enum { TAPS_TOGETHER = 2 };
 #else
@@ -292,9 +294,8 @@ PI_FN float exponent_at(const job &j, const sequence &s, int32_t p, int32_t c)
 }
 PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c) { return silu_in_units(exponent_at(j, s, p, c)); }
 
-/* The same exponents of four channels, at one position of the step after the other, from p on. FAST, with the 4 taps that
- * nearly all models have and rows that are multiples of 16 bytes: taps, as they are used, and the last inputs stay in
- * registers. */
+/* Exponents of four channels at successive positions from p. FAST: 4 taps, as nearly all models have, and rows that
+ * are multiples of 16 bytes. Scaled taps and the last inputs then stay in registers. */
 PI_FN void four(const float4 &v, float (&x)[4]) { x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w; }
 template <bool FAST> struct convolution {
     float tap[4][4], last[3][4];
@@ -315,8 +316,9 @@ template <bool FAST> struct convolution {
         }
 #pragma unroll
         for (int i = 0; i < 12; i++) last[i / 4][i % 4] = 0;
+        /* Inputs before the step, as in raw_input(). */
 #pragma unroll 1
-        for (int i = 0; i < 3; i++) { /* as raw_input() */
+        for (int i = 0; i < 3; i++) {
             const float *from = p - 3 + i < s.pos ? recent_at(j, s.slot, max(p - 3 + i, 0)) + c : next_in + row_at(i - 3, j.a.ld_qkv);
 #pragma unroll
             for (int n = 0; n < 4; n++) last[0][n] = last[1][n], last[1][n] = last[2][n];
@@ -343,13 +345,13 @@ template <bool FAST> struct convolution {
     }
 };
 
-/* What is left of x after the bits that TF32 has. */
+/* Remainder of x after the bits of TF32. */
 PI_FN float rest_of_tf32(float x) { return x - __uint_as_float(__float_as_uint(x) & 0xffffe000); }
 
-/* What a key's or query's convolved channels are multiplied by: one over the root of the sum of their squares, in units. */
+/* Normalization factor of a key or query: 1 / sqrt of the sum of its squared channels, in units. */
 template <int D> PI_FN float unit_of_sum(const job &j, bool query, float squares)
 {
-    constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* of D */
+    constexpr float ROOT = D == 32 ? 5.65685425f : D == 64 ? 8.0f : D == 96 ? 9.79795897f : 11.3137085f; /* sqrt(D) */
     const float one = query ? CONV_UNIT / (QUERY_UNIT * ROOT) : CONV_UNIT / KEY_UNIT;
     return one * ptx_rsqrt(fmaf(squares, CONV_UNIT * CONV_UNIT, j.a.eps));
 }
@@ -361,7 +363,7 @@ PI_FN float squares(const float (&x)[4])
 {
     return fmaf(x[3], x[3], fmaf(x[2], x[2], fmaf(x[1], x[1], fmaf(x[0], x[0], 0.0f))));
 }
-/* warp_sum() of four, to the bit: lanes 8 i .. get that of x[i]. */
+/* Four warp_sum() in one, bitwise identical: lanes 8 i .. 8 i + 7 get the sum of x[i]. */
 PI_FN float warp_sum_of_4(const float (&x)[4])
 {
     const bool high = threadIdx.x & 16, odd = threadIdx.x & 8;
@@ -378,7 +380,7 @@ PI_FN void silus(float (&x)[4])
 }
 PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
 
-/* Two values as words of planes: hi and lo, or one F16 each. */
+/* Converts two values to words of planes: hi and lo, or one F16 each. */
 template <bool EXACT> PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
 {
     if (EXACT) ptx_split(x, y, hi, lo);
@@ -391,8 +393,8 @@ template <bool EXACT, class PUT> PI_FN void put_split(const float (&x)[4], float
     split<EXACT>(x[2] * unit, x[3] * unit, hi.y, lo.y);
     if (has) put(row, (int) threadIdx.x % 32, hi, lo);
 }
-/* The keys (or queries) of key head h at n positions from p on, by a warp. A lane has values 4 lane .. 4 lane + 3:
- * put(row, lane, words of hi, words of lo). */
+/* Computes the keys (or queries) of key head h at n positions from p, by a warp. A lane has values 4 lane .. 4 lane +
+ * 3 and calls put(row, lane, words of hi, words of lo). */
 template <int D, bool EXACT, bool FAST, class PUT>
 PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool query, int32_t p, int32_t n, const PUT &put)
 {
@@ -403,7 +405,7 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
     if (has) conv.begin(j, s, p, c);
     int32_t r = 0;
 #pragma unroll
-    for (; FAST && n == C / 2 && r < C / 2; r += 4) { /* of a whole chunk */
+    for (; FAST && n == C / 2 && r < C / 2; r += 4) { /* full chunk: four rows per step */
         float x[4][4], ss[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -423,7 +425,8 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
     }
 }
 
-/* The same of one position, to rows of hi and lo in shared memory, with few registers. Where keys are one F16, lo is 0. */
+/* One position's key or query, to rows of hi and lo in shared memory, with few registers. Without exact mode lo is
+ * 0. */
 template <int D>
 PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi, uint32_t *to_lo)
 {
@@ -446,11 +449,11 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
     }
 }
 
-/* A row's log2 decay, their sum from the chunk's first row on, beta, and by what value_of() makes a value times beta. */
+/* Gate of a row: log2 decay; sum of decays from the chunk's first row; beta; `over` for value_of(). */
 struct gate {
     float decay, sum, beta, over;
 };
-/* Of a chunk's rows, a lane a row, by a warp; old rows have no beta. The sum is left out. */
+/* Gates of a chunk's rows without the sum, by a warp, one row per lane. Old rows have no beta. */
 PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = {0, 0, 0, 0};
@@ -465,7 +468,7 @@ PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chun
     }
     return x;
 }
-/* The same with the sum. */
+/* Gates of a chunk's rows with the sum. */
 PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = gate_of_row(j, s, head, c, lane);
@@ -477,12 +480,13 @@ PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, 
     }
     return x;
 }
-/* The factor of k . S0, and, but for units, that of q . S0: what is left of S0. */
+/* of_k: factor of k . S0. of_s: factor of q . S0 up to units, the part of S0 that remains. */
 PI_FN float of_k(const gate &x) { return -x.beta * ptx_exp2(x.sum) * KEY_UNIT; }
 PI_FN float of_s(const gate &x) { return ptx_exp2(x.sum); }
 
-/* What is left of row l after row i (l = -1: of S0), by the log2 decays of the chunk's rows, STEP apart. Sums of their own, no
- * differences of sums: those have no digits left where a token forgets all, and the next ones hardly anything. */
+/* Returns the decay factor from row l to row i (l = -1: from S0). decay: log2 decays of the chunk's rows, STEP apart.
+ * The decays are added up for each pair: differences of prefix sums would lose all digits once a token forgets
+ * everything. */
 template <int STEP = 1> PI_FN float left_of(const float *decay, int l, int i)
 {
     float sum = 0;
@@ -491,14 +495,14 @@ template <int STEP = 1> PI_FN float left_of(const float *decay, int l, int i)
     return ptx_exp2(sum);
 }
 
-/* sqrt(mean(o^2) + eps). */
+/* Returns sqrt(mean(o^2) + eps), at most MOST_OVER. */
 template <int D> PI_FN float root_of_mean(float squares, float eps)
 {
     return fminf(ptx_rcp(ptx_rsqrt(fmaf(squares, 1.0f / (float) D, eps))), MOST_OVER);
 }
 
-/* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) of one token and head; out may be o. A lane has four values, of which norm
- * has the lane's. FAST: z's and out's rows are multiples of 16 bytes. */
+/* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) for one token and head; out may be o. A lane has four values and
+ * the norm weights of these. FAST: rows of z and out are multiples of 16 bytes. */
 template <int D, bool FAST>
 PI_FN void gated_norm(const job &j, const float *o, const float (&norm)[4], int32_t token, int32_t head, int lane)
 {
@@ -523,8 +527,8 @@ template <int D> PI_FN void load_norm(const job &j, int lane, float (&norm)[4])
     for (int i = 0; i < 4; i++) norm[i] = D == 128 || lane < D / 4 ? j.a.norm[4 * lane + i] : 0.0f;
 }
 
-/* The same of a token and head by eight lanes, a quarter of a warp each, to the bit: a lane has every eighth quad of values,
- * from out, z and norm on. ALL: all quarters have a token; else `has` says whether this one has. */
+/* The gated norm of four tokens by a warp, bitwise identical: eight lanes per token. A lane has every eighth quad of
+ * values, from out, z and norm. ALL: every quarter has a token; else `has` tells if this one has. */
 template <int D, bool FAST, bool ALL>
 PI_FN void gated_norm_of_quarter(float eps, const float (&norm)[D / 32][4], const float *z, float *out, bool has)
 {
@@ -537,7 +541,7 @@ PI_FN void gated_norm_of_quarter(float eps, const float (&norm)[D / 32][4], cons
     }
 #pragma unroll
     for (int n = 0; n < 4; n++) ss[n] = squares(x[n]);
-    float sum = ss[0] + ss[2] + (ss[1] + ss[3]); /* as warp_sum() */
+    float sum = ss[0] + ss[2] + (ss[1] + ss[3]); /* in the order of warp_sum() */
     for (int o = 4; o; o /= 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
     const float over = root_of_mean<D>(sum, eps);
 #pragma unroll

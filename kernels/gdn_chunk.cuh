@@ -1,34 +1,36 @@
-/* The gated delta rule, a chunk with a slice of S0 by tensor cores: what is the same to the bit for few tokens and many.
+/* The gated delta rule: a chunk times a slice of S0 on tensor cores. few() and many() share this code, bit for bit.
  *
- * A warp has a patch of S0, 16 columns times all rows or half of them, in registers as the instruction's A: row m is a
- * column of S0, and the sum runs over S0's rows. B are tokens, their keys and their queries: a column's bits depend on no
- * other column. A sum over half of D is lo . hi + hi . lo + hi . hi for 16 rows after the other, of which the form that is not
- * EXACT has hi . hi alone (in folds lo . hi, too, as u has both); products with zeros change no bit. The two halves are added. A
- * fold's sums over the chunk's 16 rows are made apart, and added to S0 with the rounding of floats: tensor cores cut and do
- * not round, and S0 would shrink with every chunk.
+ * A warp holds a patch of S0, 16 columns times all rows or half of them, in registers as operand A: row m of A is a
+ * column of S0, and the sum runs over S0's rows. Operand B holds tokens, keys and queries; a column's bits do not
+ * depend on other columns. A sum over half of D is lo . hi + hi . lo + hi . hi for 16 rows after the other. Without
+ * EXACT there is hi . hi only (in folds lo . hi, too, since u has both parts). Products with zeros change no bit. The
+ * sums of the two halves are added.
  *
- * A product's results are a lane's tokens 2 t, 2 t + 1 and 8 further of two columns: as A of the next products they are the
- * same lane's, so that x, u and o stay in registers.
+ * A fold's sums over the chunk's 16 rows start at 0 and are added to S0 in float arithmetic. Tensor cores truncate
+ * instead of rounding, and S0 would shrink with every chunk.
  *
- * In shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16, or without lo; rows of T and P, in two parts each
- * (mix_at); few() has values a row and column of the chunk (k . S0, x) in quads, [C / 4][W columns][4 rows], a quad every
- * 4 W + 4 words. No access has bank conflicts. */
+ * A lane's results are tokens 2 t, 2 t + 1 and 8 further, of two columns. As operand A of the next products they
+ * belong to the same lane, so x, u and o stay in registers.
+ *
+ * Shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16, or without lo; rows of T and P in two
+ * parts each (mix_at). few() also has values per row and column of the chunk (k . S0, x) in quads, [C / 4][W
+ * columns][4 rows], a quad every 4 W + 4 words. No access has bank conflicts. */
 #ifndef PI_GDN_CHUNK_CUH
 #define PI_GDN_CHUNK_CUH
 
 #include "gdn.cuh"
 
-template <int D, bool EXACT> struct planes { /* in words */
+template <int D, bool EXACT> struct planes { /* sizes in words */
     static constexpr int PITCH = D / 2 + 4, PLANE = C * PITCH, KIND = (EXACT ? 2 : 1) * PLANE + 16, WORDS = 2 * KIND;
 };
 template <int W> struct quads {
     static constexpr int PITCH = 4 * W + 4, WORDS = C / 4 * PITCH;
 };
-/* Sums of the halves for a quad of tokens: [k, q][halves] quads. */
+/* Sums of both halves of S0's rows, for a quad of tokens: [k, q][halves] quads. */
 template <int W> struct halves {
     static constexpr int KIND = 2 * quads<W>::PITCH + 4, WORDS = 2 * KIND;
 };
-/* Rows of T, then of P: the second 4 of 8 pairs of columns are before the first in every other row. */
+/* Rows of T, then of P. In odd rows the second 4 of 8 pairs of columns come first. */
 struct mix_rows {
     static constexpr int PITCH = 2 * MIX, WORDS = C * PITCH;
     static __device__ __forceinline__ int at(int row, bool p, int word)
@@ -37,7 +39,8 @@ struct mix_rows {
     }
 };
 
-/* Keys, by copies to wait for; rows that the step does not make and that the slot does not have become zeros, of queries also old ones. */
+/* Starts the copies of old keys from the slot. Rows that are neither old nor new become zeros; for queries old ones,
+ * too. */
 template <int D, bool EXACT>
 PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
 {
@@ -53,16 +56,16 @@ PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chun
     }
 }
 
-/* A warp's patch: columns col .. col + 15 of S0, rows from row on. */
+/* Position of a warp's patch: columns col .. col + 15 of S0, rows from `row`. */
 struct patch_place {
     int32_t col, row, lane;
 };
 template <int ROWS> struct patch {
-    float x[ROWS / 16][8]; /* words of A, two values each, of every 16 rows */
+    float x[ROWS / 16][8]; /* words of operand A, two values each, for every 16 rows */
 };
 
-/* Where the lane's first pair of values is; those of row i of two, word pair `high` (rows + 8) and k are patch_step() on.
- * The pair's columns are neighbours in memory. */
+/* Offset of the lane's first pair of values. The pair's columns are adjacent in memory. patch_step(): distance to
+ * step k, word pair `high` (rows + 8) and row i of two. */
 template <int D> PI_FN size_t patch_at(const patch_place &p)
 {
     const uint32_t lane = (uint32_t) p.lane;
@@ -104,9 +107,9 @@ using values = float[2][4];
 PI_FN int chunk_row(int lane, int h, int i) { return 8 * h + (int) ((unsigned) lane % 4) * 2 + i % 2; }
 PI_FN int chunk_col(int lane, int i) { return (int) ((unsigned) lane / 4) * 2 + i / 2; }
 
-/* ------------------------------------------------------------------------------------------------------------ products */
+/* ------------------------------------------------------------------------------------------------------- products */
 
-/* 16 rows of S0 as A. */
+/* 16 rows of S0 as operand A. */
 template <bool EXACT> PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4], uint32_t (&lo)[4])
 {
 #pragma unroll
@@ -120,8 +123,8 @@ PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], con
     ptx_mma_f16(y, a_hi, hi);
 }
 
-/* The lane's address for loading tokens 4 quad .. as B, keys then queries, values `row` .. row + 15 of each: hi, then lo, or hi
- * once more. */
+/* Returns the lane's address for loading tokens from 4 quad as operand B: keys, then queries, values row .. row + 15
+ * of each. hi, then lo; without EXACT hi twice. */
 template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row, int lane)
 {
     using P = planes<D, EXACT>;
@@ -129,7 +132,7 @@ template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int qu
     return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * (EXACT ? P::PLANE : 0) + (4 * quad + lane % 4) * P::PITCH + m % 2 * 4 +
                       row / 2);
 }
-/* Half of the rows of S0 times a quad of tokens: keys, then queries. Where S0 is one F16, lo is 0. */
+/* Half of the rows of S0 times a quad of tokens: keys, then queries. exact == false: lo of S0 is 0. */
 template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, bool exact, float (&y)[4])
 {
     const uint32_t at = tokens_at<D, true>(pl, quad, p.row, p.lane);
@@ -137,9 +140,10 @@ template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, c
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
         uint32_t hi[4], lo[4], b[4];
+        /* Recompute the words: registers do not suffice to keep them. */
 #pragma unroll
-        for (int i = 0; i < 8; i++) ptx_anew(st.x[k][i]); /* there are no registers for words */
-        for (int i = 0; i < 4; i++) { /* as words_of(), which takes more registers */
+        for (int i = 0; i < 8; i++) ptx_anew(st.x[k][i]);
+        for (int i = 0; i < 4; i++) { /* like words_of(), but with fewer registers */
             hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
             const uint32_t rest = ptx_rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
             lo[i] = exact ? rest : 0;
@@ -149,7 +153,7 @@ template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, c
     }
 }
 
-/* A patch as words of A. */
+/* A patch as words of operand A. */
 template <int ROWS, bool EXACT> struct patch_words {
     uint32_t hi[ROWS / 16][4], lo[EXACT ? ROWS / 16 : 1][4];
 };
@@ -159,8 +163,9 @@ template <int ROWS, bool EXACT> PI_FN void words_of_patch(const patch<ROWS> &st,
     for (int k = 0; k < ROWS / 16; k++) words_of<EXACT>(st.x[k], w.hi[k], w.lo[EXACT ? k : 0]);
 }
 
-/* The patch's rows of S0 times all tokens of the chunk: keys, queries, of each half of S0's rows on its own. `keys` and
- * `queries` are the lane's addresses of the first row's. Four sums run side by side, as each waits for its last product. */
+/* The patch's rows of S0 times the chunk's keys and queries, separately for each half of S0's rows. `keys` and
+ * `queries`: the lane's addresses in the first row. Four sums are interleaved, since each waits for its previous
+ * product. */
 template <int D, int ROWS, bool EXACT>
 PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32_t queries, values (&y)[2 * ROWS / D][2])
 {
@@ -176,7 +181,7 @@ PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32
             if (EXACT) ptx_ldmatrix_x4(lo[q], (q ? queries : keys) + (uint32_t) (P::PLANE * 4 + 32 * k));
         }
 #pragma unroll
-        for (int i = EXACT ? 0 : 8; i < 12; i++) { /* as add_product */
+        for (int i = EXACT ? 0 : 8; i < 12; i++) { /* order of add_product() */
             const int term = i / 4, q = i / 2 % 2, h = i % 2;
             const auto &b = EXACT && term == 1 ? lo[q] : hi[q];
             ptx_mma_f16(y[k / (D / 32)][q][h], EXACT && term == 0 ? w.lo[EXACT ? k : 0] : w.hi[k], {b[2 * h], b[2 * h + 1]});
@@ -188,15 +193,15 @@ template <int D, bool EXACT> PI_FN uint32_t tokens_of_lane(const uint32_t *pl, c
     const int m = p.lane / 8;
     return ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * planes<D, EXACT>::PITCH + m % 2 * 4 + p.row / 2);
 }
-/* Of two warps that have the same columns, queries, of whose halves each has those first whose outputs it makes: 8 rows of
- * them further or back, by where a lane's keys are. */
+/* Two warps share columns. Returns the address of the queries for this warp: its first half of the chunk is the half
+ * that it computes outputs for. The offset of 8 rows is up or down, depending on the lane's keys. */
 template <int D, bool EXACT> PI_FN uint32_t queries_of_lane(uint32_t keys, const patch_place &p)
 {
     using P = planes<D, EXACT>;
     const int further = p.lane < 16 ? 8 * P::PITCH * 4 : -8 * P::PITCH * 4;
     return keys + P::KIND * 4 + (uint32_t) (p.row > 0 ? further : 0);
 }
-/* Results of half p.row > 0 of a quad to shared memory. */
+/* Writes the results of one half of S0's rows (p.row > 0: the second) for a quad to shared memory. */
 template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], float *to)
 {
     const int t = p.lane % 4, half = p.row > 0;
@@ -204,7 +209,7 @@ template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], 
     *(float2 *) to = {y[0], y[1]};
     *(float2 *) (to + 4) = {y[2], y[3]};
 }
-/* Four tokens' keys (or queries) times a column of S0. */
+/* Adds both halves: four tokens' keys (or queries) times a column of S0. */
 template <int W> PI_FN float4 both_halves(const float *from, bool query, int col)
 {
     const float4 a = *(const float4 *) (from + query * halves<W>::KIND + 4 * col);
@@ -212,8 +217,8 @@ template <int W> PI_FN float4 both_halves(const float *from, bool query, int col
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/* A half of: keys of the chunk times four tokens' keys and queries, by a warp. y[i] is that of key g + i / 2 * 8 and column
- * 2 t + i % 2, keys before queries; in units. */
+/* The chunk's keys times four tokens' keys and queries, over half of D, by a warp. y[i] belongs to key g + i / 2 * 8
+ * and column 2 t + i % 2, keys before queries; in units. */
 template <int D, bool EXACT> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
 {
     using P = planes<D, EXACT>;
@@ -234,15 +239,16 @@ template <int D, bool EXACT> PI_FN void times_keys(const uint32_t *pl, int quad,
     }
     for (int i = 0; i < 4; i++) y[i] = EXACT ? big[i] + small[i] : big[i];
 }
-/* Of y[n], of such a half: the token of four, 4 more for its query, and the key. */
+/* Position of y[n] from times_keys(): column (0..3 keys, 4..7 queries of the quad's tokens), and key. */
 PI_FN int column_of(int lane, int n) { return lane % 4 * 2 + n % 2; }
 PI_FN int key_of(int lane, int n) { return lane / 4 + n / 2 * 8; }
 
-/* Factors of a row and an earlier one (or itself), of which so much is left, from times_keys(). */
+/* Factors between a row and an earlier row (or itself), from times_keys(); left: decay factor between them. */
 PI_FN float factor_k(float beta, float left, float kk) { return -beta * (left * (kk * (KEY_UNIT * KEY_UNIT))); }
 PI_FN float factor_q(float left, float qk) { return left * (qk * (KEY_UNIT * QUERY_UNIT)); }
 
-/* A half of values as words of A in TF32: columns of the patch 2 g, 2 g + 1 of an even row of the chunk, then of an odd one. */
+/* Half of a chunk's values as TF32 words of operand A: patch columns 2 g, 2 g + 1 of an even chunk row, then of an odd
+ * one. rest: remainders. */
 struct mix_words {
     uint32_t all[4], rest[4];
 };
@@ -256,7 +262,7 @@ PI_FN mix_words mix_words_of(const float (&x)[4])
     }
     return w;
 }
-/* Adds rows 8 n .. of T, or P, times rows 8 h .. of x, h at most n: y is as a half of values. */
+/* y += rows 8 n .. of T (or P) times rows 8 h .. of x, with h <= n. y has the layout of half of `values`. */
 PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int lane, float (&y)[4])
 {
     const float4 b = *(const float4 *) (rows + mix_rows::at(8 * n + lane / 4, p, 16 * h + lane % 4 * 4));
@@ -264,7 +270,7 @@ PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int 
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.z), __float_as_uint(b.w)});
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.x), __float_as_uint(b.y)});
 }
-/* What is left of u at the chunk's end, of the words of x: T's rows are as put_left_in_t() made them. */
+/* Returns u decayed to the chunk's end, from the words of x. T's rows must be scaled by put_left_in_t(). */
 PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &w)
 {
 #pragma unroll
@@ -272,7 +278,7 @@ PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &w
 #pragma unroll
     for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, w[(i + 1) / 2]);
 }
-/* Row i of T times 2^(G_15 - G_i), left(i): by `threads` threads, of which this is the `first`. */
+/* Multiplies row i of T by 2^(G_15 - G_i), left(i); called by `threads` threads with index `first`. */
 template <class LEFT> PI_FN void put_left_in_t(int first, int threads, float *rows, const LEFT &left)
 {
 #pragma unroll 1
@@ -284,19 +290,19 @@ template <class LEFT> PI_FN void put_left_in_t(int first, int threads, float *ro
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- fold */
+/* ----------------------------------------------------------------------------------------------------------- fold */
 
 /* 2^n, n from -126 to 127 */
 PI_FN float power_of_2(int32_t n) { return __uint_as_float((uint32_t) (127 + n) << 23); }
 
-/* The exponent that columns with a bound, which is not negative, have: their values divided by its power are below 2^15. */
+/* Exponent for columns with this bound (not negative): values divided by its power of two are below 2^15. */
 PI_FN int32_t exponent_of(float bound)
 {
     return min(max((int32_t) (__float_as_uint(bound) >> 23) - 141, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
 }
 
-/* The largest sum of |u| of a column of the patch, or up to four times as much: w is u as much as is left of it at the chunk's
- * end, and a column's rows are four lanes'. What is not negative has the order of its bits. */
+/* Upper limit of the sum of |u| in a column of the patch, at most four times too large. w: u decayed to the chunk's
+ * end; a column's rows are in four lanes. Non-negative floats compare like their bits. */
 PI_FN float most_of(const values &w)
 {
     const float most = fmaxf(fabsf(w[0][0]) + fabsf(w[0][1]) + (fabsf(w[1][0]) + fabsf(w[1][1])),
@@ -304,7 +310,8 @@ PI_FN float most_of(const values &w)
     return 4 * __uint_as_float(__reduce_max_sync(PI_FULL, __float_as_uint(most)));
 }
 
-/* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. w: 2^(G_15 - G_l) u_l; of_s: 2^G_15; exponent: that of bound. */
+/* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. w: 2^(G_15 - G_l) u_l; of_s: 2^G_15; exponent: that of
+ * bound. */
 template <int D, int ROWS, bool EXACT>
 PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound,
                 int32_t &exponent)
@@ -320,7 +327,7 @@ PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_pla
     for (int i = 0; i < 4; i++) ptx_split(w[i / 2][i % 2 * 2] * unit, w[i / 2][i % 2 * 2 + 1] * unit, hi[i], lo[i]);
     const uint32_t keys = ptx_shared(pl + m / 2 * (EXACT ? P::PLANE : 4) + (m % 2 * 8 + lane % 8) * P::PITCH + p.row / 2);
 #pragma unroll
-    for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0: as add_product, of two */
+    for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0; the order of add_product(), for two */
         uint32_t b[2][4];
         float sum[2][4] = {};
         ptx_ldmatrix_x4_trans(b[0], keys + (uint32_t) (32 * n));

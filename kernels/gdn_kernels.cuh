@@ -1,77 +1,76 @@
-/* The gated delta rule over all sequences of a step (gdn.cuh: formulas, layout of states; gdn_chunk.cuh: the products).
+/* The gated delta rule over all sequences of a step (gdn.cuh: formulas, layout of states; gdn_chunk.cuh: the
+ * products).
  *
- * FEW tokens, at most 16 (a token and its drafts): one launch of few(), a block a value head of a sequence. S0 is on its
- * way from memory to registers while the block makes keys, queries and values by itself; it is only read unless a chunk
- * fills. Four rows of the chunk at a time: products with S0, x; then all outputs. The gated norm ends it.
+ * FEW tokens, at most 16 (a token and its drafts): one launch of few(), a block per value head of a sequence. S0 loads
+ * to registers while the block computes keys, queries and values. S0 is only read, unless a chunk fills. Four rows of
+ * the chunk at a time: products with S0, then x. All outputs follow, and the gated norm.
  *
- * MANY (prefill): what needs no state is made for all chunks in parallel, by prepare() (gdn_prepare.cuh): keys, queries, their
- * products with the keys of the chunk, gates, T and P, values. many() has a warp for 16 columns of a value head of a sequence,
- * which walks the chunks with S0, x, u and o in registers; while one is computed, what prepare() made for the next is copied to
- * shared memory, which a block's warps have together. A chunk is
+ * MANY (prefill): prepare() (gdn_prepare.cuh) computes in parallel for all chunks everything that needs no state:
+ * keys, queries, their products with the chunk's keys, gates, T and P, values. In many(), a warp has 16 columns of a
+ * value head of a sequence and walks the chunks with S0, x, u and o in registers. prepare()'s output for the next
+ * chunk is meanwhile copied to shared memory, which a block's warps share. A chunk is
  *
- *     products    k . S0 and q . S0, of all 16 rows: x
+ *     products    k . S0 and q . S0, of all 16 rows; x
  *     outputs     o = 2^G q . S0 + P x
- *     fold        what is left of u = T x at the chunk's end, then S0, if the chunk is full; to the slot, once, if all of it is
- *                 verified
+ *     fold        u = T x, decayed to the chunk's end, then S0, if the chunk is full. S0 goes to the slot once, at the
+ *                 end of the verified chunks
  *
- * finish() does the gated norm and keeps what later steps need of keys and gates. A step with few and many launches both.
+ * finish() computes the gated norm and saves the keys and gates for later steps. A step with few and many launches
+ * both.
  *
- * Why it is batch-invariant, whatever the chunks and the path: a row's sums are the functions of gdn.cuh and gdn_chunk.cuh,
- * or run over rows of the chunk in order; of what comes after it, it has products with 0. No chunk of a sequence is begun
- * before the last one is done: the state after several chunks, made apart and then added to what went before, has other bits
- * than one after the other, and decode goes one by one. What fills a device with one long prompt are value heads times
- * patches: 384 warps where 48 heads have 128 columns. Where those leave schedulers over, two warps (PARTS) have the same
- * columns, each half of the rows of S0: they add each other's sums, both do the rest of x and u, and each half of the outputs.
- * Of a chunk's 162 products of tensor cores (82) each has 84 or 87 (44 or 47). With all outputs in a third launch, from states
- * that are kept every few chunks, the walk would have 105, and those chunks' folds were done twice.
+ * Results are batch-invariant for any chunks and path: a row's sums are the functions of gdn.cuh and gdn_chunk.cuh, or
+ * run over rows of the chunk in order; later rows enter with factor 0. A sequence's chunks run strictly one after the
+ * other. A state computed from chunks in parallel would have other bits, and decode has no parallel chunks.
  *
- * Why the state is not written with each token, bytes and instructions of warps of a decode step, heads of 128:
+ * Why the state is not written with each token. Bytes and warp instructions of a decode step, heads of 128, and bytes
+ * of 48 heads for 1, 32 and 256 sequences:
  *
- *                                  S0 read   written    rows of x, k    a head    48 heads and 1, 32, 256 sequences
- *     with each token              64 KiB    64 KiB     -               128 KiB   6.3 MB, 201 MB, 1.6 GB     about 12,500 a head
- *     kept lazily                  64 KiB    4 KiB      8 KiB            76 KiB   3.7 MB, 119 MB, 0.96 GB    about 19,500 a head
+ *                           S0 read   written   rows of x, k   per head   48 heads                 instructions a head
+ *     with each token       64 KiB    64 KiB    -              128 KiB    6.3 MB, 201 MB, 1.6 GB   about 12,500
+ *     deferred to chunks    64 KiB    4 KiB     8 KiB           76 KiB    3.7 MB, 119 MB, 0.96 GB  about 19,500
  *
- * Both wait for memory: a quarter of an instruction a byte is a quarter of what an RTX PRO 6000 can issue meanwhile.
+ * Both are memory-bound: a quarter of an instruction per byte is a quarter of the issue rate of an RTX PRO 6000.
  *
- * Of instructions, prefill has about 363 of a warp a token and head where three value heads share a key head (sm_120a): 181 in
- * many(), or 280 with two warps for the same columns, 137 in prepare(), 45 in finish(). In the exact form they are 472: 282, or
- * 386, and 145, and 45. Between two products of tensor cores that nothing is between, a warp waits for one instruction more: 30
- * times a token, 52 in the exact form. As S0 and the 16 columns' x stay in registers, a warp's chunk in many() is, of 362 and 565:
+ * Prefill has about 363 warp instructions per token and head, if three value heads share a key head (sm_120a): 181 in
+ * many(), or 280 with two warps per columns, 137 in prepare(), 45 in finish(). The exact mode has 472: 282, or 386,
+ * and 145, and 45. Between two adjacent tensor core products a warp waits for one more instruction: 30 times a token,
+ * 52 in exact mode. S0 and the 16 columns' x stay in registers. A warp's chunk in many() has 362 and 565 (exact)
+ * instructions:
  *
- *     products of tensor cores                            82    162    each for 16 cycles of a PRO 6000's or GB10's tensor core
+ *     tensor core products                                82    162    16 cycles each on PRO 6000 and GB10
  *     loads of their B, of T and P, of scalars            35     59
  *     F16 of S0, of u                                     48    144
- *     S0 after a fold, with what it was                   64     64
+ *     S0 after a fold, with its old value                 64     64
  *     halves of S0's rows, x, o, u, their TF32 parts      57     57
  *     bound, its exponent, u in units                     30     30
  *     copies for the next chunk, values, results          12     14
  *     addresses, barriers, the loop                       34     34
  *
- * A chunk of 32 or 64 rows would save instructions in prefill, a seventh at most, as S0 is cut into hi and lo and added to
- * once a chunk, but rows grow faster than writes of S0 shrink: 79 and 96 KiB a token in decode. */
+ * Chunks of 32 or 64 rows would save at most a seventh of prefill's instructions: S0 is split into hi and lo and
+ * updated once per chunk. But rows grow faster than writes of S0 shrink: 79 and 96 KiB a token in decode. */
 #ifndef PI_GDN_KERNELS_CUH
 #define PI_GDN_KERNELS_CUH
 
 #include "gdn_prepare.cuh"
 #include "tail.cuh"
 
-enum { MOST_FEW = C }; /* tokens that few() does */
+enum { MOST_FEW = C }; /* max tokens of a sequence for few() */
 
-/* A warp's patch of W columns from `col` on: half of the rows, after all columns of the other half. */
+/* A warp's patch of W columns from `col`: half of the rows. The first W / 16 warps have the first half. */
 template <int D, int W> PI_FN patch_place place_of(int thread, int32_t col)
 {
     const unsigned warp = (unsigned) thread / 32;
     return {col + (int32_t) (warp % (W / 16)) * 16, (int32_t) (warp / (W / 16)) * (D / 2), thread & 31};
 }
 
-/* Numbers that are none become 0: of rows after the one whose sum it is, which has 0 times them. */
+/* Replaces NaN and infinities by 0: rows past the current one hold garbage and are multiplied by zero. */
 PI_FN void clean(float (&x)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) x[i] = fabsf(x[i]) <= 3.4e38f ? x[i] : 0.0f;
 }
 
-/* S0 is the state at pos: to the snapshots that are wanted of it. */
+/* Writes S0, the state at pos, to all snapshots requested there. */
 template <int D, int ROWS>
 PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos, const patch_place &p, const patch<ROWS> &st,
                       float bound)
@@ -84,7 +83,7 @@ PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos
         if (p.row == 0 && p.lane == 0) *snap_bound(j, snap, head, p.col) = bound;
     }
 }
-/* S0 of the slot. */
+/* Writes S0 to the slot. */
 template <int D, int ROWS>
 PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch_place &p, const patch<ROWS> &st, float bound)
 {
@@ -92,30 +91,33 @@ PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch
     if (p.row == 0 && p.lane == 0) *bound_at(j, s.slot, head, p.col) = bound;
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- few */
+/* ------------------------------------------------------------------------------------------------------------ few */
 
-/* What lies in shared memory, in words. */
+/* Offsets in shared memory, in words. */
 template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D;
     static constexpr int pl = 0;
     static constexpr int part = pl + planes<D, true>::WORDS; /* halves of four rows' products with S0 */
-    static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT; /* and before them, of its keys: [C / 4][halves][8][C] */
-    static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS); /* quads: exponents of v, then x */
-    static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D] of the step's rows: q . S0, then o */
-    static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors */
-    static constexpr int cq = ck + C * C + C;                /* [C][C], 16 banks further */
+    /* Before the halves, `part` holds products of keys: [C / 4][halves][8][C]. */
+    static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT;
+    /* `x` in quads: exponents of v, then x. */
+    static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS);
+    static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D], new rows: q . S0, then o */
+    static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors of keys */
+    static constexpr int cq = ck + C * C + C;                /* [C][C] of queries, 16 banks further */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */
     static constexpr int beta = decay + C, over = beta + C, of_k = over + C, of_s = of_k + C; /* [C] */
     static constexpr int left = of_s + C;                    /* [C + 1] 2^(G_15 - G_i), then 2^G_15 */
-    static constexpr int power = left + C + 4;               /* [D / PATCH] */
-    static constexpr int bound = power + D / PATCH;          /* [warps], of the warp's 16 columns: registers are for S0 */
+    static constexpr int power = left + C + 4;               /* [D / PATCH] powers of two of the bounds */
+    /* [warps] bound of a warp's 16 columns; registers hold S0. */
+    static constexpr int bound = power + D / PATCH;
     static constexpr int who = bound + D / 8;                /* a sequence and a work */
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence) + sizeof(work);
 };
 
-/* Rows of the chunk that the slot has: x, by copies to wait for, of which a warp's are 8 columns of 4 rows: as they lie there, and 32
- * bytes of each. Rows that there are not are zeros. */
+/* Starts the copies of x of the chunk's old rows; the caller waits. A warp's copies are 8 columns of 4 rows:
+ * contiguous in shared memory, and 32 bytes of each row. Rows that are neither old nor new become zeros. */
 template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *x)
 {
 #pragma unroll 1
@@ -127,7 +129,7 @@ template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work 
                       x_at(j, s.slot, w.head, old ? c.from + row : 0) + w.col + i / 4 % W, old ? 4 : 0);
     }
 }
-/* The same of T, a thread a word of its two parts; P of all rows becomes zeros. */
+/* Loads T of the old rows; a thread writes a word of its two parts. P of all rows becomes zeros. */
 PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *rows)
 {
 #pragma unroll 1
@@ -138,7 +140,7 @@ PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &
         rows[mix_rows::at(row, true, word)] = 0;
     }
 }
-/* Where the lane's first two values of x are, and all that it has of the patch's columns. */
+/* x_of_lane: offset of the lane's first two values of x. load_x: the lane's values in the patch's columns. */
 template <int W> PI_FN int x_of_lane(const patch_place &p)
 {
     return p.lane % 4 / 2 * quads<W>::PITCH + (p.col % W + p.lane / 4 * 2) * 4 + p.lane % 2 * 2;
@@ -149,7 +151,7 @@ template <int W> PI_FN void load_x(const float *x, int h, const patch_place &p, 
     const float2 a = *(const float2 *) x, b = *(const float2 *) (x + 4);
     v[0] = a.x, v[1] = a.y, v[2] = b.x, v[3] = b.y;
 }
-/* Rows 8 n .. of T (or P) times x. */
+/* y = rows 8 n .. of T (or P) times x. */
 template <int W> PI_FN void mix_of_x(const float *x, const float *rows, bool p_rows, int n, const patch_place &p, float (&y)[4])
 {
     y[0] = y[1] = y[2] = y[3] = 0;
@@ -162,7 +164,7 @@ template <int W> PI_FN void mix_of_x(const float *x, const float *rows, bool p_r
     }
 }
 
-/* New keys and queries. The first value head of a key head keeps its keys. */
+/* Computes new keys and queries. The first value head of a key head also writes the keys to the slot. */
 template <int D> PI_FN void make_keys(const job &j, const sequence &s, const work &w, const chunk &c, uint32_t *pl)
 {
     using P = planes<D, true>;
@@ -181,7 +183,7 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
     }
 }
 
-/* Log2 decays of all rows; what the new ones' gates make: by a warp. */
+/* Computes, by a warp, the log2 decays of all rows, and the gate factors of the new rows. */
 template <int D> PI_FN void make_gates(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -197,7 +199,8 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
     *decay_at(j, s.slot, w.head, c.from + i) = x.decay;
 }
 
-/* x of the new rows of a quad, in the place of the exponents of v, a thread a column, and by other threads q . S0. */
+/* Computes x of a quad's new rows in place of the exponents of v, one column per thread. Other threads store q .
+ * S0. */
 template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float *sm)
 {
     using S = few_shape<D>;
@@ -218,8 +221,8 @@ template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const wo
     }
 }
 
-/* Half of the chunk's rows of 16 columns, a warp: o of new rows, in the place of q . S0; and, where it is full, what is left of
- * u of all, in the place of sums. */
+/* Half of the chunk's rows of 16 columns per warp. Writes o of the new rows in place of q . S0. For a full chunk it
+ * also writes u, decayed to the chunk's end, in place of the sums. */
 template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full, float *sm)
 {
     using S = few_shape<D>;
@@ -236,7 +239,8 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
     mix_of_x<D>(sm + S::x, sm + S::mix, true, n, p, y);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const patch_place q = place_of<D, D>(ptx_thread(), 0); /* again, instead of holding it in registers over products */
+        /* Recomputed instead of held in registers during products. */
+        const patch_place q = place_of<D, D>(ptx_thread(), 0);
         const int r = chunk_row(q.lane, q.row > 0, i), col = q.col + chunk_col(q.lane, i);
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
         float *o = sm + S::rows + (c.from - s.pos + r) * D + col;
@@ -244,10 +248,11 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
     }
 }
 
-/* Quads up to the last one with new rows. */
+/* Number of quads up to the last one with new rows. */
 PI_FN int quads_of(const chunk &c) { return c.n_new ? (c.n_old + c.n_new + 3) / 4 : 0; }
 
-/* T and P of the new rows, one after the other, by the first warp: a lane a column, lanes 16 .. the rest of its values. */
+/* Computes T and P of the new rows, in order, in the first warp: one column per lane; lanes 16 .. 31 have the
+ * remainders. */
 template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -272,8 +277,8 @@ template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const w
     }
 }
 
-/* Factors of the chunk's new rows with all rows up to their own: halves of the products, a warp each, then what decay leaves
- * of their sums. Between the two, and after, is a barrier. */
+/* Factors of the chunk's new rows with all rows up to themselves. halves_of_factors: halves of the products, one per
+ * warp. factors: their sums times the decay. A barrier is needed between the two and after. */
 template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -305,7 +310,7 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
     }
 }
 
-/* What is left of each row, and of S0, at the end of a full chunk. */
+/* Writes the decay factors of each row, and of S0, to the end of a full chunk. */
 PI_FN void put_left(const float *decay, float *left)
 {
     const int i = ptx_thread();
@@ -313,15 +318,24 @@ PI_FN void put_left(const float *decay, float *left)
     if (i == C) left[C] = left_of(decay, -1, C - 1);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- many */
+/* ----------------------------------------------------------------------------------------------------------- many */
 
-/* What lies in shared memory, in words: two stages of what prepare() made of a chunk. A warp has 16 columns, and of these all
- * rows of S0, or (PARTS = 2) half of them; then sums go from warp to warp, and two blocks fit in the 100 KiB of sm_120. */
+/* Offsets in shared memory, in words: two stages of prepare()'s output for a chunk. A warp has 16 columns of S0.
+ *
+ * One long prompt fills a device with value heads times patches: 384 warps for 48 heads of 128 columns. Where
+ * schedulers are left idle, two warps (PARTS = 2) share columns, each with half of the rows of S0. They add each
+ * other's sums, both compute the rest of x and u, and each half of the outputs. Two of these blocks fit in 100 KiB of
+ * sm_120.
+ *
+ * Of a chunk's 162 tensor core products (82) each of the two warps has 84 or 87 (44 or 47). With all outputs in a
+ * third launch, from states saved every few chunks, the walk would have 105, and the folds of these chunks would run
+ * twice. */
 template <int D, int PARTS, bool EXACT> struct many_shape {
     static constexpr int W = PARTS == 2 ? SLICE : D, THREADS = 2 * W * PARTS; /* columns of a block */
-    static constexpr int PIECES = D / 8, ROWS = THREADS / PIECES; /* of 16 bytes, in a row of a plane; rows copied at a time */
+    /* 16-byte pieces in a row of a plane; rows copied per pass. */
+    static constexpr int PIECES = D / 8, ROWS = THREADS / PIECES;
     static constexpr int PLANES = EXACT ? 4 : 2;
-    static constexpr int mix = planes<D, EXACT>::WORDS;   /* of a stage: T and P */
+    static constexpr int mix = planes<D, EXACT>::WORDS;   /* in a stage: T and P */
     static constexpr int scalars = mix + mix_rows::WORDS; /* [C][N_SCALARS] */
     static constexpr int STAGE = scalars + C * N_SCALARS;
     static constexpr int halves = 2 * STAGE;              /* [warps][3][32 lanes][4] */
@@ -329,8 +343,8 @@ template <int D, int PARTS, bool EXACT> struct many_shape {
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence);
 };
 
-/* What a thread copies of each chunk 16 bytes at a time: from where, were the chunk's first position 0 (of scalars the row),
- * and to where in a stage. */
+/* Copies of a thread per chunk, 16 bytes each: source addresses as if the chunk began at position 0 (for scalars the
+ * row), and destinations in a stage. */
 struct copies {
     const uint32_t *kq;
     const float *mix;
@@ -351,7 +365,7 @@ template <int D, int PARTS, bool EXACT> PI_FN copies copies_of(const job &j, con
     m.mix_to = ptx_shared(stage + S::mix + mix_rows::at(tid / 16, tid / 8 % 2, tid % 8 * 4));
     return m;
 }
-/* Row and plane of a thread's copy i of keys and queries, less those of the first one. */
+/* Row and plane of a thread's copy i of keys and queries, relative to its first copy. */
 template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_row(int i) { return i * many_shape<D, PARTS, EXACT>::ROWS % C; }
 template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_plane(int i) { return i * many_shape<D, PARTS, EXACT>::ROWS / C; }
 template <int D, int PARTS, bool EXACT> PI_FN constexpr uint32_t copy_to(int i)
@@ -362,10 +376,10 @@ template <int D, int PARTS, bool EXACT> PI_FN constexpr uint32_t copy_to(int i)
                        copy_row<D, PARTS, EXACT>(i) * P::PITCH) * 4;
 }
 
-/* The first column of a thread's pieces of T and P. */
+/* First column of a thread's pieces of T and P. */
 PI_FN int piece_column(int tid) { return tid % 8 * 2; }
 
-/* Begins the copies of a whole chunk to a stage, `at` bytes behind the first. */
+/* Starts the copies of a full chunk to the stage at byte offset `at`. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
 {
@@ -376,23 +390,25 @@ PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
     const uint32_t mix_to = (uint32_t) ptx_anew((int) (m.mix_to + at));
 #pragma unroll
     for (int n = 0; n < PLANES * C / S::ROWS; n++) {
-        const int i = n % PLANES * (C / S::ROWS) + n / PLANES; /* all planes of a row, whose addresses are near */
+        /* All planes of a row in sequence, since their addresses are close. */
+        const int i = n % PLANES * (C / S::ROWS) + n / PLANES;
         const uint32_t *from_row = kq + copy_row<D, PARTS, EXACT>(i) * ROW + copy_plane<D, PARTS, EXACT>(i) * (D / 2);
         ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS, EXACT>(i), from_row);
     }
 #pragma unroll
-    for (int i = 0; i < C * 16; i += S::THREADS) { /* an even number of rows further */
+    for (int i = 0; i < C * 16; i += S::THREADS) { /* the step is an even number of rows */
         if (C * 16 % S::THREADS && i + (int) threadIdx.x >= C * 16) break;
         if (!in_mix((i + (int) threadIdx.x) / 16, piece_column((int) threadIdx.x))) continue;
         ptx_cp_async16(mix_to + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, mixed + i * 4);
     }
-    if (ptx_thread() < C) { /* by whose copies of T and P the first row begins */
+    if (ptx_thread() < C) { /* the threads that copy T and P of the first row */
         const float *scalars = (const float *) j.a.scratch + (int64_t) (m.scalars + from) * N_SCALARS;
         ptx_cp_async16(mix_to + (uint32_t) (S::scalars - S::mix) * 4, scalars);
     }
 }
 
-/* The same of a chunk with old rows, or not all of its rows: what there is not becomes zeros. T of old rows stage_old_t has. */
+/* Starts the copies of a chunk with old or missing rows; missing rows become zeros. stage_old_t() adds T of old
+ * rows. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chunk &c, float *stage, uint32_t at)
 {
@@ -422,7 +438,7 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
     if (old) from = decay_at(j, s.slot, w.head, c.from + r);
     ptx_cp_async4(ptx_shared(stage + S::scalars + tid) + at, from, old || fresh ? 4 : 0);
 }
-/* T of the first chunk's old rows, when copies have arrived. */
+/* Adds T of the first chunk's old rows, after the copies have arrived. */
 template <int D, int PARTS, bool EXACT> PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
 {
     for (int n = (int) threadIdx.x; n < c.n_old * C; n += many_shape<D, PARTS, EXACT>::THREADS) {
@@ -432,8 +448,8 @@ template <int D, int PARTS, bool EXACT> PI_FN void stage_old_t(const job &j, con
     }
 }
 
-/* x of the chunk's rows as it is before what S0 has of it: beta v of new rows, x of old ones. v: the lane's columns of the
- * chunk's row 2 t, where it is new. */
+/* Loads the initial x of the chunk's rows, without S0's part: beta v of new rows, x of old rows. v: the lane's
+ * columns in the chunk's row 2 t. load_values: all rows are new. */
 PI_FN void load_values(int32_t ld, const float *v, values &x)
 {
 #pragma unroll
@@ -456,7 +472,7 @@ PI_FN void load_part(const job &j, const sequence &s, const work &w, const patch
     }
 }
 
-/* x of new rows to the slot. */
+/* Writes x of new rows to the slot. */
 template <int D>
 PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_place &p, const chunk &c, const values &x)
 {
@@ -471,7 +487,7 @@ PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_pl
     }
 }
 
-/* o of rows 8 h .. of the chunk, in the place of y = q . S0: with what P has of x. of_s: what is left of S0 for the lane's. */
+/* Replaces y = q . S0 by o, for rows 8 h .. of the chunk; adds P x. of_s: S0's decay for the lane's rows. */
 PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, float power, int h, int lane, float (&y)[4])
 {
     float o[4] = {};
@@ -481,7 +497,7 @@ PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, f
 #pragma unroll
     for (int i = 0; i < 4; i++) y[i] = fmaf((i % 2 ? of_s.y : of_s.x) * power, y[i], o[i]);
 }
-/* o of rows 2 t, 2 t + 1 of a half, to where the first lies. */
+/* Writes o of rows 2 t, 2 t + 1 of a half; out: address of the first. put_part: new rows only. */
 PI_FN void put_outputs(const float (&o)[4], int32_t ld, float *out)
 {
     *(float2 *) out = {o[0], o[2]};
@@ -496,11 +512,11 @@ PI_FN void put_part(const float (&o)[4], const chunk &c, int h, int32_t ld, floa
     }
 }
 
-/* Raw inputs of the block's own channels: to snapshots, and what later steps need to the slot. */
+/* Writes the raw inputs of the block's channels to snapshots, and the ones that later steps need to the slot. */
 template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, const work &w)
 {
     const pi__k_state &st = j.a.state;
-    int kind = (int) threadIdx.x / W; /* queries, keys, values; the last quarter of the threads has nothing to do */
+    int kind = (int) threadIdx.x / W; /* queries, keys, values; the last quarter of the threads is idle */
     if (kind > 2 || (kind < 2 && w.head != w.k_head)) return;
     int32_t c = (kind == 0 ? w.head : kind == 1 ? st.n_k + w.head : 2 * st.n_k + w.head) * D + w.col + (int) threadIdx.x % W;
     const float *raw = j.a.qkv + (int64_t) s.first * j.a.ld_qkv + c;
@@ -521,9 +537,9 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- kernels */
+/* -------------------------------------------------------------------------------------------------------- kernels */
 
-/* A value head of a sequence with few tokens: block (head, sequence). */
+/* A value head of a sequence with few tokens. Grid: x = head, y = sequence. */
 template <int D> PI_FN void few_tokens(const job &j, float *sm)
 {
     ptx_launch_dependents();
@@ -535,7 +551,8 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
     }
     sequence &s = *(sequence *) (sm + S::who);
     work &w = *(work *) (&s + 1);
-    constexpr unsigned GATES = D == 32 ? 1 : 2; /* a warp: the first make keys and queries, the last values, at the same time */
+    /* Warp GATES computes gates, while the first warps compute keys and queries, and the last ones values. */
+    constexpr unsigned GATES = D == 32 ? 1 : 2;
     const int32_t head = (int32_t) blockIdx.x;
     if (threadIdx.x == 0) {
         s = found;
@@ -547,12 +564,13 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
     if (threadIdx.x % 32 == 0) *bound_of() = from ? *bound_at(j, found.slot, head, place().col) : 0.0f;
     patch<D / 2> st;
     load_patch<D>(s_at(j, found.slot, j.at.s, head), place(), st);
-    ptx_wait_grids(); /* up to here it was the state, which no other kernel of the step writes */
+    ptx_wait_grids(); /* the code above reads only the state, which no other kernel of the step writes */
     __syncthreads();
 
     for (; from < s.end; from += C) {
-        const auto chunk_now = [&] { return chunk_of(s, from); }; /* again, instead of holding it in registers */
+        const auto chunk_now = [&] { return chunk_of(s, from); }; /* recomputed instead of held in registers */
         const bool full = from + C <= s.verified || from + C < s.end;
+        /* Load x, keys and T of old rows; compute keys, queries, gates and values of new rows. */
         stage_x<D>(j, s, w, chunk_now(), S::THREADS, sm + S::x);
         stage_keys<D, true>(j, s, w, chunk_now(), S::THREADS, (uint32_t *) sm + S::pl);
         ptx_cp_async_commit();
@@ -569,6 +587,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, *bound_of());
         ptx_cp_async_wait<0>();
         __syncthreads();
+        /* Factors of the chunk's rows, then T and P. */
         halves_of_factors<D>(chunk_now(), sm);
         __syncthreads();
         factors<D>(chunk_now(), sm);
@@ -579,8 +598,9 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             mix_of_rows<D>(j, s, w, c, sm);
             if (full) put_left_in_t(ptx_thread(), 32, sm + S::mix, [&](int row) { return sm[S::left + row]; });
         }
-        if (!c.n_new) __syncthreads(); /* else there are some */
+        if (!c.n_new) __syncthreads(); /* the loop below has barriers if there are new rows */
 
+        /* Products with S0, four rows at a time; then x of these rows. */
 #pragma unroll 1
         for (int quad = c.n_old / 4; quad < quads_of(c); quad++) {
             float y[4];
@@ -590,6 +610,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             if (threadIdx.x < 2 * D) solve_quad<D>(j, s, w, c, quad, sm);
             __syncthreads();
         }
+        /* Outputs; for a full chunk also the fold. */
         outputs<D>(s, c, full, sm);
         if (full) {
             values left;
@@ -598,12 +619,12 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             float bound = *bound_of();
             int32_t exponent = exponent_of(bound);
             fold<D, D / 2, true>(left, sm[S::left + C], (const uint32_t *) sm + S::pl, place(), st, bound, exponent);
-            __syncwarp(); /* all lanes have the old one */
+            __syncwarp(); /* all lanes have read the old bound */
             if (place().lane == 0) *bound_of() = bound;
             __syncwarp();
         }
         if (from + C == s.keep) keep_state<D>(j, s, w.head, place(), st, *bound_of());
-        __syncthreads(); /* the chunk's rows are done with */
+        __syncthreads(); /* the chunk's rows may be overwritten */
     }
     if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, *bound_of());
     float norm[4];
@@ -623,8 +644,8 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
     if (j.tail.arrived) run_input_tail<false>(j.tail, raw);
 }
 
-/* k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: after a barrier, of the halves that two warps have; of q
- * each gets the half of the chunk's rows whose outputs it makes, in both halves of y. */
+/* k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: two warps exchange their halves of the sums, with
+ * a barrier. For q each gets the half of the chunk's rows that it computes outputs for, in both halves of y. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_place &p, const uint32_t *pl, float *halves, values (&y)[2])
 {
@@ -641,7 +662,7 @@ PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_plac
     const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS, EXACT>::W / PATCH) * 96 + p.lane;
     float got[3][4];
 #pragma unroll
-    for (int h = 0; h < 3; h++) { /* keys, and the half of queries that the other warp's outputs need */
+    for (int h = 0; h < 3; h++) { /* keys, and the half of the queries that the other warp's outputs need */
         const float(&give)[4] = h < 2 ? k[0][h] : k[1][1];
         own[32 * h] = {give[0], give[1], give[2], give[3]};
     }
@@ -655,7 +676,8 @@ PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_plac
     }
 }
 
-/* Up to where chunks are plain: whole, verified and followed by a whole one, with nothing to keep or save before or after. */
+/* Returns the end of the plain chunks. A plain chunk is full, verified, followed by a full one, and has no snapshot
+ * or slot write before or after it. */
 PI_FN int32_t plain_end(const sequence &s)
 {
     int32_t end = min(s.end - 2 * C + 1, s.keep - C);
@@ -664,20 +686,21 @@ PI_FN int32_t plain_end(const sequence &s)
     return end;
 }
 
-/* A warp's state, and where its block's chunk is. */
+/* A warp's state, and the position of its block's chunk. */
 template <int D, int PARTS, bool EXACT> struct walk {
     patch_place p;
     patch<D / PARTS> st;
-    patch_words<D / PARTS, EXACT> words; /* where chunks are plain */
+    patch_words<D / PARTS, EXACT> words; /* kept over plain chunks */
     float bound;
     int32_t exponent; /* of bound */
     copies m;
     int32_t from;
-    int stage;  /* bytes from the first stage on */
-    float *out; /* of the lane's columns and row 2 t */
+    int stage;  /* byte offset from the first stage */
+    float *out; /* address for the lane's columns and row 2 t */
 };
 
-/* A chunk. Where it is plain, loads of what comes later would take registers earlier, were there no __syncwarp(). */
+/* Processes a chunk. In the PLAIN case each __syncwarp() keeps later loads from being moved up, which would cost
+ * registers. */
 template <int D, int PARTS, bool EXACT, bool PLAIN>
 PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PARTS, EXACT> &a, float *sm)
 {
@@ -690,13 +713,16 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     float *now = sm + (uint32_t) a.stage / 4, *scalars = now + S::scalars;
     const uint32_t next = (uint32_t) (S::STAGE * 4 - a.stage);
     const float power = power_of_2(a.exponent);
-    const int32_t ld = ptx_anew((int32_t) j.a.ldo); /* a row's address is one instruction, with no 64-bit multiples of it */
+    /* Makes a row's address one instruction, without 64-bit multiples. */
+    const int32_t ld = ptx_anew((int32_t) j.a.ldo);
     values x, y[2];
+    /* Wait for the chunk; start the copies of the next one. */
     ptx_cp_async_wait<0>();
-    __syncthreads(); /* the chunk is there, the last one is done with */
+    __syncthreads(); /* the chunk has arrived, and all threads are done with the last one */
     if (PLAIN || (from + 2 * C <= s.end && from + C >= s.pos)) stage_chunk<D, PARTS, EXACT>(j, a.m, from + C, next);
     else if (from + C < s.end) stage_part<D, PARTS, EXACT>(j, s, w, chunk_of(s, from + C), sm, next);
     ptx_cp_async_commit();
+    /* Load beta v; complete T and the decay of S0 if the chunk has old or missing rows. */
     if (whole) {
         load_values(ld, a.out, x);
     } else {
@@ -704,14 +730,16 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         stage_old_t<D, PARTS, EXACT>(j, s, w, c, now + S::mix);
         if (threadIdx.x == 0) scalars[(C - 1) * N_SCALARS + OF_S] = left_of<N_SCALARS>(scalars + LOG_DECAY, -1, C - 1);
     }
-    if (!ready) { /* a thread has the same of T as in stage_old_t() */
+    if (!ready) { /* each thread handles the words of T that it handles in stage_old_t() */
         if (full) {
             put_left_in_t(ptx_thread(), S::THREADS, now + S::mix,
                           [&](int row) { return left_of<N_SCALARS>(scalars + LOG_DECAY, row, C - 1); });
         }
-        if (PARTS == 1) __syncthreads(); /* else there is one before T's rows, and what is left of S0, are wanted */
+        /* PARTS = 2: times_state() has a barrier before T's rows and S0's decay are read. */
+        if (PARTS == 1) __syncthreads();
     }
     if (!PLAIN && from <= s.verified) save_state<D>(j, s, w.head, from, p, a.st, a.bound);
+    /* k . S0 and q . S0. */
     if (!PLAIN) words_of_patch(a.st, a.words);
     times_state<D, PARTS, EXACT>(a.words, p, (const uint32_t *) now, sm + S::halves, y);
     if (PLAIN) __syncwarp();
@@ -721,22 +749,25 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         const float2 f = *(const float2 *) (scalars + chunk_row(p.lane, n / 2, n % 2) * N_SCALARS);
         of_k[n / 2][n % 2] = f.x, of_s[n / 2][n % 2] = f.y;
     }
+    /* x = beta v - beta 2^G k . S0. */
 #pragma unroll
     for (int i = 0; i < 8; i++) x[i / 4][i % 4] = fmaf(of_k[i / 4][i % 2] * power, y[0][i / 4][i % 4], x[i / 4][i % 4]);
     if (!PLAIN && from >= s.keep && p.row == 0) keep_x<D>(j, s, w, p, c, x);
     if (!PLAIN && from + C > s.verified) clean(x[0]), clean(x[1]);
     const mix_words words[2] = {mix_words_of(x[0]), mix_words_of(x[1])};
+    /* Outputs; with two warps each has half of the chunk's rows. */
 #pragma unroll
-    for (int i = 0; i < 2 / PARTS; i++) { /* of two warps each has half of the chunk's rows */
+    for (int i = 0; i < 2 / PARTS; i++) {
         const int h = PARTS == 2 ? p.row > 0 : i;
         float o[4];
         for (int n = 0; n < 4; n++) o[n] = h ? y[1][1][n] : y[1][0][n];
         const float2 f = {h ? of_s[1][0] : of_s[0][0], h ? of_s[1][1] : of_s[0][1]};
         outputs_of(words, now + S::mix, f, power, h, p.lane, o);
-        float *out = a.out + (int64_t) (ld * (8 * h)); /* of 8 rows an int has room */
+        float *out = a.out + (int64_t) (ld * (8 * h)); /* 8 rows fit an int */
         if (whole) put_outputs(o, ld, out);
         else put_part(o, c, h, ld, out);
     }
+    /* Fold: u decayed to the chunk's end, then S0. */
     if (full) {
         values left;
         solve(words, now + S::mix, p.lane, left);
@@ -750,7 +781,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     a.stage = S::STAGE * 4 - a.stage;
 }
 
-/* Columns of a value head of a sequence with many tokens: block (head and columns, sequence). */
+/* Columns of a value head of a sequence with many tokens. Grid: x = head and columns, y = sequence. */
 template <int D, int PARTS, bool EXACT>
 __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
 {
@@ -758,7 +789,7 @@ __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 &
     using S = many_shape<D, PARTS, EXACT>;
     PI_SMEM(raw);
     float *sm = (float *) raw;
-    sequence &s = *(sequence *) (sm + S::who); /* registers are for S0 */
+    sequence &s = *(sequence *) (sm + S::who); /* shared memory, since registers hold S0 */
     if (threadIdx.x == 0 && !find_sequence(j, (int32_t) blockIdx.y, s)) s.end = s.pos = 0;
     __syncthreads();
     if (s.end - s.pos <= j.few) return;
@@ -795,7 +826,7 @@ __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 &
     for (int32_t i = 0; i < S::W; i += S::THREADS / 4) keep_raw<D, S::THREADS / 4>(j, s, {w.head, w.k_head, w.col + i});
 }
 
-/* Outside of steps: a slice of a value head, block (slice, head). Raw inputs of its channels, as in keep_raw(). */
+/* save() and load() run outside of steps. Grid: x = slice, y = value head. Channels as in keep_raw(). */
 template <int D> PI_FN void move_raw(const job &j, const work &w, float *slot, float *snap, int32_t pos, bool load)
 {
     int kind = (int) threadIdx.x / SLICE;
@@ -816,12 +847,13 @@ PI_FN work slice_of(const job &j)
     return {head, head % j.a.state.n_k, (int32_t) blockIdx.x * SLICE};
 }
 
-template <int D> struct save_shape { /* in words; as in few_shape */
+template <int D> struct save_shape { /* offsets in words, as in few_shape */
     static constexpr int pl = 0, x = planes<D, true>::WORDS, mix = x + quads<SLICE>::WORDS, decay = mix + mix_rows::WORDS;
     static constexpr int left = decay + C;
     static constexpr size_t bytes = sizeof(float) * (left + C + 4);
 };
 
+/* Saves the state at `pos` as a snapshot: folds the full chunks from base up to pos. */
 template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     using S = save_shape<D>;
@@ -862,6 +894,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int
     move_raw<D>(j, w, s.slot, snap, pos, false);
 }
 
+/* Loads a snapshot into a slot, with base = pos. */
 template <int D> __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     float *slot = slot_at(j.a.state, slot_index), *snap = snap_at(j.a.state, snap_index);

@@ -1,14 +1,21 @@
-/* The gated delta rule in prefill, before and after the walk over chunks (many(), gdn_kernels.cuh): what needs no state, for
- * all chunks in parallel, and the gated norm.
+/* The gated delta rule in prefill, before and after the walk over chunks (many(), gdn_kernels.cuh): everything that
+ * needs no state, for all chunks in parallel, and the gated norm.
  *
- * prepare() has a block a chunk and key head. Its four warps make keys and queries, then their products with the keys of the
- * chunk; then each warp makes gates, T, P and values of one of the value heads that have this key. finish() has a block a
- * chunk and some value heads. Chunks that are not whole, in which rows are old or not there yet, go by loops with conditions.
+ * prepare() has a block per chunk and key head. Its four warps compute keys and queries, then their products with the
+ * keys of the chunk. Then each warp computes gates, T, P and values of one value head that has this key head. finish()
+ * has a block per chunk and some value heads. Chunks with old or missing rows use loops with conditions.
  *
- * Of prepare()'s instructions, a token and value head, 42 are for a row of values (its convolution and silu: 33), 37 for a third
- * of a row of keys and one of queries (55 each), which all heads of a key head share, 6 for theirs of the products of these, 23
- * for T and P, 9 for their factors, 5 for gates, 16 for finding out where things are; of finish()'s, 41 for a row's norm and
- * gate. In the exact form, whose keys and queries are two F16, these rows and their products are 42 and 9. */
+ * prepare()'s instructions per token and value head:
+ *
+ *     row of values                       42    convolution and silu: 33
+ *     row of keys and one of queries      37    a third of 2 x 55, shared by the heads of a key head; exact mode: 42
+ *     products of keys and queries         6    also shared; exact mode: 9
+ *     T and P                             23
+ *     their factors                        9
+ *     gates                                5
+ *     finding sequence and addresses      16
+ *
+ * finish() has 41 for a row's norm and gate. */
 #ifndef PI_GDN_PREPARE_CUH
 #define PI_GDN_PREPARE_CUH
 
@@ -16,26 +23,26 @@
 
 enum {
     ROWS_THREADS = 128,
-    FINISH_HEADS = 16, /* value heads of a block of finish() */
+    FINISH_HEADS = 16, /* value heads per block of finish() */
 };
 
-constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* what one_finds_tile() leaves */
+constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* bytes written by one_finds_tile() */
 
-/* In words; dots and factors of keys and queries lie 16 banks apart, dots of two keys 20. Of a warp: factors [k, q][C][C]; [C] log2
- * decays, -beta, 1, over, left. */
+/* Offsets in shared memory, in words. Products and factors of keys and of queries are 16 banks apart, products of two
+ * keys 20. Per warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, over, left. */
 struct own_shape {
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
     static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C;
     static constexpr int left = over + C, OWN = left + C;
 };
 template <int D, bool EXACT> struct prepare_shape : own_shape {
-    static constexpr int dots = planes<D, EXACT>::WORDS; /* [k, q][C keys][C rows] */
-    static constexpr int own = dots + 2 * DOTS;          /* of each warp */
+    static constexpr int dots = planes<D, EXACT>::WORDS; /* [k, q][C keys][C rows] products */
+    static constexpr int own = dots + 2 * DOTS;          /* one own_shape per warp */
     static constexpr int tile = own + ROWS_THREADS / 32 * OWN;
     static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
 };
 
-/* What put_factors() needs of a row's gate: by lanes 0 .. 15. */
+/* Stores the gate values of a row that put_factors() reads; lanes 0 .. 15 only. */
 PI_FN void put_gate(const gate &x, int lane, float *own)
 {
     using S = own_shape;
@@ -46,16 +53,17 @@ PI_FN void put_gate(const gate &x, int lane, float *own)
     own[S::over + lane] = x.over;
 }
 
-/* Factors of a chunk's rows with rows up to their own (of others anything), by a warp: lanes 0 .. 15 those of keys, the
- * others of queries, of row lane % 16. Of that row x.sum, and what is left of it at the chunk's end. */
+/* Computes the factors of a chunk's rows with rows up to themselves, by a warp (later rows get garbage). Lanes 0 ..
+ * 15 have row `lane` of the keys, the others row lane % 16 of the queries. Sets x.sum of that row, and returns its
+ * decay to the chunk's end. */
 PI_FN float put_factors(const float *dots, float *own, gate &x)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
-    const int later = ptx_anew(0xfffe << l); /* rows */
+    const int later = ptx_anew(0xfffe << l); /* bit mask of later rows */
     float decayed = 0, left = 0, decay[C / 4][4], sign[C / 4][4], dot[C / 4][4];
 #pragma unroll
-    for (int i = 0; i < C / 4; i++) { /* all of them before what is stored */
+    for (int i = 0; i < C / 4; i++) { /* load everything before the stores below */
         four(*(const float4 *) (own + S::decay + 4 * i), decay[i]);
         four(*(const float4 *) (own + S::minus_beta + query * C + 4 * i), sign[i]);
         four(*(const float4 *) (dots + query * S::DOTS + l * S::PITCH + 4 * i), dot[i]);
@@ -65,12 +73,13 @@ PI_FN float put_factors(const float *dots, float *own, gate &x)
         if (later >> i & 1) decayed += decay[i / 4][i % 4];
         else x.sum += decay[i / 4][i % 4];
         left = ptx_exp2(decayed);
-        own[query * S::KIND + i * C + l] = sign[i / 4][i % 4] * (left * dot[i / 4][i % 4]); /* factor_k(), factor_q() */
+        /* Factor_k(), factor_q(). */
+        own[query * S::KIND + i * C + l] = sign[i / 4][i % 4] * (left * dot[i / 4][i % 4]);
     }
     return left;
 }
 
-/* The sum of the first n factors times t, in order. */
+/* Returns the sum of the first n factors times t, in order. */
 PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
 {
     float sum = 0;
@@ -87,20 +96,20 @@ PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
     return sum;
 }
 
-/* T and P of a whole chunk, by a warp: a lane column lane % 16 of T; of P and of what is left of T's values the half of the
- * lanes some. */
+/* Computes T and P of a full chunk, by a warp. A lane has column lane % 16 of T. For P, and for the remainders of T,
+ * each half of the lanes has some values. */
 PI_FN void put_whole_mix(float *to, const float *own)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
-    const uint32_t first = high ? 0xffffe000 : 0; /* as rest_of_tf32(), or nothing to take away */
+    const uint32_t first = high ? 0xffffe000 : 0; /* mask of rest_of_tf32(), or none */
     const int own_row = ptx_anew(1 << l);
     float t[C], left[C / 4][4];
 #pragma unroll
     for (int i = 0; i < C; i += 4) four(*(const float4 *) (own + S::left + i), left[i / 4]);
 #pragma unroll
     for (int i = 0; i < C; i++) {
-        const float sum = add_mixed(own + i * C, i, t); /* up to row l 0 */
+        const float sum = add_mixed(own + i * C, i, t); /* 0 up to row l */
         t[i] = own_row >> i & 1 ? 1.0f : sum;
         const float x = t[i] * left[i / 4][i % 4];
         if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = x - __uint_as_float(__float_as_uint(x) & first);
@@ -110,19 +119,20 @@ PI_FN void put_whole_mix(float *to, const float *own)
 #pragma unroll
     for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
         float sum = add_mixed(own + i * C, i + 1, t);
-        if (high) sum = fmaf(own[i * C + i + 1], t[i + 1], sum); /* t may be no number */
+        if (high) sum = fmaf(own[i * C + i + 1], t[i + 1], sum); /* t may be NaN */
         if (!in_mix(i, l)) continue;
         to[i * 2 * MIX] = sum;
         to[i * 2 * MIX + 2] = rest_of_tf32(sum);
     }
 }
 
-/* The same of new rows among others, with few registers. */
+/* T and P of the new rows of a chunk with old or missing rows, with few registers. */
 PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t head, int32_t token, const float *own)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
-    const chunk c = {ptx_anew(c0.from), ptx_anew(c0.n_old), c0.n_new}; /* nothing of this ahead, for whole chunks too */
+    /* Keeps this case's values from being computed ahead for full chunks. */
+    const chunk c = {ptx_anew(c0.from), ptx_anew(c0.n_old), c0.n_new};
     float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
 #pragma unroll
     for (int i = 0; i < C; i++) {
@@ -138,7 +148,7 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
 #pragma unroll
     for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
         float sum = add_mixed(own + i * C, i + 1, t);
-        sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t may be no number */
+        sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t may be NaN */
         const int row = i + high;
         if (row < c.n_old || row >= c.n_old + c.n_new || !in_mix(i, l)) continue;
         to[i * 2 * MIX] = sum;
@@ -146,14 +156,14 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
     }
 }
 
-/* Gates, T, P and values of a chunk's new rows, for a value head, by a warp. dots: [k, q][C keys][C rows] products with the
- * chunk's keys. */
+/* Gates, T, P and values of a chunk's new rows for a value head, by a warp. dots: [k, q][C keys][C rows], products
+ * with the chunk's keys. */
 template <int D, bool FAST>
 PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32;
-    const int32_t p = c.from + c.n_old, token = s.first + p - s.pos; /* of the first new row */
+    const int32_t p = c.from + c.n_old, token = s.first + p - s.pos; /* position and token of the first new row */
     const bool whole = FAST && c.n_new == C;
     gate x = gate_of_row(j, s, head, c, lane);
     put_gate(x, lane, own);
@@ -190,7 +200,8 @@ PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t
     __syncwarp();
 }
 
-/* find_tile() of the block's tile, by one thread for all: a sequence and a chunk in shared memory. */
+/* Finds the block's tile in one thread and puts its sequence and chunk into shared memory. False: the tile is
+ * unused. */
 PI_FN bool one_finds_tile(const job &j, sequence &to)
 {
     chunk &c = *(chunk *) (&to + 1);
@@ -204,8 +215,8 @@ PI_FN bool one_finds_tile(const job &j, sequence &to)
     return c.n_new > 0;
 }
 
-/* All that many() needs of a chunk's new rows and that does not depend on S0: block (tile, key head). FAST: as of
- * convolution. */
+/* Computes the input of many() for a chunk's new rows, independent of S0. Grid: x = tile, y = key head. FAST: as for
+ * `convolution`. */
 template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
 {
     ptx_take_turn();
@@ -222,7 +233,8 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     if (c.n_new < C) stage_keys<D, EXACT>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
     ptx_cp_async_commit();
 
-    const bool query = warp % 2; /* two warps for keys and two for queries, half of the rows each */
+    /* Two warps for keys and two for queries, half of the rows each. */
+    const bool query = warp % 2;
     const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
     constexpr int ROW = key_words(D, EXACT);
     uint32_t *copy = new_kq(j, k_head, token + first, ROW) + query * ROW;
@@ -234,6 +246,7 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     keys_or_queries<D, EXACT, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
     ptx_cp_async_wait<0>();
     __syncthreads();
+    /* Products of the chunk's keys with a quad of keys and queries per warp. */
     float y[2][4];
     times_keys<D, EXACT>(pl, warp, 0, lane, y[0]);
     times_keys<D, EXACT>(pl, warp, 1, lane, y[1]);
@@ -245,12 +258,13 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
         *(float2 *) (sm + S::dots + to) = {(y[0][n] + y[1][n]) * unit, (y[0][n + 1] + y[1][n + 1]) * unit};
     }
     __syncthreads();
+    /* Gates, T, P and values, a value head per warp. */
     for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
         prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
     }
 }
 
-/* What later steps need of a chunk's new rows: keys, by one of the value heads that have them, decays, T. */
+/* Writes to the slot the chunk's new rows for later steps: decays, T, and for the first n_k value heads the keys. */
 template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chunk &c, int32_t head, int lane)
 {
     for (int32_t r = 0; r < c.n_new; r++) {
@@ -265,7 +279,8 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
     }
 }
 
-/* The rest for many tokens, after many(): the gated norm, and what is kept. Block (tile, some value heads), a warp a head. */
+/* Completes sequences with many tokens after many(): gated norm and rows to keep. Grid: x = tile, y = some value
+ * heads, one per warp. */
 template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) finish(job j)
 {
     ptx_take_turn();

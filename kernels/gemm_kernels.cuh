@@ -1,13 +1,13 @@
-/* Packed matrices times many rows of x (prefill), with the tiles of tile.cuh: the same bits as linear_kernels.cuh,
- * which reads W again for every 32 rows. */
+/* Packed matrices times many rows of x (prefill), with the tiles of tile.cuh. Bitwise identical to linear_kernels.cuh,
+ * which would read W again for every 32 rows. */
 #ifndef PI_GEMM_KERNELS_CUH
 #define PI_GEMM_KERNELS_CUH
 
 #include "tile.cuh"
 
-/* A group of 8 rows of x, as they lie. */
+/* A group of 8 packed rows of x. */
 struct group_rows {
-    const uint8_t *codes, *meta; /* NULL: it is not there */
+    const uint8_t *codes, *meta; /* NULL = the group does not exist */
 
     __device__ __forceinline__ uint32_t bulk_bytes(uint32_t n) const { return codes ? n * 640 : 0; }
     __device__ __forceinline__ void fill(const pipe<STAGES> &q, const stage_map &m, int32_t i, int32_t b, uint32_t n) const
@@ -19,6 +19,7 @@ struct group_rows {
     }
 };
 
+/* Grid: x = GROUPS groups of 8 rows of x; y = 16 rows of W per warp. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
 {
     ptx_take_turn();

@@ -1,9 +1,10 @@
-/* Around the products of heads' own matrices (op head_linear, which ops.h defines): these are multiplied as experts are
- * (moe_kernels.cuh), of which each has all rows. So nothing is counted or sorted; columns lie by head, then by row.
+/* Kernels before and after the products with per-head matrices (op head_linear, defined in ops.h). The products run
+ * as experts (moe_kernels.cuh); each head has all rows. Nothing is counted or sorted; columns are ordered by head,
+ * then by row.
  *
- *     head_rows   each head's parts of the rows side by side, if they are wanted so (heads_kernels.cuh prepares rows as they lie), and
- *                 the lists of tiles
- *     put_heads   results to where rows have them, and behind them what is copied */
+ *     head_rows   writes the lists of tiles. If `column` is given, it also gathers each head's parts of the rows
+ *                 (heads_kernels.cuh packs rows without that)
+ *     put_heads   copies results to their rows, followed by the values that are copied unchanged */
 #ifndef PI_HEAD_LINEAR_KERNELS_CUH
 #define PI_HEAD_LINEAR_KERNELS_CUH
 
@@ -11,7 +12,7 @@
 
 enum { HEAD_THREADS = 128 };
 
-/* The tiles of head h, whose columns are rows: as many of each list as other heads have. */
+/* Lists the tiles of head h; its columns are all rows. Every head has the same number of tiles in each list. */
 PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
 {
     const int32_t left = a.n_rows % MANY, many = a.n_rows / MANY + (left > SOME), list = left > FEW, first = h * a.n_rows;
@@ -24,7 +25,7 @@ PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
     a.n_tile[2] = many * a.n_head;
 }
 
-/* A block: a row and a head; without column, whose rows are one, a head. */
+/* Grid: x = row, y = head; without `column` one block per head. */
 __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
 {
     ptx_take_turn();
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
     if (r == 0 && threadIdx.x == 0) list_tiles(a, h);
 }
 
+/* Grid: x = row, y = head. */
 __global__ void __launch_bounds__(HEAD_THREADS) put_heads(pi__k_head_rows a)
 {
     ptx_take_turn();

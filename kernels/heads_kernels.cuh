@@ -1,22 +1,23 @@
-/* Heads' own matrices times few rows (op head_linear, which ops.h defines), of the types that w16.cuh has:
+/* Per-head matrices times few rows (op head_linear, defined in ops.h), for the types of w16.cuh:
  *
- *     heads_w16      the products as moe_w16_kernels.cuh has those of experts of which each has all rows. So nothing need be
- *                    listed or sorted, and results go to where the rows have them. It may have a tail (tail.cuh)
- *     heads_prepare  where rows are long or many, a launch before it: a block of threads a row and a head: the head's part of the
- *                    row, prepared as w16.cuh says, as row head * n_rows + row; and what is copied behind the head's results
- *                    Or, where they are queries of latent attention, what op mla_qkv makes of these values, and of the token's row
+ *     heads_w16      products as for experts in moe_w16_kernels.cuh, with all rows for each head. Nothing is listed or
+ *                    sorted, and results go directly to their rows. It may have an epilogue (tail.cuh)
+ *     heads_prepare  a launch before it, if rows are long or many. A block per row and head packs the head's part of
+ *                    the row (w16.cuh) as row head * n_rows + row, and copies the values after the head's results.
+ *                    For queries of latent attention it applies op mla_qkv to these values, and to the token's row
  *
- * Else heads_w16 does all that (OWN): a block of threads prepares the parts of the rows that its head has, in shared memory, while its
- * first weights are on their way, a warp a row, or several where rows are few; the block of a head's first rows of W makes what is
- * behind its results, too, and some blocks have the tokens' rows:
+ * Otherwise heads_w16 does all of it (OWN). A block packs its head's parts of the rows in shared memory while its
+ * first weights load: one warp per row, or several if rows are few. The block with a head's first rows of W also
+ * computes the values that follow the head's results. Some blocks process the tokens' cache rows:
  *
  *     blocks    head 0: rows 0..63 of W | 64..127 .. | head 1: 0..63 | .. | rows of the cache, a warp each
  *     shared    sums of slices, stages of W, rows: [blocks of 32 columns][rows] 64 bytes, factors
  *
- * A head's rows are read by as many blocks as share it, from the second-level cache: 64 kB of 32 rows of 512 values, which take less
- * time than a launch.
+ * All blocks that share a head read its rows, from L2: 64 kB for 32 rows of 512 values. This takes less time than a
+ * launch.
  *
- * With more rows the products are experts' own kernels, to the same bits, whose tiles head_linear_kernels.cuh lists. */
+ * More rows use the experts' own kernels, with bitwise identical results; head_linear_kernels.cuh lists their
+ * tiles. */
 #ifndef PI_HEADS_KERNELS_CUH
 #define PI_HEADS_KERNELS_CUH
 
@@ -24,31 +25,31 @@
 #include "mla.cuh"
 #include "moe_w16.cuh"
 #include "tail.cuh"
+/* Max bytes of rows in shared memory; max values after a head's results. */
+enum { OWN_BYTES = 32 << 10, OWN_TAIL = 64 };
 
-enum { OWN_BYTES = 32 << 10 /* of rows in shared memory, at most */, OWN_TAIL = 64 /* values behind them */ };
-
-/* Bytes of a head's rows in shared memory, without factors. */
+/* Bytes of a head's rows in shared memory, without their factors. */
 __host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows * (size_t) n_in * 2; }
 
-/* A launch: of w16_experts what is read of any, without tiles. */
+/* Arguments of a launch. Of w16_experts, tiles are unused. */
 template <bool OWN_> struct w16_heads : w16_experts {
     static constexpr bool OWN = OWN_;
     int32_t n_rows, n_head;
-    uint32_t row_blocks;  /* of threads that have tokens' rows */
-    pi__k_heads h;        /* OWN: what the op is given */
+    uint32_t row_blocks;  /* blocks of threads for the tokens' cache rows */
+    pi__k_heads h;        /* OWN: arguments of the op */
     pi__k_tail tail;
 };
 
-/* A head has one tile, of all rows. */
+/* Item i: a head has one tile, of all rows. */
 template <bool OWN> PI_FN w16_item item_of(const w16_heads<OWN> &p, uint32_t i)
 {
     const int32_t head = (int32_t) (i / p.n_item);
     return {{head, head * p.n_rows, p.n_rows}, (int32_t) (i % p.n_item)};
 }
 
-/* Values 2 i and 2 i + 1 behind a head's part of row r, as they are, or as queries that are scaled and rotated (mla.cuh). */
+/* Values 2 i and 2 i + 1 after a head's part of row r: unchanged, or queries to be scaled and rotated (mla.cuh). */
 struct behind {
-    float u, v, c, s; /* the values, and the angle's cosine and sine */
+    float u, v, c, s; /* the values; cosine and sine of their angle */
 };
 PI_FN behind load_behind(const pi__k_heads &a, int64_t r, const float *x, int32_t i)
 {
@@ -68,7 +69,7 @@ PI_FN void put_behind(const pi__k_heads &a, behind b, float *y, int32_t i)
     if (2 * i + 1 < a.n_tail) y[2 * i + 1] = b.v;
 }
 
-/* blockIdx.y behind the last head: the token's row. */
+/* Grid: x = row, y = head; y == n_head: the token's cache row. */
 template <bool BF16>
 __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads a, uint16_t *words, float *factor)
 {
@@ -86,10 +87,10 @@ __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads
         put_behind(a, load_behind(a, r, x + n_in, i), y, i);
 }
 
-/* ------------------------------------------------------------------------------------------------------- rows of one's own */
+/* ------------------------------------------------------------------------------------------- packing in the block */
 
-/* The largest of a row's values that begin with words first, first + step, ..: a word has values i and i + 16 of a block of 32. n: values,
- * a multiple of 32. By a warp. */
+/* Returns the largest magnitude in words first, first + step, .. of a row, over the warp. A word has values i and i +
+ * 16 of a block of 32. n: number of values, a multiple of 32. */
 PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
 {
     float most = 0;
@@ -101,12 +102,12 @@ PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
     return warp_max(most);
 }
 
-/* Warps that share a row, where rows are fewer than warps. */
+/* Number of warps per row, if rows are fewer than warps. */
 PI_FN int32_t warps_of_row(int32_t n_rows) { return n_rows > 4 ? 1 : n_rows > 2 ? 2 : n_rows > 1 ? 4 : 8; }
 static_assert(THREADS / 32 == 8, "all of them then have one row at most");
 
-/* The block's rows of head h to shared memory: words, and a factor each; and, if wanted, what is behind its results. most: a float for
- * each warp. */
+/* Packs head h's parts of all rows into shared memory: words, and a factor per row. ends: also writes the values
+ * after the head's results. most: one float per warp. */
 template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor, float *most)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32, warp = (int32_t) threadIdx.x / 32, n = (int32_t) a.w.n_in;
@@ -116,8 +117,10 @@ template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool e
         const bool there = r < a.n_rows;
         const float *x = a.x + (there ? r : 0) * a.ldx + h * a.x_step;
         const bool has = there && part == 0 && ends && 2 * lane < a.n_tail;
+        /* Load the values after the results early; they are written below. */
         behind b = {};
         if (has) b = load_behind(a, r, x + n, lane);
+        /* Largest magnitude of the row; warps that share it combine their results. */
         float largest = own_max(x, first, step, n), by;
         if (share > 1) {
             if (lane == 0) most[warp] = largest;
@@ -125,6 +128,7 @@ template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool e
             for (int32_t k = 0; k < share; k++) largest = fmaxf(largest, most[warp - part + k]);
         }
         if (!there) break;
+        /* Scale the row and store it as 16-bit floats. */
         const float f = mid_factor(largest, by);
         if (lane == 0 && part == 0) factor[r] = f;
 #pragma unroll 2
@@ -139,18 +143,18 @@ template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool e
     }
 }
 
-/* Tokens' rows, a warp each; rows: floats of shared memory for each warp. */
+/* Processes the tokens' cache rows, one warp each. rows: floats of shared memory per warp. */
 PI_CALL void own_tokens(const pi__k_heads &a, uint32_t block, float *rows)
 {
     const int32_t warp = (int32_t) threadIdx.x / 32, r = (int32_t) block * (THREADS / 32) + warp;
     if (r < a.n_rows) make_row(a.prep, r, a.n_head, rows + warp * ((a.prep.a.dim + 31) / 32 * 32), (int) threadIdx.x % 32);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- products */
+/* ------------------------------------------------------------------------------------------------------- products */
 
-/* Epilogue: a sum times the factors of row and matrix, and what all are multiplied by. */
+/* Scales a sum by the factors of row and matrix, and by `by`. */
 template <int TYPE> struct head_times {
-    const float *factor; /* of the rows */
+    const float *factor; /* factors of the rows */
     float w, by;
     __device__ __forceinline__ head_times(const float *factor_, const float *scale, float by_)
         : factor(factor_), w(scale ? *scale : 1.0f), by(by_)
@@ -160,19 +164,19 @@ template <int TYPE> struct head_times {
     __device__ __forceinline__ float operator()(int r, float sum) const { return sum * factor[r] * w * by; }
 };
 
-/* A block's items, of `blocks` that share them evenly: heads times parts of their rows of W. */
+/* Computes a block's items: heads times parts of their rows of W, evenly divided over `blocks` blocks. */
 template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned char *raw)
 {
     using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
     const uint32_t n = p.n_item * (uint32_t) p.n_head, first = part_of(n, blockIdx.x, blocks), end = part_of(n, blockIdx.x + 1, blocks);
-    unsigned char *words = raw + S::BYTES; /* OWN */
+    unsigned char *words = raw + S::BYTES; /* used if OWN */
     float *part = (float *) raw, *factor = (float *) (words + own_bytes(p.n_rows, p.a.w.n_in));
     int32_t head = -1;
     const auto begin = [&](const w16_item &i) {
         if constexpr (OWN) {
-            if (head < 0) ptx_wait_grids(); /* weights come while the kernel before makes x */
+            if (head < 0) ptx_wait_grids(); /* weights load while the previous kernel still computes x */
             if (i.t.expert == head) return;
-            if (head >= 0) __syncthreads(); /* all are done with the factors */
+            if (head >= 0) __syncthreads(); /* all threads are done with the old factors */
             head = i.t.expert;
             own_rows<w16<TYPE>::BF16>(p.h, head, i.part == 0, words, factor, part);
             __syncthreads();
@@ -189,6 +193,7 @@ template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<
     });
 }
 
+/* Grid: x = blocks for products, then row_blocks blocks for the tokens' cache rows. */
 template <int TYPE, int NT, bool OWN> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads<OWN> p)
 {
     ptx_launch_dependents();

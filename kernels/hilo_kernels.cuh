@@ -1,10 +1,10 @@
-/* Prologue and epilogue of a library's products with F16 and BF16 matrices (option cublas): x as sums of two
- * 16-bit values, hi and lo, row by row, and the factors of results.
+/* Kernels before and after cuBLAS products with F16 and BF16 matrices (option cublas): x as a sum of two 16-bit
+ * values, hi and lo, row by row; scaling of the results.
  *
- *     prepared: [hi, lo][n_rows][n_in] 16-bit values; [n_rows] factors of the rows (float)
+ *     packed x: [hi, lo][n_rows][n_in] 16-bit values; [n_rows] factors of the rows (float)
  *
- * F16: a row is divided by a power of two such that its largest value is between 2^14 and 2^15, and keeps 22 bits; BF16: 16
- * bits, as its range is that of floats. */
+ * F16: a row is divided by a power of two that brings its largest value between 2^14 and 2^15; 22 bits remain. BF16:
+ * 16 bits remain; no scaling, since its range is that of float. */
 #ifndef PI_HILO_KERNELS_CUH
 #define PI_HILO_KERNELS_CUH
 
@@ -14,19 +14,18 @@
 
 enum { THREADS = 256 };
 
-/* A block of threads: a row. */
-/* The largest of the block's values; by all its threads, scratch as for block_sum. */
+/* Maximum over the block's threads; scratch as for block_sum. */
 PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 {
     for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
-    __syncthreads(); /* open_row's sum is read */
+    __syncthreads(); /* the sum in open_row has been read */
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
     __syncthreads();
     for (int i = 0; i < THREADS / 32; i++) v = max(v, scratch[i]);
     return v;
 }
 
-/* A block of threads: a row. */
+/* Grid: a block per row. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *terms)
 {
@@ -37,10 +36,10 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__
     uint16_t *p = terms + row * n_in;
     float factor = 1.0f, down = 1.0f;
     if (TYPE == PI__F16) {
-        uint32_t most = 0; /* bits, as numbers in the order of values; infinity and NaN are the largest */
+        uint32_t most = 0; /* float bits, ordered like the values; infinity and NaN are the largest */
         for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = max(most, __float_as_uint(fabsf(x.at(i))));
         most = block_most(most, (uint32_t *) raw);
-        bool bad = most >= 0x7f800000; /* so is every result */
+        bool bad = most >= 0x7f800000; /* NaN as factor makes all results of the row NaN */
         uint32_t e = most >> 23 > 15 ? (most >> 23) - 14 : 1;
         factor = __uint_as_float(bad ? 0x7fc00000 : e << 23);
         down = bad ? 0.0f : __uint_as_float((254 - e) << 23);
@@ -54,7 +53,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__
     if (threadIdx.x == 0) ((float *) (terms + 2 * next))[row] = factor;
 }
 
-/* y *= its row's factor and the matrix's. A block of threads: a row. */
+/* y *= factor of its row and of the matrix. Grid: a block per row. */
 __global__ void __launch_bounds__(THREADS) hilo_finish(const float *factor, const float *scale, float *y, int64_t ldy,
                                                         int64_t n_out)
 {

@@ -1,21 +1,21 @@
-/* Residual streams of DeepSeek V4, for the kernels that go through them alone (hyper_kernels.cuh), and for products whose results are
- * added to them (mixed_kernels.cuh).
+/* Residual streams (hyper-connections) of DeepSeek V4: shared by their own kernels (hyper_kernels.cuh) and by products
+ * that add their results to the streams (mixed_kernels.cuh).
  *
- * Little of it is arithmetic, and all of it waits: a row of 16,384 values is read for the product with the matrix of the next block's
- * weights, 24 sums over it make the weights, and with those it is read again. So a row is many blocks', each of some columns of the
- * four streams:
+ * The work is memory latency, not arithmetic. A row of 16,384 values is read for the product with the mixing matrix;
+ * 24 sums over it give the next block's weights; with these it is read again. So several blocks share a row, each
+ * with some columns of the four streams:
  *
- *     columns    x = post y + comb x; sums of each 16 of them: 24 products, and squares              sums [25][n / 16]
- *     a row      the sums of all; weights; y = sum of pre x; norm, rounding for the matrices that read y
+ *     columns    x = post y + comb x; sums over each 16 columns: 24 products, and squares            sums [25][n / 16]
+ *     a row      total sums; weights; y = sum of pre x; norm, packing for the matrices that read y
  *
- * What is not asked for, post, product or reading, is left out, and no bit depends on that, nor on who does it, nor on how many rows
- * there are: sums are always made of 16 columns, a lane having four of each stream, and then over those.
+ * Steps that are not requested (post, product or read) are left out. No bit depends on that, on the kernel, or on the
+ * number of rows. Sums are always over 16 columns first, four of each stream per lane, and then over these sums.
  *
- * Sinkhorn's iteration is of 16 values: a lane of a warp has one, rows are lanes that differ in bits 0 and 1, columns in
+ * Sinkhorn's iteration has 16 values, one per lane of a warp: rows are lanes that differ in bits 0 and 1, columns in
  * bits 2 and 3.
  *
- * What the block reads is normed and rounded for its matrices where the row is made (put_input() of tail.cuh), to the bits of a
- * launch for that. */
+ * The block's input y is normalized and packed for its matrices where the row is computed (put_input() of tail.cuh),
+ * bitwise identical to a separate launch. */
 #ifndef PI_HYPER_CUH
 #define PI_HYPER_CUH
 
@@ -25,16 +25,16 @@
 enum {
     HYPER_THREADS = 256,
     HYPER_WARPS = HYPER_THREADS / 32,
-    HYPER_EACH = PI__HYPER_MIX / HYPER_WARPS, /* products of a warp */
-    HYPER_SUMS = PI__HYPER_MIX + 1,           /* and the squares */
-    HYPER_COLUMNS = 4,                        /* of a lane */
-    /* of floats in shared memory: sums, pre, scratch, a word to arrive with, y */
+    HYPER_EACH = PI__HYPER_MIX / HYPER_WARPS, /* products per warp */
+    HYPER_SUMS = PI__HYPER_MIX + 1,           /* products and the sum of squares */
+    HYPER_COLUMNS = 4,                        /* columns per lane and stream */
+    /* float offsets in shared memory: sums at 0, pre, scratch, the arrival word, y */
     HYPER_PRE = 32, HYPER_SCRATCH = 64, HYPER_LEFT = 191, HYPER_ROW = 192,
-    HYPER_NEAR = 44 << 10, /* bytes of a row that is kept there at most, of which two blocks fit on any device */
+    HYPER_NEAR = 44 << 10, /* max bytes of a row in shared memory, so that any device has room for two blocks */
 };
 static_assert(HYPER_EACH * HYPER_WARPS == PI__HYPER_MIX && (int) HYPER_SUMS <= (int) HYPER_PRE, "warps have it all");
 
-/* The tail's input is what is read of the streams, under a norm, in a form that it may have. */
+/* True if the epilogue's input is y under RMSNorm, in a supported format. */
 static inline bool streams_read(const pi__k_streams &k, const pi__k_tail &t)
 {
     const pi__k_input &in = t.in;
@@ -43,7 +43,7 @@ static inline bool streams_read(const pi__k_streams &k, const pi__k_tail &t)
 
 PI_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* The value divided by the sum over its 4 lanes, first to last, which are `step` apart, plus eps. */
+/* Returns c / (sum over its 4 lanes + eps). The lanes are `step` apart and are added first to last. */
 PI_FN float divided(float c, int step, float eps)
 {
     const int first = (int) threadIdx.x % 32 & ~(3 * step);
@@ -52,7 +52,7 @@ PI_FN float divided(float c, int step, float eps)
     return c / (sum + eps);
 }
 
-/* A warp: post and comb of a row, from m times f, to coef. */
+/* One warp: computes post and comb of a row from m times f, and writes them to coef. */
 PI_FN void mixing(const pi__k_streams &a, const float *m, float f, float *coef)
 {
     const int lane = (int) threadIdx.x % 32, i = lane % (PI__STREAMS * PI__STREAMS), at = 2 * PI__STREAMS + i;
@@ -66,14 +66,14 @@ PI_FN void mixing(const pi__k_streams &a, const float *m, float f, float *coef)
     if (lane < PI__STREAMS * PI__STREAMS) coef[PI__STREAMS + i] = c;
 }
 
-/* Columns i .. i + 3 of n, zeros behind the last. */
+/* Loads columns i .. i + 3 of n; columns past the end are zeros. */
 PI_FN float4 columns_of(const float *p, int64_t i, int64_t n)
 {
     if (n % HYPER_COLUMNS == 0) return i < n ? *(const float4 *) (p + i) : float4{0, 0, 0, 0};
     return {i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f, i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f};
 }
 
-/* The same of a matrix's values from `first` on, which lie as in the file. */
+/* Loads four columns of a matrix in the file's layout, from value `first`. */
 template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_t i, int64_t n)
 {
     if constexpr (TYPE == PI__F32) return columns_of((const float *) w + first, i, n);
@@ -87,7 +87,7 @@ template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_
     const float2 a = ptx_floats(h.x), b = ptx_floats(h.y);
     return {a.x, a.y, b.x, b.y};
 }
-/* Columns i .. of stream s of row o of the matrix, of any type. */
+/* Loads columns i .. of stream s in row o of a matrix of any type. */
 PI_FN float4 weights_at(const pi__k_streams &k, int o, int s, int64_t i)
 {
     const int64_t first = (int64_t) (o * PI__STREAMS + s) * k.n;
@@ -103,13 +103,14 @@ PI_FN void put_columns(float *p, int64_t i, int64_t n, const float4 &v)
         if (i + k < n) p[i + k] = of[k];
 }
 
-/* Sum of a[i] of[i]. */
+/* Adds the dot product of a and b to sum. */
 PI_FN float add4(float sum, const float4 &a, const float4 &b)
 {
     return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-/* A stream's value after the block: post y + sum of comb[a] was[a]; and what a block reads of them. */
+/* A weighted sum of the streams: the new value of a stream, post y + sum of comb[a] old[a]; or the input of a
+ * block. */
 PI_FN float weighted(const float *by, int step, float x0, float x1, float x2, float x3, float sum)
 {
     return fmaf(by[3 * step], x3, fmaf(by[2 * step], x2, fmaf(by[step], x1, fmaf(by[0], x0, sum))));
@@ -120,7 +121,7 @@ PI_FN float4 weighted(const float *by, int step, const float4 (&x)[PI__STREAMS],
             weighted(by, step, x[0].z, x[1].z, x[2].z, x[3].z, sum.z), weighted(by, step, x[0].w, x[1].w, x[2].w, x[3].w, sum.w)};
 }
 
-/* Columns i .. of a row's streams. */
+/* Loads columns i .. of a row's streams. */
 PI_FN void load_streams(const pi__k_streams &k, int64_t row, int64_t i, float4 (&x)[PI__STREAMS])
 {
     const float *at = k.x + row * PI__STREAMS * k.n;
@@ -128,7 +129,7 @@ PI_FN void load_streams(const pi__k_streams &k, int64_t row, int64_t i, float4 (
     for (int s = 0; s < PI__STREAMS; s++) x[s] = columns_of(at + s * k.n, i, k.n);
 }
 
-/* The same with the block's result y, written. */
+/* Adds the block's result y to the streams and writes them. */
 PI_FN void add_to_streams(const pi__k_streams &k, int64_t row, int64_t i, const float4 &y, float4 (&x)[PI__STREAMS])
 {
     const int64_t n = k.n;
@@ -143,7 +144,7 @@ PI_FN void add_to_streams(const pi__k_streams &k, int64_t row, int64_t i, const 
     }
 }
 
-/* Lanes 4 g .. 4 g + 3 have 16 columns: lane 4 g + q gets, in v[0] .. v[7], the sums over them of v[8 q] .. v[8 q + 7]. */
+/* Sums over 16 columns in lanes 4 g .. 4 g + 3: lane 4 g + q gets the sums of v[8 q] .. v[8 q + 7] in v[0] .. v[7]. */
 PI_FN void sums_of_16(float (&v)[32])
 {
 #pragma unroll
@@ -157,20 +158,20 @@ PI_FN void sums_of_16(float (&v)[32])
         }
     }
 }
-/* The same of one. */
+/* Sum of one value over the 16 columns. */
 PI_FN float sum_of_16(float v)
 {
     v += __shfl_xor_sync(PI_FULL, v, 2);
     return v + __shfl_xor_sync(PI_FULL, v, 1);
 }
 
-/* Sum `which` of a row's 16 columns from i on. */
+/* Address of sum `which` of a row over the 16 columns from i. */
 PI_FN float *sum_at(const pi__k_streams &k, int64_t row, int which, int64_t i)
 {
     return k.sums + (row * HYPER_SUMS + which) * pi__k_hyper_parts(k.n) + i / PI__K_HYPER_PART;
 }
 
-/* y of a row, which is left in shared memory where there is room. */
+/* Computes y of a row; near: also keeps it in shared memory, or NULL. Returns the copy to read. */
 PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, float *near)
 {
     const int64_t n = k.n;
@@ -188,12 +189,14 @@ PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, flo
     return near ? near : y;
 }
 
-/* A row whose pieces are all there. t: its input, y under a norm, if n_rows is not 0; near: y is kept in shared memory. */
+/* Completes a row when all its sums are written. t: epilogue with y under a norm as input; t.n_rows == 0 = none.
+ * near: keep y in shared memory. */
 PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t row, bool near, float *shared)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t parts = pi__k_hyper_parts(k.n);
     float *m = shared, *pre = shared + HYPER_PRE, *scratch = shared + HYPER_SCRATCH, *mix = k.mix + row * n_mix;
+    /* Total sums over the row; without a matrix the products are given in `mix`. */
     for (int i = warp; i < HYPER_SUMS; i += HYPER_WARPS) {
         const bool given = !k.w && i < n_mix;
         if (i >= n_mix && i < HYPER_SUMS - 1) continue;
@@ -206,13 +209,15 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     }
     if (!k.y) return;
     __syncthreads();
+    /* Weights: pre for this block's input; post and comb for its result. */
     const float f = 1.0f / sqrtf(m[HYPER_SUMS - 1] / (float) (PI__STREAMS * k.n) + k.norm_eps);
     if (threadIdx.x < PI__STREAMS) pre[threadIdx.x] = sigmoid(m[threadIdx.x] * f * k.scale[0] + k.base[threadIdx.x]) + k.eps;
     if (k.n_iter && warp == 1) mixing(k, m, f, k.coef + row * PI__HYPER_COEF);
     __syncthreads();
+    /* y = sum of pre x, then its norm, and packing for the matrices that read it. */
     const float *y = read_row(k, row, pre, near ? shared + HYPER_ROW : nullptr);
     if (!t.n_rows) return;
-    __syncthreads(); /* the row is there */
+    __syncthreads(); /* the row is complete */
     const float norm = norm_factor(y, t.in.eps, k.n, scratch);
     if (near && !t.integers) return near_norm(t, row, shared + HYPER_ROW, t.in.w, norm, (int32_t) k.n, scratch + HYPER_WARPS);
     const input_row in = {y, nullptr, t.in.w, PI__IN_RMSNORM, norm, 0.0f};
@@ -220,7 +225,7 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     if (t.terms) tail_terms(t, in, row, {0, 1});
 }
 
-/* The matrix's weights of so many columns are on their way to the second-level cache. */
+/* Prefetches the mixing matrix' weights for these columns into L2. */
 PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
 {
     const int32_t size = k.type == PI__F32 ? 4 : 2, parts = n / PI__K_HYPER_PART, n_mix = k.n_iter ? PI__HYPER_MIX : PI__STREAMS;
@@ -228,14 +233,16 @@ PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
         ptx_prefetch((const char *) k.w + (i / parts * k.n + first + i % parts * PI__K_HYPER_PART) * size);
 }
 
-/* Columns of the streams of n_rows rows, from first on, `n` of them, whose results the block has made: with what experts give (sum), and
- * the addition to them, if there are such; then their sums. The matrix is of any type. staged: [PI__STREAMS][rows][n / 4] float4. */
+/* Processes n columns from `first` of all n_rows rows, after the block has computed their results. Adds the experts'
+ * sum (`sum`) if n_used is not 0, adds the result to the streams, then computes the columns' sums. The matrix may
+ * have any type. staged: [PI__STREAMS][rows][n / 4] float4. */
 PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi__k_add &add, int32_t first, int32_t n, float4 *staged)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t each = n / HYPER_COLUMNS, all = k.n_rows * each;
-    ptx_wait_grids(); /* of warps that multiplied nothing */
-    __syncthreads();  /* all results are there, and shared memory is free */
+    ptx_wait_grids(); /* needed by warps that multiplied nothing */
+    __syncthreads();  /* all results are written, and shared memory is free */
+    /* Add the results to the streams; keep the new values in shared memory. */
     for (int32_t item = (int32_t) threadIdx.x; item < all; item += HYPER_THREADS) {
         const int64_t row = item / each, i = first + item % each * HYPER_COLUMNS;
         float4 x[PI__STREAMS], y = *(const float4 *) (k.result + row * k.n + i);
@@ -248,7 +255,9 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
         for (int s = 0; s < PI__STREAMS; s++) staged[s * all + item] = x[s];
     }
     __syncthreads();
-    for (int32_t round = 0; round < all; round += 32) { /* lanes of each four are of the same 16 columns, or none is there */
+    /* Each warp has some products, over all items; lanes 4 g .. 4 g + 3 have the same 16 columns, or all of them no
+     * work. */
+    for (int32_t round = 0; round < all; round += 32) {
         const int32_t item = round + lane;
         const bool there = item < all;
         const int64_t row = there ? item / each : 0, i = first + (there ? item % each : 0) * HYPER_COLUMNS;
@@ -272,7 +281,7 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
     }
 }
 
-/* What a launch does behind add_results() of all its blocks, by the last of them. near: as of finish_streams(). */
+/* Reads the rows after add_results(), in the last blocks of the launch. near: as for finish_streams(). */
 PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool near, unsigned char *raw)
 {
     float *shared = (float *) raw;
@@ -280,7 +289,7 @@ PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool near
     const tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (shared + HYPER_LEFT));
     for (int32_t row = s.part; s.parts && row < k.n_rows; row += s.parts) {
         finish_streams(k, t, row, near, shared);
-        __syncthreads(); /* shared is free */
+        __syncthreads(); /* shared memory may be overwritten */
     }
 }
 

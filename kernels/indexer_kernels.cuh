@@ -1,21 +1,21 @@
-/* The lightning indexer of DeepSeek V4: a score for each entry that a token sees, and the n_top best of them (op indexer,
- * which ops.h defines).
+/* The lightning indexer of DeepSeek V4: scores all entries that a token attends to, and picks the n_top best (op
+ * indexer, defined in ops.h).
  *
- * index_scores. A block takes a token and some of its entries. S = Q K^T is one 16x8 piece for 16 heads and 8 entries; each
- * lane applies relu and the heads' weights to its values and adds them up, then lanes add theirs:
+ * index_scores. A block has a token and some of its entries. S = Q K^T is one 16x8 mma tile per 16 heads and 8
+ * entries. Each lane applies relu and the heads' weights to its values and adds them up; then the lanes are added:
  *
- *     shared memory  Q of 64 heads as hi + lo f16, in the order in which lanes want it: 16 bytes a lane and load
- *     registers      K, 16 bytes a lane and load, straight from the cache: lane 4 g + t has values 8 t .. 8 t + 7 of 32 of
- *                    entry g. Which column of the instruction they are is the same for Q, so nothing is moved
+ *     shared memory  Q of 64 heads as hi + lo f16, in the order of the lanes: 16 bytes per lane and load
+ *     registers      K, 16 bytes per lane and load, directly from the cache: lane 4 g + t has values 8 t .. 8 t + 7 of
+ *                    32 of entry g. The mma's columns are permuted equally for Q, so K needs no shuffle
  *
- * A head's query is multiplied by a power of two, so that hi + lo has all 22 bits, and the head's weight divided by it. For
- * keys of rotated types it is then rotated: keys are left as they are stored. A score is a sum of one order whichever block
- * makes it: batch-invariant.
+ * A head's query is multiplied by a power of two, so that hi + lo keeps all 22 bits; the head's weight is divided by
+ * it. For keys of rotated types the query is then rotated, and keys stay as stored. A score has one order of
+ * summation in every block: batch-invariant.
  *
- * pick_some, pick_rest. The n-th largest is found bit by bit, from the highest: how many are at least this? Then whatever
- * is above it is taken, and of those that equal it the first. Values are in registers, 16 a thread; of a token with more
- * than 16 K entries each block finds the best of 16 K, and one the best of those: the same choice, as the best of all are
- * among the best of their part. */
+ * pick_some, pick_rest. The n-th largest value is found bit by bit from the highest, by counting values at or above a
+ * candidate. All larger values are picked, and of equal ones the first. Values are in registers, 16 per thread. For a
+ * token with more than 16 K entries, each block picks the best of 16 K, and one block the best of these. The result is
+ * identical, since the overall best are among the best of their part. */
 #ifndef PI_INDEXER_KERNELS_CUH
 #define PI_INDEXER_KERNELS_CUH
 
@@ -27,22 +27,22 @@
 enum {
     SCORE_WARPS = 4,
     PICK_THREADS = 1024,
-    EACH = 16,            /* values of a thread in registers */
+    EACH = 16,            /* values per thread in registers */
     PART = PICK_THREADS * EACH,
 };
 
 PI_FN int32_t entries_seen(const pi__k_indexer &k, int32_t token) { return (k.pos[token] + 1) / k.entries.ratio; }
 
-/* ------------------------------------------------------------------------------------------------------------- scores */
+/* --------------------------------------------------------------------------------------------------------- scores */
 
-/* Words of a lane in Q: [tiles][blocks of 32 values][hi, lo][two steps of 16 values][lanes]. */
+/* Index of a lane's words in Q: [tiles][blocks of 32 values][hi, lo][two steps of 16 values][lanes]. */
 PI_FN uint32_t word_of(int tile, int32_t n_block, int32_t block, int plane, int step, int lane)
 {
     return (uint32_t) ((((tile * n_block + block) * 2 + plane) * 2 + step) * 32 + lane);
 }
 
-/* Values i and i + 1 of a head of the token's queries; where they are as a product made them, scaled and rotated, as make_row() of
- * mla.cuh does. */
+/* Loads values i and i + 1 of a head of the token's queries. k.rope: they are a product's raw results, scaled and
+ * rotated here as in make_row() of mla.cuh. */
 PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head, int32_t i)
 {
     const float *rope = k.rope + (size_t) token * (size_t) k.n_rot;
@@ -54,7 +54,8 @@ PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head
     return f;
 }
 
-/* `heads` heads of the token's queries, from first on, to q, rotated if so, and their weights to w: a warp a head. */
+/* Loads `heads` heads of the token's queries from `first` into q, and their weights into w; a warp per head. turn:
+ * rotate them. */
 PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, int heads, int32_t n_block, bool turn, uint32_t *q,
                         float *w)
 {
@@ -63,6 +64,7 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
     for (int h = (int) threadIdx.x / 32; h < heads; h += SCORE_WARPS) {
         const bool there = first + h < a.n_head;
         const float *x = a.q + token * a.ldq + (int64_t) (first + h) * a.dim;
+        /* Largest magnitude of the head, for its power of two. */
         float most = 0;
         for (int32_t i = 2 * lane; i < a.dim && there; i += 64) { /* dim is even */
             const float2 f = query_pair(k, token, x, i);
@@ -72,6 +74,7 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
         e = e == 255 ? 135 : max(e, 20u);
         const float up = __uint_as_float((262 - e) << 23), down = __uint_as_float((e - 8) << 23);
         if (lane == 0) w[h] = there ? a.w[token * a.ldw + first + h] * a.scale * down : 0.0f;
+        /* Scale, rotate, split into hi + lo, store. */
         for (int32_t i = 2 * lane; i - 2 * lane < 32 * n_block; i += 64) {
             const bool in = there && i < a.dim;
             float2 f = in ? query_pair(k, token, x, i) : float2{0, 0};
@@ -80,7 +83,8 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
             if (i >= 32 * n_block) break;
             uint32_t high, low;
             ptx_split(f.x, f.y, high, low);
-            /* value i of its block: lane i / 8, step i % 8 / 4, word i % 4 / 2; heads 8 to 15 of a tile: words 1 and 3 */
+            /* Value i of its block: lane i / 8, step i % 8 / 4, word i % 4 / 2. Heads 8 to 15 of a tile: words 1 and
+             * 3. */
             const int at = h % 8 * 4 + i % 32 / 8, word = i % 4 / 2 * 2 + h % 16 / 8;
             q[word_of(h / 16, n_block, i / 32, 0, i % 8 / 4, at) * 4 + (uint32_t) word] = high;
             q[word_of(h / 16, n_block, i / 32, 1, i % 8 / 4, at) * 4 + (uint32_t) word] = low;
@@ -88,7 +92,7 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
     }
 }
 
-/* Values 8 i .. 8 i + 7 of a row as f16: hi, and lo where rows are of F32. */
+/* Loads values 8 i .. 8 i + 7 of a row as f16: hi, and lo for F32 rows (SPLIT). */
 template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, uint4 &high, uint4 &low)
 {
     high = low = {0, 0, 0, 0};
@@ -105,14 +109,14 @@ template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, ui
     ptx_split(clean(f[6]), clean(f[7]), high.w, low.w);
 }
 
-/* Two steps of 16 values: a of Q, b of K. */
+/* Multiplies two steps of 16 values; a: Q, b: K. */
 PI_FN void multiply(const uint4 (&a)[2], uint4 b, float (&acc)[4])
 {
     ptx_mma_f16(acc, {a[0].x, a[0].y, a[0].z, a[0].w}, {b.x, b.y});
     ptx_mma_f16(acc, {a[1].x, a[1].y, a[1].z, a[1].w}, {b.z, b.w});
 }
 
-/* acc = the tiles of heads times 8 N entries; the lane 4 g + t has the row of entry g of each 8, or none. */
+/* acc = TILES tiles of 16 heads times 8 N entries. Lane 4 g + t has the row of entry g of each 8, or a NULL row. */
 template <bool SPLIT, int TILES, int N>
 PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_row (&row)[N], float (&acc)[TILES][N][4])
 {
@@ -142,14 +146,14 @@ PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_ro
     }
 }
 
-/* Scores of entries of the token first + blockIdx.y, `each` of them a block, to score [tokens, room]; 16 TILES heads at
- * once. */
+/* Writes scores of entries to score [tokens, room]. Grid: x = `each` entries, y = token first + y. 16 TILES heads per
+ * pass. */
 template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32, 3)
 index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t room)
 {
     ptx_take_turn();
     PI_SMEM(raw);
-    constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries of a warp */
+    constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries per warp */
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token), n_block = k.entries.cache.head_dim / 32;
     const int32_t from = (int32_t) blockIdx.x * each, to = min(n, from + each);
@@ -158,7 +162,7 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
     float *w = (float *) (q + TILES * n_block * 4 * 32);
     score += (int64_t) blockIdx.y * room;
     for (int32_t h0 = 0; h0 < k.a.n_head; h0 += 16 * TILES) {
-        __syncthreads(); /* all are done with the heads before */
+        __syncthreads(); /* all warps are done with the previous heads */
         load_queries(k, token, h0, 16 * TILES, n_block, is_rotated(k.entries.cache.type_k), (uint32_t *) q, w);
         __syncthreads();
         for (int32_t e = from + warp * 8 * N; e < to; e += SCORE_WARPS * 8 * N) {
@@ -171,8 +175,9 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
                 if (at < to) row[i] = row_of(k.entries, k.seq[token], at);
             }
             multiply_heads<SPLIT, TILES, N>(k, q, row, acc);
+            /* relu, weights, sum over the heads. Value i belongs to entry 8 (i / 2) + 2 t + i % 2. */
 #pragma unroll
-            for (int i = 0; i < 2 * N; i++) { /* entries 8 (i / 2) + 2 t + i % 2 */
+            for (int i = 0; i < 2 * N; i++) {
                 float sum = 0;
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++) {
@@ -187,24 +192,27 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- choice */
+/* --------------------------------------------------------------------------------------------------------- choice */
 
-/* Numbers of the block's warps, used in turn. */
+/* Counts of the block's warps, double buffered. */
 struct counts {
     uint32_t of_warp[2][32];
 };
 
-/* The k best of n values, n > k, by threads of a block: value(i); put(i, j) is told that i is the j-th of them, ascending. */
+/* Picks the k best of n values, n > k, by a block of PICK_THREADS. value(i) returns value i. put(i, j) receives i as
+ * the j-th pick, in ascending order of i. */
 template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PUT &put)
 {
     uint32_t v[EACH], edge = 0, c = 0;
     int turn = 0;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
+    /* The first EACH values of each thread stay in registers. */
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int32_t at = i * PICK_THREADS + (int32_t) threadIdx.x;
         v[i] = at < n ? rank_of(value(at)) : 0;
     }
+    /* Returns the number of values in the block that are at least `least`. */
     auto count = [&](uint32_t least) {
         uint32_t own = 0;
 #pragma unroll
@@ -216,11 +224,14 @@ template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, count
         __syncthreads();
         return __reduce_add_sync(PI_FULL, of_warp[lane]);
     };
-    for (uint32_t bit = 1u << 31; bit && c != k; bit >>= 1) { /* at least edge are k or more */
+    /* Find the k-th largest value bit by bit. Invariant: at least k values are >= edge. */
+    for (uint32_t bit = 1u << 31; bit && c != k; bit >>= 1) {
         const uint32_t now = count(edge | bit);
         if (now >= k) edge |= bit, c = now;
     }
-    uint32_t left = k - count(edge + 1), above = 0, equal = 0; /* left: of those that equal edge */
+    /* `left`: number of values equal to edge that are picked. */
+    uint32_t left = k - count(edge + 1), above = 0, equal = 0;
+    /* Pick in order of index; j is the number of picks before. */
     for (int32_t first = 0; first < n; first += PICK_THREADS) {
         const int32_t at = first + (int32_t) threadIdx.x;
         const uint32_t x = at < n ? rank_of(value(at)) : 0;
@@ -239,7 +250,8 @@ template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, count
     }
 }
 
-/* The best of the token's PART entries blockIdx.x: to pick where that is all of them, else to some [tokens, room]. */
+/* Picks the best of part blockIdx.x (PART entries) of a token: into pick if there is only one part, else into some
+ * [tokens, room_some]. */
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int32_t *some, int64_t room_some)
 {
@@ -258,7 +270,7 @@ pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int3
     choose(own, (uint32_t) top, (counts *) raw, [=](int32_t i) { return score[i]; }, [=](int32_t i, int32_t j) { to[j] = from + i; });
 }
 
-/* The best of what pick_some left of a token with more entries. */
+/* Picks the best of pick_some's results, for tokens with more than PART entries. */
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_rest(pi__k_indexer k, int32_t first, const float *score, int64_t room, const int32_t *some, int64_t room_some)
 {

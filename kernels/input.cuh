@@ -1,33 +1,35 @@
-/* The input of products (their prologue), value by value: x as it is, normed, or gated. */
+/* The input of products (their prologue), value by value: x unchanged, under RMSNorm, or gated. */
 #ifndef PI_INPUT_CUH
 #define PI_INPUT_CUH
 
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
-/* What the kind makes of two halves, see pi__lin_in. limit: of both kinds of silu and their other half, or 0. */
+/* Activation of the two halves by kind, see pi__lin_in. limit: clamp for both kinds of silu and their other half; 0 =
+ * none. */
 PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
-    if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up; /* a NaN comes through */
+    /* NaN is preserved. */
+    if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up;
     if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
     if (kind == PI__IN_SWIGLU_OAI) return x / (1.0f + expf(-1.702f * x)) * (up + 1.0f);
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
 }
 
-/* The same, once in the code. */
+/* gated() as a call, for code size. */
 PI_CALL float gated_apart(int32_t kind, float x, float up, float limit) { return gated(kind, x, up, limit); }
 
-/* What threads do of a row: the pieces of blockDim.x columns from `first` on, each step-th. All: {0, 1}. */
+/* A block's part of a row: pieces of blockDim.x columns, number first, first + step, ... Complete row: {0, 1}. */
 struct row_share {
     int64_t first, step;
 };
 
-/* Values of a row that a thread asks for before it uses the first of them. One row is one block's, which then waits for memory
- * n / threads / ROW_AT_ONCE times in each loop over it, and not for every value. */
+/* Values that a thread loads before it uses the first. One block reads a row alone. A loop over the row then waits for
+ * memory n / threads / ROW_AT_ONCE times instead of once per value. */
 enum { ROW_AT_ONCE = 4 };
 
-/* Calls use(i, what load(i) gives) for i = first, first + step .. below n, in that order. Code that one block runs, once, waits for
- * memory as well: so it is short. */
+/* Calls use(i, load(i)) for i = first, first + step, .. below n, in order. Kept short: code that runs once has to be
+ * fetched from memory, too. */
 template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, int32_t n, const L &load, const F &use)
 {
 #pragma unroll 1
@@ -35,7 +37,8 @@ template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, i
         decltype(load(i)) v[ROW_AT_ONCE] = {};
 #pragma unroll
         for (int j = 0; j < ROW_AT_ONCE; j++)
-            if (i + j * step < n) v[j] = load(i + j * step); /* no other: a thread changes its own values */
+            /* No value past the end: a thread changes its own values only. */
+            if (i + j * step < n) v[j] = load(i + j * step);
 #pragma unroll
         for (int j = 0; j < ROW_AT_ONCE; j++)
             if (i + j * step < n) use(i + j * step, v[j]);
@@ -51,15 +54,16 @@ struct input_row {
     __device__ __forceinline__ float first_at(int64_t i) const { return kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i]; }
     __device__ __forceinline__ float at(int64_t i) const
     {
-        return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i); /* a call between sums would take their registers */
+        /* Inline: a call between sums would take their registers. */
+        return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i);
     }
-    /* The same, where there are many in the code. */
+    /* Value i; for callers with many uses in their code. */
     __device__ __forceinline__ float at_apart(int64_t i) const { return x2 ? gated_apart(kind, first_at(i), x2[i], limit) : first_at(i); }
-    /* use(i, value i) for the values of a share by the threads of a block, each its own in order. */
+    /* Calls use(i, value i) for a part of the row, by the threads of a block, each in order. */
     template <class F> __device__ __forceinline__ void each(row_share of, int64_t n, const F &use) const
     {
         struct factors {
-            float v, w; /* w: of the norm, or the other half */
+            float v, w; /* w: factor of the norm, or the other half */
         };
         const bool normed = kind == PI__IN_RMSNORM;
         const float *second = normed ? w : x2;
@@ -69,7 +73,7 @@ struct input_row {
                        use(i, normed ? f.v * norm * f.w : second ? gated_apart(kind, f.v, f.w, limit) : f.v);
                    });
     }
-    /* Four of them; i and all pointers are multiples of four values. */
+    /* Four values; i and all pointers are multiples of four values. */
     __device__ __forceinline__ void four(int64_t i, float *to) const
     {
         const float4 v = *(const float4 *) (x + i);
@@ -85,12 +89,12 @@ struct input_row {
     }
 };
 
-/* 1 / sqrt(mean(x^2) + eps), of the sums of squares that a block's threads have; scratch: as of block_sum. */
+/* Returns 1 / sqrt(mean(x^2) + eps) from the threads' sums of squares; scratch as for block_sum. */
 PI_FN float norm_of(float squares, float eps, int64_t n, float *scratch)
 {
     return 1.0f / sqrtf(block_sum(squares, scratch) / (float) n + eps);
 }
-/* The same of x, by the threads of a block, of which each adds its values in order. */
+/* The norm factor of x, by the threads of a block; each adds its values in order. */
 PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 {
     float s = 0;
@@ -99,22 +103,21 @@ PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
     return norm_of(s, eps, n, scratch);
 }
 
-/* Where a block has copies of a row's values and factors, in shared memory; NULL: it has none. Threads read and write those at
- * columns of their own. */
+/* Copies of a row's values and factors in shared memory; NULL = no copy. Each thread accesses its own columns only. */
 struct add_near {
     float *x;
     const float *y, *w;
 };
 
-/* A value of it. factor: of rmsnorm(y). */
+/* A value of the sum. factor: that of rmsnorm(y). */
 PI_FN float added(const pi__k_add &a, float factor, float x, float y, float w)
 {
     const float v = a.w ? y * factor * w : a.bias ? y + w : y;
     return a.fresh ? v : (x + v) * a.scale;
 }
 
-/* The thread's values of a row of (x + rmsnorm(y) * w) * scale, as add_row() has it: put(i, value). factor: of rmsnorm(y). Returns the
- * sum of their squares, as norm_factor() adds them. */
+/* Computes the thread's values of a row of (x + rmsnorm(y) * w) * scale, as in add_row(), and calls put(i, value).
+ * factor: that of rmsnorm(y). Returns the sum of their squares, in the order of norm_factor(). */
 template <class F>
 PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const float *y, const float *w, const F &put)
 {
@@ -131,9 +134,9 @@ PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const f
     return squares;
 }
 
-/* Row `row` of x = (x + rmsnorm(y) * w) * scale, of w NULL (x + y + bias) * scale; fresh: x = rmsnorm(y) * w. scratch: as of
- * block_sum. A thread changes the values that it reads of x in norm_factor(). Returns the sum of the squares of the thread's values of
- * x, as norm_factor() adds them. */
+/* Updates row `row`: x = (x + rmsnorm(y) * w) * scale. w == NULL: x = (x + y + bias) * scale. fresh: x = rmsnorm(y) *
+ * w. scratch: as for block_sum. A thread changes the columns of x that it reads in norm_factor(). Returns the sum of
+ * the squares of the thread's new values, in the order of norm_factor(). */
 PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_near &near = {})
 {
     float *to = a.x + row * a.n;
@@ -145,7 +148,7 @@ PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_n
     });
 }
 
-/* scratch: as of block_sum. All threads of the block call it, for the same row. */
+/* Opens a row, called by all threads of the block with the same row. scratch: as for block_sum. */
 PI_FN input_row open_row(const pi__k_input &in, int64_t row, int64_t n_in, bool there, float *scratch)
 {
     input_row r = {in.x + row * in.ldx, in.x2 ? in.x2 + row * in.ldx2 : nullptr, in.w, in.kind, 1.0f, in.limit};

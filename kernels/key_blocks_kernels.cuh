@@ -1,17 +1,18 @@
-/* Sparse prefill: which key blocks the query blocks of a sequence attend to (PI__SPARSE_BLOCK of ops.h says by which rule).
+/* Sparse prefill: chooses the key blocks that the query blocks of a sequence attend to (rule: PI__SPARSE_BLOCK of
+ * ops.h).
  *
- *     mean_keys()    a block a key block and kv head: the mean of its 128 keys, of any cache type, as f16. Those behind the
- *                    last one, up to a whole tile, are zeros
- *     rank_keys()    a block a query block and head: scores. 8 warps have 16 queries each, in registers; they walk the means,
- *                    a tile at a time through shared memory, twice: for the largest of each row, then for the sums
- *     choose_keys()  a warp a query block and kv head: the bits that attention() (attention_kernels.cuh) walks by
+ *     mean_keys()    a block per key block and kv head: the mean of its 128 keys, of any cache type, as f16. Means
+ *                    past the last key block, up to a full tile, are zeros
+ *     rank_keys()    a block per query block and head: scores. 8 warps have 16 queries each in registers. They walk
+ *                    the means twice, a tile at a time in shared memory: for each row's maximum, then for the sums
+ *     choose_keys()  a warp per query block and kv head: the bits that attention() (attention_kernels.cuh) walks
  *
- *     scratch        [ means: n_head_kv x whole tiles x D, f16 ][ scores: query blocks x n_head x whole tiles, f32 ]
+ *     scratch        [ means: n_head_kv x full tiles x D, f16 ][ scores: query blocks x n_head x full tiles, f32 ]
  *
- * Means and queries are rounded to f16, so that a block whose score is within some thousandths of the threshold may be
- * chosen here and not on the CPU, or the other way round. The means are made anew for each layer and step: the cache is read
- * once more for all rows of a step, and holds nothing that a prefix from elsewhere would lack. Sums have one order, whatever
- * else is in the step: a query block's choice is batch-invariant. */
+ * Means and queries are rounded to f16. A block with a score within some thousandths of the threshold may therefore be
+ * chosen here and not on the CPU, or the other way round. The means are computed again for each layer and step. This
+ * reads the keys once more per step, but the cache needs no extra data that a prefix from elsewhere would lack. The
+ * order of sums is fixed: a query block's choice is batch-invariant. */
 #ifndef PI_KEY_BLOCKS_KERNELS_CUH
 #define PI_KEY_BLOCKS_KERNELS_CUH
 
@@ -19,15 +20,15 @@
 
 enum {
     MEAN_THREADS = 128,
-    MEAN_BYTES = MEAN_THREADS * 8 * 4, /* of shared memory */
-    MEANS_ALIGN = 64,                  /* the largest tile: of means there are multiples */
+    MEAN_BYTES = MEAN_THREADS * 8 * 4, /* shared memory of mean_keys() */
+    MEANS_ALIGN = 64,                  /* the largest tile; the number of means is a multiple */
 };
 
-/* A launch. */
+/* Arguments of a launch. */
 struct blocks_job {
     pi__k_blocks a;
-    int32_t n_means; /* of a kv head */
-    int32_t dim;     /* values of a mean: D of attention's kernels */
+    int32_t n_means; /* means per kv head */
+    int32_t dim;     /* values per mean: D of the attention kernels */
 };
 
 PI_FN uint16_t *mean_at(const blocks_job &j, int32_t head, int32_t n)
@@ -40,10 +41,10 @@ PI_FN float *scores_of(const blocks_job &j, int32_t i, int32_t head)
     float *all = (float *) mean_at(j, j.a.a.cache.n_head_kv, 0);
     return all + ((size_t) i * (size_t) j.a.a.n_head + (size_t) head) * (size_t) j.n_means;
 }
-/* Key blocks that query block i sees. */
+/* Number of key blocks that query block i attends to at most. */
 PI_FN int32_t seen_by(const blocks_job &j, int32_t i) { return j.a.first_key + i + 1; }
 
-/* Values 8 c .. of a token's key. */
+/* Loads values 8 c .. of a token's key. */
 PI_FN void key8(const pi__k_cache &cache, const cache_row &row, int32_t c, float (&f)[8])
 {
     switch (cache.type_k) {
@@ -54,7 +55,8 @@ PI_FN void key8(const pi__k_cache &cache, const cache_row &row, int32_t c, float
     }
 }
 
-/* A thread adds up 8 values of every so-manyth key; then those of a column are added in order. */
+/* Each thread adds 8 values of every rows-th key; then the partial sums of a column are added in order. Grid: x = key
+ * block, y = kv head. */
 static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
 {
     ptx_take_turn();
@@ -86,7 +88,7 @@ static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
     }
 }
 
-/* A tile of means to shared memory, as attention's tiles of K are. */
+/* Loads a tile of means into shared memory, in the layout of attention's K tiles. */
 template <class S> PI_FN void load_means(const uint16_t *from, unsigned char *to)
 {
     for (int i = (int) threadIdx.x; i < S::TILE * S::COLS; i += S::THREADS) {
@@ -95,13 +97,13 @@ template <class S> PI_FN void load_means(const uint16_t *from, unsigned char *to
     }
 }
 
-/* Scores of tile t; those of means that the query block does not see are -inf. */
+/* Computes the scores of tile t. Means that the query block may not attend to get -inf. */
 template <class S>
 PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, int32_t t, int32_t n, unsigned char *tile,
                        float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32;
-    __syncthreads(); /* the last one has been read */
+    __syncthreads(); /* the last tile has been read */
     load_means<S>(mean_at(j, head / (j.a.a.n_head / j.a.a.cache.n_head_kv), t * S::TILE), tile);
     __syncthreads();
     scores(q, ptx_shared(tile), s);
@@ -113,12 +115,13 @@ PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, i
     }
 }
 
-/* A score has two parts, fewer than attention's: there are registers for Q and little else. */
+/* A score is summed from two parts, fewer than attention's: registers suffice for Q and little more. */
 template <int D> struct rank_shape : shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, COPIED> {
     static constexpr int PARTS = 2;
 };
 template <class S> static constexpr size_t RANK_BYTES = S::TILE * S::D * 2 + S::GROUPS * S::TILE * 4;
 
+/* Grid: x = query block, y = head. */
 template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(blocks_job j)
 {
     ptx_take_turn();
@@ -128,6 +131,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
     float *parts = (float *) (shared + S::TILE * S::D * 2); /* [warps, TILE] */
     queries<S> q;
     load_q(j.a.a, work{j.a.seq, head, 0, S::R, j.a.first_token + block * PI__SPARSE_BLOCK, 1, 0, 0}, q);
+    /* First walk: the maximum of each row. */
     float top[2] = {PI_MINUS_INF, PI_MINUS_INF}, s[S::TILE / 8][4];
     for (int32_t t = 0; t < tiles; t++) {
         tile_scores<S>(j, q, head, t, n, shared, s);
@@ -136,10 +140,11 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
     }
     for (int r = 0; r < 2; r++)
         for (int o = 1; o < 4; o *= 2) top[r] = fmaxf(top[r], __shfl_xor_sync(PI_FULL, top[r], o));
+    /* Second walk: sums of exp(score - maximum) over the query block's rows. */
     for (int32_t t = 0; t < tiles; t++) {
         tile_scores<S>(j, q, head, t, n, shared, s);
 #pragma unroll
-        for (int i = 0; i < S::TILE / 4; i++) { /* two rows of a column, then those of the other lanes */
+        for (int i = 0; i < S::TILE / 4; i++) { /* two rows of a column, then the other lanes' rows */
             float x = ptx_exp2((s[i / 2][i % 2] - top[0]) * LOG2E) + ptx_exp2((s[i / 2][i % 2 + 2] - top[1]) * LOG2E);
             for (int o = 4; o < 32; o *= 2) x += __shfl_xor_sync(PI_FULL, x, o);
             if (lane < 4) parts[warp * S::TILE + lane * 2 + i / 2 * 8 + i % 2] = x;
@@ -152,6 +157,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
     }
 }
 
+/* Grid: x = query block, y = kv head. Chooses the blocks with at least `sparsity` times the best score for any head of
+ * the group; the first (sinks) and the last ones (window) always. */
 static __global__ void __launch_bounds__(32) choose_keys(blocks_job j)
 {
     ptx_take_turn();

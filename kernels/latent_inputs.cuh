@@ -1,18 +1,18 @@
-/* What latent attention reads: queries and latent rows with their norms, rotations and the write to the cache, and DeepSeek V4's
- * entries made of the tokens of a window (ops mla_qkv and compress, which ops.h defines). For a launch of its own (mla_kernels.cuh),
- * and for blocks beside a product that makes none of what these read (mixed_kernels.cuh).
+/* Input of latent attention: queries and latent rows with norms, rotations and the cache write, and DeepSeek V4's
+ * entries, computed from the tokens of a window (ops mla_qkv and compress, defined in ops.h). Used in a launch of its
+ * own (mla_kernels.cuh), and in extra blocks of an independent product (mixed_kernels.cuh).
  *
- * A block has some heads of a token, of either of two kinds of queries, or its row, or what one of two compressors makes of
- * it:
+ * A block has some heads of a token, of one of two kinds of queries, or the token's row, or one of two compressors:
  *
- *     blocks of a token    heads 0 .. 7 | 8 .. | .. | its row | heads of the second kind .. | compressor 0 | compressor 1
+ *     blocks of a token   heads 0 .. 7 | 8 .. | .. | its row | heads of second kind .. | compressor 0 | compressor 1
  *
- * A warp takes one head, or the row, which lies in the warp's shared memory meanwhile, as in qkv_kernels.cuh.
+ * A warp processes one head, or the row, in the warp's shared memory, as in qkv_kernels.cuh.
  *
- * A compressor's block puts the token's values and scores into the cache of recent rows, which is of F32, and if the token is the
- * last of its window makes the entry: of the window's tokens those of the step from where the cache's rows are made of them, in the
- * same way, as they may be another block's, and the others from the cache. So it does not matter in which steps the tokens came. A
- * thread has one or two values of the entry, and adds the window's tokens in order. */
+ * A compressor's block writes the token's values and scores to the cache of recent rows (F32). For the last token of
+ * a window it also computes the entry. It recomputes the values of the window's tokens in this step from their
+ * inputs, in the same way, since other blocks may write them. Values of earlier tokens come from the cache. The
+ * result is independent of the division into steps. A thread has one or two values of the entry and adds the window's
+ * tokens in order. */
 #ifndef PI_LATENT_INPUTS_CUH
 #define PI_LATENT_INPUTS_CUH
 
@@ -24,30 +24,30 @@
 enum {
     LATENT_THREADS = 256,
     LATENT_WARPS = LATENT_THREADS / 32,
-    LATENT_HEADS_BYTES = 32 << 10,  /* of heads in shared memory */
+    LATENT_HEADS_BYTES = 32 << 10,  /* max bytes of heads in shared memory */
     LEAST_HEADS = 4,
-    MAX_SLOTS = 128,                /* tokens of a window, or two */
-    MAX_ENTRY = 2 * LATENT_THREADS, /* values of an entry */
+    MAX_SLOTS = 128,                /* max tokens of one or two windows */
+    MAX_ENTRY = 2 * LATENT_THREADS, /* max values of an entry */
 };
 
-/* A launch's blocks of a token. */
+/* Arguments of a launch, and its blocks per token. */
 struct latent_blocks {
     pi__k_latent_inputs of;
-    int32_t each[PI__K_MOST_LATENT];   /* heads of a block */
-    int32_t blocks[PI__K_MOST_LATENT]; /* that have them */
-    int32_t all;                       /* with those of compressors */
+    int32_t each[PI__K_MOST_LATENT];   /* heads per block */
+    int32_t blocks[PI__K_MOST_LATENT]; /* number of blocks with heads */
+    int32_t all;                       /* blocks per token, with compressors */
     int32_t n_tokens;
 };
 
-/* Values of a token, and as many scores. */
+/* Number of values of a token; it has the same number of scores. */
 __host__ __device__ static inline int32_t width_of(const pi__compress &a) { return a.overlap ? 2 * a.dim : a.dim; }
 
-/* Values of one of the window's tokens, with scores behind them, and what is to be added to those. */
+/* Values of one of the window's tokens, followed by its scores, and the addend of the scores. */
 struct window_token {
-    const float *value, *ape; /* NULL: it is added */
+    const float *value, *ape; /* NULL = already added */
 };
 
-/* The softmax of n scores weighs n values, `apart` floats behind them. */
+/* Weighted sum of n values; weights: softmax of n scores, `apart` floats after the values. */
 PI_FN float pooled(const window_token *of, int32_t n, int32_t apart, int32_t d)
 {
     const auto score = [&](int32_t i) { return of[i].ape ? of[i].value[apart + d] + of[i].ape[d] : of[i].value[apart + d]; };
@@ -63,7 +63,7 @@ PI_FN float pooled(const window_token *of, int32_t n, int32_t apart, int32_t d)
     return sum / all;
 }
 
-/* Values and scores of token t to the cache. */
+/* Writes the values and scores of token t to the cache. */
 PI_FN void keep_recent(const pi__k_compress &k, int32_t t)
 {
     const int32_t width = width_of(k.a), slot = k.recent.slot[t];
@@ -73,7 +73,7 @@ PI_FN void keep_recent(const pi__k_compress &k, int32_t t)
     for (int32_t i = (int32_t) threadIdx.x; i < 2 * width; i += (int32_t) blockDim.x) to[i] = i < width ? x[i] : x[i] + ape[i - width];
 }
 
-/* Where the token at position p of t's sequence, which is not behind t, has its values; half: where in them. */
+/* Returns the values of the token at position p of t's sequence (p <= position of t). half: offset in its values. */
 PI_FN window_token token_at(const pi__k_compress &k, int32_t t, int32_t p, int32_t half)
 {
     const int32_t at = t - (k.pos[t] - p);
@@ -81,7 +81,7 @@ PI_FN window_token token_at(const pi__k_compress &k, int32_t t, int32_t p, int32
     return {k.a.x + at * k.a.ldx + half, k.a.ape + (size_t) (p % k.a.ratio) * (size_t) width_of(k.a) + half};
 }
 
-/* The entry whose last token is t, if it is one's. */
+/* Computes the entry that ends with token t; does nothing if t does not end a window. */
 PI_FN void make_entry(const pi__k_compress &k, int32_t t, unsigned char *raw)
 {
     const pi__compress &a = k.a;
@@ -91,32 +91,37 @@ PI_FN void make_entry(const pi__k_compress &k, int32_t t, unsigned char *raw)
     const int32_t start = pos + 1 - a.ratio, first = a.overlap && start > 0 ? start - a.ratio : start, n = pos + 1 - first;
     const int32_t groups = (a.dim + 31) / 32;
     if (slot < 0 || (pos + 1) % a.ratio) return;
+    /* Addresses of the window's tokens. */
     for (int32_t i = (int32_t) threadIdx.x; i < n; i += LATENT_THREADS)
         window[i] = token_at(k, t, first + i, a.overlap && first + i >= start ? a.dim : 0);
     __syncthreads();
-    for (int32_t g = warp; g < groups; g += LATENT_WARPS) { /* 32 values each; the sum is of all in their order */
+    /* Pooled values, a group of 32 per warp, and their squares; these are added in the order of groups. */
+    for (int32_t g = warp; g < groups; g += LATENT_WARPS) {
         const int32_t d = 32 * g + lane;
         const float x = d < a.dim ? pooled(window, n, width_of(a), d) : 0.0f, s = warp_sum(x * x);
         row[d] = x;
         if (lane == 0) scratch[g] = s;
     }
     __syncthreads();
+    /* RMSNorm. */
     float squares = 0;
     for (int32_t g = 0; g < groups; g++) squares += scratch[g];
     const float f = 1.0f / sqrtf(squares / (float) a.dim + a.eps);
     for (int32_t d = (int32_t) threadIdx.x; d < a.dim; d += LATENT_THREADS) row[d] = row[d] * f * a.norm[d];
     __syncthreads();
+    /* Rotate the last n_rot values, at the position of the window's first token. */
     if ((int32_t) threadIdx.x < a.n_rot / 2) {
         const float angle = (float) start * a.freq[threadIdx.x];
         float *p = row + a.dim - a.n_rot + 2 * threadIdx.x;
         rotate_pair(p[0], p[1], cosf(angle), sinf(angle));
     }
     __syncthreads();
+    /* Write the entry to the cache. */
     for (int32_t g = warp; g < groups; g += LATENT_WARPS)
         cache_put(k.entries.cache.type_k, row_at(k.entries, slot), g, row[32 * g + lane], lane);
 }
 
-/* Block `block` of token t. */
+/* Executes block `block` of token t. */
 PI_CALL void latent_block(const latent_blocks &p, int32_t t, int32_t block, unsigned char *shared)
 {
     const int32_t warp = (int32_t) threadIdx.x / 32;
@@ -132,8 +137,8 @@ PI_CALL void latent_block(const latent_blocks &p, int32_t t, int32_t block, unsi
     make_entry(p.of.compress[block], t, shared);
 }
 
-/* The blocks for all of that, and shared memory that each needs. false: something is larger than a block can have it, or not of the
- * same tokens. */
+/* Computes the blocks per token, and the shared memory per block. Returns false if a size exceeds the limits, or if
+ * the parts have different numbers of tokens. */
 static inline bool latent_blocks_of(const pi__k_latent_inputs &a, latent_blocks &p, size_t &bytes)
 {
     p = {a, {}, {}, a.n_compress, a.n_q ? a.q[0].n_tokens : a.n_compress ? a.compress[0].n_tokens : 0};

@@ -1,24 +1,25 @@
-/* Latent attention of long rows on tensor cores, with queries and probabilities as one f16 each (op sparse; sparse.cuh says what is
- * common to its kernels): DeepSeek V2's and V3's, rows of 513 to 576 values of which the last 64 are no result's, where products
- * are not exact and rows not F32. 128 heads read each row, which is 240 operations a byte: where a device has 280, what is done
- * beside the products has to be little.
+/* Latent attention of long rows on tensor cores, with queries and probabilities as one f16 each (op sparse;
+ * sparse.cuh is shared by its kernels). For DeepSeek V2 and V3: rows of 513 to 576 values; the first 512 are also V.
+ * Requires non-exact products and a cache type other than F32. 128 heads read each row, which is 240 operations
+ * operations per byte. Devices have about 280, so there is little time for other work.
  *
- * Rows come to shared memory 32 at a time, and stay there for S and O while the next ones are on their way. Eight warps share
- * both products in two ways:
+ * Rows come to shared memory 32 at a time and serve both S and O while the next ones load. Eight warps divide the two
+ * products differently:
  *
  *     S    warp w: 16 rows, w / 4, in 128 columns, w % 4, and in 16 of the last 64; Q in registers
- *     P    the four parts are added up in order; online softmax in powers of 2, 8 threads a head
+ *     P    the four parts are added in order; online softmax in powers of 2, 8 threads a head
  *     O    warp w: all rows, 64 columns, w: O = O c + P V
  *
- *     barrier    tile i + 1 is sent for, S of tile i    barrier    P of tile i    barrier    O of tile i    barrier ..
+ *     barrier   start load of tile i + 1, S of tile i   barrier   P of tile i   barrier   O of tile i   barrier ..
  *
- *     columns    0        128       256       384       512
- *     rows  0    [ w 0    | w 1     | w 2     | w 3     |0|1|2|3]      S, and of O 64 columns a warp of all rows: 0 | 1 | .. | 7
+ *     columns    0        128       256       384       512       O: a warp has 64 columns of all rows, 0 | 1 | .. | 7
+ *     rows  0    [ w 0    | w 1     | w 2     | w 3     |0|1|2|3]     S
  *          16    [ w 4    | w 5     | w 6     | w 7     |4|5|6|7]
  *
- * The maximum that scores are taken from follows the largest only where that is more than SLACK above it, so that O is seldom
- * multiplied by a c that is not 1. P is 2^SLACK at most, and no less exact for that; l is the sum of P as it is rounded. A row's
- * bits depend on the split alone, not on how many heads a block has. Columns and rows that are not there are zeros. */
+ * The softmax base follows the maximum only when the maximum exceeds it by more than SLACK, so that O is seldom
+ * multiplied by a c other than 1. P is at most 2^SLACK, with the same relative precision. l is the sum of the rounded
+ * P. A row's bits depend on the split alone, not on the number of heads per block. Missing columns and rows are
+ * zeros. */
 #ifndef PI_LATENT_KERNELS_CUH
 #define PI_LATENT_KERNELS_CUH
 
@@ -26,45 +27,49 @@
 
 enum {
     LATENT_WARPS = 8,
-    PARTS = 4,        /* of a score */
-    PART = 128,       /* columns */
-    LAST = PARTS * PART, /* the first of the columns behind those, of which each part has 16 */
+    PARTS = 4,        /* parts of a score */
+    PART = 128,       /* columns per part */
+    LAST = PARTS * PART, /* first column after the parts; each part also has 16 of the last ones */
     STEPS = PART / 16 + 1,
     SLACK = 8,
     LDP = 32 + 8,            /* halves from head to head of P */
-    P_EIGHT = 8 * LDP + 32,  /* and from 8 heads to the next ones: in between lies what keeps them in different banks */
+    P_EIGHT = 8 * LDP + 32,  /* halves from 8 heads to the next; the padding avoids bank conflicts */
 };
 
-/* Rows 8 n .. of a tile are in P in the order n = 0, 2, 1, 3: so who makes it, a row of 8 of each 16, stores without conflicts. */
+/* Offset of a piece in P: rows 8 n .. of a tile are in the order n = 0, 2, 1, 3, so that the stores have no
+ * conflicts. */
 PI_FN uint32_t place_in_p(uint32_t sixteen, uint32_t eight) { return 8 * (2 * eight + sixteen); }
 
-/* Sizes, and where things are in shared memory, in bytes. Rows are 16 bytes longer than they need: the 8 that ldmatrix reads at a
- * time then lie in different banks. Where rows are converted, or a block has one split, as there are such where multiprocessors
- * have nothing to do, 16 heads. */
+/* Sizes, and offsets in shared memory in bytes. Rows have 16 bytes of padding, so that the 8 rows of an ldmatrix
+ * access are in different banks. A block has 16 heads if rows are converted, or if it has one split: there are splits
+ * (UNITS) if multiprocessors would be idle otherwise. */
 template <int KIND_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = LATENT_WARPS, THREADS = 32 * W, EACH = 1;
     static constexpr bool UNITS = UNITS_, FEW = true, GROUPED = false;
-    static constexpr int M = UNITS || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of heads */
+    static constexpr int M = UNITS || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* tiles of 16 heads */
     static constexpr int TILE = 32, CHUNKS = (LAST + 16 * PARTS) / 8;
-    static constexpr int LD = 8 * CHUNKS + 8, PLANE = TILE * LD;              /* halves from row to row; of a tile */
-    static constexpr int SCORES = M * 2 * 32;                                 /* float4: a part of the scores of 16 rows */
+    /* `LD`: halves from row to row. `PLANE`: halves of a tile. */
+    static constexpr int LD = 8 * CHUNKS + 8, PLANE = TILE * LD;
+    /* Float4 per part of the scores of 16 rows. */
+    static constexpr int SCORES = M * 2 * 32;
     static constexpr size_t row = 0;                                          /* [2][TILE][LD] halves */
     static constexpr size_t address = row + 2 * (size_t) (2 * PLANE);         /* [AHEAD] */
     static constexpr size_t part = address + AHEAD * sizeof(cache_row);       /* [PARTS][2][2][M][32] float4 */
     static constexpr size_t p = part + 16 * (size_t) (PARTS * 2 * SCORES);    /* [M][2] times P_EIGHT halves */
     static constexpr size_t state = p + 2 * (size_t) (M * 2 * P_EIGHT);       /* m, l, c: [3][HEADS] floats */
-    static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);           /* m, l of a warp's folded splits: [W][M][2][16] */
+    /* M, l of a warp's folded splits: [W][M][2][16]. */
+    static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
 
-    uint32_t q[M][STEPS][4];    /* of the warp's columns */
+    uint32_t q[M][STEPS][4];    /* Q in the warp's columns */
     float acc[M][8][4];         /* O of a split */
-    float o[M][8][4];           /* and of those folded; UNITS: not used */
-    float m, l;                 /* of the head whose P the thread makes */
+    float o[M][8][4];           /* O of the folded splits; UNITS: unused */
+    float m, l;                 /* of the head that the thread computes P for */
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i) { return (uint16_t *) (shared + row) + i * PLANE; }
 };
 
-/* The rows from `first` on, which end before `end`, as copies in the background: 8 threads a row. */
+/* Starts asynchronous copies of a tile's rows from `first`; rows from `end` become zeros. 8 threads per row. */
 template <class S> PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t first, int32_t end)
 {
     const uint32_t r = (uint32_t) ptx_thread() / 8, c = (uint32_t) ptx_thread() % 8;
@@ -86,14 +91,14 @@ PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *sha
     ptx_cp_async_commit();
 }
 
-/* Columns of a query's to words i % 2 and i % 2 + 2 of A, from step s on. */
+/* Converts columns of a query to words i % 2 and i % 2 + 2 of operand A, from step s. */
 template <class S, int N> PI_FN void put_columns(const float (&f)[N][2], int i, int s, S &t)
 {
 #pragma unroll
     for (int n = 0; n < N; n++) t.q[i / 2][s + n / 2][n % 2 * 2 + i % 2] = ptx_half2(clean(f[n][0]), clean(f[n][1]));
 }
 
-/* The warp's columns of the block's queries from head on. */
+/* Loads the warp's columns of the block's queries, from head `head`. */
 template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, S &t)
 {
     const int lane = (int) threadIdx.x % 32, part = (int) threadIdx.x / 32 % PARTS;
@@ -121,7 +126,8 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
     }
 }
 
-/* The warp's part of S: to part [PARTS][2][2][M][32], by 16 rows, 8 of these, heads as lanes have them. */
+/* Computes the warp's part of S into part [PARTS][2][2][M][32]: by 16 rows, then 8 of them, heads in the lanes'
+ * order. */
 template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
 {
     const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32, mine = warp % PARTS, half = warp / PARTS;
@@ -129,8 +135,9 @@ template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
     uint32_t b[4];
     stage += 2 * ((16 * half + lane % 8) * S::LD);
     const uint32_t row = stage + 2 * (PART * mine + lane / 8 * 8);
+    /* Two steps, alternately of the first 8 rows and of the other 8. */
 #pragma unroll
-    for (int i = 0; i < STEPS - 1; i++) { /* two steps, of the first 8 rows and of the others in turn */
+    for (int i = 0; i < STEPS - 1; i++) {
         const int s = i / 2 * 2;
         ptx_ldmatrix_x4(b, row + 2 * (uint32_t) (i % 2 * 8 * S::LD + 16 * s));
 #pragma unroll
@@ -139,9 +146,11 @@ template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
             ptx_mma_f16(acc[i % 2][m], t.q[m][s + more], {b[2 * more], b[2 * more + 1]});
         }
     }
-    ptx_ldmatrix_x4(b, stage + 2 * (lane / 16 * 8 * S::LD + LAST + 16 * mine + lane / 8 % 2 * 8)); /* a step, of all 16 */
+    /* One step of the last columns, for all 16 rows. */
+    ptx_ldmatrix_x4(b, stage + 2 * (lane / 16 * 8 * S::LD + LAST + 16 * mine + lane / 8 % 2 * 8));
 #pragma unroll
     for (int j = 0; j < 2 * S::M; j++) ptx_mma_f16(acc[j % 2][j / 2], t.q[j / 2][STEPS - 1], {b[j % 2 * 2], b[j % 2 * 2 + 1]});
+    /* Write the warp's parts for softmax(). */
     part += (2 * mine + half) * S::SCORES + lane;
 #pragma unroll
     for (int j = 0; j < 2 * S::M; j++) {
@@ -150,31 +159,37 @@ template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
     }
 }
 
-/* Softmax of a tile, whose first n rows are there, the split's first if so: P, and the split's new m, l and c of each head. Of 8
- * threads that share a head each has two rows of 8, and of each 16. A warp's heads are two, and two that are 8 further: as scores lie. */
+/* Softmax of a tile with n valid rows: writes P, and per head the split's new m, l and c. is_first: first tile of the
+ * split. 8 threads share a head; each has two rows in each half of 16. A warp has two heads, and two heads 8 further:
+ * the layout of the scores. */
 template <class S> PI_FN void softmax(const float4 *part, int32_t n, bool is_first, uint16_t *p, float *state, S &t)
 {
     const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32;
-    const uint32_t eight = lane / 16, r = warp % 4 * 2 + lane / 8 % 2, high = lane % 2, m = warp / 4; /* head 16 m + 8 high + r */
+    /* The thread's head is 16 m + 8 high + r. */
+    const uint32_t eight = lane / 16, r = warp % 4 * 2 + lane / 8 % 2, high = lane % 2, m = warp / 4;
     const int32_t row = (int32_t) (8 * eight + lane / 2 % 4 * 2);
     if (m >= S::M) return;
     const float2 *from = (const float2 *) part + (eight * S::M + m) * 64 + warp % 4 * 16 + lane % 16;
     float x[4], e[4];
+    /* Add the four parts of each score, in order. */
 #pragma unroll
     for (int i = 0; i < 2 * PARTS; i++) {
         const float2 v = from[i * S::SCORES * 2];
         float &a = x[i % 2 * 2], &b = x[i % 2 * 2 + 1];
         a = i < 2 ? v.x : a + v.x, b = i < 2 ? v.y : b + v.y;
     }
+    /* Mask rows past the end; maximum over the head's 8 threads. */
     for (int i = 0; i < 4 && n < S::TILE; i++) x[i] = row + 16 * (i / 2) + i % 2 < n ? x[i] : PI_MINUS_INF;
     float top = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
     for (int o = 16; o > 1; o = o == 16 ? 4 : o / 2) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
     top *= LOG2E;
+    /* Move the base only if the maximum exceeds it by more than SLACK. */
     const float old = is_first ? PI_MINUS_INF : t.m;
     t.m = top > old + SLACK ? top : old;
     const float base = t.m == PI_MINUS_INF ? 0.0f : t.m, scale = is_first ? 1.0f : ptx_exp2(old - base);
     for (int i = 0; i < 4; i++) e[i] = ptx_exp2(fmaf(x[i], LOG2E, -base));
     uint32_t *to = (uint32_t *) (p + (2 * m + high) * P_EIGHT + r * LDP + lane / 2 % 4 * 2);
+    /* P as f16; l adds up the rounded values. */
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -185,12 +200,12 @@ template <class S> PI_FN void softmax(const float4 *part, int32_t n, bool is_fir
     }
     for (int o = 16; o > 1; o = o == 16 ? 4 : o / 2) sum += __shfl_xor_sync(PI_FULL, sum, o);
     t.l = fmaf(is_first ? 0.0f : t.l, scale, sum);
-    if (lane & 22) return; /* one of the 8 */
+    if (lane & 22) return; /* one of the 8 threads writes */
     state += 16 * m + 8 * high + r;
     state[0] = t.m, state[S::HEADS] = t.l, state[2 * S::HEADS] = scale;
 }
 
-/* What is summed up so far is multiplied by c, where that is not 1. */
+/* Multiplies the sums so far by c, unless all c are 1. */
 template <class S> PI_FN void scale_sums(const float *c, S &t)
 {
     float by[S::M][2];
@@ -213,6 +228,7 @@ template <class S> PI_FN void weigh(uint32_t stage, uint32_t p, const float *c, 
     scale_sums<S>(c, t);
     p += 2 * (lane / 8 % 2 * P_EIGHT + lane % 8 * LDP + place_in_p(0, lane / 16));
     stage += 2 * (lane % 16 * S::LD + lane / 16 * 8 + warp * WIDTH);
+    /* 16 rows of V per step. */
 #pragma unroll
     for (int s = 0; s < S::TILE / 16; s++) {
         uint32_t w[S::M][4];
@@ -231,7 +247,7 @@ template <class S> PI_FN void weigh(uint32_t stage, uint32_t p, const float *c, 
     }
 }
 
-/* A tile that is on its way to stage s: the next one is sent for, and S, P and O of it. */
+/* Processes the tile in stage s: waits for it, starts the load of the next one; then S, P and O. */
 template <class S>
 PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t at, int32_t end, bool opens, S &t)
 {
@@ -239,7 +255,7 @@ PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shar
     float *state = (float *) (shared + S::state);
     const uint32_t stage = ptx_shared(S::stage(shared, s));
     ptx_cp_async_wait<0>();
-    __syncthreads(); /* it is there, and all are done with the tile before */
+    __syncthreads(); /* the tile has arrived, and all warps are done with the previous one */
     if (at + S::TILE < end) load_tile<S>(k, n_window, shared, s ^ 1, at + S::TILE, end);
     scores<S>(stage, t, part);
     __syncthreads();
@@ -248,7 +264,7 @@ PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shar
     weigh<S>(stage, ptx_shared(shared + S::p), state + 2 * S::HEADS, t);
 }
 
-/* The list's rows from first on, which ends before `end`: acc, state, and without UNITS run and the folded sums. */
+/* Processes rows first .. end - 1 of the list. Results: acc, state; without UNITS also run and the folded sums. */
 template <class S>
 PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows, S &t)
 {
@@ -269,8 +285,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     __syncwarp();
 }
 
-/* A block: 16 or 32 heads, blockIdx.x; a token from token0 on, blockIdx.y; with UNITS a KV split, blockIdx.z, of which a
- * list has at most n_splits. */
+/* Grid: x = 16 or 32 heads; y = token token0 + y; z (UNITS) = KV split, at most n_splits per list. */
 template <int KIND, bool UNITS>
 __global__ void __launch_bounds__(32 * LATENT_WARPS, UNITS ? 2 : 1)
 latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)

@@ -1,18 +1,19 @@
-/* Shared by kernels that multiply packed matrices: prepared rows, the sum of a block, and the order of all sums.
+/* Shared by kernels that multiply packed matrices: packed rows of x, the product of a block, and the order of all
+ * sums.
  *
- * x is rounded to 15 bits in blocks of 32 with a float scale, and a code is two digits of 8 bits, 128 * high + low: two
- * integer products cost little where reading W is what takes the time, and the result is as good as with floats. W is the
- * A operand (16 rows), 8 rows of x are B:
+ * x is rounded to 15 bits in blocks of 32 with a float scale. A code is two digits of 8 bits, 128 * high + low. Two
+ * integer products cost little where reading W takes the time, and the result is as accurate as with floats. W is
+ * operand A (16 rows), 8 rows of x are operand B:
  *
  *     acc = fma(float(dot of 32 codes) * scale of W, scale of x, acc)             a block of 32 columns
  *
- * ORDER. The blocks are cut into 8 slices of equal length; a warp adds up one slice, in order, and the slices are added
- * in order. The same for every number of rows, so products are batch-invariant.
+ * ORDER. The blocks are cut into 8 slices of equal length. A warp adds up one slice, in order, and the slices are
+ * added in order. The order does not depend on the number of rows, so products are batch-invariant.
  *
- *     prepared: [groups of 8 rows][blocks][32 lanes] words of B: high, high of the second half, low, low
+ *     packed x: [groups of 8 rows][blocks][32 lanes] words of B: high, high of the second half, low, low
  *               [groups of 8 rows][blocks][8 rows]   scale of the block, sums of the codes of its halves
  *
- * The lanes 4 r .. 4 r + 3 hold row r of a group alone, so that a warp may as well take its 8 rows from 8 groups. */
+ * Only lanes 4 r .. 4 r + 3 hold row r of a group, so a warp may also take its 8 rows from 8 different groups. */
 #ifndef PI_LINEAR_CUH
 #define PI_LINEAR_CUH
 
@@ -20,37 +21,37 @@
 #include "ptx.cuh"
 
 enum { SLICES = 8, THREADS = SLICES * 32, FLOAT_WARPS = 4, FLOAT_ROWS = 8 };
-/* Bytes of shared memory of a block of which any device has room for two, or one. */
+/* Shared memory bytes per block with which every device can run two blocks per multiprocessor, or one. */
 enum { ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 };
 
-/* Every type of matrix: packed, and as in the file; X gets a row of weight_formats.h. */
+/* All matrix types: packed, and in the file's layout. X receives a row of weight_formats.h. */
 #define PACKED_TYPES(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X)
 #define FLOAT_TYPES(X) PI__FLOAT_FORMATS(X)
 
-/* Scale and sums of a block of a row of x. */
+/* Scale and sums of the codes of a block of a row of x. */
 struct alignas(16) block_meta {
     float scale;
-    int32_t sum[2]; /* of the codes of each half */
+    int32_t sum[2]; /* sums of the codes of each half */
     int32_t unused;
 };
 
-/* A product with prepared rows. */
+/* Arguments of a product with packed rows of x. */
 struct product {
     pi__k_matrix w;
     const uint4 *codes;     /* of x */
     const block_meta *meta;
     float *y;
     int64_t ldy;
-    int32_t n_rows;         /* of x */
+    int32_t n_rows;         /* rows of x */
 };
-/* Epilogue: a sum times a matrix's factor, if there is one. */
+/* Multiplies a sum by the matrix' factor; NULL = 1. */
 struct times {
     float factor;
     __device__ __forceinline__ times(const float *f) : factor(f ? *f : 1.0f) {}
     __device__ __forceinline__ float operator()(int, float sum) const { return sum * factor; }
 };
 
-/* First block of the slice behind the one that b is in. */
+/* Returns the end of the slice that block b is in. */
 PI_FN int32_t slice_end(int32_t n, int32_t b)
 {
     int32_t k = 1;
@@ -58,12 +59,13 @@ PI_FN int32_t slice_end(int32_t n, int32_t b)
     return n * k / SLICES;
 }
 
-/* Adds a block: acc of rows lane / 4 and + 8, of x's rows 2 (lane % 4) and + 1 of a group, whose metas are x0 and x1. */
+/* Adds a block's products to acc: rows lane / 4 and + 8 of W, rows 2 (lane % 4) and + 1 of a group of x, with metas
+ * x0 and x1. */
 template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float (&m)[2][2], uint4 b,
                                          const block_meta *x0, const block_meta *x1, float (&acc)[4])
 {
     using F = format<TYPE>;
-    int32_t high[2][4] = {}, low[2][4] = {}; /* of each half; of the whole in [0] */
+    int32_t high[2][4] = {}, low[2][4] = {}; /* of each half; without HALVES of the block, in [0] */
     if (F::HALVES) {
         ptx_mma_s8_k16(high[0], {a[0], a[1]}, b.x);
         ptx_mma_s8_k16(high[1], {a[2], a[3]}, b.y);
@@ -77,7 +79,8 @@ template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s
     for (int i = 0; i < 4; i++) {
         block_meta x = i % 2 ? *x1 : *x0;
         for (int h = 0; h < (F::HALVES ? 2 : 1); h++) {
-            /* Rows behind the last may hold anything: what becomes of them is not read, but may not overflow. */
+            /* Rows past the last hold garbage: their results are not read, but must not overflow (unsigned
+             * arithmetic). */
             const uint32_t total = F::HALVES ? (uint32_t) x.sum[h] : (uint32_t) x.sum[0] + (uint32_t) x.sum[1];
             const int32_t sum = (int32_t) total;
             const int32_t dot = (int32_t) (128u * (uint32_t) high[h][i] + (uint32_t) low[h][i] - (uint32_t) F::OFFSET * total);
@@ -87,24 +90,25 @@ template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s
     }
 }
 
-/* A warp's slice of a tile on its way: chunks of blocks go to shared memory STAGES - 1 ahead of the one that is multiplied,
- * for a warp that waited for each load would leave memory idle most of the time. Each warp has stages of its own, so none
- * waits for another:
+/* A warp's slice of a tile, streamed: chunks of blocks are copied to shared memory STAGES - 1 ahead of the multiplied
+ * one. A warp that waited for each load would leave memory idle most of the time. Each warp has its own stages, and
+ * no warp waits for another:
  *
  *     shared: [8 warps][STAGES]{ codes [CHUNK], scales [CHUNK], scales of scales }
  *
- * Chunks begin at multiples of CHUNK blocks, whatever the slice: they have one set of scales of scales. */
+ * Chunks begin at multiples of CHUNK blocks in every slice: a chunk has one set of scales of scales. */
 template <int TYPE> struct slice_stream {
     enum { CHUNK = format<TYPE>::BITS == 8 ? 2 : 4, STAGES = 3 };
-    enum { MOST_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MOST_SIDE = 64, MOST_SUPER = 64 }; /* bytes */
+    /* Max bytes per block of codes and of scales, and of scales of scales. */
+    enum { MOST_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MOST_SIDE = 64, MOST_SUPER = 64 };
     static_assert(8 % CHUNK == 0, "a chunk has one set of scales of scales");
 
     const uint8_t *tile;
-    pi__cuda_shape at;        /* of the matrix, then with the places in a stage */
-    size_t side_at, super_at; /* in the tile */
+    pi__cuda_shape at;        /* shape of the matrix, then with the offsets in a stage */
+    size_t side_at, super_at; /* offsets in the tile */
     uint32_t to;              /* shared address of the warp's first stage */
-    uint32_t size;            /* of a stage */
-    int32_t lo, hi;           /* blocks of the slice */
+    uint32_t size;            /* bytes of a stage */
+    int32_t lo, hi;           /* first block of the slice, and its end */
 
     __host__ __device__ static uint32_t stage_bytes(const pi__cuda_shape &s)
     {
@@ -123,7 +127,7 @@ template <int TYPE> struct slice_stream {
         at.side_at = CHUNK * shape.code_bytes;
         at.super_at = at.side_at + CHUNK * shape.side_bytes;
     }
-    /* n bytes, at most MOST, by all lanes; n and both addresses are multiples of 16. */
+    /* Copies n bytes, at most MOST, by all lanes; n and both addresses are multiples of 16. */
     template <uint32_t MOST> __device__ __forceinline__ static void copy(uint32_t dst, const uint8_t *src, uint32_t n)
     {
 #pragma unroll
@@ -132,7 +136,7 @@ template <int TYPE> struct slice_stream {
             if (k < n) ptx_cp_async16(dst + k, src + k);
         }
     }
-    /* The slice's blocks of chunk c to stage i. */
+    /* Copies the slice's blocks of chunk c to stage i. */
     __device__ __forceinline__ void fill(int32_t i, int32_t c) const
     {
         int32_t first = max(lo, c * CHUNK), n = min(hi, (c + 1) * CHUNK) - first, skip = first - c * CHUNK;
@@ -145,9 +149,9 @@ template <int TYPE> struct slice_stream {
     }
 };
 
-/* The warp's slice of a tile's rows times n_group groups of x (at most NT). X gives, of group g and block b, the lane's
- * words of B, codes(g, b), and the metas of its two rows, meta(g, b, 0) and meta(g, b, 1). shared: slice_stream's, free for
- * other use after it. By all threads of the block. */
+/* Multiplies the warp's slice of a tile by n_group groups of x (at most NT). X returns the lane's words of B for
+ * group g and block b, codes(g, b), and the metas of its two rows, meta(g, b, 0) and meta(g, b, 1). shared: memory of
+ * slice_stream, free afterwards. Called by all threads of the block. */
 template <int TYPE, int NT, class X>
 PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, int n_group, unsigned char *shared,
                      float (&acc)[NT][4])
@@ -157,15 +161,16 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
     int lane = (int) threadIdx.x % 32;
     int32_t first = in.lo / stream::CHUNK, last = (in.hi + stream::CHUNK - 1) / stream::CHUNK, stage = 0;
     if (in.lo == in.hi) last = first;
+    /* Fill the pipeline. */
     for (int s = 0; s < stream::STAGES - 1; s++) {
         if (first + s < last) in.fill(s, first + s);
         ptx_cp_async_commit();
     }
-    ptx_wait_grids(); /* weights come while the kernel before makes x */
+    ptx_wait_grids(); /* weights load while the previous kernel still computes x */
     const unsigned char *mine = shared + threadIdx.x / 32 * stream::STAGES * in.size;
     for (int32_t c = first; c < last; c++) {
         ptx_cp_async_wait<stream::STAGES - 2>();
-        __syncwarp(); /* the chunk is there for all lanes, and all are done with the one before */
+        __syncwarp(); /* the chunk is complete for all lanes, and all are done with the previous one */
         if (c + stream::STAGES - 1 < last) in.fill((stage + stream::STAGES - 1) % stream::STAGES, c + stream::STAGES - 1);
         ptx_cp_async_commit();
         const unsigned char *w = mine + (uint32_t) stage * in.size;
@@ -189,7 +194,7 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
     __syncthreads();
 }
 
-/* Shared memory of put_sums, and of add_slice and put_sums after it. */
+/* Shared memory bytes of put_sums, and of add_slice followed by put_sums. */
 template <int NT> constexpr size_t sums_bytes = SLICES * NT * 8 * 16 * sizeof(float);
 template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shape &s)
 {
@@ -197,11 +202,12 @@ template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shap
     return stream > sums_bytes<NT> ? stream : sums_bytes<NT>;
 }
 
-/* Where a slice's sum of a row of x and a row of W is: two rows of x in 32 banks, turned by 8 so that neither the lanes of an
- * accumulator nor those that read rows meet in one. */
+/* Offset of a slice's sum of a row of x and a row of W: two rows of x in 32 banks, rotated by 8. Neither the lanes of
+ * an accumulator nor readers of rows have bank conflicts. */
 PI_FN int sum_at(int row, int o) { return row / 2 * 32 + (row % 2 * 16 + o + row / 2 * 8) % 32; }
 
-/* A warp's sums, those of its slice, to part: [SLICES][NT * 8][16], as sum_at says; and of all slices one of them. */
+/* keep_sums: writes a warp's sums, of its slice, to part: [SLICES][NT * 8][16], as in sum_at. sum_of_slices: adds up
+ * one sum over the slices. */
 template <int NT> PI_FN void keep_sums(const float (&acc)[NT][4], float *part)
 {
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
@@ -220,7 +226,7 @@ template <int NT> PI_FN float sum_of_slices(const float *part, int row, int o)
     return sum;
 }
 
-/* Adds the slices up: y[row * ldy + i] = result(row, sum) of n_row rows of x, 16 or fewer rows of W. */
+/* Adds the slices: y[row * ldy + i] = result(row, sum) for n_row rows of x and up to 16 rows of W. */
 template <int NT, class F>
 PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
                     int64_t n_out)
@@ -233,18 +239,19 @@ PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, flo
     }
 }
 
-/* Slices of ONCE of R tiles, from `first` on, to part, a tile's 16 banks behind another's; between barriers. */
+/* Writes the slices' sums of ONCE of R tiles, from tile `first`, to part, between barriers. Tiles are 16 banks
+ * apart. */
 template <int NT> constexpr int tile_sums = SLICES * NT * 8 * 16 + 16; /* floats from tile to tile */
 template <int NT, int ONCE> constexpr size_t tiles_bytes = sums_bytes<NT> + (ONCE - 1) * tile_sums<NT> * sizeof(float);
 template <int NT, int ONCE, int R> PI_FN void keep_tiles(const float (&acc)[R][NT][4], int first, float *part)
 {
-    __syncthreads(); /* all are done with what is there */
+    __syncthreads(); /* all threads have read the old sums */
 #pragma unroll
     for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * tile_sums<NT>);
     __syncthreads();
 }
-/* As put_sums, of R tiles, of which ONCE at a time lie in part: put(tile, row, o, sum) for n_row rows of x. Few barriers take less time,
- * and less code. */
+/* put_sums for R tiles, ONCE at a time in part: put(tile, row, o, sum) for n_row rows of x. Fewer barriers take less
+ * time and less code. */
 template <int NT, int R, int ONCE, class F>
 PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, const F &put)
 {
@@ -261,7 +268,7 @@ PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, c
     }
 }
 
-/* Where one warp has all slices, one after the other: a slice is done. */
+/* Ends a slice where one warp has all slices: adds it to the total and clears it. */
 template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4])
 {
 #pragma unroll
@@ -271,7 +278,7 @@ template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4
     }
 }
 
-/* As put_sums, from one warp's totals: n_row rows of x, 16 or fewer rows of W. */
+/* put_sums from one warp's totals: n_row rows of x, up to 16 rows of W. */
 template <int NT, class F>
 PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
 {
@@ -283,7 +290,7 @@ PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, in
     }
 }
 
-/* The same added to what is there: y = (y + result) * scale, as add_row() has it (input.cuh). */
+/* put_totals with addition: y = (y + result) * scale, as add_row() computes it (input.cuh). */
 template <int NT, class F>
 PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
 {
@@ -297,9 +304,9 @@ PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale,
     }
 }
 
-/* -------------------------------------------------------------------------------------------------- matrices of floats */
+/* ---------------------------------------------------------------------------------------------- matrices of floats */
 
-/* Value i of a row as in the file. */
+/* Value i of a row in the file's layout. */
 template <int TYPE> PI_FN float value_at(const uint8_t *row, int64_t i)
 {
     if (TYPE == PI__F32) return ((const float *) row)[i];
@@ -307,8 +314,8 @@ template <int TYPE> PI_FN float value_at(const uint8_t *row, int64_t i)
     return TYPE == PI__F16 ? ptx_of_half(h) : ptx_of_bf16(h);
 }
 
-/* A warp: a row of W times n of x (at most FLOAT_ROWS), row r of which x(r) points to. Lane l adds up columns l, l + 32,
- * ..., then the lanes are summed: y[r * ldy]. */
+/* One warp: y[r * ldy] = a row of W times row r of x, for n rows (at most FLOAT_ROWS); x(r) points to row r. Lane l
+ * adds up columns l, l + 32, ..., then the lanes are added. */
 template <int TYPE, class X>
 PI_FN void float_rows(const uint8_t *row, int64_t n_in, const X &x, int n, float factor, float *y, int64_t ldy)
 {

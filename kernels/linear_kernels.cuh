@@ -1,35 +1,37 @@
-/* Matrices: y = W x with integer tensor cores, from one row of x to 32; more rows are the matter of gemm_kernels.cuh,
- * with the same bits. linear.cuh says how x is prepared and in which order sums are made.
+/* y = W x with integer tensor cores, for 1 to 32 rows of x. More rows use gemm_kernels.cuh, with bitwise identical
+ * results. linear.cuh describes the packing of x and the order of sums.
  *
- * F32, F16 and BF16 matrices keep the file's rows: a warp a row, multiply-adds of floats. Good for few rows of x; in
- * prefill their arithmetic is what takes the time. */
+ * F32, F16 and BF16 matrices keep the file's layout: a warp per row, float multiply-adds. This suits few rows of x;
+ * with many rows it is compute-bound. */
 #ifndef PI_LINEAR_KERNELS_CUH
 #define PI_LINEAR_KERNELS_CUH
 
 #include "tail.cuh"
 
-/* ------------------------------------------------------------------------------------------------------------- prepare */
+/* --------------------------------------------------------------------------------------------------------- pack x */
 
+/* Packs x. Grid: a block per row; row numbers up to a multiple of 8 are rows of zeros. floats: copy instead, or
+ * NULL. */
 __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_rows, int64_t n_in, float *floats,
                                                    uint8_t *codes, block_meta *meta)
 {
     ptx_take_turn();
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
-    bool there = row < n_rows; /* a group is filled up with rows of zeros */
+    bool there = row < n_rows;
     input_row x = open_row(in, row, n_in, there, (float *) raw);
     if (floats) put_floats(x, row, n_in, {0, 1}, floats);
     else put_integers(x, row, n_in, there, {0, 1}, codes, meta);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the product */
+/* ---------------------------------------------------------------------------------------------------- the product */
 
-/* Rows of x as they were prepared. */
+/* Packed rows of x. */
 struct prepared_rows {
-    const uint4 *words;      /* the lane's, of the first group */
-    const block_meta *metas; /* of the lane's first row */
-    int64_t n_block;         /* of a row */
-    int32_t n_rows;          /* those behind them are zeros, which nobody has to read */
+    const uint4 *words;      /* the lane's words in the first group */
+    const block_meta *metas; /* metas of the lane's first row */
+    int64_t n_block;         /* blocks per row */
+    int32_t n_rows;          /* rows past these are zeros, which are not read */
 
     __device__ __forceinline__ uint4 codes(int g, int64_t b) const
     {
@@ -39,24 +41,24 @@ struct prepared_rows {
     __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const { return metas + (g * n_block + b) * 8 + i; }
 };
 
-/* Products of one x with matrices of one type: one launch, for the matrices of a layer are too small to fill a device. */
+/* Several matrices of one type times the same x, in one launch: a layer's matrices are too small to fill a device. */
 struct products {
-    pi__cuda_shape shape;   /* what they have in common: all but mat_bytes */
+    pi__cuda_shape shape;   /* shape of all matrices, except mat_bytes */
     const uint4 *codes;     /* of x */
     const block_meta *meta;
-    int32_t n_rows;         /* of x */
-    int32_t n;              /* matrices */
+    int32_t n_rows;         /* rows of x */
+    int32_t n;              /* number of matrices */
     struct {
         const uint8_t *data;
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;     /* block of threads that makes its first 16 rows */
+        uint32_t first;     /* block of threads with its first 16 rows */
     } w[PI__K_MOST_LINEAR];
     pi__k_tail tail;
 };
 
-/* A block of threads: 16 rows of a matrix, up to NT groups of 8 rows of x. */
+/* Grid: a block per 16 rows of a matrix, times up to NT groups of 8 rows of x. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(PI_CONSTANT products p)
 {
     ptx_launch_dependents();
@@ -72,6 +74,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
+/* Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
     ptx_take_turn();
@@ -83,9 +86,9 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_f
                      p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + w_row, p.ldy);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- embedding */
+/* ------------------------------------------------------------------------------------------------------ embedding */
 
-/* Value of row `row`, column i of a packed matrix. */
+/* Returns the value of row `row` and column i of a packed matrix. */
 template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, int64_t i)
 {
     using F = format<TYPE>;
@@ -100,6 +103,7 @@ template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, in
     return s[k / 16] * (float) (code - F::OFFSET) - m[k / 16];
 }
 
+/* Grid: a block per token. */
 template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, float scale, float *out)
 {
     ptx_take_turn();

@@ -1,4 +1,4 @@
-/* What all kernels of adapters (LoRA) share: blocks, and how A and B are read. */
+/* Shared by all LoRA kernels: block size, and access to A and B. */
 #ifndef PI_LORA_CUH
 #define PI_LORA_CUH
 
@@ -9,10 +9,10 @@
 
 enum { LORA_THREADS = 256, LORA_WARPS = LORA_THREADS / 32 };
 
-/* What an adapter has at an offset of its image. */
+/* Address of an offset in an adapter's image. */
 PI_FN const void *lora_at(const pi__lora_pair *image, uint64_t offset) { return (const char *) image + offset; }
 
-/* Value i of A or B. */
+/* Returns value i of A or B. */
 PI_FN float lora_value(int32_t type, const void *p, int64_t i)
 {
     if (type == PI__F32) return ((const float *) p)[i];

@@ -1,21 +1,23 @@
-/* Adapters (LoRA) of routed experts: what lora_kernels.cuh has, for the pairs of a row and one of its experts.
+/* LoRA of routed experts: lora_kernels.cuh for pairs of a row and one of its experts.
  *
- * A block has one pair, whose results are a column of moe_kernels.cuh: rows that share an adapter seldom share an expert.
+ * A block has one pair; its results are a column of moe_kernels.cuh. Rows that share an adapter seldom share an
+ * expert, so blocks do not combine rows.
  *
- *     lora_experts_shrink   block (group, pair of it, matrix):            t[pair][r] = A[expert][r] . in; a warp has every eighth r
- *     lora_experts_expand   block (group, columns, pair of it, matrix):   y[column][o] += scale * factor * sum over r of
- *                                                                         B[expert][o][r] t[pair][r]
+ *     lora_experts_shrink  block (group, pair of it, matrix):           t[pair][r] = A[expert][r] . in
+ *                                                                       a warp has every eighth r
+ *     lora_experts_expand  block (group, columns, pair of it, matrix):  y[column][o] += scale * factor * sum over r of
+ *                                                                       B[expert][o][r] t[pair][r]
  *
- * Sums are in the order of lora_kernels.cuh. */
+ * Sums have the order of lora_kernels.cuh. */
 #ifndef PI_LORA_EXPERTS_KERNELS_CUH
 #define PI_LORA_EXPERTS_KERNELS_CUH
 
 #include "lora_kernels.cuh"
 
-/* A pair of a group: number i of its rows' ones. */
+/* Pair number i of a group's rows. */
 struct lora_pair_at {
-    int32_t row, pair, expert; /* pair: of routes */
-    bool there;                /* there is such a row, and the op has it */
+    int32_t row, pair, expert; /* pair: index in routes */
+    bool there;                /* the row exists, and the op includes it */
 };
 
 PI_FN lora_pair_at lora_pair_of(const pi__k_lora_experts &a, const pi__k_lora_group &g, int i)

@@ -1,17 +1,17 @@
-/* Adapters (LoRA) of heads' own matrices: what lora_kernels.cuh has, for each head's part of the rows.
+/* LoRA of per-head matrices: lora_kernels.cuh for each head's part of the rows.
  *
- * Such a matrix is small, so a block does all of it for a group and a head, from A to y:
+ * These matrices are small, so one block computes everything for a group and a head, from A to y:
  *
  *     lora_heads   block (group, head):   t[row][r] = A[head][r] . x[row][head]; a warp has every eighth r
  *                                         y[row][head][o] += scale * factor * sum over r of B[head][o][r] t[row][r]
  *
- * Sums are in the order of lora_kernels.cuh. */
+ * Sums have the order of lora_kernels.cuh. */
 #ifndef PI_LORA_HEADS_KERNELS_CUH
 #define PI_LORA_HEADS_KERNELS_CUH
 
 #include "lora.cuh"
 
-/* x: [row][n_in], of rows that are not there zeros. */
+/* Loads x: [row][n_in]; missing rows are zeros. */
 PI_FN void load_heads(const pi__k_lora_heads &a, const pi__k_lora_group &g, int64_t head, float *x)
 {
     for (int i = (int) threadIdx.x; i < a.n_in; i += LORA_THREADS)
@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_
     if (!p.rank) return;
     load_heads(a, g, head, x);
     __syncthreads();
+    /* t = A x, one r per warp. */
     for (int32_t r = warp; r < p.rank; r += LORA_WARPS) {
         float sum[PI__K_LORA_ROWS] = {};
         for (int i = lane; i < a.n_in; i += 32) {
@@ -44,6 +45,7 @@ __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_
         }
     }
     __syncthreads();
+    /* y += scale * factor * B t, one column per thread. */
     for (int64_t o = threadIdx.x; o < a.n_out; o += LORA_THREADS) {
         const int64_t first = head * p.rank * p.ldb + o / PI__LORA_TILE * p.rank * PI__LORA_TILE + o % PI__LORA_TILE;
         float sum[PI__K_LORA_ROWS] = {};

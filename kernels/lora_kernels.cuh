@@ -1,23 +1,24 @@
-/* Adapters (LoRA): y += scale * factor * B (A in), for the rows that have one.
+/* LoRA: y += scale * factor * B (A in), for the rows that have an adapter.
  *
- * A block has a group, up to four rows of one adapter, so that A and B are read once for them; a group without rows is there so
- * that a captured step of another mix of adapters has as many. Both kernels are bound by memory; A's rows lie one behind the
- * other, and so do B's columns:
+ * A block has a group, up to four rows of one adapter, so that A and B are read once for them. Groups without rows
+ * keep the grid constant: a captured step is replayed with another mix of adapters. Both kernels are memory-bound.
+ * Rows of A are contiguous, and so are columns of B:
  *
  *     lora_shrink   block (group, matrix):            t[row][r] = A[r] . in[row]; a warp has every eighth r
- *     lora_look_up  block (group):                    t[row][r] = A[token of row][r], of an embedding
+ *     lora_look_up  block (group):                    t[row][r] = A[token of row][r], for an embedding
  *     lora_expand   block (group, columns, matrix):   y[row][o] += scale * factor * sum over r of B[o][r] t[row][r]
  *
- * A row's sums are in an order that depends on n_in and the rank alone: of A by lane, column mod 32, then by a warp's
- * exchange; of B in order. */
+ * The order of a row's sums depends on n_in and the rank alone. For A: by lane, column mod 32, then over the warp.
+ * For B: in order of r. */
 #ifndef PI_LORA_KERNELS_CUH
 #define PI_LORA_KERNELS_CUH
 
 #include "lora.cuh"
 
-enum { LORA_TILE = 1024 /* columns at once */, LORA_RANKS = 2 /* of a warp */ };
+enum { LORA_TILE = 1024 /* columns per pass */, LORA_RANKS = 2 /* values of r per warp and pass */ };
 
-/* Columns first.. of the group's rows, with their prologue, zeros behind the last and for rows that are not there. */
+/* Loads LORA_TILE columns from `first` of the group's rows, with their prologue. Columns past the end and missing
+ * rows are zeros. */
 PI_FN void lora_tile(const input_row (&row)[PI__K_LORA_ROWS], int32_t n, int64_t first, int64_t n_in, float *tile)
 {
     for (int i = (int) threadIdx.x; i < LORA_TILE; i += LORA_THREADS)
@@ -37,10 +38,11 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     if (!p.rank) return;
     input_row row[PI__K_LORA_ROWS];
-    for (int j = 0; j < PI__K_LORA_ROWS; j++) { /* those that are not there are the last one again */
+    for (int j = 0; j < PI__K_LORA_ROWS; j++) { /* missing rows repeat the last row */
         row[j] = open_row(a.in, a.row[g.first + (j < g.n ? j : g.n - 1)], a.n_in, true, scratch);
         __syncthreads();
     }
+    /* LORA_RANKS rows of A per warp and pass, over tiles of columns in shared memory. */
     for (int32_t r0 = 0; r0 < p.rank; r0 += LORA_WARPS * LORA_RANKS) {
         float sum[LORA_RANKS][PI__K_LORA_ROWS] = {};
         for (int64_t first = 0; first < a.n_in; first += LORA_TILE) {
@@ -56,6 +58,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
                 }
             }
         }
+        /* Sum over the warp; write t. */
         for (int k = 0; k < LORA_RANKS; k++)
             for (int j = 0; j < PI__K_LORA_ROWS; j++) {
                 const int32_t r = r0 + warp + k * LORA_WARPS;
@@ -94,6 +97,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
         t[i] = j < g.n ? a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + at + i / PI__K_LORA_ROWS] : 0.0f;
     }
     __syncthreads();
+    /* One column of y per thread. */
     if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;
     float sum[PI__K_LORA_ROWS] = {};
     for (int32_t r = 0; r < p.rank; r++) {
