@@ -41,7 +41,8 @@ void *pi__builder_take(pi__builder *b, size_t n)
     void *p = b->code ? NULL : pi__zone_take(&b->zone, n ? n : 1);
     if (p || b->code) return p;
     if (pi__work_code(b->zone.work)) return b->code = pi__work_fail(b->zone.work, b->err, "the grammar"), NULL;
-    if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_EINVAL, "the grammar is too large: it may take %d MiB",
+    if (b->zone.code == PI_ETOOBIG) pi__builder_fail(b, PI_EINVAL, "the grammar is too large: it needs more than %d "
+                                                                   "MiB: make it smaller",
                                                      ZONE_LIMIT >> 20);
     else b->code = pi__fail_mem(b->err, "the grammar");
     return NULL;
@@ -88,7 +89,7 @@ static int by_start(const void *x, const void *y)
     return a->lo < b->lo ? -1 : a->lo > b->lo;
 }
 
-/* Sorts n ranges and joins those that touch; returns how many are left. */
+/* Sorts n ranges and merges ranges that touch; returns the number left. */
 static size_t normalise(pi__range *r, size_t n)
 {
     size_t k = 0;
@@ -134,7 +135,7 @@ pi__class pi__class_and(pi__builder *b, pi__class x, pi__class y)
 
 pi__class pi__class_of(pi__builder *b, const pi__range *r, size_t n, bool inverted)
 {
-    static const pi__range whole[] = {{0, 0xD7FF}, {0xE000, 0x10FFFF}}; /* what UTF-8 can write */
+    static const pi__range whole[] = {{0, 0xD7FF}, {0xE000, 0x10FFFF}}; /* all characters that UTF-8 can encode */
     pi__range *copy = pi__builder_take(b, (n + 1) * sizeof *copy);
     if (!copy) return (pi__class) {0};
     if (n) memcpy(copy, r, n * sizeof *copy);
@@ -216,8 +217,8 @@ pi__expr *pi__x_rep(pi__builder *b, pi__expr *body, uint32_t min, uint32_t max)
 {
     pi__expr *x = new_expr(b, PI__X_REP);
     if (min > PI__MAX_MIN && !b->code)
-        pi__builder_fail(b, PI_EINVAL, "the grammar asks for more than %d repetitions at least (minLength, minItems), "
-                         "which no answer can hold: lower that", PI__MAX_MIN);
+        pi__builder_fail(b, PI_EINVAL, "a minimum of more than %d repetitions (minLength, minItems) exceeds any "
+                                       "answer: lower it", PI__MAX_MIN);
     if (b->code) return x;
     x->rep.body = body;
     x->rep.min = min;
@@ -237,7 +238,7 @@ pi__expr *pi__x_token(pi__builder *b, int32_t id, bool inverted)
 uint32_t pi__rule_new(pi__builder *b)
 {
     if (b->code) return 0;
-    if (b->n_rules >= PI__MAX_RULES) pi__builder_fail(b, PI_EINVAL, "the grammar has more than %d rules",
+    if (b->n_rules >= PI__MAX_RULES) pi__builder_fail(b, PI_EINVAL, "the grammar has more than %d rules: use fewer",
                                                       PI__MAX_RULES);
     else if (!pi__grow(&b->rule, &b->cap_rules, b->n_rules + 1, sizeof(pi__expr *)) ||
              !pi__grow(&b->name, &b->cap_names, b->n_rules + 1, sizeof *b->name))

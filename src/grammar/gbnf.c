@@ -1,24 +1,24 @@
-/* Reading GBNF, the grammars of llama.cpp: rules, alternates, groups, characters and classes, repetition, tokens, and
- * JSON Schemas in the place of an element (%json{...}).
+/* Parser of GBNF, llama.cpp's grammar format: rules, alternates, groups, characters and classes, repetition, tokens,
+ * and JSON Schemas as elements (%json{...}).
  *
  *     root  ::= "answer: " (word | number){1,3} <|im_end|>   # a comment
  *     word  ::= [a-z]+
  *
- * Errors say line, column and reason. Nesting is bounded, so is memory (expr.h). */
+ * Errors give line, column and reason. Nesting and memory (expr.h) are bounded. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "grammar/expr.h"
 
-enum { MAX_STACKED = 8 }; /* repetitions of one element, as in [a]*? */
+enum { MAX_STACKED = 8 }; /* maximum number of repetition suffixes on one element, as in [a]*? */
 
 typedef struct reader {
     pi__builder *b;
     const char *text;  /* [n] */
-    size_t n, at;      /* where the reader is */
-    int depth;         /* groups that are open */
-    pi__dict *names;   /* rule's name -> number */
+    size_t n, at;      /* current byte offset */
+    int depth;         /* number of open groups */
+    pi__dict *names;   /* rule name -> rule number */
 } reader;
 
 static pi__expr *read_alternates(reader *r, bool nested);
@@ -51,7 +51,7 @@ static bool take(reader *r, const char *what)
     return true;
 }
 
-/* White space and comments; line ends as well, if lines. */
+/* Skips white space and comments; also line ends if `lines` is set. */
 static void space(reader *r, bool lines)
 {
     for (; r->at < r->n; r->at++) {
@@ -77,7 +77,7 @@ static uint32_t read_hex(reader *r, int digits)
         if (d < 0) return bad(r, "a hexadecimal digit is missing in this escape"), 0;
         v = v * 16 + (uint32_t) d;
     }
-    if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) bad(r, "this escape is no character");
+    if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) bad(r, "this escape is not a character: give a valid code point");
     return v;
 }
 
@@ -134,7 +134,7 @@ static pi__expr *read_class(reader *r)
             r->at++;
             x.hi = read_char(r);
         }
-        if (!r->b->code && x.hi < x.lo) bad_at(r, at, "a range whose end comes before its start", "", 0);
+        if (!r->b->code && x.hi < x.lo) bad_at(r, at, "the end of this range is before its start: swap them", "", 0);
         if (!r->b->code && !pi__grow(&range, &cap, n + 1, sizeof *range)) pi__builder_fail(r->b, PI_ENOMEM,
             "out of memory for the grammar");
         if (!r->b->code) range[n++] = x;
@@ -148,19 +148,19 @@ static pi__expr *read_class(reader *r)
 
 /* --------------------------------------------------------------------------------------------------------- elements */
 
-/* <[123]>, <text>, and either with ! before it. */
+/* Reads <[123]> or <text>, optionally preceded by !. */
 static pi__expr *read_token(reader *r)
 {
     const size_t open = r->at;
     const bool inverted = take(r, "!");
     const pi__tokens *t = r->b->tokens;
-    if (!take(r, "<")) return bad(r, "a token is missing behind !: give !<[ID]> or !<text>");
+    if (!take(r, "<")) return bad(r, "a token is missing after !: give !<[ID]> or !<text>");
     if (take(r, "[")) {
         int64_t id = 0;
         const size_t at = r->at;
         while (look(r) >= '0' && look(r) <= '9' && id < INT32_MAX) id = id * 10 + (r->text[r->at++] - '0');
-        if (r->at == at || !take(r, "]>")) return bad(r, "a token by number is written <[ID]>");
-        if (id >= t->n_vocab) return bad_at(r, open, "the vocabulary has no token of this number", "", 0);
+        if (r->at == at || !take(r, "]>")) return bad(r, "write a token id as <[ID]>");
+        if (id >= t->n_vocab) return bad_at(r, open, "the vocabulary has no token with this id", "", 0);
         return pi__x_token(r->b, (int32_t) id, inverted);
     }
     const char *end = memchr(r->text + r->at, '>', r->n - r->at);
@@ -172,16 +172,16 @@ static pi__expr *read_token(reader *r)
     return pi__x_token(r->b, id, inverted);
 }
 
-/* %json{...}: any text of the schema. */
+/* Reads %json{...}, which matches any text of the schema. */
 static pi__expr *read_json(reader *r)
 {
     const size_t open = r->at;
-    if (!take(r, "%json")) return bad(r, "an unknown directive: %json{...} is the only one");
+    if (!take(r, "%json")) return bad(r, "unknown directive: only %json{...} is supported");
     space(r, true);
     const size_t from = r->at;
     int depth = 0;
     bool in_text = false;
-    if (look(r) != '{') return bad(r, "a schema is missing behind %json: write it as {...}");
+    if (look(r) != '{') return bad(r, "a schema is missing after %json: write it as {...}");
     for (; r->at < r->n; r->at++) {
         const char c = r->text[r->at];
         if (in_text && c == '\\') r->at++;
@@ -194,7 +194,7 @@ static pi__expr *read_json(reader *r)
     return pi__read_schema_text(r->b, r->text + from, r->at - from, "%json");
 }
 
-/* The number of the rule named at the reader. */
+/* Returns the number of the rule named at the current position; a new name gets a new rule. */
 static uint32_t rule_named(reader *r)
 {
     const size_t from = r->at;
@@ -212,7 +212,7 @@ static uint32_t rule_named(reader *r)
 static pi__expr *read_group(reader *r)
 {
     const size_t open = r->at++;
-    if (++r->depth > PI__EXPR_DEPTH) return bad(r, "groups in more than 200 others");
+    if (++r->depth > PI__EXPR_DEPTH) return bad(r, "groups are nested more than 200 deep: use fewer");
     space(r, true);
     pi__expr *x = read_alternates(r, true);
     r->depth--;
@@ -220,7 +220,7 @@ static pi__expr *read_group(reader *r)
     return x;
 }
 
-/* An element without its repetition; NULL: there is none. */
+/* Reads an element without its repetition. Returns NULL if no element starts here. */
 static pi__expr *read_element(reader *r)
 {
     static const pi__range any[] = {{0, 0x10FFFF}};
@@ -245,7 +245,7 @@ static bool read_count(reader *r, uint32_t *out)
     return r->at > from;
 }
 
-/* What repetition follows x: * + ? {m} {m,} {m,n} {,n}. */
+/* Reads a repetition suffix of x: * + ? {m} {m,} {m,n} {,n}. Returns NULL if there is no suffix. */
 static pi__expr *read_repetition(reader *r, pi__expr *x)
 {
     uint32_t min = 0, max = PI__REP_INF;
@@ -266,22 +266,22 @@ static pi__expr *read_repetition(reader *r, pi__expr *x)
     } else {
         max = min;
     }
-    if (!take(r, "}") || (!low && !high)) return bad_at(r, open, "a repetition is written {m}, {m,}, {m,n} or {,n}", "",
+    if (!take(r, "}") || (!low && !high)) return bad_at(r, open, "write a repetition as {m}, {m,}, {m,n} or {,n}", "",
                                                         0);
-    if (max < min) return bad_at(r, open, "a repetition whose most is less than its least", "", 0);
+    if (max < min) return bad_at(r, open, "the maximum of this repetition is below its minimum: swap them", "", 0);
     if (min > PI__MAX_MIN)
-        return bad_at(r, open, "at least so many repetitions that no answer can hold them: lower the least", "", 0);
+        return bad_at(r, open, "the minimum of this repetition exceeds any answer: lower it", "", 0);
     return pi__x_rep(r->b, x, min, max);
 }
 
-/* At a line's end in the outermost sequence: the next line begins another rule, or is the end. */
+/* Reads elements up to the end. The outermost sequence ends at a line end: the next line begins another rule. */
 static pi__expr *read_sequence(reader *r, bool nested)
 {
     pi__expr *seq = pi__x_cat(r->b), *x, *more;
     while (!r->b->code && (x = read_element(r))) {
         space(r, nested);
         for (int n = 0; !r->b->code && (more = read_repetition(r, x)); n++) {
-            x = n < MAX_STACKED ? more : bad(r, "too many repetitions of repetitions");
+            x = n < MAX_STACKED ? more : bad(r, "too many repetitions of one element: put it in a group");
             space(r, nested);
         }
         pi__x_add(r->b, seq, x);
@@ -295,7 +295,7 @@ static pi__expr *read_alternates(reader *r, bool nested)
     pi__x_add(r->b, alt, read_sequence(r, nested));
     for (;;) {
         const size_t line_end = r->at;
-        if (!nested) space(r, true); /* the next line may go on with | */
+        if (!nested) space(r, true); /* the next line may continue with | */
         if (r->b->code || !take(r, "|")) {
             r->at = line_end;
             return alt;
@@ -309,25 +309,25 @@ static void read_rule(reader *r)
 {
     const size_t from = r->at;
     if (!is_name(look(r))) {
-        bad(r, "a rule's name is missing: a rule is written NAME ::= ...");
+        bad(r, "a rule's name is missing: write a rule as NAME ::= ...");
         return;
     }
     const uint32_t rule = rule_named(r);
     const size_t len = r->at - from;
     space(r, false);
     if (!take(r, "::=")) {
-        bad(r, "::= is missing behind the rule's name");
+        bad(r, "::= is missing after the rule's name");
         return;
     }
     if (!r->b->code && r->b->rule[rule]) {
-        bad_at(r, from, "there is another rule of the name ", r->text + from, len);
+        bad_at(r, from, "two rules have the same name: rename ", r->text + from, len);
         return;
     }
     space(r, true);
     pi__rule_set(r->b, rule, read_alternates(r, false));
     if (r->b->code || r->at == r->n) return;
-    if (look(r) != '\n' && look(r) != '\r') bad(r, look(r) == ')' ? "this ) closes no group"
-                                                : "this is no element of a rule");
+    if (look(r) != '\n' && look(r) != '\r') bad(r, look(r) == ')' ? "this ) has no matching ("
+                                                : "this is not an element of a rule");
 }
 
 pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n, const char *start)
@@ -338,11 +338,11 @@ pi__expr *pi__read_gbnf(pi__builder *b, const char *text, size_t n, const char *
     const pi__val *root = NULL;
     if (!pi__val_new_map(&b->zone, &names)) pi__builder_take(b, SIZE_MAX / 2);
     else r.names = names.map;
-    if (!b->code && memchr(text, 0, n)) bad(&r, "the text has a NUL byte");
+    if (!b->code && memchr(text, 0, n)) bad(&r, "the text has a NUL byte: remove it");
     for (space(&r, true); !b->code && r.at < n; space(&r, true)) read_rule(&r);
     if (!b->code) root = pi__dict_get(r.names, pi__val_str(pi__str_of(start)));
     if (!b->code && !root)
-        pi__builder_fail(b, PI_EINVAL, "grammar: there is no rule %s, which says what the whole text is: add %s ::= ...", start,
+        pi__builder_fail(b, PI_EINVAL, "grammar: there is no rule %s, the start rule: add %s ::= ...", start,
                          start);
     for (size_t i = first; i < b->n_rules && !b->code; i++) {
         if (b->rule[i]) continue;

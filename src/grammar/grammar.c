@@ -1,7 +1,7 @@
-/* An engine's grammars: compiling, sharing, and what sequences see of them (see grammar.h).
+/* An engine's grammars: compiling, sharing, and the matchers of sequences (see grammar.h).
  *
- * The grammars used last are kept; one that is dropped lives on while somebody has a reference. Locks: the engine's
- * list has one, never held while compiling; each grammar has one for its machine and the list of its matchers. */
+ * The most recently used grammars are cached; an evicted one lives until its last reference is released. Locks: the
+ * engine's cache has one, never held while compiling; each grammar has one for its machine and its list of matchers. */
 #include "grammar/grammar.h"
 
 #include <pthread.h>
@@ -21,37 +21,37 @@ enum { KEPT = 64, MAX_TRIGGERS = 64 };
 
 struct pi__grammar {
     atomic_uint ref;
-    atomic_int n_waiting;  /* threads that want the lock: the worker lets them have it */
-    pi__grammars *all;     /* whose it is */
-    pi__digest key;        /* of its spec */
-    pthread_mutex_t lock;  /* guards all that follows */
+    atomic_int n_waiting;  /* threads that wait for the lock; the worker yields to them */
+    pi__grammars *all;     /* owner */
+    pi__digest key;        /* digest of its spec */
+    pthread_mutex_t lock;  /* guards all following fields */
     pi__program program;
     pi__machine machine;
-    pi__matcher *matchers; /* those that are in a state */
+    pi__matcher *matchers; /* matchers with a state */
     pi__grammar_counts counts;
 };
 
 struct pi__matcher {
     pi__grammar *g;
-    pi__matcher *prev, *next; /* in g's list, while state is not 0 */
-    uint32_t state;           /* where it is; 0: at the start, and not in the list yet */
-    bool over;                /* the end was generated, or nothing can follow */
-    bool has_mask;            /* the mask of its state: */
-    int32_t n, only;          /* tokens allowed, without the end; the last of them */
-    const uint64_t *bits;     /* [words] in a slot, or own */
-    int32_t slot;             /* the slot, pinned; -1: none */
-    pi_error why;             /* its code is set: there is no mask, and why */
-    bool pending;             /* the worker makes the mask */
-    pi__matcher *next_job;    /* behind it in the worker's queue */
-    uint64_t *own, *ended;    /* [words] each: a mask that no slot has; one with ends added */
+    pi__matcher *prev, *next; /* in g's list while state is not 0 */
+    uint32_t state;           /* current state; 0 = at the start, not in the list yet */
+    bool over;                /* the end token was generated, or nothing can follow */
+    bool has_mask;            /* n, only, bits and slot are the mask of `state` */
+    int32_t n, only;          /* number of allowed tokens, without end tokens; the last of them */
+    const uint64_t *bits;     /* [words] in a slot, or `own` */
+    int32_t slot;             /* pinned slot; -1 = none */
+    pi_error why;             /* why.code set: computing the mask failed with this error */
+    bool pending;             /* the worker is computing the mask */
+    pi__matcher *next_job;    /* next in the worker's queue */
+    uint64_t *own, *ended;    /* [words] each: a mask without a slot; a mask with end tokens added */
 };
 
-/* The thread that makes masks which take long. It starts with the first of them. */
+/* The thread that computes slow masks. Started for the first of them. */
 typedef struct worker {
-    pthread_mutex_t lock;     /* guards all that follows; taken last */
+    pthread_mutex_t lock;     /* guards all following fields; taken last */
     pthread_cond_t wake;
     pi__matcher *first, *last; /* the queue */
-    pi__matcher *now;         /* whose mask is made; NULL: none, or it is not wanted any more */
+    pi__matcher *now;         /* matcher of the mask in progress; NULL = idle, or the mask was dropped */
     bool started, closing;
     pthread_t thread;
     void (*on_ready)(void *ud);
@@ -63,14 +63,14 @@ struct pi__grammars {
     int32_t n_vocab;
     int32_t *never;           /* [n_never] */
     int32_t n_never;
-    pthread_mutex_t lock;     /* guards all that follows */
-    pi__tokens *tokens;       /* made for the first grammar */
-    pi__grammar *kept[KEPT];  /* [n_kept] the last one used first */
+    pthread_mutex_t lock;     /* guards all following fields */
+    pi__tokens *tokens;       /* created for the first grammar */
+    pi__grammar *kept[KEPT];  /* [n_kept] most recently used first */
     size_t n_kept;
     worker worker;
 };
 
-/* The worker gives way to every thread that waits for the grammar. */
+/* Takes g's lock. n_waiting makes the worker yield to this thread. */
 static void lock(pi__grammar *g)
 {
     atomic_fetch_add(&g->n_waiting, 1);
@@ -147,7 +147,7 @@ void pi__grammar_release(pi__grammar *g)
 
 /* -------------------------------------------------------------------------------------------------------- compiling */
 
-/* The texts of a JSON array of strings. */
+/* Reads a JSON array of strings. */
 static int read_texts(pi__builder *b, const char *json, const char *what, pi__str **out, size_t *n)
 {
     pi__val v;
@@ -155,7 +155,8 @@ static int read_texts(pi__builder *b, const char *json, const char *what, pi__st
     *n = 0;
     if (rc) return b->code = rc;
     if (v.type != PI__V_LIST || !v.list->n) return pi__builder_fail(b, PI_EINVAL,
-                                                                    "%s: give a JSON array of texts, as [\"yes\", \"no\"]", what);
+                                                                    "%s: give a JSON array of texts, for example "
+                                                                    "[\"yes\", \"no\"]", what);
     *out = pi__builder_take(b, v.list->n * sizeof **out);
     for (size_t i = 0; i < v.list->n && !b->code; i++) {
         if (v.list->v[i].type != PI__V_STR) return pi__builder_fail(b, PI_EINVAL, "%s: entry %zu is %s; give texts",
@@ -169,7 +170,7 @@ pi__expr *pi__read_choice(pi__builder *b, const char *text, size_t n)
 {
     pi__str *s = NULL;
     size_t count = 0;
-    (void) n; /* NUL terminated */
+    (void) n; /* text is NUL-terminated */
     pi__expr *alt = pi__x_alt(b);
     if (read_texts(b, text, "choice", &s, &count)) return alt;
     for (size_t i = 0; i < count; i++) pi__x_add(b, alt, pi__x_bytes(b, s[i].p, s[i].n));
@@ -187,7 +188,7 @@ static pi__expr *read_spec(pi__builder *b, const pi__grammar_spec *spec, const c
     }
 }
 
-/* GBNF in front of x or behind it; text NULL: x alone. */
+/* Puts GBNF before or after x. text NULL = x unchanged. */
 static pi__expr *add_gbnf(pi__builder *b, const char *text, pi__expr *x, bool in_front)
 {
     if (!text || b->code) return x;
@@ -195,7 +196,7 @@ static pi__expr *add_gbnf(pi__builder *b, const char *text, pi__expr *x, bool in
     return in_front ? pi__x_cat2(b, more, x) : pi__x_cat2(b, x, more);
 }
 
-/* The form with what is around it, or instead of it. */
+/* Builds lead (before form after | calls). */
 static pi__expr *read_parts(pi__builder *b, const pi__grammar_parts *p)
 {
     pi__expr *x = read_spec(b, &p->form, p->start ? p->start : "root");
@@ -205,7 +206,7 @@ static pi__expr *read_parts(pi__builder *b, const pi__grammar_parts *p)
     return add_gbnf(b, p->lead, x, true);
 }
 
-/* Before the grammar binds there is any text, up to a trigger. */
+/* Lets any text precede root, up to a trigger. */
 static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
 {
     const uint32_t rule = pi__rule_new(b);
@@ -216,7 +217,7 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
             pi__builder_fail(b, PI_EINVAL, "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from "
                              "the start", i);
     if (b->n_triggers > MAX_TRIGGERS)
-        pi__builder_fail(b, PI_EINVAL, "grammar-trigger: %zu texts; at most %d are possible", b->n_triggers, MAX_TRIGGERS);
+        pi__builder_fail(b, PI_EINVAL, "grammar-trigger: %zu texts; give at most %d", b->n_triggers, MAX_TRIGGERS);
     pi__expr *x = pi__x_rule(b, rule);
     if (!b->code) x->kind = PI__X_FREE;
     return x;
@@ -245,9 +246,10 @@ static int compile(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *w
     pi__builder_free(&b);
     if (!rc) rc = pi__machine_init(&g->machine, &g->program, t, &why);
     if (!rc && pi__machine_start(&g->machine) == PI__STATE_NONE)
-        rc = pi__fail(&why, PI_EUNSUPPORTED, "the grammar has too many ways to start: at most %d are followed at once",
+        rc = pi__fail(&why, PI_EUNSUPPORTED, "the grammar has more than %d alternatives at its start: make it less "
+                                             "ambiguous",
                       PI__MAX_CONFIGS);
-    /* That code is about contexts, for which clients cut their texts; of a budget it stays. */
+    /* PI_ETOOBIG tells clients to shorten their prompt; a grammar's size limit is PI_EINVAL. `work` keeps its code. */
     if (rc == PI_ETOOBIG && !pi__work_code(work)) rc = why.code = PI_EINVAL;
     if (rc) {
         if (err) *err = why;
@@ -259,7 +261,7 @@ static int compile(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *w
     return PI_OK;
 }
 
-/* The kept grammar of this key, moved to the front; the lock is held. */
+/* Returns the cached grammar of this key, moved to the front; NULL if not cached. Lock held. */
 static pi__grammar *find(pi__grammars *gs, const pi__digest *key)
 {
     for (size_t i = 0; i < gs->n_kept; i++) {
@@ -271,7 +273,7 @@ static pi__grammar *find(pi__grammars *gs, const pi__digest *key)
     return NULL;
 }
 
-/* Keeps g, dropping the one that was not used for longest; the lock is held. */
+/* Caches g and evicts the least recently used grammar. Lock held. */
 static void keep(pi__grammars *gs, pi__grammar *g)
 {
     if (gs->n_kept == KEPT) pi__grammar_release(gs->kept[--gs->n_kept]);
@@ -308,7 +310,7 @@ int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi_
     if (rc) return rc;
     (*out)->key = key;
     pthread_mutex_lock(&gs->lock);
-    pi__grammar *other = find(gs, &key); /* somebody was faster */
+    pi__grammar *other = find(gs, &key); /* another thread compiled it at the same time */
     if (other) {
         pi__grammar_release(*out);
         *out = pi__grammar_retain(other);
@@ -348,7 +350,7 @@ int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err)
     return PI_OK;
 }
 
-/* m does not need its mask any more; the lock is held. */
+/* Releases m's mask and cancels its pending job. Lock held. */
 static void drop_mask(pi__matcher *m)
 {
     worker *w = &m->g->all->worker;
@@ -386,13 +388,13 @@ void pi__matcher_free(pi__matcher *m)
     pi__free(m);
 }
 
-/* Makes room: only the states of matchers are kept. There are never more of them than sequences that run, at most 4096.
- * The lock is held. */
+/* Frees table space: keeps only the states of matchers. There is at most one matcher per running sequence (4096).
+ * Lock held. */
 static void collect(pi__grammar *g)
 {
     pi__machine *m = &g->machine;
     size_t n = 0;
-    uint32_t **root = (uint32_t **) (void *) m->todo; /* room for 4 * PI__MAX_CONFIGS of them */
+    uint32_t **root = (uint32_t **) (void *) m->todo; /* has 4 * PI__MAX_CONFIGS elements */
     for (pi__matcher *x = g->matchers; x; x = x->next) {
         pi__assert(n < 4 * PI__MAX_CONFIGS);
         if (n < 4 * PI__MAX_CONFIGS) root[n++] = &x->state;
@@ -402,7 +404,7 @@ static void collect(pi__grammar *g)
     g->counts.n_collections++;
 }
 
-/* The matcher is in a state from now on; the lock is held. */
+/* Puts m in its start state and in the list if it has no state yet. Lock held. */
 static bool settle(pi__matcher *m)
 {
     pi__grammar *g = m->g;
@@ -418,11 +420,10 @@ static bool settle(pi__matcher *m)
 
 static int too_much(pi_error *err)
 {
-    return pi__fail(err, PI_EUNSUPPORTED, "the grammar leaves too many ways open at once, or is nested too deeply, to be followed: "
-                    "make it less ambiguous");
+    return pi__fail(err, PI_EUNSUPPORTED, "the grammar is too ambiguous or nested too deeply: make it less ambiguous");
 }
 
-/* Calls f until it has room, at most twice. */
+/* Calls f, and once more after a collection if the tables were full. */
 typedef bool (*step_fn)(pi__matcher *m, void *ud);
 static bool with_room(pi__matcher *m, step_fn f, void *ud)
 {
@@ -436,9 +437,9 @@ static bool with_room(pi__matcher *m, step_fn f, void *ud)
     return false;
 }
 
-enum { MAX_FULL = 64 }; /* collections while one mask is made */
+enum { MAX_FULL = 64 }; /* max collections while one mask is computed */
 
-/* m has the mask of a slot. */
+/* Gives m the mask in a slot and pins the slot. */
 static void take_slot(pi__matcher *m, int32_t slot)
 {
     pi__machine *x = &m->g->machine;
@@ -450,7 +451,7 @@ static void take_slot(pi__matcher *m, int32_t slot)
     m->has_mask = true;
 }
 
-/* m has the mask that w has made, for which there was no slot. */
+/* Copies the mask in w to m; used if no slot was free. */
 static void take_copy(pi__matcher *m, const pi__walk *w)
 {
     memcpy(m->own, w->bits, pi__mask_words(m->g->machine.t) * sizeof *m->own);
@@ -460,8 +461,8 @@ static void take_copy(pi__matcher *m, const pi__walk *w)
     m->has_mask = true;
 }
 
-/* Gives m the mask of its state in at most so many steps, made by walk w. PI_EBUSY: not in these. Other errors are kept
- * in m. The lock is held. */
+/* Gives m the mask of its state, computed by walk w in at most `steps` steps. PI_EBUSY: not done within these. Stores
+ * other errors in m->why. Lock held. */
 static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps)
 {
     pi__machine *x = &m->g->machine;
@@ -485,7 +486,7 @@ static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps)
     return m->why.code;
 }
 
-/* The mask with the tokens that end a text: all of them, or where nothing else can follow the one that models use. */
+/* Adds end tokens to the mask: all of them, or only the usual one if nothing else can follow. */
 static void add_ends(pi__matcher *m, pi__mask *out)
 {
     const pi__tokens *t = m->g->machine.t;
@@ -517,7 +518,7 @@ int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
         *out = (pi__mask) {m->bits, m->n, m->only};
         if (ends && (end || !out->n)) add_ends(m, out);
         if (!out->n && !ends) rc = pi__fail(err, PI_EINVAL,
-                                            "no token of the vocabulary is a way to go on that the grammar allows");
+                                            "no token of the vocabulary can continue the text: change the grammar");
         m->over = !out->n;
     }
     const double ms = g->machine.n_masks > made ? pi__now_ms() - start : 0;
@@ -530,9 +531,9 @@ int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err)
 
 /* ----------------------------------------------------------------------------------------------------------- worker */
 
-enum { CHUNK = 8192 }; /* steps for which the worker keeps a grammar from others: below a tenth of a millisecond */
+enum { CHUNK = 8192 }; /* steps for which the worker keeps the grammar's lock: below 0.1 ms */
 
-/* Makes the mask of w->now, of grammar g, unless it is dropped meanwhile. */
+/* Computes the mask of w->now, a matcher of g, unless it is dropped meanwhile. */
 static void make_in_chunks(worker *w, pi__grammar *g)
 {
     int rc = PI_EBUSY;
@@ -575,7 +576,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* The worker makes m's mask. Where no thread can be started, callers go on with it themselves. The lock is held. */
+/* Queues m's mask for the worker. If no thread can be started, callers continue themselves. Lock held. */
 static void hand_over(pi__matcher *m)
 {
     worker *w = &m->g->all->worker;
@@ -621,7 +622,7 @@ static bool step_token(pi__matcher *m, void *ud)
     return s->to != PI__STATE_NONE;
 }
 
-/* What id leads to; the lock is held. */
+/* Moves m past token id. Lock held. */
 static int follow(pi__matcher *m, int32_t id, pi_error *err)
 {
     const pi__machine *x = &m->g->machine;
@@ -653,11 +654,11 @@ int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n)
     int32_t k = 0;
     lock(m->g);
     pi__matcher probe = {.g = m->g, .state = 0, .over = m->over, .slot = -1};
-    bool ok = settle(m) && settle(&probe); /* in the list, so that it is kept like others */
+    bool ok = settle(m) && settle(&probe); /* in the list, so that a collection keeps its state */
     probe.state = m->state;
     while (ok && k < n && !probe.over && !follow(&probe, ids[k], NULL)) k++;
     if (ok) {
-        m->g->matchers = probe.next; /* it came last, so it is the first */
+        m->g->matchers = probe.next; /* added last, so it is the first */
         if (probe.next) probe.next->prev = NULL;
     }
     unlock(m->g);

@@ -1,4 +1,4 @@
-/* States of the machine: making, finding, keeping (see machine.h). */
+/* States of the machine: creating, finding and collecting them (see machine.h). */
 #include "grammar/machine.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static void space_clear(pi__space *s)
     s->n_stacks = 1;
 }
 
-/* Slices for the runs of the program: of classes in loops. */
+/* Gets slices for the program's runs: classes that repeat. */
 static int take_slices(pi__machine *m, pi_error *err)
 {
     const pi__program *p = m->p;
@@ -108,7 +108,7 @@ static uint32_t mix(uint64_t x)
     return (uint32_t) (x >> 32) ^ (uint32_t) (x >> 15);
 }
 
-/* The count that stands for this one in masks. */
+/* Returns the count that represents `count` in masks. */
 static uint32_t canonical_count(const pi__machine *m, const pi__loop *l, uint32_t count)
 {
     const uint32_t far = m->far, first = l->min ? l->min : 1;
@@ -116,7 +116,7 @@ static uint32_t canonical_count(const pi__machine *m, const pi__loop *l, uint32_
     return l->max == PI__REP_INF || l->max - count > far ? first : count;
 }
 
-/* The entry of these members, made if need be; 0 and m->full: there is no room. */
+/* Returns the entry with these members, adding it if missing. Returns 0 and sets m->full if the space is full. */
 static uint32_t push_entry(pi__machine *m, pi__space *s, uint32_t go_on, uint32_t count, uint32_t below)
 {
     const uint32_t mask = 2 * PI__MAX_STACKS - 1;
@@ -159,7 +159,7 @@ static void add_config(pi__machine *m, uint32_t node, uint32_t row, uint32_t sta
     else m->config[m->n_config++] = (uint64_t) (node << 12 | row) << 32 | stack;
 }
 
-/* true: (node, stack) is entered for the first time. */
+/* Returns true if (node, stack) is entered for the first time for this state. */
 static bool is_new(pi__machine *m, uint64_t key)
 {
     const uint32_t mask = 8 * PI__MAX_CONFIGS - 1;
@@ -172,13 +172,14 @@ static bool is_new(pi__machine *m, uint64_t key)
     return true;
 }
 
-/* Loop k has read `done` iterations: it ends, if these are enough, or reads one more. Returns the entries of todo. */
+/* Loop k has completed `done` iterations: ends it if these are enough, and reads one more if allowed. Pushes to todo;
+ * returns its new length. */
 static uint32_t iterate(pi__machine *m, uint32_t k, uint32_t done, uint32_t below, uint32_t n)
 {
     const pi__loop *l = &m->p->loop[m->p->node[k].a];
     if (done >= l->min) m->todo[n++] = (uint64_t) m->p->node[k].b << 32 | below;
     if (done >= l->max) return n;
-    const uint32_t most = l->min ? l->min : 1; /* above it all counts are the same, where there is no limit */
+    const uint32_t most = l->min ? l->min : 1; /* without an upper limit, all counts from here on are equivalent */
     const uint32_t count = l->max == PI__REP_INF && done >= most ? most : done + 1;
     const uint32_t e = push(m, m->now, k, count, below);
     m->now->stack[e].when = m->n_enters;
@@ -186,7 +187,7 @@ static uint32_t iterate(pi__machine *m, uint32_t k, uint32_t done, uint32_t belo
     return n;
 }
 
-/* Adds what can be read from node on, over choices, calls, loops and ends. */
+/* Adds the configurations that can read next from node: follows choices, calls, loops and rule ends. */
 static void enter(pi__machine *m, uint32_t node, uint32_t stack)
 {
     const pi__program *p = m->p;
@@ -202,7 +203,7 @@ static void enter(pi__machine *m, uint32_t node, uint32_t stack)
         const bool reads = x->kind == PI__G_TEXT || x->kind == PI__G_DFA || x->kind >= PI__G_TOKEN;
         const pi__gstack *top = x->kind == PI__G_END ? &m->now->stack[st] : NULL;
         if (top && top->count && top->when == m->n_enters && p->loop[p->node[top->go_on].a].nullable)
-            continue; /* an iteration that has read nothing */
+            continue; /* an iteration that read nothing */
         if (reads) {
             if (is_new(m, key)) add_config(m, k, x->kind == PI__G_FREE ? p->dfa[x->a].start : 0, st);
             m->ends |= x->kind == PI__G_FREE; /* free text may end anywhere */
@@ -214,7 +215,7 @@ static void enter(pi__machine *m, uint32_t node, uint32_t stack)
         } else if (x->kind == PI__G_SPLIT) {
             m->todo[n++] = (uint64_t) x->b << 32 | st;
             m->todo[n++] = (uint64_t) x->a << 32 | st;
-        } else if (x->kind == PI__G_CALL) { /* at a rule's end nothing is pushed: the stack does not grow in a list's tail */
+        } else if (x->kind == PI__G_CALL) { /* a call at a rule's end pushes nothing: tail recursion needs no stack */
             const uint32_t on = x->b ? push(m, m->now, x->b, 0, st) : st;
             m->todo[n++] = (uint64_t) p->rule[x->a] << 32 | on;
         } else if (x->kind == PI__G_LOOP) {
@@ -231,7 +232,7 @@ static void enter(pi__machine *m, uint32_t node, uint32_t stack)
 
 static void sort(uint64_t *v, uint32_t n)
 {
-    for (uint32_t gap = n / 2; gap; gap = gap == 2 ? 1 : gap * 5 / 11) { /* few, and mostly in order */
+    for (uint32_t gap = n / 2; gap; gap = gap == 2 ? 1 : gap * 5 / 11) { /* Shell sort: few elements, mostly in order */
         for (uint32_t i = gap; i < n; i++) {
             const uint64_t x = v[i];
             uint32_t k = i;
@@ -250,7 +251,7 @@ static bool is_home(const pi__dfa *d, uint32_t row)
     return false;
 }
 
-/* Characters of the class of node k that may follow each other, the stack being st. */
+/* Returns how many characters of the class of node k may follow in a row on stack st. */
 static uint32_t run_of(const pi__machine *m, uint32_t k, uint32_t st)
 {
     const pi__program *p = m->p;
@@ -262,7 +263,7 @@ static uint32_t run_of(const pi__machine *m, uint32_t k, uint32_t st)
     return l->max == PI__REP_INF ? PI__RUN_INF : l->max - top->count + 1;
 }
 
-/* The best run of the state's configurations, and whether tokens are read by number. */
+/* Sets the state's run (the longest of its configurations with the most kinds), and by_token. */
 static void look_at(const pi__machine *m, pi__gstate *s)
 {
     const pi__program *p = m->p;
@@ -280,7 +281,7 @@ static void look_at(const pi__machine *m, pi__gstate *s)
     }
 }
 
-/* The state of the configurations collected since begin. */
+/* Returns the state of the configurations collected since begin. */
 static uint32_t find(pi__machine *m)
 {
     pi__space *sp = m->now;
@@ -325,7 +326,7 @@ uint32_t pi__machine_start(pi__machine *m)
 
 /* ------------------------------------------------------------------------------------------------------------ bytes */
 
-/* Adds what byte leads to from the configurations of s. */
+/* Adds the configurations that `byte` leads to from s. */
 static void read_byte(pi__machine *m, const pi__gstate *s, uint8_t byte)
 {
     const pi__program *p = m->p;
@@ -384,7 +385,7 @@ uint32_t pi__machine_canon(pi__machine *m, uint32_t s)
 
 /* ----------------------------------------------------------------------------------------------------------- tokens */
 
-/* What the token's bytes lead to; DEAD where it has none. */
+/* Returns the state after the token's bytes; DEAD if the token has no text. */
 static uint32_t follow_text(pi__machine *m, uint32_t s, int32_t id)
 {
     const pi__tokens *t = m->t;
@@ -403,7 +404,8 @@ static bool is_trigger(const pi__program *p, int32_t id)
     return false;
 }
 
-/* What a control token leads to from a row of triggers: they have its text as parsers of answers see it. */
+/* Returns the trigger automaton's row after a control token. Answer parsers see the token's text, so triggers match
+ * it. */
 static uint32_t follow_bare(pi__machine *m, const pi__dfa *d, uint32_t row, int32_t id)
 {
     const pi__vocab *v = m->t->v;
@@ -436,7 +438,7 @@ uint32_t pi__machine_token(pi__machine *m, uint32_t s, int32_t id)
             m->ends = true;
         }
     }
-    if (by_text != PI__STATE_DEAD) { /* it may be read either way */
+    if (by_text != PI__STATE_DEAD) { /* the token may be read by id or by its text */
         const pi__gstate *b = pi__state_at(m, by_text);
         m->ends |= b->ends;
         for (uint32_t i = 0; i < b->n; i++) {
@@ -457,8 +459,8 @@ uint32_t pi__machine_after_text(pi__machine *m, uint32_t s)
 
 /* ------------------------------------------------------------------------------------------------------- collecting */
 
-/* Copies the stack entries that are marked in keep (by entry, 1: kept) from one space to the other; keep then has the
- * new numbers. Entries below have lower numbers. */
+/* Copies the stack entries marked in keep (by entry, 1 = keep) from one space to the other, and stores the new numbers
+ * in keep. Lower entries of a stack have lower numbers, so they are copied first. */
 static void copy_stacks(pi__machine *m, const pi__space *from, pi__space *to, uint32_t *keep)
 {
     for (uint32_t k = 1; k < from->n_stacks; k++) {
@@ -476,7 +478,7 @@ static void mark(const pi__machine *m, uint32_t s, uint32_t *keep)
         for (uint32_t k = (uint32_t) q->config[c]; k && !keep[k]; k = m->now->stack[k].below) keep[k] = 1;
 }
 
-/* The state's copy in space `to`. */
+/* Copies a state to space `to` and returns its new number. */
 static uint32_t copy_state(pi__machine *m, const pi__space *from, pi__space *to, uint32_t at, const uint32_t *keep)
 {
     const pi__gstate *s = (const pi__gstate *) (const void *) (from->word + at);
@@ -494,7 +496,7 @@ static uint32_t copy_state(pi__machine *m, const pi__space *from, pi__space *to,
 void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n)
 {
     pi__space *from = m->now, *to = from == &m->space[0] ? &m->space[1] : &m->space[0];
-    uint32_t *keep = from->stack_slot; /* not needed any more */
+    uint32_t *keep = from->stack_slot; /* reuses the hash table of the old space, which is no longer needed */
     space_clear(to);
     memset(keep, 0, 2 * (size_t) PI__MAX_STACKS * sizeof *keep);
     m->full = m->wide = false;
@@ -508,7 +510,7 @@ void pi__machine_collect(pi__machine *m, uint32_t *const *root, size_t n)
     }
     m->now = to;
     m->start = 0;
-    from->n_stacks = 2; /* its tables are not empty */
+    from->n_stacks = 2; /* mark the old tables as not empty, for space_clear */
     from->n_states = 1;
     for (size_t i = 0; i < PI__MASK_SLOTS; i++) m->slot[i].state = 0;
 }

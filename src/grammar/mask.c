@@ -1,22 +1,22 @@
-/* Masks: which tokens may come next from a state (see grammar.h).
+/* Masks: computes which tokens may come next from a state (see grammar.h).
  *
- * The trie is walked in its order. At each node the state that its text leads to is known; where nothing can follow,
- * the subtree is left out; where the state is within a run of characters and the subtree has nothing else, all of it is
- * taken. Where the whole mask starts within a run, a slice of the vocabulary has the tokens that are wholly in it
- * (tokens.h), and only the nodes of other tokens are walked. Where one text is all that can follow, its bytes are
- * looked for in the trie without making a state of each. */
+ * The walk visits the trie in its order and knows the state at each node's text. If nothing can follow, it skips the
+ * subtree. If the state is within a run of characters and the subtree has only these characters, it allows the entire
+ * subtree. If the mask starts within a run, a slice of the vocabulary (tokens.h) holds the tokens that lie completely
+ * within the run, and only the nodes of other tokens are walked. If only one text can follow, its bytes are looked up
+ * in the trie without creating a state for each. */
 #include <string.h>
 
 #include "grammar/machine.h"
 
 static inline void allow(uint64_t *bits, int32_t id) { bits[id >> 6] |= (uint64_t) 1 << (id & 63); }
 
-/* Tokens that nodes read by number. */
+/* Allows the tokens that nodes of s read by id. */
 static void allow_numbers(const pi__machine *m, const pi__gstate *s, uint64_t *bits)
 {
     const pi__tokens *t = m->t;
     const size_t words = pi__mask_words(t);
-    int32_t other = -1; /* a token that two nodes exclude is not allowed by either; two different ones allow all */
+    int32_t other = -1; /* a token that two nodes exclude is not allowed; two different excluded ids allow all tokens */
     for (uint32_t i = 0; i < s->n; i++) {
         const pi__gnode *x = &m->p->node[s->config[i] >> 44];
         if (x->kind == PI__G_FREE)
@@ -37,7 +37,8 @@ static void allow_numbers(const pi__machine *m, const pi__gstate *s, uint64_t *b
 
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* All bytes lo..hi of s, and `more` continuation bytes behind each, lead to *to, which is found by the first. */
+/* Returns true if all bytes lo..hi of s, each followed by `more` continuation bytes, lead to the same state *to. The
+ * first one sets *to. */
 static bool one_way(pi__machine *m, uint32_t s, int lo, int hi, int more, uint32_t *to)
 {
     uint32_t last = PI__STATE_NONE;
@@ -46,7 +47,7 @@ static bool one_way(pi__machine *m, uint32_t s, int lo, int hi, int more, uint32
         if (next == last) continue;
         last = next;
         if (next == PI__STATE_NONE) return false;
-        if (next == PI__STATE_DEAD || !more) { /* a character that cannot be completed leads where one that is not there does */
+        if (next == PI__STATE_DEAD || !more) { /* a dead prefix counts as a character that leads to DEAD */
             if (*to == PI__STATE_NONE) *to = next;
             if (*to != next) return false;
         } else if (!one_way(m, next, 0x80, 0xBF, more - 1, to)) {
@@ -56,8 +57,8 @@ static bool one_way(pi__machine *m, uint32_t s, int lo, int hi, int more, uint32
     return true;
 }
 
-/* The same for the characters of these kinds that a byte with 6 bits of each of `more` continuation bytes behind it
- * stands for, from cp on: the byte leads from s to `next`. */
+/* one_way for the characters of `kinds` among the 64^more characters from cp on. They share a first part that leads to
+ * state `next` and are completed by `more` continuation bytes of 6 bits each. */
 static bool wide_way(pi__machine *m, uint32_t next, uint32_t cp, int more, uint64_t kinds, uint32_t *to)
 {
     const uint32_t span = (uint32_t) 1 << 6 * more;
@@ -73,14 +74,14 @@ static bool wide_way(pi__machine *m, uint32_t next, uint32_t cp, int more, uint6
     for (uint32_t c = 0; c < 64; c++) {
         const uint32_t each = span / 64, at = cp + c * each, to_next = pi__machine_byte(m, next, (uint8_t) (0x80 + c));
         const bool valid = at < 0x110000 && (at < 0xD800 || at > 0xDFFF) && at >= (more == 2 ? 0x800u : more == 3 ? 0x10000u : 0);
-        if (!valid || (to_next == last && !(pi__wide_kinds(at, each) & ~kinds))) continue; /* looked at */
+        if (!valid || (to_next == last && !(pi__wide_kinds(at, each) & ~kinds))) continue; /* already checked */
         last = pi__wide_kinds(at, each) & ~kinds ? PI__STATE_NONE : to_next;
         if (!wide_way(m, to_next, at, more - 1, kinds, to)) return false;
     }
     return true;
 }
 
-/* Where every character of these kinds leads. */
+/* Returns the state that every character of these kinds leads to; PI__STATE_MIXED if they lead to several. */
 static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
 {
     const uint64_t beyond = (uint64_t) 1 << PI__KIND_WIDE | (uint64_t) 1 << PI__KIND_BLANK | (uint64_t) 1 << PI__KIND_LINE;
@@ -101,8 +102,8 @@ static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
     return q->any_next = same && to ? to : PI__STATE_MIXED;
 }
 
-/* How many characters of the state's run can follow each other, where that does not depend on which they are: in a text
- * of limited length, say. PI__RUN_INF: it does, or there is no limit, or one beyond all tokens. */
+/* Returns how many characters of the state's run can follow in a row, for example in a text of limited length.
+ * PI__RUN_INF: the number depends on the characters, is unlimited, or exceeds every token. */
 static uint32_t reach(pi__machine *m, uint32_t s)
 {
     pi__gstate *q = pi__state_at(m, s);
@@ -113,11 +114,11 @@ static uint32_t reach(pi__machine *m, uint32_t s)
         at = any_next(m, at, q->run_kinds);
     }
     if (at == PI__STATE_NONE) return PI__RUN_INF;
-    q->reach = at == PI__STATE_DEAD ? n : PI__RUN_INF; /* the last step led nowhere */
+    q->reach = at == PI__STATE_DEAD ? n : PI__RUN_INF; /* the last step led to DEAD */
     return q->reach == PI__RUN_INF ? PI__RUN_INF : n - 1;
 }
 
-/* Tokens below node i that are in the run and not longer than it. */
+/* Allows the tokens below node i with at most n_chars characters after it; all of them must lie in the run. */
 static void allow_short(const pi__tokens *t, uint32_t i, uint32_t n_chars, uint64_t *bits)
 {
     const uint32_t most = n_chars + t->n_before[i];
@@ -125,8 +126,8 @@ static void allow_short(const pi__tokens *t, uint32_t i, uint32_t n_chars, uint6
         if (t->length[k] <= most) allow(bits, t->id[k]);
 }
 
-/* The whole subtree of node i, at which the state is `to`, is in the state's run: takes what the run lets through.
- * false: that has to be looked at token by token. */
+/* Handles node i with state `to` if its entire subtree lies in the state's run: allows the tokens that the run permits.
+ * Returns false if the tokens need to be walked one by one. */
 static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
 {
     const pi__tokens *t = m->t;
@@ -137,14 +138,14 @@ static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
         for (uint32_t k = t->first[i]; k < t->first[t->skip[i]]; k++) allow(bits, t->id[k]);
         return true;
     }
-    if (t->skip[i] == i + 1) return false; /* nothing is below it */
+    if (t->skip[i] == i + 1) return false; /* node i has no children */
     const uint32_t n = reach(m, to);
     if (n == PI__RUN_INF || n + t->n_before[i] >= PI__LONG_TOKEN) return false;
     allow_short(t, i, n, bits);
     return true;
 }
 
-/* Takes the tokens of the slice of the state's run, where there is one. */
+/* Allows the tokens of the slice for the state's run, if it exists. */
 static void allow_slice(pi__machine *m, pi__walk *w)
 {
     const pi__gstate *q = pi__state_at(m, w->state);
@@ -154,15 +155,14 @@ static void allow_slice(pi__machine *m, pi__walk *w)
     if (!s) return;
     uint32_t n = q->run_chars;
     if (n < s->longest) n = reach(m, w->state);
-    if (n == PI__RUN_INF && q->run_chars != n) return; /* it depends on the characters how many there can be */
+    if (n == PI__RUN_INF && q->run_chars != n) return; /* the limit depends on the characters */
     pi__slice_fill(m->t, s, n, w->bits);
     m->work += s->n / 64;
     w->slice = s;
     w->at = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- the
- * walk */
+/* ------------------------------------------------------------------------------------------------------------- walk */
 
 static void start_walk(pi__machine *m, pi__walk *w, uint32_t s)
 {
@@ -180,7 +180,7 @@ static void start_walk(pi__machine *m, pi__walk *w, uint32_t s)
     if (m->full || m->wide) w->state = 0;
 }
 
-/* Makes the states of the path again. */
+/* Recomputes the states of the path after a collection. */
 static bool refresh(pi__machine *m, pi__walk *w)
 {
     w->path[0] = w->state;
@@ -192,16 +192,16 @@ static bool refresh(pi__machine *m, pi__walk *w)
     return true;
 }
 
-typedef struct nodes { /* the nodes to walk: of the trie, or of a slice */
-    const uint32_t *node; /* NULL: all nodes */
+typedef struct nodes { /* the nodes to walk: all of the trie, or a slice's */
+    const uint32_t *node; /* NULL = all nodes of the trie */
     const uint32_t *skip;
     uint32_t end;
 } nodes;
 
 static inline uint32_t node_at(const nodes *v, uint32_t k) { return v->node ? v->node[k] : k; }
 
-/* All that can follow `to`, the state at node k, is one text: takes the tokens that it starts with. Returns the next
- * node; where the text is read to its end, that is below the end's. */
+/* Handles node k, whose state `to` allows one text only: allows the tokens that are prefixes of the text. Returns the
+ * next node; if the trie contains the complete text, the walk continues below the text's end. */
 static uint32_t follow_text(pi__machine *m, pi__walk *w, const nodes *v, uint32_t k, uint32_t to)
 {
     const pi__tokens *t = m->t;
@@ -214,7 +214,7 @@ static uint32_t follow_text(pi__machine *m, pi__walk *w, const nodes *v, uint32_
         for (k++; k < stop && t->byte[node_at(v, k)] != byte; k = v->skip[k]) m->work++;
         if (k >= stop) return end;
         m->work++;
-        w->path[depth] = PI__STATE_DEAD; /* of others below it */
+        w->path[depth] = PI__STATE_DEAD; /* state for the siblings below this depth */
         w->text[depth] = byte;
         const uint32_t i = node_at(v, k);
         for (uint32_t j = t->first[i]; j < t->first[i + 1]; j++) allow(w->bits, t->id[j]);
@@ -230,7 +230,7 @@ static bool is_text(const pi__machine *m, uint32_t s)
     return q->n == 1 && !q->ends && m->p->node[q->config[0] >> 44].kind == PI__G_TEXT;
 }
 
-/* Looks at node k. Returns the next one. m->full, m->wide: it has to be looked at again. */
+/* Visits node k and returns the next one. If it sets m->full or m->wide, k must be visited again. */
 static uint32_t look_at(pi__machine *m, pi__walk *w, const nodes *v, uint32_t k)
 {
     const pi__tokens *t = m->t;
@@ -246,13 +246,13 @@ static uint32_t look_at(pi__machine *m, pi__walk *w, const nodes *v, uint32_t k)
 
 static int stopped(pi__machine *m, pi__walk *w)
 {
-    const bool again = w->full_at == w->at; /* nothing was done since the tables were full last */
+    const bool again = w->full_at == w->at; /* no progress since the tables were last full */
     w->full_at = w->at;
     if (m->wide || again) return w->state = 0, PI__WALK_WIDE;
     return PI__WALK_FULL;
 }
 
-/* Keeps the mask in the next slot that is not pinned. */
+/* Stores the mask in the next slot that is not pinned. */
 static void keep(pi__machine *m, pi__walk *w)
 {
     const size_t words = pi__mask_words(m->t);

@@ -1,7 +1,7 @@
-/* From expressions to nodes (see program.h).
+/* Compiles expressions to nodes (see program.h).
  *
- * Nodes are made from the end of a text to its start: each expression is told where to go on, so what a node leads to
- * has been made before it and has a lower number, but in loops. Texts among the alternatives of a choice become a trie. */
+ * Nodes are created from the end of a text to its start. Each expression gets the node to continue at, so a node's
+ * successor has a lower number, except in loops. Texts among the alternatives of a choice become a trie. */
 #include "grammar/program.h"
 
 #include <stdlib.h>
@@ -11,14 +11,14 @@
 #include "base/error.h"
 
 enum {
-    FEW_COPIES = 4, /* of a small body, instead of a loop that is counted */
-    ATOM_RULE = 1 << 30, ATOM_EXPR = 1 << 29, /* atoms: a byte, a rule with this bit, an expression's index with this one */
+    FEW_COPIES = 4, /* a small body is copied up to this often instead of using a counted loop */
+    ATOM_RULE = 1 << 30, ATOM_EXPR = 1 << 29, /* atoms: a byte, a rule with this bit, or an index in expr with this */
 };
 
 typedef struct maker {
     pi__program *p;
     pi__builder *b;
-    const pi__expr **expr; /* [n_expr] of atoms */
+    const pi__expr **expr; /* [n_expr] expressions of atoms */
     size_t n_expr, cap_expr;
 } maker;
 
@@ -48,13 +48,13 @@ static uint32_t add_rule(maker *m)
     return (uint32_t) p->n_rules++;
 }
 
-/* Reads p[0..n), then goes on at next. */
+/* Adds nodes that read p[0..n), then continue at next. */
 static uint32_t make_bytes(maker *m, const char *p, size_t n, uint32_t next)
 {
     pi__program *g = m->p;
     if (!m->b->code && !pi__grow(&g->text, &g->cap_text, g->n_text + n, 1)) m->b->code = pi__fail_mem(m->b->err,
         "the grammar");
-    while (n && pi__builder_step(m->b, n / 64)) { /* from its end */
+    while (n && pi__builder_step(m->b, n / 64)) { /* from the last part to the first */
         const size_t most = PI__MAX_SUB - 1, part = n % most ? n % most : most;
         const uint32_t at = (uint32_t) g->n_text;
         memcpy(g->text + at, p + n - part, part);
@@ -68,9 +68,9 @@ static uint32_t make_bytes(maker *m, const char *p, size_t n, uint32_t next)
 
 /* ---------------------------------------------------------------------------------------------------------- choices
  *
- * Alternatives that are texts, rules, or both in a row become a tree in which common beginnings are there once. An
- * alternative is a sequence of atoms: bytes, rules, and other expressions, which are equal to none. Sorted sequences are
- * taken from the last one on; PLACES are where branches join the sequence before:
+ * Alternatives that are texts, rules or sequences of both become a tree that shares common prefixes. An alternative is
+ * a sequence of atoms: bytes, rules, and other expressions, which never compare equal. The sorted sequences are
+ * handled from the last to the first. PLACES are positions where branches join the previous sequence:
  *
  *     b l u e      place 0 -> "b" -> place 1 -> "lue"
  *     b o x                                  -> "ox"
@@ -80,7 +80,7 @@ typedef struct seq { /* an alternative */
     size_t n;
 } seq;
 
-typedef struct place { /* the node behind the first `at` atoms of the open sequence */
+typedef struct place { /* the node after the first `at` atoms of the open sequence */
     size_t at;
     uint32_t node;
 } place;
@@ -102,7 +102,7 @@ static void add_atom(maker *m, atoms *a, uint32_t x)
     else m->b->code = pi__fail_mem(m->b->err, "the grammar");
 }
 
-/* Appends the atoms of x. Nesting is that of the expression. */
+/* Appends the atoms of x. Recurses as deep as the expression is nested. */
 static void flatten(maker *m, atoms *a, const pi__expr *x)
 {
     if (!pi__builder_step(m->b, 1)) return;
@@ -120,7 +120,7 @@ static void flatten(maker *m, atoms *a, const pi__expr *x)
     }
 }
 
-/* Reads atoms v[from..to), then goes on at next. */
+/* Adds nodes that read atoms v[from..to), then continue at next. */
 static uint32_t make_atoms(maker *m, const uint32_t *v, size_t from, size_t to, uint32_t next)
 {
     while (to > from && !m->b->code) {
@@ -139,7 +139,7 @@ static uint32_t make_atoms(maker *m, const uint32_t *v, size_t from, size_t to, 
     return next;
 }
 
-/* Closes the places behind atom `keep` of s, and leaves one there. Returns how many there are. */
+/* Closes the places after atom `keep` of s and leaves one at `keep`. Returns the number of places left. */
 static size_t fold(maker *m, const seq *s, place *p, size_t n, size_t keep)
 {
     while (n && p[n - 1].at > keep && !m->b->code) {
@@ -152,7 +152,7 @@ static size_t fold(maker *m, const seq *s, place *p, size_t n, size_t keep)
     return n;
 }
 
-/* n sorted sequences, none empty of alternatives. places: [longest + 2]. */
+/* Builds the tree of n sorted sequences (n > 0). places: [longest + 2]. Returns its first node. */
 static uint32_t make_tree(maker *m, const seq *s, size_t n, place *places, uint32_t next)
 {
     size_t open = 0;
@@ -160,7 +160,7 @@ static uint32_t make_tree(maker *m, const seq *s, size_t n, place *places, uint3
         const seq *now = &s[i], *last = i + 1 < n ? now + 1 : NULL;
         size_t same = 0;
         while (last && same < now->n && same < last->n && now->v[same] == last->v[same]) same++;
-        if (last && same == now->n && same == last->n) continue; /* twice */
+        if (last && same == now->n && same == last->n) continue; /* duplicate */
         if (last) open = fold(m, last, places, open, same);
         if (open && places[open - 1].at == now->n) places[open - 1].node = add_node(m, PI__G_SPLIT, next,
             places[open - 1].node);
@@ -170,7 +170,7 @@ static uint32_t make_tree(maker *m, const seq *s, size_t n, place *places, uint3
     return places[0].node;
 }
 
-/* Alternatives of texts and rules become a tree, others a chain of choices. */
+/* Texts and sequences become a tree; other alternatives become a chain of SPLIT nodes. */
 static bool is_sequence(const pi__expr *x) { return x->kind == PI__X_BYTES || x->kind == PI__X_CAT; }
 
 static uint32_t make_sequences(maker *m, const pi__expr *x, size_t n, uint32_t next)
@@ -190,7 +190,7 @@ static uint32_t make_sequences(maker *m, const pi__expr *x, size_t n, uint32_t n
     }
     places = pi__calloc(longest + 2, sizeof *places);
     if (!places || m->b->code) goto out;
-    for (size_t i = 0; i < n; i++) /* a.v is NULL where all are empty */
+    for (size_t i = 0; i < n; i++) /* a.v is NULL if all sequences are empty */
         s[i] = (seq) {start[i + 1] > start[i] ? a.v + start[i] : NULL, start[i + 1] - start[i]};
     qsort(s, n, sizeof *s, by_atoms);
     all = make_tree(m, s, n, places, next);
@@ -223,7 +223,7 @@ static bool is_small(const pi__expr *x)
            (x->kind == PI__X_BYTES && x->bytes.n <= 1);
 }
 
-/* A repetition that is counted while the text is followed. */
+/* Adds a repetition that is counted on the stack. */
 static uint32_t make_loop(maker *m, const pi__expr *x, uint32_t next)
 {
     pi__program *p = m->p;
@@ -258,7 +258,7 @@ static uint32_t make_rep(maker *m, const pi__expr *x, uint32_t next)
     return at;
 }
 
-/* The first node of x, after which the text goes on at next. */
+/* Adds nodes that read x, then continue at next. Returns the first one. */
 static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
 {
     if (m->b->code) return 0;
@@ -278,7 +278,7 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
         return add_node(m, PI__G_FREE, pi__dfa_of_triggers(m->p, m->b), bound);
     }
     }
-    const uint32_t none = add_node(m, PI__G_SPLIT, 0, 0); /* NEVER: no way out, so not live */
+    const uint32_t none = add_node(m, PI__G_SPLIT, 0, 0); /* NEVER: no transition leaves the node, so it is not live */
     if (!m->b->code) m->p->node[none].a = m->p->node[none].b = none;
     return none;
 }
@@ -287,12 +287,12 @@ static uint32_t make(maker *m, const pi__expr *x, uint32_t next)
 
 enum { PAIRS = 1024 };
 
-/* Divides the classes by what f tells of each byte. */
+/* Splits the byte classes so that f is constant on each. */
 static void refine(pi__program *p, const uint16_t *f)
 {
     uint8_t now[256];
     uint32_t n = 0, key_of[256];
-    uint16_t slot[PAIRS] = {0}; /* 1 + new class of a pair of class and value, by hash */
+    uint16_t slot[PAIRS] = {0}; /* 1 + new class of a (class, value) pair, by hash */
     for (int c = 0; c < 256; c++) {
         const uint32_t key = (uint32_t) p->cls[c] << 16 | f[c];
         uint32_t h = (key * 0x9E3779B1u) >> 22;

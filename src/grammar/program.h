@@ -1,16 +1,16 @@
 /* The machine's program: expressions as nodes.
  *
- *     TEXT a, n -> b    reads the n bytes of the program's text from a on; n is below PI__MAX_SUB
- *     DFA a -> b        reads one character of class a, whose bytes its automaton follows
- *     SPLIT a | b       goes on at both
- *     CALL a, then b    reads rule a; b is pushed as where to go on
- *     LOOP a, then b    reads the body of loop a, min to max times; the node is pushed with the number of the iteration
- *     TOKEN, NOT_TOKEN a -> b   reads a token by its id, at a token's start
- *     FREE a -> b       reads anything until automaton a has found a trigger, or a token that is one
- *     END               of a rule: pops; node 0, the only one
+ *     TEXT a, n -> b            reads n bytes of the program's text from a on; n is below PI__MAX_SUB;
+ *     DFA a -> b                reads one character of class a, byte by byte in automaton a;
+ *     SPLIT a | b               continues at both;
+ *     CALL a, then b            reads rule a; pushes b as the node to continue at;
+ *     LOOP a, then b            reads the body of loop a, min to max times; pushes itself with the iteration number;
+ *     TOKEN, NOT_TOKEN a -> b   reads a token by its id, at a token boundary;
+ *     FREE a -> b               reads anything until automaton a has found a trigger, or up to a trigger token;
+ *     END                       ends a rule: pops; the only END is node 0.
  *
- * Nodes from which no text can be completed are not live, and never entered. Rules that would call themselves before
- * anything is read are refused, so that what a byte leads to is finite. Immutable once made. */
+ * Nodes from which no text can be completed are not live and are never entered. Rules that call themselves before
+ * anything is read are rejected, so the set of configurations after a byte is finite. Immutable once made. */
 #ifndef PI__GRAMMAR_PROGRAM_H
 #define PI__GRAMMAR_PROGRAM_H
 
@@ -21,43 +21,43 @@ enum pi__gnode_kind { PI__G_END, PI__G_TEXT, PI__G_DFA, PI__G_SPLIT, PI__G_CALL,
                       PI__G_NOT_TOKEN, PI__G_FREE };
 
 enum {
-    PI__MAX_NODES = 1 << 20,   /* a place in the program has 20 bits, */
-    PI__MAX_SUB = 1 << 12,     /* one in an automaton 12 */
-    PI__MAX_ROWS = 1 << 13,    /* of all automata together */
-    PI__CLASS_SLOTS = 2 * PI__MAX_ROWS, /* an automaton has a row at least */
-    PI__DFA_END = UINT16_MAX,  /* in an automaton's rows: the character, or trigger, is complete */
-    PI__RUN_INF = UINT32_MAX,  /* a run without end */
+    PI__MAX_NODES = 1 << 20,   /* a configuration has 20 bits for the node */
+    PI__MAX_SUB = 1 << 12,     /* and 12 bits for the row or offset within it */
+    PI__MAX_ROWS = 1 << 13,    /* total of all automata */
+    PI__CLASS_SLOTS = 2 * PI__MAX_ROWS, /* every automaton has at least one row */
+    PI__DFA_END = UINT16_MAX,  /* in an automaton's rows: the character or trigger is complete */
+    PI__RUN_INF = UINT32_MAX,  /* a run without a length limit */
 };
 
 typedef struct pi__gnode {
     uint8_t kind;  /* enum pi__gnode_kind */
-    bool live;     /* a text can be completed from here */
-    uint16_t n;    /* TEXT */
-    uint32_t a, b; /* see above */
+    bool live;     /* a text can be completed from this node */
+    uint16_t n;    /* TEXT: number of bytes */
+    uint32_t a, b; /* by kind, see the table above */
 } pi__gnode;
 
-typedef struct pi__loop { /* a repetition that is counted while a text is followed */
+typedef struct pi__loop { /* a repetition with an iteration counter on the stack */
     uint32_t body;        /* first node; the body ends with END */
-    uint32_t min, max;    /* iterations; max PI__REP_INF: no limit. A body that may be empty has min 0 */
-    uint32_t run;         /* a DFA node that is a whole iteration, 0: none */
-    bool nullable;        /* the body may be empty: an iteration that reads nothing is left out */
+    uint32_t min, max;    /* iterations; max PI__REP_INF = unlimited; min is 0 if the body may be empty */
+    uint32_t run;         /* DFA node that alone is an alternative of the body; 0 = none */
+    bool nullable;        /* the body may be empty: iterations that read nothing are skipped */
 } pi__loop;
 
 typedef struct pi__dfa {
-    uint16_t (*row)[256]; /* [n_rows] by byte: 0 no way, PI__DFA_END, or the next row; row 0 is the start */
+    uint16_t (*row)[256]; /* [n_rows] by byte: 0 = no transition, PI__DFA_END, or the next row; row 0 is the start */
     size_t n_rows, cap;
-    uint64_t kinds;       /* kinds of characters that are in the class as a whole; of triggers: that leave a home one */
-    uint16_t start;       /* of triggers: where a text starts */
-    uint16_t n_outside;   /* below this row triggers count; the others are within thoughts */
-    uint16_t home[PI__N_THOUGHT_TAGS + 2]; /* [n_homes] rows in which nothing has begun */
+    uint64_t kinds;       /* kinds of characters completely in the class; triggers: kinds that never leave a home row */
+    uint16_t start;       /* triggers: row at the start of a text */
+    uint16_t n_outside;   /* triggers count in rows below this one; higher rows are within reasoning */
+    uint16_t home[PI__N_THOUGHT_TAGS + 2]; /* [n_homes] rows in which no trigger or tag has begun */
     uint32_t n_homes;
-    pi__class cls;        /* of it, while the program is made */
+    pi__class cls;        /* the automaton's class; valid only while the program is made */
 } pi__dfa;
 
 typedef struct pi__program {
     pi__gnode *node;      /* [n_nodes] */
     size_t n_nodes, cap_nodes;
-    uint32_t *run;        /* [n_nodes] DFA: so many characters of the class may follow each other from here; else 0 */
+    uint32_t *run;        /* [n_nodes] DFA: max characters of the class in a row from here on; else 0 */
     uint32_t *rule;       /* [n_rules] first node of each */
     size_t n_rules, cap_rules;
     pi__loop *loop;       /* [n_loops] */
@@ -66,23 +66,24 @@ typedef struct pi__program {
     size_t n_text, cap_text;
     pi__dfa *dfa;         /* [n_dfas] */
     size_t n_dfas, cap_dfas;
-    uint8_t cls[256];     /* bytes that all nodes treat alike have one number, */
-    uint32_t n_cls;       /* below this */
-    int32_t *trigger;     /* [n_triggers] tokens that are triggers */
+    uint8_t cls[256];     /* equivalence class of each byte: all nodes treat its bytes alike */
+    uint32_t n_cls;       /* number of classes */
+    int32_t *trigger;     /* [n_triggers] single tokens that are triggers */
     size_t n_triggers;
-    uint32_t root;        /* where a text starts */
+    uint32_t root;        /* node at the start of a text */
 } pi__program;
 
-/* Of root, with the rules of b; the builder may go afterwards. PI_EINVAL, PI_ENOMEM, the code of the builder's work: b->err. */
+/* Compiles root with the rules of b; b may be freed afterwards. Errors are in b->err: PI_EINVAL, PI_ENOMEM, or the code
+ * of the builder's work. */
 int pi__program_make(pi__program *p, pi__builder *b, pi__expr *root);
 void pi__program_free(pi__program *p);
 size_t pi__program_bytes(const pi__program *p);
 
-/* ---- automata (program_dfa.c): their number, or 0 after an error */
+/* ---- automata (program_dfa.c): each returns the automaton's number, or 0 after an error */
 uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c);
-/* Of the builder's triggers. */
+/* Builds the automaton of the builder's triggers. */
 uint32_t pi__dfa_of_triggers(pi__program *p, pi__builder *b);
-/* ---- what is found out about nodes (program_check.c) */
+/* ---- analysis of nodes: live, run, nullable, left recursion (program_check.c) */
 int pi__program_check(pi__program *p, pi__builder *b);
 
 #endif

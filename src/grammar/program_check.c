@@ -1,5 +1,5 @@
-/* What is found out about a program's nodes: from which a text can be completed, which rules call themselves before
- * anything is read, and how long runs of one class are (see program.h). Linear in the number of nodes; no recursion. */
+/* Analysis of a program's nodes: from which nodes a text can be completed, which rules call themselves before anything
+ * is read, and how long runs of one class are (see program.h). Linear in the number of nodes; no recursion. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "grammar/program.h"
 
-/* Who has to be looked at again when something about a node is found: an edge list a node. */
+/* Reverse edges: the nodes to re-check when a property of a node becomes known. */
 typedef struct users {
-    uint32_t *first; /* [n_nodes] an edge, or 0 */
-    uint32_t *next;  /* [2 n_nodes + 1] the node's next edge, or 0; edge e is of node (e - 1) / 2 */
+    uint32_t *first; /* [n_nodes] first edge, or 0 */
+    uint32_t *next;  /* [2 n_nodes + 1] next edge of the same node, or 0; edge e comes from node (e - 1) / 2 */
 } users;
 
 static void add_user(users *u, uint32_t of, uint32_t edge)
@@ -34,8 +34,14 @@ static bool find_users(const pi__program *p, users *u)
     return true;
 }
 
-/* Whether node i is known to have the property: END has it, a SPLIT where one side has, a CALL where rule and rest
- * have, a LOOP where the rest has and the body does or is not needed; what reads something, where the rest has, or never (reads false). */
+/* True if node i is known to have the property:
+ *   END    always;
+ *   SPLIT  if one side has it;
+ *   CALL   if rule and rest have it;
+ *   LOOP   if the rest has it, and the body has it or may be skipped;
+ *   FREE   if `reads`;
+ *   others (nodes that read) if `reads` and the rest has it.
+ * reads = true computes "live", reads = false computes "may be empty". */
 static bool holds(const pi__program *p, const uint8_t *has, uint32_t i, bool reads)
 {
     const pi__gnode *n = &p->node[i];
@@ -49,7 +55,7 @@ static bool holds(const pi__program *p, const uint8_t *has, uint32_t i, bool rea
     }
 }
 
-/* Marks all nodes that have it. queue: [n_nodes]. */
+/* Marks all nodes that have the property. queue: [n_nodes] scratch. */
 static void spread(const pi__program *p, const users *u, uint8_t *has, uint32_t *queue, bool reads)
 {
     size_t n = 0;
@@ -70,7 +76,7 @@ static void spread(const pi__program *p, const users *u, uint8_t *has, uint32_t 
 
 /* --------------------------------------------------------------------------------------------------- left recursion */
 
-/* Way k (0 or 1) from node i without reading anything. false: there is none. */
+/* Gets successor k (0 or 1) of node i that is reached without reading anything. False if it does not exist. */
 static bool way(const pi__program *p, const uint8_t *empty, uint32_t i, int k, uint32_t *to)
 {
     const pi__gnode *n = &p->node[i];
@@ -83,8 +89,8 @@ static bool way(const pi__program *p, const uint8_t *empty, uint32_t i, int k, u
 }
 
 typedef struct search { /* Tarjan's strongly connected components, without recursion */
-    uint32_t *index, *low, *stack, *path; /* [n_nodes]; index 0: not seen */
-    uint8_t *k, *on;                      /* [n_nodes] the next way; on the stack */
+    uint32_t *index, *low, *stack, *path; /* [n_nodes]; index 0 = not visited */
+    uint8_t *k, *on;                      /* [n_nodes] next successor to visit; node is on the stack */
     uint32_t n_seen, n_stack, n_path;
 } search;
 
@@ -117,7 +123,7 @@ static void enter(search *s, uint32_t i)
     s->on[i] = true;
 }
 
-/* All of i's ways are done: a component whose first node it is gets i's number. */
+/* All successors of i are done: if i is the root of a component, all its nodes get i's number. */
 static void leave(search *s, uint32_t i)
 {
     s->n_path--;
@@ -150,7 +156,7 @@ static void find_components(const pi__program *p, const uint8_t *empty, search *
     }
 }
 
-/* A call that pushes, and leads back to itself before anything is read, would push for ever. */
+/* Rejects calls that push and lead back to themselves before anything is read: they would push forever. */
 static int refuse_left_recursion(const pi__program *p, pi__builder *b, const uint8_t *empty)
 {
     search s = {0};
@@ -172,7 +178,7 @@ static int refuse_left_recursion(const pi__program *p, pi__builder *b, const uin
 
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* Characters of node i's class that may follow each other from i on. What follows it has been made before it. */
+/* Returns how many characters of node i's class may follow in a row from i on. Later nodes must be done already. */
 static uint32_t run_of(const pi__program *p, uint32_t i)
 {
     uint32_t todo[32], n = 0, best = 0;
@@ -188,7 +194,8 @@ static uint32_t run_of(const pi__program *p, uint32_t i)
     return best == PI__RUN_INF ? best : best + 1;
 }
 
-/* Fills in the loops: a body that may be empty need not be read; run is a character that is a whole iteration. */
+/* Fills in the loops. A body that may be empty gets min 0. run: the single-class alternative of the body with the most
+ * kinds. */
 static void look_at_loops(pi__program *p, const uint8_t *empty)
 {
     for (size_t i = 0; i < p->n_loops; i++) {
@@ -224,7 +231,8 @@ int pi__program_check(pi__program *p, pi__builder *b)
     spread(p, &u, live, queue, true);
     for (size_t i = 0; i < p->n_nodes; i++) p->node[i].live = live[i];
     if (!live[p->root]) pi__builder_fail(b, PI_EINVAL,
-                                         "the grammar allows no text: every way through it goes on for ever or is forbidden");
+                                         "the grammar allows no text: every alternative is endless or forbidden: add "
+                                         "one that ends");
     spread(p, &u, empty, queue, false);
     look_at_loops(p, empty);
     if (!b->code && pi__builder_step(b, 4 * p->n_nodes)) refuse_left_recursion(p, b, empty);

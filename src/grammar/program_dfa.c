@@ -1,14 +1,14 @@
-/* Automata over bytes: one character of a class in UTF-8, and texts that are looked for (see program.h).
+/* Automata over bytes: one character of a class in UTF-8, and a search for trigger texts (see program.h).
  *
- * A class's first row tells by the first byte; a byte whose continuations are all in the class leads to a row that all
- * such share ("so many more continuation bytes"), others get rows of their own.
+ * A class's first row is indexed by the lead byte. If all continuations of a byte are in the class, it leads to a
+ * shared row ("n more continuation bytes"). Other bytes get rows of their own.
  *
- * Triggers: Aho-Corasick, in text, and where thoughts are known, an automaton for each of their closing tags beside it:
+ * Triggers use Aho-Corasick in the text. If reasoning tags are known, one more automaton per closing tag is added:
  *
- *     begin --open tag k--> thoughts k --closing tag k--> text --trigger--> END
- *       \------------- anything else -------------------^
+ *     begin --open tag k--> reasoning k --closing tag k--> text --trigger--> END
+ *       \------------- anything else --------------------^
  *
- * so that what thoughts say of a trigger is none. */
+ * A trigger inside reasoning therefore does not count. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -42,8 +42,8 @@ static uint32_t add_dfa(pi__program *p, pi__builder *b)
 typedef struct utf8 {
     pi__dfa *d;
     pi__builder *b;
-    uint16_t any[4];       /* rows: so many more continuation bytes, whichever; 0: not made yet */
-    const pi__range *r;    /* [n] of the class, those of one length */
+    uint16_t any[4];       /* rows for this many more continuation bytes of any value; 0 = not made yet */
+    const pi__range *r;    /* [n] ranges of the class with one encoded length */
     size_t n;
 } utf8;
 
@@ -56,10 +56,10 @@ static uint16_t any_row(utf8 *u, int more)
     return u->any[more] = row;
 }
 
-/* Where a byte leads behind which characters lo..hi are possible, with `more` bytes to come; 0: nowhere. */
+/* Returns the row after a prefix that allows characters lo..hi, with `more` bytes to come; 0 = none is in the class. */
 static uint16_t row_of(utf8 *u, uint32_t lo, uint32_t hi, int more)
 {
-    size_t i = 0, end = u->n; /* the first range that is not before lo */
+    size_t i = 0, end = u->n; /* first range that ends at or after lo */
     while (i < end) {
         const size_t mid = i + (end - i) / 2;
         if (u->r[mid].hi < lo) i = mid + 1;
@@ -81,7 +81,7 @@ static uint64_t kinds_of(pi__class c)
     uint64_t missing = (uint64_t) 1 << PI__KIND_BROKEN;
     for (uint32_t cp = 0; cp < 0x80; cp++)
         if (!pi__class_has(c, cp)) missing |= (uint64_t) 1 << pi__char_kind(cp);
-    uint32_t from = 0x80; /* characters from here on were not looked at */
+    uint32_t from = 0x80; /* characters from here on are not checked yet */
     for (size_t i = 0; i <= c.n; i++) {
         const uint32_t lo = i < c.n ? c.r[i].lo : 0x110000;
         if (lo > from && !(from == 0xD800 && lo == 0xE000)) missing |= pi__wide_kinds(from, lo - from);
@@ -124,20 +124,20 @@ uint32_t pi__dfa_of_class(pi__program *p, pi__builder *b, pi__class c)
 
 /* --------------------------------------------------------------------------------------------------------- triggers */
 
-enum { /* while an automaton is made: ends of texts that lead on, to text or to thoughts + index of their tags */
+enum { /* temporary targets while an automaton is made: to the text, or to reasoning by tag index */
     GO_TEXT = PI__DFA_END - 1,
     GO_THOUGHTS = GO_TEXT - PI__N_THOUGHT_TAGS,
 };
 
 static bool is_end(uint16_t to) { return to >= GO_THOUGHTS; }
 
-/* Rows of the texts' trie, from row home on. */
+/* Adds the text to the trie that starts at row home; its last byte leads to `end`. */
 static void add_text(pi__dfa *d, pi__builder *b, uint16_t home, pi__str s, uint16_t end)
 {
     uint16_t row = home;
     for (size_t i = 0; i < s.n && !b->code; i++) {
         const unsigned char c = (unsigned char) s.p[i];
-        if (is_end(d->row[row][c])) return; /* a shorter one is found first */
+        if (is_end(d->row[row][c])) return; /* a shorter text ends here and is found first */
         if (i + 1 == s.n) {
             d->row[row][c] = end;
         } else {
@@ -150,8 +150,8 @@ static void add_text(pi__dfa *d, pi__builder *b, uint16_t home, pi__str s, uint1
     }
 }
 
-/* Missing ways lead to where the longest end of what was read leads, or to home, where nothing has begun. Row 0 is the
- * home of text: in these automata it is no dead end. */
+/* Adds the failure links. A missing transition goes where the longest suffix of the text read so far goes, or to home,
+ * where nothing has begun. Row 0 is the home of text: in these automata it is not a dead end. */
 static void link_rows(pi__dfa *d, pi__builder *b, uint16_t home)
 {
     uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *back = pi__builder_take(b,
@@ -174,14 +174,14 @@ static void link_rows(pi__dfa *d, pi__builder *b, uint16_t home)
     d->home[d->n_homes++] = home;
 }
 
-/* Where an answer begins, thoughts may, behind white space: what is none is text, from its first byte on. */
+/* Adds the row at the start of an answer, where reasoning may open after white space. Anything else is text. */
 static uint16_t add_begin(pi__dfa *d, pi__builder *b)
 {
     const uint16_t home = add_row(d, b);
     for (int k = 0; k < PI__N_THOUGHT_TAGS; k++)
         add_text(d, b, home, pi__str_of(pi__thought_tags_of[k].open), (uint16_t) (GO_THOUGHTS + k));
     uint16_t *queue = pi__builder_take(b, d->n_rows * sizeof *queue), *text = pi__builder_take(b,
-        d->n_rows * sizeof *text); /* text: the row of the same bytes as text; those of white space are in row 0 */
+        d->n_rows * sizeof *text); /* text[row]: text row after the same bytes; row 0 after white space */
     size_t n = 0;
     if (!queue || !text || b->code) return 0;
     for (queue[n++] = home; n; ) {
@@ -190,7 +190,7 @@ static uint16_t add_begin(pi__dfa *d, pi__builder *b)
             const uint16_t to = d->row[row][c], plain = d->row[text[row]][c];
             if (!to) d->row[row][c] = row == home && c && strchr(" \n\r\t", c) ? home : plain;
             else if (is_end(to)) continue;
-            else if (is_end(plain)) d->row[row][c] = plain; /* a trigger within the tag is found first */
+            else if (is_end(plain)) d->row[row][c] = plain; /* a trigger inside the tag is found first */
             else text[to] = plain, queue[n++] = to;
         }
     }
@@ -198,7 +198,7 @@ static uint16_t add_begin(pi__dfa *d, pi__builder *b)
     return home;
 }
 
-/* Text and the kinds of thoughts, each up to its closing tag. */
+/* Adds the start row, the opening tags, and one automaton per kind of reasoning up to its closing tag. */
 static void add_thoughts(pi__dfa *d, pi__builder *b)
 {
     uint16_t home[PI__N_THOUGHT_TAGS], begin;
@@ -223,7 +223,7 @@ static void add_thoughts(pi__dfa *d, pi__builder *b)
     }
 }
 
-/* Kinds of characters with which nothing begins in any home. */
+/* Returns the kinds of characters that begin nothing in any home row. */
 static uint64_t kinds_of_homes(const pi__dfa *d)
 {
     uint64_t kinds = UINT64_MAX;

@@ -1,11 +1,11 @@
-/* Reading regular expressions: those parts of ECMA-262's (which JSON Schema uses) that describe a regular language.
+/* Parser of regular expressions: the subset of ECMA-262 (used by JSON Schema) that describes regular languages.
  *
- *     a|b  (a)  (?:a)  (?<name>a)  * + ? {m} {m,} {m,n}, and these with ? behind  .  [a-z]  [^a-z]
- *     \d \D \w \W \s \S  \n \r \t \f \v \0 \cX \xNN \uNNNN \u{N}  \ before any other ASCII character that is no letter
- *     ^ at the start and $ at the end of the whole, or of an alternative of the whole
+ *     a|b  (a)  (?:a)  (?<name>a)  * + ? {m} {m,} {m,n}, and these followed by ?  .  [a-z]  [^a-z]
+ *     \d \D \w \W \s \S  \n \r \t \f \v \0 \cX \xNN \uNNNN \u{N};  \ before any other ASCII character except letters;
+ *     ^ at the start and $ at the end of the expression, or of a top-level alternative
  *
- * \d and \w are ASCII, \s is what both ECMA-262 and Python take for white space, "." is any character but line ends.
- * Looking around, back references, \b, \p and flags are refused: what is read is what is matched. Nesting is bounded. */
+ * \d and \w are ASCII. \s is the white space common to ECMA-262 and Python. "." is any character except line ends.
+ * Lookaround, back references, \b, \p and flags are rejected, so no accepted syntax is ignored. Nesting is bounded. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,10 +14,10 @@
 typedef struct reader {
     pi__builder *b;
     const char *text; /* [n] */
-    size_t n, at;     /* where the reader is */
-    const char *what; /* the text's name in messages */
-    int depth;        /* groups that are open */
-    pi__class_fn map; /* from a class to its expression */
+    size_t n, at;     /* current byte offset */
+    const char *what; /* name of the text in messages */
+    int depth;        /* number of open groups */
+    pi__class_fn map; /* builds the expression of a class; NULL = the class itself */
 } reader;
 
 static const pi__range digits[] = {{'0', '9'}};
@@ -55,7 +55,7 @@ static bool take(reader *r, const char *what)
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
                         c <= 'F' ? c - 'A' + 10 : -1; }
 
-/* n hexadecimal digits, or any number of them in braces where n is 4. */
+/* Reads n hexadecimal digits, or 1 to 6 digits in braces if n is 4. */
 static uint32_t read_hex_digits(reader *r, int n)
 {
     uint32_t v = 0;
@@ -71,20 +71,20 @@ static uint32_t read_hex_digits(reader *r, int n)
 static uint32_t read_hex(reader *r, int n)
 {
     const uint32_t v = read_hex_digits(r, n);
-    if (v >= 0xD800 && v <= 0xDBFF && take(r, "\\u")) { /* two halves of one character */
+    if (v >= 0xD800 && v <= 0xDBFF && take(r, "\\u")) { /* surrogate pair */
         const uint32_t low = read_hex_digits(r, 4);
         if (low >= 0xDC00 && low <= 0xDFFF) return 0x10000 + (v - 0xD800) * 0x400 + (low - 0xDC00);
     }
-    if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) bad(r, "this escape is no character");
+    if (v > 0x10FFFF || (v >= 0xD800 && v <= 0xDFFF)) bad(r, "this escape is not a character: give a valid code point");
     return v;
 }
 
-/* What is behind a backslash: a class of many (*cls), or one character. */
+/* Reads the rest of an escape: sets *cls for a class escape, else returns a character. */
 static uint32_t read_escape(reader *r, pi__class *cls)
 {
     const size_t at = r->at - 1;
     const char c = look(r);
-    if (r->at == r->n) return bad(r, "a \\ with nothing behind it"), 0;
+    if (r->at == r->n) return bad(r, "nothing follows this \\: write \\\\ for a backslash"), 0;
     r->at++;
     switch (c) {
     case 'd': case 'D': *cls = pi__class_of(r->b, digits, 1, c == 'D'); return 0;
@@ -99,7 +99,7 @@ static uint32_t read_escape(reader *r, pi__class *cls)
     case 'u': return read_hex(r, 4);
     case 'c': {
         const char x = look(r);
-        if (!((x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z'))) return bad(r, "a letter is missing behind \\c"), 0;
+        if (!((x >= 'a' && x <= 'z') || (x >= 'A' && x <= 'Z'))) return bad(r, "a letter is missing after \\c"), 0;
         r->at++;
         return (uint32_t) x & 31;
     }
@@ -113,11 +113,11 @@ static uint32_t read_escape(reader *r, pi__class *cls)
     if (c == 'p' || c == 'P') return bad_at(r, at, PI_EUNSUPPORTED,
                                             "Unicode properties (\\p) are not supported: write the ranges"), 0;
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char) c >= 0x80) return bad_at(r, at, PI_EINVAL,
-        "an unknown escape"), 0;
+        "unknown escape: remove the \\"), 0;
     return (unsigned char) c;
 }
 
-/* One character, or the class that an escape stands for. */
+/* Reads one character, or a class escape into *cls. */
 static uint32_t read_char(reader *r, pi__class *cls)
 {
     uint32_t cp;
@@ -169,8 +169,8 @@ static pi__expr *read_class(reader *r)
             r->at++;
             hi = take(r, "\\b") ? '\b' : read_char(r, &end);
         }
-        if (end.n) bad_at(r, at, PI_EINVAL, "a range with a class at its end");
-        if (hi < lo) bad_at(r, at, PI_EINVAL, "a range whose end comes before its start");
+        if (end.n) bad_at(r, at, PI_EINVAL, "a range cannot end with a class: give a character");
+        if (hi < lo) bad_at(r, at, PI_EINVAL, "the end of this range is before its start: swap them");
         if (cls.n) add_ranges(r, &set, cls.r, cls.n);
         else add_ranges(r, &set, &(pi__range) {lo, hi}, 1);
     }
@@ -185,15 +185,15 @@ static pi__expr *read_class(reader *r)
 static pi__expr *read_group(reader *r)
 {
     const size_t open = r->at - 1;
-    if (++r->depth > PI__EXPR_DEPTH) return bad(r, "groups in more than 200 others");
+    if (++r->depth > PI__EXPR_DEPTH) return bad(r, "groups are nested more than 200 deep: use fewer");
     if (take(r, "?<=") || take(r, "?<!") || take(r, "?=") || take(r, "?!"))
-        return bad_at(r, open, PI_EUNSUPPORTED, "looking ahead or back is not supported");
+        return bad_at(r, open, PI_EUNSUPPORTED, "lookahead and lookbehind are not supported: remove them");
     if (take(r, "?<")) {
         while (r->at < r->n && look(r) != '>') r->at++;
         if (!take(r, ">")) return bad_at(r, open, PI_EINVAL, "this group's name has no end: a > is missing");
     } else if (take(r, "?") && !take(r, ":")) {
         return bad_at(r, open, PI_EUNSUPPORTED,
-                      "of groups that begin with (? only (?:...) and (?<name>...) are supported");
+                      "groups that start with (? are not supported, except (?:...) and (?<name>...)");
     }
     pi__expr *x = read_alternatives(r);
     r->depth--;
@@ -207,15 +207,17 @@ static pi__expr *read_atom(reader *r)
     if (take(r, "[")) return read_class(r);
     if (take(r, ".")) return of_class(r, pi__class_of(r->b, line_end, 3, true));
     const char c = look(r);
-    if (c == '*' || c == '+' || c == '?') return bad(r, "there is nothing before it that could be repeated");
+    if (c == '*' || c == '+' || c == '?') return bad(r, "there is nothing to repeat before this: escape it, or add an "
+                                                        "element");
     if (c == '^' || c == '$')
         return bad_at(r, r->at, PI_EUNSUPPORTED,
-                      "^ and $ are supported at the start and end of the whole expression, or of its alternatives");
+                      "^ and $ are supported only at the start and end of the expression or of its top-level "
+                      "alternatives");
     const uint32_t cp = read_char(r, &cls);
     return cls.n ? of_class(r, cls) : of_char(r, cp);
 }
 
-/* {m}, {m,} or {m,n} at the reader; false: not that, and the { is a character. */
+/* Reads {m}, {m,} or {m,n}. Returns false if the text is something else: then { is a plain character. */
 static bool read_counts(reader *r, uint32_t *min, uint32_t *max)
 {
     size_t i = r->at + 1;
@@ -226,7 +228,7 @@ static bool read_counts(reader *r, uint32_t *min, uint32_t *max)
         const char c = r->text[i];
         if (c == ',' && !k && any) k = 1, any = false;
         else if (c >= '0' && c <= '9') v[k] = v[k] < PI__REP_INF / 10 ? v[k] * 10 + (uint64_t) (c - '0') : PI__REP_INF, any =
-            true; /* more than all that can be counted: no limit */
+            true; /* too large to count: no limit */
         else return false;
     }
     if (i >= r->n || (!k && !any)) return false;
@@ -246,12 +248,12 @@ static pi__expr *read_piece(reader *r)
     else if (take(r, "+")) min = 1;
     else if (take(r, "?")) max = 1;
     else if (look(r) != '{' || !read_counts(r, &min, &max)) return x;
-    if (max < min) return bad_at(r, at, PI_EINVAL, "a repetition whose most is less than its least");
+    if (max < min) return bad_at(r, at, PI_EINVAL, "the maximum of this repetition is below its minimum: swap them");
     if (min > PI__MAX_MIN)
-        return bad_at(r, at, PI_EINVAL, "at least so many repetitions that no answer can hold them: lower the least");
-    take(r, "?"); /* as few as possible: the same texts */
+        return bad_at(r, at, PI_EINVAL, "the minimum of this repetition exceeds any answer: lower it");
+    take(r, "?"); /* lazy repetition matches the same texts */
     if (look(r) == '+' || look(r) == '*') return bad_at(r, r->at, PI_EUNSUPPORTED,
-                                                        "a repetition of a repetition: put it in a group");
+                                                        "a repetition cannot be repeated directly: put it in a group");
     return pi__x_rep(r->b, x, min, max);
 }
 
@@ -277,11 +279,11 @@ static pi__expr *read_alternatives(reader *r)
     return alt;
 }
 
-/* Any text, for where a search may start and end. */
+/* Matches any text, before or after a searched match. */
 static pi__expr *anything(reader *r) { return pi__x_rep(r->b, of_class(r, pi__class_of(r->b, NULL, 0, true)), 0,
                                                         PI__REP_INF); }
 
-/* An alternative of the whole, which has ends of its own. */
+/* Reads a top-level alternative, which may have its own ^ and $. */
 static pi__expr *read_whole(reader *r, bool search)
 {
     const bool from_start = take(r, "^");
@@ -304,6 +306,6 @@ pi__expr *pi__read_regex(pi__builder *b, const char *text, size_t n, const char 
         }
         pi__x_add(b, alt, read_whole(&r, search));
     }
-    if (!b->code && r.at < n) bad(&r, "this ) closes no group");
+    if (!b->code && r.at < n) bad(&r, "this ) has no matching (");
     return alt ? alt : first;
 }

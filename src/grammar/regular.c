@@ -1,13 +1,14 @@
 /* Regular languages of characters as deterministic automata (see regular.h).
  *
- * An expression becomes a nondeterministic automaton (Thompson), and that a deterministic one by subsets. The alphabet
- * is divided into intervals; intervals that all classes of the expression treat alike share a symbol. A product
- * follows several automata at once, so that each state knows which languages its texts are in. Expressions are made
- * of an automaton with one rule per state, which is right-linear: the machine needs no stack for it.
+ * An expression becomes a nondeterministic automaton (Thompson), which becomes a deterministic one by subset
+ * construction. The alphabet is divided into intervals. Intervals that all classes of the expression treat alike share
+ * a symbol. A product runs several automata in parallel, so each of its states knows which languages contain its
+ * texts. An automaton becomes an expression with one right-linear rule per state. The machine needs no stack for
+ * these:
  *
  *     state with a loop      ::= loop* ( a next1 | b next2 | "" )
  *
- * All memory is the builder's zone. Every automaton has at most PI__REG_STATES states; more is refused. */
+ * All memory comes from the builder's zone. An automaton with more than PI__REG_STATES states is rejected. */
 #include "grammar/regular.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ enum { MAX_NODES = 1 << 16, MAX_STEPS = 1 << 23, NONE = UINT32_MAX };
 
 static void *take(pi__builder *b, size_t n, size_t size) { return pi__builder_take(b, n * size); }
 
-/* Room for n elements; doubles. false: b->code. */
+/* Grows an array to at least n elements (doubling). False: b->code is set. */
 static bool room(pi__builder *b, void *array, void *cap, size_t n, size_t size, bool wide)
 {
     const size_t have = wide ? *(size_t *) cap : *(uint32_t *) cap;
@@ -36,15 +37,15 @@ static bool room(pi__builder *b, void *array, void *cap, size_t n, size_t size, 
     return true;
 }
 
-/* States found by hash: slots of 1 + state, at most half of them used. */
+/* Hash table of states: slots hold 1 + state; at most half of them are used. */
 typedef struct table {
-    uint32_t *slot; /* [n] a power of two */
-    uint64_t *hash; /* [cap] of each state */
+    uint32_t *slot; /* [n] n is a power of two */
+    uint64_t *hash; /* [cap] hash of each state */
     size_t n;
     uint32_t cap;
 } table;
 
-/* Room for one more state after `states`. false: b->code. */
+/* Makes room for one more state after `states`. False: b->code is set. */
 static bool table_room(pi__builder *b, table *t, uint32_t states)
 {
     if (!room(b, &t->hash, &t->cap, (size_t) states + 1, sizeof *t->hash, false)) return false;
@@ -62,34 +63,34 @@ static bool table_room(pi__builder *b, table *t, uint32_t states)
 
 static void too_large(pi__builder *b, const char *what)
 {
-    pi__builder_fail(b, PI_EINVAL, "%s: it has too many states together with the other limits of the text: shorten its "
-                     "repetitions, or leave one of the limits out", what);
+    pi__builder_fail(b, PI_EINVAL, "%s: too many states in combination with the other limits of the text: shorten the "
+                                   "repetitions, or remove a limit", what);
 }
 
 /* ------------------------------------------------------------------------------------- nondeterministic automata */
 
-typedef struct node { /* of the nondeterministic automaton */
-    uint32_t cls;     /* index of the class that it reads; NONE: it reads nothing */
-    uint32_t a, b;    /* where to go on; NONE: nowhere */
+typedef struct node { /* node of the nondeterministic automaton */
+    uint32_t cls;     /* index of the class that it reads; NONE = reads nothing */
+    uint32_t a, b;    /* successors; NONE = no successor */
 } node;
 
 typedef struct builder {
     pi__builder *b;
     const char *what;
-    node *v;          /* [n] node 0 accepts */
+    node *v;          /* [n] node 0 is the accepting one */
     uint32_t n, cap;
     pi__class *cls;   /* [n_cls] */
     uint32_t n_cls, cap_cls;
     pi__reg *r;
-    uint8_t *has;     /* [n_cls * n_symbols] the class has the symbol */
-    uint32_t *set;    /* [n_set] nodes of the states, one after the other */
+    uint8_t *has;     /* [n_cls * n_symbols] 1 if the class contains the symbol */
+    uint32_t *set;    /* [n_set] sorted nodes of all states, concatenated */
     size_t n_set, cap_set;
-    size_t *first;    /* [n_states + 1] where a state's nodes begin in set */
+    size_t *first;    /* [n_states + 1] index in `set` of a state's first node */
     uint32_t cap_first, cap_mark;
     table found;
-    uint32_t *seen;   /* [n] when a node was last entered */
+    uint32_t *seen;   /* [n] value of `when` at the last visit of a node */
     uint32_t when;
-    uint32_t *stack;  /* [2 n] */
+    uint32_t *stack;  /* [2 n] scratch of enter */
     uint64_t steps;
 } builder;
 
@@ -181,7 +182,7 @@ static size_t unique(uint32_t *v, size_t n)
     return k;
 }
 
-/* Divides symbols by a property of each interval. pair: [n_cuts] scratch. */
+/* Splits symbols so that `property`, a value per interval ([n_cuts], below n_values), is constant on each. */
 static void refine(pi__builder *b, pi__reg *r, const uint32_t *property, uint32_t n_values)
 {
     const size_t n = (size_t) r->n_symbols * n_values;
@@ -241,7 +242,7 @@ static void divide(builder *m)
 
 /* ---------------------------------------------------------------------------------------------------------- subsets */
 
-/* Adds node k, and those that it leads to without reading, to the set that is being made. */
+/* Adds node k, and the nodes reachable from it without reading, to the set under construction. */
 static void enter(builder *m, uint32_t k)
 {
     uint32_t n = 0;
@@ -261,7 +262,7 @@ static void enter(builder *m, uint32_t k)
     }
 }
 
-/* The state of the set from `from` on, found or new; DEAD where the set is empty. */
+/* Returns the state of the nodes set[from..n_set), existing or new; DEAD if the set is empty. */
 static uint32_t state_of(builder *m, size_t from)
 {
     pi__reg *r = m->r;
@@ -284,7 +285,7 @@ static uint32_t state_of(builder *m, size_t from)
     if (!room(m->b, &r->mark, &m->cap_mark, r->n_states + (size_t) 1, sizeof *r->mark, false) ||
         !room(m->b, &m->first, &m->cap_first, r->n_states + (size_t) 2, sizeof *m->first, false)) return PI__REG_DEAD;
     m->found.slot[h] = r->n_states + 1;
-    r->mark[r->n_states] = m->set[from] == 0; /* sorted: the accepting node comes first */
+    r->mark[r->n_states] = m->set[from] == 0; /* the set is sorted: the accepting node 0 comes first */
     m->first[r->n_states + 1] = m->n_set;
     return r->n_states++;
 }
@@ -336,12 +337,12 @@ typedef struct product {
     pi__reg *const *part;
     size_t n;
     uint64_t must;
-    uint32_t min, max, count; /* characters are counted up to this */
+    uint32_t min, max, count; /* characters are counted up to this number */
     pi__reg *r;
-    uint32_t *state;  /* [n_states][n + 1] the parts' states, and how many characters */
+    uint32_t *state;  /* [n_states][n + 1] the parts' states, then the character count */
     uint32_t cap, cap_mark;
     table found;
-    uint32_t *symbol; /* [n_symbols][n] the parts' symbols of each symbol */
+    uint32_t *symbol; /* [n_symbols][n] each part's symbol for a symbol of the product */
     const char *what;
 } product;
 
@@ -371,7 +372,7 @@ static uint32_t find_state(product *p, const uint32_t *v)
     return r->n_states - 1;
 }
 
-/* The common refinement of the parts' alphabets. */
+/* Builds the common refinement of the parts' alphabets. */
 static void join_alphabets(product *p)
 {
     pi__reg *r = p->r;
@@ -429,7 +430,7 @@ pi__reg *pi__reg_product(pi__builder *b, pi__reg *const *part, size_t n, uint64_
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
 
-/* States from which an accepted text can be reached: [n_states]. NULL: b->code. */
+/* Returns [n_states] flags of states from which an accepted text can be reached. NULL: b->code is set. */
 static uint8_t *live_states(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t want)
 {
     uint32_t *first = take(b, r->n_states + (size_t) 2, sizeof *first), *queue = take(b, r->n_states, sizeof *queue);
@@ -451,7 +452,7 @@ static uint8_t *live_states(pi__builder *b, const pi__reg *r, uint64_t care, uin
     return live;
 }
 
-/* The class of all characters with which state s goes on to state to. */
+/* Returns the class of all characters that lead from state s to state `to`. */
 static pi__class class_between(pi__builder *b, const pi__reg *r, uint32_t s, uint32_t to)
 {
     pi__range *v = take(b, r->n_cuts, sizeof *v);
@@ -466,15 +467,16 @@ static pi__class class_between(pi__builder *b, const pi__reg *r, uint32_t s, uin
 typedef struct writer {
     pi__builder *b;
     const pi__reg *r;
-    const uint8_t *live;  /* [n_states] */
-    uint32_t *rule;       /* [n_states] of the live ones */
+    const uint8_t *live;  /* [n_states] from live_states */
+    uint32_t *rule;       /* [n_states] rules of live states */
     pi__class_fn map;
-    pi__class cls[64];    /* [n_cls] classes that were written, */
-    pi__expr *written[64]; /* and what was written for them */
+    pi__class cls[64];    /* [n_cls] cache: classes written so far */
+    pi__expr *written[64]; /* their expressions */
     size_t n_cls;
 } writer;
 
-/* A class as map writes it. Where that is a choice, all but its first way are a rule: escapes take many nodes. */
+/* Returns map's expression of a class. If it is a choice, all alternatives except the first are put in a shared rule,
+ * because escapes take many nodes. */
 static pi__expr *write_class(writer *w, pi__class c)
 {
     for (size_t i = 0; i < w->n_cls; i++)
@@ -504,7 +506,7 @@ static pi__expr *of_state(writer *w, uint32_t s, bool ends)
         for (uint32_t k = 0; k < c && first; k++) first = to[k] != to[c];
         if (!first) continue;
         const pi__class cls = class_between(b, r, s, to[c]);
-        if (!cls.n) continue; /* surrogates alone */
+        if (!cls.n) continue; /* only surrogates */
         if (to[c] == s) loop = pi__x_rep(b, write_class(w, cls), 0, PI__REP_INF);
         else pi__x_add(b, alt, pi__x_cat2(b, write_class(w, cls), pi__x_rule(b, w->rule[to[c]])));
     }
@@ -525,14 +527,14 @@ pi__expr *pi__reg_expr(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t
     return pi__x_rule(b, w.rule[0]);
 }
 
-/* The live states that follow state 0 have a loop; *min: the characters of the shortest text that ends. */
+/* True if the live states reachable from state 0 have a cycle. *min: number of characters of the shortest text. */
 static bool find_loop(pi__builder *b, const pi__reg *r, const uint8_t *live, uint64_t care, uint64_t want,
                       uint32_t *min)
 {
     uint32_t *length = take(b, r->n_states, sizeof *length), *n_into = take(b, r->n_states, sizeof *n_into);
     uint32_t *queue = take(b, r->n_states, sizeof *queue), n = 0, n_done = 0;
     if (b->code || !pi__builder_step(b, r->n_states)) return false;
-    length[0] = 1; /* 1 + the characters of the shortest text that leads to a state; 0: not found yet */
+    length[0] = 1; /* 1 + length in characters of the shortest text to each state; 0 = not reached yet */
     queue[n++] = 0;
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t *to = r->to + (size_t) queue[k] * r->n_symbols;
@@ -545,7 +547,7 @@ static bool find_loop(pi__builder *b, const pi__reg *r, const uint8_t *live, uin
     }
     if (n_into[0]) return true;
     queue[0] = 0;
-    for (uint32_t left = 1; n_done < left; n_done++) { /* states into which all ways are done */
+    for (uint32_t left = 1; n_done < left; n_done++) { /* topological order: incoming transitions are done */
         const uint32_t *to = r->to + (size_t) queue[n_done] * r->n_symbols;
         for (uint32_t c = 0; c < r->n_symbols; c++)
             if (to[c] != PI__REG_DEAD && live[to[c]] && !--n_into[to[c]]) queue[left++] = to[c];
@@ -564,7 +566,7 @@ bool pi__reg_lengths(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t w
     if (b->code) return false;
     at[0] = 1;
     uint64_t steps = 0;
-    for (uint32_t len = 0; len <= r->n_states; len++) { /* texts have fewer characters than r has states */
+    for (uint32_t len = 0; len <= r->n_states; len++) { /* without cycles, a text is shorter than n_states */
         bool any = false, ends = false;
         if (!pi__builder_step(b, r->n_states)) return false;
         memset(next, 0, r->n_states);
@@ -604,7 +606,7 @@ uint64_t pi__reg_mark(const pi__reg *r, pi__str text)
 
 /* -------------------------------------------------------------------------------------------------------- multiples */
 
-/* States: 0 at the start, 1 behind the sign, then whole digits by remainder, then places by remainder. */
+/* States: 0 = start, 1 = after the sign, then integer digits by remainder, then decimal places by remainder. */
 pi__reg *pi__reg_multiples(pi__builder *b, uint32_t step, uint32_t places)
 {
     static const uint32_t cuts[] = {0, '-', '.', '/', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', ':'};
@@ -612,8 +614,7 @@ pi__reg *pi__reg_multiples(pi__builder *b, uint32_t step, uint32_t places)
     pi__reg *r = take(b, 1, sizeof *r);
     const uint64_t n = 2 + (uint64_t) step * (places + 2);
     if (n > PI__REG_STATES) return pi__builder_fail(b, PI_EUNSUPPORTED,
-        "multipleOf: such a step is not supported: give "
-                                                    "one with fewer digits"), NULL;
+        "multipleOf: this step is not supported: give one with fewer digits"), NULL;
     if (!r) return NULL;
     r->cut = take(b, N, sizeof *cuts);
     r->symbol = take(b, N, sizeof *r->symbol);
@@ -630,7 +631,7 @@ pi__reg *pi__reg_multiples(pi__builder *b, uint32_t step, uint32_t places)
     for (size_t i = 0; i < n * SYMBOLS; i++) r->to[i] = PI__REG_DEAD;
     r->to[MINUS] = 1;
     for (uint32_t d = 0; d < 10; d++) r->to[ZERO + d] = r->to[SYMBOLS + ZERO + d] = 2 + d % step;
-    /* place 0: whole digits; 1: behind the point; k: k - 1 digits behind it. Digits beyond the places are zeros. */
+    /* k = 0: integer digits; 1: after the point; k: k - 1 digits after the point. Digits past `places` must be 0. */
     for (uint32_t k = 0; k <= places + 1; k++) {
         for (uint32_t m = 0; m < step; m++) {
             const uint32_t s = 2 + k * step + m;

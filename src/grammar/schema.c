@@ -1,22 +1,23 @@
-/* Reading JSON Schema, drafts 4 to 2020-12: from a schema to the JSON texts that meet it.
+/* Parser of JSON Schema, drafts 4 to 2020-12: compiles a schema to the JSON texts that meet it.
  *
- * A value has to meet a set of schemas, its PARTS: a schema, with what it refers to ($ref) and consists of (allOf). A
- * set is one rule, found again by its parts, so that schemas may refer to themselves; rules wait in a list until their
- * bodies are made, so that nothing recurs. anyOf is a choice of sets with one more part each. not, if, dependencies and
- * oneOf whose schemas overlap become schemas of that kind (schema_not.c).
+ * A value must meet a set of schemas, its PARTS: a schema plus the schemas that it refers to ($ref) and consists of
+ * (allOf). Each set is one rule, found again by its parts, so schemas may refer to themselves. Rules wait in a list
+ * until their bodies are made, which avoids recursion. anyOf is a choice of sets with one more part each. not, if,
+ * dependencies and oneOf with overlapping schemas are rewritten to schemas without them (schema_not.c).
  *
- * Every text that comes out meets the schema. Some values that meet it never come out:
- *   - properties come in the schema's order, unnamed ones last; with properties or patternProperties, and nothing
- *     said of others, there are no others;
- *   - without type, types are those that the keywords speak of; with prefixItems, and nothing said of others, there are
- *     no others;
- *   - between things there is nothing, a space, or one or two line ends and up to 20 spaces or tabs; numbers have at
- *     most 16 digits in a row unless a bound has more, and no exponent beside a bound;
+ * Every generated text meets the schema. Some values that meet it are never generated:
+ *   - properties come in the schema's order, unnamed ones last; with properties or patternProperties and no
+ *     additionalProperties, there are no unnamed ones;
+ *   - without type, the types are those that other keywords imply; with prefixItems and no items, there are no further
+ *     items;
+ *   - white space is empty, one space, or one or two line ends and up to 20 spaces or tabs; numbers have at most 16
+ *     consecutive digits unless a bound has more, and no exponent together with a bound;
  *   - a list with contains has at most 1000 items; one with uniqueItems has items of an enum, in its order.
- * Formats are kept to where schema_format.c lists them; others are annotations, like keywords that no draft knows. A
- * keyword that cannot be promised is refused with its place: uniqueItems of items without an enum, $dynamicRef,
- * unevaluatedItems and unevaluatedProperties inside of other schemas or beside not and if, references to other
- * documents. Work is bounded by MAX_WORK, memory by the builder's zone. */
+ *
+ * Formats listed in schema_format.c are enforced. Other formats and unknown keywords are annotations. A keyword that
+ * cannot be enforced is rejected with its place: uniqueItems of items without an enum, $dynamicRef, unevaluatedItems
+ * and unevaluatedProperties inside other schemas or together with not and if, references to other documents. MAX_WORK
+ * bounds the work; the builder's zone bounds the memory. */
 #include "grammar/schema.h"
 
 #include <stdarg.h>
@@ -28,7 +29,7 @@
 
 enum {
     MAX_WORK = 2000000,
-    FEW_PARTS = 16, /* sets of so many parts are searched one by one */
+    FEW_PARTS = 16, /* sets of up to this many parts are searched linearly */
 };
 
 /* ----------------------------------------------------------------------------------------------------------- errors */
@@ -45,7 +46,7 @@ static void add_name(place *p, pi__str name)
     }
 }
 
-/* Where the map is in v, as a JSON pointer behind what p has. Nesting is bounded by the reader of JSON. */
+/* Finds the map in v and appends its JSON pointer to p. The JSON parser bounds the nesting. */
 static bool find_place(const pi__val *v, const pi__dict *map, place *p)
 {
     const size_t n = p->n;
@@ -85,20 +86,20 @@ bool pi__schema_work(pi__schema *s)
 {
     if (!pi__builder_step(s->b, 1)) return false;
     if (++s->work <= MAX_WORK) return true;
-    pi__schema_fail(s, NULL, NULL, PI_EINVAL, "its parts combine in too many ways: use fewer anyOf, oneOf, not and if "
-                    "beside each other");
+    pi__schema_fail(s, NULL, NULL, PI_EINVAL, "its parts have too many combinations: use fewer anyOf, oneOf, not and "
+                                              "if together");
     return false;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ parts */
 
-/* Schemas are the same where they are the same object of the document, or the same boolean. */
+/* Schemas are identical if they are the same object of the document, or equal booleans. */
 static pi__val identity(const pi__val *v)
 {
     return v->type == PI__V_BOOL ? *v : pi__val_int((int64_t) (intptr_t) v->map);
 }
 
-/* The index of schema v, l->n where it is not there. */
+/* Returns the index of schema v; l->n if it is missing. */
 static size_t place_of(const pi__parts *l, const pi__val *v)
 {
     size_t i = 0;
@@ -110,7 +111,7 @@ static size_t place_of(const pi__parts *l, const pi__val *v)
     return i;
 }
 
-/* Notes the place of the last part, and of all once they are more than a few. */
+/* Records the index of the last part; records all parts once there are more than FEW_PARTS. */
 static void note_places(pi__schema *s, pi__parts *l)
 {
     pi__val map;
@@ -127,14 +128,14 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
 {
     if (s->b->code) return;
     if (v->type != PI__V_MAP && v->type != PI__V_BOOL) {
-        pi__schema_fail(s, NULL, NULL, PI_EINVAL, "%s where a schema belongs: give an object, true or false",
+        pi__schema_fail(s, NULL, NULL, PI_EINVAL, "a schema cannot be %s: give an object, true or false",
                         pi__val_type_name(v));
         return;
     }
-    if (v->type == PI__V_BOOL ? v->b : !v->map->n) return; /* asks nothing */
+    if (v->type == PI__V_BOOL ? v->b : !v->map->n) return; /* true and {} require nothing */
     const size_t place = place_of(l, v);
     if (place < l->n) {
-        l->p[place].skip |= skip & PI__SKIP_ALL; /* of a choice that was made, whoever brings it again */
+        l->p[place].skip |= skip & PI__SKIP_ALL; /* a choice that was made stays made */
         return;
     }
     if (!pi__builder_step(s->b, 1 + FEW_PARTS) || !pi__schema_work(s)) return;
@@ -155,7 +156,7 @@ void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip)
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
                         c <= 'F' ? c - 'A' + 10 : -1; }
 
-/* The next name of a JSON pointer behind its slash, with %XX, ~0 and ~1 read. Returns what is left. */
+/* Reads the next name of a JSON pointer, after its slash, and decodes %XX, ~0 and ~1. Returns the rest. */
 static const char *next_name(const char *p, const char *end, char *out, size_t *n)
 {
     *n = 0;
@@ -189,15 +190,15 @@ static const pi__val *by_pointer(pi__schema *s, const pi__val *v, const char *p,
     return name ? v : NULL;
 }
 
-/* A schema that is a resource of its own: its $id is no anchor. */
+/* True if v is a resource of its own: it has an $id that is not an anchor. */
 static bool is_resource(const pi__val *v)
 {
     const pi__val *id = pi__member(v, "$id");
     return id && id->type == PI__V_STR && id->s.n && id->s.p[0] != '#';
 }
 
-/* The schema of resource v with this $anchor, or with an $id that is one (draft 7). Nesting is bounded by the reader of
- * JSON. */
+/* Returns the schema of resource v with this $anchor, or with an $id that is an anchor (draft 7). The JSON parser
+ * bounds the nesting. */
 static const pi__val *by_anchor(const pi__val *v, pi__str name, bool top)
 {
     const pi__val *found = NULL, *a = pi__member(v, "$anchor"), *id = pi__member(v, "$id");
@@ -213,7 +214,7 @@ static const pi__val *by_anchor(const pi__val *v, pi__str name, bool top)
     return found;
 }
 
-/* The innermost schema around `map` that has an $id, or the document. */
+/* Finds the innermost schema around `map` that has an $id; the document if there is none. */
 static bool find_base(pi__schema *s, const pi__val *v, const pi__dict *map, const pi__val **base)
 {
     const pi__val *was = *base;
@@ -228,7 +229,7 @@ static bool find_base(pi__schema *s, const pi__val *v, const pi__dict *map, cons
     return found;
 }
 
-/* The schema whose $id is this, or ends with a slash and this. *n: how many there are. */
+/* Returns a schema with an $id equal to name, or ending with a slash and name. *n: number of matches. */
 static const pi__val *by_id(const pi__val *v, pi__str name, size_t *n)
 {
     const pi__val *id = pi__member(v, "$id"), *found = NULL, *k;
@@ -252,7 +253,7 @@ static bool has_id(const pi__val *v, bool top)
     return found;
 }
 
-/* The document or schema that the part of ref before its # names; *rest: what follows it. */
+/* Returns the document or schema named by ref before its #. *rest: ref from the # on. */
 static const pi__val *document_of(pi__schema *s, const pi__val *v, pi__str ref, pi__str *rest)
 {
     const char *hash = memchr(ref.p, '#', ref.n);
@@ -276,7 +277,7 @@ const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *
     pi__str t;
     if (!pi__schema_work(s)) return NULL;
     if (ref->type != PI__V_STR) {
-        pi__schema_fail(s, v, "$ref", PI_EINVAL, "it is %s: give a text as \"#/$defs/name\"", pi__val_type_name(ref));
+        pi__schema_fail(s, v, "$ref", PI_EINVAL, "it is %s: give a text like \"#/$defs/name\"", pi__val_type_name(ref));
         return NULL;
     }
     const pi__val *base = document_of(s, v, ref->s, &t), *to;
@@ -288,33 +289,30 @@ const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *
     }
     if (t.n <= 1) return base;
     to = t.p[1] == '/' ? by_pointer(s, base, t.p + 1, t.p + t.n) : by_anchor(base, (pi__str) {t.p + 1, t.n - 1}, true);
-    if (!to) pi__schema_fail(s, v, "$ref", PI_EINVAL, "there is no \"%.*s\"", n, ref->s.p);
+    if (!to) pi__schema_fail(s, v, "$ref", PI_EINVAL, "there is no \"%.*s\": add it to the document", n, ref->s.p);
     return to;
 }
 
-/* Adds what part i asks for. A schema that asks for itself says nothing, and other readers never come to an end with
- * it. */
+/* Adds a schema that part i requires. A schema that requires itself is rejected: it says nothing, and validators never
+ * terminate on it. */
 static void add_from(pi__schema *s, pi__parts *l, size_t i, const pi__val *v)
 {
     const bool known = v->type == PI__V_MAP && place_of(l, v) < l->n;
     for (size_t k = i + 1; known && k && pi__schema_work(s); k = l->p[k - 1].from)
         if (l->p[k - 1].v->type == PI__V_MAP && l->p[k - 1].v->map == v->map)
-            pi__schema_fail(s, v, NULL, PI_EUNSUPPORTED, "a $ref leads back to its own schema, with nothing in "
-                "between: remove "
-                            "it");
+            pi__schema_fail(s, v, NULL, PI_EUNSUPPORTED, "a $ref leads back to its own schema: remove it");
     const size_t n = l->n;
     pi__parts_add(s, l, v, PI__FROM_PART);
     if (l->n > n) l->p[n].from = (uint32_t) i + 1;
 }
 
-/* Adds a schema that was made of keyword key of part i. */
+/* Adds a schema derived from keyword `key` of part i. */
 static void add_made(pi__schema *s, pi__parts *l, size_t i, const char *key, const pi__val *made)
 {
     if (!made) return;
     if (made->type == PI__V_BOOL && !made->b && s->lost && strcmp(key, "not") == 0)
-        pi__schema_fail(s, l->p[i].v, key, PI_EUNSUPPORTED, "a schema with %s cannot be turned round: say what is "
-            "allowed "
-                        "instead", s->lost);
+        pi__schema_fail(s, l->p[i].v, key, PI_EUNSUPPORTED, "a schema with %s cannot be negated: describe the allowed "
+                                                            "values instead", s->lost);
     const size_t n = l->n;
     pi__parts_add(s, l, made, PI__FROM_PART);
     if (l->n > n) l->p[n].from = (uint32_t) i + 1;
@@ -323,7 +321,7 @@ static void add_made(pi__schema *s, pi__parts *l, size_t i, const char *key, con
 void pi__parts_expand(pi__schema *s, pi__parts *l)
 {
     static const char *const depend[] = {"dependentRequired", "dependentSchemas", "dependencies"};
-    for (size_t i = 0; i < l->n && !s->b->code; i++) { /* l grows meanwhile */
+    for (size_t i = 0; i < l->n && !s->b->code; i++) { /* l grows in the loop */
         const pi__val *v = l->p[i].v, *ref = pi__member(v, "$ref"), *all = pi__member(v, "allOf"), *k;
         const pi__val *to = ref ? pi__schema_refer(s, v, ref) : NULL;
         if (to) add_from(s, l, i, to);
@@ -344,7 +342,7 @@ void pi__parts_expand(pi__schema *s, pi__parts *l)
 
 /* --------------------------------------------------------------------------------------------------------- keywords */
 
-/* A keyword that cannot be kept to, but where it asks nothing. draft3: it counts only in schemas of draft 3. */
+/* Keywords that cannot be enforced, unless they require nothing. draft3: checked only in schemas of draft 3. */
 static const struct { const char *key; bool draft3; } refused[] = {
     {"$dynamicRef", false}, {"$recursiveRef", false}, {"extends", true}, {"disallow", true},
     {"divisibleBy", true}};
@@ -355,7 +353,7 @@ static bool is_draft3(const pi__schema *s)
     return v && v->type == PI__V_STR && v->s.n < 200 && memmem(v->s.p, v->s.n, "draft-03", 8);
 }
 
-/* Looks for what cannot be kept to. alone: v is the only schema that was asked for here. */
+/* Rejects unsupported keywords. alone: v is the only schema requested here. */
 static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
 {
     const pi__val *x;
@@ -363,22 +361,21 @@ static void check_keywords(pi__schema *s, const pi__val *v, bool alone)
         if (!(x = pi__member(v, refused[i].key)) || (refused[i].draft3 && !is_draft3(s))) continue;
         if ((x->type == PI__V_BOOL && x->b) || (x->type == PI__V_MAP && !x->map->n)) continue;
         pi__schema_fail(s, v, refused[i].key, PI_EUNSUPPORTED,
-            "this keyword is not supported: leave it out, or say the same "
-                        "by others");
+            "this keyword is not supported: remove it, or use other keywords");
     }
     static const char *const rests[] = {"unevaluatedProperties", "unevaluatedItems"};
     for (int i = 0; i < 2; i++) {
         if (!(x = pi__member(v, rests[i]))) continue;
         if (!alone)
             pi__schema_fail(s, v, rests[i], PI_EUNSUPPORTED,
-                "it is not supported inside of allOf, anyOf or $ref: put it beside "
-                            "them");
+                "it is not supported inside allOf, anyOf or $ref: move it next to them");
         if (x->type != PI__V_BOOL && x->type != PI__V_MAP)
             pi__schema_fail(s, v, rests[i], PI_EINVAL, "it is %s: give a schema", pi__val_type_name(x));
     }
 }
 
-/* What a negation or a condition says of properties is not what unevaluatedProperties goes by. */
+/* Rejects unevaluatedProperties and unevaluatedItems together with not, if and other keywords that do not count as
+ * evaluating a property. */
 static void check_unevaluated(pi__schema *s, const pi__parts *l)
 {
     static const char *const keys[] = {"not", "if", "dependentSchemas", "dependencies", "contains"};
@@ -390,10 +387,10 @@ static void check_unevaluated(pi__schema *s, const pi__parts *l)
             if (pi__member(l->p[i].v, keys[k]))
                 pi__schema_fail(s, rest, pi__member(rest, "unevaluatedItems") ? "unevaluatedItems"
                     : "unevaluatedProperties",
-                                PI_EUNSUPPORTED, "it is not supported beside %s: leave one out", keys[k]);
+                                PI_EUNSUPPORTED, "it is not supported together with %s: remove one of them", keys[k]);
 }
 
-/* Types that the keywords of v speak of. */
+/* Returns the types that the keywords of v imply. */
 static unsigned implied_by(const pi__val *v)
 {
     static const struct { const char *key; unsigned types; } of[] = {
@@ -418,7 +415,8 @@ static unsigned implied_by(const pi__val *v)
 
 /* ----------------------------------------------------------------------------------------------------------- bodies */
 
-/* Adds the parts with one of a choice, and with the choice itself left out; without[k]: those that must not be met. */
+/* Adds the parts plus `choice`, with the choice keyword of part `at` skipped. without[k]: schemas of `all` that must
+ * not be met. */
 static void add_choice(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t at, uint32_t skip,
     const pi__val *choice,
                        const pi__list *all, const bool *without)
@@ -432,17 +430,15 @@ static void add_choice(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t 
         const pi__val *not = pi__schema_not(s, &all->v[k]);
         if (not && not->type == PI__V_BOOL && !not->b && s->lost)
             pi__schema_fail(s, l->p[at].v, "oneOf", PI_EUNSUPPORTED,
-                "schema %zu may be met by values of others, and with %s "
-                            "they cannot be kept out: use anyOf, or tell the schemas apart by type or by a required "
-                                "property "
-                            "with const", k, s->lost);
+                "schema %zu overlaps with others and has %s, which cannot be negated: use anyOf, or make the schemas "
+                "differ in type or in a required property with const", k, s->lost);
         if (not) pi__parts_add(s, &more, not, PI__FROM_PART);
     }
     pi__parts_expand(s, &more);
     if (!s->b->code && !pi__schema_is_empty(s, &more)) pi__x_add(s->b, alt, pi__schema_of(s, &more));
 }
 
-/* The choices of oneOf. Where two may be met by one value, each of them is without the other. */
+/* Adds the schemas of oneOf. Any two that one value may meet exclude each other. */
 static void add_one_of(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t at, const pi__list *list)
 {
     pi__parts *with = pi__builder_take(s->b, list->n * sizeof *with);
@@ -460,7 +456,7 @@ static void add_one_of(pi__schema *s, pi__expr *alt, const pi__parts *l, size_t 
         add_choice(s, alt, l, at, PI__SKIP_ONE_OF, &list->v[i], list, without + i * list->n);
 }
 
-/* Part at asks for some property: a choice of those that are named, and of one that is not. */
+/* Part `at` requires some property (PI__K_HAS): returns a choice over the named properties and an unnamed one. */
 static pi__expr *choice_of_has(pi__schema *s, const pi__parts *l, size_t at)
 {
     const pi__val *v = l->p[at].v;
@@ -480,7 +476,7 @@ static pi__expr *choice_of_has(pi__schema *s, const pi__parts *l, size_t at)
     return alt;
 }
 
-/* The first anyOf or oneOf among the parts as a choice; NULL: there is none. */
+/* Returns the first anyOf or oneOf of the parts as a choice; NULL if there is none. */
 static pi__expr *choices(pi__schema *s, const pi__parts *l)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -503,7 +499,7 @@ static pi__expr *choices(pi__schema *s, const pi__parts *l)
     return NULL;
 }
 
-/* A value as JSON, with white space where there may be some. Nesting is bounded by the reader of JSON. */
+/* Returns a value as JSON, with optional white space. The JSON parser bounds the nesting. */
 static pi__expr *of_value(pi__schema *s, const pi__val *v)
 {
     pi__builder *b = s->b;
@@ -529,15 +525,14 @@ static pi__expr *of_values(pi__schema *s, const pi__parts *l, const pi__val *con
         for (size_t k = 0; k < l->n && meets; k++) {
             meets = pi__value_meets(s, v[i], l->p[k].v, 1);
             if (meets < 0) pi__schema_fail(s, l->p[k].v, NULL, PI_EUNSUPPORTED,
-                "values of enum or const cannot be checked "
-                                           "against this schema: list only those that meet it");
+                "values of enum or const cannot be checked against this schema: list only values that meet it");
         }
         if (meets > 0) pi__x_add(s->b, alt, of_value(s, v[i]));
     }
     return alt;
 }
 
-/* The part excludes the value by name. */
+/* True if the part excludes this value. */
 static bool excludes(const pi__val *v, const pi__val *x)
 {
     const pi__val *not = pi__member(v, PI__K_NOT);
@@ -546,7 +541,7 @@ static bool excludes(const pi__val *v, const pi__val *x)
     return false;
 }
 
-/* All types but those of `types` of which the part excludes a value by name. */
+/* Returns all types except the ones in `types` that have a value excluded by the part. */
 static unsigned excludes_type(const pi__val *v, unsigned types)
 {
     const pi__val *not = pi__member(v, PI__K_NOT);
@@ -567,7 +562,7 @@ static pi__expr *of_types(pi__schema *s, const pi__parts *l, unsigned types)
         for (size_t k = 0; k < l->n && !out; k++) out = excludes(l->p[k].v, &words[i].v);
         if (!out) pi__x_add(b, alt, pi__schema_scalar(s, &words[i].v));
     }
-    for (size_t k = 0; k < l->n; k++) /* lists and objects but some cannot be made: none come out */
+    for (size_t k = 0; k < l->n; k++) /* lists and objects except given ones cannot be expressed: generate none */
         types &= excludes_type(l->p[k].v, PI__T_LIST_OF | PI__T_OBJECT);
     if (types & PI__T_TEXT) pi__x_add(b, alt, pi__schema_text(s, l));
     if (types & (PI__T_WHOLE | PI__T_REAL)) pi__x_add(b, alt, pi__schema_number(s, l, types));

@@ -1,65 +1,66 @@
-/* Inside of the reader of JSON Schemas: what its files share (see schema.c). */
+/* Internals of the JSON Schema parser, shared by its files (see schema.c). */
 #ifndef PI__GRAMMAR_SCHEMA_H
 #define PI__GRAMMAR_SCHEMA_H
 
 #include "grammar/expr.h"
 #include "grammar/regular.h"
 
-enum { /* types, as bits; a number that is whole is an integer, every number may be written as one */
+enum { /* bits of types; a number without a fraction is an integer, and every number may be written as one */
     PI__T_NULL = 1, PI__T_FALSE_TRUE = 2, PI__T_OBJECT = 4, PI__T_LIST_OF = 8, PI__T_TEXT = 16, PI__T_WHOLE = 32,
         PI__T_REAL = 64,
     PI__T_ANY = 127,
 };
 
-enum { /* keywords of a schema that are left out */
+enum { /* keywords of a schema to ignore */
     PI__SKIP_ANY_OF = 1, PI__SKIP_ONE_OF = 2,
-    PI__SKIP_HAS = 8, PI__HAS_MET = 16, /* PI__K_HAS is left to a property that is not named; a named one meets it */
+    PI__SKIP_HAS = 8, PI__HAS_MET = 16, /* PI__K_HAS is left to an unnamed property; it is met by a named property */
     PI__SKIP_ALL = 27,
-    PI__FROM_PART = 4, /* not one of those that were asked for: it came from a part of one */
+    PI__FROM_PART = 4, /* brought in by a $ref or allOf of another part, not requested directly */
 };
 
-/* Keywords of schemas that the reader makes itself (schema_not.c). No document has them: they are not UTF-8. */
-/* such a schema: it says nothing about which types and properties there are */
+/* Keywords of schemas that the parser creates itself (schema_not.c). No document has them: they are not UTF-8. */
+/* created schema: it does not imply types and does not forbid other properties */
 #define PI__K_MADE "\xFF" "made"
 #define PI__K_TYPES "\xFF" "types"           /* PI__T_*, as an integer */
-#define PI__K_NOT "\xFF" "not"               /* a list: none of these values */
-#define PI__K_NO_PATTERN "\xFF" "noPattern"  /* a text without a match */
-#define PI__K_NO_FORMAT "\xFF" "noFormat"    /* a text that is not of the format */
-#define PI__K_NO_MULTIPLE "\xFF" "noMultiple" /* no multiple of a number */
-#define PI__K_HAS "\xFF" "has"               /* a property: [schema of its name, schema of its value] */
+#define PI__K_NOT "\xFF" "not"               /* a list: the value must not equal any of these */
+#define PI__K_NO_PATTERN "\xFF" "noPattern"  /* a list: the text must not match any of these patterns */
+#define PI__K_NO_FORMAT "\xFF" "noFormat"    /* the text must not be of this format */
+#define PI__K_NO_MULTIPLE "\xFF" "noMultiple" /* the number must not be a multiple of this */
+#define PI__K_HAS "\xFF" "has"               /* [name schema, value schema]: some property must meet both */
 
-typedef struct pi__part { /* one of the schemas that a value has to meet */
+typedef struct pi__part { /* one of the schemas that a value must meet */
     const pi__val *v;
     uint32_t skip; /* PI__SKIP_* */
-    uint32_t from; /* 1 + the part whose $ref or allOf brought it, or 0 */
+    uint32_t from; /* 1 + index of the part that added it by $ref or allOf; 0 = requested directly */
 } pi__part;
 
-typedef struct pi__parts { /* all of them */
+typedef struct pi__parts { /* all schemas that a value must meet */
     pi__part *p;
     size_t n, cap;
-    pi__dict *places; /* schema -> its index in p, where there are many; else NULL */
+    pi__dict *places; /* schema -> its index in p; NULL while there are few parts */
 } pi__parts;
 
 typedef struct pi__schema {
     pi__builder *b;
-    const pi__val *doc;    /* the whole document, for $ref */
-    const char *what;      /* its name in messages */
-    bool has_ids;          /* there are schemas with an $id inside of the document */
-    pi__dict *known;       /* sets of parts, as bytes -> rule */
-    pi__dict *made;        /* (schema, how) as bytes -> pointer to the schema made of it */
-    pi__dict *regs;        /* patterns and formats -> pointer to their automaton, or their rule */
+    const pi__val *doc;    /* the entire document, for $ref */
+    const char *what;      /* name of the document in messages */
+    bool has_ids;          /* some schema inside the document has an $id */
+    pi__dict *known;       /* cache: set of parts, as bytes -> rule */
+    pi__dict *made;        /* cache: (schema, method) as bytes -> pointer to the created schema */
+    pi__dict *regs;        /* cache: patterns and formats -> pointer to their automaton, or their rule */
     struct pi__pending { uint32_t rule; pi__parts parts; } *pending; /* [n_pending] rules without a body yet */
     size_t n_pending, cap_pending;
-    size_t work;           /* parts looked at */
-    pi__dict *sets;        /* lists of values that were searched -> their sets (schema_value.c) */
-    const char *lost;      /* a keyword that a negation could not express, or NULL */
-    int depth;             /* negations in each other */
-    pi__expr *space;       /* white space between things; NULL: not made yet */
+    size_t work;           /* steps of work so far */
+    pi__dict *sets;        /* cache: list of values -> its hash set (schema_value.c) */
+    const char *lost;      /* a keyword that a negation could not express; NULL = none */
+    int depth;             /* depth of nested negations */
+    pi__expr *space;       /* white space between tokens of JSON; NULL = not made yet */
     pi__expr *any;         /* any value */
-    pi__expr *chr, *key_chr; /* a character of a text, as JSON writes it; one of a key, without escapes */
+    pi__expr *chr, *key_chr; /* a character of a JSON string; a character of a key, without escapes */
 } pi__schema;
 
-/* NULL: not there, or v is no object. Inline, so that keys have constant lengths: a conversion spends its time here. */
+/* Returns v[key]; NULL if it is missing or v is not an object. Inline, so that key lengths are constants: a conversion
+ * spends most of its time here. */
 static inline const pi__val *pi__member(const pi__val *v, const char *key)
 {
     const size_t n = __builtin_strlen(key);
@@ -72,80 +73,80 @@ static inline const pi__val *pi__member(const pi__val *v, const char *key)
     return NULL;
 }
 
-/* at: the schema that the message is about; its place is named in front of it, with key. Both may be NULL. */
+/* Fails with a message. at: the schema concerned; its JSON pointer and key precede the message. Both may be NULL. */
 int pi__schema_fail(pi__schema *s, const pi__val *at, const char *key, int code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* Counts a piece of work. false: the schema has used up what it may take, b->code. */
+/* Counts a step of work. False if the schema exceeds its limit; b->code is set. */
 bool pi__schema_work(pi__schema *s);
 
 void pi__parts_add(pi__schema *s, pi__parts *l, const pi__val *v, uint32_t skip);
-/* The rule of values that meet all parts. */
+/* Returns the rule of values that meet all parts. */
 pi__expr *pi__schema_of(pi__schema *s, const pi__parts *l);
-/* What a part's $ref leads to. NULL: b->code. */
+/* Returns the target of a part's $ref. NULL: b->code is set. */
 const pi__val *pi__schema_refer(pi__schema *s, const pi__val *v, const pi__val *ref);
 
-/* ---- kinds of values (schema_text.c, schema_number.c, schema_list.c, schema_object.c): of all parts that say
- * something about them */
+/* ---- kinds of values (schema_text.c, schema_number.c, schema_list.c, schema_object.c): each combines all parts */
 pi__expr *pi__schema_space(pi__schema *s);
-/* a value that is no list or object, in JSON's plainest form */
+/* a value that is not a list or object, in JSON's plainest form */
 pi__expr *pi__schema_scalar(pi__schema *s, const pi__val *v);
 pi__expr *pi__schema_text(pi__schema *s, const pi__parts *l);
-pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n); /* any key but these */
-/* A key: the texts of r whose mark, of the bits in care, is want. */
+pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n); /* any key except these */
+/* A key: the texts of r with (mark & care) == want. */
 pi__expr *pi__schema_key(pi__schema *s, const pi__reg *r, uint64_t care, uint64_t want);
 pi__expr *pi__schema_number(pi__schema *s, const pi__parts *l, unsigned types);
 pi__expr *pi__schema_list(pi__schema *s, const pi__parts *l);
 pi__expr *pi__schema_object(pi__schema *s, const pi__parts *l);
 
-/* A whole number that is not negative; false: it is not one, and the error says so. More than 10^9: PI__REP_INF. */
+/* Reads a non-negative integer. Returns false and sets the error if it is not one. Above 10^9: PI__REP_INF. */
 bool pi__schema_count(pi__schema *s, const pi__val *at, const char *key, uint32_t *out);
 
-/* ---- languages of texts (schema_text.c, schema_format.c). NULL: b->code */
+/* ---- languages of texts (schema_text.c, schema_format.c). NULL: b->code is set */
 pi__reg *pi__schema_pattern(pi__schema *s, const pi__val *at, pi__str pattern);
 pi__reg *pi__schema_format(pi__schema *s, pi__str format);
-/* The regular expression of a format that is kept to; NULL: an annotation. */
+/* Returns the regular expression of an enforced format; NULL = the format is only an annotation. */
 const char *pi__format_regex(const pi__val *format);
-/* The texts that meet all parts: bit 0 of its marks. */
+/* Returns the language of texts that meet all parts, as bit 0 of the marks. */
 pi__reg *pi__schema_text_reg(pi__schema *s, const pi__parts *l);
-/* The language of a schema for texts; NULL: all of them, or b->code. */
+/* Returns the language of a schema for texts; NULL = all texts, or b->code is set. */
 pi__reg *pi__schema_language(pi__schema *s, const pi__val *schema);
 pi__reg *pi__reg_of_values(pi__schema *s, const pi__val *v, size_t n);
 
-/* ---- numbers (schema_number.c), by their decimal digits */
+/* ---- numbers (schema_number.c), compared by their decimal digits */
 int pi__number_compare(const pi__val *a, const pi__val *b);
 bool pi__number_is_whole(const pi__val *v);
 bool pi__number_is_multiple(const pi__val *v, const pi__val *of);
-/* minimum and exclusiveMinimum (low), or maximum and exclusiveMaximum, also as draft 4 writes them; *open: the bound
- * itself is out. NULL: there is none. k: 0 or 1, of the two. */
+/* Returns a bound: minimum (k 0) or exclusiveMinimum (k 1) if low, else maximum or exclusiveMaximum; also in draft 4
+ * syntax. *open: the bound itself is excluded. NULL = no bound. */
 const pi__val *pi__schema_bound(const pi__val *v, bool low, int k, bool *open);
 
-/* ---- lists: schemas of the first items (prefixItems, or items as a list), and of those that follow, or NULL */
+/* ---- lists: gets the schemas of the first items (prefixItems, or items as a list) and of the rest; NULL = none */
 void pi__schema_items(const pi__val *v, const pi__list **prefix, const pi__val **rest);
 
 /* ---- values (schema_value.c) */
 unsigned pi__type_of_value(const pi__val *v);
 bool pi__json_equal(const pi__val *a, const pi__val *b);
-/* Types that the part allows by its keyword type; ANY without it. */
+/* Returns the types that the keyword `type` allows; ANY without the keyword. */
 unsigned pi__types_of(pi__schema *s, const pi__val *v);
-/* v meets the schema: 1, it does not: 0, it cannot be told: -1. */
+/* Returns 1 if v meets the schema, 0 if not, -1 if unknown. */
 int pi__value_meets(pi__schema *s, const pi__val *v, const pi__val *schema, int depth);
-/* No value meets both of these sets of parts. */
+/* True if it is certain that no value meets both sets of parts. */
 bool pi__schema_disjoint(pi__schema *s, const pi__parts *a, const pi__parts *b);
-/* No value meets all of these, as their types and required properties show. */
+/* True if types and required properties show that no value meets all parts. */
 bool pi__schema_is_empty(pi__schema *s, const pi__parts *l);
-/* The values that the parts name with enum and const: *n of them; false: they do not. */
+/* Gets the *n values that the parts list with enum or const; false if they do not. */
 bool pi__schema_values(pi__schema *s, const pi__parts *l, const pi__val ***out, size_t *n);
-/* Adds what v refers to ($ref) and consists of (allOf), and so on. */
+/* Adds the schemas that the parts refer to ($ref) and consist of (allOf), recursively. */
 void pi__parts_expand(pi__schema *s, pi__parts *l);
 
-/* ---- schemas that are made of others (schema_not.c); each once. NULL: b->code */
-/* Values that do not meet v. It may allow fewer of them than there are; where it allows none, s->lost says why. */
+/* ---- schemas derived from others (schema_not.c), each created once. NULL: b->code is set */
+/* Returns a schema of values that do not meet v. It may allow fewer values than exact negation. If it allows none,
+ * s->lost names the keyword responsible. */
 const pi__val *pi__schema_not(pi__schema *s, const pi__val *v);
-/* The keywords if, then and else of v, as one schema. */
+/* Returns the keywords if, then and else of v as one schema. */
 const pi__val *pi__schema_if(pi__schema *s, const pi__val *v);
-/* An object that has PI__K_HAS of v by the property of this name. */
+/* Returns the schema of an object in which the property of this name meets PI__K_HAS of v. */
 const pi__val *pi__schema_has(pi__schema *s, const pi__val *v, pi__str name);
-/* dependentRequired, dependentSchemas and dependencies of v. */
+/* Returns a dependency keyword of v (dependentRequired, dependentSchemas or dependencies) as one schema. */
 const pi__val *pi__schema_dependencies(pi__schema *s, const pi__val *v, const char *key);
 
 #endif

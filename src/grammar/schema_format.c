@@ -1,24 +1,24 @@
-/* Formats of texts that are kept to (see schema.c).
+/* Formats of texts that are enforced (see schema.c).
  *
- * Each is a regular expression of texts that every reader of the format takes. Where a standard has limits that no
- * regular expression of a sensible size has (253 characters of a host name), the expression allows less: host names
- * have up to three labels of 63 characters, or seven of 31. Formats that are not listed are annotations. */
+ * Each is a regular expression of texts that every parser of the format accepts. Some limits of the standards need too
+ * large an expression (253 characters of a host name). The expression then allows less: host names have up to three
+ * labels of 63 characters, or seven of 31. Formats that are not listed are annotations. */
 #include <string.h>
 
 #include "grammar/schema.h"
 
-/* RFC 3339. Leap years have a 29th of February; there is no year 0000, and no leap second. */
+/* RFC 3339. Only leap years have February 29; year 0000 and leap seconds are excluded. */
 #define LEAP "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
 #define YEAR "([0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
 #define DATE "(" YEAR "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|" \
              "02-(0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
 #define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-/* ISO 8601 as RFC 3339's appendix A has it: years, months and days, or weeks, without gaps. */
+/* ISO 8601 as in appendix A of RFC 3339: years, months and days without gaps, or weeks. */
 #define N "[0-9]{1,9}"
 #define CLOCK "T(" N "H(" N "M(" N "S)?)?|" N "M(" N "S)?|" N "S)"
 #define DURATION "P(" N "W|(" N "Y(" N "M(" N "D)?)?|" N "M(" N "D)?|" N "D)(" CLOCK ")?|" CLOCK ")"
 
-/* RFC 1123: labels of letters, digits and single hyphens within. */
+/* RFC 1123: labels of letters and digits, with single hyphens inside. */
 #define A "[A-Za-z0-9]"
 #define LABEL "(" A "(-?" A "){0,31}|" A "{33,63})"
 #define SHORT A "(-?" A "){0,15}"
@@ -30,11 +30,11 @@
              "(:" H "){1,3}|" \
              "(" H ":){1,3}(:" H "){1,4}|(" H ":){1,2}(:" H "){1,5}|" H ":(:" H "){1,6}|:((:" H "){1,7}|:)|" \
              "(" H ":){6}" IPV4 "|::([fF]{4}:)?" IPV4 ")"
-/* RFC 5321 without quotes and comments: a local part of up to 64 characters. */
+/* RFC 5321 without quotes and comments; the local part has up to 64 characters. */
 #define ATEXT "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 #define EMAIL "(" ATEXT "(\\.?" ATEXT "){0,31}|" ATEXT "{33,64})@" HOST
 
-/* RFC 3986; IRIs (RFC 3987) have more characters. */
+/* RFC 3986; IRIs (RFC 3987) allow more characters. */
 #define UCS "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"
 #define PCT "%[0-9A-Fa-f]{2}"
 #define REG(u) "([A-Za-z0-9._~!$&'()*+,;=" u "-]|" PCT ")"
@@ -51,7 +51,7 @@
 /* RFC 6570: literal characters, and names in braces. */
 #define NAME "[A-Za-z0-9_]+(\\.[A-Za-z0-9_]+)*(:[1-9][0-9]{0,3}|\\*)?"
 #define TEMPLATE "([A-Za-z0-9._~!$&()*+,;=:@/?#-]|" PCT "|\\{[+#./;?&]?" NAME "(," NAME ")*\\})*"
-/* Regular expressions: pieces that all dialects have, groups not nested. */
+/* Regular expressions: constructs that all dialects share; groups are not nested. */
 #define R_ATOM "([A-Za-z0-9 _,:;=@#%&<>!~'-]|\\.|\\\\[dDwWsS.+*?()\\[\\]{}|^$\\\\/]|" \
                "\\[\\^?([A-Za-z0-9 _.]|a-z|A-Z|0-9)+\\])"
 #define R_PIECE R_ATOM "([*+?]|\\{[0-9]{1,3},?\\})?"

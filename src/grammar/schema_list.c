@@ -1,13 +1,13 @@
 /* Lists in JSON (see schema.c).
  *
- * A list without contains and uniqueItems is its first items, one by one, and a repetition. Else, which item may come
- * next is a rule of two numbers, i the next item and c how many met contains (counted up to what matters):
+ * A list without contains and uniqueItems is its first items one by one, then a repetition. Otherwise a rule of two
+ * numbers determines the next item: i is the next item, c the number of items that met contains (capped):
  *
- *     item(i, c)   item i that meets it, rest(i + 1, c + 1)   or one that need not, rest(i + 1, c)
- *     rest(i, c)   "," item(i, c)                             or, where enough are there, the end
+ *     item(i, c)   item i that meets contains, rest(i + 1, c + 1)   or one that need not, rest(i + 1, c)
+ *     rest(i, c)   "," item(i, c)                                   or, if enough items were written, the end
  *
- * Items of uniqueItems are values of an enum. Of up to MAX_SUBSETS values a rule knows which are still to come; more
- * values come in the enum's order. */
+ * Items of uniqueItems are values of an enum. For up to MAX_SUBSETS values a rule knows the remaining ones. More values
+ * come in the enum's order. */
 #include <string.h>
 
 #include "grammar/schema.h"
@@ -17,16 +17,16 @@ enum { MAX_ITEMS = 1000, MAX_SUBSETS = 6, MAX_UNIQUE = 4000 };
 typedef struct list {
     pi__schema *s;
     const pi__parts *l;
-    uint32_t n;            /* items that have schemas of their own */
-    uint32_t min, max;     /* PI__REP_INF: no limit */
-    bool others;           /* there may be more than n */
-    const pi__val *contains; /* or NULL */
-    const pi__val *at;     /* the schema that has it */
+    uint32_t n;            /* number of items with schemas of their own */
+    uint32_t min, max;     /* number of items; max PI__REP_INF = unlimited */
+    bool others;           /* more than n items are allowed */
+    const pi__val *contains; /* schema of contains; NULL = none */
+    const pi__val *at;     /* schema that has contains */
     uint32_t min_contains, max_contains;
-    const pi__val *unique; /* a schema with uniqueItems, or NULL */
-    const pi__val *not;    /* values that do not meet contains, where max_contains counts */
-    uint32_t cap_i, cap_c; /* numbers above these are all the same */
-    uint32_t *item, *rest; /* [cap_i + 1][cap_c + 1] 1 + rule, 0: not made */
+    const pi__val *unique; /* schema with uniqueItems; NULL = none */
+    const pi__val *not;    /* values that do not meet contains, if max_contains is limited */
+    uint32_t cap_i, cap_c; /* numbers above these are equivalent */
+    uint32_t *item, *rest; /* [cap_i + 1][cap_c + 1] 1 + rule; 0 = not made yet */
 } list;
 
 void pi__schema_items(const pi__val *v, const pi__list **prefix, const pi__val **rest)
@@ -38,7 +38,7 @@ void pi__schema_items(const pi__val *v, const pi__list **prefix, const pi__val *
     *rest = items;
 }
 
-/* The parts of item i; by prefixItems, or as any further one. */
+/* Returns the parts of item i, from prefixItems or the schema of further items. */
 static pi__parts parts_of_item(pi__schema *s, const pi__parts *l, size_t i)
 {
     pi__parts e = {0};
@@ -68,7 +68,7 @@ static void read_contains(list *t, const pi__val *v)
     if (pi__member(v, "maxContains") && !pi__schema_count(s, v, "maxContains", &max)) return;
     if (!min && max == PI__REP_INF) return;
     if (t->contains && t->contains->map != k->map)
-        pi__schema_fail(s, v, "contains", PI_EUNSUPPORTED, "two contains of one list are not supported: join them");
+        pi__schema_fail(s, v, "contains", PI_EUNSUPPORTED, "two contains for one list are not supported: merge them");
     if (min > MAX_ITEMS || (max != PI__REP_INF && max > MAX_ITEMS))
         pi__schema_fail(s, v, "contains", PI_EUNSUPPORTED, "minContains and maxContains can be at most %d", MAX_ITEMS);
     t->contains = k;
@@ -100,13 +100,13 @@ static void read_list(list *t)
         if ((k = pi__member(v, "uniqueItems")) && k->type == PI__V_BOOL && k->b) t->unique = v;
         read_contains(t, v);
     }
-    if (!closed) t->others |= !first || t->min > t->n; /* more are asked for */
+    if (!closed) t->others |= !first || t->min > t->n; /* more items are required */
     if (!t->others && t->max > t->n) t->max = t->n;
 }
 
 static pi__expr *comma(pi__schema *s) { return pi__x_cat2(s->b, pi__x_text(s->b, ","), pi__schema_space(s)); }
 
-/* Items in brackets; none: there may be none. */
+/* Puts items in brackets. none: the list may be empty. */
 static pi__expr *in_brackets(pi__schema *s, pi__expr *items, bool none)
 {
     pi__builder *b = s->b;
@@ -169,31 +169,32 @@ static pi__expr *with_contains(list *t)
         t->not = pi__schema_not(s, t->contains);
         if (t->not && t->not->type == PI__V_BOOL && !t->not->b && s->lost)
             pi__schema_fail(s, t->at, "maxContains", PI_EUNSUPPORTED,
-                "a schema with %s cannot be turned round: leave the limit "
-                            "out", s->lost);
+                "a schema with %s cannot be negated: remove the limit", s->lost);
     }
     t->cap_i = t->n;
     if (t->min > t->cap_i) t->cap_i = t->min;
     if (t->max != PI__REP_INF && t->max > t->cap_i) t->cap_i = t->max;
-    if (t->max == PI__REP_INF) t->cap_i++; /* numbers below max stay below it */
+    if (t->max == PI__REP_INF) t->cap_i++; /* capped numbers must stay below max */
     t->cap_c = t->max_contains != PI__REP_INF ? t->max_contains : t->min_contains;
     if (t->cap_i > MAX_ITEMS)
-        pi__schema_fail(s, t->at, "contains", PI_EUNSUPPORTED, "minItems and maxItems beside it can be at most %d",
+        pi__schema_fail(s, t->at, "contains", PI_EUNSUPPORTED, "minItems and maxItems together with it can be at most "
+                                                               "%d",
             MAX_ITEMS);
     const size_t n = (size_t) (t->cap_i + 1) * (t->cap_c + 1);
-    if (s->b->code || n > 100000) return pi__schema_fail(s, t->at, "contains", PI_EINVAL, "its limits are too large"),
+    if (s->b->code || n > 100000) return pi__schema_fail(s, t->at, "contains", PI_EINVAL, "its limits are too large: "
+                                                                                          "lower them"),
         pi__x_never(s->b);
     t->item = pi__builder_take(s->b, n * sizeof *t->item);
     t->rest = pi__builder_take(s->b, n * sizeof *t->rest);
     if (s->b->code) return pi__x_never(s->b);
-    for (uint32_t i = t->cap_i + 1; i-- > 0 && !s->b->code;) /* from the end on, so that nothing recurs deeply */
+    for (uint32_t i = t->cap_i + 1; i-- > 0 && !s->b->code;) /* from the end, so that recursion stays shallow */
         for (uint32_t c = t->cap_c + 1; c-- > 0 && !s->b->code;) rest_at(t, i, c), item_at(t, i, c);
     return in_brackets(s, t->max ? item_at(t, 0, 0) : NULL, !t->min && !t->min_contains);
 }
 
 /* ----------------------------------------------------------------------------------------------------- unique items */
 
-/* The values that every item may have, each once. false: they are not known. */
+/* Gets the distinct values that items may have. False if they are not known. */
 static bool item_values(list *t, const pi__val ***out, size_t *n)
 {
     static const pi__val words[] = {{.type = PI__V_NONE}, {.type = PI__V_BOOL, .b = false}, {.type = PI__V_BOOL,
@@ -239,7 +240,7 @@ static pi__expr *one_value(pi__schema *s, const pi__val *v)
     return pi__schema_of(s, &p);
 }
 
-/* Rules by the set of values that were written, as bits. */
+/* Builds one rule per set of values written so far (a bit mask). */
 static pi__expr *in_any_order(list *t, pi__expr **x, size_t n)
 {
     pi__builder *b = t->s->b;
@@ -260,7 +261,7 @@ static pi__expr *in_any_order(list *t, pi__expr **x, size_t n)
     return pi__x_rule(b, rule[0]);
 }
 
-/* Rules by the next value and how many were written: more, and rest, as properties of objects have them. */
+/* Builds rules by next value and number written: `more` and `rest`, as for properties of objects. */
 static pi__expr *in_order(list *t, pi__expr **x, uint32_t n)
 {
     pi__schema *s = t->s;
@@ -268,8 +269,7 @@ static pi__expr *in_order(list *t, pi__expr **x, uint32_t n)
     const uint32_t cap = t->max != PI__REP_INF && t->max < n ? t->max : t->min, width = cap + 1;
     if ((size_t) (n + 1) * width > 100000) {
         pi__schema_fail(s, t->unique, "uniqueItems", PI_EINVAL,
-            "minItems and maxItems are too large for so many values: leave "
-                        "them out");
+            "minItems and maxItems are too large for this number of values: remove them");
         return pi__x_never(b);
     }
     uint32_t *more = pi__builder_take(b, (size_t) (n + 1) * width * 2 * sizeof *more),
@@ -301,8 +301,7 @@ static pi__expr *with_unique(list *t)
     size_t n;
     if (t->n || t->contains || !item_values(t, &v, &n) || n > MAX_UNIQUE) {
         pi__schema_fail(s, t->unique, "uniqueItems", PI_EUNSUPPORTED,
-            "it is supported for items of an enum only, of up to %d "
-                        "values: leave it out", MAX_UNIQUE);
+            "it is supported only for items of an enum of up to %d values: remove it", MAX_UNIQUE);
         return pi__x_never(s->b);
     }
     if (t->min > n) return pi__x_never(s->b);
@@ -321,7 +320,7 @@ static pi__expr *plain(list *t)
     pi__builder *b = s->b;
     const uint32_t n = t->n, min = t->min, max = t->max;
     pi__expr *rest = pi__x_empty(b);
-    if (max > n) { /* behind the prefix */
+    if (max > n) { /* items after the prefix */
         const uint32_t least = min > n ? min - n : 0, most = max == PI__REP_INF ? max : max - n;
         pi__expr *e = element(s, t->l, n), *next = pi__x_cat2(b, comma(s), e);
         if (n) rest = pi__x_rep(b, next, least, most);
@@ -332,7 +331,7 @@ static pi__expr *plain(list *t)
         if (i) e = pi__x_cat2(b, comma(s), e);
         rest = pi__x_cat2(b, e, rest);
         if (i && i >= min) rest = pi__x_rep(b, pi__x_shared(b, rest), 0, 1);
-        else if (i % 16 == 15) rest = pi__x_shared(b, rest); /* so that expressions stay flat */
+        else if (i % 16 == 15) rest = pi__x_shared(b, rest); /* keeps the nesting of expressions low */
     }
     return in_brackets(s, max ? rest : NULL, !min);
 }

@@ -1,14 +1,14 @@
-/* Schemas that are made of others: negations, conditions and dependencies (see schema.c).
+/* Schemas derived from others: negations, conditions and dependencies (see schema.c).
  *
- * A negation is pushed down to keywords, of which each has an opposite:
+ * A negation is pushed down to keywords, each of which has an opposite:
  *
  *     not {type: object, required: [a], properties: {b: S}}
  *       =  anyOf [ any other type, an object without a, an object with b that does not meet S ]
  *
- * A keyword without an opposite is left out of the choice. What is made then allows less than it could, never more;
- * where nothing is left, `lost` names the keyword. Schemas that are made have the member PI__K_MADE: they forbid no
- * properties and name no types but those that they say. Each is made once per schema, so that schemas that refer to
- * themselves come to an end. */
+ * A keyword without an opposite is left out of the choice. The derived schema then allows less than the exact
+ * negation, never more. If no alternative is left, `lost` names the keyword. Derived schemas have the member
+ * PI__K_MADE: they do not forbid unnamed properties and imply no types. Each is created once per schema, so schemas
+ * that refer to themselves terminate. */
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static pi__val list_of(pi__schema *s, pi__val x)
     return l;
 }
 
-/* A schema of one keyword for values of some types. */
+/* Returns a schema of one keyword for values of some types. */
 static pi__val of_types(pi__schema *s, unsigned types, const char *key, pi__val x)
 {
     pi__val m = new_map(s);
@@ -77,7 +77,7 @@ static pi__val all_of(pi__schema *s, pi__val x, pi__val y)
     return m;
 }
 
-/* An object with this property, which meets x; x never: without it. */
+/* Returns a schema of objects with a property `name` that meets x. x never: objects without the property. */
 static pi__val with_property(pi__schema *s, pi__str name, pi__val x)
 {
     pi__val props = never, m;
@@ -88,7 +88,7 @@ static pi__val with_property(pi__schema *s, pi__str name, pi__val x)
     return m;
 }
 
-/* One of the alternatives; never without any. */
+/* Returns a choice of the alternatives; never if the list is empty. */
 static pi__val any_of(pi__schema *s, pi__val alternatives)
 {
     if (s->b->code || !alternatives.list->n) return never;
@@ -100,7 +100,7 @@ static pi__val any_of(pi__schema *s, pi__val alternatives)
 
 static bool is_never(pi__val v) { return v.type == PI__V_BOOL && !v.b; }
 
-/* The schema that was made of v before, or room for it. key: how it is made, with a name. */
+/* Returns the schema derived from v before, or a new one to fill in (*known false). key, name: method and argument. */
 static pi__val *made_of(pi__schema *s, const pi__val *v, const char *key, pi__str name, bool *known)
 {
     const size_t n = sizeof(void *) + strlen(key);
@@ -115,7 +115,7 @@ static pi__val *made_of(pi__schema *s, const pi__val *v, const char *key, pi__st
     if (old) return (pi__val *) (intptr_t) old->i;
     pi__val *new = pi__builder_take(s->b, sizeof *new);
     if (!new) return NULL;
-    *new = never; /* while it is being made */
+    *new = never; /* valid while it is being made */
     if (!pi__dict_set(&s->b->zone, s->made, as_key, pi__val_int((intptr_t) new))) no_room(s);
     return new;
 }
@@ -136,7 +136,6 @@ static void add_not(pi__schema *s, pi__val *alternatives, const pi__val *v)
     if (!is_never(n)) add(s, alternatives, n);
 }
 
-/* All but one value meet x. */
 static pi__val number(double x) { return x < 1e15 ? pi__val_int((int64_t) x) : pi__val_float(x); }
 
 static void not_counts(pi__schema *s, const pi__val *v, pi__val *out)
@@ -209,7 +208,7 @@ static void not_lists(pi__schema *s, const pi__val *v, pi__val *out)
     if ((k = pi__member(v, "uniqueItems")) && k->type == PI__V_BOOL && k->b) s->lost = "uniqueItems";
 }
 
-/* An object with a property that is not named, whose name and value meet these. */
+/* Returns a schema of objects that have an unnamed property with this schema of its name and of its value. */
 static pi__val with_other(pi__schema *s, pi__val name, pi__val value)
 {
     pi__val l = list_of(s, name);
@@ -268,7 +267,7 @@ static void not_objects(pi__schema *s, const pi__val *v, pi__val *out)
     if (pi__member(v, PI__K_HAS)) s->lost = "not";
 }
 
-/* Of lists of schemas. */
+/* Negates allOf, anyOf, oneOf, not, if and $ref. */
 static void not_parts(pi__schema *s, const pi__val *v, pi__val *out)
 {
     const pi__val *all = pi__member(v, "allOf"), *any = pi__member(v, "anyOf"), *one = pi__member(v, "oneOf"), *k;
@@ -319,7 +318,7 @@ const pi__val *pi__schema_not(pi__schema *s, const pi__val *v)
     if (s->b->code || !pi__schema_work(s)) return NULL;
     if (v->type == PI__V_BOOL) return v->b ? &never : &always;
     if (v->type != PI__V_MAP) {
-        pi__schema_fail(s, NULL, "not", PI_EINVAL, "%s where a schema belongs: give an object, true or false",
+        pi__schema_fail(s, NULL, "not", PI_EINVAL, "a schema cannot be %s: give an object, true or false",
                         pi__val_type_name(v));
         return NULL;
     }

@@ -1,9 +1,9 @@
 /* Numbers in JSON, within bounds (see schema.c).
  *
- * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. They are taken digit
- * by digit from the schema's text, so that 2^64 - 1 is what it says; nothing is rounded. A number with bounds is
- * written without an exponent, and with at most 16 digits in a row where no bound has more. multipleOf, and values
- * that are excluded, are automata over the digits (regular.h). */
+ * Bounds become choices by decimal digits: 17 <= x becomes 1[7-9] | [2-9][0-9] | [1-9][0-9]{2,15}. Their digits are
+ * taken from the schema's text, so 2^64 - 1 is exact; nothing is rounded. A number with bounds is written without an
+ * exponent and with at most 16 consecutive digits, unless a bound has more. multipleOf and excluded values are
+ * automata over the digits (regular.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,16 +15,16 @@ enum { MAX_DIGITS = 16, LONGEST = 60 };
 
 typedef struct decimal {
     bool minus;             /* below 0 */
-    bool huge;              /* has more than LONGEST digits before the point */
-    bool tiny;              /* has more than LONGEST digits behind it; the others are left out */
-    char whole[LONGEST + 4]; /* without zeros at the start, but "0" */
-    char frac[LONGEST + 4]; /* without zeros at the end */
-    size_t n;               /* digits of frac */
+    bool huge;              /* more than LONGEST digits before the point */
+    bool tiny;              /* more than LONGEST digits after the point; the rest is dropped */
+    char whole[LONGEST + 4]; /* without leading zeros, except "0" */
+    char frac[LONGEST + 4]; /* without trailing zeros */
+    size_t n;               /* number of digits of frac */
 } decimal;
 
 typedef struct bound {
-    bool set;    /* there is one */
-    bool open;   /* the bound itself is out */
+    bool set;    /* the bound exists */
+    bool open;   /* the bound itself is excluded */
     decimal v;
 } bound;
 
@@ -46,7 +46,7 @@ static decimal decimal_of_text(const char *p, size_t n)
         }
     }
     const long exp = i < n ? strtol(p + i + 1, NULL, 10) : 0;
-    /* the point's place in all */
+    /* index of the point in `all` */
     const long at = (long) whole + (exp > 100000 ? 100000 : exp < -100000 ? -100000 : exp);
     if (n_all > sizeof all) d.tiny = true, n_all = sizeof all;
     size_t from = 0;
@@ -75,7 +75,7 @@ static decimal decimal_of(const pi__val *v)
     if (v->type == PI__V_INT) {
         snprintf(text, sizeof text, "%lld", (long long) v->i);
     } else {
-        for (int digits = 1; digits <= 17; digits++) { /* the shortest that is this number */
+        for (int digits = 1; digits <= 17; digits++) { /* shortest decimal that reads back as this number */
             snprintf(text, sizeof text, "%.*e", digits - 1, pi__val_f64(v));
             if (strtod(text, NULL) == pi__val_f64(v)) break;
         }
@@ -85,7 +85,7 @@ static decimal decimal_of(const pi__val *v)
 
 static bool is_zero(const decimal *d) { return !d->huge && !d->tiny && !d->n && !strcmp(d->whole, "0"); }
 
-/* Of numbers that are not negative. */
+/* Compares absolute values. */
 static int compare_sizes(const decimal *a, const decimal *b)
 {
     const size_t n = strlen(a->whole), k = strlen(b->whole);
@@ -114,7 +114,7 @@ bool pi__number_is_whole(const pi__val *v)
     return d.huge || (!d.n && !d.tiny);
 }
 
-/* One more, or one less, of a whole number that is not negative (not 0 to be made less). */
+/* Adds or subtracts 1 from a non-negative integer; 0 must not be decreased. */
 static void step(char *whole, bool up)
 {
     size_t n = strlen(whole), i = n;
@@ -142,10 +142,10 @@ bool pi__schema_count(pi__schema *s, const pi__val *at, const char *key, uint32_
     const pi__val *v = pi__member(at, key);
     const double x = v && pi__val_is_number(v) && v->type != PI__V_BOOL ? pi__val_f64(v) : -1;
     if (!(x >= 0) || x != floor(x)) {
-        pi__schema_fail(s, at, key, PI_EINVAL, "give a whole number that is not negative");
+        pi__schema_fail(s, at, key, PI_EINVAL, "give a non-negative integer");
         return false;
     }
-    *out = x > 1e9 ? PI__REP_INF : (uint32_t) x; /* no limit; refused where at least so many are asked for */
+    *out = x > 1e9 ? PI__REP_INF : (uint32_t) x; /* no limit; rejected if it is a lower bound */
     return true;
 }
 
@@ -159,7 +159,7 @@ static pi__expr *digit(pi__builder *b, char lo, char hi)
     return lo > hi ? pi__x_never(b) : lo == hi ? pi__x_bytes(b, &lo, 1) : pi__x_chars(b, pair);
 }
 
-/* n digits from lo on and up to hi; NULL: no bound. */
+/* Matches n digits from lo to hi; NULL = no bound. */
 static pi__expr *between(pi__builder *b, const char *lo, const char *hi, uint32_t n)
 {
     if (!n) return pi__x_empty(b);
@@ -172,7 +172,7 @@ static pi__expr *between(pi__builder *b, const char *lo, const char *hi, uint32_
     return alt;
 }
 
-/* Whole numbers from lo to hi, not negative; hi NULL: no bound. */
+/* Matches non-negative integers from lo to hi; hi NULL = no bound. */
 static pi__expr *whole_between(pi__builder *b, const char *lo, const char *hi)
 {
     pi__expr *alt = pi__x_alt(b);
@@ -181,7 +181,7 @@ static pi__expr *whole_between(pi__builder *b, const char *lo, const char *hi)
     if (hi && n == k) return between(b, lo, hi, n);
     pi__x_add(b, alt, between(b, lo, NULL, n));
     if (n + 1 <= k - 1) pi__x_add(b, alt, pi__x_cat2(b, pi__x_chars(b, "19"), digits(b, n, k - 2)));
-    if (hi) { /* as long as hi: no zero at the start */
+    if (hi) { /* as many digits as hi, without a leading zero */
         char one[LONGEST + 4];
         memset(one, '0', sizeof one);
         one[0] = '1';
@@ -193,11 +193,11 @@ static pi__expr *whole_between(pi__builder *b, const char *lo, const char *hi)
 
 static pi__expr *minus(pi__builder *b, pi__expr *x) { return pi__x_cat2(b, pi__x_text(b, "-"), x); }
 
-/* The whole number next to a bound, on its inner side. */
+/* Returns the integer next to a bound, on its inner side. */
 static decimal round_in(const bound *x, bool low)
 {
     decimal d = x->v;
-    const bool away = d.minus != low; /* inwards is away from 0 */
+    const bool away = d.minus != low; /* inward means away from 0 */
     const bool exact = !d.n && !d.tiny;
     d.n = d.frac[0] = 0;
     d.tiny = false;
@@ -225,22 +225,23 @@ static pi__expr *whole_number(pi__builder *b, const bound *lo, const bound *hi)
 
 /* -------------------------------------------------------------------------------------------------------- fractions */
 
-/* Digits behind the point of a fraction above lo (or lo itself, unless open) and below hi; NULL: no bound. first: none
- * was written yet, so that there has to be one. What is written so far is a start of the bounds that are left. */
+/* Matches the digits after the point of a fraction above lo (or equal unless lo_open) and below hi; NULL = no bound.
+ * first: no digit was written yet, so at least one must follow. The digits so far are a prefix of the remaining
+ * bounds. */
 static pi__expr *fraction(pi__builder *b, const char *lo, bool lo_open, const char *hi, bool hi_open, bool first,
                           uint32_t left)
 {
     pi__expr *alt = pi__x_alt(b);
-    const bool lo_over = lo && !*lo, hi_over = hi && !*hi; /* equal to it so far */
+    const bool lo_over = lo && !*lo, hi_over = hi && !*hi; /* all digits of the bound were written */
     if (!left) return lo_over && !lo_open && !hi ? pi__x_empty(b) : pi__x_never(b);
-    if (hi_over) { /* only zeros, and not even equality if open */
+    if (hi_over) { /* only zeros may follow; none if the bound is open */
         if (hi_open || (lo && (!lo_over || lo_open))) return pi__x_never(b);
         return pi__x_rep(b, pi__x_text(b, "0"), first, left);
     }
     if (lo_over && !lo_open && !hi) return digits(b, first, left);
     if (!lo && !hi) return digits(b, first, left);
     if (!first && (!lo || (lo_over && !lo_open))) pi__x_add(b, alt, pi__x_empty(b));
-        /* to stop here is below hi: it has more digits, the last not 0 */
+        /* stopping here is below hi: hi has more digits, the last one not 0 */
     const char at = lo ? (lo_over ? '0' : *lo) : 0, top = hi ? *hi : 0;
     const char from = lo ? (char) (at + 1) : '0', to = hi ? (char) (top - 1) : '9';
     if (from <= to) pi__x_add(b, alt, pi__x_cat2(b, digit(b, from, to), digits(b, 0, left - 1)));
@@ -265,7 +266,7 @@ static uint32_t places_of(const decimal *lo, const decimal *hi)
     return (uint32_t) n;
 }
 
-/* Nothing or a point and digits, within the bounds. */
+/* Matches an optional point and digits within the bounds. */
 static pi__expr *tail(pi__builder *b, const decimal *lo, bool lo_open, const decimal *hi, bool hi_open)
 {
     const bool none = (!lo || (!lo->n && !lo_open)) && (!hi || hi->n || !hi_open);
@@ -279,7 +280,7 @@ static pi__expr *fixed(pi__builder *b, const char *whole, pi__expr *rest)
     return pi__x_cat2(b, pi__x_text(b, whole), rest);
 }
 
-/* Numbers from lo to hi, not negative. */
+/* Matches non-negative numbers from lo to hi. */
 static pi__expr *real_between(pi__builder *b, const bound *lo, const bound *hi)
 {
     const decimal *from = &lo->v, *to = &hi->v;
@@ -358,17 +359,16 @@ static void read_bounds(pi__schema *s, const pi__val *v, bool low, bound *out)
             return;
         }
         const decimal d = decimal_of(k);
-        if (d.huge && d.minus == low) continue; /* no number that is written here is beyond it */
+        if (d.huge && d.minus == low) continue; /* no generated number reaches this bound */
         if (d.huge || d.tiny)
-            pi__schema_fail(s, v, key, PI_EUNSUPPORTED, "a bound of more than %d digits before or behind the point "
-                "is not "
-                            "supported", LONGEST);
+            pi__schema_fail(s, v, key, PI_EUNSUPPORTED, "a bound of more than %d digits before or after the point is "
+                                                        "not supported: give fewer digits", LONGEST);
         const int order = out->set ? compare(&d, &out->v) : 0;
         if (!out->set || (low ? order > 0 : order < 0) || (!order && open)) *out = (bound) {true, open, d};
     }
 }
 
-/* multipleOf as a whole number and places behind the point. */
+/* Reads multipleOf as an integer and a number of decimal places. */
 static bool read_step(const pi__val *v, uint64_t *out, uint32_t *places)
 {
     const decimal d = decimal_of(v);
@@ -393,19 +393,20 @@ bool pi__number_is_multiple(const pi__val *v, const pi__val *of)
     return !rest;
 }
 
-typedef struct limits { /* of numbers beside bounds */
+typedef struct limits { /* constraints of numbers other than bounds */
     pi__schema *s;
     pi__reg *part[PI__REG_PARTS];
     size_t n;
     uint64_t must;
-    bool plain;   /* numbers without an exponent */
+    bool plain;   /* numbers must be written without an exponent */
 } limits;
 
 static void add_limit(limits *t, pi__reg *r, bool must)
 {
     if (!r) return;
     if (t->n == PI__REG_PARTS - 3) {
-        pi__schema_fail(t->s, NULL, NULL, PI_EUNSUPPORTED, "too many multipleOf and excluded values of one number");
+        pi__schema_fail(t->s, NULL, NULL, PI_EUNSUPPORTED, "too many multipleOf and excluded values for one number: "
+                                                           "use fewer");
         return;
     }
     if (must) t->must |= (uint64_t) 1 << t->n;
@@ -424,12 +425,12 @@ static void add_multiple(limits *t, const pi__val *at, const char *key, const pi
     if (whole && unit == 1 && must) return;
     if (!whole && !places) places = 1, unit *= unit > UINT32_MAX ? 1 : 10;
     if (unit * (places + 2) + 2 > PI__REG_STATES)
-        pi__schema_fail(t->s, at, key, PI_EUNSUPPORTED, "a step of so many digits is not supported: give at most "
-            "three");
+        pi__schema_fail(t->s, at, key, PI_EUNSUPPORTED, "a step with this many digits is not supported: give at most "
+                                                        "three");
     else add_limit(t, pi__reg_multiples(t->s->b, (uint32_t) unit, places), must);
 }
 
-/* The ways to write the numbers of a list, without exponents. */
+/* Returns all spellings, without exponents, of the numbers of a list. */
 static pi__reg *reg_of_numbers(pi__schema *s, const pi__val *v, size_t n)
 {
     pi__builder *b = s->b;

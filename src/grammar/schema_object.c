@@ -1,15 +1,15 @@
 /* Objects in JSON (see schema.c).
  *
- * An object's properties come in their order. Which may come next is a rule of two numbers, i the next property and c
- * how many were written (counted only up to what minProperties or maxProperties ask for):
+ * Properties come in the schema's order. A rule of two numbers determines the next one: i is the next property, c the
+ * number of properties written (capped at the limits of minProperties and maxProperties):
  *
  *     more(i, c)   at a property:      key i ":" value, rest(i + 1, c + 1)
- *                                      or, where i is not required, more(i + 1, c)
- *     rest(i, c)   behind a property:  "," more(i, c)   or, where nothing more is required, the end
+ *                                      or, if i is not required, more(i + 1, c)
+ *     rest(i, c)   after a property:   "," more(i, c)   or, if nothing more is required, the end
  *
- * more(n, c) is a property that is not named, where those are allowed. With patternProperties or propertyNames their
- * keys are told apart by a product of automata (regular.h): each set of patterns that a key may match is a kind of
- * property, whose values meet the schemas of these patterns. */
+ * more(n, c) is an unnamed property, if these are allowed. With patternProperties or propertyNames, a product of
+ * automata (regular.h) classifies their keys. Each set of patterns that a key may match is a kind of property, whose
+ * values meet the schemas of these patterns. */
 #include <string.h>
 
 #include "grammar/schema.h"
@@ -21,8 +21,8 @@ static const pi__val no_value = {.type = PI__V_BOOL};
 typedef struct prop {
     pi__str name;
     bool required;
-    pi__expr *x;      /* key, colon, value */
-    uint32_t *parts;  /* [n_parts] indices of parts that have it in properties */
+    pi__expr *x;      /* key, colon and value */
+    uint32_t *parts;  /* [n_parts] indices of parts that name it in properties */
     uint32_t n_parts;
 } prop;
 
@@ -31,22 +31,22 @@ typedef struct object {
     const pi__parts *l;
     prop *p;          /* [n] in the order of the schema */
     size_t n;
-    uint32_t *rules;  /* [n_rules] indices of parts that speak of properties by other means than their names */
+    uint32_t *rules;  /* [n_rules] indices of parts that constrain properties other than by name */
     size_t n_rules;
-    pi__expr *other;  /* a property that is not named; NULL: none */
-    uint32_t min, max; /* how many there may be; max PI__REP_INF: no limit */
-    uint32_t cap;     /* numbers of properties above this are all the same */
-    uint32_t *more, *rest; /* [n + 1][cap + 1] 1 + rule, 0: not made */
-    const pi__val *min_at; /* the schema of min */
-    size_t last;      /* 1 + the last required property */
+    pi__expr *other;  /* an unnamed property; NULL = not allowed */
+    uint32_t min, max; /* number of properties; max PI__REP_INF = unlimited */
+    uint32_t cap;     /* property counts above this are equivalent */
+    uint32_t *more, *rest; /* [n + 1][cap + 1] 1 + rule; 0 = not made yet */
+    const pi__val *min_at; /* schema that has `min` */
+    size_t last;      /* 1 + index of the last required property */
     pi__reg *lang[PI__REG_PARTS]; /* [n_langs] languages of keys: patterns, propertyNames (must), names of has, names */
-    pi__str pattern[PI__REG_PARTS]; /* [n_langs] of it, or none */
+    pi__str pattern[PI__REG_PARTS]; /* [n_langs] pattern of the language; empty if it has none */
     size_t n_langs;
-    uint64_t must, all; /* languages that every key is in; bits of all */
-    const pi__val *has[PI__REG_PARTS]; /* [n_langs] the value's schema, where a key of the language has to be there */
+    uint64_t must, all; /* languages that contain every key; bits of all languages */
+    const pi__val *has[PI__REG_PARTS]; /* [n_langs] if a key of the language must exist: schema of its value */
 } object;
 
-/* The part's patterns that a key matches, by its name or by its mark. Adds their schemas. */
+/* Adds the schemas of the part's patterns that a key matches, by its name or its mark. True if any pattern matches. */
 static bool add_matched(object *o, const pi__val *v, const pi__str *name, uint64_t mark, pi__parts *out)
 {
     const pi__val *patterns = pi__member(v, "patternProperties");
@@ -66,7 +66,7 @@ static bool add_matched(object *o, const pi__val *v, const pi__str *name, uint64
     return any;
 }
 
-/* Adds what part i asks of a property to v (see parts_of_value). */
+/* Adds the requirements of part i on a property to v (see parts_of_value). */
 static void add_of_part(object *o, size_t i, const pi__str *name, uint64_t mark, pi__parts *v, bool *said)
 {
     pi__schema *s = o->s;
@@ -84,12 +84,13 @@ static void add_of_part(object *o, size_t i, const pi__str *name, uint64_t mark,
     const pi__val key = pi__val_str(*name);
     const int meets = pi__value_meets(s, &key, names, 1);
     if (meets < 0)
-        pi__schema_fail(s, part, "propertyNames", PI_EUNSUPPORTED, "names cannot be checked against this schema");
+        pi__schema_fail(s, part, "propertyNames", PI_EUNSUPPORTED, "names cannot be checked against this schema: "
+                                                                   "simplify it");
     else if (!meets) pi__parts_add(s, v, &no_value, 0);
 }
 
-/* The schemas of property p, or of one that is not named, by the languages that its key is in (mark). *said: some part
- * has one. Only parts that can have one are looked at, in their order: there may be many of them. */
+/* Returns the schemas of property p, or of an unnamed one by the languages that contain its key (mark). *said: some
+ * part has a schema for it. Visits only parts that can have one, in order: there may be many parts. */
 static pi__parts parts_of_value(object *o, const prop *p, uint64_t mark, bool *said)
 {
     pi__parts v = {0};
@@ -131,7 +132,7 @@ static void add_index(pi__builder *b, uint32_t **list, size_t n, size_t i)
     (*list)[n] = (uint32_t) i;
 }
 
-/* A property of part i. */
+/* Adds a property of part i, or updates it. */
 static void add_name(object *o, pi__dict *seen, pi__str name, size_t i, bool required)
 {
     pi__builder *b = o->s->b;
@@ -149,7 +150,7 @@ static void add_name(object *o, pi__dict *seen, pi__str name, size_t i, bool req
     if (!b->code) p->n_parts++;
 }
 
-/* Sets rules. */
+/* Fills o->rules. */
 static void find_rules(object *o)
 {
     static const char *const keys[] = {"patternProperties", "additionalProperties", "propertyNames"};
@@ -162,7 +163,7 @@ static void find_rules(object *o)
     }
 }
 
-/* Names of all parts, in the order in which they come; those that are only required last. */
+/* Collects the names of all parts in output order; names that are only required come last. */
 static void collect_names(object *o)
 {
     pi__schema *s = o->s;
@@ -200,8 +201,7 @@ static void collect_names(object *o)
 
 static pi__expr *rule_more(object *o, size_t i, uint32_t c);
 
-/* The rule for place (i, c) of a table, c cut to what tells rules apart; *made: it is new, and its text
- * is to be set. */
+/* Returns the rule for entry (i, c) of a table; c is capped first. *made: the rule is new and its body must be set. */
 static uint32_t rule_at(object *o, uint32_t *table, size_t i, uint32_t *c, bool *made)
 {
     pi__builder *b = o->s->b;
@@ -212,7 +212,7 @@ static uint32_t rule_at(object *o, uint32_t *table, size_t i, uint32_t *c, bool 
     return *k ? *k - 1 : 0;
 }
 
-/* Behind property number c, where i is the next. */
+/* After property number c; i is the next property. */
 static pi__expr *rule_rest(object *o, size_t i, uint32_t c)
 {
     pi__builder *b = o->s->b;
@@ -227,7 +227,7 @@ static pi__expr *rule_rest(object *o, size_t i, uint32_t c)
     return pi__x_rule(b, rule);
 }
 
-/* A property, i or one behind it; c are written. Made from the last one on, so that nothing recurs deeply. */
+/* Property i or a later one; c were written. Built from the last one on, so that recursion stays shallow. */
 static pi__expr *rule_more(object *o, size_t i, uint32_t c)
 {
     pi__builder *b = o->s->b;
@@ -245,9 +245,9 @@ static pi__expr *rule_more(object *o, size_t i, uint32_t c)
     return pi__x_rule(b, rule);
 }
 
-/* ----------------------------------------------------------------------------- properties that are not named */
+/* ----------------------------------------------------------------------------- unnamed properties */
 
-/* Nothing is said of properties that are not named, though it is of others: then there are none. */
+/* True if the parts say nothing of unnamed properties but name others: then unnamed ones are not generated. */
 static bool is_closed(const pi__parts *l)
 {
     bool said = false, closed = false;
@@ -261,7 +261,7 @@ static bool is_closed(const pi__parts *l)
     return closed && !said;
 }
 
-/* Some part forbids properties that match none of its patterns. */
+/* True if some part forbids properties that match none of its patterns. */
 static bool forbids_others(const pi__parts *l)
 {
     for (size_t i = 0; i < l->n; i++) {
@@ -277,8 +277,8 @@ static void add_language(object *o, const pi__val *at, const char *key, pi__reg 
     for (size_t i = 0; i < o->n_langs && pattern; i++)
         if (o->pattern[i].p && pi__str_eq(o->pattern[i], *pattern)) return;
     if (o->n_langs == PI__REG_PARTS - 2) {
-        pi__schema_fail(o->s, at, key, PI_EUNSUPPORTED, "more than %d patterns of property names hold for one "
-            "object: join them",
+        pi__schema_fail(o->s, at, key, PI_EUNSUPPORTED, "more than %d patterns of property names apply to one object: "
+                                                        "merge them",
                         PI__REG_PARTS - 2);
         return;
     }
@@ -310,8 +310,8 @@ static void read_languages(object *o)
     }
 }
 
-/* Properties that are not named, of all kinds that the marks of r's states tell apart; of bit `has` where that is not
- * PI__REG_PARTS: those that are in this language, with values that meet its schema. */
+/* Returns unnamed properties of all kinds that the marks of r's states distinguish. has < PI__REG_PARTS: only keys of
+ * this language, with values that meet its schema. */
 static pi__expr *of_kinds(object *o, const pi__reg *r, size_t has)
 {
     pi__schema *s = o->s;
@@ -344,7 +344,7 @@ static pi__expr *of_kinds(object *o, const pi__reg *r, size_t has)
     return alt->list.n ? pi__x_shared(b, alt) : NULL;
 }
 
-/* Sets other, and adds properties of has. */
+/* Sets o->other, and adds the properties of PI__K_HAS. */
 static void read_others(object *o)
 {
     pi__schema *s = o->s;
@@ -391,8 +391,8 @@ static void read_limits(object *o)
     if (o->min > o->max) return;
     if (o->min > required + 1 && o->other)
         pi__schema_fail(s, o->min_at, "minProperties", PI_EUNSUPPORTED,
-            "%u is not supported with properties that are not named, "
-                        "where a name could come twice: name them in properties", o->min);
+            "%u is not supported with unnamed properties, because a name could occur twice: name them in properties",
+            o->min);
     o->cap = o->max != PI__REP_INF ? o->max + 1 : 0;
     if (o->min > o->cap) o->cap = o->min;
     if (o->cap > 1000)

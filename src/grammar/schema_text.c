@@ -1,9 +1,9 @@
 /* Texts in JSON: characters, lengths, patterns, formats, keys (see schema.c).
  *
- * A character is written as itself, where JSON allows that, or as an escape; \u of half a character never. Lengths
- * count characters, an escape as one. A pattern, a format or lengths alone are an expression. Several of them, and
- * patterns that must not match, are automata whose product is taken (regular.h). A product counts lengths up to
- * COUNTED states in all: texts with both a pattern and a larger maxLength stay shorter than they could be. */
+ * A character is written as itself, if JSON allows that, or as an escape; \u of a lone surrogate never. Lengths count
+ * characters; an escape counts as one. A single pattern, format or length limit is an expression. Several of them, and
+ * patterns that must not match, are automata whose product is taken (regular.h). A product counts lengths up to COUNTED
+ * states in total: texts with both a pattern and a larger maxLength stay shorter than allowed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,7 @@ pi__expr *pi__schema_space(pi__schema *s)
 
 static const pi__range never_plain[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
 
-/* The characters of c that JSON has to escape, and that may stand for it: of \u escapes only those of control
- * characters. */
+/* Adds escapes for the characters of c that JSON must escape; \u escapes only for control characters. */
 static void add_escapes(pi__builder *b, pi__expr *alt, pi__class c)
 {
     static const char letter[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -46,11 +45,11 @@ static void add_escapes(pi__builder *b, pi__expr *alt, pi__class c)
     }
 }
 
-/* A character of the class as JSON writes it. */
+/* Returns a character of the class as JSON writes it. */
 static pi__expr *json_class(pi__builder *b, pi__class c)
 {
     pi__expr *plain = pi__x_class(b, pi__class_and(b, c, pi__class_of(b, never_plain, 3, true)));
-    if (c.n == 1 && c.r[0].lo == c.r[0].hi && plain->kind == PI__X_CLASS) { /* one character */
+    if (c.n == 1 && c.r[0].lo == c.r[0].hi && plain->kind == PI__X_CLASS) { /* single character */
         char one[4];
         return pi__x_bytes(b, one, pi__utf8_put(c.r[0].lo, one));
     }
@@ -63,7 +62,7 @@ static pi__expr *json_class(pi__builder *b, pi__class c)
     return alt;
 }
 
-/* Any character, with all of JSON's escapes. */
+/* Matches any character, with all of JSON's escapes. */
 static pi__expr *any_char(pi__schema *s)
 {
     pi__builder *b = s->b;
@@ -97,12 +96,12 @@ static pi__expr *in_quotes(pi__builder *b, pi__expr *x) { return pi__x_cat3(b, p
 
 /* ------------------------------------------------------------------------------------------------------------- keys */
 
-/* Texts of a key's plain characters that are not among v, which are sorted and start with the same `at` bytes. */
+/* Matches texts of plain key characters that are not in v. v is sorted; all entries share their first `at` bytes. */
 static pi__expr *none_of(pi__schema *s, const pi__str *v, size_t n, size_t at)
 {
     pi__builder *b = s->b;
     pi__expr *alt = pi__x_alt(b);
-    pi__range *first = pi__builder_take(b, (n + 1) * sizeof *first); /* characters with which they go on */
+    pi__range *first = pi__builder_take(b, (n + 1) * sizeof *first); /* characters that follow the shared prefix */
     const pi__class plain = pi__class_of(b, never_plain, 3, true);
     size_t i = 0, n_first = 0;
     if (!first) return alt;
@@ -148,7 +147,7 @@ pi__expr *pi__schema_other_key(pi__schema *s, const pi__str *not, size_t n)
     return in_quotes(b, n ? none_of(s, v, n, 0) : pi__x_rep(b, s->key_chr, 0, PI__REP_INF));
 }
 
-/* A character of a key: keys that the schema does not name have no escapes. */
+/* A character of an unnamed key: these keys have no escapes. */
 static pi__expr *key_class(pi__builder *b, pi__class c)
 {
     return pi__x_class(b, pi__class_and(b, c, pi__class_of(b, never_plain, 3, true)));
@@ -161,7 +160,7 @@ pi__expr *pi__schema_key(pi__schema *s, const pi__reg *r, uint64_t care, uint64_
 
 /* -------------------------------------------------------------------------------------------------------- languages */
 
-/* The automaton of a regular expression, made once. */
+/* Returns the automaton of a regular expression; cached. */
 static pi__reg *reg_of_regex(pi__schema *s, pi__str regex, bool search, const char *what)
 {
     pi__builder *b = s->b;
@@ -176,8 +175,8 @@ static pi__reg *reg_of_regex(pi__schema *s, pi__str regex, bool search, const ch
     return b->code ? NULL : r;
 }
 
-/* The end of a part of a regular expression that starts at `at`: the index of the ) of the group around it, or n. *alt:
- * the part has alternatives of its own. */
+/* Returns the end of the part of a regular expression that starts at `at`: the index of the enclosing group's ), or n.
+ * *alt: the part has alternatives of its own. */
 static size_t part_end(pi__str p, size_t at, bool *alt)
 {
     size_t depth = 0;
@@ -195,14 +194,14 @@ static size_t part_end(pi__str p, size_t at, bool *alt)
     return p.n;
 }
 
-/* Whether (?= or (?! is at `at` of a pattern that starts with ^. */
+/* True if a pattern that starts with ^ has (?= or (?! at `at`. */
 static bool looks_ahead(pi__str p, size_t at)
 {
     return p.n >= at + 3 && p.p[0] == '^' && p.p[at] == '(' && p.p[at + 1] == '?' &&
            (p.p[at + 2] == '=' || p.p[at + 2] == '!');
 }
 
-/* The automaton of ^ and a part of a pattern. */
+/* Returns the automaton of ^ followed by a part of a pattern. */
 static pi__reg *reg_from_start(pi__schema *s, pi__str part, bool group)
 {
     char *text = pi__builder_take(s->b, part.n + 6);
@@ -213,8 +212,9 @@ static pi__reg *reg_from_start(pi__schema *s, pi__str part, bool group)
     return reg_of_regex(s, (pi__str) {text, n + part.n + group}, true, "pattern");
 }
 
-/* Lookaheads after ^ are languages of their own: ^(?!X)(?=Y)Z is not ^X, and ^Y, and ^Z. All others are left to the
- * reader, which refuses them, also where Z has alternatives: the lookahead is a part of the first one only. */
+/* Lookaheads after ^ become separate languages: ^(?!X)(?=Y)Z is not ^X, and ^Y, and ^Z. All other lookaheads go to the
+ * regex parser, which rejects them. This includes a Z with alternatives: the lookahead belongs to its first one
+ * only. */
 pi__reg *pi__schema_pattern(pi__schema *s, const pi__val *at, pi__str pattern)
 {
     pi__reg *part[PI__REG_PARTS];
@@ -255,15 +255,15 @@ pi__reg *pi__reg_of_values(pi__schema *s, const pi__val *v, size_t n)
     return pi__reg_of(s->b, alt, "enum");
 }
 
-typedef struct texts { /* what the parts ask of a text */
+typedef struct texts { /* requirements of the parts on a text */
     pi__schema *s;
     uint32_t min, max;
-    pi__reg *part[PI__REG_PARTS]; /* [n] languages; bit i of must: texts are in it, else they are not */
+    pi__reg *part[PI__REG_PARTS]; /* [n] languages; bit i of must = texts are in language i, else they are not */
     size_t n;
     uint64_t must;
-    const pi__val *pattern;       /* where there is one thing only */
+    const pi__val *pattern;       /* pattern and format: set if it is the only requirement */
     const char *format;
-    const pi__val *at;            /* a schema that limits the text, for messages */
+    const pi__val *at;            /* a schema that constrains the text, for messages */
 } texts;
 
 static void add_language(texts *t, pi__reg *r, bool must)
@@ -273,8 +273,7 @@ static void add_language(texts *t, pi__reg *r, bool must)
         if (t->part[i] == r && (t->must >> i & 1) == must) return;
     if (t->n == PI__REG_PARTS - 2) {
         pi__schema_fail(t->s, t->at, "pattern", PI_EUNSUPPORTED,
-            "more than %d patterns and formats hold for one text: join "
-                        "them", PI__REG_PARTS - 2);
+            "more than %d patterns and formats apply to one text: merge them", PI__REG_PARTS - 2);
         return;
     }
     if (must) t->must |= (uint64_t) 1 << t->n;
@@ -288,7 +287,7 @@ static bool is_text(pi__schema *s, const pi__val *at, const char *key, const pi_
     return false;
 }
 
-/* Where only one pattern or format is there, its automaton may not be needed: it is made by of_product. */
+/* A single pattern or format may not need its automaton: product_of builds it on demand. */
 static void read_part(texts *t, const pi__val *v)
 {
     pi__schema *s = t->s;
@@ -317,7 +316,7 @@ static void read_part(texts *t, const pi__val *v)
     }
 }
 
-/* The product of all that is asked for, with lengths where they matter. care: the bits that are must in texts. */
+/* Returns the product of all requirements, with lengths if they matter. care: bits of the marks to compare. */
 static pi__reg *product_of(texts *t, uint64_t *care)
 {
     pi__builder *b = t->s->b;
@@ -335,14 +334,14 @@ static pi__reg *product_of(texts *t, uint64_t *care)
     if (t->min > most || max < t->min) {
         if (t->min <= t->max && t->min > most)
             pi__schema_fail(t->s, t->at, "minLength", PI_EUNSUPPORTED,
-                "%u is too large beside a pattern or format, where "
-                            "at most %u characters can be counted: lower it, or say it in the pattern", t->min, most);
+                "%u is too large together with a pattern or format: give at most %u, or put the length in the pattern",
+                t->min, most);
         return b->code ? NULL : r;
     }
     return pi__reg_product(b, t->part, t->n, t->must, t->min, max, "pattern");
 }
 
-/* Texts of a list of schemas, as a union. */
+/* Returns the union of the texts of a list of schemas. */
 static pi__reg *union_of(pi__schema *s, const pi__parts *l, size_t at, const pi__val *list)
 {
     pi__reg *part[PI__REG_PARTS];
@@ -353,7 +352,7 @@ static pi__reg *union_of(pi__schema *s, const pi__parts *l, size_t at, const pi_
             pi__parts_add(s, &more, l->p[k].v, l->p[k].skip | (k == at ? PI__SKIP_ANY_OF : 0));
         pi__parts_add(s, &more, &list->list->v[i], 0);
         if (n == PI__REG_PARTS - 2) pi__schema_fail(s, l->p[at].v, "anyOf", PI_EUNSUPPORTED,
-            "too many schemas of a name");
+            "too many schemas for a property name: use fewer");
         else if ((part[n] = pi__schema_text_reg(s, &more))) n++;
     }
     pi__reg *r = s->b->code ? NULL : pi__reg_product(s->b, part, n, 0, 0, PI__REP_INF, "anyOf");
@@ -409,13 +408,13 @@ pi__reg *pi__schema_language(pi__schema *s, const pi__val *schema)
 
 /* ------------------------------------------------------------------------------------------------------------ texts */
 
-/* A repetition of single characters can take lengths as well: of a pattern as ^[a-z]+$. */
+/* Applies the lengths to x if it is a repetition of single characters, as in ^[a-z]+$. Returns false otherwise. */
 static bool narrow(pi__expr *x, uint32_t min, uint32_t max)
 {
     while (x->kind == PI__X_CAT && x->list.n == 1) x = x->list.v[0];
     if (x->kind != PI__X_REP) return false;
     const pi__expr *body = x->rep.body;
-    if (body->kind == PI__X_ALT && body->list.n) body = body->list.v[0]; /* json_class: the first is the class */
+    if (body->kind == PI__X_ALT && body->list.n) body = body->list.v[0]; /* json_class: the class comes first */
     if (body->kind != PI__X_CLASS) return false;
     if (x->rep.min < min) x->rep.min = min;
     if (x->rep.max > max) x->rep.max = max;
@@ -423,7 +422,7 @@ static bool narrow(pi__expr *x, uint32_t min, uint32_t max)
     return true;
 }
 
-/* The rule of a pattern or a format alone, made once. */
+/* Returns the rule of a single pattern or format; cached. */
 static pi__expr *form_of(pi__schema *s, pi__str regex, bool search)
 {
     pi__builder *b = s->b;

@@ -1,4 +1,4 @@
-/* Values in schemas: types, enum and const, whether a value meets a schema, and whether schemas exclude each other (see
+/* Values in schemas: types, enum and const, validation of a value, and proofs that schemas exclude each other (see
  * schema.c). */
 #include <string.h>
 
@@ -21,7 +21,7 @@ unsigned pi__type_of_value(const pi__val *v)
     }
 }
 
-/* As JSON Schema has it: 1 is 1.0, but no boolean. */
+/* Equality of JSON Schema: 1 equals 1.0; booleans equal no number. */
 static bool equal(const pi__val *a, const pi__val *b, int depth)
 {
     if (depth > PI__VAL_DEPTH ||
@@ -48,7 +48,7 @@ static bool equal(const pi__val *a, const pi__val *b, int depth)
 
 bool pi__json_equal(const pi__val *a, const pi__val *b) { return equal(a, b, 0); }
 
-/* Equal values have equal hashes: 1 and 1.0, and objects whose members come in another order. */
+/* Hashes a value. Equal values have equal hashes: 1 and 1.0, and objects with members in another order. */
 static uint64_t hash_of(const pi__val *v, int depth)
 {
     uint64_t h = 0;
@@ -76,11 +76,11 @@ static uint64_t hash_of(const pi__val *v, int depth)
     }
 }
 
-/* The values of a list by hash. A list of a few has no table, and is searched. */
+/* The values of a list by hash. Lists of up to FEW_VALUES have no table and are searched linearly. */
 typedef struct value_set {
     const pi__val *v;     /* [n] */
     size_t n, n_slots;
-    uint32_t *slot;       /* [n_slots], a power of two: 1 + index, 0: free */
+    uint32_t *slot;       /* [n_slots], a power of two: 1 + index; 0 = free */
 } value_set;
 
 enum { FEW_VALUES = 8 };
@@ -98,7 +98,7 @@ static void fill_set(pi__schema *s, value_set *set)
     }
 }
 
-/* The set of the n values of the list v; NULL: the builder's code. */
+/* Returns the hash set of the n values of list v; cached. NULL: the builder's code is set. */
 static const value_set *set_of(pi__schema *s, const pi__val *v, size_t n)
 {
     const pi__val key = pi__val_int((int64_t) (intptr_t) v);
@@ -115,7 +115,7 @@ static const value_set *set_of(pi__schema *s, const pi__val *v, size_t n)
     return s->b->code ? NULL : set;
 }
 
-/* x is one of the n values of the list v. */
+/* True if x is one of the n values of list v. */
 static bool is_among(pi__schema *s, const pi__val *x, const pi__val *v, size_t n)
 {
     if (n <= FEW_VALUES) {
@@ -182,7 +182,7 @@ bool pi__schema_values(pi__schema *s, const pi__parts *l, const pi__val ***out, 
 
 /* ------------------------------------------------------------------------------------------------------- validation */
 
-/* Of all, and of any: 1, 0, or -1 where it cannot be told. */
+/* Three-valued logic: 1 true, 0 false, -1 unknown. */
 static int and(int a, int b) { return !a || !b ? 0 : a < 0 || b < 0 ? -1 : 1; }
 static int or(int a, int b) { return a > 0 || b > 0 ? 1 : a < 0 || b < 0 ? -1 : 0; }
 static int negated(int a) { return a < 0 ? a : !a; }
@@ -192,7 +192,7 @@ static bool in_list(pi__schema *s, const pi__val *v, const pi__val *list)
     return list->type == PI__V_LIST && is_among(s, v, list->list->v, list->list->n);
 }
 
-/* Whether n is at least (or at most) what the keyword says. */
+/* True if n is within the limits of the two keywords. */
 static bool counts(const pi__val *schema, const char *low, const char *high, size_t n)
 {
     const pi__val *k;
@@ -299,7 +299,7 @@ static int object_meets(pi__schema *s, const pi__val *v, const pi__val *schema, 
     return ok;
 }
 
-/* allOf, anyOf, oneOf, not, if and $ref. */
+/* Checks allOf, anyOf, oneOf, not, if and $ref. */
 static int parts_meet(pi__schema *s, const pi__val *v, const pi__val *schema, int depth)
 {
     static const char *const keys[] = {"allOf", "anyOf", "oneOf"};
@@ -352,7 +352,7 @@ static unsigned types_of_all(pi__schema *s, const pi__parts *l)
     return t;
 }
 
-/* One side's values do not meet the other's parts. */
+/* True if no value that a lists meets b's parts. */
 static bool values_outside(pi__schema *s, const pi__parts *a, const pi__parts *b)
 {
     const pi__val **x;
@@ -377,7 +377,7 @@ static bool requires(const pi__parts *l, pi__str name)
     return false;
 }
 
-/* The schemas of a property; false: nothing is said of it. */
+/* Gets the schemas of a property; false if no part mentions it. */
 static bool property(pi__schema *s, const pi__parts *l, pi__str name, pi__parts *out)
 {
     bool said = false;
@@ -391,7 +391,7 @@ static bool property(pi__schema *s, const pi__parts *l, pi__str name, pi__parts 
     return said;
 }
 
-/* A property that a requires, and that tells them apart: b forbids it, or requires it with other values or types. */
+/* True if a property that a requires distinguishes them: b forbids it, or allows only other values or types. */
 static bool told_apart(pi__schema *s, const pi__parts *a, const pi__parts *b)
 {
     for (size_t i = 0; i < a->n; i++) {
@@ -421,7 +421,7 @@ bool pi__schema_is_empty(pi__schema *s, const pi__parts *l)
 {
     const unsigned types = types_of_all(s, l);
     if (types != PI__T_OBJECT) return !types;
-    for (size_t i = 0; i < l->n; i++) { /* a property that is forbidden, and required */
+    for (size_t i = 0; i < l->n; i++) { /* a property that is both forbidden and required */
         const pi__val *p = pi__member(l->p[i].v, "properties");
         for (size_t k = 0; p && pi__member(l->p[i].v, PI__K_MADE) && p->type == PI__V_MAP && k < p->map->n; k++)
             if (p->map->e[k].value.type == PI__V_BOOL && !p->map->e[k].value.b && requires(l, p->map->e[k].key.s))

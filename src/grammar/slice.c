@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "grammar/tokens.h"
 
-enum { MAX_KEPT = 8, LEAST_SHARE = 8 }; /* LEAST_SHARE: a slice has at least this part of all tokens, 1 in 8 */
+enum { MAX_KEPT = 8, LEAST_SHARE = 8 }; /* a slice has more than 1 / LEAST_SHARE of all tokens */
 
 struct pi__slices {
     pthread_mutex_t lock;
@@ -41,10 +41,11 @@ void pi__slices_free(pi__slices *s)
 
 /* ---------------------------------------------------------------------------------------------------------- making */
 
-/* The slice of these kinds has the tokens of the set. */
+/* True if the slice of these kinds contains the tokens of this set. */
 static bool has_set(const pi__tokens *t, uint64_t kinds, size_t set) { return !(t->set[set] & ~kinds); }
 
-/* Sorts the tokens by length; rest[k]: tokens before k that are not in it. in: [n_sets] scratch. */
+/* Sorts the slice's tokens by length. rest[k]: number of tokens before k that are not in the slice. in: [n_sets]
+ * scratch. */
 static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest, uint8_t *in)
 {
     const uint32_t n = t->first[t->n_nodes];
@@ -67,7 +68,7 @@ static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest, uint8
     }
 }
 
-/* The subtree of node i, with no token of the slice: all its nodes from place n on. */
+/* Lists all nodes of the subtree of node i from index n on; none of its tokens is in the slice. */
 static void list_subtree(const pi__tokens *t, pi__slice *s, uint32_t i, uint32_t n)
 {
     const uint32_t end = t->skip[i], back = i - n; /* modulo 2^32 */
@@ -75,10 +76,11 @@ static void list_subtree(const pi__tokens *t, pi__slice *s, uint32_t i, uint32_t
     for (uint32_t k = i; k < end; k++) s->skip[k - back] = t->skip[k] - back;
 }
 
-/* The nodes on the way to other tokens. open: [max_bytes + 1]. Without s->node they are only counted. */
+/* Lists the nodes on the paths to tokens outside the slice. open: [max_bytes + 1] scratch. Without s->node only counts
+ * them. */
 static void list_nodes(const pi__tokens *t, pi__slice *s, const uint32_t *rest, uint32_t *open)
 {
-    uint32_t n = 0, deep = 0; /* open[1..deep]: nodes whose subtree has not ended */
+    uint32_t n = 0, deep = 0; /* open[1..deep]: nodes with an unfinished subtree */
     for (uint32_t i = 1; i < t->n_nodes;) {
         const uint32_t end = t->skip[i], all = t->first[end] - t->first[i];
         const uint32_t others = rest[t->first[end]] - rest[t->first[i]];
@@ -134,9 +136,9 @@ static pi__slice *make(const pi__tokens *t, uint64_t kinds, uint32_t n)
     return NULL;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- keeping */
+/* ---------------------------------------------------------------------------------------------------------- keeping */
 
-/* The kept slice of these kinds, now the last in order; the lock is held. */
+/* Returns the cached slice of these kinds, moved to the end; NULL if not cached. Lock held. */
 static pi__slice *find(pi__slices *all, uint64_t kinds)
 {
     for (size_t i = 0; i < all->n; i++) {
@@ -148,7 +150,7 @@ static pi__slice *find(pi__slices *all, uint64_t kinds)
     return NULL;
 }
 
-/* There is room for one more; the lock is held. */
+/* Makes room for one more slice. False if all cached slices are in use. Lock held. */
 static bool make_room(pi__slices *all)
 {
     for (size_t i = 0; i < all->n && all->n == MAX_KEPT; i++) {
@@ -190,7 +192,7 @@ void pi__slice_release(const pi__tokens *t, pi__slice *s)
 void pi__slice_fill(const pi__tokens *t, const pi__slice *s, uint32_t n, uint64_t *bits)
 {
     const uint32_t in = s->upto[n < PI__LONG_TOKEN ? n : PI__LONG_TOKEN];
-    if (in < s->n / 2) { /* none and these, or all but the others */
+    if (in < s->n / 2) { /* starts from an empty mask or from all bits, whichever changes less */
         memset(bits, 0, pi__mask_words(t) * sizeof *bits);
         for (uint32_t k = 0; k < in; k++) bits[s->id[k] >> 6] |= (uint64_t) 1 << (s->id[k] & 63);
         return;

@@ -1,4 +1,4 @@
-/* Making the trie of a vocabulary's tokens (see tokens.h). */
+/* Builds the trie of a vocabulary's tokens (see tokens.h). */
 #include "grammar/tokens.h"
 
 #include <stdlib.h>
@@ -26,10 +26,10 @@ int pi__char_kind(uint32_t c)
     if (c < 0x20) return 8;
     if (c == 0x7F) return 9;
     if (c == ' ') return 10;
-    if (c < '0') return 11 + (int) (c - '!');  /* 15 of them */
-    if (c < 'A') return 26 + (int) (c - ':');  /* 7 */
-    if (c < 'a') return 33 + (int) (c - '[');  /* 6 */
-    return 39 + (int) (c - '{');               /* 4 */
+    if (c < '0') return 11 + (int) (c - '!');  /* 15 characters */
+    if (c < 'A') return 26 + (int) (c - ':');  /* 7 characters */
+    if (c < 'a') return 33 + (int) (c - '[');  /* 6 characters */
+    return 39 + (int) (c - '{');               /* 4 characters */
 }
 
 uint64_t pi__wide_kinds(uint32_t cp, uint32_t n)
@@ -65,7 +65,7 @@ static int compare(const void *x, const void *y)
     return a->id < b->id ? -1 : 1;
 }
 
-/* Bytes that two texts start with alike. */
+/* Returns the length of the common prefix. */
 static uint32_t common(const text *a, const text *b)
 {
     uint32_t n = 0;
@@ -73,7 +73,8 @@ static uint32_t common(const text *a, const text *b)
     return n;
 }
 
-/* The character at p: its kinds, as bits, and bytes. One that the token's end cuts off is as good as whole. */
+/* Returns the kinds of the character at p, as bits; *len: its bytes. A character that the token's end cuts off counts
+ * as complete. */
 static uint64_t kinds_at(const char *p, uint32_t n, uint32_t *len)
 {
     const uint64_t broken = (uint64_t) 1 << PI__KIND_BROKEN;
@@ -86,19 +87,20 @@ static uint64_t kinds_at(const char *p, uint32_t n, uint32_t *len)
     const size_t want = pi__utf8_len(c);
     if (c < 0xC2 || c > 0xF4 || n >= want) return broken;
     char rest[4] = {0};
-    memcpy(rest, p, n); /* the least and the greatest end that it may have */
+    memcpy(rest, p, n); /* the smallest and the largest possible completion */
     for (int fill = 0x80; fill <= 0xBF; fill += 0x3F) {
         memset(rest + n, fill, want - n);
         if (pi__utf8_char(rest, want, &cp)) end[fill != 0x80] = cp;
     }
     if (!end[0] && !end[1]) return broken;
-    *len = n; /* an end that is no character: a wider range may only name more kinds */
+    *len = n; /* a completion may be invalid: a wider range only adds kinds */
     if (!end[0]) end[0] = end[1] < 0x10000 ? 0x80 : 0x10000;
     if (!end[1]) end[1] = 0x10FFFF;
     return pi__wide_kinds(end[0], end[1] - end[0] + 1);
 }
 
-/* Tells the nodes on the path of a token, node[0..n] by depth, what of it follows them. Returns its characters. */
+/* Records in the nodes on a token's path, node[0..n] by depth, the characters that follow each. Returns the number of
+ * characters of the token; *all: their kinds. */
 static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node, uint64_t *all)
 {
     uint64_t kinds = 0;
@@ -109,7 +111,7 @@ static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node, uin
         start[n_starts] = at;
         kind[n_starts++] = kinds_at(x->p + at, x->n - at, &len);
     }
-    if (at < x->n) { /* a long one: nobody skips over it */
+    if (at < x->n) { /* too long: BROKEN prevents skipping its nodes */
         for (uint32_t i = 0; i <= x->n; i++) {
             t->kinds[node[i]] |= (uint64_t) 1 << PI__KIND_BROKEN;
             t->n_chars[node[i]] = PI__LONG_TOKEN;
@@ -132,7 +134,7 @@ static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node, uin
     return (uint8_t) (n_starts < PI__LONG_TOKEN ? n_starts : PI__LONG_TOKEN);
 }
 
-/* Counts the nodes of sorted texts, root included. */
+/* Counts the trie nodes of sorted texts, root included. */
 static size_t count_nodes(const text *x, size_t n)
 {
     size_t nodes = 1;
@@ -146,7 +148,7 @@ static void close_nodes(pi__tokens *t, const uint32_t *node, uint32_t from, uint
     for (uint32_t d = from; d > depth; d--) t->skip[node[d]] = at;
 }
 
-/* kinds_of: [n] receives the kinds of each token's characters. */
+/* Builds the trie of n sorted texts. kinds_of: [n] receives the kinds of each token's characters. */
 static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node, uint64_t *kinds_of)
 {
     uint32_t at = 1, deep = 0;
@@ -168,7 +170,7 @@ static void fill(pi__tokens *t, const text *x, size_t n, uint32_t *node, uint64_
     t->first[at] = (uint32_t) n;
 }
 
-/* Numbers the different kinds of the n tokens. There are a few thousand: slices look at these, not at tokens. */
+/* Numbers the distinct kinds of the n tokens: a few thousand. Slices test these instead of every token. */
 static bool number_sets(pi__tokens *t, const uint64_t *kinds_of, size_t n)
 {
     size_t n_slots = 64, cap = 0, cap_n = 0;
@@ -193,7 +195,8 @@ static bool number_sets(pi__tokens *t, const uint64_t *kinds_of, size_t n)
     return ok;
 }
 
-/* The texts of all tokens that are matched by text; bytes of all in *pool. Returns how many, or -1: out of memory. */
+/* Collects the texts of all tokens that match by text; *pool holds their bytes. Returns their number, or -1 if out of
+ * memory. */
 static int64_t collect(pi__tokens *t, const uint64_t *never, text *x, char **pool, size_t *cap)
 {
     size_t used = 0, n = 0, from = 0;

@@ -1,92 +1,93 @@
-/* The tokens of a vocabulary as a trie over their bytes, for walking all of them at once.
+/* A vocabulary's tokens as a trie over their bytes, for walking all tokens in one pass.
  *
- * Nodes are in depth-first order: node 0 is the root, a node's subtree are the nodes behind it up to skip[node], and
- * the tokens that end in a subtree are a range of `id`, which is in the same order:
+ * Nodes are in depth-first order. Node 0 is the root. A node's subtree is the range of nodes up to skip[node]. The
+ * tokens that end in a subtree are a range of `id`, which has the same order:
  *
- *     node  0  1:a  2:ab  3:b     skip[1] = 3: to leave out everything that starts with "a"
+ *     node  0  1:a  2:ab  3:b     skip[1] = 3: skips everything that starts with "a"
  *     first 0  0    1     2  3    tokens id[first[1]] .. id[first[3] - 1] start with "a"
  *
- * Of what follows a node in its subtree's tokens the node has the kinds of characters, one of 64 a character, and the
- * longest one in characters: where all of these are allowed, so is the subtree. Control tokens, tokens without bytes
- * and those that are never allowed are not there. Immutable once made, but for the slices that it keeps;
- * owned by the engine's grammars. */
+ * Each node has the kinds of the characters that follow it in its subtree's tokens (64 kinds), and the largest number
+ * of characters that follow. If all of these are allowed, the entire subtree is. The trie has no control tokens, tokens
+ * without bytes, or tokens that are never allowed. Immutable once made, except for its cache of slices. Owned by the
+ * engine's grammars. */
 #ifndef PI__GRAMMAR_TOKENS_H
 #define PI__GRAMMAR_TOKENS_H
 
 #include "pagedinfer.h"
 #include "tokenizer/vocab.h"
 
-enum { /* bits of kinds: digits, letters in four groups, white space, each other ASCII character, and beyond ASCII */
-    PI__KIND_LINE = 60,    /* U+2028 and U+2029, which are in no "." of a regular expression */
-    PI__KIND_BLANK = 61,   /* white space, which is in no \S */
-    PI__KIND_WIDE = 62,    /* all others; a character that the token's end cuts off is of all kinds that it may become */
-    PI__KIND_BROKEN = 63,  /* bytes that are no UTF-8 */
-    PI__LONG_TOKEN = 255,  /* n_chars: so many characters or more */
+enum { /* bits of kinds: digits, letters in four groups, white space, each other ASCII character, non-ASCII */
+    PI__KIND_LINE = 60,    /* U+2028 and U+2029, which "." in a regular expression does not match */
+    PI__KIND_BLANK = 61,   /* white space, which \S does not match */
+    PI__KIND_WIDE = 62,    /* all others; a character cut off by the token's end has all kinds that it may become */
+    PI__KIND_BROKEN = 63,  /* bytes that are not UTF-8 */
+    PI__LONG_TOKEN = 255,  /* n_chars: this many characters or more */
 };
 
 typedef struct pi__slice pi__slice;
 typedef struct pi__slices pi__slices; /* slice.c */
 
 typedef struct pi__tokens {
-    const pi__vocab *v;   /* of it */
+    const pi__vocab *v;   /* their vocabulary */
     int32_t n_vocab;      /* logits of the model; bits of a mask */
-    int32_t eos;          /* the token that ends a text, -1: none */
-    int32_t *eog;         /* [n_eog] all tokens that do */
+    int32_t eos;          /* usual end-of-text token; -1 = none */
+    int32_t *eog;         /* [n_eog] all end-of-text tokens */
     int32_t n_eog;
-    uint32_t n_nodes;     /* root included */
-    uint32_t max_bytes;   /* of the longest token, whether in the trie or not */
-    uint8_t *byte;        /* [n_nodes] the last byte of a node's text */
-    uint8_t *n_chars;     /* [n_nodes] most characters behind it, at most PI__LONG_TOKEN */
-    uint8_t *n_before;    /* [n_nodes] characters of its own text, where kinds has no BROKEN */
-    uint32_t *depth;      /* [n_nodes] bytes of a node's text */
-    uint32_t *skip;       /* [n_nodes] the node behind its subtree */
-    uint32_t *first;      /* [n_nodes + 1] tokens before it in the order of id; those of the node itself come first */
-    uint64_t *kinds;      /* [n_nodes] a bit a kind of character that comes behind it */
-    int32_t *id;          /* [first[n_nodes]] */
-    uint8_t *length;      /* [first[n_nodes]] characters of each, at most PI__LONG_TOKEN */
-    uint32_t *set_of;     /* [first[n_nodes]] the number of each token's kinds in `set` */
-    uint64_t *set;        /* [n_sets] the different kinds that tokens consist of */
-    uint32_t *n_of_set;   /* [n_sets] tokens of these kinds that have fewer than PI__LONG_TOKEN characters */
+    uint32_t n_nodes;     /* including the root */
+    uint32_t max_bytes;   /* length of the longest token, in the trie or not */
+    uint8_t *byte;        /* [n_nodes] last byte of a node's text */
+    uint8_t *n_chars;     /* [n_nodes] max number of characters after it, at most PI__LONG_TOKEN */
+    uint8_t *n_before;    /* [n_nodes] number of characters of its own text; valid if kinds has no BROKEN */
+    uint32_t *depth;      /* [n_nodes] number of bytes of a node's text */
+    uint32_t *skip;       /* [n_nodes] first node after its subtree */
+    uint32_t *first;      /* [n_nodes + 1] number of tokens before it in the order of `id`; its own tokens come first */
+    uint64_t *kinds;      /* [n_nodes] one bit per kind of character that follows it */
+    int32_t *id;          /* [first[n_nodes]] token ids in trie order */
+    uint8_t *length;      /* [first[n_nodes]] number of characters of each, at most PI__LONG_TOKEN */
+    uint32_t *set_of;     /* [first[n_nodes]] index in `set` of each token's kinds */
+    uint64_t *set;        /* [n_sets] distinct sets of kinds that tokens consist of */
+    uint32_t *n_of_set;   /* [n_sets] number of tokens of this set with fewer than PI__LONG_TOKEN characters */
     size_t n_sets;
-    pi__slices *slices;   /* that are kept */
-    uint64_t *bare;       /* bits of tokens that are not in the trie but may be generated: control tokens, no eog */
-    uint64_t *all;        /* bits of all tokens that may be generated, no eog */
+    pi__slices *slices;   /* cached slices */
+    uint64_t *bare;       /* one bit per token outside the trie that may be generated: control tokens, no eog */
+    uint64_t *all;        /* one bit per token that may be generated, no eog */
 } pi__tokens;
 
 int pi__tokens_create(pi__tokens **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                       pi_error *err);
 void pi__tokens_free(pi__tokens *t);
 
-/* A SLICE: the tokens that consist of some kinds of characters only, as the body of a JSON text does. Where any number of
- * these characters may follow, all its tokens are allowed, and only the rest of the trie has to be walked.
- * The engine keeps a few of them; grammars share them. */
+/* A SLICE: the tokens that consist only of certain kinds of characters, as in the body of a JSON string. If any number
+ * of these characters may follow, all its tokens are allowed, and only the rest of the trie is walked. The engine
+ * caches a few slices; grammars share them. */
 struct pi__slice {
     uint64_t kinds;
-    uint32_t n, longest;  /* tokens; characters of the longest one */
-    int32_t *id;          /* [n] shorter ones first */
-    uint32_t upto[PI__LONG_TOKEN + 1]; /* tokens of at most so many characters */
-    uint64_t *bits;       /* all of them, a bit a token */
+    uint32_t n, longest;  /* number of tokens; characters of the longest one */
+    int32_t *id;          /* [n] by length, shortest first */
+    uint32_t upto[PI__LONG_TOKEN + 1]; /* [k] number of tokens of at most k characters */
+    uint64_t *bits;       /* one bit per token of the slice */
     uint32_t n_rest;
-    uint32_t *node;       /* [n_rest] nodes of the trie on the way to other tokens, in its order */
-    uint32_t *skip;       /* [n_rest] in `node`, the one behind its subtree */
-    unsigned users;       /* guarded by the tokens' lock */
+    uint32_t *node;       /* [n_rest] trie nodes on the paths to other tokens, in trie order */
+    uint32_t *skip;       /* [n_rest] index in `node` of the first one after its subtree */
+    unsigned users;       /* reference count; guarded by the tokens' lock */
 };
 
-/* The slice, for the caller to release. *out NULL: too few tokens for one, or no room for more. Any thread. PI_ENOMEM. */
+/* Gets the slice of these kinds; the caller releases it. *out NULL: the slice has too few tokens to be worth it, or the
+ * cache is full of slices in use. Any thread. PI_ENOMEM. */
 int pi__slice_get(const pi__tokens *t, uint64_t kinds, pi__slice **out, pi_error *err);
 void pi__slice_release(const pi__tokens *t, pi__slice *s);
-/* The mask of its tokens of at most n characters. */
+/* Writes the mask of the slice's tokens of at most n characters. */
 void pi__slice_fill(const pi__tokens *t, const pi__slice *s, uint32_t n, uint64_t *bits);
 
-pi__slices *pi__slices_new(void); /* NULL: out of memory */
-void pi__slices_free(pi__slices *s); /* may be NULL; none is in use */
+pi__slices *pi__slices_new(void); /* returns NULL if out of memory */
+void pi__slices_free(pi__slices *s); /* may be NULL; no slice may be in use */
 
-/* The kind of an ASCII character. */
+/* Returns the kind of an ASCII character. */
 int pi__char_kind(uint32_t c);
-/* The kinds of the n characters from cp on, beyond ASCII, as bits. */
+/* Returns the kinds, as bits, of the n non-ASCII characters from cp on. */
 uint64_t pi__wide_kinds(uint32_t cp, uint32_t n);
 bool pi__tokens_is_eog(const pi__tokens *t, int32_t id);
-/* Words of a mask. */
+/* Returns the number of 64-bit words of a mask. */
 static inline size_t pi__mask_words(const pi__tokens *t) { return ((size_t) t->n_vocab + 63) / 64; }
 
 #endif

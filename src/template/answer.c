@@ -1,13 +1,13 @@
-/* Answers told apart (see answer.h): thoughts, content, and the places where calls begin.
+/* Splits answers (see answer.h) into reasoning, content and calls.
  *
- *     BEGIN    nothing but white space so far: thoughts may begin
- *     THOUGHT  up to the closing tag
- *     UNCLOSED a call within thoughts: it is one only if the thoughts never end, which the answer's end tells
- *     TEXT     up to what may begin a call
- *     CALL     its form's steps; a call that fails is text again
- *     MESSAGE  instead of the first three where an answer is in messages (answer_harmony.c)
+ *     BEGIN    only white space so far: reasoning may begin
+ *     THOUGHT  reasoning, up to the closing tag
+ *     UNCLOSED a call inside reasoning: it counts only if the reasoning never ends, which is known at the answer's end
+ *     TEXT     up to the possible start of a call
+ *     CALL     the steps of its form; a failed call becomes text again
+ *     MESSAGE  replaces the first three if an answer consists of messages (answer_harmony.c)
  *
- * White space is held back until something follows: in front of a tag it is nobody's text. */
+ * White space is held back until something follows: before a tag it belongs to neither side. */
 #include "template/answer_impl.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ int pi__answer_matches(const pi__answer *a, size_t at, const char *s)
     static const char cut_char[] = "\xEF\xBF\xBD";
     const size_t len = strlen(s), n = a->n - at < len ? a->n - at : len;
     if (!memcmp(a->buf + at, s, n)) return n == len;
-    /* The text may end with U+FFFD in the place of a character that was cut. */
+    /* The text may end with U+FFFD in place of a character that was cut off. */
     if (a->n - at < 3 || a->n - at - 3 >= len || memcmp(a->buf + a->n - 3, cut_char, 3) != 0) return -1;
     const size_t same = a->n - at - 3;
     return !memcmp(a->buf + at, s, same) && (unsigned char) s[same] >= 0xC0 ? 0 : -1;
@@ -99,7 +99,7 @@ size_t pi__answer_find(pi__answer *a, const char *s)
 
 /* ---------------------------------------------------------------------------------------------------------- markers */
 
-/* Spaces in front of this marker belong to the content. */
+/* True if spaces before this marker belong to the content. */
 static bool begins_call(const pi__answer *a, const char *marker)
 {
     return a->form && a->form->spaces && (marker == a->form->open || marker == a->form->call);
@@ -127,7 +127,7 @@ void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker
         }
         if (wait) {
             if (plain > a->at) pi__answer_put(a, thought, plain - a->at);
-            return; /* a->seek stays: white space in front of it may be looked at again, a tag's length at most */
+            return; /* a->seek stays: white space before it may be checked again, for at most a tag's length */
         }
         plain = ++i;
     }
@@ -135,7 +135,7 @@ void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker
     if (a->seek < i) a->seek = i;
 }
 
-/* Everything that may begin in a text: calls, tags that are no text, thoughts. */
+/* Lists everything that may begin in a text: calls, tags around content, reasoning. */
 static int markers(const pi__answer *a, const char *out[MAX_MARKERS], int *n_calls, int *n_tags)
 {
     int n = 0;
@@ -177,7 +177,7 @@ static bool begin(pi__answer *a)
     return true;
 }
 
-/* Thoughts end with their tag; where content has a tag of its own, with that. */
+/* Reasoning ends with its tag, or with the opening tag of the content. */
 static bool thought(pi__answer *a)
 {
     const char *marker[3] = {pi__thought_tags_of[a->tags].close};
@@ -197,7 +197,7 @@ static bool thought(pi__answer *a)
     return true;
 }
 
-/* A call within thoughts is a part of them where their end follows. At the answer's end the model left the tag out. */
+/* A call inside reasoning is part of it if the closing tag follows. At the answer's end the model left the tag out. */
 static bool unclosed(pi__answer *a)
 {
     const size_t end = pi__answer_find(a, pi__thought_tags_of[a->tags].close);
@@ -224,7 +224,7 @@ void pi__answer_enter_call(pi__answer *a, int step, size_t n_marker)
     a->step = step;
 }
 
-/* An answer that begins with '{', where that would be a call. */
+/* Starts a bare call if the answer begins with '{' (or a Python list) and the form allows this. */
 static int bare(pi__answer *a)
 {
     size_t i = a->at;
@@ -262,7 +262,7 @@ static bool text(pi__answer *a)
     return true;
 }
 
-/* From a->raw to a->at it is text. */
+/* Makes everything from a->raw to a->at text. */
 static void fail_call(pi__answer *a)
 {
     size_t n = a->at - a->raw;
@@ -305,7 +305,7 @@ static void run(pi__answer *a)
 
 /* ------------------------------------------------------------------------------------------------------------ input */
 
-/* Drops what was taken, and deltas that were. */
+/* Drops text that was taken, and deltas that were delivered. */
 static void compact(pi__answer *a)
 {
     size_t done = a->state == CALL ? 0 : a->at;
@@ -353,8 +353,8 @@ void pi__answer_bind(pi__answer *a)
     if (c) c->sure |= !c->told;
 }
 
-/* Where a tag begins of which the buffer's end has only a part; a->n: nowhere. Where a call was required, all that is
- * left belongs to its beginning. */
+/* Returns the start of a tag cut off at the buffer's end; a->n if there is none. If a call was required, all remaining
+ * text belongs to its start. */
 static size_t begun_tag(const pi__answer *a)
 {
     const char *tag[PI__N_THOUGHT_TAGS + MAX_MARKERS];
@@ -376,7 +376,8 @@ int pi__answer_end(pi__answer *a, bool cut)
     if (a->code || a->ended) return a->code;
     compact(a);
     if (!pi__grow(&a->buf, &a->cap, a->n + 16, 1)) return a->code = PI_ENOMEM;
-    const bool in_tag = cut && (a->state == CALL || begun_tag(a) < a->n); /* which may be cut within a character */
+    /* the buffer's end may be inside a character */
+    const bool in_tag = cut && (a->state == CALL || begun_tag(a) < a->n);
     if (!in_tag) a->n += pi__utf8_flush(&a->hold, a->buf + a->n);
     a->last = true;
     a->cut = cut;
@@ -425,7 +426,7 @@ pi__str pi__answer_reasoning(const pi__answer *a)
 
 /* ------------------------------------------------------------------------------------------------------------- life */
 
-/* The tools, and what options say of them and of thoughts; *goes_on: the text is that of a message which was begun. */
+/* Reads the tools and options for calls and reasoning. *goes_on: the answer continues a message of the prompt. */
 static int read_options(pi__answer *a, const char *options, bool *reasoning, bool *goes_on, pi_error *err)
 {
     pi__val o, *v;
@@ -448,7 +449,7 @@ static int read_options(pi__answer *a, const char *options, bool *reasoning, boo
     return PI_OK;
 }
 
-/* Renders a small prompt: whether thoughts are open at its end. */
+/* Renders a small prompt to check if reasoning is open at its end. */
 static int look_at_prompt(pi__answer *a, const char *options, int64_t now)
 {
     static const char messages[] = "[{\"role\": \"user\", \"content\": \"?\"}]";
@@ -461,7 +462,7 @@ static int look_at_prompt(pi__answer *a, const char *options, int64_t now)
         a->tags = tags;
         enter(a, THOUGHT, true);
     }
-    return rc == PI_ENOMEM ? rc : PI_OK; /* a template that refuses it has nothing open */
+    return rc == PI_ENOMEM ? rc : PI_OK; /* a template that fails has nothing open */
 }
 
 int pi__answer_new(pi__answer **out, const pi__chat *c, const char *tools, const char *options, int64_t now,

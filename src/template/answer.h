@@ -1,10 +1,10 @@
-/* Reading a model's answer while it streams in: thoughts, content and tool calls told apart.
+/* Parses a model's answer while it streams in: separates reasoning, content and tool calls.
  *
- * The text goes into a buffer; steps look at what is there and take it, wait for more, or find that it does not fit.
- * A step decides by the bytes alone, never by where the text was cut, so that every way of cutting gives the same
- * answer. What began like a call and is none becomes content, from its first byte on. Time is linear in the text.
+ * The text goes into a buffer. Step functions take input from it, wait for more, or report a mismatch. A step depends
+ * only on the bytes, never on how the text was split, so every split gives the same result. Text that begins like a
+ * call but is not one becomes content, from its first byte on. Time is linear in the text.
  *
- * An answer belongs to one thread. The chat template it was made with must outlive it. */
+ * An answer belongs to one thread. Its chat template must outlive it. */
 #ifndef PI__ANSWER_H
 #define PI__ANSWER_H
 
@@ -12,26 +12,26 @@
 
 typedef struct pi__answer pi__answer;
 
-/* tools, options: as for pi__chat_render, and in options also "parse_reasoning" (true unless given). Whether the prompt
- * ends within thoughts is found out by rendering a small one with these. PI_EINVAL, PI_ETOOBIG, PI_ENOMEM. */
+/* Creates a parser. tools, options: as for pi__chat_render; options may also have "parse_reasoning" (default true).
+ * Renders a small prompt to find out whether prompts end inside reasoning. PI_EINVAL, PI_ETOOBIG, PI_ENOMEM. */
 int pi__answer_new(pi__answer **out, const pi__chat *c, const char *tools, const char *options, int64_t now,
                    pi_error *err);
 void pi__answer_free(pi__answer *a);
-/* The next bytes; or ids, whose text they are, without those that end a generation. PI_ENOMEM: the answer is lost. */
+/* Feeds the next bytes, or the text of ids except end-of-generation tokens. PI_ENOMEM: the parser is unusable. */
 int pi__answer_feed(pi__answer *a, const char *text, size_t n);
 int pi__answer_tokens(pi__answer *a, const int32_t *ids, size_t n);
-/* A grammar of calls holds what comes next, and the end of what came: the call that is open, and all later ones, will be
- * complete unless the answer is cut off. */
+/* Tells the parser that a grammar constrains the calls from here on, up to their end: the open call and all later ones
+ * will be complete unless the answer is cut off. */
 void pi__answer_bind(pi__answer *a);
-/* Nothing follows. cut: the answer was cut off (token limit, stop string, cancel), so a call or a call's tag that has only
- * begun is dropped. Without it the text of an incomplete call becomes content. */
+/* Ends the input. cut: the answer was cut off (token limit, stop string, cancel), so an incomplete call or call tag is
+ * dropped. Otherwise the text of an incomplete call becomes content. */
 int pi__answer_end(pi__answer *a, bool cut);
-/* The next thing that became known; false: nothing new. Strings are valid until the next feed. */
+/* Gets the next delta; false if there is nothing new. Strings are valid until the next feed. */
 bool pi__answer_next(pi__answer *a, pi_chat_delta *out);
 
 pi__str pi__answer_content(const pi__answer *a);
 pi__str pi__answer_reasoning(const pi__answer *a);
-/* Complete calls; number i of them, false: there is none. */
+/* Number of complete calls; call i of these, false if it does not exist. */
 uint32_t pi__answer_calls(const pi__answer *a);
 bool pi__answer_call(const pi__answer *a, uint32_t i, pi_chat_call *out);
 

@@ -1,7 +1,7 @@
-/* Calls as they become known (see answer_impl.h): names, ids, arguments, and values by the tool's schema.
+/* Calls as they become known (see answer_impl.h): names, ids, arguments, and values converted by the tool's schema.
  *
- * Arguments only grow while a call is open, and what is there is always the beginning of a JSON object. Memory: the
- * answer's; a failed allocation is kept in a->code. */
+ * The arguments of an open call only grow and are always a prefix of a JSON object. Memory belongs to the answer; a
+ * failed allocation sets a->code. */
 #include "template/answer_impl.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
-/* An id that no other call has: random letters, as many as Mistral's templates insist on, or as OpenAI's ids have. */
+/* Makes a random id: 9 letters, as Mistral's templates require, or 24 as in OpenAI's ids. */
 static void make_id(const pi__answer *a, char out[PI__ANSWER_ID])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -32,7 +32,7 @@ static void make_id(const pi__answer *a, char out[PI__ANSWER_ID])
     out[at] = 0;
 }
 
-/* The model's own id, if it is a short word. */
+/* Uses the model's own id if it is a short word. */
 static bool take_id(char out[PI__ANSWER_ID], pi__str id)
 {
     if (!id.n || id.n >= PI__ANSWER_ID) return false;
@@ -89,7 +89,7 @@ bool pi__answer_add_escaped(pi__answer *a, const char *p, size_t n)
     return pi__answer_add_args(a, p + plain, n - plain);
 }
 
-/* The text of arguments as a value, in a zone that the caller frees. */
+/* Parses arguments to a value in a zone that the caller frees. */
 static int read_json(pi__zone *z, pi__str text, pi__val *out)
 {
     pi__zone_init(z, ((size_t) 1 << 20) + text.n * 64);
@@ -105,7 +105,7 @@ bool pi__answer_end_call(pi__answer *a)
     pi__zone_free(&z);
     if (rc == PI_ENOMEM) a->code = rc;
     if (rc || v.type != PI__V_MAP) return false;
-    pi__text_add(&c->args, "", 1); /* NUL terminated; not part of the text */
+    pi__text_add(&c->args, "", 1); /* NUL-terminated; the NUL is not counted */
     c->args.n -= !c->args.code;
     if (c->args.code) a->code = PI_ENOMEM;
     c->done = true;
@@ -125,7 +125,7 @@ void pi__answer_drop_call(pi__answer *a)
     size_t n = a->n_delta;
     while (n > a->next_delta && a->delta[n - 1].kind >= PI_CHAT_CALL && a->delta[n - 1].call == i)
         told = a->delta[--n].kind != PI_CHAT_CALL;
-    a->n_delta = n; /* nobody saw these */
+    a->n_delta = n; /* the caller has not seen these */
     a->open = false;
     a->call[i].dropped = true;
     a->call[i].args.n = 0;
@@ -182,7 +182,7 @@ static unsigned type_of(const pi__val *v)
     }
 }
 
-/* "#/$defs/x" in the function's parameters; NULL: not there. */
+/* Resolves "#/$defs/x" in the function's parameters; NULL if missing. */
 static const pi__val *follow_ref(const pi__val *root, pi__str ref)
 {
     const pi__val *v = root;
@@ -195,7 +195,7 @@ static const pi__val *follow_ref(const pi__val *root, pi__str ref)
     return v;
 }
 
-/* PI__T_* that a schema allows, 0: any. */
+/* Returns the PI__T_* that a schema allows; 0 = any. */
 static unsigned schema_types(const pi__val *root, const pi__val *schema, int depth)
 {
     static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
@@ -246,7 +246,7 @@ pi__str pi__answer_trim(pi__str s)
     return s;
 }
 
-/* Python's words for JSON's: templates print values with str(). */
+/* Replaces Python's words by JSON's: templates print values with str(). */
 static pi__str as_json(pi__str s)
 {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};

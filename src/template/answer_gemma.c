@@ -1,8 +1,8 @@
-/* Gemma 4's calls (see answer_impl.h), turned into JSON as they stream:
+/* Gemma 4's calls (see answer_impl.h), converted to JSON as they stream:
  *
  *     <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1,list:[1,true],map:{key:null}}<tool_call|>
  *
- * Keys are bare or quoted like strings; in strings everything up to the next quote is text. */
+ * Keys are bare or quoted like strings. In a string, everything up to the next quote is text. */
 #include "template/answer_impl.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ enum { /* steps */
     NAME = PI__STEP_FORM, KEY, QUOTED_KEY, VALUE, STRING, JSON_STRING, NEXT, CLOSE = PI__GEMMA_CLOSE,
 };
 
-enum { NUMBER_MAX = 64 }; /* bytes of a value that is neither text nor of others */
+enum { NUMBER_MAX = 64 }; /* bytes of a number or word */
 
 static bool in_map(const pi__answer *a) { return a->levels >> (a->depth - 1) & 1; }
 
@@ -27,7 +27,7 @@ static bool push(pi__answer *a, bool map)
     return pi__answer_add_str(a, map ? "{" : "[");
 }
 
-/* The character c ends a list or map. */
+/* Ends a list or map at the character c. */
 static int pop(pi__answer *a, char c)
 {
     if (c != (in_map(a) ? '}' : ']') || !pi__answer_add_args(a, &c, 1)) return PI__FAIL;
@@ -97,7 +97,7 @@ static int quoted_key(pi__answer *a)
     return PI__GO;
 }
 
-/* In a list: the separator in front of an element. */
+/* Appends the separator before a list element. */
 static bool separate(pi__answer *a)
 {
     bool ok = in_map(a) || a->first || pi__answer_add_str(a, ", ");
@@ -105,7 +105,7 @@ static bool separate(pi__answer *a)
     return ok;
 }
 
-/* A number, or a word. */
+/* Takes a number or word. */
 static int scalar(pi__answer *a)
 {
     size_t n = 0, room = a->n - a->at;
@@ -132,7 +132,7 @@ static int value(pi__answer *a)
         a->step = STRING;
         return separate(a) && pi__answer_add_str(a, "\"") ? PI__GO : PI__FAIL;
     }
-    if (c == '"') { /* not the template's way, but clear */
+    if (c == '"') { /* not the template's syntax, but unambiguous */
         if (!separate(a)) return PI__FAIL;
         pi__answer_scan_start(a, JSON_STRING);
         return PI__GO;

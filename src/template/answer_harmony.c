@@ -1,25 +1,25 @@
-/* Answers in messages (gpt-oss's harmony), which are thoughts, content or a call by their headers:
+/* Answers in messages (gpt-oss's harmony). The header makes a message reasoning, content or a call:
  *
  *     <|channel|>analysis<|message|> THOUGHTS <|end|>
  *     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|> {ARGUMENTS} <|call|>
  *     <|start|>assistant<|channel|>final<|message|> CONTENT <|return|>
  *
- * The prompt ends behind <|start|>assistant; "to=" may stand in front of the channel, too. A message to nobody's function is
- * content with its header and its end, and so is a call whose arguments are no JSON object. Tokens that end an answer print
- * nothing, so the end of the text stands for the last one. */
+ * The prompt ends after <|start|>assistant; "to=" may also precede the channel. A call of an unknown function, or with
+ * arguments that are not a JSON object, becomes content including its header and end. Tokens that end an answer print
+ * nothing, so the end of the text replaces the last one. */
 #include "template/answer_impl.h"
 
 #include <string.h>
 
 enum { HEAD = PI__STEP_FORM, BODY, ARGS, ARGS_TEXT };
-enum { HEADER_MAX = 512 }; /* bytes up to <|message|> */
+enum { HEADER_MAX = 512 }; /* maximum bytes before <|message|> */
 
 static const char message[] = "<|message|>";
-/* What is between bodies; the first ones end a message, the others begin a header. */
+/* Tags between bodies; the first N_ENDS end a message, the others begin a header. */
 static const char *const frames[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", "to="};
 enum { N_ENDS = 3, N_MARKS = 5, N_FRAMES = 6 };
 
-/* kept: the body's end is part of the content. */
+/* Starts a message body. kept: its end tag is part of the content. */
 static void begin_body(pi__answer *a, bool thought, bool kept)
 {
     a->step = BODY;
@@ -29,7 +29,7 @@ static void begin_body(pi__answer *a, bool thought, bool kept)
     a->seek = a->at;
 }
 
-/* The word behind a mark in the header, up to white space or a tag. */
+/* Returns the word after a mark in the header, up to white space or a tag. */
 static pi__str word_behind(pi__str h, const char *mark)
 {
     const char *p = memmem(h.p, h.n, mark, strlen(mark));
@@ -40,7 +40,7 @@ static pi__str word_behind(pi__str h, const char *mark)
     return (pi__str) {p, n};
 }
 
-/* A header h at a->at: its message begins. */
+/* Takes header h at a->at and starts its message. */
 static int take_header(pi__answer *a, pi__str h)
 {
     static const char functions[] = "functions.";
@@ -56,11 +56,11 @@ static int take_header(pi__answer *a, pi__str h)
     if (kept) pi__answer_put(a, false, n);
     else a->at += n;
     begin_body(a, analysis && !kept, kept);
-    a->dropped = to.p && !of_functions; /* a tool of the model's own, which nobody runs */
+    a->dropped = to.p && !of_functions; /* a built-in tool of the model, which is not available */
     return a->code ? PI__WAIT : PI__GO;
 }
 
-/* Between messages: their ends, a header, or text without one. */
+/* Between messages: takes end tags, a header, or text without one. */
 static int head(pi__answer *a)
 {
     const size_t start = a->at;
@@ -75,12 +75,12 @@ static int head(pi__answer *a)
     a->at = start;
     if (i == -1 || go == PI__WAIT) return PI__WAIT;
     begin_body(a, false, true);
-    if (i >= 0) pi__answer_put(a, false, from - start + strlen(frames[i])); /* no header, though it began as one */
+    if (i >= 0) pi__answer_put(a, false, from - start + strlen(frames[i])); /* begins like a header, but is not one */
     return PI__GO;
 }
 
-/* A body that spells a frame: 1 it is one, 0 perhaps, -1 text. Another frame follows an end, or the answer's end does; a
- * beginning leads to <|message|> without an end in between. */
+/* Checks a frame tag found in a body: 1 = a frame, 0 = unknown yet, -1 = text. An end tag must be followed by another
+ * frame or the answer's end. A start tag must lead to <|message|> without an end tag in between. */
 static int is_frame(const pi__answer *a, int hit)
 {
     size_t i = a->at;

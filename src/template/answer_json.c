@@ -1,7 +1,7 @@
-/* Calls as JSON objects (see answer_impl.h), and the ways to them in Mistral's and Llama's answers.
+/* Calls as JSON objects (see answer_impl.h), and the formats around them in Mistral's and Llama's answers.
  *
- * {"name": "f", "arguments": {...}}: arguments stream as they are written, once the name is known; if they come first,
- * they wait for it. "parameters" is another word for them; a string with JSON in it counts as well. */
+ * {"name": "f", "arguments": {...}}: once the name is known, arguments stream as they are written. If they come first,
+ * they are held until then. "parameters" is a synonym; a string that contains JSON is accepted too. */
 #include "template/answer_impl.h"
 
 #include <string.h>
@@ -21,12 +21,12 @@ void pi__answer_start_json(pi__answer *a, const char *close, bool list)
     a->list = list;
     a->has_args = false;
     a->n_held = 0;
-    a->first = true; /* of the object's members */
+    a->first = true; /* no member of the object yet */
 }
 
 static bool name_known(const pi__answer *a) { return a->open; }
 
-/* The character that comes next is c, and is taken. */
+/* Takes the character c. */
 static int expect(pi__answer *a, char c, int step)
 {
     pi__answer_skip_white(a);
@@ -56,7 +56,7 @@ void pi__answer_scan_start(pi__answer *a, int step)
     a->step = step;
 }
 
-/* A name that is too long fails at the same byte however it came. */
+/* Fails a name that is too long at a fixed byte, independent of how the input was split. */
 static int limited(pi__answer *a, int go)
 {
     if (a->at - a->token <= PI__ANSWER_NAME) return go;
@@ -103,7 +103,7 @@ static int value(pi__answer *a)
     return PI__GO;
 }
 
-/* Arguments that were not streamed: an object, a string that holds one, or null. */
+/* Appends arguments that were not streamed: an object, a string that contains one, or null. */
 static bool add_held(pi__answer *a)
 {
     pi__str s = {a->buf + a->held, a->n_held};
@@ -192,7 +192,7 @@ bool pi__answer_only_close(const pi__answer *a)
 
 /* ---------------------------------------------------------------------------------------------------------- Mistral */
 
-/* Behind the name: its id, its arguments. The name ends at the first bracket. */
+/* Finds the end of a name or id: the first bracket or brace. */
 static int mistral_name(pi__answer *a, const char **name_end)
 {
     size_t i = a->at;
@@ -202,7 +202,7 @@ static int mistral_name(pi__answer *a, const char **name_end)
     return i == a->n ? PI__WAIT : PI__GO;
 }
 
-/* NAME [CALL_ID] ID [ARGS] {...}: all of the head is looked at together, for the id belongs to the call's beginning. */
+/* Takes NAME [CALL_ID] ID [ARGS] in one step, because the id is part of the call's start. */
 static int mistral_head(pi__answer *a)
 {
     static const char *const marks[] = {"[ARGS]", "[CALL_ID]"};
@@ -298,7 +298,7 @@ int pi__answer_mistral(pi__answer *a)
 
 /* ------------------------------------------------------------------------------------------------------------ Llama */
 
-/* Behind <|python_tag|>: a JSON call, or name.call(key=value, ...). */
+/* After <|python_tag|>: takes a JSON call, or name.call(key=value, ...). */
 static int llama_open(pi__answer *a)
 {
     static const char dot[] = ".call(";

@@ -1,9 +1,9 @@
-/* Calls as Python writes them (see answer_impl.h), of Llama 4 and LFM2:
+/* Calls in Python syntax (see answer_impl.h), for Llama 4 and LFM2:
  *
  *     <|tool_call_start|>[NAME(KEY="text", KEY=1, KEY=[True, None]), NAME()]<|tool_call_end|>
  *
- * Where the form says so, the list may come without tags at an answer's beginning. A value is collected, and given out as
- * JSON when it is complete. An object instead of a list is a call in JSON. */
+ * In a form with `bare`, the list may start an answer without tags. A value is collected, then emitted as JSON when it
+ * is complete. An object instead of a list is a JSON call. */
 #include "template/answer_impl.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
 }
 
-/* A word and the character behind it, white space aside. *n: bytes of the word, *all: of what was looked at. */
+/* Finds a word and the character `end` after it, with optional spaces. *n: bytes of the word; *all: bytes in total. */
 static int word(const pi__answer *a, char end, size_t *n, size_t *all)
 {
     size_t i = a->at;
@@ -79,9 +79,9 @@ static int key(pi__answer *a)
     return PI__GO;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ values */
+/* ----------------------------------------------------------------------------------------------------------- values */
 
-/* One escape of a Python string at s, as JSON's. Returns its bytes; 0: s is too short. */
+/* Converts one escape of a Python string at s to JSON's. Returns its bytes; 0 if s is too short. */
 static size_t add_escape(pi__answer *a, pi__str s)
 {
     char hex[7] = "\\u00";
@@ -98,7 +98,7 @@ static size_t add_escape(pi__answer *a, pi__str s)
     }
 }
 
-/* A string that begins with its quote; returns its bytes, 0: it is none. */
+/* Converts a string that starts with its quote. Returns its bytes; 0 if it is invalid. */
 static size_t add_string(pi__answer *a, pi__str s)
 {
     size_t i = 1;
@@ -116,7 +116,7 @@ static size_t add_string(pi__answer *a, pi__str s)
     return i < s.n && pi__answer_add_str(a, "\"") ? i + 1 : 0;
 }
 
-/* A value as JSON. What is no value makes no JSON either, which the call's end finds. */
+/* Emits a value as JSON. An invalid value gives invalid JSON, which the call's end detects. */
 static bool add_value(pi__answer *a, pi__str s)
 {
     static const char *const from[] = {"True", "False", "None"}, *const to[] = {"true", "false", "null"};
@@ -141,14 +141,14 @@ static bool add_value(pi__answer *a, pi__str s)
     return true;
 }
 
-/* Up to the comma or bracket behind the value. levels: the quote that is open, depth: brackets. */
+/* Collects a value up to the comma or parenthesis after it. levels: open quote or 0; depth: open brackets. */
 static int value(pi__answer *a)
 {
     size_t i = a->seek > a->at ? a->seek : a->at;
     for (; i < a->n; i++) {
         const char c = a->buf[i], quote = (char) a->levels;
         if (quote && c == '\\') {
-            if (i + 1 == a->n) break; /* the escaped character is still to come */
+            if (i + 1 == a->n) break; /* waits for the escaped character */
             i++;
         } else if (quote) {
             if (c == quote) a->levels = 0;
@@ -172,7 +172,7 @@ static int value(pi__answer *a)
     return PI__WAIT;
 }
 
-/* Behind a call: another one, or the end of the list and its tag. */
+/* After a call: takes the next call, or the end of the list and its tag. */
 static int next_call(pi__answer *a)
 {
     pi__answer_skip_white(a);

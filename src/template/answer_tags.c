@@ -2,8 +2,8 @@
  *
  *     <tool_call> <function=NAME> <parameter=KEY> VALUE </parameter> ... </function> </tool_call>
  *
- * or with a JSON object behind NAME, or a whole JSON call behind the first tag. A value is what the tool's schema says:
- * text as it stands, which streams, or JSON, which is looked at when it is complete. */
+ * or with a JSON object after NAME, or a complete JSON call after the first tag. The tool's schema decides how a value
+ * is parsed: as raw text, which streams, or as JSON, which is parsed when it is complete. */
 #include "template/answer_impl.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ enum { /* steps */
 
 static int picked(int i) { return i == -1 ? PI__WAIT : i < 0 ? PI__FAIL : PI__GO; }
 
-/* Without what the form has around it, as far as that is there. */
+/* Removes the form's prefix and call number from a name, if present. */
 static pi__str bare_name(const pi__chat_form *f, pi__str s)
 {
     const size_t before = strlen(f->prefix);
@@ -25,7 +25,7 @@ static pi__str bare_name(const pi__chat_form *f, pi__str s)
     return s;
 }
 
-/* What is within the quotes of an attribute, with its entities; s ends anywhere behind the closing one. */
+/* Decodes the text of an attribute up to its closing quote, with entities. s extends past the quote. */
 static pi__str attribute_text(pi__str s, char *room)
 {
     static const char *const from[] = {"&quot;", "&amp;"}, to[] = "\"&";
@@ -56,7 +56,7 @@ static int begin(pi__answer *a, size_t n_name, size_t n_taken)
     return PI__GO;
 }
 
-/* A name that ends with white space or a tag. */
+/* Takes a name that ends with white space or a tag. */
 static int loose_name(pi__answer *a)
 {
     size_t n = 0, room;
@@ -67,7 +67,7 @@ static int loose_name(pi__answer *a)
     return begin(a, n, n);
 }
 
-/* A section: up to a call, or to its end, text is dropped. */
+/* In a section: drops text up to a call or the section's end. */
 static int section(pi__answer *a)
 {
     const char *const tags[] = {a->form->call, a->form->close};
@@ -108,7 +108,7 @@ static int open_tag(pi__answer *a)
     return go;
 }
 
-/* <invoke name="f"/>: a call without parameters. *n: bytes of the name. PI__FAIL: no such tag. */
+/* Takes <invoke name="f"/>, a call without parameters. *n: bytes of the name. PI__FAIL: not this tag. */
 static int empty_tag(pi__answer *a, size_t *n)
 {
     static const char *const ends[] = {"\"/>", "\" />"};
@@ -139,7 +139,7 @@ static int name(pi__answer *a)
     return go == PI__GO ? begin(a, n, n + strlen(a->form->call_end)) : go;
 }
 
-/* Behind the name: a JSON object, or parameters. */
+/* After the name: a JSON object, or parameters. */
 static int head(pi__answer *a)
 {
     pi__answer_skip_white(a);
@@ -170,7 +170,7 @@ static int body(pi__answer *a)
     return pi__answer_add_str(a, "}") ? end_call(a) : PI__FAIL;
 }
 
-/* Behind the key of form "xtml", in s: type="string" means text, all others JSON. */
+/* After a key of form "xtml" in s: type="string" means text, any other type JSON. */
 static void take_type(pi__answer *a, pi__str s)
 {
     static const char text[] = "\" type=\"string\"";
@@ -225,9 +225,10 @@ static int value(pi__answer *a)
     return !text || pi__answer_add_str(a, "\"") ? PI__GO : PI__FAIL;
 }
 
-enum { WHITE_MAX = 256 }; /* bytes of white space between two tags */
+enum { WHITE_MAX = 256 }; /* maximum bytes of white space between two tags */
 
-/* A tag is at byte i, white space aside: 1, perhaps 0, none -1. at_end: what the answer's end counts as. */
+/* Returns 1 if a tag is at byte i after optional white space, 0 if unknown yet, -1 if not. at_end: result at the
+ * end. */
 static int tag_follows(const pi__answer *a, size_t i, const char *const *tag, int n, int at_end)
 {
     int found = -1;
@@ -241,7 +242,7 @@ static int tag_follows(const pi__answer *a, size_t i, const char *const *tag, in
     return found;
 }
 
-/* At byte i the next parameter begins: a key that the tool knows, on a line of its own. */
+/* Checks if the next parameter starts at byte i: a key that the tool has, on a separate line. */
 static int known_key(const pi__answer *a, size_t i)
 {
     const pi__chat_form *f = a->form;
@@ -257,7 +258,7 @@ static int known_key(const pi__answer *a, size_t i)
     return known ? pi__answer_matches(a, from + n, f->key_end) : -1;
 }
 
-/* At byte i the call ends, though the value has no closing tag: what follows a call is next. */
+/* Checks if the call ends at byte i although the value has no closing tag: text that may follow a call must be next. */
 static int call_ends(const pi__answer *a, size_t i)
 {
     const pi__chat_form *f = a->form;
@@ -266,9 +267,9 @@ static int call_ends(const pi__answer *a, size_t i)
     return m <= 0 ? m : tag_follows(a, i + strlen(f->call_close), next, 3, f->close || a->cut ? -1 : 1);
 }
 
-/* How the value ends at byte i: 1 with *n bytes to drop, 0 perhaps, -1 not. A closing tag is one only if a parameter or the
- * call's end follows, so values may contain it. A model may leave it out: in front of these where they begin a line, or of
- * GLM's end of a call. */
+/* Checks if the value ends at byte i: 1 = yes, with *n bytes to drop; 0 = unknown yet; -1 = no. A closing tag counts
+ * only if a parameter or the call's end follows, so values may contain the tag. A model may leave it out: before these
+ * at the start of a line, or before the end of GLM's calls. */
 static int ends_at(const pi__answer *a, size_t i, size_t *n)
 {
     const pi__chat_form *f = a->form;
@@ -320,7 +321,7 @@ static int collect(pi__answer *a)
     return PI__GO;
 }
 
-/* Behind a call: another one, the closing tag, or neither. */
+/* After a call: takes the next call, the closing tag, or nothing. */
 static int after(pi__answer *a)
 {
     const char *const tags[] = {a->form->close, a->form->call};

@@ -1,7 +1,7 @@
-/* Chat templates loaded and rendered (see chat.h); messages are brought into form in chat_messages.c.
+/* Loads and renders chat templates (see chat.h); chat_messages.c converts the messages.
  *
- * A template that a model came with is not to be trusted: it runs within the bounds of jinja.h, and with memory and
- * output in proportion to what it was given. Memory: a zone for each rendering, freed at its end. */
+ * A model's template is untrusted: it runs within the bounds of jinja.h, with memory and output proportional to its
+ * input. Memory: a zone per rendering, freed at its end. */
 #include "template/chat.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static int no_room(const pi__zone *z, pi_error *err)
     return pi__fail_mem(err, "the conversation");
 }
 
-/* The members of a JSON object become variables. */
+/* Adds the members of a JSON object as variables. */
 static int add_vars(pi__zone *z, const char *json, const char *what, pi__dict *vars, pi_error *err)
 {
     pi__val v;
@@ -49,7 +49,7 @@ int pi__chat_vars(const pi__chat *c, pi__zone *z, const char *options, pi__val *
     return rc ? rc : add_vars(z, options, "chat options", vars->map, err);
 }
 
-/* Templates of Firefunction name the tools as a text, and want to know the time. */
+/* Firefunction's templates need the tools as a text and the current time. */
 static bool add_function_vars(pi__zone *z, pi__dict *vars, const pi__val *tools, int64_t now)
 {
     const pi__json_style style = {.pretty = true, .indent = pi__str_of("    "), .item_sep = pi__str_of(","),
@@ -86,7 +86,7 @@ int pi__chat_render_values(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__v
     return ok ? pi__jinja_render(c->t, z, vars, env, out, err) : no_room(z, err);
 }
 
-/* What tokenizing adds must not be there twice. */
+/* Removes a leading BOS, because tokenizing adds one. */
 static void drop_bos(const pi__chat *c, pi__text *t, size_t from)
 {
     pi__str bos = pi__vocab_spelling(c->v, pi__vocab_bos(c->v));
@@ -97,10 +97,11 @@ static void drop_bos(const pi__chat *c, pi__text *t, size_t from)
     t->n -= bos.n;
 }
 
-/* Of an answer that is to be gone on with the prompt ends where its text does: at a mark, behind which the template closes it. */
+/* To continue an answer, the prompt is cut at this mark, which follows the answer's text before the template closes
+ * it. */
 static const char end_mark[] = "[the.answer.goes.on.here]";
 
-/* Variable continue_final_message. *goes_on: it is set. */
+/* Handles the variable continue_final_message. *goes_on: it is set. */
 static int mark_end(pi__zone *z, pi__dict *vars, pi__val *messages, bool *goes_on, pi_error *err)
 {
     const pi__val *v = pi__dict_get_str(vars, "continue_final_message"), *begins = pi__dict_get_str(vars, "add_generation_prompt");
@@ -109,7 +110,8 @@ static int mark_end(pi__zone *z, pi__dict *vars, pi__val *messages, bool *goes_o
         return pi__fail(err, PI_EINVAL, "continue_final_message: must be true or false");
     if (!*goes_on) return PI_OK;
     if (begins && begins->type == PI__V_BOOL && begins->b)
-        return pi__fail(err, PI_EINVAL, "continue_final_message and add_generation_prompt: an answer cannot go on and begin; give one");
+        return pi__fail(err, PI_EINVAL, "continue_final_message and add_generation_prompt: an answer cannot both "
+                                        "continue and begin; give one");
     if (!pi__dict_set_str(z, vars, "add_generation_prompt", pi__val_bool(false))) return no_room(z, err);
     return pi__chat_mark_end(z, messages, end_mark, err);
 }
@@ -125,13 +127,13 @@ static int cut_at_mark(pi__text *t, size_t from, pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "continue_final_message: the chat template does not show the last message");
 }
 
-typedef struct conversation { /* as the caller gave it: JSON */
+typedef struct conversation { /* JSON texts from the caller */
     const char *messages, *tools, *options;
     size_t size;
     int64_t now;
 } conversation;
 
-/* Messages and tools in the forms that the template takes. */
+/* Converts messages and tools to the template's conventions. */
 static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, const conversation *v, const pi__dict *vars,
                pi__val *messages, pi__list *origin, pi__val *tools, pi_error *err)
 {
@@ -142,13 +144,13 @@ static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, cons
     if (!rc) rc = pi__chat_fill_tools(c, z, tools, err);
     if (!rc) rc = pi__chat_choice_read(vars, tools, &choice, err);
     if (!rc && choice.kind == PI__CHOICE_NONE) *tools = pi__val_none();
-    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* first, so that errors have the caller's numbers */
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* first, so that errors have the caller's indices */
     if (!rc) rc = pi__chat_generic(c, z, tools, messages, err);
-    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* what became text gets the form of the template */
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* again, for messages that became text */
     return rc ? rc : pi__chat_place(roles, c, z, messages->list, origin, err);
 }
 
-/* Renders for a template with these roles. *refused: the template failed, or left a message out. */
+/* Renders for a template with these roles. *refused: the template failed or left a message out. */
 static int render(const pi__chat *c, const pi__chat_roles *roles, const conversation *v, pi__text *out, bool *refused,
                   pi_error *err)
 {
@@ -181,7 +183,7 @@ static int render(const pi__chat *c, const pi__chat_roles *roles, const conversa
 int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__text *out, pi_error *err)
 {
-    /* Users and assistants in turn, a user first, instructions within the users' texts: any template places these. */
+    /* Alternating users and assistants, a user first, instructions in the users' texts: any template places these. */
     const pi__chat_roles plain = {.user = c->roles.user, .calls = c->roles.calls, .results = c->roles.results};
     const size_t size = strlen(messages) + (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0);
     const conversation v = {messages, tools, options, size, now};
@@ -206,15 +208,15 @@ int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, 
 
 /* ---------------------------------------------------------------------------------------------------------- loading */
 
-/* The template to use where the model has none. */
+/* Resolves the template's name; picks a template if the model has none. */
 static int choose(const pi__vocab *v, const char **text, pi_error *err)
 {
     bool has_chatml = pi__vocab_find(v, "<|im_start|>", 12) >= 0;
     const char *named = *text ? pi__chat_named(*text) : NULL;
     if (*text && !named) {
         if (strchr(*text, '{')) return PI_OK;
-        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor the name of one, as chatml, llama3 or "
-                        "gemma; the option's help has them all", *text);
+        return pi__fail(err, PI_EINVAL, "chat-template: '%.60s' is neither a template nor a known name (chatml, "
+                                        "llama3, gemma, ...); see the option's help", *text);
     }
     if (!*text && !has_chatml)
         return pi__fail(err, PI_EUNSUPPORTED, "the model has no chat template and no <|im_start|> in its vocabulary; "

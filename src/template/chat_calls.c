@@ -1,7 +1,7 @@
-/* Past calls of tools and their results, brought into the form that a template takes (see chat_messages.c).
+/* Converts past tool calls and their results to the template's conventions (see chat_messages.c).
  *
  * Arguments become an object or a text, whichever the template writes as JSON. Ids pair calls with results: clients
- * leave them out, and some templates refuse long ones or read the function's name from them. */
+ * omit them, and some templates reject long ids or take the function's name from them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ bool pi__chat_json(pi__zone *z, const pi__val *v, const pi__json_style *style, p
 {
     const char *what;
     pi__text t = {.limit = z->limit - z->used, .work = z->work};
-    pi__text_json(&t, v, style, &what); /* it came from JSON */
+    pi__text_json(&t, v, style, &what); /* v came from JSON, so it has no other types */
     if (t.code && !z->code) z->code = t.code;
     *out = z->code ? (pi__str) {NULL, 0} : pi__zone_concat(z, (pi__str) {"", 0}, (pi__str) {t.p, t.n});
     pi__free(t.p);
@@ -28,7 +28,7 @@ static bool is_blank(pi__str s)
     return !s.n;
 }
 
-/* Arguments as an object. *args stays a text that is none where the template writes such a text as it is. */
+/* Converts arguments to an object. *args stays a text if it is not a JSON object and the template copies it. */
 static int to_object(const pi__chat *c, pi__zone *z, pi__val *args, pi__str name, size_t i, pi_error *err)
 {
     pi__val v;
@@ -87,10 +87,10 @@ int pi__chat_fit_calls(const pi__chat *c, pi__zone *z, pi__dict *m, size_t i, pi
 typedef struct ids {
     const pi__chat *c;
     pi__zone *z;
-    pi__dict *calls;   /* by the id that the client gave; the latest of each */
-    pi__list *open;    /* calls of the last message that had some */
-    size_t n_answered; /* of those, by results without an id */
-    size_t n_calls;    /* so far */
+    pi__dict *calls;   /* id given by the client -> its latest call */
+    pi__list *open;    /* calls of the last message with calls */
+    size_t n_answered; /* number of these with a result that has no id */
+    size_t n_calls;    /* number of calls so far */
 } ids;
 
 static const pi__val *text_of(const pi__val *m, const char *key)
@@ -106,7 +106,7 @@ static bool is_short(pi__str id)
     return i == id.n && id.n == 9;
 }
 
-/* The id that the template takes, given what the client sent (or NULL). False: z->code. */
+/* Chooses an id that the template accepts, given the client's (or NULL). False: z->code is set. */
 static bool choose_id(ids *s, const pi__val *given, pi__str name, pi__str *out)
 {
     char text[32];
@@ -138,7 +138,7 @@ static bool fit_call_id(ids *s, const pi__val *call)
            (pi__dict_get_str(call->map, "type") || pi__dict_set_str(s->z, call->map, "type", function));
 }
 
-/* A result belongs to the call of its id; without one, to the next of the last calls. */
+/* Pairs a result with the call of its id; without an id, with the next call of the last message with calls. */
 static bool fit_result_id(ids *s, const pi__val *m)
 {
     const pi__val *given = text_of(m, "tool_call_id"), *call = given ? pi__dict_get(s->calls, *given) : NULL;

@@ -1,10 +1,10 @@
-/* Whether a template places every message of a conversation: the guarantee that no text is left out silently.
+/* Checks that a template places every message of a conversation, so that no text is dropped silently.
  *
- * Roles that were probed do not prove it, because a template may look at anything. So each conversation is rendered a
- * second time with marks (chat_impl.h) instead of its texts and arguments, and each mark must be in the output. The marks
- * keep the shape of the text: none where it is blank, an object or a list where it looks like one in JSON. A template may
- * still leave something out because of the words of a text (thoughts of earlier turns): that is its decision.
- * Memory: a zone and a text, freed here. */
+ * Probed roles do not prove this, because a template may test anything. So each conversation is rendered again with
+ * marks (chat_impl.h) in place of its texts and arguments, and each mark must be in the output. Marks keep the shape
+ * of the text: no mark if it is blank, an object or a list if it looks like one in JSON. A template may still drop
+ * text because of its words (reasoning of earlier turns): that is its decision. Memory: a zone and a text, freed
+ * here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ enum { MEMORY_PER_MESSAGE = 16 << 10, OUTPUT_MIN = 1 << 20, OUTPUT_PER_MESSAGE =
 
 /* ------------------------------------------------------------------------------------------------------------ marks */
 
-/* The number of the mark at or behind *at, which moves behind it; false: there is none. */
+/* Finds the next mark from *at on and moves *at past it. False if there is none. */
 static bool next_mark(const pi__text *t, size_t *at, size_t *number)
 {
     const char *end = t->p + t->n, *p = t->n ? memmem(t->p + *at, t->n - *at, "mQ", 2) : NULL;
@@ -48,16 +48,16 @@ bool pi__chat_marks_placed(const pi__text *t, size_t n, const bool *loose, bool 
 
 /* ----------------------------------------------------------------------------------------------------- conversation */
 
-enum { CALL = 1 }; /* what a mark stands for, in the lowest bit of where[] */
+enum { CALL = 1 }; /* lowest bit of where[]: the mark replaces a call's arguments */
 
 typedef struct check {
     const pi__chat *c;
     pi__zone z;
-    size_t *where; /* [n] 2 * the message + CALL */
-    size_t n, cap; /* marks */
+    size_t *where; /* [n] 2 * message index + CALL */
+    size_t n, cap; /* number of marks */
 } check;
 
-/* A text with the next mark in it. */
+/* Creates a text with the next mark in it. */
 static bool mark(check *k, size_t where, const char *before, const char *behind, pi__val *out)
 {
     char text[64];
@@ -75,7 +75,7 @@ static bool mark(check *k, size_t where, const char *before, const char *behind,
     return s.p;
 }
 
-/* Stands for a text: blank, JSON or another. */
+/* Creates a mark in place of a text: blank, JSON or other. */
 static bool mark_text(check *k, size_t where, pi__str s, pi__val *out)
 {
     while (s.n && strchr(" \n\r\t", s.p[s.n - 1])) s.n--;
@@ -92,7 +92,7 @@ static bool mark_object(check *k, size_t where, pi__val *out)
     return mark(k, where, "", "", &v) && pi__val_new_map(&k->z, out) && pi__dict_set_str(&k->z, out->map, "k", v);
 }
 
-/* v, which is a message's content or a call's arguments. Values without a text stay. */
+/* Replaces the texts in v, a message's content or a call's arguments. Values without text are kept. */
 static bool mark_value(check *k, size_t where, const pi__val *v, pi__val *out)
 {
     pi__val part, text;
@@ -100,7 +100,7 @@ static bool mark_value(check *k, size_t where, const pi__val *v, pi__val *out)
     if (v->type == PI__V_STR) return mark_text(k, where, v->s, out);
     if (v->type == PI__V_MAP) return mark_object(k, where, out);
     if (v->type != PI__V_LIST || !v->list->n) return true;
-    const pi__val *own = pi__dict_get_str(v->list->v[0].map, "text"); /* to_parts made it */
+    const pi__val *own = pi__dict_get_str(v->list->v[0].map, "text"); /* created by to_parts */
     text = *own;
     return mark_text(k, where, own->s, &text) && pi__val_new_map(&k->z, &part) &&
            pi__dict_set_str(&k->z, part.map, "type", pi__val_str(pi__str_of("text"))) &&

@@ -1,4 +1,4 @@
-/* The table of formats (see chat_form.h). A new one that is like another is a row. */
+/* The table of formats (see chat_form.h). A format similar to an existing one needs only a row. */
 #include "template/chat_form.h"
 
 #include <string.h>

@@ -1,11 +1,12 @@
-/* Tools for templates that have no place for them: the functions are described in the system message, and past calls and
- * results become text. A template may also place tools but not past calls (LFM2); then only these become text.
+/* Tools for templates that do not place them: describes the functions in the system message, and converts past calls
+ * and results to text. If a template places tools but not past calls (LFM2), only the past calls and results become
+ * text.
  *
  *     system     # Tools ... {"name": ...} ...
  *     assistant  <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>
  *     user       <tool_response>\n21\n</tool_response>
  *
- * The trees belong to the call, as in chat_messages.c; what is new is made in the zone. */
+ * The trees belong to the call, as in chat_messages.c; new values are in the zone. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -21,10 +22,10 @@ static const char result[] = "\nThe result comes in ", foot[] = " tags. If no fu
 typedef struct generic {
     const pi__chat *c;
     pi__zone *z;
-    pi__text out; /* the text that is being made, with the trust of the zone */
+    pi__text out; /* text under construction, with the trust of the zone */
 } generic;
 
-/* A tag. Where the vocabulary has it, it is a token, as in the model's own prompts. */
+/* Appends a tag. It becomes a token if the vocabulary has it, as in the model's own prompts. */
 static void put_tag(generic *g, const char *tag)
 {
     const pi__str s = pi__zone_trusted_copy(g->z, pi__str_of(tag));
@@ -37,7 +38,7 @@ static bool is_role(const pi__dict *m, const char *role)
     return v && v->type == PI__V_STR && pi__str_is(v->s, role);
 }
 
-/* Takes the text that was made as a string of the zone. */
+/* Takes the text under construction as a string of the zone. */
 static pi__val take(generic *g)
 {
     pi__str s = {"", 0};
@@ -54,7 +55,7 @@ static void put_json(generic *g, const pi__val *v)
     pi__text_json(&g->out, v, &style, &what);
 }
 
-/* Content as text, parts one a line; false: it has parts that are no text. */
+/* Appends content as text, one part per line. False: it has non-text parts. */
 static bool put_content(generic *g, const pi__val *content)
 {
     if (!content || content->type == PI__V_NONE) return true;
@@ -78,7 +79,7 @@ static bool put_content(generic *g, const pi__val *content)
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
 
-/* Arguments as an object: text that holds one is read, text that is empty stands for none. */
+/* Returns arguments as an object: a JSON text is parsed, an empty text means no arguments. */
 static pi__val arguments_of(generic *g, const pi__val *v)
 {
     pi__val read;
@@ -115,7 +116,7 @@ static void put_json_call(generic *g, pi__str name, const pi__val *args)
     pi__text_str(&g->out, "}");
 }
 
-/* {"function": {"name", "arguments"}}; false: it has no name, which chat_messages.c reports. */
+/* Appends {"function": {"name", "arguments"}}. False: it has no name, which chat_messages.c reports. */
 static bool put_one(generic *g, const pi__val *call)
 {
     const pi__val *f = call->type == PI__V_MAP ? pi__dict_get_str(call->map, "function") : NULL;
@@ -132,8 +133,8 @@ static bool put_one(generic *g, const pi__val *call)
     return true;
 }
 
-/* The message's calls become a part of its content, in the model's own form where that is a list. Its tags are tokens to the
- * model. */
+/* Appends the message's calls to its content, as a list in the model's own form if that form has lists. The model's
+ * tags become tokens. */
 static bool convert_calls(generic *g, pi__dict *m)
 {
     const pi__val *calls = pi__dict_get_str(m, "tool_calls"), *content = pi__dict_get_str(m, "content");
@@ -162,7 +163,7 @@ static bool convert_calls(generic *g, pi__dict *m)
 
 /* ---------------------------------------------------------------------------------------------------------- results */
 
-/* Results in a row become one message of the user, and that user's own text behind them a part of it. */
+/* Merges consecutive results, and the text of a following user message, into one user message. */
 static bool convert_results(generic *g, pi__list *l)
 {
     size_t n = 0;
@@ -198,7 +199,7 @@ static bool convert_results(generic *g, pi__list *l)
 
 /* ------------------------------------------------------------------------------------------------------ description */
 
-/* How a call looks. Tags of the model's own form are tokens to it. */
+/* Returns an example of a call. Tags of the model's own form become tokens. */
 static pi__str call_example(generic *g)
 {
     static const char name[] = "function-name", args[] = "{\"parameter\": \"value\"}";
@@ -219,7 +220,7 @@ static pi__str call_example(generic *g)
     return s;
 }
 
-/* The system message gets the description behind its text; there is one from now on. */
+/* Appends the description to the system message, which is added if missing. */
 static bool describe(generic *g, const pi__val *tools, pi__val *messages)
 {
     pi__list *l = messages->list;
@@ -252,7 +253,7 @@ int pi__chat_generic(const pi__chat *c, pi__zone *z, pi__val *tools, pi__val *me
     generic g = {.c = c, .z = z, .out = {.limit = z->limit, .work = z->work, .keeps_trust = z->keeps_trust, .zone = z}};
     const bool described = c->describes && tools->type == PI__V_LIST;
     const bool generic_form = described && c->form == &pi__chat_form_generic;
-    if (messages->type != PI__V_LIST) return PI_OK; /* chat_messages.c reports it */
+    if (messages->type != PI__V_LIST) return PI_OK; /* chat_messages.c reports this */
     bool ok = true;
     for (size_t i = 0; ok && (generic_form || !c->roles.calls) && i < messages->list->n; i++) {
         const pi__val *m = &messages->list->v[i];

@@ -1,15 +1,15 @@
-/* Grammars for tool calls, in GBNF: what an answer must look like where a call is asked for, or once one has begun.
+/* Grammars for tool calls, in GBNF: the form of an answer if a call is required, or from the point where one begins.
  *
  *     root   ::= "\n"{0,2} call ("\n"? call)*       the answer begins with a call
- *     behind ::= rest ("\n"? call)*                 the tag that begins a call, the trigger, came in free text (outside of
- *                                                  thoughts)
+ *     behind ::= rest ("\n"? call)*                 after the trigger: the tag that begins a call in free text (outside
+ *                                                   reasoning)
  *     call ::= <[151657]> rest
  *     rest ::= "\n"? (t0 | t1) "\n"? <[151658]>
  *     t0   ::= "{\"name\": \"get\", \"arguments\": " %json{...} "}"
  *
- * Tags that are control tokens are written by their ids, for their text is no text. Text up to a closing tag is written
- * out as the regular expression of all texts without that tag. Parameters come in the order of the schema (Gemma's
- * sorted, as its template sorts them); those that are not required may be left out. Memory: the texts, on the heap. */
+ * Tags that are control tokens are written by id, because control tokens have no text. Text up to a closing tag is the
+ * expanded regular expression of all texts without that tag. Parameters come in the schema's order (Gemma: sorted, as
+ * in its template); optional ones may be left out. Memory: the texts, on the heap. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +18,14 @@
 #include "base/utf8.h"
 #include "template/answer_impl.h"
 
-enum { TAG_MAX = 64 }; /* characters of a closing tag */
+enum { TAG_MAX = 64 }; /* maximum number of characters of a closing tag */
 
 typedef struct writer {
     const pi__chat *c;
     const pi__chat_form *form;
     pi__text *out;
     pi__zone *zone;
-    const pi__val *root; /* the function's parameters */
+    const pi__val *root; /* parameters schema of the current function */
     bool lists;          /* calls are in one list, as [{...}, ...] */
 } writer;
 
@@ -51,7 +51,7 @@ static void put_char(writer *w, const char *p, size_t n, bool class)
     }
 }
 
-/* Length of the control token at p, the longest; 0: there is none. */
+/* Returns the length of the longest control token at p, or 0. */
 static size_t control_at(const writer *w, const char *p, size_t n, int32_t *id)
 {
     for (size_t len = n < TAG_MAX ? n : TAG_MAX; len > 1; len--) {
@@ -90,7 +90,7 @@ static void put_literal(writer *w, const char *p, size_t n)
 static void put_text(writer *w, const char *s) { put_literal(w, s, strlen(s)); }
 
 typedef struct tag {
-    const char *p[TAG_MAX]; /* [n] its characters */
+    const char *p[TAG_MAX]; /* [n] the tag's characters */
     size_t len[TAG_MAX], n;
 } tag;
 
@@ -109,7 +109,7 @@ static void put_tag_char(writer *w, const tag *t, size_t k)
     put(w, "\" ");
 }
 
-/* Behind k characters of the tag: what breaks it off. */
+/* Writes the continuations after k characters of the tag that do not complete it. */
 static void put_break(writer *w, const tag *t, size_t k)
 {
     if (k + 1 == t->n) {
@@ -124,7 +124,7 @@ static void put_break(writer *w, const tag *t, size_t k)
     put(w, ") ");
 }
 
-/* Beginnings of the tag, any number: each is broken off by the first character of the next one. */
+/* Writes any number of incomplete prefixes of the tag; each is cut off by the first character of the next one. */
 static void put_begun(writer *w, const tag *t)
 {
     put(w, "( ");
@@ -136,7 +136,7 @@ static void put_begun(writer *w, const tag *t)
     put(w, ")* ");
 }
 
-/* Any text without the tag, and the tag. Its first character is in it only once. */
+/* Writes any text without the tag, then the tag. The tag's first character must occur in it only once. */
 static void put_until(writer *w, const char *s)
 {
     tag t = {.n = 0};
@@ -162,14 +162,14 @@ static void put_until(writer *w, const char *s)
 
 /* ---------------------------------------------------------------------------------------------------------- schemas */
 
-/* A part of the parameters' schema as one of its own, with the definitions it may refer to. */
+/* Writes a part of the parameters' schema as a separate schema, with the definitions that it may refer to. */
 static void put_schema(writer *w, const pi__val *schema)
 {
     static const char *const defs[] = {"$defs", "definitions"};
     const pi__json_style style = {.item_sep = pi__str_of(","), .key_sep = pi__str_of(":")};
     const char *what;
     pi__val v;
-    if (!schema || schema->type != PI__V_MAP) { /* no parameters are described: there are none */
+    if (!schema || schema->type != PI__V_MAP) { /* no described parameters means no parameters */
         put(w, "\"{}\" ");
         return;
     }
@@ -200,7 +200,7 @@ static bool is_required(const pi__val *root, const pi__val *key)
     return false;
 }
 
-/* The texts that a schema allows, where it lists them; NULL: it does not. */
+/* Returns the texts listed by a schema's enum; NULL if it does not list texts only. */
 static const pi__list *texts_of(const pi__val *schema)
 {
     const pi__val *e = schema->type == PI__V_MAP ? pi__dict_get_str(schema->map, "enum") : NULL;
@@ -210,7 +210,7 @@ static const pi__list *texts_of(const pi__val *schema)
     return e->list;
 }
 
-/* Text up to the closing tag (rule ptext), or one of a list and the tag. */
+/* Writes text up to the closing tag (rule ptext), or one of the listed texts and the tag. */
 static void put_string(writer *w, const pi__val *schema, const char *close)
 {
     const pi__list *l = texts_of(schema);
@@ -237,7 +237,7 @@ static void put_json_value(writer *w, const pi__val *schema)
     put_text(w, w->form->param_close);
 }
 
-/* Behind a key of form "attribute": text or JSON says the tag. */
+/* Writes the value after a key of form "attribute": the tag's attribute selects text or JSON. */
 static void put_marked_value(writer *w, const pi__val *schema, unsigned types)
 {
     bool text = !types || types & PI__T_STR, json = types != PI__T_STR;
@@ -250,7 +250,7 @@ static void put_marked_value(writer *w, const pi__val *schema, unsigned types)
     put(w, ") ");
 }
 
-/* A name or key: in form "xtml" with entities, in others with the end of its tag. */
+/* Writes a name or key: form "xtml" with entities, other forms with the end of the tag. */
 static void put_name(writer *w, pi__str s, const char *end)
 {
     for (size_t i = 0, n; w->form->xtml && i < s.n; i += n) {
@@ -262,7 +262,7 @@ static void put_name(writer *w, pi__str s, const char *end)
     if (!w->form->xtml) put_text(w, end);
 }
 
-/* The rest of a key's tag in form "xtml", and the value. */
+/* Writes the rest of a key's tag in form "xtml", and the value. */
 static void put_typed_value(writer *w, const pi__val *schema, unsigned types)
 {
     bool text = !types || types & PI__T_STR, json = types != PI__T_STR;
@@ -296,7 +296,7 @@ static void put_param(writer *w, const pi__entry *e)
     put(w, "\"\\n\"? ");
 }
 
-/* The parameters of a tool without a list of them. */
+/* Writes the parameters of a tool that does not list them. */
 static void put_any_params(writer *w)
 {
     const pi__chat_form *f = w->form;
@@ -376,8 +376,8 @@ static void put_gemma_value(writer *w, const pi__val *schema)
     put(w, ") ");
 }
 
-/* Members in order, commas between those that are there: rule i is what may follow when something was before it (b) or
- * not (a). Of Gemma, and of Python's calls. */
+/* Writes rules for members in order with commas between them, for Gemma's and Python's calls. Rule i matches members i
+ * and later, after another member (b) or as the first (a). */
 static void put_member_rules(writer *w, size_t tool, const pi__entry *const *e, size_t n)
 {
     const bool python = w->form->kind == PI__FORM_PYTHON;
@@ -436,7 +436,7 @@ static void put_gemma(writer *w, size_t tool, pi__str name)
     put(w, "\"}\" ");
 }
 
-/* name(key=value, ...) */
+/* Writes name(key=value, ...). */
 static void put_python(writer *w, size_t tool, pi__str name)
 {
     put_literal(w, name.p, name.n);
@@ -449,7 +449,7 @@ static void put_python(writer *w, size_t tool, pi__str name)
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
 
-/* {"name": "f", "arguments": {...}} */
+/* Writes {"name": "f", "arguments": {...}}. */
 static void put_json_call(writer *w, pi__str name, const char *word)
 {
     const pi__json_style style = pi__json_plain();
@@ -487,7 +487,7 @@ static void put_mistral(writer *w, pi__str name)
     put_schema(w, w->root);
 }
 
-/* The rest of a header, and the arguments: what ends the message ends the answer. */
+/* Writes the rest of a header and the arguments. The message's end token ends the answer. */
 static void put_harmony(writer *w, pi__str name)
 {
     put_literal(w, name.p, name.n);
@@ -498,7 +498,7 @@ static void put_harmony(writer *w, pi__str name)
     put_schema(w, w->root);
 }
 
-/* Rule t<i>: a call of function i, without the tags around it. */
+/* Writes rule t<i>: a call of function i, without the surrounding tags. */
 static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
 {
     w->root = pi__dict_get_str(f, "parameters");
@@ -514,7 +514,7 @@ static void put_tool(writer *w, size_t i, const pi__dict *f, pi__str name)
     put(w, "\n");
 }
 
-/* Rules "tool", one call, t<i>, and what they share. */
+/* Writes rule "tool" (one call), the rules t<i>, and their shared rules. */
 static void put_tools(writer *w, const pi__val *tools, const pi__chat_choice *choice)
 {
     pi__str name;
@@ -549,7 +549,7 @@ static const char *opening(const pi__chat_form *f)
     return f->lone ? f->call : f->open;
 }
 
-/* Rules "rest", what follows the opening tag, and "call". */
+/* Writes rule "rest" (everything after the opening tag) and rule "call". */
 static void put_calls(writer *w, bool many)
 {
     const pi__chat_form *f = w->form;
@@ -567,7 +567,8 @@ static void put_calls(writer *w, bool many)
     put(w, "rest\ngap ::= [ \\n]{0,8}\n");
 }
 
-/* Rules "root", calls from the start, and "behind", what follows a trigger. after: what closes the answer's own text. */
+/* Writes rule "root" (calls from the start) and rule "behind" (text after a trigger). after: closes the answer's
+ * text. */
 static void put_roots(writer *w, bool many, const char *after)
 {
     const pi__chat_form *f = w->form;
@@ -578,9 +579,9 @@ static void put_roots(writer *w, bool many, const char *after)
     put(w, more ? "behind ::= rest (\"\\n\"? call)*\n" : "behind ::= rest\n");
 }
 
-/* ------------------------------------------------------------------------------------------- around an answer's form */
+/* -------------------------------------------------------------------------------- text around the answer's content */
 
-/* Thoughts that an answer may begin with: the tags that the template knows; -1: none. */
+/* Returns the index of the reasoning tags that the template mentions; -1 if none. */
 static int thoughts_of(const pi__chat *c)
 {
     for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
@@ -594,7 +595,7 @@ static bool is_off(const pi__dict *options, const char *key)
     return v && v->type == PI__V_BOOL && !v->b;
 }
 
-/* The prompt ends with this tag, white space aside. */
+/* True if the prompt ends with this tag, ignoring white space. */
 static bool ends_with(pi__str prompt, const char *tag)
 {
     const size_t n = strlen(tag);
@@ -611,7 +612,8 @@ static void put_harmony_lead(writer *w)
     put(w, ")?\n");
 }
 
-/* The thoughts in front of an answer: those that the prompt opened go on; others may come where the model knows them. */
+/* Writes the reasoning before an answer: continues reasoning that the prompt opened, else allows the template's
+ * tags. */
 static void put_lead(writer *w, const pi__dict *options, pi__str prompt, int open_thought)
 {
     const int tags = open_thought >= 0 ? open_thought : thoughts_of(w->c);
@@ -631,7 +633,7 @@ static void put_lead(writer *w, const pi__dict *options, pi__str prompt, int ope
     put(w, open_thought < 0 ? "\"\\n\"{0,2} )?\n" : "\"\\n\"{0,2}\n");
 }
 
-/* The tags around the content of an answer that is held to a form. */
+/* Writes the tags around the content of a constrained answer. */
 static void put_around(const writer *w, pi__str prompt, pi__call_form *out)
 {
     const pi__chat_form *f = w->form;
@@ -660,7 +662,7 @@ static void put_trigger(pi__text *t, const char *s)
     pi__text_str(t, "]");
 }
 
-/* Where the answer may have thoughts in which a call is none. */
+/* Returns where the answer may have reasoning; calls inside reasoning do not count. */
 static int thoughts_in_front(const pi__val *options, int open_thought)
 {
     const pi__val *v = pi__dict_get_str(options->map, "parse_reasoning");
@@ -668,7 +670,7 @@ static int thoughts_in_front(const pi__val *options, int open_thought)
     return open_thought >= 0 ? PI__THOUGHTS_OPEN + open_thought : PI__THOUGHTS_MAY;
 }
 
-/* Texts of GBNF end with a NUL; an empty one becomes NULL. */
+/* Terminates GBNF texts with a NUL; empty texts stay NULL. */
 static int finish(pi__call_form *out, pi_error *err)
 {
     pi__text *const text[] = {&out->grammar, &out->trigger, &out->lead, &out->before, &out->after};

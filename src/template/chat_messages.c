@@ -1,6 +1,6 @@
-/* Messages as the API has them, brought into the form that a template takes.
+/* Converts messages in the API's format to the template's conventions.
  *
- * The trees were just read from JSON and belong to the call, so they are changed in place; what is new is made in the
+ * The trees were just parsed from JSON and belong to the call, so they are changed in place; new values are in the
  * zone. Errors name the message: "messages[3]: ...". */
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct fit {
     const pi__chat *c;
     pi__zone *z;
     pi_error *err;
-    size_t i; /* the message */
+    size_t i; /* index of the message */
 } fit;
 
 static int no_room(const fit *f)
@@ -35,7 +35,7 @@ static int set(const fit *f, pi__dict *m, const char *key, pi__val v)
 
 /* --------------------------------------------------------------------------------------------------------- content */
 
-/* The text of a part: a string, or an object with type text. */
+/* Gets the text of a part: a string, or an object with type text. */
 static int part_text(const fit *f, const pi__val *part, pi__str *out)
 {
     const pi__val *type = part->type == PI__V_MAP ? pi__dict_get_str(part->map, "type") : NULL;
@@ -53,7 +53,7 @@ static int part_text(const fit *f, const pi__val *part, pi__str *out)
     return PI_OK;
 }
 
-/* The texts of all parts, a line break between them. */
+/* Joins the texts of all parts with line breaks. */
 static int join_parts(const fit *f, const pi__list *parts, pi__str *out)
 {
     int rc = PI_OK;
@@ -77,7 +77,7 @@ static int to_parts(const fit *f, pi__str text, pi__val *out)
     return rc;
 }
 
-/* What a tool said that is no text: JSON, as an object where the template writes those as JSON itself. */
+/* Converts a tool's non-text result: to JSON text, or keeps an object if the template writes objects as JSON. */
 static int tool_content(const fit *f, const pi__val *v, pi__val *out)
 {
     const pi__json_style plain = pi__json_plain();
@@ -117,7 +117,8 @@ static int fit_content(const fit *f, pi__dict *m, bool tool)
 
 /* -------------------------------------------------------------------------------------------------------- messages */
 
-/* Roles are words of the API, not text of a message: templates make control tokens of them ("<|" + role + "|>"). */
+/* Marks API roles as trusted: templates build control tokens from them ("<|" + role + "|>"). Other roles stay
+ * untrusted. */
 static int trust_role(const fit *f, pi__val *role)
 {
     static const char *const known[] = {"system", "user", "assistant", "tool", "developer", "function", "model"};
@@ -129,7 +130,7 @@ static int trust_role(const fit *f, pi__val *role)
     return PI_OK;
 }
 
-/* The older names of OpenAI's API: the role function, and an assistant's one function_call. */
+/* Converts older names of OpenAI's API: the role function, and an assistant's single function_call. */
 static int fit_legacy(const fit *f, pi__dict *m, pi__val *role)
 {
     pi__val *one = pi__dict_get_str(m, "function_call"), list, call;

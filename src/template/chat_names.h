@@ -1,6 +1,6 @@
-/* Chat templates by name, for models whose file has none, or a bad one: the names that llama.cpp's --chat-template knows.
- * Each row is Jinja text that writes what is written there for a system message, users and assistants; tools need a model's
- * own template. Rows for the options' help and for chat_names.c; no memory, no state. */
+/* Chat templates by name, for models whose file has none or a bad one: the names of llama.cpp's --chat-template. Each
+ * row is Jinja text with the same output for system, user and assistant messages. Tools need a model's own template.
+ * The rows serve the options' help and chat_names.c; no memory, no state. */
 #ifndef PI__CHAT_NAMES_H
 #define PI__CHAT_NAMES_H
 
@@ -8,14 +8,14 @@
 #define PI__TPL_TRIM "{{ (m.content or '') | trim }}"
 #define PI__TPL_EACH "{% for m in messages %}"
 #define PI__TPL_END(gen) "{% endfor %}{% if add_generation_prompt %}" gen "{% endif %}"
-/* before role, between role and content, content, behind it; how the assistant begins */
+/* before the role, between role and content, after the content; start of the assistant's turn */
 #define PI__TPL_ROLES(before, between, content, behind, gen)                                                           \
     PI__TPL_EACH before "{{ m.role }}" between content behind PI__TPL_END(gen)
-/* system, user, assistant, others: what each message becomes */
+/* text for each system, user, assistant and other message */
 #define PI__TPL_TURNS(system, user, assistant, others, gen)                                                            \
     PI__TPL_EACH "{% if m.role == 'system' %}" system "{% elif m.role == 'user' %}" user                               \
     "{% elif m.role == 'assistant' %}" assistant "{% else %}" others "{% endif %}" PI__TPL_END(gen)
-/* open: at the start of each turn, which an assistant's message ends; again: the same but for the first */
+/* open: start of the first turn; again: start of later turns; an assistant message ends a turn */
 #define PI__TPL_INST(open, again, system, user, assistant)                                                             \
     PI__TPL_EACH "{% if loop.first %}" open "{% elif messages[loop.index0 - 1].role not in ['system', 'user'] %}"      \
     again "{% endif %}{% if m.role == 'system' %}" system "{% elif m.role == 'user' %}" user "{% else %}" assistant    \
@@ -25,7 +25,7 @@
 #define PI__TPL_LLAMA2_SYS(content) "<<SYS>>\n" content "\n<</SYS>>\n\n"
 #define PI__TPL_MISTRAL(open, user_end, assistant)                                                                     \
     PI__TPL_INST(open, open, PI__TPL_CONTENT "\n\n", PI__TPL_CONTENT user_end, assistant "</s>")
-/* The system's text goes before the first user's. */
+/* Puts the system text before the first user's text. */
 #define PI__TPL_MERGED(system) "{% set ns = namespace(system='') %}" PI__TPL_EACH                                      \
     "{% if m.role == 'system' %}{% set ns.system = ns.system + " system " %}{% else %}"
 #define PI__TPL_MERGE "{% if ns.system %}{{ ns.system }}{{ '\\n\\n' }}{% set ns.system = '' %}{% endif %}"
@@ -147,7 +147,7 @@
 #define PI__CHAT_NAME(name, ...) " " name
 #define PI__CHAT_NAME_LIST PI__CHAT_NAMES(PI__CHAT_NAME)
 
-/* The template of this name; NULL: there is none. */
+/* Returns the template with this name; NULL if it does not exist. */
 const char *pi__chat_named(const char *name);
 
 #endif

@@ -1,13 +1,13 @@
-/* Messages merged, converted and split so that the template places each of them (chat_roles.h says what it places).
+/* Merges, converts and splits messages so that the template places each of them (chat_roles.h lists its abilities).
  *
- *     INSTRUCTIONS  [system S][developer D][user U]   ->  [system S\n\nD][user U]     leading ones are merged
- *                   [user U][system S][user V]        ->  [user U][user S\n\nV]       later ones become the user's text
- *     CALLS         [assistant A + calls c, d][results]  ->  [assistant A][call c][result][call d][result]
- *     TURNS         [user U][user V][assistant A][assistant B]  ->  [user U\n\nV][assistant A\n\nB]
- *     USER          [system S]  ->  [system S][user ""]
+ *     INSTRUCTIONS:  [system S][developer D][user U]   ->  [system S\n\nD][user U];    leading ones are merged
+ *                    [user U][system S][user V]        ->  [user U][user S\n\nV];      later ones become user text
+ *     CALLS:         [assistant A + calls c, d][results]  ->  [assistant A][call c][result][call d][result]
+ *     TURNS:         [user U][user V][assistant A][assistant B]  ->  [user U\n\nV][assistant A\n\nB]
+ *     USER:          [system S]  ->  [system S][user ""]
  *
- * Each pass reads one list and writes another, and keeps for each message the number of its origin. Texts are joined
- * with an empty line between. The trees belong to the call, as in chat_messages.c. */
+ * Each pass reads one list, writes another, and keeps for each message the index of its origin. Texts are joined with
+ * an empty line. The trees belong to the call, as in chat_messages.c. */
 #include <string.h>
 
 #include "base/error.h"
@@ -18,8 +18,8 @@ typedef struct place {
     const pi__chat_roles *r;
     pi__zone *z;
     pi__list *in, *out;           /* messages */
-    pi__list *in_from, *out_from; /* their origins */
-    pi__val pending;              /* a message that becomes part of the next user's, or UNDEFINED */
+    pi__list *in_from, *out_from; /* indices of their origins */
+    pi__val pending;              /* instructions to prepend to the next user message; UNDEFINED = none */
     pi__val pending_from;
 } place;
 
@@ -44,7 +44,7 @@ static bool set_role(place *p, const pi__val *m, const char *role)
     return !p->z->code && pi__dict_set_str(p->z, m->map, "role", pi__val_str(s));
 }
 
-/* The text of b behind that of a. False: one of them is no text, or z->code. */
+/* Appends the text of b to that of a. False: one of them is not text, or z->code is set. */
 static bool join(place *p, const pi__val *a, const pi__val *b)
 {
     pi__val *to = pi__chat_content_text(a), *from = pi__chat_content_text(b);
@@ -60,7 +60,7 @@ static bool join(place *p, const pi__val *a, const pi__val *b)
     return !p->z->code;
 }
 
-/* A text as content in the form of the template. */
+/* Creates content with this text in the template's form. */
 static bool text_content(place *p, pi__str text, pi__val *out)
 {
     pi__val part;
@@ -82,7 +82,7 @@ static bool put_empty(place *p, const char *role, pi__val from)
 
 /* ----------------------------------------------------------------------------------------------------- instructions */
 
-/* Instructions that wait become the end of the user message in front, or a user message. */
+/* Appends pending instructions to the previous user message, or makes them a user message. */
 static bool flush(place *p)
 {
     if (p->pending.type == PI__V_UNDEFINED) return true;
@@ -93,7 +93,7 @@ static bool flush(place *p)
     return !p->z->code && set_role(p, &m, "user") && put(p, m, p->pending_from);
 }
 
-/* Instructions that the template places nowhere wait for the user message behind them. */
+/* Keeps instructions that the template does not place for the next user message. */
 static bool defer(place *p, pi__val m, pi__val from)
 {
     if (p->pending.type != PI__V_UNDEFINED && join(p, &p->pending, &m)) return true;
@@ -114,7 +114,7 @@ static bool instruction(place *p, pi__val m, pi__val from, bool leading)
     return !p->z->code && put(p, m, from);
 }
 
-/* A result without its call becomes the user's text. */
+/* Makes a result without its call the user's text. */
 static bool lone_result(place *p, const pi__val *m)
 {
     const pi__val *text = pi__chat_content_text(m);
@@ -155,7 +155,7 @@ static bool copy_map(place *p, const pi__val *m, pi__val *out)
     return ok;
 }
 
-/* The text of m becomes a message of its own in front of its calls. */
+/* Moves the text of m to a separate message before its calls. */
 static bool split_text(place *p, pi__val m, pi__val from)
 {
     pi__val first, empty;
@@ -165,7 +165,7 @@ static bool split_text(place *p, pi__val m, pi__val from)
            empty_content(p, &empty) && pi__dict_set_str(p->z, m.map, "content", empty) && put(p, first, from);
 }
 
-/* Call k of m as a message; the first one keeps its text. */
+/* Writes call k of m as a message; the first one keeps the text. */
 static bool put_one_call(place *p, const pi__val *m, size_t k, pi__val from)
 {
     pi__val one, list, empty;
@@ -181,7 +181,7 @@ static pi__val id_of(const pi__val *m, const char *key)
     return v && v->type == PI__V_STR ? *v : pi__val_none();
 }
 
-/* Calls of message *i one by one, each with its result behind it. *i becomes the last message that was used. */
+/* Writes the calls of message *i one by one, each followed by its result. *i becomes the last message consumed. */
 static bool split_calls(place *p, size_t *i)
 {
     const size_t at = *i;
@@ -220,10 +220,10 @@ static bool pass_calls(place *p)
 
 /* ------------------------------------------------------------------------------------------------------------ turns */
 
-/* Users and assistants in turn, a user first. Calls and results between do not count. */
+/* Makes users and assistants alternate, a user first. Calls and results in between do not count. */
 static bool pass_turns(place *p)
 {
-    const char *turn = NULL; /* the last role that counts */
+    const char *turn = NULL; /* last role that counts */
     bool ok = true;
     for (size_t i = 0; ok && i < p->in->n; i++) {
         pi__val m = p->in->v[i], from = p->in_from->v[i], *before = last(p);
@@ -241,7 +241,7 @@ static bool pass_turns(place *p)
     return ok;
 }
 
-/* An empty user message behind the leading instructions, where there is none at all. */
+/* Adds an empty user message after the leading instructions if there is no user message. */
 static bool pass_user(place *p)
 {
     bool found = false, ok = true;
@@ -258,7 +258,7 @@ static bool pass_user(place *p)
 
 /* --------------------------------------------------------------------------------------------------------- together */
 
-/* What a pass wrote is read by the next one. */
+/* Starts a pass: the previous output becomes the input. */
 static bool begin(place *p)
 {
     pi__val list, from;
@@ -274,7 +274,7 @@ static bool begin(place *p)
     return true;
 }
 
-/* Answers whose text is empty, in the form of the template. */
+/* Adapts answers with empty text to the template. */
 static void fit_empty(const pi__chat *c, const pi__list *messages)
 {
     for (size_t i = 0; i < messages->n; i++) {

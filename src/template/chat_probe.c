@@ -1,14 +1,14 @@
-/* What a chat template takes and places, found by rendering small conversations when it is loaded.
+/* Probes a chat template by rendering small conversations when it is loaded: accepted formats and placed messages.
  *
- * A conversation is a SPEC, a letter a message:
+ * A conversation is a SPEC, one letter per message:
  *
- *     s system        u user                      c a call of a tool      t the result of a call
- *     d developer     a assistant                 C a call beside text    T that of the second call
+ *     s system        u user                      c a tool call           t the result of a call
+ *     d developer     a assistant                 C a call with text      T the result of the second call
  *     x unknown role  e assistant without text    D two calls
  *
- * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of
- * one template share a budget of steps. A template that uses it up counts as one that places nothing more.
- * Memory: a zone for each rendering and two texts, all freed here. */
+ * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of a
+ * template share a budget of steps. If a template exhausts it, later probes count as failed. Memory: a zone per
+ * rendering and two texts, all freed here. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -22,15 +22,15 @@ enum { PROBE_STEPS = 2000000, PROBE_MEMORY = 16 << 20, PROBE_OUTPUT = 1 << 20, M
 
 typedef struct probe {
     pi__chat *c;
-    pi__text in, out;     /* messages as JSON; what the template made of them, empty where it failed */
-    uint64_t steps;       /* taken so far */
-    size_t n_marks;       /* in the messages */
-    bool loose[MAX_MARKS]; /* marks that may be at any place; the others must be in order */
+    pi__text in, out;     /* messages as JSON; the template's output, empty if it failed */
+    uint64_t steps;       /* steps so far */
+    size_t n_marks;       /* number of marks in the messages */
+    bool loose[MAX_MARKS]; /* marks that may be anywhere; the others must be in order */
     bool seen[MAX_MARKS];
-    const char *id;       /* of the first call */
-    bool broken_args;     /* arguments are a text that is no JSON */
+    const char *id;       /* id of the first call */
+    bool broken_args;     /* arguments are a text that is not JSON */
     bool object_result;   /* a result is an object */
-    int rc;               /* PI_ENOMEM: no probe says anything */
+    int rc;               /* PI_ENOMEM: all probes are invalid */
 } probe;
 
 /* -------------------------------------------------------------------------------------------------------- rendering */
@@ -62,7 +62,7 @@ static bool shows(const probe *p, const char *word)
     return p->out.n && memmem(p->out.p, p->out.n, word, strlen(word));
 }
 
-/* A text with a mark, in the form that the template takes. */
+/* Appends a text with a mark, in the template's form of content. */
 static void put_content(probe *p, bool loose, bool parts)
 {
     static const char *const forms[] = {"\"" PI__MARK "\"", "[{\"type\": \"text\", \"text\": \"" PI__MARK "\"}]"};
@@ -128,7 +128,7 @@ static void put_message(probe *p, char letter)
     pi__text_str(&p->in, "}");
 }
 
-/* Renders the conversation; true: each mark is there. */
+/* Renders the conversation; true if each mark is in the output. */
 static bool places_with(probe *p, const char *spec, const char *tools)
 {
     size_t lost;
@@ -146,7 +146,7 @@ static bool places_with(probe *p, const char *spec, const char *tools)
 
 static bool places(probe *p, const char *spec) { return places_with(p, spec, NULL); }
 
-/* specs: with spaces between. */
+/* specs: separated by spaces. */
 static bool places_all(probe *p, const char *specs)
 {
     char spec[MAX_MARKS];
@@ -158,7 +158,8 @@ static bool places_all(probe *p, const char *specs)
 
 /* ------------------------------------------------------------------------------------------------------------ forms */
 
-/* The forms in which content, and no tools, are shown; the first that is, or the one of Firefunction's templates. */
+/* Finds the first accepted form of content and of missing tools, including the variables of Firefunction's
+ * templates. */
 static void probe_content(probe *p)
 {
     pi__chat *c = p->c;
@@ -171,8 +172,8 @@ static void probe_content(probe *p)
     if (!c->roles.user) c->function_vars = false;
 }
 
-/* The forms in which calls are shown: arguments as an object, unless that is printed as Python does, or as text; beside
- * content that is empty, or none. */
+/* Finds the accepted form of calls: arguments as an object (unless printed as Python does) or as text; content empty or
+ * none. */
 static void probe_calls(probe *p)
 {
     pi__chat *c = p->c;
@@ -186,7 +187,7 @@ static void probe_calls(probe *p)
     c->null_calls = false;
 }
 
-/* What ids of calls have to be, and other forms in which arguments and results are written as JSON or as they are. */
+/* Finds the required form of call ids, and other types of arguments and results that the template accepts. */
 static void probe_call_values(probe *p)
 {
     pi__chat *c = p->c;
@@ -210,7 +211,8 @@ static void probe_call_values(probe *p)
     ", \"parameters\": {\"type\": \"object\", "                                                                          \
     "\"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, \"required\": [\"kkKk\"]}"
 
-/* What tools need not have in the API, and some templates fail without: where they show a tool that has both. */
+/* Finds optional members of tools that the template needs: whether it shows a tool without description or
+ * parameters. */
 static void probe_tools(probe *p)
 {
     static const char *const tools[] = {PROBE_TOOL(", \"description\": \"\"" PROBE_PARAMETERS),
@@ -222,7 +224,8 @@ static void probe_tools(probe *p)
         shown[i] = shows(p, "ffFf");
     }
     if (!shown[0]) places_with(p, "su", tools[0]);
-    const bool harmony = form && form->kind == PI__FORM_HARMONY; /* content has a header as well, with tools or without */
+    /* harmony's content has a header too, with or without tools */
+    const bool harmony = form && form->kind == PI__FORM_HARMONY;
     p->c->describes = !form || !(harmony || shown[0] || shows(p, "ffFf"));
     p->c->form = p->c->describes ? &pi__chat_form_generic : form;
     p->c->described = shown[0] && !shown[1];
@@ -231,11 +234,11 @@ static void probe_tools(probe *p)
 
 /* ------------------------------------------------------------------------------------------------------------ roles */
 
-/* Whether the template knows the role developer. A template that writes the name of any role does not: its model has seen
- * system messages only. So the output must differ from that of an unknown role in more than the name. */
+/* True if the template knows the role developer. A template that writes the name of any role does not: its model has
+ * only seen system messages. So the output must differ from that of an unknown role in more than the name. */
 static bool knows_developer(probe *p, const char *spec, const char *other_spec)
 {
-    static const char known[] = "developer", other[] = "depolever"; /* the same length, and the same first letters */
+    static const char known[] = "developer", other[] = "depolever"; /* equal length, equal first letters */
     enum { SAME = 2, N = sizeof known - 1 };
     if (!places(p, spec)) return false;
     pi__text first = p->out;
@@ -254,7 +257,7 @@ static bool knows_developer(probe *p, const char *spec, const char *other_spec)
 static void probe_roles(probe *p)
 {
     pi__chat_roles *r = &p->c->roles;
-    if (!r->user) { /* nothing can be seen of it: messages stay as they are */
+    if (!r->user) { /* nothing can be tested: messages stay unchanged */
         *r = (pi__chat_roles) {.system = true, .leading = true, .later_system = true, .turns = true, .userless = true,
                                .calls = true, .results = true, .lone_results = true, .call_text = true, .many_calls = true};
         return;
@@ -265,7 +268,7 @@ static void probe_roles(probe *p)
     const bool tools = r->calls && r->results;
     const pi__chat_form *form = pi__chat_form_of(pi__jinja_text(p->c->t));
     if (p->c->describes && tools && form && form->kind == PI__FORM_TAGS && form->body == PI__BODY_ARGUMENTS)
-        p->c->form = form; /* it writes past calls in this form */
+        p->c->form = form; /* the template writes past calls in this form */
     r->lone_results = r->results && places_all(p, "uta utu");
     r->call_text = tools && places(p, "uCta");
     r->many_calls = tools && places(p, "uDtTa");

@@ -1,6 +1,7 @@
-/* Tools as the API has them, and which of them the answer may or must call.
+/* Tools in the API's format, and the options that allow or require calls.
  *
- * The trees were just read from JSON and belong to the call, as in chat_messages.c. Threads: any, each with its own. */
+ * The trees were just parsed from JSON and belong to the call, as in chat_messages.c. Threads: any, each with its
+ * own. */
 #include <string.h>
 
 #include "base/error.h"
@@ -13,7 +14,7 @@ static int no_room(const pi__zone *z, pi_error *err)
     return pi__fail_mem(err, "the tools");
 }
 
-/* {"type": "function", "function": bare} */
+/* Makes {"type": "function", "function": bare}. */
 static int wrap(pi__zone *z, pi__val *v, pi_error *err)
 {
     pi__val bare = *v;
@@ -39,14 +40,14 @@ int pi__chat_fit_tools(pi__zone *z, pi__val *tools, pi_error *err)
     return rc;
 }
 
-/* What a function does not say, or says is null. */
+/* Sets a member that is missing or null. */
 static bool set_missing(pi__zone *z, pi__dict *f, const char *key, pi__val v)
 {
     const pi__val *there = pi__dict_get_str(f, key);
     return (there && there->type != PI__V_NONE) || pi__dict_set_str(z, f, key, v);
 }
 
-/* {"type": "object", "properties": {}} */
+/* Makes {"type": "object", "properties": {}}. */
 static bool no_parameters(pi__zone *z, pi__val *out)
 {
     pi__val none;
@@ -94,7 +95,7 @@ static const pi__val *member(const pi__val *v, const char *key)
     return v && v->type == PI__V_MAP ? pi__dict_get_str(v->map, key) : NULL;
 }
 
-/* {"type": "function", "function": {"name": "f"}}, or the name beside the type. */
+/* Reads {"type": "function", "function": {"name": "f"}}, or a name directly next to the type. */
 static int read_named(const pi__val *v, const pi__val *tools, pi__chat_choice *out, pi_error *err)
 {
     const pi__val *type = member(v, "type"), *f = member(v, "function"), *name = member(f ? f : v, "name");

@@ -1,7 +1,7 @@
-/* Letter case and classes of characters, as Python's str methods and jinja2's filters have them.
+/* Letter case and character classes, as in Python's str methods and jinja2's filters.
  *
- * Case is Unicode's full mapping (a character may become three), with the one rule that looks at the word around it: a
- * capital sigma ends a word as another letter than it has within. Work is linear in the text, and counted. */
+ * Case uses Unicode's full mapping (one character may become three) and one context rule: a capital sigma has a
+ * different lower-case letter at a word's end. Work is linear in the text and counted. */
 #include <string.h>
 
 #include "template/jinja_impl.h"
@@ -9,7 +9,7 @@
 
 typedef pi__jrun run;
 
-/* The character at byte i of s; what is not UTF-8 is taken by bytes. */
+/* Gets the character at byte i of s; invalid UTF-8 is taken byte by byte. */
 static size_t char_at(pi__str s, size_t i, uint32_t *cp)
 {
     *cp = 0xFFFD;
@@ -17,7 +17,7 @@ static size_t char_at(pi__str s, size_t i, uint32_t *cp)
     return len ? len : 1;
 }
 
-/* A sigma's word goes on at byte i: a letter that has case follows, behind what may stand within a word. */
+/* True if the word continues at byte i: a cased letter follows, after characters that may be inside a word. */
 static bool word_goes_on(pi__str s, size_t i)
 {
     uint32_t cp;
@@ -28,7 +28,7 @@ static bool word_goes_on(pi__str s, size_t i)
     return false;
 }
 
-/* At what jinja2's title filter begins a word anew. */
+/* True if jinja2's title filter starts a new word after this character. */
 static bool separates(uint32_t cp) { return pi__uis_white(cp) || (cp < 0x80 && strchr("-({[<", (int) cp)); }
 
 static void add_case(pi__text *t, uint32_t cp, char to)
@@ -39,7 +39,7 @@ static void add_case(pi__text *t, uint32_t cp, char to)
     for (size_t i = 0; i < n; i++) pi__text_add(t, b, pi__utf8_put(out[i], b));
 }
 
-/* The case of the next character. started: one of the same word was before it. */
+/* Returns the case of the next character. started: it is not the first one of its word. */
 static char next_case(char how, size_t at, bool started)
 {
     if (how == 'C') return at ? 'L' : 'T';
@@ -51,7 +51,7 @@ bool pi__jcase(run *r, pi__str s, char how, pi__val *out)
 {
     pi__text t = pi__jtext(r);
     bool started = false;
-    bool cased = false; /* so is the last character that counts for a sigma */
+    bool cased = false; /* the last character that matters for a sigma is cased */
     for (size_t i = 0, len; i < s.n && !t.code; i += len) {
         uint32_t cp;
         len = char_at(s, i, &cp);
@@ -60,7 +60,8 @@ bool pi__jcase(run *r, pi__str s, char how, pi__val *out)
         else if (cp == 0x3A3 && to == 'L') pi__text_str(&t, cased && !word_goes_on(s, i + len) ? "\u03C2" : "\u03C3");
         else add_case(&t, cp, to);
         started = how == 'T' ? pi__uis(cp, PI__U_CASED) : !separates(cp);
-        if (how == 'W' && to == 'U') cased = false; /* what follows the first letter is lowered by itself */
+        /* jinja2 lowers the rest of the word separately from its first letter */
+        if (how == 'W' && to == 'U') cased = false;
         else if (!pi__uis(cp, PI__U_IGNORABLE)) cased = pi__uis(cp, PI__U_CASED);
     }
     return pi__jtake_text(r, &t, out) && pi__jcost(r, s.n * PI__J_LOOKUP);

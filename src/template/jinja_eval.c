@@ -1,7 +1,7 @@
-/* Values of expressions, as Python has them where templates can tell the difference.
+/* Values of expressions, equal to Python's as far as templates can observe.
  *
- * What is not there is "undefined": it is false, prints as nothing and iterates over nothing, but having members,
- * arithmetic and calls fail with its name. "a.b" looks for methods first, then keys; "a['b']" the other way round. */
+ * A missing name is "undefined": false, printed as nothing, iterated as empty; but its members, arithmetic and calls
+ * fail with its name. "a.b" prefers methods to keys; "a['b']" prefers keys to methods. */
 #include <string.h>
 #include <time.h>
 
@@ -49,7 +49,7 @@ static bool loop_member(const pi__jloop *l, pi__str name, pi__val *out)
     } numbers[] = {
         {"index0", (int64_t) l->i}, {"index", (int64_t) l->i + 1}, {"length", (int64_t) l->n},
         {"revindex", (int64_t) (l->n - l->i)}, {"revindex0", (int64_t) (l->n - l->i) - 1},
-        {"depth", 1}, {"depth0", 0}, /* of recursive loops, which there are none */
+        {"depth", 1}, {"depth0", 0}, /* constant, because recursive loops are not supported */
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (pi__str_is(name, numbers[i].name)) *out = pi__val_int(numbers[i].value);
@@ -126,7 +126,7 @@ const pi__val *pi__jarg(const pi__jargs *a, size_t i, const char *name)
     return NULL;
 }
 
-/* An argument's value as it counts: *list as a list of values, **map as a map. */
+/* Evaluates an argument: *list gives a list of values, **map a map. */
 static bool eval_arg(run *r, const node *a, pi__val *out)
 {
     pi__val v;
@@ -146,7 +146,7 @@ static bool add_named(run *r, pi__jargs *out, const pi__val *name, pi__val v)
     if (!pi__jcost(r, out->n_kw * 8)) return false;
     for (size_t i = 0; i < out->n_kw; i++)
         if (pi__str_eq(out->kw[i].name, name->s))
-            return pi__jfail(r, "the argument '%.*s' came twice", pi__jshort(name->s, 60), name->s.p);
+            return pi__jfail(r, "the argument '%.*s' is given twice", pi__jshort(name->s, 60), name->s.p);
     out->kw[out->n_kw].name = name->s;
     out->kw[out->n_kw++].v = v;
     return true;
@@ -166,7 +166,7 @@ static bool add_arg(run *r, const node *a, const pi__val *v, pi__jargs *out)
     return true;
 }
 
-/* caller: of a call block, or NULL. */
+/* caller: the macro of a call block; NULL = none. */
 static bool eval_args(run *r, const node *list, const pi__val *caller, pi__jargs *out)
 {
     const pi__val name = pi__val_str(pi__str_of("caller"));
@@ -190,7 +190,7 @@ static bool eval_args(run *r, const node *list, const pi__val *caller, pi__jargs
     return !caller || add_named(r, out, &name, *caller);
 }
 
-/* namespace(a=1), dict(a=1), and both with a map to begin with. */
+/* namespace(a=1) and dict(a=1), both optionally with an initial map. */
 static bool make_map(run *r, const pi__jargs *args, bool is_namespace, pi__val *out)
 {
     const pi__val *from = pi__jarg(args, 0, NULL);
@@ -210,7 +210,7 @@ bool pi__jis_range(run *r, const node *n)
            v.i == FN_RANGE;
 }
 
-/* Memory for a range that a loop has left, the largest there is. */
+/* Takes the largest memory of a range that a loop has finished with. */
 static void reuse_range(run *r, pi__list *l)
 {
     int best = 0;
@@ -260,7 +260,7 @@ static bool strftime_now(run *r, const pi__jargs *args, pi__val *out)
         return pi__jfail(r, "strftime_now() takes a short format");
     memcpy(format, args->v[0].s.p, args->v[0].s.n);
     format[args->v[0].s.n] = 0;
-    if (!localtime_r(&now, &tm)) return pi__jfail(r, "the time is not known");
+    if (!localtime_r(&now, &tm)) return pi__jfail(r, "the time is not available");
     size_t n = strftime(text, sizeof text, format, &tm);
     return pi__jconcat(r, (pi__str) {"", 0}, (pi__str) {text, n}, out);
 }
@@ -289,7 +289,7 @@ static bool eval_call(run *r, const node *n, pi__val *out)
 {
     pi__val callee;
     pi__jargs args;
-    const pi__val *caller = n->v.type == PI__V_MACRO ? n->v.obj : NULL; /* by a call block */
+    const pi__val *caller = n->v.type == PI__V_MACRO ? n->v.obj : NULL; /* set by a call block */
     if (!pi__jeval(r, n->a, &callee) || !eval_args(r, n->b, caller, &args)) return false;
     r->line = n->line;
     return pi__jcall(r, &callee, &args, out);

@@ -1,13 +1,13 @@
-/* Running a template: statements, scopes, loops, macros.
+/* Runs a template: statements, scopes, loops, macros.
  *
- * A scope is a small list of names; loops, macros and {% with %} open one, if does not. What is set inside is gone
- * behind it, so a loop body gets the same scope anew for every iteration, unless a macro that was defined in it still
- * refers to it. All output goes into one text; a macro's or a block's is cut off its end and becomes a string.
+ * A scope is a small list of names. Loops, macros and {% with %} open one, if does not. Its names end with it. So a
+ * loop clears and reuses the scope of its body in each iteration, unless a macro defined in it still refers to it. All
+ * output goes into one text. The output of a macro or block is cut off its end and becomes a string.
  *
  *     out   system\n ... <|im_start|>user\nHello
- *                        ^ mark                  output since here is what the macro returns
+ *                        ^ mark                  the macro returns the output from here on
  *
- * Every node visited is counted, and depth too: the bounds are in jinja_impl.h. */
+ * Visited nodes and depth are counted; the limits are in jinja_impl.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +92,7 @@ static bool set_in(run *r, pi__jscope *s, int32_t name, pi__val v)
 
 bool pi__jset_name(run *r, int32_t name, pi__val v) { return set_in(r, r->scope, name, v); }
 
-/* The scope for a loop's next iteration. */
+/* Prepares the scope for a loop's next iteration. */
 static bool renew_scope(run *r)
 {
     if (!r->scope->kept) {
@@ -148,7 +148,7 @@ bool pi__jcapture(run *r, const node *list, pi__val *out)
 
 /* ------------------------------------------------------------------------------------------------------------ loops */
 
-/* The elements for which the loop's filter holds. */
+/* Keeps the elements for which the loop's filter is true. */
 static bool filter_elements(run *r, const node *n, pi__list *l)
 {
     pi__val kept, yes;
@@ -176,7 +176,7 @@ static bool run_iterations(run *r, const node *n, pi__list *l, int32_t loop_name
     return true;
 }
 
-/* Templates look back over the conversation with a range() for every message: its memory serves the next one. */
+/* Saves a range's memory for the next one: templates often scan the conversation with a range() per message. */
 static void leave_range(run *r, const pi__list *l)
 {
     int least = 0;
@@ -214,7 +214,7 @@ static bool define_macro(run *r, const node *n, pi__val *out)
     return true;
 }
 
-/* The argument of that name, which is used then; NULL: not given. */
+/* Returns the argument of this name and marks it as used; NULL if not given. */
 static const pi__val *take_named(const pi__jargs *args, pi__str name)
 {
     for (size_t k = 0; k < args->n_kw; k++) {
@@ -225,7 +225,7 @@ static const pi__val *take_named(const pi__jargs *args, pi__str name)
     return NULL;
 }
 
-/* Parameter number i from the arguments, or its default. */
+/* Sets a parameter to argument i, to the named argument, or to its default. */
 static bool bind(run *r, const node *param, size_t i, const pi__jargs *args)
 {
     pi__str name = r->t->names.v[param->name].s;
@@ -235,7 +235,7 @@ static bool bind(run *r, const node *param, size_t i, const pi__jargs *args)
     return pi__jset_name(r, param->name, v);
 }
 
-/* The macro's body uses the name, and no parameter has it: *number is the name's. */
+/* True if the macro's body uses the name and no parameter has it. *number: number of the name. */
 static bool uses(const run *r, const pi__jmacro *m, int special, const char *name, int32_t *number)
 {
     const pi__val *known = m->def->op & special ? pi__dict_get_str(&r->t->numbers, name) : NULL;
@@ -245,7 +245,7 @@ static bool uses(const run *r, const pi__jmacro *m, int special, const char *nam
     return known != NULL;
 }
 
-/* What the parameters from n on left: names into kwargs, values into varargs. */
+/* Collects the arguments after the n parameters: named ones in kwargs, positional ones in varargs. */
 static bool bind_rest(run *r, const pi__jmacro *m, const pi__jargs *args, size_t n)
 {
     int32_t name;
@@ -293,7 +293,7 @@ bool pi__jcall_macro(run *r, const pi__jmacro *m, const pi__jargs *args, pi__val
     return ok;
 }
 
-/* {% call f(x) %}...{% endcall %}: f's own body may call caller(). */
+/* Runs {% call f(x) %}...{% endcall %}: f's body may call caller(). */
 static bool exec_caller(run *r, const node *n)
 {
     pi__val *caller = pi__zone_take(r->z, sizeof *caller), out;
@@ -323,7 +323,7 @@ static bool exec_with(run *r, const node *n)
 {
     pi__jscope *outer = r->scope, *inner = open_scope(r, outer);
     bool ok = inner != NULL;
-    for (const node *s = n->a; ok && s; s = s->next) { /* the values are those of the scope outside */
+    for (const node *s = n->a; ok && s; s = s->next) { /* values are evaluated in the outer scope */
         pi__val v;
         ok = pi__jeval(r, s->b, &v) && set_in(r, inner, s->a->name, v);
     }

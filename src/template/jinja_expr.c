@@ -1,8 +1,8 @@
 /* Expressions of templates: tokens to trees.
  *
- * The levels, from what binds least: "a if b else c", or, and, not, comparisons and in, + -, ~, * / // %, **, signs; a
- * primary takes what follows it: .name [index] (call) |filter "is test". Nesting is counted, so that no text can run
- * the parser, or the evaluator after it, out of stack. */
+ * Precedence, lowest first: "a if b else c", or, and, not, comparisons and in, + -, ~, * / // %, **, signs. A primary
+ * takes its suffixes: .name [index] (call) |filter "is test". Nesting is limited, so no text can overflow the stack of
+ * the parser or of the evaluator. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +56,7 @@ bool pi__jskip_name(pi__jparse *p, const char *name)
     return is;
 }
 
-/* "what" was expected, and the current token found. */
+/* Fails: `what` was expected at the current token. */
 static bool unexpected(pi__jparse *p, const char *what)
 {
     const pi__jtok *t = pi__jcur(p);
@@ -97,7 +97,7 @@ int32_t pi__jname(pi__jparse *p, pi__str name)
     return -1;
 }
 
-/* A node of the kind at the current token with children a and b, of which none may be NULL. */
+/* Makes a node at the line of a, with children a and b. Returns NULL if one of them is NULL. */
 static node *branch(pi__jparse *p, int kind, node *a, node *b)
 {
     node *n = a && b ? pi__jnode_new(p, kind, a->line) : NULL;
@@ -132,7 +132,7 @@ static node *constant(pi__jparse *p, pi__val v)
     return n;
 }
 
-/* PI__JM_* of a name, 0: nothing special. */
+/* Returns the PI__JM_* of a name; 0 = an ordinary name. */
 static uint8_t special(pi__str s)
 {
     if (pi__str_is(s, "varargs")) return PI__JM_VARARGS;
@@ -164,7 +164,7 @@ static node *parse_name(pi__jparse *p)
     return n;
 }
 
-/* Strings next to each other are one. */
+/* Adjacent strings are concatenated. */
 static node *parse_string(pi__jparse *p)
 {
     node *n = constant(p, pi__val_str(pi__jcur(p)->s));
@@ -178,7 +178,7 @@ static node *parse_string(pi__jparse *p)
     return n;
 }
 
-/* Elements up to the closing bracket, which is behind then; a tuple of one has a comma. */
+/* Parses elements up to and including the closing bracket; a tuple of one has a comma. */
 static node *parse_elements(pi__jparse *p, node *list, char close)
 {
     node **to = &list->a;
@@ -223,18 +223,18 @@ static node *parse_primary(pi__jparse *p)
     return NULL;
 }
 
-/* --------------------------------------------------------------------------------------------- what follows a value */
+/* --------------------------------------------------------------------------------------------- suffixes of a value */
 
-/* Arguments behind "(": values, then names with values, with one *list among these and one **map at their end. */
+/* Parses arguments after "(": values, then named ones, with one *list among them and one **map at the end. */
 static bool parse_args(pi__jparse *p, node **to)
 {
-    bool named = false, star = false, stars = false; /* came already */
+    bool named = false, star = false, stars = false; /* already seen */
     while (!pi__jis_op(p, ')')) {
         const pi__jtok *t = pi__jcur(p);
         bool is_star = pi__jskip_op(p, '*'), is_stars = !is_star && pi__jskip_op(p, 'p');
         bool is_named = t->kind == PI__JT_NAME && t[1].kind == PI__JT_OP && t[1].op == '=';
         if (stars || (star && !is_stars && !is_named) || (named && !is_named && !is_star && !is_stars))
-            return pi__jparse_fail(p, t->line, "an argument stands behind one that must come later");
+            return pi__jparse_fail(p, t->line, "this argument must come before the previous one");
         if (is_named) p->at += 2;
         named |= is_named;
         star |= is_star;
@@ -252,7 +252,7 @@ static bool parse_args(pi__jparse *p, node **to)
     return pi__jexpect_op(p, ')');
 }
 
-/* Behind "[": an index, or a slice whose bounds and step may all be missing. */
+/* After "[": parses an index, or a slice whose bounds and step may all be missing. */
 static node *parse_subscript(pi__jparse *p, node *object)
 {
     node *bound[3] = {NULL, NULL, NULL};
@@ -279,7 +279,7 @@ static node *parse_attribute(pi__jparse *p, node *object)
     node *n = wrap(p, PI__JN_ATTR, object);
     if (!n) return NULL;
     if (t->kind != PI__JT_NAME && !(t->kind == PI__JT_NUMBER && t->v.type == PI__V_INT)) {
-        unexpected(p, "a name behind '.'");
+        unexpected(p, "a name after '.'");
         return NULL;
     }
     p->at++;
@@ -304,7 +304,7 @@ static node *parse_postfix(pi__jparse *p, node *n)
     return n;
 }
 
-/* A filter's or test's name, "a" or "a.b". */
+/* Parses a filter's or test's name, "a" or "a.b". */
 static bool parse_dotted(pi__jparse *p, pi__str *out)
 {
     const pi__jtok *t = pi__jcur(p);
@@ -331,7 +331,7 @@ static node *parse_filter(pi__jparse *p, node *in)
     return !pi__jskip_op(p, '(') || parse_args(p, &n->b) ? n : NULL;
 }
 
-/* Behind "is": "not defined", "divisibleby 3", "in [1, 2]". */
+/* After "is": parses "not defined", "divisibleby 3", "in [1, 2]". */
 static node *parse_test(pi__jparse *p, node *in)
 {
     bool negate = pi__jskip_name(p, "not");
@@ -379,7 +379,7 @@ static node *parse_unary(pi__jparse *p, bool filters)
     return n;
 }
 
-/* Operators of two operands, by level: each level's, separated by what binds more. */
+/* Parses binary operators by level; operands are expressions of the next higher level. */
 static node *parse_binary(pi__jparse *p, int level)
 {
     static const char *const ops[] = {"+-", "~", "*/f%", "p"};
@@ -393,7 +393,7 @@ static node *parse_binary(pi__jparse *p, int level)
     return n;
 }
 
-/* The comparison at the current token, stepped over; 0: none. */
+/* Takes the comparison at the current token; returns 0 if there is none. */
 static char comparison(pi__jparse *p)
 {
     const pi__jtok *t = pi__jcur(p);

@@ -1,6 +1,6 @@
-/* Filters of one value, and the table of all filters ("x|name(arguments)"). Those of lists are in jinja_seq.c.
+/* Filters of single values, and the table of all filters ("x|name(arguments)"). Filters of lists are in jinja_seq.c.
  *
- * A filter gets its input as it is, undefined included, and says itself what it makes of that. */
+ * A filter gets its input unchanged, including undefined, and handles it itself. */
 #include <math.h>
 #include <string.h>
 
@@ -9,10 +9,10 @@
 
 typedef pi__jrun run;
 
-/* The input as a string; undefined is "". */
+/* Gets the input as a string; undefined becomes "". */
 static bool input_str(run *r, const pi__val *in, pi__str *out) { return pi__jto_str(r, in, out); }
 
-/* Argument i as a string; def where it is not given. */
+/* Gets argument i as a string; def if not given. */
 static bool arg_str(run *r, const pi__jargs *a, size_t i, const char *name, const char *def, pi__str *out)
 {
     const pi__val *v = pi__jarg(a, i, name);
@@ -100,8 +100,8 @@ static bool f_escape(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     return true;
 }
 
-/* Lines of s with indent in front: of the first only with first, of empty ones only with blank. They are those of
- * splitlines(), and end in \n whatever they ended in. */
+/* Indents the lines of s: the first only with `first`, empty ones only with `blank`. Lines are split as by
+ * splitlines(); all line ends become \n. */
 static void indent_lines(pi__text *t, pi__str s, pi__str indent, bool first, bool blank)
 {
     for (size_t at = 0, next, line = 0; at < s.n; at = next, line++) {
@@ -112,7 +112,7 @@ static void indent_lines(pi__text *t, pi__str s, pi__str indent, bool first, boo
     }
 }
 
-/* What is put in front of lines: the string, or as many spaces. */
+/* Gets the indentation: the given string, or a number of spaces. */
 static bool indentation(run *r, const pi__val *width, pi__val *out)
 {
     const pi__val space = pi__val_str(pi__str_of(" "));
@@ -130,8 +130,8 @@ static bool f_indent(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
 {
     pi__val indent, s;
     if (!pi__jdefined(r, in) || !indentation(r, pi__jarg(a, 0, "width"), &indent)) return false;
-    if (in->type != PI__V_STR) return pi__jfail(r, "indent: %s is no string", pi__val_type_name(in));
-    if (!pi__jconcat(r, in->s, pi__str_of("\n"), &s)) return false; /* so that the last line is one, even if empty */
+    if (in->type != PI__V_STR) return pi__jfail(r, "indent: %s is not a string", pi__val_type_name(in));
+    if (!pi__jconcat(r, in->s, pi__str_of("\n"), &s)) return false; /* makes the last line a line even if it is empty */
     pi__text t = pi__jtext(r);
     indent_lines(&t, s.s, indent.s, arg_truth(a, 1, "first", false), arg_truth(a, 2, "blank", false));
     return pi__jtake_text(r, &t, out);
@@ -159,7 +159,7 @@ static bool json_style(run *r, const pi__jargs *a, pi__json_style *s, pi__val *s
         s->item_sep = pi__str_of(",");
         if (indent->type == PI__V_STR) s->indent = indent->s;
         else if (!pi__jis_whole(indent) || pi__jwhole(indent) > 64)
-            return pi__jfail(r, "tojson: indent is a small number");
+            return pi__jfail(r, "tojson: indent must be a number up to 64");
         *spaces = pi__val_str(pi__str_of("                                                                "));
         int64_t n = pi__jis_whole(indent) && pi__jwhole(indent) > 0 ? pi__jwhole(indent) : 0;
         if (pi__jis_whole(indent)) s->indent = (pi__str) {spaces->s.p, (size_t) n};
@@ -168,7 +168,7 @@ static bool json_style(run *r, const pi__jargs *a, pi__json_style *s, pi__val *s
     return pi__jto_str(r, &sep->list->v[0], &s->item_sep) && pi__jto_str(r, &sep->list->v[1], &s->key_sep);
 }
 
-/* The arguments are those of transformers: ensure_ascii, indent, separators, sort_keys. */
+/* Arguments as in transformers: ensure_ascii, indent, separators, sort_keys. */
 static bool f_tojson(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     pi__json_style style;
@@ -176,7 +176,7 @@ static bool f_tojson(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     const char *what = NULL;
     pi__text t = pi__jtext(r);
     if (!pi__jdefined(r, in) || !json_style(r, a, &style, &spaces)) return false;
-    bool ok = pi__text_json(&t, in, &style, &what) || pi__jfail(r, "tojson: %s has no form in JSON", what);
+    bool ok = pi__text_json(&t, in, &style, &what) || pi__jfail(r, "tojson: %s cannot be written as JSON", what);
     if (ok) return pi__jtake_text(r, &t, out);
     pi__free(t.p);
     return false;
@@ -186,7 +186,7 @@ static bool f_from_json(run *r, const pi__val *in, const pi__jargs *a, pi__val *
 {
     pi_error err = {0};
     (void) a;
-    if (in->type != PI__V_STR) return pi__jfail(r, "from_json: %s is no text", pi__val_type_name(in));
+    if (in->type != PI__V_STR) return pi__jfail(r, "from_json: %s is not a string", pi__val_type_name(in));
     if (!pi__jcost(r, in->s.n * 16)) return false;
     int rc = pi__json_read(r->z, in->s.p, in->s.n, "from_json", out, &err);
     if (rc == PI_EINVAL) return pi__jfail(r, "%s", err.msg);
@@ -198,7 +198,7 @@ static bool f_from_json(run *r, const pi__val *in, const pi__jargs *a, pi__val *
 static bool f_abs(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     (void) a;
-    if (!pi__val_is_number(in)) return pi__jfail(r, "abs: %s is no number", pi__val_type_name(in));
+    if (!pi__val_is_number(in)) return pi__jfail(r, "abs: %s is not a number", pi__val_type_name(in));
     if (in->type == PI__V_FLOAT) *out = pi__val_float(fabs(in->f));
     else *out = pi__val_int(in->type == PI__V_BOOL ? in->b : in->i < 0 ? -(in->i + (in->i == INT64_MIN)) : in->i);
     return true;
@@ -218,7 +218,7 @@ static bool f_default(run *r, const pi__val *in, const pi__jargs *a, pi__val *ou
 
 static bool f_safe(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
-    return f_string(r, in, a, out); /* there is no escaping to be safe from */
+    return f_string(r, in, a, out); /* nothing is escaped, so nothing needs to be marked as safe */
 }
 
 static bool f_attr(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -226,7 +226,7 @@ static bool f_attr(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
     const pi__val *name = pi__jarg(a, 0, "name");
     if (!name || name->type != PI__V_STR) return pi__jfail(r, "attr takes a name");
     *out = pi__val_undefined(name->s);
-    bool key = in->type == PI__V_MAP && pi__jmethod_find(in, name->s) < 0; /* keys are no attributes */
+    bool key = in->type == PI__V_MAP && pi__jmethod_find(in, name->s) < 0; /* keys are not attributes */
     return key || pi__jmember(r, in, *name, false, out);
 }
 
@@ -251,6 +251,6 @@ int pi__jfilter_find(pi__str name)
 
 bool pi__jfilter_call(run *r, int id, const pi__val *in, const pi__jargs *args, pi__val *out)
 {
-    const pi__val copy = *in; /* out may be in */
+    const pi__val copy = *in; /* out may alias in */
     return (id < N_FILTER ? filters[id].fn : pi__jseq_filters[id - N_FILTER].fn)(r, &copy, args, out);
 }

@@ -1,10 +1,10 @@
-/* A template's text to tokens, with the white space that Jinja takes away taken away.
+/* Splits a template's text into tokens, with Jinja's white space control.
  *
- *     text\n   {% if x %}\n  y {{- z }}        trim_blocks: the newline behind a block goes
- *           ^^^           ^^  ^                lstrip_blocks: white space between a line's start and a block goes
- *                                              "-": all white space on that side goes; "+": neither of the above
+ *     text\n   {% if x %}\n  y {{- z }}        trim_blocks: removes the newline after a block
+ *           ^^^           ^^  ^                lstrip_blocks: removes white space between a line's start and a block
+ *                                              "-": removes all white space on that side; "+": disables both rules
  *
- * Memory: tokens on the heap, strings in the template's zone or its text. Lines are counted as the text goes by. */
+ * Memory: tokens on the heap, strings in the template's zone or its text. Lines are counted incrementally. */
 #include <string.h>
 
 #include "template/jinja_impl.h"
@@ -13,10 +13,10 @@
 typedef struct lexer {
     pi__jparse *p;
     const char *s;    /* [n] */
-    size_t n, at;     /* where the lexer is */
-    size_t counted;   /* newlines up to here are in line */
-    uint32_t line;    /* of counted */
-    bool line_start;  /* the token before ended with a newline */
+    size_t n, at;     /* current byte offset */
+    size_t counted;   /* newlines up to here are included in `line` */
+    uint32_t line;    /* line number at `counted` */
+    bool line_start;  /* the previous token ended with a newline */
 } lexer;
 
 static uint32_t line_at(lexer *x, size_t at)
@@ -32,7 +32,7 @@ static bool is_name(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) || (unsigned char) c >= 0x80;
 }
 
-/* The text goes on with this. */
+/* True if the text at `at` starts with word. */
 static bool sees(const lexer *x, size_t at, const char *word)
 {
     size_t n = strlen(word);
@@ -52,7 +52,7 @@ static bool add(lexer *x, int kind, char op, size_t at, pi__str s)
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
-/* Text from start to end, in front of a tag with this sign. */
+/* Adds the text from start to end; sign: that of the tag after it. */
 static bool add_data(lexer *x, size_t start, size_t end, char sign, bool block)
 {
     if (sign == '-') {
@@ -65,7 +65,7 @@ static bool add_data(lexer *x, size_t start, size_t end, char sign, bool block)
     return end == start || add(x, PI__JT_DATA, 0, start, (pi__str) {x->s + start, end - start});
 }
 
-/* Steps behind the end of a tag, "-%}" and the like, whose closing characters are at x->at. */
+/* Skips the end of a tag, for example "-%}", and its white space. x->at: the closing characters. */
 static void skip_end(lexer *x, char sign, bool block)
 {
     x->at += 2;
@@ -78,7 +78,7 @@ static void skip_end(lexer *x, char sign, bool block)
     x->line_start = x->at > from && x->s[x->at - 1] == '\n';
 }
 
-/* The sign in front of closing characters: "-%}". */
+/* Returns the sign before closing characters, as in "-%}". */
 static char sign_before(const lexer *x, size_t at)
 {
     char c = at ? x->s[at - 1] : 0;
@@ -94,7 +94,7 @@ static bool skip_comment(lexer *x)
     return true;
 }
 
-/* "{%- raw -%}" or endraw at `at`: its length up to the closing characters, 0: something else. */
+/* Returns the length of "{%- raw -%}" or endraw at `at`, without the closing characters; 0 if it is something else. */
 static size_t raw_tag(const lexer *x, size_t at, const char *word, char *close)
 {
     size_t i = at + 2;
@@ -113,7 +113,7 @@ static bool lex_raw(lexer *x, size_t len, char close)
 {
     size_t open = x->at, end = 0;
     x->at += len;
-    skip_end(x, close ? close : '+', true); /* the newline behind raw stays */
+    skip_end(x, close ? close : '+', true); /* keeps the newline after raw */
     size_t start = x->at;
     for (; x->at < x->n; x->at++) {
         end = raw_tag(x, x->at, "endraw", &close);
@@ -134,7 +134,7 @@ static int hex_digit(char c)
     return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The character of "xHH", "uXXXX" or octal digits at p; returns how many were used, 0: none. */
+/* Reads "xHH", "uXXXX" or octal digits at p; returns the bytes used, or 0. */
 static size_t numeric_escape(const char *p, size_t n, uint32_t *cp)
 {
     size_t want = p[0] == 'x' ? 2 : p[0] == 'u' ? 4 : p[0] == 'U' ? 8 : 0, i;
@@ -147,13 +147,13 @@ static size_t numeric_escape(const char *p, size_t n, uint32_t *cp)
     return i == want + 1 && *cp <= 0x10FFFF && (*cp < 0xD800 || *cp > 0xDFFF) ? i : 0;
 }
 
-/* What the n bytes between quotes stand for, by Python's rules: an escape that is not known stays as it is. */
+/* Decodes the n bytes between quotes by Python's rules: unknown escapes stay unchanged. */
 static bool unescape(lexer *x, const char *p, size_t n, pi__str *out)
 {
     static const char from[] = "\\'\"abfnrtv", is[] = "\\'\"\a\b\f\n\r\t\v";
     *out = (pi__str) {p, n};
     if (!n || !memchr(p, '\\', n)) return true;
-    char *to = pi__zone_take(&x->p->t->zone, n * 2); /* "\377" takes two bytes as a character */
+    char *to = pi__zone_take(&x->p->t->zone, n * 2); /* "\377" becomes a character of two bytes */
     if (!to) return pi__jparse_no_room(x->p);
     out->p = to;
     for (size_t i = 0, len; i < n; i += len) {
@@ -226,7 +226,7 @@ static bool lex_token(lexer *x)
     return add(x, PI__JT_NAME, 0, start, (pi__str) {x->s + start, x->at - start});
 }
 
-/* The inside of {{ }} or {% %}, up to and with its end. Within brackets "}}" closes brackets. */
+/* Adds the tokens of {{ }} or {% %}, including its end. Inside brackets, "}}" closes brackets. */
 static bool lex_tag(lexer *x, bool block)
 {
     size_t open = x->at, brackets = 0;

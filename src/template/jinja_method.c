@@ -1,6 +1,6 @@
 /* Methods of strings, maps, lists and the loop, and the string functions that filters share with them.
  *
- * Strings are made in the zone, in one pass, through a heap buffer where the length is not known. */
+ * Strings are built in the zone in one pass; a heap buffer is used if the length is unknown. */
 #include <string.h>
 
 #include "template/jinja_impl.h"
@@ -19,7 +19,7 @@ enum {
 enum { OF_STR = 1, OF_MAP = 2, OF_LIST = 4, OF_LOOP = 8 };
 static const struct method {
     const char *name;
-    int types; /* which have it: OF_* */
+    int types; /* OF_*: types that have the method */
 } methods[N_METHOD] = {
     {"startswith", OF_STR}, {"endswith", OF_STR}, {"strip", OF_STR}, {"lstrip", OF_STR}, {"rstrip", OF_STR},
     {"split", OF_STR}, {"rsplit", OF_STR}, {"splitlines", OF_STR}, {"upper", OF_STR}, {"lower", OF_STR},
@@ -72,7 +72,7 @@ bool pi__jto_str(run *r, const pi__val *v, pi__str *out)
     return true;
 }
 
-/* The n bytes at p are one character that is to be stripped. */
+/* True if the n bytes at p are a character to strip. */
 static bool to_strip(const char *p, size_t n, const pi__str *chars)
 {
     uint32_t cp = 0;
@@ -98,7 +98,7 @@ pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars)
     return s;
 }
 
-/* Where word begins in s, at or behind byte `from`; s.n + 1: nowhere. */
+/* Returns the offset of word in s at or after byte `from`; s.n + 1 if not found. */
 static size_t find(pi__str s, size_t from, pi__str word)
 {
     if (from > s.n) return s.n + 1;
@@ -157,7 +157,7 @@ bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, bool alo
 
 /* ------------------------------------------------------------------------------------------------- string methods */
 
-/* The string that argument i is; NULL: not given or none. false: something else. */
+/* Gets string argument i; NULL if not given or none. False: it has another type. */
 static bool str_arg(run *r, const pi__jargs *a, size_t i, const char *name, const pi__str **out)
 {
     const pi__val *v = pi__jarg(a, i, name);
@@ -216,7 +216,7 @@ static bool split_white(run *r, pi__str s, int64_t max, pi__list *l)
     return true;
 }
 
-/* rsplit() at white space: the last words, then what is before them. */
+/* rsplit() at white space: the last words, then the text before them. */
 static bool rsplit_white(run *r, pi__str s, int64_t max, pi__list *l)
 {
     for (s = pi__jstrip(s, PI__J_RIGHT, NULL); s.n; s = pi__jstrip(s, PI__J_RIGHT, NULL)) {
@@ -248,7 +248,8 @@ static bool call_split(run *r, pi__str s, const pi__jargs *a, bool right, pi__va
     if (!sep->n) return pi__jfail(r, "the separator is empty");
     size_t at = 0, k, cuts = 0;
     for (k = find(s, 0, *sep); right && max >= 0 && k <= s.n; k = find(s, k + sep->n, *sep)) cuts++;
-    for (; right && max >= 0 && cuts > (size_t) max; cuts--) at = find(s, at, *sep) + sep->n; /* not split */
+    /* skip these separators */
+    for (; right && max >= 0 && cuts > (size_t) max; cuts--) at = find(s, at, *sep) + sep->n;
     size_t start = 0;
     for (k = find(s, at, *sep); k <= s.n && max; k = find(s, at, *sep), max -= max > 0) {
         if (!add_part(r, out->list, (pi__str) {s.p + start, k - start})) return false;
@@ -298,7 +299,7 @@ static bool call_join(run *r, pi__str s, const pi__jargs *a, pi__val *out)
     bool ok = true;
     for (size_t i = 0; ok && i < l.n && !t.code; i++) {
         if (i) pi__text_add(&t, s.p, s.n);
-        ok = l.v[i].type == PI__V_STR || pi__jfail(r, "join: %s is no string", pi__val_type_name(&l.v[i]));
+        ok = l.v[i].type == PI__V_STR || pi__jfail(r, "join: %s is not a string", pi__val_type_name(&l.v[i]));
         if (ok) pi__text_add(&t, l.v[i].s.p, l.v[i].s.n);
     }
     if (ok) return pi__jtake_text(r, &t, out);
@@ -306,7 +307,7 @@ static bool call_join(run *r, pi__str s, const pi__jargs *a, pi__val *out)
     return false;
 }
 
-/* The value for "{}", "{2}" or "{name}"; NULL: there is none. */
+/* Returns the value for "{}", "{2}" or "{name}"; NULL if missing. */
 static const pi__val *format_value(const pi__jargs *a, pi__str field, size_t *next)
 {
     pi__val number;
@@ -420,7 +421,7 @@ static bool call_get(run *r, pi__dict *m, const pi__jargs *a, bool pop, pi__val 
     const pi__val *key = pi__jarg(a, 0, NULL), *def = pi__jarg(a, 1, "default");
     if (!key) return pi__jfail(r, "a key is missing");
     const pi__val *v = key->type <= PI__V_STR ? pi__dict_get(m, *key) : NULL;
-    if (!v && !def && pop) return pi__jfail(r, "pop: no such key");
+    if (!v && !def && pop) return pi__jfail(r, "pop: the key does not exist");
     *out = v ? *v : def ? *def : pi__val_none();
     if (!v || !pop) return true;
     return (pi__jcost(r, m->n * 16) && pi__dict_remove(r->z, m, *key)) || pi__jno_room(r);
@@ -459,7 +460,7 @@ static bool call_map(run *r, const pi__val *self, int method, const pi__jargs *a
     }
 }
 
-/* Puts v at index i; what is behind moves up. */
+/* Inserts v at index i; later elements move up. */
 static bool insert(run *r, pi__list *l, int64_t i, pi__val v)
 {
     if (!pi__jcost(r, l->n * 16)) return false;
@@ -525,8 +526,8 @@ static bool call_list(run *r, const pi__val *self, int method, const pi__jargs *
     return true;
 }
 
-/* loop.cycle(...): one of the arguments after the other. loop.changed(...): true where they are not those of the last
- * call, in any iteration. */
+/* loop.cycle(...): returns one of its arguments per iteration. loop.changed(...): true if the arguments differ from the
+ * arguments of the last call in any iteration. */
 static bool call_loop(run *r, pi__jloop *loop, int method, const pi__jargs *a, pi__val *out)
 {
     if (method == M_CYCLE) {

@@ -1,8 +1,8 @@
-/* The filters int, float and round: what Python's int() and float() read from a string, what jinja2 does where they
- * refuse, and round() with its halves to even.
+/* The filters int, float and round: strings are parsed as by Python's int() and float(), failures handled as in
+ * jinja2, and round() rounds halves to even.
  *
- * A string is first put into plain ASCII: digits of any script become 0 to 9, white space around them goes, and so do
- * underscores between digits. Integers have 64 bits; a larger one is an error here and none in Python. */
+ * A string is first converted to plain ASCII: digits of any script become 0 to 9, and surrounding white space and
+ * underscores between digits are removed. Integers have 64 bits; unlike in Python, larger ones are an error. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +20,11 @@ static int digit_value(char c)
     return is_digit(c) ? c - '0' : low >= 'a' && low <= 'z' ? low - 'a' + 10 : 99;
 }
 
-/* s in ASCII without the white space around it, in the zone; characters that no number has become '?'. */
+/* Copies s to the zone as ASCII without surrounding white space; characters that no number has become '?'. */
 static bool plain(run *r, pi__str s, pi__str *out)
 {
-    const pi__str ascii_space = pi__str_of(" \t\n\v\f\r"); /* all that Python drops where the whole string is ASCII */
+    /* all white space that Python drops if the string is ASCII */
+    const pi__str ascii_space = pi__str_of(" \t\n\v\f\r");
     bool ascii = true;
     for (size_t i = 0; i < s.n; i++) ascii &= (unsigned char) s.p[i] < 0x80;
     s = pi__jstrip(s, PI__J_LEFT | PI__J_RIGHT, ascii ? &ascii_space : NULL);
@@ -43,7 +44,7 @@ static bool plain(run *r, pi__str s, pi__str *out)
 
 enum parsed { NO_NUMBER, NUMBER, TOO_LARGE };
 
-/* As int(s, base): a sign, a prefix that says the base, digits with single underscores between them. */
+/* Parses as int(s, base): a sign, a base prefix, digits with single underscores between them. */
 static enum parsed read_int(pi__str s, int64_t base, int64_t *out)
 {
     size_t i = 0;
@@ -59,7 +60,7 @@ static enum parsed read_int(pi__str s, int64_t base, int64_t *out)
         }
     }
     if (!base) {
-        zero_only = i < s.n && s.p[i] == '0'; /* 007 has no base */
+        zero_only = i < s.n && s.p[i] == '0'; /* 007 is invalid without a base */
         base = 10;
     }
     if (i == s.n) return NO_NUMBER;
@@ -77,7 +78,7 @@ static enum parsed read_int(pi__str s, int64_t base, int64_t *out)
     return over ? TOO_LARGE : NUMBER;
 }
 
-/* True where p, of n bytes, is the word in any case. */
+/* True if the n bytes at p equal the word, ignoring case. */
 static bool is_word(const char *p, size_t n, const char *word)
 {
     size_t i = 0;
@@ -85,7 +86,7 @@ static bool is_word(const char *p, size_t n, const char *word)
     return i == n && !word[i];
 }
 
-/* As float(s), s plain; NO_NUMBER leaves *out. */
+/* Parses as float(s); s must be plain. NO_NUMBER leaves *out unchanged. */
 static enum parsed read_float(run *r, pi__str s, double *out)
 {
     size_t sign = s.n && (s.p[0] == '-' || s.p[0] == '+'), n = 0;
@@ -96,7 +97,7 @@ static enum parsed read_float(run *r, pi__str s, double *out)
         *out = inf ? (minus ? -INFINITY : INFINITY) : NAN;
         return NUMBER;
     }
-    char *b = pi__zone_take(r->z, left + 3); /* with a digit on both sides of the point */
+    char *b = pi__zone_take(r->z, left + 3); /* room for a digit added on both sides of the point */
     if (!b) return NO_NUMBER;
     for (size_t i = 0; i < left; i++) {
         bool before = i && is_digit(p[i - 1]), after = i + 1 < left && is_digit(p[i + 1]);
@@ -112,7 +113,7 @@ static enum parsed read_float(run *r, pi__str s, double *out)
     return NUMBER;
 }
 
-/* Towards zero. */
+/* Truncates toward zero. */
 static enum parsed truncate(double f, int64_t *out)
 {
     if (isnan(f) || isinf(f)) return NO_NUMBER;
@@ -121,7 +122,7 @@ static enum parsed truncate(double f, int64_t *out)
     return NUMBER;
 }
 
-/* The string as a number: in the base, or else as a float without its fraction. */
+/* Converts a string to an integer: in the base, or else as a float without its fraction. */
 static bool int_of_str(run *r, pi__str text, const pi__val *base, enum parsed *how, int64_t *i)
 {
     double f;
@@ -144,7 +145,7 @@ bool pi__jfilter_int(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
         i = pi__jwhole(in);
         how = NUMBER;
     } else if (in->type == PI__V_FLOAT) {
-        if (isinf(in->f)) return pi__jfail(r, "int: infinity is no whole number");
+        if (isinf(in->f)) return pi__jfail(r, "int: infinity is not an integer");
         how = truncate(in->f, &i);
     }
     if (how == TOO_LARGE) return pi__jfail(r, "int: the number is too large");
@@ -170,14 +171,14 @@ bool pi__jfilter_float(run *r, const pi__val *in, const pi__jargs *a, pi__val *o
 
 /* ----------------------------------------------------------------------------------------------------------- round */
 
-/* i to a multiple of 10^digits, halves to the even one. */
+/* Rounds i to a multiple of 10^digits, halves to even. */
 static bool round_whole(run *r, int64_t i, int64_t digits, pi__val *out)
 {
     int64_t unit = 1;
     *out = pi__val_int(0);
     if (digits > 19) return true;
     for (int64_t k = 0; k < digits; k++)
-        if (__builtin_mul_overflow(unit, (int64_t) 10, &unit)) return true; /* more than twice any i */
+        if (__builtin_mul_overflow(unit, (int64_t) 10, &unit)) return true; /* the unit is more than twice any i */
     int64_t down = i / unit - (i % unit < 0), rest = i - down * unit;       /* i = down * unit + rest */
     int64_t up = rest > unit - rest || (rest == unit - rest && down % 2);
     bool over = __builtin_mul_overflow(down + up, unit, &i);
@@ -185,7 +186,7 @@ static bool round_whole(run *r, int64_t i, int64_t digits, pi__val *out)
     return !over || pi__jfail(r, "round: the number is too large");
 }
 
-/* f with n digits behind the point (n < 0: before it), rounded from its exact value. */
+/* Rounds f to n digits after the point (n < 0: before it), from its exact value. */
 static double round_float(double f, int64_t n)
 {
     char b[768];
@@ -196,7 +197,7 @@ static double round_float(double f, int64_t n)
     return strtod(b, NULL);
 }
 
-/* precision NULL: the filter's own, 0; none: to a whole number. */
+/* precision NULL = 0, the filter's default; none = to an integer. */
 static bool round_common(run *r, const pi__val *in, const pi__val *precision, pi__val *out)
 {
     int64_t n = precision && precision->type != PI__V_NONE ? pi__jwhole(precision) : 0, i;
@@ -215,13 +216,14 @@ bool pi__jfilter_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *o
     pi__str how = !method ? pi__str_of("common") : method->type == PI__V_STR ? method->s : pi__str_of("");
     bool common = pi__str_is(how, "common"), up = pi__str_is(how, "ceil");
     if (!pi__jdefined(r, in)) return false;
-    if (!pi__val_is_number(in)) return pi__jfail(r, "round: %s is no number", pi__val_type_name(in));
-    if (!common && !up && !pi__str_is(how, "floor")) return pi__jfail(r, "round: the method is common, ceil or floor");
+    if (!pi__val_is_number(in)) return pi__jfail(r, "round: %s is not a number", pi__val_type_name(in));
+    if (!common && !up && !pi__str_is(how, "floor")) return pi__jfail(r, "round: the method must be common, ceil or "
+                                                                         "floor");
     if (precision && !pi__jis_whole(precision) && !(none && common))
-        return pi__jfail(r, "round: the precision is a whole number");
+        return pi__jfail(r, "round: the precision must be an integer");
     if (common) return round_common(r, in, precision, out);
     double scale = pow(10, precision ? (double) pi__jwhole(precision) : 0), x = pi__val_f64(in) * scale;
     if (isnan(x) || isinf(x)) return pi__jfail(r, "round: the number is too large");
-    *out = pi__val_float((up ? ceil(x) : floor(x)) / scale + 0.0); /* no -0, which is no integer */
+    *out = pi__val_float((up ? ceil(x) : floor(x)) / scale + 0.0); /* avoids -0, which an integer never is */
     return true;
 }

@@ -1,7 +1,7 @@
-/* Operators of templates: slices, arithmetic, comparisons, and what loops go through.
+/* Operators of templates: slices, arithmetic, comparisons and iteration.
  *
- * Numbers are 64 bits wide and an overflow is an error, where Python's grow. All memory is the zone's; whatever takes
- * time in proportion to a value's size is counted (pi__jcost). */
+ * Integers have 64 bits and an overflow is an error, unlike in Python. All memory comes from the zone. Work
+ * proportional to a value's size is counted (pi__jcost). */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ typedef pi__jrun run;
 
 /* ----------------------------------------------------------------------------------------------------------- slices */
 
-/* A bound of a slice, or its step: *given false where it is missing or none. */
+/* Evaluates a slice's bound or step; *given = false if it is missing or none. */
 static bool slice_bound(run *r, const node *n, int64_t *out, bool *given)
 {
     pi__val v;
@@ -27,7 +27,7 @@ static bool slice_bound(run *r, const node *n, int64_t *out, bool *given)
     return true;
 }
 
-/* Elements number start, start + step, ... of l. */
+/* Takes elements start, start + step, ... of l. */
 static bool slice_list(run *r, const pi__list *l, int64_t start, int64_t count, int64_t step, pi__val *out)
 {
     if (!pi__jcost(r, (size_t) count * 16)) return false;
@@ -78,7 +78,7 @@ bool pi__jeval_slice(run *r, const node *n, pi__val *out)
     int64_t lo = step < 0 ? -1 : 0, hi = step < 0 ? len - 1 : len;
     start = has_start ? clamp(start, len, lo, hi) : step < 0 ? hi : lo;
     stop = has_stop ? clamp(stop, len, lo, hi) : step < 0 ? lo : hi;
-    if (step > len) step = len + 1; /* the same elements, without overflow */
+    if (step > len) step = len + 1; /* selects the same elements without overflow */
     if (step < -len) step = -len - 1;
     int64_t span = step > 0 ? stop - start : start - stop, size = step > 0 ? step : -step;
     int64_t count = span > 0 ? (span + size - 1) / size : 0;
@@ -108,7 +108,7 @@ static bool integer_op(run *r, char op, int64_t a, int64_t b, pi__val *out)
         for (int64_t i = 0; !over && i < (b > 64 ? 64 + b % 2 : b); i++) over = __builtin_mul_overflow(x, a, &x);
         break;
     default: /* f % */
-        if (b == -1) { /* the smallest number has no opposite */
+        if (b == -1) { /* INT64_MIN has no positive counterpart */
             over = op == 'f' && __builtin_sub_overflow((int64_t) 0, a, &x);
             break;
         }
@@ -118,7 +118,7 @@ static bool integer_op(run *r, char op, int64_t a, int64_t b, pi__val *out)
     return !over || pi__jfail(r, "the number is too large");
 }
 
-/* a // b and a % b: the remainder is exact and has b's sign, and the quotient fits it. */
+/* a // b and a % b: the remainder is exact and has b's sign; the quotient matches it. */
 static double float_divmod(double a, double b, bool remainder)
 {
     double rest = fmod(a, b), quotient = (a - rest) / b;
@@ -187,7 +187,7 @@ bool pi__jarithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__va
     if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_whole(a))
         return repeat(r, b, pi__jwhole(a), out);
     const char name[3] = {op == 'f' ? '/' : op == 'p' ? '*' : op, op == 'f' ? '/' : op == 'p' ? '*' : 0, 0};
-    return pi__jfail(r, "%s between %s and %s", name, pi__val_type_name(a), pi__val_type_name(b));
+    return pi__jfail(r, "%s is not possible between %s and %s", name, pi__val_type_name(a), pi__val_type_name(b));
 }
 
 bool pi__jeval_binary(run *r, const node *n, pi__val *out)
@@ -205,7 +205,7 @@ bool pi__jeval_sign(run *r, const node *n, pi__val *out)
     const pi__val zero = pi__val_int(0);
     pi__val v;
     if (!pi__jeval(r, n->a, &v)) return false;
-    if (v.type == PI__V_FLOAT) { /* -0.0 keeps its sign, which 0 + v would not */
+    if (v.type == PI__V_FLOAT) { /* -0.0 must keep its sign, which 0 + v would lose */
         *out = pi__val_float(n->kind == PI__JN_NEG ? -v.f : v.f);
         return true;
     }
@@ -226,7 +226,7 @@ bool pi__jcompare(run *r, const pi__val *a, const pi__val *b, int *out)
 {
     if (!pi__jdefined(r, a) || !pi__jdefined(r, b)) return false;
     bool lists = a->type == PI__V_LIST && b->type == PI__V_LIST && a->list->tuple == b->list->tuple;
-    if (lists) { /* the first pair that differs decides */
+    if (lists) { /* the first differing pair decides */
         for (size_t i = 0; i < a->list->n && i < b->list->n; i++) {
             bool same;
             if (!pi__jequal(r, &a->list->v[i], &b->list->v[i], &same)) return false;
@@ -248,7 +248,7 @@ bool pi__jcontains(run *r, const pi__val *item, const pi__val *in, bool *out)
     switch (in->type) {
     case PI__V_UNDEFINED: return true;
     case PI__V_STR:
-        if (item->type != PI__V_STR) return pi__jfail(r, "'in' a string: %s is none", pi__val_type_name(item));
+        if (item->type != PI__V_STR) return pi__jfail(r, "'in' a string: %s is not a string", pi__val_type_name(item));
         *out = !item->s.n || (in->s.n && memmem(in->s.p, in->s.n, item->s.p, item->s.n));
         return pi__jcost(r, in->s.n);
     case PI__V_MAP:
@@ -282,7 +282,7 @@ static bool compare(run *r, char op, const pi__val *a, const pi__val *b, bool *o
     return true;
 }
 
-/* a < b < c: each with its neighbour. */
+/* a < b < c: compares each pair of adjacent operands. */
 bool pi__jeval_compare(run *r, const node *n, pi__val *out)
 {
     pi__val a, b;

@@ -1,6 +1,6 @@
-/* Statements of templates: tokens to trees, and the life of a parsed template.
+/* Statements of templates: tokens to trees; creating and freeing parsed templates.
  *
- * Memory: all nodes lie in the template's zone, whose limit grows with the text; tokens are on the heap and gone when
+ * Memory: all nodes are in the template's zone, whose limit grows with the text. Tokens are on the heap and freed when
  * parsing ends. Expressions are parsed in jinja_expr.c. */
 #include <string.h>
 
@@ -9,11 +9,11 @@
 
 typedef pi__jnode node;
 
-enum { TEXT_MAX = 1 << 20 }; /* bytes of a template */
+enum { TEXT_MAX = 1 << 20 }; /* maximum bytes of a template */
 
 static bool parse_body(pi__jparse *p, node **to, const char *const *ends);
 
-/* The current tag is over. */
+/* Takes the end of the current tag. */
 static bool end_tag(pi__jparse *p)
 {
     if (pi__jcur(p)->kind == PI__JT_BLOCK_END) {
@@ -24,7 +24,7 @@ static bool end_tag(pi__jparse *p)
     return pi__jparse_fail(p, t->line, "expected '%%}', found '%.*s'", pi__jshort(t->s, 60), t->s.p);
 }
 
-/* The body of a tag, from behind "%}" on, to {% end %}. */
+/* Parses the body of a tag, from before "%}" up to and including {% end %}. */
 static bool parse_to(pi__jparse *p, node **to, const char *end)
 {
     const char *const ends[] = {end, NULL};
@@ -35,7 +35,7 @@ static bool parse_to(pi__jparse *p, node **to, const char *end)
 
 /* ------------------------------------------------------------------------------------------------------- statements */
 
-/* Behind "if" or "elif". Branches are chained without recursion. */
+/* After "if" or "elif". Branches are chained without recursion. */
 static bool parse_if(pi__jparse *p, node *n)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
@@ -77,7 +77,7 @@ static bool parse_set(pi__jparse *p, node *n)
     return parse_to(p, &capture->d, "endset");
 }
 
-/* "(a, b=1)": the parameters of a macro. */
+/* Parses the parameters of a macro: "(a, b=1)". */
 static bool parse_params(pi__jparse *p, node **to)
 {
     if (!pi__jexpect_op(p, '(')) return false;
@@ -95,7 +95,7 @@ static bool parse_params(pi__jparse *p, node **to)
     return pi__jexpect_op(p, ')');
 }
 
-/* A macro's body is not in the loops that surround it. */
+/* Parses a macro's body, which is not part of the surrounding loops. */
 static bool parse_macro_body(pi__jparse *p, node *n, const char *end)
 {
     int loops = p->loops;
@@ -106,7 +106,7 @@ static bool parse_macro_body(pi__jparse *p, node *n, const char *end)
     n->op = p->specials;
     p->loops = loops;
     p->hidden = hidden;
-    p->specials |= specials; /* what a macro within uses counts for the one around it too */
+    p->specials |= specials; /* names used by an inner macro count for the outer one too */
     return ok;
 }
 
@@ -124,7 +124,7 @@ static bool parse_caller(pi__jparse *p, node *n)
     if (!m || (m->name = pi__jname(p, pi__str_of("caller"))) < 0) return false;
     if (pi__jis_op(p, '(') && !parse_params(p, &m->a)) return false;
     if (!(n->a = pi__jparse_expr(p, false, true))) return false;
-    if (n->a->kind != PI__JN_CALL) return pi__jparse_fail(p, n->line, "expected a call behind 'call'");
+    if (n->a->kind != PI__JN_CALL) return pi__jparse_fail(p, n->line, "expected a call after 'call'");
     return parse_macro_body(p, m, "endcall");
 }
 
@@ -159,7 +159,7 @@ static bool parse_jump(pi__jparse *p, node *n)
     return p->loops ? end_tag(p) : pi__jparse_fail(p, n->line, "break or continue outside of a loop");
 }
 
-/* Behind "{%", at the name of a statement. */
+/* After "{%": parses a statement by its name. */
 static node *parse_statement(pi__jparse *p)
 {
     static const struct {
@@ -184,7 +184,7 @@ static node *parse_statement(pi__jparse *p)
     return NULL;
 }
 
-/* "{{ }}", behind its start. */
+/* After "{{": parses an expression up to "}}". */
 static node *parse_print(pi__jparse *p)
 {
     node *n = pi__jnode_new(p, PI__JN_PRINT, pi__jcur(p)->line);
@@ -207,7 +207,7 @@ static bool is_end(const pi__jparse *p, const char *const *ends)
     return false;
 }
 
-/* Statements up to a tag named in ends, whose name is the current token then; NULL: up to the end of the text. */
+/* Parses statements up to a tag named in ends; its name becomes the current token. NULL = up to the end of the text. */
 static bool parse_body(pi__jparse *p, node **to, const char *const *ends)
 {
     if (++p->depth > PI__JINJA_PARSE_DEPTH)
@@ -235,7 +235,7 @@ static bool parse_body(pi__jparse *p, node **to, const char *const *ends)
 
 /* -------------------------------------------------------------------------------------------------------- templates */
 
-/* Copies the text with \n for every newline, and without the last one. */
+/* Copies the text, converts line ends to \n and removes the last one. */
 static bool take_text(pi__jparse *p, const char *text, size_t n)
 {
     char *to = pi__zone_take(&p->t->zone, n + 1);
@@ -257,7 +257,7 @@ int pi__jinja_parse(pi__jinja **out, const char *text, size_t n, pi_error *err)
     if (pi__utf8_valid(text, n) < n) return pi__fail(err, PI_EINVAL, "the chat template is not UTF-8");
     pi__jinja *t = pi__calloc(1, sizeof *t);
     if (!t) return pi__fail_mem(err, "the chat template");
-    pi__zone_init(&t->zone, ((size_t) 1 << 20) + n * 128); /* a node for every byte would fit */
+    pi__zone_init(&t->zone, ((size_t) 1 << 20) + n * 128); /* enough for one node per byte */
     pi__jparse p = {.t = t, .err = err};
     bool ok = take_text(&p, text, n) && pi__jlex(&p) && parse_body(&p, &t->root, NULL);
     pi__free(p.tok);

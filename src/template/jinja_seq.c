@@ -1,7 +1,7 @@
-/* Filters of lists, maps and strings taken as lists: join, map, select, sort and their kin.
+/* Filters of lists, maps, and strings taken as lists: join, map, select, sort and similar ones.
  *
- * Where Jinja makes a generator these make a list: the templates cannot tell, but for printing one. Sorting is a stable
- * merge sort that compares as Python does, and without case unless asked. */
+ * These return lists where Jinja returns generators; templates see a difference only when printing one. Sorting is a
+ * stable merge sort with Python's comparison, and ignores case by default. */
 #include <string.h>
 
 #include "template/jinja_impl.h"
@@ -15,12 +15,12 @@ static bool add(run *r, const pi__val *list, pi__val v)
     return (pi__jcost(r, 16) && pi__list_add(r->z, list->list, v)) || pi__jno_room(r);
 }
 
-/* The value that "a.b.0" names within v. */
+/* Gets the value at the path "a.b.0" within v. */
 static bool attribute(run *r, const pi__val *v, const pi__val *path, pi__val *out)
 {
     *out = *v;
     if (path->type == PI__V_INT) return pi__jmember(r, v, *path, true, out);
-    if (path->type != PI__V_STR) return pi__jfail(r, "an attribute is named by a string");
+    if (path->type != PI__V_STR) return pi__jfail(r, "an attribute's name must be a string");
     pi__str s = path->s;
     for (;;) {
         const char *dot = s.n ? memchr(s.p, '.', s.n) : NULL;
@@ -113,13 +113,13 @@ static bool f_items(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
 {
     (void) a;
     if (in->type == PI__V_UNDEFINED) return new_list(r, 0, out);
-    if (in->type != PI__V_MAP) return pi__jfail(r, "items: %s is no mapping", pi__val_type_name(in));
+    if (in->type != PI__V_MAP) return pi__jfail(r, "items: %s is not a mapping", pi__val_type_name(in));
     return pi__jdict_items(r, in->map, PI__J_ITEMS, out);
 }
 
 /* ------------------------------------------------------------------------------------------------- map and select */
 
-/* The arguments behind the first n. */
+/* Returns the arguments after the first n. */
 static pi__jargs rest(const pi__jargs *a, size_t n)
 {
     pi__jargs b = *a;
@@ -128,7 +128,7 @@ static pi__jargs rest(const pi__jargs *a, size_t n)
     return b;
 }
 
-/* What map and select go through: nothing, where the input counts as false. */
+/* Lists the elements for map and select; none if the input is false. */
 static bool elements(run *r, const pi__val *in, pi__list *out)
 {
     *out = (pi__list) {0};
@@ -154,7 +154,7 @@ static bool f_map(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
     return true;
 }
 
-/* The elements for which a test holds, or does not; with attr it is about one of their attributes. */
+/* Selects the elements for which a test is true (keep) or false; attr: tests one of their attributes. */
 static bool choose(run *r, const pi__val *in, const pi__jargs *a, bool attr, bool keep, pi__val *out)
 {
     size_t skip = attr;
@@ -163,7 +163,7 @@ static bool choose(run *r, const pi__val *in, const pi__jargs *a, bool attr, boo
     int id = -1;
     bool tested = a->n > skip;
     if (tested && a->v[skip].type == PI__V_STR) id = pi__jtest_find(a->v[skip].s);
-    if (tested && id < 0) return pi__jfail(r, "select: no such test");
+    if (tested && id < 0) return pi__jfail(r, "select: unknown test");
     if (!elements(r, in, &l) || !new_list(r, 0, out)) return false;
     pi__jargs more = tested ? rest(a, skip + 1) : *a;
     for (size_t i = 0; i < l.n; i++) {
@@ -199,7 +199,7 @@ static bool f_rejectattr(run *r, const pi__val *in, const pi__jargs *a, pi__val 
 
 /* ---------------------------------------------------------------------------------------------------------- sorting */
 
-typedef struct sorted { /* what is sorted, beside what it is sorted by */
+typedef struct sorted { /* an element and its sort key */
     pi__val key, v;
 } sorted;
 
@@ -219,7 +219,7 @@ static bool merge_sort(run *r, sorted *s, sorted *tmp, size_t n, bool reverse)
     return true;
 }
 
-/* Elements of l with their keys: the value or its attribute, in lower case unless with_case. */
+/* Pairs the elements of l with their keys: the value or its attribute, in lower case unless with_case. */
 static bool sort_keys(run *r, const pi__list *l, const pi__val *path, bool with_case, sorted **out)
 {
     *out = pi__zone_take(r->z, (l->n + 1) * sizeof **out);
@@ -259,7 +259,7 @@ static bool f_dictsort(run *r, const pi__val *in, const pi__jargs *a, pi__val *o
     const pi__val *by = pi__jarg(a, 1, "by");
     pi__val items, column = pi__val_int(by && by->type == PI__V_STR && pi__str_is(by->s, "value"));
     if (!pi__jdefined(r, in)) return false;
-    if (in->type != PI__V_MAP) return pi__jfail(r, "dictsort: %s is no mapping", pi__val_type_name(in));
+    if (in->type != PI__V_MAP) return pi__jfail(r, "dictsort: %s is not a mapping", pi__val_type_name(in));
     return pi__jdict_items(r, in->map, PI__J_ITEMS, &items) &&
            sort_list(r, items.list, &column, truth_of(pi__jarg(a, 0, "case_sensitive")),
                      truth_of(pi__jarg(a, 2, "reverse")), out);
@@ -282,7 +282,7 @@ static bool f_unique(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     return true;
 }
 
-/* The smallest (sign -1) or the largest element. */
+/* Gets the smallest (sign -1) or the largest element. */
 static bool extreme(run *r, const pi__val *in, const pi__jargs *a, int sign, pi__val *out)
 {
     pi__list l;

@@ -28,7 +28,7 @@ int pi__jtest_find(pi__str name)
     return -1;
 }
 
-/* Tests of the value's type alone. */
+/* Tests that depend only on the value's type. */
 static bool is_type(const pi__val *v, int id)
 {
     switch (id) {
@@ -46,7 +46,8 @@ static bool is_type(const pi__val *v, int id)
     case T_BOOLEAN: return v->type == PI__V_BOOL;
     case T_TRUE: return v->type == PI__V_BOOL && v->b;
     case T_FALSE: return v->type == PI__V_BOOL && !v->b;
-    default: return v->type >= PI__V_MACRO || v->type == PI__V_UNDEFINED; /* T_CALLABLE; a call of undefined says so */
+    /* T_CALLABLE; undefined counts, because calling it reports its name */
+    default: return v->type >= PI__V_MACRO || v->type == PI__V_UNDEFINED;
     }
 }
 
@@ -72,7 +73,7 @@ static bool compare(run *r, const pi__val *v, int id, const pi__val *other, bool
     return true;
 }
 
-/* v % by == remainder */
+/* Tests v % by == remainder. */
 static bool divides(run *r, const pi__val *v, const pi__val *by, int64_t remainder, bool *out)
 {
     const pi__val want = pi__val_int(remainder);

@@ -1,8 +1,8 @@
-/* Reading JSON: RFC 8259. A byte order mark at the start is ignored, half of a surrogate pair becomes U+FFFD.
+/* JSON parser (RFC 8259). A byte order mark at the start is ignored, and lone surrogates become U+FFFD.
  *
- * The text is checked for UTF-8 as a whole first; after that a string without escapes is a slice of it. Depth is
- * bounded (PI__VAL_DEPTH), so is memory (the zone). A key that comes twice has its last value, as in Python. No state
- * but the zone: any thread. */
+ * All of the text is checked for UTF-8 first; after that, a string without escapes is a slice of it. Depth
+ * (PI__VAL_DEPTH) and memory (the zone) are bounded. For a duplicate key the last value counts, as in Python. The only
+ * state is the zone: any thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 typedef struct reader {
     pi__zone *z;
     const char *text; /* [n] */
-    size_t n, at;     /* where the reader is */
-    const char *what; /* the text's name in messages */
+    size_t n, at;     /* current byte offset */
+    const char *what; /* name of the text in messages */
     pi_error *err;
-    int code;         /* PI_OK until something is wrong */
+    int code;         /* PI_OK, or the first error */
 } reader;
 
-/* Says what is wrong at the reader's position. */
+/* Sets the error, with the current line and column. */
 static bool bad(reader *r, const char *why)
 {
     size_t line = 1, column = 1;
@@ -42,7 +42,7 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /* --------------------------------------------------------------------------------------------------------- numbers */
 
-/* m * 10^e. Up to 19 digits and small exponents are exact in the wider type, and then rounded once. */
+/* Returns m * 10^e. Up to 19 digits and small exponents are exact in the wider type, then rounded once. */
 static double scaled(uint64_t m, int e)
 {
     long double x = (long double) m, ten = 10, p = 1;
@@ -102,7 +102,7 @@ static bool read_number(reader *r, pi__val *out)
         out->text = p;
         out->n_text = (uint32_t) len;
     }
-    if (len < left && (p[len] == '.' || p[len] == 'e' || p[len] == 'E')) return bad(r, "the number ends early");
+    if (len < left && (p[len] == '.' || p[len] == 'e' || p[len] == 'E')) return bad(r, "the number is incomplete");
     return true;
 }
 
@@ -121,7 +121,7 @@ static bool read_hex(reader *r, uint32_t *out)
     return true;
 }
 
-/* Behind "\u": the character, from two of them where it is a surrogate pair. */
+/* Reads a character after "\u"; a surrogate pair is two escapes. */
 static bool read_unicode(reader *r, uint32_t *cp)
 {
     uint32_t low;
@@ -133,7 +133,7 @@ static bool read_unicode(reader *r, uint32_t *cp)
     const size_t next = r->at;
     r->at += 2;
     if (!read_hex(r, &low)) return false;
-    if (low < 0xDC00 || low > 0xDFFF) r->at = next; /* a character of its own */
+    if (low < 0xDC00 || low > 0xDFFF) r->at = next; /* an independent character */
     else *cp = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     return true;
 }
@@ -144,7 +144,7 @@ static bool read_escape(reader *r, char **to)
     char c = r->at < r->n ? r->text[r->at] : 0;
     const char *e = c ? strchr(from, c) : NULL;
     uint32_t cp;
-    if (!e && c != 'u') return bad(r, "no such escape in a string");
+    if (!e && c != 'u') return bad(r, "this escape does not exist");
     r->at++;
     if (e) {
         *(*to)++ = is[e - from];
@@ -155,7 +155,7 @@ static bool read_escape(reader *r, char **to)
     return true;
 }
 
-/* A string with escapes, whose end is known: what it stands for is never longer than it. */
+/* Decodes a string with escapes up to `end`. The result is never longer than the source. */
 static bool unescape(reader *r, size_t end, pi__str *out)
 {
     char *p = pi__zone_take(r->z, end - r->at), *to = p;
@@ -196,7 +196,7 @@ static void skip_white(reader *r)
     while (r->at < r->n && r->text[r->at] && strchr(" \t\r\n", r->text[r->at])) r->at++;
 }
 
-/* True, and steps over it, where the next character is c. */
+/* True if the next character is c, which is consumed. */
 static bool next_is(reader *r, char c)
 {
     skip_white(r);

@@ -1,17 +1,17 @@
-/* JSON byte by byte (see json_scan.h): a state and a bit a level. No memory but the caller's. */
+/* Checks JSON byte by byte (see json_scan.h): a state, and one bit per nesting level. Only the caller's memory. */
 #include "template/json_scan.h"
 
 #include <string.h>
 
 enum {
-    VALUE,      /* a value begins */
-    FIRST_ITEM, /* a value, or the end of a list */
-    FIRST_KEY,  /* a key, or the end of a map */
-    KEY,        /* a key */
+    VALUE,      /* expects a value */
+    FIRST_ITEM, /* expects a value, or the end of a list */
+    FIRST_KEY,  /* expects a key, or the end of a map */
+    KEY,        /* expects a key */
     COLON,
-    NEXT,       /* behind a value: a comma, or the end of what it is in */
+    NEXT,       /* after a value: expects a comma, or the end of the container */
     STRING, ESCAPE, HEX, WORD,
-    MINUS, ZERO, DIGITS, POINT, FRACTION, EXP, EXP_SIGN, EXP_DIGITS, /* what was read of a number */
+    MINUS, ZERO, DIGITS, POINT, FRACTION, EXP, EXP_SIGN, EXP_DIGITS, /* the part of a number read so far */
     DONE,
 };
 
@@ -33,7 +33,7 @@ static bool push(pi__json_scan *s, bool map)
     return true;
 }
 
-/* A value is complete. */
+/* Ends a value. */
 static bool close_value(pi__json_scan *s)
 {
     s->state = s->depth ? NEXT : DONE;
@@ -85,7 +85,7 @@ static bool is_whole_number(const pi__json_scan *s)
     return s->state == ZERO || s->state == DIGITS || s->state == FRACTION || s->state == EXP_DIGITS;
 }
 
-/* 1: c goes on with the number, 0: it is behind it, -1: it is no number. */
+/* Returns 1 if c continues the number, 0 if c is after it, -1 if the number is invalid. */
 static int in_number(pi__json_scan *s, char c)
 {
     bool digit = is_digit(c), point = c == '.', exp = c == 'e' || c == 'E', sign = c == '+' || c == '-';
@@ -104,7 +104,7 @@ static int in_number(pi__json_scan *s, char c)
     return 1;
 }
 
-/* Between values, white space apart. */
+/* Handles a byte between values, except white space. */
 static bool between(pi__json_scan *s, char c)
 {
     switch (s->state) {

@@ -1,7 +1,7 @@
 /* Zones, lists, maps, and comparing values (see value.h).
  *
- * A map with few entries is searched from the front; beyond that a table of slots is kept beside the entries, so that a
- * hostile JSON object of a million keys costs what a million keys cost. */
+ * A map with few entries is searched linearly. Larger maps have a hash table of slots in addition to the entries, so a
+ * hostile JSON object of a million keys takes linear time. */
 #include "template/value.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 struct pi__zone_chunk {
     pi__zone_chunk *next; /* older */
-    size_t size;          /* of the data behind this header; with keeps_trust as many flags follow them */
+    size_t size;          /* bytes of data after this header; with keeps_trust, the same number of flags follows */
 };
 
 enum { CHUNK_MIN = 4096, CHUNK_MAX = 1 << 20, ALIGN = 16, FEW = 12, TAIL_MIN = 64 };
@@ -44,10 +44,10 @@ static size_t align_up(size_t n) { return (n + ALIGN - 1) & ~(size_t) (ALIGN - 1
 static bool more_room(pi__zone *z, size_t n)
 {
     size_t size = z->chunk ? z->chunk->size * 2 : CHUNK_MIN, max = z->used / 8;
-    if (max < CHUNK_MAX) max = CHUNK_MAX; /* so that the number of chunks stays small: trust is looked up in a list */
+    if (max < CHUNK_MAX) max = CHUNK_MAX; /* keeps the number of chunks small: trust is looked up in their list */
     if (size > max) size = align_up(max);
     if (size < n) size = n;
-    if (size > z->limit - z->used) size = n; /* the last bit of the limit goes to who needs it exactly */
+    if (size > z->limit - z->used) size = n; /* leaves the last part of the limit to requests that fit exactly */
     if (size > z->limit - z->used) {
         z->code = PI_ETOOBIG;
         return false;
@@ -71,7 +71,7 @@ static bool more_room(pi__zone *z, size_t n)
     return true;
 }
 
-/* n bytes, not zeroed; n is a multiple of ALIGN. */
+/* Takes n bytes, not zeroed; n must be a multiple of ALIGN. */
 static char *take(pi__zone *z, size_t n)
 {
     if (z->code) return NULL;
@@ -92,7 +92,7 @@ void *pi__zone_take(pi__zone *z, size_t n)
     return p ? memset(p, 0, n) : NULL;
 }
 
-/* The flags of the memory at p, NULL: not the zone's, or it keeps none. */
+/* Returns the flags of the memory at p; NULL if it is not the zone's or the zone keeps no flags. */
 static char *flags_at(const pi__zone *z, const char *p)
 {
     for (pi__zone_chunk *c = z->keeps_trust ? z->chunk : NULL; c; c = c->next) {
@@ -122,7 +122,7 @@ void pi__zone_set_trust(pi__zone *z, const char *p, size_t n, const char *flags)
     if (to) memcpy(to, flags, n);
 }
 
-/* Puts a copy of s at `to`, which is the zone's. */
+/* Copies s to `to`, which must be in the zone. */
 static void copy(pi__zone *z, char *to, pi__str s)
 {
     if (!s.n) return;
@@ -168,7 +168,7 @@ pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b)
 
 /* ----------------------------------------------------------------------------------------------------------- lists */
 
-/* Room for n elements in an array of the zone; the old one stays as it is. */
+/* Grows an array of the zone to at least n elements; the old memory stays unchanged. */
 static bool grow(pi__zone *z, void *array, size_t n_used, size_t *cap, size_t n, size_t size)
 {
     if (n <= *cap) return true;
@@ -208,7 +208,7 @@ bool pi__val_new_map(pi__zone *z, pi__val *out)
     return true;
 }
 
-/* 1, 1.0 and true are one key, as in Python. */
+/* 1, 1.0 and true are the same key, as in Python. */
 static bool key_equal(const pi__val *a, const pi__val *b)
 {
     if (a->type == PI__V_STR || b->type == PI__V_STR) return a->type == b->type && pi__str_eq(a->s, b->s);
@@ -234,7 +234,7 @@ static uint32_t key_hash(const pi__val *k)
     return (uint32_t) (h >> 32);
 }
 
-/* The slot that holds key, or the free one where it belongs. */
+/* Returns the slot that holds key, or the free slot for it. */
 static uint32_t *find_slot(const pi__dict *m, const pi__val *key)
 {
     for (size_t i = key_hash(key);; i++) {
@@ -243,7 +243,7 @@ static uint32_t *find_slot(const pi__dict *m, const pi__val *key)
     }
 }
 
-/* Makes the table of slots anew, large enough for twice the entries. */
+/* Rebuilds the table of slots with at least four times the number of entries. */
 static bool reindex(pi__zone *z, pi__dict *m)
 {
     size_t n = 32;
@@ -343,7 +343,7 @@ static bool map_equal(const pi__dict *a, const pi__dict *b, int depth, uint64_t 
 
 bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work)
 {
-    /* Work doubles with each level where lists share their elements. */
+    /* The budget is needed because work doubles with each level if lists share their elements. */
     uint64_t cost = 1 + (a->type == PI__V_STR ? a->s.n / 64 : 0);
     if (depth > PI__VAL_DEPTH || *work < cost) {
         *work = 0;
@@ -367,7 +367,7 @@ bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work
 
 bool pi__val_compare(const pi__val *a, const pi__val *b, int *out)
 {
-    if (a->type == PI__V_STR && b->type == PI__V_STR) { /* the order of bytes is that of code points */
+    if (a->type == PI__V_STR && b->type == PI__V_STR) { /* byte order equals code point order */
         size_t n = a->s.n < b->s.n ? a->s.n : b->s.n;
         int c = n ? memcmp(a->s.p, b->s.p, n) : 0;
         *out = c ? (c > 0) - (c < 0) : (a->s.n > b->s.n) - (a->s.n < b->s.n);

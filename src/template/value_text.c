@@ -1,7 +1,7 @@
-/* Values as text: what str() and repr() of Python and json.dumps make of them, because templates are written for those.
+/* Values as text: Python's str() and repr(), and json.dumps, because templates are written for these.
  *
- * Memory: a growing buffer with a limit (pi__text); the first failure is kept in it, and what is added after that is
- * dropped, so that writers need not check each step. Threads: any, each with its own buffer. */
+ * Memory: a growing buffer with a limit (pi__text). It keeps the first error and ignores later additions, so writers
+ * need not check each step. Threads: any, each with its own buffer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/unicode.h"
 #include "template/value.h"
 
-/* Room for n bytes, and behind it as much for their flags. */
+/* Makes room for n bytes of text and, after them, the same number of flags. */
 static bool grow_both(pi__text *t, size_t n)
 {
     if (n <= t->cap) return true;
@@ -65,7 +65,8 @@ static void add_int(pi__text *t, int64_t i)
     pi__text_add(t, b, (size_t) snprintf(b, sizeof b, "%lld", (long long) i));
 }
 
-/* The fewest digits that read back as f, and the exponent of the first; the locale has no say. Returns how many. */
+/* Gets the fewest digits that read back as f, and the exponent of the first one. Returns their number. Independent of
+ * the locale. */
 static int shortest(double f, char digits[24], int *exponent)
 {
     char b[64];
@@ -83,7 +84,7 @@ static int shortest(double f, char digits[24], int *exponent)
     return n;
 }
 
-/* As float.__repr__. */
+/* Appends a float as float.__repr__ does. */
 static void add_float(pi__text *t, double f, const char *nan, const char *inf)
 {
     char digits[24], b[64];
@@ -213,7 +214,7 @@ static void json_str(pi__text *t, pi__str s, bool ascii)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
     pi__text_str(t, "\"");
-    size_t plain = 0; /* start of what is copied as it is */
+    size_t plain = 0; /* start of the bytes that need no escape */
     for (size_t i = 0, len; i < s.n && !t->code; i += len) {
         uint32_t cp = 0;
         len = pi__utf8_char(s.p + i, s.n - i, &cp);
@@ -238,7 +239,7 @@ static void json_str(pi__text *t, pi__str s, bool ascii)
 typedef struct dump {
     pi__text *t;
     const pi__json_style *style;
-    const char *what; /* what has no form in JSON, or NULL */
+    const char *what; /* type that JSON cannot represent; NULL = none so far */
 } dump;
 
 static bool dump_value(dump *d, const pi__val *v, int depth);

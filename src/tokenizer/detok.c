@@ -1,13 +1,13 @@
 /* Token ids back to text: the bytes of one token, the text of a sequence, and the byte alphabet of byte-level BPE.
  *
- * The text of a sequence is the bytes of its tokens in order, and nothing else is changed but the space that the
- * tokenizer put in front (llama.cpp's "clean up spaces" is left out: it loses characters, and streamed text could
- * never agree with it). No allocation but the result of pi__detokenize. Threads: any. */
+ * The text of a sequence is the bytes of its tokens in order. Only the space that the tokenizer put in front is
+ * removed. llama.cpp's "clean up spaces" is left out: it loses characters, and streamed text could never match it.
+ * Only pi__detokenize allocates, for its result. Threads: any. */
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"
 
-/* GPT-2's alphabet: a byte that prints stands for itself, the 68 others follow from U+0100 in order. */
+/* GPT-2's alphabet: a printable byte maps to itself, the 68 others to U+0100 and up in order. */
 static bool prints(uint32_t b) { return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b != 0xAD); }
 
 uint32_t pi__byte_to_cp(unsigned char b)
@@ -25,7 +25,7 @@ int pi__cp_to_byte(uint32_t cp)
     return cp == 0x143 ? 0xAD : -1;
 }
 
-typedef struct sink { /* counts all, keeps what fits */
+typedef struct sink { /* counts all bytes, keeps those that fit */
     char *out;
     size_t cap, n;
 } sink;
@@ -36,7 +36,7 @@ static void put(sink *s, const char *p, size_t n)
     s->n += n;
 }
 
-/* U+2581 is a space. */
+/* Appends the text with U+2581 as a space. */
 static void put_unescaped(sink *s, pi__str text)
 {
     for (size_t i = 0, from = 0; i < text.n;) {
@@ -49,7 +49,7 @@ static void put_unescaped(sink *s, pi__str text)
     }
 }
 
-/* Each character is a byte; one outside the alphabet stays as it is. */
+/* Appends the byte of each character; a character outside the alphabet is copied unchanged. */
 static void put_byte_level(sink *s, pi__str text)
 {
     uint32_t cp;
@@ -68,7 +68,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "<0x0A>", -1: not such a spelling. */
+/* Reads "<0x0A>"; returns -1 for any other spelling. */
 static int byte_of(pi__str s)
 {
     if (s.n != 6 || memcmp(s.p, "<0x", 3) || s.p[5] != '>') return -1;
@@ -119,7 +119,7 @@ int pi__detokenize(const pi__vocab *v, const int32_t *ids, size_t n, bool specia
             }
             pi__token_bytes(v, ids[i], special, buf + len, cap - len);
         }
-        if (strip && k) { /* the first text; tokens that print nothing do not count */
+        if (strip && k) { /* first text; tokens that print nothing do not count */
             if (buf[len] == ' ' && v->attr[ids[i]] != PI__TOK_USER) memmove(buf + len, buf + len + 1, --k);
             strip = false;
         }

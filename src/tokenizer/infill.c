@@ -1,10 +1,11 @@
-/* Fill in the middle: what is before and behind a place, and other files, as the prompt that a code model was trained on
- * ("Efficient Training of Language Models to Fill in the Middle", Bavarian et al. 2022; with files of the repository:
- * Qwen2.5-Coder's technical report).
+/* Fill in the middle (FIM): builds the prompt that a code model was trained on from the text before and after a
+ * position and from other files ("Efficient Training of Language Models to Fill in the Middle", Bavarian et al. 2022;
+ * with files of the repository: Qwen2.5-Coder's technical report).
  *
  *     [REP] repo \n  [SEP] name \n text ...  [SEP] name \n  [BOS] [PRE] prefix typed [SUF] suffix [MID]
  *
- * Parts are tokenised apart, as llama-server does, so that the tokens of the files before do not depend on what is typed. */
+ * Parts are tokenized separately, as in llama-server, so that the tokens of other files do not depend on the typed
+ * text. */
 #include "tokenizer/infill.h"
 
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "base/error.h"
 #include "tokenizer/vocab_impl.h"
 
-/* What separates files in vocabularies without a token for it; llama-server's text, as clients' models know it. */
+/* Separates files if the vocabulary has no token for it; the text is llama-server's, as models expect it. */
 #define BETWEEN "\n\n--- snippet ---\n\n"
 
 static int add_id(pi__ids *ids, int32_t id)
@@ -28,7 +29,7 @@ static int add_text(const pi__vocab *v, const char *text, size_t n, pi__ids *ids
     return n ? pi__tokenize(v, text, n, false, false, ids) : PI_OK;
 }
 
-/* A name and the end of its line behind a token. */
+/* Appends a token, then a name and a line end. */
 static int add_name(const pi__vocab *v, int32_t before, const char *name, pi__ids *ids)
 {
     const size_t n = strlen(name);
@@ -42,7 +43,7 @@ static int add_name(const pi__vocab *v, int32_t before, const char *name, pi__id
     return rc;
 }
 
-/* All that stands before the file that is written. */
+/* Appends everything before the edited file. */
 static int add_files(const pi__vocab *v, const pi_infill_parts *in, pi__ids *ids)
 {
     const int32_t rep = v->fim[PI__FIM_REP], sep = v->fim[PI__FIM_SEP];
@@ -67,14 +68,15 @@ static int read_parts(const pi__vocab *v, const pi_infill_parts *in, parts *p)
     return rc ? rc : add_files(v, in, &p->files);
 }
 
-/* Where there is no room for all, the end of the prefix and the beginning of the suffix stay, three to one, and of the files
- * what is nearest. */
+/* Cuts the parts to `room` tokens (0 = unlimited). Keeps the end of the prefix and the start of the suffix, three to
+ * one, and the end of the files, which is nearest to the position. */
 static int shorten(parts *p, size_t room, size_t fixed, pi_error *err)
 {
     const size_t need = p->typed.n + fixed;
     if (!room) return PI_OK;
     if (need > room)
-        return pi__fail(err, PI_EINVAL, "what was typed has %zu tokens, and the prompt may have %zu", p->typed.n, room);
+        return pi__fail(err, PI_EINVAL, "the typed text has %zu tokens, but the prompt can have at most %zu: shorten "
+                                        "it", p->typed.n, room);
     room -= need;
     const size_t least_suffix = p->suffix.n < room / 4 ? p->suffix.n : room / 4;
     const size_t prefix = p->prefix.n < room - least_suffix ? p->prefix.n : room - least_suffix;
@@ -120,8 +122,8 @@ int pi__infill(const pi__vocab *v, const pi_infill_parts *in, pi__ids *ids, pi_e
     const pi__ids none = {.work = ids->work};
     parts p = {none, none, none, none}, whole;
     int rc = read_parts(v, in, &p);
-    whole = p; /* what is to be freed */
-    if (rc) pi__fail(err, rc, "tokenising what is around the place: %s", pi_strerror(rc));
+    whole = p; /* buffers to free */
+    if (rc) pi__fail(err, rc, "tokenizing the text around the position: %s", pi_strerror(rc));
     else rc = shorten(&p, in->max_tokens, 3 + (v->add_bos && v->bos >= 0), err);
     if (!rc && (rc = join(v, &p, in->suffix_first, ids))) pi__fail_mem(err, "the prompt");
     pi__free(whole.files.p);

@@ -1,8 +1,8 @@
-/* Special tokens at load: their ids, the end-of-generation set, what well-known spellings override, and the trie that
- * finds them in text.
+/* Special tokens at load time: their ids, the end-of-generation set, overrides by well-known spellings, and the trie
+ * that finds them in text.
  *
- * Converters mark few things, so that readers of GGUF recognise tokens by their spelling; the tables here follow
- * llama.cpp, because models are published for it. Runs once, before the vocabulary is shared. */
+ * Converters mark few special tokens, so GGUF loaders recognize them by spelling. The tables here follow llama.cpp,
+ * because models are published for it. Runs once, before the vocabulary is shared. */
 #include <ctype.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 
 #define KEY "tokenizer.ggml."
 
-/* Tokens that end a generation. The ones up to N_EOT also serve as "end of turn" where metadata names none, the first
- * that exists. */
+/* Tokens that end a generation. The first existing one of the first N_EOT also serves as "end of turn" if metadata has
+ * none. */
 static const char *const eog_texts[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
     "[EOT]", ("<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"), "<end_of_utterance>",
@@ -20,12 +20,12 @@ static const char *const eog_texts[] = {
 };
 enum { N_EOG = sizeof eog_texts / sizeof *eog_texts, N_EOT = 11 };
 
-/* Spellings of fill-in-the-middle tokens: they are control tokens whatever the file says, and some end a generation. */
+/* Fill-in-the-middle tokens: always control tokens, regardless of the file's type; some end a generation. */
 static const struct fim {
-    const char *key;      /* metadata that names the token instead */
-    const char *old_key;  /* its former name, or NULL */
+    const char *key;      /* metadata key with the id */
+    const char *old_key;  /* former name of the key; NULL = none */
     bool eog;             /* ends a generation */
-    const char *texts[8]; /* the first that exists */
+    const char *texts[8]; /* without metadata: the first spelling that exists */
 } fims[PI__N_FIM] = {
     {KEY "fim_pre_token_id", KEY "prefix_token_id", false,
      {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<\xEF\xBD\x9C" "fim\xE2\x96\x81" "begin\xEF\xBD\x9C>", "<PRE>",
@@ -43,7 +43,7 @@ static const struct fim {
 
 static int32_t find(const pi__vocab *v, const char *text) { return pi__vocab_find(v, text, strlen(text)); }
 
-/* A token id from metadata; def where absent. -1 in the file means none. */
+/* Reads a token id from metadata; def if the key is missing. -1 in the file means no token. */
 static int get_id(const pi__vocab *v, const pi__gguf *g, const char *key, int32_t def, int32_t *out, pi_error *err)
 {
     const pi__gguf_kv *kv = pi__gguf_find(g, key);
@@ -78,12 +78,14 @@ static int load_ids(pi__vocab *v, const pi__gguf *g, pi_error *err)
     } ids[] = {
         {KEY "bos_token_id", spm ? 1 : wpm ? 101 : -1, &v->bos}, {KEY "eos_token_id", spm ? 2 : ugm ? 1 : -1, &v->eos},
         {KEY "unknown_token_id", spm ? 0 : wpm ? 100 : ugm ? 2 : -1, &v->unk}, {KEY "eot_token_id", -1, &v->eot},
-        {KEY "eom_token_id", -1, &v->eom}, {KEY "seperator_token_id", wpm ? 102 : -1, &v->sep}, /* spelled so in files */
+        /* the key is misspelled in files */
+        {KEY "eom_token_id", -1, &v->eom}, {KEY "seperator_token_id", wpm ? 102 : -1, &v->sep},
     };
     int rc = PI_OK;
     for (size_t i = 0; !rc && i < sizeof ids / sizeof *ids; i++)
         rc = get_id(v, g, ids[i].key, ids[i].def, ids[i].out, err);
-    if (!rc && wpm) rc = get_id(v, g, KEY "cls_token_id", v->bos, &v->bos, err); /* texts begin with [CLS] and end with [SEP] */
+    /* texts begin with [CLS] and end with [SEP] */
+    if (!rc && wpm) rc = get_id(v, g, KEY "cls_token_id", v->bos, &v->bos, err);
     if (!rc && wpm && v->sep >= 0) v->eos = v->sep;
     for (size_t i = 0; v->eot < 0 && i < N_EOT; i++) v->eot = find(v, eog_texts[i]);
     if (v->eom < 0) v->eom = find(v, "<|eom_id|>");
@@ -113,12 +115,12 @@ static void load_eog(pi__vocab *v)
     for (size_t i = 0; i < N_EOG; i++) {
         int32_t id = find(v, eog_texts[i]);
         if (id < 0) continue;
-        /* In many vocabularies </s> is HTML (Qwen, Gemma 3): recognised like a control token, but printed, and no end. */
+        /* In many vocabularies (Qwen, Gemma 3) </s> is HTML: matched like a control token, printed, and not an end. */
         bool html = !strcmp(eog_texts[i], "</s>") && v->attr[id] != PI__TOK_CONTROL && id != v->eos;
         v->flags[id] |= html ? PI__TOKF_PRINT : PI__TOKF_EOG;
         v->attr[id] = PI__TOK_CONTROL;
     }
-    /* Shown to the user although they are control tokens: the frames of a harmony conversation. */
+    /* Harmony's message frames: printed, although files mark them as control tokens. */
     static const char *const shown[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         int32_t id = find(v, shown[i]);
@@ -127,14 +129,14 @@ static void load_eog(pi__vocab *v)
     set_eog(v, v->eos);
     set_eog(v, v->eot);
     set_eog(v, v->eom);
-    /* Where calls and returns end a generation, <|end|> only ends a message. */
+    /* If calls and returns end a generation, <|end|> only ends a message. */
     bool call = is_eog(v, "<|call|>") || is_eog(v, "<|calls|>");
     int32_t end = find(v, "<|end|>"), s = find(v, "</s>");
     if (pi__vocab_is_eog(v, end) && call && (is_eog(v, "<|return|>") || is_eog(v, "<|flush|>"))) {
         v->flags[end] &= (uint8_t) ~PI__TOKF_EOG;
         v->attr[end] = PI__TOK_USER;
     }
-    if (s >= 0 && is_eog(v, "<|tool_response>")) { /* Gemma 4: HTML, and not even recognised */
+    if (s >= 0 && is_eog(v, "<|tool_response>")) { /* Gemma 4: </s> is HTML and not matched as a token at all */
         v->flags[s] &= (uint8_t) ~PI__TOKF_EOG;
         v->attr[s] = PI__TOK_NORMAL;
     }
@@ -145,7 +147,7 @@ static bool is_special(const pi__vocab *v, int32_t id)
     return v->attr[id] == PI__TOK_CONTROL || v->attr[id] == PI__TOK_USER || v->attr[id] == PI__TOK_UNKNOWN;
 }
 
-/* Phi-3 drops white space after its special tokens. GGUF has no field for that: general.name tells. */
+/* Phi-3 drops white space after its special tokens. GGUF has no field for that; general.name identifies the model. */
 static int load_strip(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
     pi__str name;

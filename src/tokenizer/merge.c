@@ -1,10 +1,11 @@
-/* Merging of neighbours, shared by SentencePiece and BPE.
+/* Merging of adjacent symbols, shared by SentencePiece and BPE.
  *
  *     symbols   H e l l o      pairs in a heap, best first: (l,l) (H,e) ...
- *               H e ll . o     the right one is emptied, the left one grows, its two new pairs go in
+ *               H e ll . o     the right symbol is emptied, the left one grows, its two new pairs are pushed
  *
- * A symbol only grows or dies, so a pair in the heap is stale exactly when the sizes no longer add up. Each merge
- * removes a symbol and adds at most two pairs: n symbols cost O(n log n). Memory belongs to the pi__tok of the call. */
+ * A symbol only grows or becomes empty, so a pair in the heap is stale exactly if the sizes no longer add up. Each
+ * merge removes a symbol and adds at most two pairs: n symbols cost O(n log n). Memory belongs to the call's
+ * pi__tok. */
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"

@@ -1,12 +1,12 @@
-/* Pre-tokenizers: the expressions that split text to words before byte-level BPE, named by tokenizer.ggml.pre.
+/* Pre-tokenizers: the regular expressions that split text into words before byte-level BPE, by tokenizer.ggml.pre.
  *
- * A pre-tokenizer is a list of expressions. Each splits every fragment that the one before left into its matches and
- * the gaps between them; what comes out of the last are the words. An expression sees its fragment alone: "end" and
- * lookahead mean the fragment's. White space is spelled out, because PCRE2's \s also has U+180E, which the tokenizers
- * that these were written for do not take for a space. No expression repeats a group that could give back what it took,
- * so that matching needs no backtracking memory and stays linear.
+ * A pre-tokenizer is a list of expressions. Each one splits every fragment of the previous one into its matches and the
+ * gaps between them; the last one yields the words. An expression sees only its fragment: "end" and lookahead refer to
+ * the fragment. White space is spelled out because PCRE2's \s includes U+180E, which the original tokenizers do not
+ * treat as a space. No expression repeats a group that can backtrack, so matching needs no backtracking memory and
+ * stays linear.
  *
- * Compiled once at load (with JIT code where PCRE2 has it); match data is made for each call: any number of threads. */
+ * Compiled once at load (with JIT code if PCRE2 has it). Match data is created per call: any number of threads. */
 #include <string.h>
 
 #include "base/regex.h"
@@ -15,20 +15,20 @@
 #define MAX_STAGES 6
 
 struct pi__pretok {
-    pi__regex *stage[MAX_STAGES]; /* NULL behind the last */
+    pi__regex *stage[MAX_STAGES]; /* NULL after the last */
 };
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
 
-/* White space, letters, marks, numbers, punctuation, symbols, inside a class. They are long and stand in most
- * expressions, which therefore hold one byte for each and get the text when they are compiled. */
+/* White space, letters, marks, numbers, punctuation and symbols, for use inside a class. They are long and occur in
+ * most expressions, so an expression has one byte for each; compiling inserts the text. */
 #define WS "\1"
 #define L "\2"
 #define M "\3"
 #define N "\4"
 #define P "\5"
 #define S "\6"
-/* What Unicode 15 and 16 added is spelled out, so that words do not depend on the age of PCRE2's tables. */
+/* Additions of Unicode 15 and 16 are spelled out, so that words do not depend on the version of PCRE2's tables. */
 static const char *const classes[] = {
     NULL,
     "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}",
@@ -64,8 +64,8 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define JAIS2 ABBREV "|" WORD "|" DIGITS3 "|" OTHER "[\\r\\n]*|" NEWLINES "|" RUN("512") RUN("256") RUN("128") \
     RUN("64") RUN("32") RUN("16") RUN("8") RUN("4") RUN("1,2") "[" WS "]"
 
-/* Letters but a-z, letters but A-Z: how upper and lower case are approximated for these models. (A class that takes
- * something away has no room for the newest letters.) */
+/* Letters except a-z, letters except A-Z: these models' approximation of upper and lower case. (A negated class cannot
+ * include the newest letters.) */
 #define UPPER "[^\\P{L}a-z]"
 #define LOWER "[^\\P{L}A-Z]"
 #define CASED(end) "[^\\r\\n" L N "]?" UPPER "*" LOWER "+" end "|[^\\r\\n" L N "]?" UPPER "+" LOWER "*" end
@@ -75,15 +75,15 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define MARKED_WORD "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n" L P S "]?[" L M "]+"
 #define DEEPSEEK3 MARKED_WORD "| ?[" P S "]+[\\r\\n]*|" NEWLINES "|" SPACES
 #define SPARK MARKED_WORD "| ?[" P S "]+|[\\r\\n]|" SPACES
-/* Words with single spaces between them; the repeated group never gives back what it took. */
+/* Words with single spaces between them; the repeated group is possessive. */
 #define EXAONE_MOE ABBREV "|[^\\r\\n" L N "]?[" L "](?:[" M "]| ?[" L "])*+|[" N "]|" OTHER "[\\r\\n/]?|" \
     "[" WS "]*[\\r\\n]|" SPACES
 #define UPPERS "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWERS "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 #define TRUE_CASED "[^\\r\\n" L N "]?[" UPPERS "]*[" LOWERS "]+(?:" ABBREV ")?" \
     "|[^\\r\\n" L N "]?[" UPPERS "]+[" LOWERS "]*(?:" ABBREV ")?"
-/* Script Han as Unicode 15.1 has it (\p{Han} also matches what other scripts use with it, in newer versions of PCRE2); then
- * UPPERS and LOWERS without it, as what is left of everything else. */
+/* Script Han of Unicode 15.1 (in newer versions of PCRE2, \p{Han} also matches characters that other scripts share with
+ * Han). Then UPPERS and LOWERS without Han, written as complements of everything else. */
 #define HAN "\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}" \
     "\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}" \
     "\\x{16fe2}\\x{16fe3}\\x{16ff0}\\x{16ff1}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b739}\\x{2b740}-\\x{2b81d}" \
@@ -92,7 +92,7 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define NO_LETTER "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}" HAN
 #define KIMI_UPPER "[^\\p{Ll}" NO_LETTER "]"
 #define KIMI_LOWER "[^\\p{Lu}\\p{Lt}" NO_LETTER "]"
-/* As the model's own tokenizer has it; llama.cpp does not look at upper and lower case here. */
+/* As in the model's own tokenizer; llama.cpp ignores case here. */
 #define KIMI "[" HAN "]+|[^\\r\\n" L N "]?" KIMI_UPPER "*" KIMI_LOWER "+(?:" ABBREV ")?" \
     "|[^\\r\\n" L N "]?" KIMI_UPPER "+" KIMI_LOWER "*(?:" ABBREV ")?|" DIGITS3 "|" OTHER "[\\r\\n]*|" NEWLINES "|" SPACES
 #define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|" \
@@ -100,7 +100,7 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
     "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
 #define YOUTU TRUE_CASED "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
 #define KANA_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
-/* U+0800..U+9FA5 and U+AC00..U+D7FF without white space */
+/* U+0800..U+9FA5 and U+AC00..U+D7FF, except white space */
 #define EAST_ASIA "[\\x{800}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}" \
     "\\x{2060}-\\x{2fff}\\x{3001}-\\x{9fa5}\\x{ac00}-\\x{d7ff}]+"
 #define CASED_LETTERS \
@@ -119,7 +119,7 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
     "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}" \
     "\\x{1e900}-\\x{1e943}"
 #define WIDE_PUNCT "!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3001}\\x{3002}"
-/* Space at the fragment's end. The lookbehind lets a run be tried from its first space only: linear time. */
+/* White space at the fragment's end. The lookbehind lets a run match only from its first space: linear time. */
 #define TAIL "(?<![" WS "])[" WS "]++\\z"
 #define PUNCT_WORDS " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
@@ -253,7 +253,7 @@ static const struct pre *find_pre(pi__str name)
     return NULL;
 }
 
-/* The expression with its classes written out, on the heap; NULL: out of memory. */
+/* Returns the expression with its classes inserted, on the heap; NULL if out of memory. */
 static char *expand(const char *expr)
 {
     size_t n = 1;
@@ -269,7 +269,7 @@ static char *expand(const char *expr)
     return text;
 }
 
-/* One stage. */
+/* Compiles one stage. */
 static int compile(pi__regex **out, const struct pre *pre, const char *expr, pi_error *err)
 {
     char why[PI__REGEX_ERROR], *text = expand(expr);
@@ -325,7 +325,7 @@ static int run_stage(const split *s, int stage, const char *text, size_t n)
         size_t from = done, to = n;
         int found = pi__regex_find(s->p->stage[stage], s->scratch, text, n, &from, &to);
         if (found < 0) return found;
-        if (!found || to <= from) /* no expression matches nothing; never loop on it */
+        if (!found || to <= from) /* no expression matches the empty text; guard against a loop */
             return run_stage(s, stage + 1, text + done, n - done);
         if (from > done) rc = run_stage(s, stage + 1, text + done, from - done);
         if (!rc) rc = run_stage(s, stage + 1, text + from, to - from);

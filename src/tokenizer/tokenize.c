@@ -1,26 +1,27 @@
-/* pi__tokenize: special tokens are cut out of the text first, what lies between them goes to the vocabulary's kind.
+/* pi__tokenize: first cuts special tokens out of the text, then tokenizes the parts between them by the vocabulary's
+ * kind.
  *
- * Special tokens are taken longest first over the whole text, leftmost first among equals, and never overlap:
+ * Special tokens are taken longest first over the entire text, leftmost first on ties, and never overlap:
  *
  *     text        a<|x|>b<|      tokens <|x|> and <|
- *     candidates  .5......2      the longest token at each position
- *     taken       .#####..##     a candidate that would overlap is tried again with what room is left
+ *     candidates  .5......2      longest token at each position
+ *     taken       .#####..##     an overlapping candidate is tried again within the remaining room
  *
- * A heap orders the candidates, so the cost is O(n log n) for any text. Memory is the call's own. Threads: any. */
+ * A heap orders the candidates, so the cost is O(n log n) for any text. Memory belongs to the call. Threads: any. */
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"
 
-enum { BYTES_PER_BYTE = 64 }; /* memory of a call, most of it symbols and pairs, per byte of text */
+enum { BYTES_PER_BYTE = 64 }; /* memory of a call per byte of text, mostly symbols and pairs */
 
 typedef struct cut { /* special tokens found in one text */
     const pi__vocab *v;
     const char *text;
     size_t n;
-    bool control;         /* control tokens count too */
-    const pi__trust *trust; /* they, and markup, only within what is trusted; or NULL */
+    bool control;         /* match control tokens too */
+    const pi__trust *trust; /* if not NULL: control tokens and markup match only within trusted bytes */
     pi__work *work;
-    unsigned char *taken; /* one bit a byte of text; NULL: nothing found */
+    unsigned char *taken; /* [n] bits; NULL = nothing found */
     pi__pair *heap;
     size_t n_heap, heap_cap;
     struct found {
@@ -30,7 +31,7 @@ typedef struct cut { /* special tokens found in one text */
     size_t n_found, found_cap;
 } cut;
 
-/* Longest special token at pos of at most room bytes, -1: none. */
+/* Returns the longest special token at pos of at most room bytes; -1 if there is none. */
 static int32_t longest_at(const cut *c, size_t pos, size_t room, size_t *len)
 {
     const pi__trie_node *trie = c->v->trie;
@@ -90,7 +91,7 @@ static bool find_special(cut *c)
         pi__pair p = pi__heap_pop(c->heap, &c->n_heap);
         size_t pos = (uint32_t) p.key;
         if (is_taken(c, pos)) continue;
-        /* What is taken is at least as long as this one: it overlaps only if it covers this one's last byte. */
+        /* Taken tokens are at least as long as this one: they overlap it only if they cover its last byte. */
         if (!is_taken(c, pos + p.size - 1)) {
             if (!take(c, pos, &p)) return false;
             continue;
@@ -102,7 +103,7 @@ static bool find_special(cut *c)
     return true;
 }
 
-/* Restores text order: heap sort, reusing the candidates' heap. */
+/* Restores text order by heap sort, reusing the candidates' heap. */
 static bool sort_found(cut *c)
 {
     for (size_t i = 0; i < c->n_found; i++) {

@@ -1,8 +1,8 @@
 /* BPE: the pair with the lowest rank in tokenizer.ggml.merges merges first, leftmost on ties.
  *
- * "gpt2": text is made valid UTF-8, split to words by the pre-tokenizer, and a word's symbols are its bytes.
- * "gemma4": spaces become U+2581, lines are the words, and symbols are characters; what is no token in the end becomes
- * byte tokens. Memory: the call's pi__tok. Threads: any. */
+ * "gpt2": text is repaired to valid UTF-8 and split into words by the pre-tokenizer; a word's symbols are its bytes.
+ * "gemma4": spaces become U+2581, lines are the words, and symbols are characters. Symbols that are not tokens in the
+ * end become byte tokens. Memory: the call's pi__tok. Threads: any. */
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"
@@ -18,7 +18,7 @@ static bool pair_rank(const pi__tok *t, const char *text, const pi__sym *l, cons
     return true;
 }
 
-/* Merges and emits the symbols so far. */
+/* Merges the symbols collected so far and emits them. */
 static bool flush(pi__tok *t, const char *text)
 {
     if (t->n_sym && !pi__tok_merge(t, text, pair_rank)) return false;
@@ -37,7 +37,8 @@ static bool flush(pi__tok *t, const char *text)
     return true;
 }
 
-/* A word of byte-level BPE that is a token as a whole, -1: it is not, or the vocabulary does not ask for it. */
+/* Gets the token of a complete word in byte-level BPE; *id -1 if there is none or the vocabulary does not ignore
+ * merges. */
 static int whole_word(pi__tok *t, const char *word, size_t n, int32_t *id)
 {
     *id = -1;
@@ -65,7 +66,7 @@ static int bpe_word(void *ud, const char *word, size_t n)
     return flush(t, word) ? PI_OK : PI_ENOMEM;
 }
 
-/* One line, or one run of newlines. */
+/* Tokenizes one line or one run of newlines. */
 static int gemma_word(pi__tok *t, const char *word, size_t n)
 {
     if (word[0] == '\n') {
@@ -79,7 +80,7 @@ static int gemma_word(pi__tok *t, const char *word, size_t n)
         len = pi__utf8_len(b);
         int32_t piece = b < 0x80 ? t->v->start_piece[b] : pi__piece_find(t->v, word + i, len);
         bool space = len == 3 && !memcmp(word + i, "\xE2\x96\x81", 3);
-        /* As in SentencePiece: a word ends where no merge can join it with the space that follows. */
+        /* As in SentencePiece: a word ends if no merge can join it with the following space. */
         if (space && !was_space && !t->v->glue[(unsigned char) word[i - 1]] && !flush(t, word)) return PI_ENOMEM;
         was_space = space;
         if (!pi__tok_symbol(t, (uint32_t) i, (uint32_t) len, piece)) return PI_ENOMEM;
@@ -97,8 +98,8 @@ static int split_lines(pi__tok *t, const char *text, size_t n)
     return PI_OK;
 }
 
-/* Characters from any bytes, as llama.cpp reads them: overlong forms count as what they encode, surrogates stay (then
- * *surrogates is set), any other bad byte becomes one U+FFFD. out has room for 3 * n bytes. */
+/* Reads characters from any bytes, as llama.cpp does: overlong forms count as the encoded character, surrogates stay
+ * (*surrogates is set), any other bad byte becomes one U+FFFD. out has room for 3 * n bytes. */
 static size_t repair(const char *text, size_t n, char *out, bool *surrogates)
 {
     size_t o = 0;
@@ -121,7 +122,7 @@ static size_t repair(const char *text, size_t n, char *out, bool *surrogates)
     return o;
 }
 
-/* Surrogates become U+E000, as long and as classless, because PCRE2 wants valid UTF-8. */
+/* Replaces surrogates by U+E000, of the same length and in no class, because PCRE2 needs valid UTF-8. */
 static char *without_surrogates(const char *text, size_t n)
 {
     char *p = pi__malloc(n);

@@ -1,16 +1,16 @@
-/* SentencePiece (tokenizer.ggml.model "llama"): the pair whose joined text is the token with the highest score merges
- * first. What is no token in the end becomes one byte token a byte.
+/* SentencePiece (tokenizer.ggml.model "llama"): merges first the pair that joins to the token with the highest score.
+ * A symbol that is not a token in the end becomes one byte token per byte.
  *
- * Memory: the call's pi__tok. Threads: any. Any bytes are taken: a character's length is read off its first byte. */
+ * Memory: the call's pi__tok. Threads: any. Accepts any bytes: a character's length is taken from its first byte. */
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"
 
-/* Floats to integers whose order is reversed: the highest score is the smallest. */
+/* Maps floats to integers in reverse order: the highest score becomes the smallest. */
 static uint32_t score_order(float score)
 {
     uint32_t u;
-    score += 0.0f; /* -0 is 0 */
+    score += 0.0f; /* -0 becomes 0 */
     memcpy(&u, &score, sizeof u);
     return ~(u & 0x80000000u ? ~u : u | 0x80000000u);
 }
@@ -35,7 +35,7 @@ static bool emit_bytes(pi__tok *t, const char *p, size_t n)
     return true;
 }
 
-/* Merges and emits the symbols so far. */
+/* Merges the symbols collected so far and emits them. */
 static bool flush(pi__tok *t, const char *text)
 {
     if (t->n_sym && !pi__tok_merge(t, text, pair_rank)) return false;
@@ -60,7 +60,7 @@ int pi__tokenize_spm(pi__tok *t, const char *text, size_t n, bool prefix)
         len = pi__utf8_len((unsigned char) text[i]);
         if (len > n - i) len = n - i;
         bool space = len == 3 && !memcmp(text + i, "\xE2\x96\x81", 3);
-        /* No token holds a space after this character: nothing can merge across, so the word before is complete. */
+        /* No token has a space after this character, so nothing can merge across: the word before it is complete. */
         if (space && !was_space && !t->v->glue[(unsigned char) text[i - 1]] && !flush(t, text)) return PI_ENOMEM;
         was_space = space;
         if (!pi__tok_symbol(t, (uint32_t) i, (uint32_t) len, -1)) return PI_ENOMEM;

@@ -1,17 +1,18 @@
-/* Unigram (tokenizer.ggml.model "t5"; XLM-RoBERTa's, of BGE-M3 and rerankers made of it): the tokens whose scores, which are
- * logarithms of probabilities, have the largest sum over the text. A character that is no token by itself is unknown, at a price;
- * unknown neighbours are one token.
+/* Unigram (tokenizer.ggml.model "t5"; also XLM-RoBERTa's, for BGE-M3 and its rerankers): finds the tokens with the
+ * largest sum of scores (log probabilities) over the text. A character that is not a token is unknown, with a penalty.
+ * Adjacent unknown characters become one token.
  *
- *     text    " ﬁt  x"  ->  by the file's map of characters, one space for many, U+2581 for spaces  ->  ▁fit▁x
- *     best    [n + 1] of the best tokens up to each byte: their sum, the last one, and where that begins
+ *     text    " ﬁt  x"  ->  the file's character map, one space for several, U+2581 for spaces  ->  ▁fit▁x
+ *     best    [n + 1] best tokenization up to each byte: its score, its last token, and the start of that token
  *
- * The map (tokenizer.ggml.precompiled_charsmap) is SentencePiece's: a double array over the bytes of what is replaced, and the
- * texts that replace it, each ended by 0. A node's base is in bits 10 to 30 (shifted by 8 more where bit 9 is set), bits 0 to 7
- * are the byte that leads to it, and bit 8 says that the node at its base holds the place of a text:
+ * The map (tokenizer.ggml.precompiled_charsmap) has SentencePiece's format: a double array over the bytes to replace,
+ * and the replacement texts, each ended by 0. A node's base is in bits 10 to 30 (shifted left by 8 more if bit 9 is
+ * set). Bits 0 to 7 are the byte that leads to the node. Bit 8 means that the node at its base holds the offset of a
+ * text:
  *
  *     next = node ^ byte, if its byte is that; then next ^= base(next)
  *
- * It is checked as it is read: what leads outside of the arrays is no match. Memory: the call's pi__tok. Threads: any. */
+ * Indices are checked at each step: outside the arrays nothing matches. Memory: the call's pi__tok. Threads: any. */
 #include <float.h>
 #include <string.h>
 
@@ -20,17 +21,18 @@
 enum { SPACE = 3 /* bytes of U+2581 */ };
 static const float unknown_price = 10;
 
-/* The best tokens up to a byte. */
+/* The best tokenization up to a byte. */
 struct pi__best {
     double score;
-    uint32_t from; /* where the last one begins */
+    uint32_t from; /* start of its last token */
     int32_t id;
 };
 
 static uint32_t node_at(const pi__vocab *v, uint32_t i) { return i < v->n_charsmap ? v->charsmap[i] : 0; }
 static uint32_t base_of(uint32_t node) { return (node >> 10) << ((node & 1u << 9) >> 6); }
 
-/* The longest beginning of text that is replaced; its bytes, 0: none. By what to *by, of *n bytes. */
+/* Finds the longest prefix of text that the map replaces. Returns its bytes (0 = none), and *n bytes of replacement in
+ * *by. */
 static size_t replaced(const pi__vocab *v, const char *text, size_t len, const char **by, size_t *n)
 {
     size_t longest = 0;
@@ -48,7 +50,7 @@ static size_t replaced(const pi__vocab *v, const char *text, size_t len, const c
     return longest;
 }
 
-/* Where a text being put together stands. */
+/* Output of normalise. */
 typedef struct text {
     pi__tok *t;
     size_t n;
@@ -63,7 +65,7 @@ static bool put_bytes(text *o, const char *p, size_t n)
     return true;
 }
 
-/* Spaces are put before the words that follow them, and one before the first word. */
+/* Puts U+2581 before each word that follows a space, and before the first word. */
 static bool put_mapped(text *o, const char *p, size_t n)
 {
     const pi__vocab *v = o->t->v;
@@ -77,7 +79,7 @@ static bool put_mapped(text *o, const char *p, size_t n)
     return true;
 }
 
-/* The text by the map, to t->buf. Its length, SIZE_MAX: out of memory. */
+/* Writes the mapped text to t->buf. Returns its length; SIZE_MAX if out of memory. */
 static size_t normalise(pi__tok *t, const char *p, size_t n)
 {
     text o = {.t = t};
@@ -105,7 +107,7 @@ static void offer(struct pi__best *best, size_t from, size_t to, int32_t id, dou
     if (score > best[to].score) best[to] = (struct pi__best) {score, (uint32_t) from, id};
 }
 
-/* All tokens that begin at byte i of the n, a character of len bytes. */
+/* Tries all tokens that start at byte i of n. len: bytes of the character at i. */
 static void offer_tokens(pi__tok *t, size_t i, size_t len, size_t n)
 {
     const pi__vocab *v = t->v;
@@ -119,7 +121,7 @@ static void offer_tokens(pi__tok *t, size_t i, size_t len, size_t n)
     if (!single) offer(t->best, i, i + len, v->unk, (double) v->min_score - (double) unknown_price);
 }
 
-/* The ids of the best way, from its end; then put in order. */
+/* Emits the best path from its end, then reverses it. */
 static bool emit_best(pi__tok *t, size_t n)
 {
     const size_t first = t->out->n;

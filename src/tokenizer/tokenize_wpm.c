@@ -1,14 +1,14 @@
-/* WordPiece (tokenizer.ggml.model "bert"): text becomes words, and a word the longest tokens that it begins with, one after the
- * other; a word that is not made of tokens as a whole is unknown.
+/* WordPiece (tokenizer.ggml.model "bert"): splits text into words, and each word into its longest matching tokens from
+ * left to right. A word that cannot be split completely is unknown.
  *
- *     text    Zürich's  ->  characters without what is no text, without accents, in small letters  ->  zurich ' s
- *     tokens  of a word's beginning are spelled with U+2581 before them (converters put it there), others continue a word
+ *     text    Zürich's  ->  characters without non-text, accents and upper case  ->  zurich ' s
+ *     tokens  at a word's start are spelled with U+2581 in front (by the converter); other tokens continue a word
  *
- * White space ends words, punctuation and Chinese characters are words of their own. Which characters count as what is as in
- * the tokenizers that such models were trained with: control characters and what Unicode does not know are left out, ASCII
- * symbols are punctuation, and words of more than 100 characters are unknown.
+ * White space ends words; punctuation and Chinese characters are words of their own. The character classes follow the
+ * original tokenizers: control and unassigned characters are dropped, ASCII symbols are punctuation, and words of more
+ * than 100 characters are unknown.
  *
- * Memory: the call's pi__tok. Threads: any. Any bytes are taken; those that are no UTF-8 are left out. */
+ * Memory: the call's pi__tok. Threads: any. Accepts any bytes; invalid UTF-8 is dropped. */
 #include <string.h>
 
 #include "base/unicode.h"
@@ -16,10 +16,10 @@
 
 enum { PREFIX = 3 /* bytes of U+2581 */, MOST_CHARS = 100 };
 
-/* The word so far, behind the prefix, in t->word. */
+/* The current word in t->word, after the prefix. */
 typedef struct word {
     pi__tok *t;
-    size_t n, n_chars; /* bytes, with the prefix; characters */
+    size_t n, n_chars; /* bytes, including the prefix; characters */
 } word;
 
 static bool is_chinese(uint32_t c)
@@ -35,16 +35,16 @@ static bool is_punctuation(uint32_t c)
     return symbol || pi__uis(c, PI__U_PUNCT);
 }
 
-/* Control characters that are no white space are left out, as are those that Unicode does not know. */
+/* Control characters (except white space) and unassigned characters are dropped. */
 static bool is_white(uint32_t c) { return c == '\t' || c == '\n' || c == '\r' || (c >= ' ' && c != 0x85 && pi__uis_white(c)); }
 static bool is_text(uint32_t c) { return c && c != 0xFFFD && pi__uis(c, PI__U_PRINT); }
 
-/* The longest token that w[from..n) begins with; its bytes to *len. -1: none. */
+/* Returns the longest token at the start of w[from..n); *len: its bytes. -1 if there is none. */
 static int32_t longest(const pi__tok *t, const char *w, size_t from, size_t n, size_t *len)
 {
     size_t k = n - from < t->v->max_piece ? n - from : t->v->max_piece;
     for (; k > 0; k--) {
-        if (from + k < n && ((unsigned char) w[from + k] & 0xC0) == 0x80) continue; /* inside of a character */
+        if (from + k < n && ((unsigned char) w[from + k] & 0xC0) == 0x80) continue; /* inside a character */
         const int32_t id = pi__piece_find(t->v, w + from, k);
         if (id < 0 || !pi__tok_may(t, id)) continue;
         *len = k;
@@ -53,7 +53,7 @@ static int32_t longest(const pi__tok *t, const char *w, size_t from, size_t n, s
     return -1;
 }
 
-/* Emits the word's tokens, or that it is unknown, and begins a new one. */
+/* Emits the word's tokens, or the unknown token, and starts a new word. */
 static bool end_word(word *w)
 {
     pi__tok *t = w->t;
@@ -75,12 +75,12 @@ static bool add_char(word *w, uint32_t cp)
 {
     pi__tok *t = w->t;
     if (!pi__grow(&t->word, &t->word_cap, w->n + 4, 1)) return false;
-    if (w->n_chars <= MOST_CHARS) w->n += pi__utf8_put(cp, t->word + w->n); /* else it is too long already */
+    if (w->n_chars <= MOST_CHARS) w->n += pi__utf8_put(cp, t->word + w->n); /* otherwise it is too long already */
     w->n_chars++;
     return true;
 }
 
-/* One character of the text without accents. */
+/* Adds one character without accents. */
 static bool add_bare(word *w, uint32_t cp)
 {
     const bool alone = is_punctuation(cp);

@@ -1,21 +1,21 @@
-/* Which tokens begin a turn of a conversation, found out from the chat template's text when the vocabulary is loaded.
+/* Finds the tokens that begin a turn of a conversation, from the chat template's text, when the vocabulary is loaded.
  *
- * Nothing in GGUF says it, but a template writes a role right behind such a token, or the token names the role itself:
+ * GGUF has no field for them. But a template writes a role right after this token, or the token itself names a role:
  *
  *     '<|im_start|>' + message.role + '\n'            a token, then an expression about the role
  *     {{- '<|im_start|>user\n' }}                     a token, then the name of a role
- *     '<|user|>' + message['content']                 a token whose own text is the name of a role
+ *     '<|user|>' + message['content']                 a token that contains the name of a role
  *
- * So every special token in the text is looked at, with the code behind it that is neither a word nor another token
- * skipped. Spellings that are known to begin a turn count wherever the template mentions them, and where the template
- * told nothing, or there is none, wherever the vocabulary has them. A wrong guess costs a snapshot, never a token. */
+ * So every special token in the text is checked together with the code after it; code that is neither a word nor
+ * another token is skipped. Known spellings count wherever the template mentions them. If the template yields nothing,
+ * or does not exist, they count if the vocabulary has them. A wrong guess costs a snapshot, never a token. */
 #include <ctype.h>
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"
 
 static const char *const roles[] = {"user", "assistant", "system", "developer", "model", "tool"};
-enum { N_ROLES = sizeof roles / sizeof *roles, N_OWN_NAME = 4 }; /* <tool> and <model> are frames of other things */
+enum { N_ROLES = sizeof roles / sizeof *roles, N_OWN_NAME = 4 }; /* <tool> and <model> do not begin turns */
 
 static const char *const known[] = {
     "<|im_start|>", "<|turn>", "<start_of_turn>", "<|start_header_id|>", "<|start_of_role|>", "<|start|>",
@@ -26,7 +26,7 @@ enum { N_KNOWN = sizeof known / sizeof *known };
 
 static bool is_word(char c) { return isalnum((unsigned char) c) || c == '_'; }
 
-/* True where the n bytes at p begin with word, in any case, and none of the bytes in more, letter or digit follows. */
+/* True if the n bytes at p start with word, in any case, followed by no letter, digit or byte of `more`. */
 static bool starts_with_word(const char *p, size_t n, const char *word, const char *more)
 {
     size_t len = strlen(word);
@@ -36,7 +36,7 @@ static bool starts_with_word(const char *p, size_t n, const char *word, const ch
     return n == len || !(isalnum((unsigned char) p[len]) || strchr(more, p[len]));
 }
 
-/* "<|User|>" and "<|USER_TOKEN|>" name a role, "<|end_user|>" and "</user>" end what it said. */
+/* True for "<|User|>" and "<|USER_TOKEN|>", which name a role; "<|end_user|>" and "</user>" end a turn. */
 static bool names_role(pi__str s)
 {
     bool role = false;
@@ -49,7 +49,7 @@ static bool names_role(pi__str s)
     return role;
 }
 
-/* True where the text behind a token is a role's name, or an expression that has "role" in it. */
+/* True if the text after a token is a role's name, or an expression that contains "role". */
 static bool role_follows(const char *p, size_t n)
 {
     size_t at = 0;
@@ -77,7 +77,7 @@ static void add_turn(pi__vocab *v, int32_t id)
     if (v->n_turn < PI__MAX_TURNS) v->turn[v->n_turn++] = id;
 }
 
-/* The longest special token at the start of the n bytes at p, -1: none. */
+/* Returns the longest special token at the start of the n bytes at p; -1 if there is none. */
 static int32_t special_at(const pi__vocab *v, const char *p, size_t n, size_t *len)
 {
     int32_t best = -1, node = 0;

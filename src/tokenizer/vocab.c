@@ -1,8 +1,8 @@
-/* Loading a vocabulary from GGUF metadata, and looking things up in it.
+/* Loads a vocabulary from GGUF metadata, and answers queries on it.
  *
- * Everything is copied out of the file, which may be closed afterwards. What the metadata says is checked before use:
- * array lengths, ids, UTF-8, the form of merges; an error names the key. Tables are open-addressed hashes with linear
- * probing: a string is found by one hash and, nearly always, one comparison; a pair of pieces by one probe. */
+ * Everything is copied out of the file, which may be closed afterwards. Metadata is checked before use: array lengths,
+ * ids, UTF-8, the form of merges; an error names the key. Tables are open-addressed hashes with linear probing. A
+ * string is found by one hash and nearly always one comparison; a pair of pieces by one probe. */
 #include "tokenizer/vocab_impl.h"
 
 #include <limits.h>
@@ -38,7 +38,7 @@ static uint32_t hash_pair(int32_t left, int32_t right)
     return (uint32_t) ((h * 0xD6E8FEB86659FD93u) >> 32);
 }
 
-/* The slot that holds the bytes, or the free one where they belong. */
+/* Returns the slot that holds the bytes, or the free slot for them. */
 static pi__piece_slot *find_slot(const pi__vocab *v, const char *p, size_t n, uint32_t hash)
 {
     for (size_t i = hash;; i++) {
@@ -73,8 +73,8 @@ static bool slots_reserve(pi__vocab *v, size_t n)
     return true;
 }
 
-/* Adds a piece with the next id; two pieces may have the same bytes, then the first is the one that is found (an empty
- * one never is). p may not point into the pool. */
+/* Adds a piece with the next id. Two pieces may have the same bytes; look-ups find the first one. An empty piece is
+ * never found. p must not point into the pool. */
 static int add_piece(pi__vocab *v, const char *p, size_t n, pi_error *err)
 {
     if (n > INT_MAX || v->pool_n > UINT32_MAX - n || v->n_piece >= INT32_MAX)
@@ -95,7 +95,7 @@ static int add_piece(pi__vocab *v, const char *p, size_t n, pi_error *err)
     return PI_OK;
 }
 
-/* Marks where a space (U+2581) follows another character inside the text. */
+/* Records the last bytes of characters that a space (U+2581) follows inside the text. */
 static void note_glue(pi__vocab *v, const char *p, size_t n)
 {
     bool was_space = true;
@@ -109,7 +109,7 @@ static void note_glue(pi__vocab *v, const char *p, size_t n)
 
 /* ----------------------------------------------------------------------------------------------------------- arrays */
 
-/* An array of metadata with n elements (n 0: any number), NULL with *rc PI_OK: absent. */
+/* Gets a metadata array of n elements (0 = any number). NULL with *rc PI_OK: the key is missing. */
 static const pi__gguf_kv *get_array(const pi__gguf *g, const char *key, bool strings, uint64_t n, int *rc,
                                     pi_error *err)
 {
@@ -176,7 +176,8 @@ static int load_scores(pi__vocab *v, const pi__gguf *g, pi_error *err)
     return PI_OK;
 }
 
-/* The bytes of an array of any whole numbers below 256: how many bytes the double array has, that, and texts. */
+/* Loads SentencePiece's character map, an array of integers below 256: byte size of the double array, the double array,
+ * and the replacement texts. */
 static int load_charsmap(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
     static const char key[] = KEY "precompiled_charsmap";
@@ -189,7 +190,7 @@ static int load_charsmap(pi__vocab *v, const pi__gguf *g, pi_error *err)
     uint32_t size = 0;
     for (uint32_t i = 0; i < 4 && kv->n >= 4; i++) size |= (uint32_t) b[i] << 8 * i;
     if (kv->n < 4 || size > kv->n - 4 || size % 4) {
-        rc = pi__fail(err, PI_EFORMAT, "%s: %llu bytes hold no array of %u", key, (unsigned long long) kv->n, size);
+        rc = pi__fail(err, PI_EFORMAT, "%s: %llu bytes cannot hold an array of %u", key, (unsigned long long) kv->n, size);
     } else {
         v->n_charsmap = size / 4;
         v->n_replacement = (size_t) kv->n - 4 - size;
@@ -214,7 +215,7 @@ const pi__merge_slot *pi__merge_find(const pi__vocab *v, int32_t left, int32_t r
     }
 }
 
-/* The piece with these bytes, added where there is none. */
+/* Gets the piece with these bytes; adds it if missing. */
 static int intern(pi__vocab *v, const char *p, size_t n, int32_t *id, pi_error *err)
 {
     *id = pi__piece_find(v, p, n);
@@ -240,7 +241,7 @@ static int add_merge(pi__vocab *v, pi__str line, uint32_t rank, char *buf, pi_er
     if (v->kind == PI__VOCAB_GEMMA4) note_glue(v, buf, nl + nr);
     for (size_t i = hash_pair(left, right);; i++) {
         pi__merge_slot *m = &v->merge[i & (v->n_merge_slot - 1)];
-        if (m->left == left && m->right == right) return PI_OK; /* said twice: the first counts */
+        if (m->left == left && m->right == right) return PI_OK; /* duplicate: the first one counts */
         if (m->left >= 0) continue;
         *m = (pi__merge_slot) {left, right, rank, whole};
         return PI_OK;
@@ -269,7 +270,7 @@ static int load_merges(pi__vocab *v, const pi__gguf *g, pi_error *err)
 
 /* ------------------------------------------------------------------------------------------------------------- load */
 
-/* The pieces and tokens of single bytes. */
+/* Fills start_piece and byte_id. */
 static void load_bytes(pi__vocab *v)
 {
     for (uint32_t b = 0; b < 256; b++) {
@@ -330,7 +331,7 @@ static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
     if (!rc && v->kind == PI__VOCAB_UGM) rc = pi__gguf_get_bool(g, KEY "remove_extra_whitespaces", &v->merge_spaces, false, err);
     if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM))
         rc = pi__gguf_get_bool(g, KEY "add_space_prefix", &v->add_space_prefix, v->add_space_prefix, err);
-    if (v->kind == PI__VOCAB_GEMMA4) v->add_bos = true; /* early files say false; the model needs it */
+    if (v->kind == PI__VOCAB_GEMMA4) v->add_bos = true; /* early files say false, but the model needs it */
     if (rc || v->kind != PI__VOCAB_WPM) return rc;
     rc = pi__gguf_get_bool(g, KEY "normalizer.lowercase", &v->lowercase, true, err);
     if (!rc) rc = pi__gguf_get_bool(g, KEY "normalizer.strip_accents", &v->strip_accents, v->lowercase, err);

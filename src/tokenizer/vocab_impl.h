@@ -1,9 +1,8 @@
-/* The inside of a vocabulary: what the files of this folder share.
+/* Internals of a vocabulary, shared by the files of this folder.
  *
- * A PIECE is a byte string with an id. Ids 0..n_tok-1 are the file's tokens; those after it are strings that occur in
- * merges only (none in sane files). So a merge is two ids to a third, and no string is compared while merging.
- * All strings live in one pool and are addressed by offset. After pi__vocab_load nothing is written: any number of
- * threads may read. */
+ * A PIECE is a byte string with an id. Ids 0..n_tok-1 are the file's tokens; higher ids are strings that occur only in
+ * merges (none in sane files). A merge therefore maps two ids to a third, and merging compares no strings. All strings
+ * are in one pool, addressed by offset. Nothing is written after pi__vocab_load: any number of threads may read. */
 #ifndef PI__VOCAB_IMPL_H
 #define PI__VOCAB_IMPL_H
 
@@ -17,30 +16,30 @@ enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4, PI__VOCAB_
 enum { /* pi__vocab.flags[id] */
     PI__TOKF_EOG = 1,    /* ends a generation */
     PI__TOKF_RSTRIP = 2, /* white space after it in text is dropped */
-    PI__TOKF_PRINT = 4,  /* prints although it is a control token */
+    PI__TOKF_PRINT = 4,  /* printed although it is a control token */
 };
 
 typedef struct pi__piece {
-    uint32_t off; /* into pi__vocab.pool */
+    uint32_t off; /* offset in pi__vocab.pool */
     uint32_t n;   /* bytes */
 } pi__piece;
 
 typedef struct pi__piece_slot {
-    uint32_t hash; /* of the string, so that most misses need no comparison */
-    int32_t id;    /* piece, -1: free */
+    uint32_t hash; /* hash of the string, so that most misses need no comparison */
+    int32_t id;    /* piece; -1 = free */
 } pi__piece_slot;
 
 typedef struct pi__merge_slot {
-    int32_t left, right; /* pieces; left -1: free */
-    uint32_t rank;       /* line in tokenizer.ggml.merges: lower merges first */
-    int32_t piece;       /* what they become */
+    int32_t left, right; /* pieces; left -1 = free */
+    uint32_t rank;       /* index in tokenizer.ggml.merges: lower ranks merge first */
+    int32_t piece;       /* the merged piece */
 } pi__merge_slot;
 
-/* A node of the trie over the texts of special tokens: children are a linked list ordered by insertion. */
+/* A node of the trie over the texts of special tokens. Children are a linked list, last added first. */
 typedef struct pi__trie_node {
-    int32_t child, sibling; /* nodes, -1: none */
-    int32_t id;             /* token that ends here, -1: none */
-    unsigned char byte;     /* the edge to this node */
+    int32_t child, sibling; /* nodes; -1 = none */
+    int32_t id;             /* token that ends here; -1 = none */
+    unsigned char byte;     /* byte that leads to this node */
 } pi__trie_node;
 
 typedef struct pi__pretok pi__pretok; /* compiled split expressions (pretok.c) */
@@ -49,40 +48,40 @@ enum { PI__FIM_PRE, PI__FIM_SUF, PI__FIM_MID, PI__FIM_PAD, PI__FIM_REP, PI__FIM_
 
 struct pi__vocab {
     int32_t kind;  /* enum pi__vocab_kind */
-    int32_t n_tok; /* tokens of the file */
+    int32_t n_tok; /* number of tokens in the file */
     bool add_space_prefix, add_bos, add_eos, add_sep, ignore_merges;
-    bool lowercase, strip_accents; /* WPM: what is done to texts; */
-    bool merge_spaces;             /* UGM */
-    int32_t bos, eos, sep, eot, eom, unk; /* -1: none */
-    int32_t fim[PI__N_FIM];               /* of fill-in-the-middle prompts, -1: none */
+    bool lowercase, strip_accents; /* WPM: text normalization */
+    bool merge_spaces;             /* UGM: collapse runs of spaces */
+    int32_t bos, eos, sep, eot, eom, unk; /* -1 = no token */
+    int32_t fim[PI__N_FIM];               /* tokens of fill-in-the-middle prompts; -1 = no token */
 
     char *pool; /* bytes of all pieces */
     size_t pool_n, pool_cap;
     pi__piece *piece;
     size_t n_piece, piece_cap;
-    pi__piece_slot *slot; /* open addressing, n_slot is a power of two and at least 4/3 n_piece */
+    pi__piece_slot *slot; /* open addressing; n_slot is a power of two and at least 4/3 n_piece */
     size_t n_slot;
-    uint32_t max_piece; /* bytes of the longest piece */
+    uint32_t max_piece; /* length in bytes of the longest piece */
 
     uint8_t *attr;  /* [n_tok] enum pi__token_attr, after overrides */
     uint8_t *flags; /* [n_tok] PI__TOKF_* */
-    float *score;   /* [n_tok]; NULL unless SPM and UGM */
-    float min_score; /* UGM: of normal tokens */
+    float *score;   /* [n_tok]; NULL except for SPM and UGM */
+    float min_score; /* UGM: lowest score of normal tokens */
 
-    pi__merge_slot *merge; /* open addressing, n_merge_slot is a power of two */
+    pi__merge_slot *merge; /* open addressing; n_merge_slot is a power of two */
     size_t n_merge_slot;
 
-    uint32_t *charsmap;    /* [n_charsmap] UGM: what is replaced, see tokenize_ugm.c; */
-    char *replacement;     /* [n_replacement] by what */
+    uint32_t *charsmap;    /* [n_charsmap] UGM: double array of the character map, see tokenize_ugm.c */
+    char *replacement;     /* [n_replacement] replacement texts */
     size_t n_charsmap, n_replacement;
 
-    int32_t start_piece[256]; /* BPE: piece of a byte; GEMMA4: of an ASCII character; -1: none */
-    int32_t byte_id[256];     /* token that stands for a byte where nothing else does, -1: none */
-    bool glue[256];           /* some piece has U+2581 after another character whose last byte is this */
+    int32_t start_piece[256]; /* BPE: piece of a byte; GEMMA4: piece of an ASCII character; -1 = none */
+    int32_t byte_id[256];     /* token of a byte that no other token covers; -1 = none */
+    bool glue[256];           /* [last byte of a character] some piece has U+2581 after this character */
 
     pi__trie_node *trie; /* node 0 is the root */
     size_t n_trie, trie_cap;
-    bool first_any[256], first_user[256]; /* bytes that a special / a user-defined token starts with */
+    bool first_any[256], first_user[256]; /* first bytes of special tokens and of user-defined tokens */
 
     int32_t turn[PI__MAX_TURNS]; /* [n_turn] tokens that begin a turn */
     int32_t n_turn;
@@ -92,48 +91,48 @@ struct pi__vocab {
 
 /* ---- pieces (vocab.c) */
 static inline const char *pi__piece_text(const pi__vocab *v, int32_t id) { return v->pool + v->piece[id].off; }
-/* Piece with exactly these bytes, -1: none. */
+/* Returns the piece with exactly these bytes; -1 if there is none. */
 int32_t pi__piece_find(const pi__vocab *v, const char *p, size_t n);
-/* The rule for this pair, NULL: none. */
+/* Returns the merge of this pair; NULL if there is none. */
 const pi__merge_slot *pi__merge_find(const pi__vocab *v, int32_t left, int32_t right);
 
-/* ---- loading (load_special.c): ids, BOS/EOS, the end-of-generation set, attributes by well-known texts, the trie. */
+/* ---- loading (load_special.c): special ids, end-of-generation set, attributes of well-known texts, trie */
 int pi__vocab_load_special(pi__vocab *v, const pi__gguf *g, pi_error *err);
 
-/* ---- turns (turns.c), after the above: tokens that begin a turn. */
+/* ---- turns (turns.c), after load_special: tokens that begin a turn */
 int pi__vocab_load_turns(pi__vocab *v, const pi__gguf *g, pi_error *err);
 
 /* ---- pre-tokenizers (pretok.c) */
-/* What tokenizer.ggml.pre implies beside the expressions. */
+/* Settings that tokenizer.ggml.pre implies in addition to the expressions. */
 typedef struct pi__pre_rules {
-    bool ignore_merges; /* a word that is a token is that token */
+    bool ignore_merges; /* a word that is a token becomes that token */
     bool add_bos;       /* default of add_bos_token */
 } pi__pre_rules;
 /* name NULL: "default". PI_EUNSUPPORTED: unknown name. */
 int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_error *err);
 void pi__pretok_free(pi__pretok *p);
-/* Called for each word in order; text is valid UTF-8. Anything but PI_OK ends the split and is returned. */
+/* Called for each word in order; the text is valid UTF-8. Any result except PI_OK ends the split and is returned. */
 typedef int (*pi__word_fn)(void *ud, const char *word, size_t n);
-/* text: valid UTF-8. */
+/* text must be valid UTF-8. */
 int pi__pretok_split(const pi__pretok *p, const char *text, size_t n, pi__word_fn fn, void *ud);
 
 /* ---- byte alphabet of byte-level BPE (detok.c) */
-/* The code point that stands for a byte; at most 0x143. */
+/* Returns the code point that represents a byte; at most 0x143. */
 uint32_t pi__byte_to_cp(unsigned char b);
-/* The byte that a code point stands for, -1: none. */
+/* Returns the byte that a code point represents; -1 if none. */
 int pi__cp_to_byte(uint32_t cp);
 
 /* ---- merging (merge.c, used by tokenize_*.c) */
 typedef struct pi__sym {
-    uint32_t pos, n;    /* bytes in the text; n 0: merged into its left neighbour */
-    int32_t prev, next; /* symbols, -1: none */
-    int32_t piece;      /* -1: the bytes are no piece */
+    uint32_t pos, n;    /* bytes in the text; n == 0: merged into the symbol to its left */
+    int32_t prev, next; /* adjacent symbols; -1 = none */
+    int32_t piece;      /* -1 = the bytes are not a piece */
 } pi__sym;
 
 typedef struct pi__pair {
-    uint64_t key;  /* order (rank or inverted score) << 32 | left symbol: the smallest merges first, leftmost on ties */
-    uint32_t size; /* bytes of both; a pair whose symbols have another size by now is stale */
-    int32_t piece; /* what it becomes */
+    uint64_t key;  /* order (rank or inverted score) << 32 | left symbol: smallest merges first, leftmost on ties */
+    uint32_t size; /* total bytes; the pair is stale if its symbols have another size by now */
+    int32_t piece; /* the merged piece */
 } pi__pair;
 
 typedef struct pi__tok { /* one call of pi__tokenize */
@@ -149,8 +148,8 @@ typedef struct pi__tok { /* one call of pi__tokenize */
     size_t word_cap;
     struct pi__best *best; /* UGM: see tokenize_ugm.c */
     size_t best_cap;
-    const char *raw, *subject; /* the fragment's bytes, and as the pre-tokenizer sees them (see tokenize_bpe.c) */
-    const pi__trust *trust; /* or NULL */
+    const char *raw, *subject; /* the fragment's bytes, and the pre-tokenizer's copy of them (see tokenize_bpe.c) */
+    const pi__trust *trust; /* NULL = all text is trusted */
 } pi__tok;
 
 static inline bool pi__trust_guards(const pi__vocab *v, const pi__trust *t, int32_t id)
@@ -158,7 +157,7 @@ static inline bool pi__trust_guards(const pi__vocab *v, const pi__trust *t, int3
     return v->attr[id] != PI__TOK_USER ? v->attr[id] == PI__TOK_CONTROL : t->markup[id / 8] >> (id % 8) & 1;
 }
 
-/* Text that is no special token may become this piece: with trust, control tokens are not made by merging. */
+/* True if plain text may become this piece: with trust, merging must not create control tokens. */
 static inline bool pi__tok_may(const pi__tok *t, int32_t piece)
 {
     return !t->trust || piece >= t->v->n_tok || !pi__trust_guards(t->v, t->trust, piece);
@@ -166,14 +165,14 @@ static inline bool pi__tok_may(const pi__tok *t, int32_t piece)
 
 bool pi__tok_emit(pi__tok *t, int32_t id);
 bool pi__tok_symbol(pi__tok *t, uint32_t pos, uint32_t n, int32_t piece);
-/* Merges the symbols until no pair is left. rank: the pair's order and result, false: it does not merge. */
+/* Merges the symbols until no pair is left. rank: sets the pair's order and result; false = the pair does not merge. */
 typedef bool (*pi__pair_fn)(const pi__tok *t, const char *text, const pi__sym *l, const pi__sym *r, uint32_t *order,
                             int32_t *piece);
 bool pi__tok_merge(pi__tok *t, const char *text, pi__pair_fn rank);
-/* The heap alone, for special tokens. */
+/* Heap operations, also used for special tokens. */
 bool pi__heap_push(pi__pair **heap, size_t *n, size_t *cap, pi__pair p);
 pi__pair pi__heap_pop(pi__pair *heap, size_t *n);
-/* Copies text to t->buf with every space as U+2581; returns the length, SIZE_MAX: out of memory. */
+/* Copies text to t->buf with U+2581 for every space; returns the length, or SIZE_MAX if out of memory. */
 size_t pi__tok_escape(pi__tok *t, bool prefix, const char *text, size_t n);
 
 int pi__tokenize_spm(pi__tok *t, const char *text, size_t n, bool prefix);

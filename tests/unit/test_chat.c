@@ -132,8 +132,8 @@ static void test_choice(void **state)
     assert_int_equal(pi__chat_new(&c, spm, NULL, NULL, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "chat-template-file"));
     assert_int_equal(pi__chat_new(&c, bpe, "llama9", NULL, &err), PI_EINVAL);
-    assert_string_equal(err.msg, "chat-template: 'llama9' is neither a template nor the name of one, as chatml, llama3 "
-                        "or gemma; the option's help has them all");
+    assert_string_equal(err.msg, "chat-template: 'llama9' is neither a template nor a known name (chatml, llama3, "
+                        "gemma, ...); see the option's help");
     assert_int_equal(pi__chat_new(&c, bpe, "{% if %}", NULL, &err), PI_EINVAL);
     assert_int_equal(pi__chat_new(&c, bpe, NULL, "[1]", &err), PI_EINVAL);
     assert_string_equal(err.msg, "chat-template-kwargs: must be a JSON object");
@@ -290,7 +290,7 @@ static void test_goes_on(void **state)
     refuse(text, "[{'role': 'user', 'content': 'U'}]", NULL, on, PI_EINVAL,
            "continue_final_message: the last message must be the assistant's, with text and no calls");
     refuse(text, TALK, NULL, "{'continue_final_message': true, 'add_generation_prompt': true}", PI_EINVAL,
-           "continue_final_message and add_generation_prompt: an answer cannot go on and begin; give one");
+           "continue_final_message and add_generation_prompt: an answer cannot both continue and begin; give one");
     refuse(text, TALK, NULL, "{'continue_final_message': 'yes'}", PI_EINVAL, "continue_final_message: must be true or false");
     refuse("{{ messages[0].content }}", TALK, NULL, on, PI_EUNSUPPORTED,
            "continue_final_message: the chat template does not show the last message");

@@ -86,7 +86,7 @@ static void test_errors(void **state)
     (void) state;
     expect_error("a\n{{ x.y }}", PI_EINVAL, "chat template, line 2: 'x' is undefined");
     expect_error("{% if 1 %}\n\n{{ 1 +\n 'a' }}{% endif %}", PI_EINVAL,
-                 "chat template, line 3: + between a number and a string");
+                 "chat template, line 3: + is not possible between a number and a string");
     expect_error("\n\n{{ raise_exception('No ' ~ 'way.') }}", PI_EINVAL, "chat template: No way.");
     expect_error("{% macro m() %}\n{{ x() }}\n{% endmacro %}\n\n{{ m() }}", PI_EINVAL,
                  "chat template, line 2: 'x' is undefined");
@@ -97,12 +97,12 @@ static void test_errors(void **state)
     expect_error("{{ 'a\n", PI_EINVAL, "chat template, line 1: the string has no end");
     expect_error("{{ x", PI_EINVAL, "chat template, line 1: the tag has no end");
     expect_error("{{ f(a=1, 2) }}", PI_EINVAL,
-                 "chat template, line 1: an argument stands behind one that must come later");
+                 "chat template, line 1: this argument must come before the previous one");
     expect_error("{{ dict(**[]) }}", PI_EINVAL, "chat template, line 1: ** takes a mapping, not a list");
     expect_error("{% macro m(a) %}{% endmacro %}\n{{ m(1, a=2) }}", PI_EINVAL,
                  "chat template, line 2: the macro does not take the argument 'a'");
     expect_error("{{ '9223372036854775808' | int }}", PI_EINVAL, "chat template, line 1: int: the number is too large");
-    expect_error("{{ 1 | indent }}", PI_EINVAL, "chat template, line 1: indent: a number is no string");
+    expect_error("{{ 1 | indent }}", PI_EINVAL, "chat template, line 1: indent: a number is not a string");
     expect_error("{{ 9223372036854775807 + 1 }}", PI_EINVAL, "chat template, line 1: the number is too large");
     expect_error("{{ 3 ** 99 }}", PI_EINVAL, "chat template, line 1: the number is too large");
     expect_error("\xFF", PI_EINVAL, "the chat template is not UTF-8");
@@ -302,13 +302,13 @@ static void test_json(void **state)
     expect_bad_json("\"a\nb\"", "messages: line 1, column 3: a control character in a string; write it as \\u00XX");
     expect_bad_json("\"abc", "messages: line 1, column 5: the string has no end");
     expect_bad_json("\"abc\\", "messages: line 1, column 6: the string has no end");
-    expect_bad_json("\"\\x\"", "messages: line 1, column 3: no such escape in a string");
+    expect_bad_json("\"\\x\"", "messages: line 1, column 3: this escape does not exist");
     expect_bad_json("\"\\u12g4\"", "messages: line 1, column 6: \\u needs four hexadecimal digits");
     expect_bad_json("\"\\ud800\\u004\"", "messages: line 1, column 13: \\u needs four hexadecimal digits");
     expect_bad_json("\"\xFF\"", "messages: line 1, column 2: not UTF-8");
     expect_bad_json("01", "messages: line 1, column 1: a number must not start with 0");
-    expect_bad_json("1.", "messages: line 1, column 2: the number ends early");
-    expect_bad_json("1e", "messages: line 1, column 2: the number ends early");
+    expect_bad_json("1.", "messages: line 1, column 2: the number is incomplete");
+    expect_bad_json("1e", "messages: line 1, column 2: the number is incomplete");
     expect_bad_json("-", "messages: line 1, column 1: not a value");
     expect_bad_json("NaN", "messages: line 1, column 1: not a value");
     expect_bad_json("tru", "messages: line 1, column 1: not a value");

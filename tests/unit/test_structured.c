@@ -306,7 +306,7 @@ static void refused(void **state)
     static const struct { const char *kv[3]; const char *why; } cases[] = {
         {{"grammar=root ::= \"a\nb ::=", NULL}, "line 1"}, {{"json-schema={\"type\": \"object\"", NULL}, "line 1"},
         {{"json-schema={\"type\": \"array\", \"uniqueItems\": true}", NULL}, "json-schema: #/uniqueItems: "},
-        {{"regex=(?=a)", NULL}, "looking ahead"}, {{"choice=[]", NULL}, "JSON array"},
+        {{"regex=(?=a)", NULL}, "lookahead"}, {{"choice=[]", NULL}, "JSON array"},
         {{"regex=a", "choice=[\"a\"]"}, "one form only"}, {{"grammar-trigger=[\"a\"]", NULL}, "there is none"},
     };
     pi_engine *e = open_with(model, NULL);
