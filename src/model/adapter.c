@@ -1,4 +1,4 @@
-/* Reading adapters and bringing them to the device (see adapter.h). */
+/* Reads adapters and uploads them to the device (see adapter.h). */
 #include "model/adapter.h"
 
 #include <math.h>
@@ -11,11 +11,11 @@
 
 enum { LANES = 16, ALIGN = 64, TILE = PI__LORA_TILE };
 
-/* ------------------------------------------------------------------------------------------------------------- targets */
+/* -------------------------------------------------------------------------------------------------------- targets */
 
 static const char embedding[] = "token_embd.weight", output[] = "output.weight";
 
-/* The number of a new one, 0: there is none. */
+/* Appends a target and returns its number, or 0 if the model has no adapters or on errors. */
 static int32_t add_target(pi__model *m, int kind, const pi__weight *w, const char *full, const int32_t *row)
 {
     if (!m->arch->adapters || m->target || !pi__model_ok(m)) return 0;
@@ -63,12 +63,12 @@ bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
     return false;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- reading */
+/* -------------------------------------------------------------------------------------------------------- reading */
 
-/* The tensors of a target in the file. */
+/* The file's tensors for a target. */
 typedef struct found {
     const pi__tensor *a, *b;
-    bool both; /* they are those of the target's `both` */
+    bool both; /* they belong to the target's `both` tensor */
 } found;
 
 typedef struct reader {
@@ -76,12 +76,12 @@ typedef struct reader {
     const char *path;
     pi__gguf *g;
     float alpha;
-    found *of;             /* [n_lora_target] */
-    float *row;            /* a row of A or B */
+    found *of;             /* [n_lora_target] by target */
+    float *row;            /* buffer for a row of A or B */
     pi__adapter *to;
 } reader;
 
-/* What a text of the metadata has to be. */
+/* Checks that a metadata string equals `want`. */
 static int need_text(const reader *r, const char *key, const char *want, const char *what, pi_error *err)
 {
     pi__str s;
@@ -107,7 +107,7 @@ static int read_head(reader *r, pi_error *err)
 
 static bool is_name(const char *is, const char *name, size_t n) { return strlen(is) == n && !memcmp(is, name, n); }
 
-/* A tensor that is of no target. */
+/* Refuses a tensor that belongs to no target. */
 static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_error *err)
 {
     const char *why = "the model has no such matrix: it was made for another model";
@@ -118,7 +118,8 @@ static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_erro
     return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
-/* Notes the tensor, whose name has n bytes before .lora_a or .lora_b, where it is target k's. known: it is. */
+/* Records the tensor if it belongs to target k, and then sets known. n: bytes of its name before .lora_a or
+ * .lora_b. */
 static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool *known, pi_error *err)
 {
     const pi__lora_target *of = &r->m->lora_target[k];
@@ -134,14 +135,14 @@ static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool
     return PI_OK;
 }
 
-/* It is of a layer that is left out (n-layer-exit). */
+/* True if the tensor's layer is left out (n-layer-exit). */
 static bool is_left_out(const reader *r, const char *name)
 {
     int layer;
     return r->m->n_exit && sscanf(name, "blk.%9d.", &layer) == 1 && layer >= r->m->n_trunk && layer < r->m->n_layer;
 }
 
-/* Which targets the tensors are of. */
+/* Assigns each tensor of the file to its target. */
 static int find_pairs(reader *r, pi_error *err)
 {
     for (size_t i = 0; i < pi__gguf_n_tensors(r->g); i++) {
@@ -161,10 +162,10 @@ static int find_pairs(reader *r, pi_error *err)
 
 static int64_t rank_of(const reader *r, int32_t i) { return r->of[i].b->ne[0]; }
 
-/* Of what the pair is. */
+/* Returns the name of the model's tensor that the pair changes. */
 static const char *name_of(const reader *r, int32_t i) { return r->of[i].both ? r->m->lora_target[i].both : r->m->lora_target[i].name; }
 
-/* The same: columns, rows, matrices. */
+/* Returns the shape of that tensor: columns, rows, matrices. */
 static void shape_of(const reader *r, int32_t i, int64_t of[3])
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -174,7 +175,7 @@ static void shape_of(const reader *r, int32_t i, int64_t of[3])
     of[2] = both ? 1 : t->n_mat;
 }
 
-/* Both have the shape that goes with that. */
+/* Checks that A and B match the tensor's shape. */
 static int check_shape(const reader *r, int32_t i, pi_error *err)
 {
     const int kind = r->m->lora_target[i].kind;
@@ -219,13 +220,13 @@ static int64_t in_tiles(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
 static size_t value_size(int32_t type) { return type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
 static size_t aligned(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Bytes of n_mat matrices of rank lines. */
+/* Returns the bytes of n_mat matrices of `rank` rows (A) or columns (B) of ld values. */
 static size_t lines(const pi__lora_pair *p, int64_t ld, int64_t n_mat)
 {
     return aligned((size_t) p->rank * (size_t) ld * (size_t) n_mat * value_size(p->type));
 }
 
-/* The pair of target i, but for where it is. */
+/* Returns the pair of target i, without its offsets. */
 static pi__lora_pair pair_of(const reader *r, int32_t i)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -239,9 +240,9 @@ static pi__lora_pair pair_of(const reader *r, int32_t i)
 
 static pi__lora_pair *pairs_of(const reader *r) { return (pi__lora_pair *) (void *) r->to->image; }
 
-enum { BEHIND = TILE * sizeof(float) /* what kernels may read behind the last columns */ };
+enum { BEHIND = TILE * sizeof(float) /* bytes that kernels may read past the last columns */ };
 
-/* Sizes of all that the file has, and the image. */
+/* Computes the sizes of all pairs and allocates the image. */
 static int lay_out(reader *r, pi_error *err)
 {
     pi__adapter *to = r->to;
@@ -257,7 +258,7 @@ static int lay_out(reader *r, pi_error *err)
         const pi__lora_pair p = pair_of(r, i);
         to->rank[i + 1] = p.rank;
         to->max_rank = p.rank > to->max_rank ? p.rank : to->max_rank;
-        to->n_pairs += r->m->lora_target[i].kind != PI__LORA_TIED; /* which is the embedding again */
+        to->n_pairs += r->m->lora_target[i].kind != PI__LORA_TIED; /* LORA_TIED is the embedding a second time */
         to->size += lines(&p, p.lda, r->m->lora_target[i].n_mat) + lines(&p, p.ldb, r->m->lora_target[i].n_mat);
     }
     to->size += BEHIND;
@@ -273,7 +274,7 @@ static void put_value(int32_t type, char *to, size_t i, float v)
     else ((uint16_t *) (void *) to)[i] = type == PI__F16 ? pi__f32_to_f16(v) : pi__f32_to_bf16(v);
 }
 
-/* Row i of a tensor in floats. */
+/* Reads row i of a tensor as floats into r->row. */
 static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *err)
 {
     const size_t row = pi__row_size(pi__type_info_of(t->type), t->ne[0]);
@@ -285,7 +286,7 @@ static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *e
     return PI_OK;
 }
 
-/* Rows of t from `first` on, n, as rows that are ld apart. */
+/* Writes n rows of t from `first` on as rows with stride ld. */
 static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to, pi_error *err)
 {
     int rc = PI_OK;
@@ -296,7 +297,7 @@ static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t
     return rc;
 }
 
-/* The same as columns. */
+/* Writes n rows of t from `first` on as columns. */
 static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to,
                        pi_error *err)
 {
@@ -308,10 +309,10 @@ static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int6
     return rc;
 }
 
-/* Where value k of column o is in tiles of columns. */
+/* Returns the index of value k of column o in the column tiles. */
 static size_t in_tile(int64_t rank, int64_t k, int64_t o) { return (size_t) ((o / TILE * rank + k) * TILE + o % TILE); }
 
-/* The same in tiles of columns. row: as of a target. */
+/* Writes n rows of t from `first` on as columns in tiles. row: see pi__lora_target. */
 static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, const int32_t *row, char *to,
                      pi_error *err)
 {
@@ -324,7 +325,7 @@ static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_
     return rc;
 }
 
-/* Rows of t, n, as values of columns in tiles: row k has the columns' values number k. */
+/* Writes n rows of t transposed into column tiles: row k has value k of each column. */
 static int put_in_tiles(const reader *r, const pi__tensor *t, int64_t n, int32_t type, char *to, pi_error *err)
 {
     int rc = PI_OK;
@@ -335,7 +336,8 @@ static int put_in_tiles(const reader *r, const pi__tensor *t, int64_t n, int32_t
     return rc;
 }
 
-/* Head h's part of a pair that is of both: A and B as rows and columns of it, or the other way round. */
+/* Writes head h's part of a pair of the `both` tensor: A as rows and B as columns, or with a transposed target B as
+ * rows and A as columns. */
 static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t h, char *rows, char *columns, pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -348,7 +350,7 @@ static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t 
     return rc;
 }
 
-/* A as rows, B in tiles of columns, by matrix. */
+/* Writes each matrix of the stack: A as rows, B in column tiles. */
 static int put_stack(const reader *r, int32_t i, const pi__lora_pair *p, pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -399,7 +401,7 @@ static int read_all(reader *r, pi_error *err)
     return rc;
 }
 
-/* The model has a way for them. */
+/* Refuses models without adapter targets. */
 static int check_model(const pi__model *m, pi_error *err)
 {
     if (m->n_lora_target) return PI_OK;
@@ -423,7 +425,7 @@ int pi__adapter_read(pi__adapter **out, const pi__model *m, const char *path, pi
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- placing */
+/* -------------------------------------------------------------------------------------------------------- placing */
 
 int pi__adapter_place(pi__adapter *a, pi__backend *be, pi_error *err)
 {

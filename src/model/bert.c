@@ -1,13 +1,14 @@
-/* Encoders: BERT and what is made like it, cross-encoders too (GGUF architecture "bert"), and Nomic's ("nomic-bert"). They
- * make vectors, and scores; they generate nothing.
+/* Encoders: BERT and derived models, including cross-encoders (GGUF architecture "bert"), and Nomic's ("nomic-bert").
+ * They produce vectors and scores, and do not generate text.
  *
- *     x = norm(embedding + that of the position + that of the token's type)
+ *     x = norm(embedding + position embedding + token type embedding)
  *     layer   x = norm(x + attention(x))         x = norm(x + feed-forward(x))
  *
- * Norms are LayerNorms, with a mean and a bias; tokens see those before and behind them. BERT has a table of positions, biases
- * everywhere, and a feed-forward of two matrices with GELU between them; Nomic's rotates queries and keys instead and has a
- * gated one, without biases. Types tell two texts apart: of a pair that a classifier scores, tokens behind the first separator
- * have type 1; all others have type 0. After "BERT" (arXiv 1810.04805) and "Nomic Embed" (arXiv 2402.01613).
+ * Norms are LayerNorms, with mean and bias. Attention is bidirectional. BERT has a table of position embeddings,
+ * biases everywhere, and a feed-forward of two matrices with GELU between them. Nomic's has RoPE and a gated
+ * feed-forward, without biases. Token types separate the two texts of a pair that a classifier scores: tokens after
+ * the first separator have type 1, all others type 0. After "BERT" (arXiv 1810.04805) and "Nomic Embed" (arXiv
+ * 2402.01613).
  *
  * Symbols in shapes: T tokens of the step, E embedding, F feed-forward, C context. */
 #include <math.h>
@@ -16,33 +17,33 @@
 
 #include "model/blocks.h"
 
-/* A LayerNorm of a sum, with the bias of what is added. */
+/* A LayerNorm of a residual sum, with the bias of the added output. */
 typedef struct sum_norm {
-    float *bias;             /* [E] of the matrix before it, or NULL */
-    float *w, *shift;        /* [E] */
+    float *bias;             /* [E] bias of the preceding matrix; NULL = none */
+    float *w, *shift;        /* [E] LayerNorm weight, bias */
 } sum_norm;
 
 typedef struct layer {
     pi__attn attn;
     sum_norm after_attn, after_ffn;
-    pi__mlp mlp;             /* of Nomic's; or */
-    pi__weight up, down;     /* [F, E], [E, F] */
-    float *up_bias;          /* [F], or NULL */
+    pi__mlp mlp;             /* Nomic; or */
+    pi__weight up, down;     /* [F, E], [E, F] y = down gelu(up x + up_bias) */
+    float *up_bias;          /* [F]; NULL = none */
 } layer;
 
 typedef struct bert {
-    bool nomic;              /* rotation and gates, instead of positions and biases */
+    bool nomic;              /* RoPE and gates, instead of position embeddings and biases */
     int32_t n_ff;
     float eps;
-    pi__attn attn;           /* what all layers are made from */
+    pi__attn attn;           /* template of the layers */
     pi__rotation rot;
-    pi__weight tok_embd;     /* [V, E] */
-    float *positions;        /* [C, E] */
-    float *types;            /* [n_types, E], or NULL */
+    pi__weight tok_embd;     /* [V, E] token embedding */
+    float *positions;        /* [C, E] position embedding */
+    float *types;            /* [n_types, E]; NULL = none */
     int32_t n_types;
-    int32_t sep;             /* token between two texts; -1: types are not told apart */
-    int32_t *type;           /* [T] of the step's tokens, on the host; NULL: all are 0 */
-    float *norm, *shift;     /* [E] of the embeddings */
+    int32_t sep;             /* separator token between two texts; -1 = all tokens have type 0 */
+    int32_t *type;           /* [T] type of the step's tokens, in host memory; NULL = all are 0 */
+    float *norm, *shift;     /* [E] norm of the embeddings */
     layer *layers;           /* [n_layer] */
     pi__work work;
 } bert;
@@ -68,7 +69,7 @@ static void read_heads(pi__model *m, bert *p)
                          "rope.freq_base", 1e4f, true);
 }
 
-/* Of the embeddings: norms are all there, tables as the kind has them. */
+/* Declares the embeddings: the norm, and the tables that the architecture has. */
 static void want_embeddings(pi__model *m, bert *p)
 {
     const pi__tensor *types = pi__gguf_find_tensor(m->g, "token_types.weight");
@@ -111,7 +112,7 @@ static void want_layer(pi__model *m, bert *p, int32_t i)
     if (F > p->work.max_ff) p->work.max_ff = F;
 }
 
-/* Where a pair's second text begins. */
+/* Reads the separator token, after which a pair's second text begins. */
 static void read_separator(pi__model *m, bert *p)
 {
     uint32_t sep = UINT32_MAX;
@@ -165,7 +166,7 @@ static void add_norm(pi__model *m, const bert *p, const sum_norm *s, const pi__s
                                                       .eps = p->eps, .n_rows = at->n, .n = m->n_embd});
 }
 
-/* x += a row of the table for each token. */
+/* x += table row row[t] for each token t. */
 static void add_rows(pi__model *m, const pi__stream *s, const float *table, const int32_t *row)
 {
     pi__op_add_rows(m->be, NULL, &(pi__add_rows) {.x = s->x, .table = table, .row = row, .n_rows = s->n, .n = m->n_embd});

@@ -3,7 +3,7 @@
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Values of a row's queries, with their gates; of its keys. */
+/* Returns the values in a row of queries (with their gates), and in a row of keys. */
 static int64_t q_width(const pi__attn *a) { return (int64_t) a->n_head * a->head_dim * (a->flags & PI__ATTN_GATED ? 2 : 1); }
 static int64_t kv_width(const pi__attn *a) { return a->flags & PI__ATTN_SHARED ? 0 : (int64_t) a->n_head_kv * a->head_dim; }
 
@@ -21,7 +21,7 @@ const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, i
     return order;
 }
 
-/* All three, or none; where gates lie between the heads there are none. */
+/* Declares all three biases or none. With gates between the heads there are none. */
 static void want_biases(pi__model *m, pi__attn *a, int32_t layer)
 {
     const int64_t Q = q_width(a), KV = kv_width(a);
@@ -41,7 +41,7 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
 {
     const int64_t E = m->n_embd, Q = q_width(a), KV = kv_width(a);
     const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
-    if (a->flags & PI__ATTN_WIDE_NORM) { /* each of several devices has all of what is normed */
+    if (a->flags & PI__ATTN_WIDE_NORM) { /* the norm spans all heads, so every device has all of q and k */
         pi__want_weight_rows(m, &a->wq, E, Q, a->order, "attn_q.weight", layer);
         pi__want_weight_rows(m, &a->wk, E, KV, a->order, "attn_k.weight", layer);
         pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
@@ -88,7 +88,7 @@ void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
     pi__attn_project_of(m, a, &in, s);
 }
 
-/* Queries and keys, which lie in att, normed to where they belong. q, k: in rows ld apart. */
+/* Normalizes queries and keys from att into q and k; ld is their row stride. */
 static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, float *q, float *k, int64_t ld)
 {
     const int64_t Q = q_width(a), KV = kv_width(a);
@@ -100,7 +100,7 @@ static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, floa
 void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t D = a->head_dim, ld = pi__attn_width(a), Q = q_width(a), KV = kv_width(a);
-    float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D], or H*(D|D) with gates */
+    float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D]; with gates [n, H*(D|D) | K*D | K*D] */
     const float *bias = a->qkv_bias;
     pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
                       .lin = {{&a->wq, q, ld}, {&a->wk, k, ld}, {&a->wv, v, ld}}};
@@ -109,7 +109,7 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
     if (wide) all.lin[0] = (pi__lin) {&a->wq, s->att, Q}, all.lin[1] = (pi__lin) {&a->wk, s->att + s->n * Q, KV};
     pi__multiply(m, &all);
     if (wide) norm_wide(m, a, s, q, k, ld);
-    if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* before the keys' norm and rotation */
+    if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* the raw keys, before norm and RoPE */
 
     const bool turned = a->rot && a->rot->n_freq;
     const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = q, .ldq = ld,

@@ -1,31 +1,34 @@
-/* Latent attention, the MLA of DeepSeek V2 (arXiv 2405.04434): what is cached of a token is one row for all heads.
+/* Multi-head latent attention (MLA) of DeepSeek V2 (arXiv 2405.04434): the cache stores one row per token for all
+ * heads.
  *
  *     row     [norm of the latent: rank | rotated part of the key: n_rot]
  *     key     of head h:  K[h] latent | rotated part         value of head h:  V[h] latent
  *
- * K and V are never multiplied with cached rows. A query's own part goes through K[h]^T instead (k_b), and is then as long as the
- * row, so that its score is the product of both; and the latents, weighed by the softmax, go through V[h] (v_b) once a head:
+ * K and V are never multiplied with cached rows (weight absorption). Instead, the non-rotated part of a query is
+ * multiplied by K[h]^T (k_b). The query is then as long as a row, and its score is their dot product. The
+ * softmax-weighted sum of latents is multiplied by V[h] (v_b), once per head:
  *
  *     q . K c = (K^T q) . c             sum p_i V c_i = V sum p_i c_i
  *
- * So attention is multi-query (op sparse, to all rows), with one head of keys whose first rank values are the values. */
+ * So attention is multi-query (op sparse over all rows): one key head; its first `rank` values are the
+ * values. */
 #include <math.h>
 
 #include "model/adapter.h"
 #include "model/blocks.h"
 
-enum { MOST_ROW = 576 /* values of a row: as long as all of these models have it, and the kernels of a device take */ };
+enum { MOST_ROW = 576 /* max values of a row: all these models use it, and device kernels support no more */ };
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Values of a row in the cache; of a row's queries, before k_b; of the scratch that is read by no other. */
+/* Returns the values of a cache row; of a row of queries before k_b; of the scratch row for low-rank outputs. */
 static int32_t row_width(const pi__mla *a) { return a->rank + a->n_rot; }
 static int64_t q_width(const pi__mla *a) { return (int64_t) a->n_head * (a->n_key + a->n_rot); }
 static int64_t low_width(const pi__mla *a) { return a->rank_q + row_width(a); }
 
 int64_t pi__mla_width(const pi__mla *a) { return (int64_t) a->n_head * row_width(a); }
 
-/* Older files have keys and values of each head below each other in one matrix. */
+/* Older files stack the keys and values of each head in one matrix. */
 static void read_order(pi__model *m, pi__mla *a)
 {
     const int32_t each = a->n_key + a->n_value;
@@ -48,7 +51,8 @@ void pi__mla_read(pi__model *m, pi__mla *a)
     a->rank = pi__hp_u32(m, "attention.kv_lora_rank", 16, MOST_ROW);
     a->rank_q = pi__hp_u32_or(m, "attention.q_lora_rank", 0, 0, PI__MAX_EMBD);
     a->n_rot = pi__hp_u32(m, "rope.dimension_count", 2, PI__MAX_HEAD_DIM);
-    const int32_t own = pi__hp_u32_or(m, "attention.key_length", 0, 0, PI__MAX_HEAD_DIM); /* of rows, in files that have the others */
+    /* key_length is the row size in files that have the _mla keys; else it is the head size. */
+    const int32_t own = pi__hp_u32_or(m, "attention.key_length", 0, 0, PI__MAX_HEAD_DIM);
     const int32_t own_value = pi__hp_u32_or(m, "attention.value_length", 0, 0, PI__MAX_HEAD_DIM);
     const int32_t key = pi__hp_u32_or(m, "attention.key_length_mla", (uint32_t) own, 0, PI__MAX_HEAD_DIM);
     a->n_value = pi__hp_u32_or(m, "attention.value_length_mla", (uint32_t) own_value, 0, PI__MAX_HEAD_DIM);
@@ -114,7 +118,8 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     if (row_width(a) > m->lim.max_row) m->lim.max_row = row_width(a);
 }
 
-/* att = queries; ff = what they are made of, and behind it the row. [n, H*(n_key + n_rot)], [n, Q | rank + n_rot] */
+/* att [n, H*(n_key + n_rot)] = queries; ff [n, Q | rank + n_rot] = the low-rank queries, then the cache row before its
+ * norm. */
 static void queries_and_row(pi__model *m, const pi__mla *a, const pi__stream *s)
 {
     const int64_t ld = low_width(a), Q = a->rank_q, HD = q_width(a);

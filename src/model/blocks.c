@@ -1,4 +1,4 @@
-/* Scratch, logits rows, rotation, feed-forward, experts and head (see blocks.h); attention is in block_attn.c. */
+/* Scratch, logits rows, RoPE, feed-forward, experts and head (see blocks.h). Attention is in block_attn.c. */
 #include "model/blocks.h"
 
 #include <float.h>
@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 
-/* ------------------------------------------------------------------------------------------------------------ scratch */
+/* -------------------------------------------------------------------------------------------------------- scratch */
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -78,7 +78,7 @@ void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x
                                                         .y = c->x + k * E, .ldy = c->n * E});
 }
 
-/* The largest rank that a run of the rows at hand has for the target; 0: none has anything for it. */
+/* Returns the max rank of the current rows' runs for the target; 0 = no adapter changes it. */
 static int32_t lora_rank(const pi__model *m, int32_t target)
 {
     int32_t most = 0;
@@ -87,7 +87,8 @@ static int32_t lora_rank(const pi__model *m, int32_t target)
     return most;
 }
 
-/* Of a's matrices from number i on, those placed as that one; done: of those before. */
+/* Adds the adapters of a's matrices from index i on that share matrix i's placement. done: matrices already
+ * covered. */
 static void add_adapters(pi__model *m, const pi__linear *a, int32_t i, bool *done)
 {
     pi__lora lora = {.of = *a, .rows = m->lora};
@@ -132,7 +133,7 @@ pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float 
     return (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = x, .ldx = m->n_embd, .w = w, .eps = eps};
 }
 
-/* ----------------------------------------------------------------------------------------------------------- rotation */
+/* ------------------------------------------------------------------------------------------------------- rotation */
 
 void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const char *base_key, float base, bool scaled)
 {
@@ -173,7 +174,7 @@ void pi__rotation_loaded(pi__model *m, pi__rotation *r)
         if (!(f > 0) || !isfinite(f))
             pi__model_refuse(m, PI_EFORMAT, "tensor %s: value %d is %g", r->factor_name, i, (double) f);
         r->freq[i] /= f;
-        if (f < 1e20f) r->n_freq = i + 1; /* 1e30 stands for "not rotated" */
+        if (f < 1e20f) r->n_freq = i + 1; /* a factor of 1e30 means "not rotated" */
     }
 }
 
@@ -193,7 +194,7 @@ void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *
     pi__op_rope(m->be, b, &own);
 }
 
-/* -------------------------------------------------------------------------------------------------------- feed-forward */
+/* --------------------------------------------------------------------------------------------------- feed-forward */
 
 void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, pi__work *w)
 {
@@ -232,7 +233,7 @@ void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32
     pi__mlp_down(m, l, ff, n, y);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- experts */
+/* -------------------------------------------------------------------------------------------------------- experts */
 
 void pi__experts_read(pi__model *m, pi__experts *e, bool needed)
 {
@@ -293,7 +294,7 @@ void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *i
     pi__op_moe(m->be, e->table ? b : NULL, &moe);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- head */
+/* ----------------------------------------------------------------------------------------------------------- head */
 
 void pi__head_declare(pi__model *m, pi__head *h, bool tied)
 {
@@ -329,7 +330,7 @@ void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n,
 {
     const pi__lin_in in = pi__normed(m, x, h->logits_norm ? h->logits_norm : h->output_norm, h->eps);
     pi__best_rows *best = m->best;
-    /* Where the cap is nearly reached, values of which one is larger may become equal. */
+    /* Near the softcap, different logits may map to equal values. */
     if (best) best->margin = h->softcap > 0 ? 1e-4f * h->softcap : 0, best->most = h->softcap > 0 ? 3 * h->softcap : FLT_MAX;
     pi__multiply(m, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{pi__head_output(h), out, m->n_vocab}}, .best = best});
     if (h->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});

@@ -1,4 +1,4 @@
-/* The types of caches by rule (see cache_rules.h). */
+/* Cache types by rule (see cache_rules.h). */
 #include "model/cache_rules.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_NUMBER = 1 << 20 };
 
-/* A number of at least one digit at *s, which moves behind it. */
+/* Parses a number of at least one digit at *s and advances *s past it. */
 static bool parse_number(const char **s, const char *end, int32_t *out)
 {
     int64_t n = 0;
@@ -26,7 +26,7 @@ static bool is_word(const char *s, const char *end, const char *word)
     return (size_t) (end - s) == strlen(word) && !strncasecmp(s, word, strlen(word));
 }
 
-/* "L2", "L0-3". */
+/* Parses "L2" or "L0-3". */
 static bool parse_layers(const char *s, const char *end, pi__cache_rule *r)
 {
     if (s == end || (*s != 'L' && *s != 'l')) return false;
@@ -40,7 +40,7 @@ static bool parse_layers(const char *s, const char *end, pi__cache_rule *r)
     return s == end && r->first <= r->last;
 }
 
-/* "first2", "last2": so many layers at one end. */
+/* Parses "first2" or "last2": a number of layers at one end. */
 static bool parse_end(const char *s, const char *end, const char *word, bool last, pi__cache_rule *r)
 {
     const size_t n = strlen(word);
@@ -53,7 +53,7 @@ static bool parse_end(const char *s, const char *end, const char *word, bool las
     return true;
 }
 
-/* s to end: WHICH, WHICH.k or WHICH.v. */
+/* Parses WHICH, WHICH.k or WHICH.v in s..end. */
 static bool parse_which(const char *s, const char *end, pi__cache_rule *r)
 {
     r->k = r->v = true;
@@ -98,7 +98,7 @@ void pi__cache_rules_add(pi__cache_rules *r, int kind, bool k, bool v, int32_t t
     if (r->n < PI__MAX_CACHE_RULES) r->rule[r->n++] = (pi__cache_rule) {.kind = kind, .k = k, .v = v, .type = type, .at = -1};
 }
 
-/* The layer that a rule's number means. */
+/* Returns the layer for a rule's number; negative numbers count from the end. */
 static int32_t layer_of(int32_t number, int32_t n_layer) { return number < 0 ? n_layer + number : number; }
 
 static bool names(const pi__cache_rule *r, int32_t layer, int32_t n_layer, bool window)

@@ -8,9 +8,9 @@
 #include "model/declare.h"
 
 enum { MAX_LABELS = 1 << 16, LANES = 8 /* partial sums of a row */ };
-enum { POOLING_MEAN = 1 };   /* in metadata ARCHITECTURE.classifier.pooling_type */
+enum { POOLING_MEAN = 1 };   /* value of metadata ARCHITECTURE.classifier.pooling_type */
 
-/* Rows of a matrix of n columns, which the file has; 0: it has another shape, and is refused. */
+/* Returns the rows of a matrix of n columns that the file has. Refuses other shapes and returns 0. */
 static int32_t rows_of(pi__model *m, const char *name, int64_t n, int32_t most)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, name);
@@ -20,7 +20,7 @@ static int32_t rows_of(pi__model *m, const char *name, int64_t n, int32_t most)
     return 0;
 }
 
-/* A matrix [n_rows, n] on the host, and its bias where the file has one. */
+/* Declares a matrix [n_rows, n] in host memory, and its bias if the file has one. */
 static void want_matrix(pi__model *m, float **w, float **bias, int64_t n, int32_t n_rows, const char *name, const char *bias_name)
 {
     *w = pi__model_calloc(m, (size_t) n * (size_t) n_rows, sizeof **w, "the classifier");
@@ -75,7 +75,7 @@ size_t pi__classifier_bytes(const pi__classifier *c)
     return n * sizeof(float);
 }
 
-/* y = W x + b. [n_rows] */
+/* y [n_rows] = W x + b. */
 static void multiply(const float *w, const float *bias, const float *x, int32_t n, int32_t n_rows, float *y)
 {
     for (int32_t r = 0; r < n_rows; r++, w += n) {

@@ -1,17 +1,18 @@
-/* The head of a classifier: scores of a text from one vector, the hidden state of its last token (of its first, where tokens
- * see those behind them), or the mean of all (option pooling, rank). A file of any architecture may have one beside its layers:
+/* Classifier head: scores a text from one vector (option pooling, rank). The vector is the hidden state of the last
+ * token, of the first token in bidirectional models, or the mean of all. A file of any architecture may contain the
+ * head:
  *
- *     dense   cls.weight [D, E], cls.bias [D], then tanh               one of these two must be there:
- *     out     cls.output.weight [labels, D or E], cls.output.bias      scores are the values of the last
+ *     dense   cls.weight [D, E], cls.bias [D], then tanh               at least one of the two is required:
+ *     out     cls.output.weight [labels, D or E], cls.output.bias      the last one's values are the scores
  *
- * In files of qwen3, whose rerankers have two rows of the LM head ("yes", "no"), scores are the softmax of these values.
+ * Rerankers in qwen3 files have two rows of the LM head ("yes", "no"); their scores are the softmax of these values.
  *
- * Dense heads make a text's vector of its pooled one (those of sentence-transformers, as EmbeddingGemma has them):
+ * Dense heads map the pooled vector to the final vector (sentence-transformers modules, as in EmbeddingGemma):
  *
  *     dense_2.weight [P, E], then dense_3.weight [E, P]; either may be absent
  *
- * They are read once a text, so they lie in ordinary memory and are computed there, on the step thread, in an order of sums
- * that follows from their shape alone. Memory: the model's. */
+ * Both heads run once per text, so weights are in host memory and the step thread computes them. The order of sums
+ * depends only on the shape. Memory: owned by the model. */
 #ifndef PI__CLASSIFIER_H
 #define PI__CLASSIFIER_H
 
@@ -23,34 +24,34 @@ typedef struct pi__model pi__model;
 
 typedef struct pi__classifier {
     int32_t n_in;             /* E */
-    int32_t n_dense;          /* D; 0: there is no dense layer */
-    int32_t n_labels;         /* scores of a text; 0: there is no classifier */
-    bool mean;                /* of the mean of all tokens' hidden states, */
-    bool first;               /* or of the first one's, instead of the last one's */
+    int32_t n_dense;          /* D; 0 = no dense layer */
+    int32_t n_labels;         /* scores of a text; 0 = no classifier */
+    bool mean;                /* read the mean of all tokens' hidden states, */
+    bool first;               /* or the first token's, instead of the last token's */
     bool softmax;             /* scores are probabilities */
-    float *dense, *dense_bias; /* [D, E], [D]; the bias may be NULL */
-    float *out, *out_bias;    /* [labels, D or E], [labels]; NULL: the dense layer's values are the scores */
-    const char **labels;      /* [labels] names, "" for one without */
+    float *dense, *dense_bias; /* [D, E], [D]; dense_bias NULL = no bias */
+    float *out, *out_bias;    /* [labels, D or E], [labels]; out NULL = the dense layer's values are the scores */
+    const char **labels;      /* [labels] names; "" = unnamed */
     float *scratch;           /* [D + labels] */
 } pi__classifier;
 
 typedef struct pi__dense_heads {
-    int32_t n[3];             /* values before, between and behind them */
-    int32_t n_out;            /* n[2], which is E; 0: there are none */
-    float *w[2];              /* [n[i + 1], n[i]]; NULL: it is absent */
+    int32_t n[3];             /* vector sizes before, between and after the layers */
+    int32_t n_out;            /* n[2], equal to E; 0 = no dense heads */
+    float *w[2];              /* [n[i + 1], n[i]]; NULL = absent */
     float *scratch;           /* [n[1] + n[2]] */
 } pi__dense_heads;
 
-/* Reads what the file has of a head; m->classifier.n_labels stays 0 where it has none. */
+/* Declares the file's classifier head. m->classifier.n_labels stays 0 if it has none. */
 void pi__classifier_declare(pi__model *m);
-/* The same of m->dense. */
+/* Declares m->dense likewise. */
 void pi__dense_heads_declare(pi__model *m);
 size_t pi__dense_heads_bytes(const pi__dense_heads *d);
-/* out [n_out] of x [n[0]], which may be the same memory. */
+/* Computes out [n_out] from x [n[0]]; out may be x. */
 void pi__dense_heads_apply(const pi__dense_heads *d, const float *x, float *out);
-/* Bytes of its values and of what it computes in. */
+/* Returns the bytes of weights and scratch. */
 size_t pi__classifier_bytes(const pi__classifier *c);
-/* scores [labels] of x [E], which may be the same memory. */
+/* Computes scores [labels] from x [E]; scores may be x. */
 void pi__classifier_scores(const pi__classifier *c, const float *x, float *scores);
 
 #endif

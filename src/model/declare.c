@@ -1,4 +1,4 @@
-/* Reading metadata and naming tensors, with an error that sticks (see declare.h). Memory: the model's lists grow here. */
+/* Implementation of declare.h. Memory: the model's lists grow here. */
 #include "model/declare.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ void pi__model_refuse(pi__model *m, int code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Before the elements of each allocation; freed with the model. */
+/* Header of each allocation, before its elements; freed with the model. */
 typedef struct pi__owned {
     struct pi__owned *next;
     max_align_t element[];
@@ -54,11 +54,11 @@ void pi__model_free_owned(pi__model *m)
     m->owned = NULL;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- metadata */
+/* ------------------------------------------------------------------------------------------------------- metadata */
 
 static void key_of(const pi__model *m, const char *name, char key[128]) { snprintf(key, 128, "%s.%s", m->arch->name, name); }
 
-/* true: it is there; where it must be and is not, that sticks. */
+/* True if the key exists. A missing key is recorded as an error. */
 static bool required(pi__model *m, const char *key)
 {
     if (pi__model_ok(m) && !pi__gguf_find(m->g, key)) pi__model_refuse(m, PI_EFORMAT, "metadata %s is missing", key);
@@ -152,7 +152,7 @@ void pi__read_vocab_size(pi__model *m)
     else m->n_vocab = (int32_t) t->ne[1];
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tensors */
+/* -------------------------------------------------------------------------------------------------------- tensors */
 
 static void add_want(pi__model *m, pi__want want)
 {
@@ -165,7 +165,7 @@ static void add_want(pi__model *m, pi__want want)
     pi__weights_want(m, &m->want[m->n_want - 1], &m->error);
 }
 
-/* The tensor called name, with the layer before it; NULL: absent. */
+/* Returns the tensor called name (of the layer, if layer >= 0), or NULL. Writes its full name. */
 static const pi__tensor *find(const pi__model *m, const char *name, int layer, char full[96])
 {
     if (layer < 0) snprintf(full, 96, "%s", name);
@@ -180,7 +180,7 @@ bool pi__has_tensor(const pi__model *m, const char *name, int layer)
     return find(m, name, layer, full) != NULL;
 }
 
-/* The same where it must be there, which sticks; NULL, too, where something was wrong before. */
+/* Like find, for a required tensor: a missing one is recorded as an error. Returns NULL after any earlier error. */
 static const pi__tensor *need(pi__model *m, const char *name, int layer, char full[96])
 {
     const pi__tensor *t = find(m, name, layer, full);
@@ -188,7 +188,7 @@ static const pi__tensor *need(pi__model *m, const char *name, int layer, char fu
     return pi__model_ok(m) ? t : NULL;
 }
 
-/* true: t has this shape: columns, rows, matrices. */
+/* True if t has this shape: columns, rows, matrices. */
 static bool shaped(pi__model *m, const pi__tensor *t, const char *full, int64_t n, int64_t n_rows, int64_t n_mat)
 {
     if (t->ne[0] == n && t->ne[1] == n_rows && t->ne[2] == n_mat && t->ne[3] == 1) return true;
@@ -198,7 +198,7 @@ static bool shaped(pi__model *m, const pi__tensor *t, const char *full, int64_t 
     return false;
 }
 
-/* The factors of a matrix called full: full without ".weight", with ".scale". */
+/* Declares the factors of the matrix called full: ".weight" becomes ".scale". */
 static void want_scale(pi__model *m, pi__weight *w, const char *full)
 {
     char name[96];
@@ -215,16 +215,16 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
     add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .placement = w->placement});
 }
 
-/* Options of a wanted matrix. */
+/* Options of a declared matrix. */
 typedef struct ask {
-    bool optional;      /* it may be absent */
-    bool unscaled;      /* NAME.scale is something else */
+    bool optional;      /* may be absent */
+    bool unscaled;      /* NAME.scale is not the matrix's factor */
     const int32_t *row; /* see pi__want */
-    bool turned;        /* likewise */
-    bool heads;         /* a matrix of each head: block_mla.c says what adapters have for them */
+    bool turned;        /* see pi__want */
+    bool heads;         /* one matrix per head, with per-head adapters (block_mla.c) */
 } ask;
 
-/* shape: columns, rows, matrices, what the rows are, and their type, where it is not the file's. */
+/* shape: columns, rows, matrices, rows' role, and a type (0 = the file's). */
 static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, ask how, const char *full)
 {
     *w = shape;
@@ -378,7 +378,7 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
     add_want(m, (pi__want) {.tensor = t, .order = dst});
 }
 
-/* Where values are that ops of any backend read. */
+/* Returns the placement of values that ops of any backend read. */
 static int32_t everywhere(const pi__model *m) { return m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE; }
 
 void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer)
@@ -401,7 +401,7 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
     if (2 * n_ff > l->max_ff_exp) l->max_ff_exp = 2 * n_ff;
 }
 
-/* A tensor for want's vec or host: n_mat times rows of n values. */
+/* Declares n_mat * n_rows rows of n values for `want.vec` or `want.host`. */
 static void want_stacked(pi__model *m, pi__want want, bool optional, int64_t n, int64_t n_rows, int64_t n_mat, const char *name,
                          int layer)
 {
@@ -410,7 +410,7 @@ static void want_stacked(pi__model *m, pi__want want, bool optional, int64_t n, 
     if (optional && !pi__has_tensor(m, name, layer)) return;
     const pi__tensor *t = want.tensor = need(m, name, layer, full);
     if (!t) return;
-    const bool any = n_rows > 1 && pi__type_info_of(t->type)->readable; /* of a table */
+    const bool any = n_rows > 1 && pi__type_info_of(t->type)->readable; /* tables accept any type */
     if (n_mat == 1 && (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
                          (long long) t->ne[0], (long long) t->ne[1], (long long) n, (long long) n_rows);
@@ -483,7 +483,7 @@ static bool is_wanted(const pi__model *m, const pi__tensor *t)
     return false;
 }
 
-/* The tensor's layer is one that is not computed. */
+/* True if the tensor's layer is not computed. */
 static bool is_left_out(const pi__model *m, const pi__tensor *t)
 {
     int layer;
@@ -502,9 +502,9 @@ void pi__refuse_unwanted(pi__model *m, const char *suffix)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------- caches and states */
+/* ---------------------------------------------------------------------------------------------- caches and states */
 
-/* The group that like says, made where there is none; -1: there are too many. */
+/* Returns the cache group that matches `like`, created if needed; -1 = too many groups. */
 static int32_t group_of(pi__model *m, pi__model *owner, const pi__row_group *like, bool recurrent)
 {
     int32_t g = 0;

@@ -1,12 +1,16 @@
-/* DeepSeek V2, V2-Lite, V3 and R1, Kimi K2, GLM 4.7 Flash (GGUF architecture "deepseek2"): a dense transformer with latent
- * attention (block_mla.c), whose first layers have a feed-forward, the others experts with shared ones beside them.
+/* DeepSeek V2, V2-Lite, V3 and R1, Kimi K2, GLM 4.7 Flash (GGUF architecture "deepseek2"): a dense transformer with
+ * latent attention (block_mla.c). Its first layers have a feed-forward, the others routed and shared experts.
  *
- * Gates are a softmax (V2), or sigmoids with a correction that is added for the choice alone (V3 and later). Experts are chosen
- * from the best of their groups, where there are such. Weights are used as they are (V2), or divided by their sum, and multiplied
- * by a factor. A YaRN-stretched rotation leaves cosines and sines as they are where the file says how much sharper attention
- * becomes instead: rope.scaling.yarn_log_multiplier is 0.1 mscale_all_dim of the configuration, whose mscale is the same number in
- * all of these models. Files may have a draft head ("nextn", see nextn.h) behind the last layer, with experts: those of GLM 4.7 Flash
- * do; of DeepSeek V3's converters leave it out. After "DeepSeek-V2" (arXiv 2405.04434), "DeepSeek-V3" (arXiv 2412.19437) and the
+ * The router's gates are a softmax (V2), or sigmoids with a correction bias for expert selection only (V3 and later).
+ * If experts have groups, they are chosen from the best groups. Routing weights are used unchanged (V2) or divided by
+ * their sum, then multiplied by a factor.
+ *
+ * With YaRN, cosines and sines are not scaled if the file gives the attention scale instead:
+ * rope.scaling.yarn_log_multiplier is 0.1 * mscale_all_dim of the configuration; mscale is equal in all of these
+ * models.
+ *
+ * Files may have a draft head ("nextn", see nextn.h) with experts after the last layer. GLM 4.7 Flash files do;
+ * DeepSeek V3's converters omit it. After "DeepSeek-V2" (arXiv 2405.04434), "DeepSeek-V3" (arXiv 2412.19437) and the
  * models' configurations. */
 #include <math.h>
 #include <string.h>
@@ -19,7 +23,7 @@ static void read_groups(pi__model *m, pi__experts *e)
 {
     e->n_group = pi__hp_u32_or(m, "expert_group_count", 0, 0, PI__MAX_EXPERT_GROUPS);
     e->n_group_used = pi__hp_u32_or(m, "expert_group_used_count", (uint32_t) e->n_group, 0, PI__MAX_EXPERT_GROUPS);
-    if (e->n_group <= 1 || e->n_group_used == e->n_group) { /* all are open */
+    if (e->n_group <= 1 || e->n_group_used == e->n_group) { /* all groups are selectable */
         e->n_group = e->n_group_used = 0;
         return;
     }
@@ -35,7 +39,8 @@ static void read_routing(pi__model *m, pi__dense *d)
     pi__experts *e = &d->experts;
     pi__experts_read(m, e, true);
     const int32_t last = m->n_layer - d->n_next - 1;
-    const bool corrected = pi__has_tensor(m, "exp_probs_b.bias", last); /* where older files do not say: V3 */
+    /* marks V3, in older files without the gating function */
+    const bool corrected = pi__has_tensor(m, "exp_probs_b.bias", last);
     const int32_t func = pi__hp_u32_or(m, "expert_gating_func", corrected ? SIGMOID : SOFTMAX, 0, 99);
     const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
     if (func > SIGMOID)
@@ -58,7 +63,7 @@ static bool is_stretched(pi__model *m)
     return type.n == 4 && !memcmp(type.p, "yarn", 4);
 }
 
-/* Sharper attention of long contexts: in the scale of queries instead of cosines and sines. */
+/* Moves the attention scale for long contexts from cosines and sines into the query scale. */
 static void read_scaling(pi__model *m, pi__dense *d)
 {
     const float all = pi__hp_f32_or(m, "rope.scaling.yarn_log_multiplier", 0), s = pi__hp_f32_or(m, "rope.scaling.factor", 1);

@@ -1,29 +1,29 @@
-/* DeepSeek V4: GGUF architecture "deepseek4", as llama.cpp's converter and as ds4 write it.
+/* DeepSeek V4: GGUF architecture "deepseek4", as written by llama.cpp's converter and by ds4.
  *
- * The residual stream is four streams wide (hyper-connections): each block reads a sum of them and its result is added
- * to all, with weights that are computed from the streams themselves (ops hyper_pre, hyper_post). Attention is
- * multi-query: it has one row a token that is key and value at once, for all heads; it is rotated, so that results are
- * rotated back. Each layer sees the rows of a window, and all but a few see what lies before it as entries, each made
- * of many tokens:
+ * The model has four residual streams (hyper-connections). Each block reads a weighted sum of the streams, and its
+ * output is added to all of them. The weights are computed from the streams (ops hyper_pre, hyper_post). Attention is
+ * multi-query: each token has one row that is key and value at once, for all heads. Rows are rotated, so outputs are
+ * rotated back. Each layer attends to the rows of a window. Most layers also attend to compressed entries for earlier
+ * tokens:
  *
- *   ratio 4     an entry for 4 tokens, made of those and the 4 before; the layer's lightning indexer, with entries of
- *               its own, picks the best of them for each token
- *   ratio 128   an entry for 128 tokens; all are seen
+ *   ratio 4     an entry for 4 tokens, computed from these and the 4 before; the layer's lightning indexer, with
+ *               entries of its own, selects the best entries for each token
+ *   ratio 128   an entry for 128 tokens; all entries are attended to
  *
- * Queries and the output have low-rank projections, the output's first one in groups of heads. Feed-forward: experts that
- * are chosen by the token's id in the first layers, later by a router, and one that is always there.
+ * Queries and the output have low-rank projections; the output's first one is grouped by heads. The feed-forward has a
+ * shared expert and routed experts. The first layers choose experts by token id, the later ones by a router.
  *
- * Rows of recent tokens from which entries are made are a cache like any other, a window: so prefill may be cut
- * anywhere, and drafts are dropped for free. At multiples of 128 nothing is left of a window but what the overlap of
- * the next entry of ratio 4 needs: there prefixes are reused.
+ * The rows of recent tokens, the input of entries, are in a window cache. So prefill can be split anywhere, and
+ * rejected drafts need no rollback. At multiples of 128 tokens, the only live rows of that window are the rows for the
+ * overlap of the next ratio-4 entry. Prefixes are reused at these positions.
  *
- * A file of its own holds the draft head (MTP), as llama.cpp's converter or ds4 writes it: one layer without entries, which reads
- * the model's streams after the last layer and the next token's embedding. Its rows are in a group of the model's cache, from
- * position 1 on; embedding and output are the model's.
+ * A separate file holds the draft head (MTP), written by llama.cpp's converter or by ds4. It is one layer without
+ * entries. It reads the model's residual streams after the last layer and the next token's embedding. Its rows are in
+ * a group of the model's cache, from position 1 on. Embedding and output are the model's.
  *
- * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, D head size, Q rank of queries, G
- * groups of the output, O its rank in a group, r ratio, w width of a compressor (2D with ratio 4, else D), I heads of the
- * indexer, J their size, X experts, K experts a token, F feed-forward of an expert, V vocabulary. */
+ * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, D head size, Q rank of queries;
+ * G groups of the output, O its rank in a group, r ratio, w width of a compressor (2D with ratio 4, else D); I heads
+ * of the indexer, J their size; X experts, K experts a token, F feed-forward of an expert, V vocabulary. */
 #include <math.h>
 #include <stdio.h>
 
@@ -31,84 +31,84 @@
 
 enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512 };
 
-/* The hyper-connection of a block: how it reads the streams, and adds to them. */
+/* The hyper-connection of a block: weights to read the residual streams and to add to them. */
 typedef struct hyper {
-    pi__weight fn;              /* [24, 4E], or [4, 4E] */
-    float *base, *scale;        /* [24], [3]; or [4], [1] */
+    pi__weight fn;              /* [24, 4E]; of the head [4, 4E] */
+    float *base, *scale;        /* [24], [3]; of the head [4], [1] */
 } hyper;
 
-/* Makes entries. */
+/* Compresses tokens into entries. */
 typedef struct compressor {
     pi__weight kv, gate;        /* [w, E] each */
-    float *ape;                 /* [r, w] */
-    float *norm;                /* [D] or [J] */
+    float *ape;                 /* [r, w] added to the scores, by position in the window */
+    float *norm;                /* [D] or [J] RMSNorm of an entry */
     int32_t recent, entries;    /* indices into m->kv */
 } compressor;
 
 typedef struct layer {
-    int32_t ratio;              /* r; 0: the window alone */
+    int32_t ratio;              /* r; 0 = window only, no entries */
     int32_t rows;               /* index into m->kv */
     hyper hc_attn, hc_ffn;
-    float *attn_norm;           /* [E] */
-    pi__weight q_a, q_b, kv;    /* [Q, E], [H*D, Q], [D, E] */
-    float *q_norm, *kv_norm;    /* [Q], [D] */
-    float *sinks;               /* [H] */
-    pi__weight out_a, out_b;    /* G of [O, H*D/G]; [E, G*O] */
-    compressor comp, index;     /* of attention; of the indexer */
-    pi__weight index_q, index_w; /* [I*J, Q], [I, E] */
-    float *ffn_norm;            /* [E] */
-    pi__weight router;          /* [X, E] */
-    float *bias;                /* [X] for the choice; NULL: chosen by table */
-    int32_t *table;             /* [V, K] experts of each token, or NULL */
+    float *attn_norm;           /* [E] RMSNorm before attention */
+    pi__weight q_a, q_b, kv;    /* [Q, E], [H*D, Q] low-rank queries; [D, E] the row: key and value */
+    float *q_norm, *kv_norm;    /* [Q] RMSNorm of q_a's output, [D] of the row */
+    float *sinks;               /* [H] extra logit in the softmax sum */
+    pi__weight out_a, out_b;    /* G of [O, H*D/G]; [E, G*O] low-rank output projection */
+    compressor comp, index;     /* for attention; for the indexer */
+    pi__weight index_q, index_w; /* [I*J, Q] indexer queries, [I, E] weights of its heads */
+    float *ffn_norm;            /* [E] RMSNorm before the feed-forward */
+    pi__weight router;          /* [X, E] logits of the experts */
+    float *bias;                /* [X] selection bias; NULL = experts are chosen by table */
+    int32_t *table;             /* [V, K] experts of each token; NULL = chosen by the router */
     pi__experts experts;
-    pi__mlp shared;             /* the expert that is always there */
+    pi__mlp shared;             /* the shared expert */
 } layer;
 
 typedef struct deepseek4 {
-    int32_t n_layer;            /* without a draft head's; of a draft head: 1 */
-    int32_t first;              /* what the file calls the first of them */
+    int32_t n_layer;            /* layers, without the draft head's; of a draft head: 1 */
+    int32_t first;              /* number of layers[0] in the file */
     int32_t n_head, dim, n_rot; /* H, D; rotated values of a head */
     int32_t rank_q;             /* Q */
     int32_t window;             /* tokens */
     int32_t n_group, rank_out;  /* G, O */
-    int32_t indexer_head, indexer_dim, n_top; /* I, J; entries it picks */
-    int32_t n_hash;             /* layers with tables */
-    pi__experts experts;        /* what layers' are made from */
-    int32_t n_iter;             /* of Sinkhorn */
-    float eps, hyper_eps;       /* of norms; of the streams' weights */
-    pi__rotation plain, scaled; /* of the layers without entries, and of the others */
-    pi__head head;              /* of a draft head: the norm alone */
-    hyper hc_head;              /* of the end */
+    int32_t indexer_head, indexer_dim, n_top; /* I, J; entries that the indexer selects */
+    int32_t n_hash;             /* first layers, which choose experts by table */
+    pi__experts experts;        /* template of the layers */
+    int32_t n_iter;             /* Sinkhorn iterations */
+    float eps, hyper_eps;       /* of norms; of the hyper-connection weights */
+    pi__rotation plain, scaled; /* RoPE of the layers without entries, and of the others */
+    pi__head head;              /* of a draft head: only the norm */
+    hyper hc_head;              /* hyper-connection before the LM head */
     layer *layers;              /* [n_layer] */
-    pi__work work;              /* widths alone: its streams are wider than those of others */
+    pi__work work;              /* only its widths: this model allocates its own, wider buffers */
     /* scratch */
-    float *x;                   /* [T, 4E] streams */
-    float *y;                   /* [T, E] what a block reads, and its result */
-    float *mix, *coef;          /* [T, 24], [T, 20] */
-    float *qa, *q;              /* [T, Q], [T, H*D] */
-    float *row;                 /* [T, D] */
-    float *comp, *icomp;        /* [T, 2w] values and scores of both compressors */
-    float *iq, *iw;             /* [T, I*J], [T, I] */
-    int32_t *pick;              /* [T, n_top] */
-    float *low;                 /* [T, G*O] */
-    float *ff;                  /* [T, 2F] of the shared expert */
-    float *routed;              /* [T, E] result of the others */
-    float *routes;              /* [T, X] */
-    float *rows;                /* [R, E] */
-    /* of a draft head */
-    bool ds4;                   /* named as ds4 does: "mtp.0" */
-    pi__weight proj;            /* [E, 2E]: embedding, a stream; or [E, E]: embedding, and */
-    pi__weight proj_hidden;     /* [E, E]: a stream */
-    float *embd_norm, *hidden_norm; /* [E] of the two */
-    float *before;              /* scratch: [T, 4E] streams after the token before */
-    float *pairs;               /* scratch: [T, 4, 2E] embedding and stream side by side, normed */
-    float *last;                /* scratch: [R, 4E] streams after a draft */
+    float *x;                   /* [T, 4E] residual streams */
+    float *y;                   /* [T, E] a block's input, then its output */
+    float *mix, *coef;          /* [T, 24], [T, 20] raw and final hyper-connection weights */
+    float *qa, *q;              /* [T, Q] low-rank queries, [T, H*D] queries, then attention output */
+    float *row;                 /* [T, D] this step's rows for the cache */
+    float *comp, *icomp;        /* [T, 2w] values and scores, for attention and indexer */
+    float *iq, *iw;             /* [T, I*J] indexer queries, [T, I] weights of its heads */
+    int32_t *pick;              /* [T, n_top] entries selected by the indexer */
+    float *low;                 /* [T, G*O] output of out_a */
+    float *ff;                  /* [T, 2F] shared expert */
+    float *routed;              /* [T, E] output of the routed experts */
+    float *routes;              /* [T, X] router logits */
+    float *rows;                /* [R, E] input of the LM head, before its norm */
+    /* draft head only */
+    bool ds4;                   /* the file has ds4's names, "mtp.0" */
+    pi__weight proj;            /* [E, 2E] for embedding and a stream; or [E, E] for the embedding, and */
+    pi__weight proj_hidden;     /* [E, E] for a stream */
+    float *embd_norm, *hidden_norm; /* [E] norms of the two inputs */
+    float *before;              /* scratch: [T, 4E] streams after the previous token */
+    float *pairs;               /* scratch: [T, 4, 2E] normed embedding and stream, concatenated */
+    float *last;                /* scratch: [R, 4E] streams after a draft, input of the next */
 } deepseek4;
 
-/* A draft head's rows are in its model's cache. */
+/* Returns the model with the cache of the rows: for a draft head, its target. */
 static pi__model *kv_owner(pi__model *m) { return m->target ? m->target : m; }
 
-/* ---------------------------------------------------------------------------------------------------- hyperparameters */
+/* ------------------------------------------------------------------------------------------------ hyperparameters */
 
 static void read_attention(pi__model *m, deepseek4 *p)
 {
@@ -148,7 +148,7 @@ static void read_indexer(pi__model *m, deepseek4 *p)
     m->lim.indexer_ratio = CSA;
 }
 
-/* compress_ratios: a number a layer; more of them (of a draft head) are ignored. */
+/* compress_ratios: one number per layer; extra numbers (of a draft head) are ignored. */
 static void read_ratios(pi__model *m, deepseek4 *p)
 {
     const char *key = "deepseek4.attention.compress_ratios";
@@ -167,7 +167,7 @@ static void read_ratios(pi__model *m, deepseek4 *p)
     if (any) read_indexer(m, p);
 }
 
-/* A limit of SWIGLU, a number or one a layer, of layer i; def where it is absent. */
+/* Returns the SWIGLU limit of layer i: metadata has one number or one per layer. def if absent. */
 static float read_limit(pi__model *m, const deepseek4 *p, const char *key, int32_t i, float def)
 {
     const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
@@ -209,7 +209,8 @@ static void read_experts(pi__model *m, deepseek4 *p)
     }
 }
 
-/* Blocks past the trunk are a draft head's, where the file has them; ds4 counts them even where it has not. */
+/* Sets n_layer. Blocks past the trunk are a draft head's, if the file has them; ds4 counts them even if they are
+ * absent. */
 static void read_depth(pi__model *m, deepseek4 *p)
 {
     const int32_t n_draft = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, PI__MAX_LAYERS);
@@ -235,13 +236,13 @@ static void read_params(pi__model *m, deepseek4 *p)
     read_experts(m, p);
     pi__rotation_declare(m, &p->plain, p->n_rot, "rope.freq_base", 1e4f, false);
     pi__rotation_declare(m, &p->scaled, p->n_rot, "attention.compress_rope_freq_base", 1.6e5f, true);
-    p->plain.mscale = p->scaled.mscale = 1.0f; /* cosines and sines are not multiplied */
+    p->plain.mscale = p->scaled.mscale = 1.0f; /* this model does not scale cosines and sines */
     pi__hp_u32(m, "hyper_connection.count", PI__STREAMS, PI__STREAMS);
     p->n_iter = pi__hp_u32(m, "hyper_connection.sinkhorn_iterations", 1, 1000);
     p->hyper_eps = pi__hp_f32(m, "hyper_connection.epsilon");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tensors */
+/* -------------------------------------------------------------------------------------------------------- tensors */
 
 /* name: "hc_attn", "hc_ffn" or "hc_head" of a layer, or "output_hc" of the file. */
 static void want_hyper(pi__model *m, hyper *h, int32_t n_mix, const char *name, int32_t i)
@@ -277,7 +278,7 @@ static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t 
 
 static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
 {
-    const bool draft = m->target != NULL; /* its rows are in a group that only sequences with the draft head have */
+    const bool draft = m->target != NULL; /* its rows are in a group that only sequences with the draft head use */
     const pi__row_group window = {.name = draft ? "draft window" : "window", .window = p->window, .draft = draft};
     const int64_t E = m->n_embd, D = p->dim, Q = p->rank_q, H = p->n_head, G = p->n_group, O = p->rank_out;
     pi__want_vec(m, &l->attn_norm, E, "attn_norm.weight", i);
@@ -312,7 +313,7 @@ static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__mlp_declare(m, &l->shared, "_shexp", i, &p->work);
 }
 
-/* Layer i as the file counts. */
+/* Declares layer i by the file's numbering. */
 static void want_layer(pi__model *m, deepseek4 *p, int32_t i)
 {
     layer *l = &p->layers[i - p->first];
@@ -322,7 +323,8 @@ static void want_layer(pi__model *m, deepseek4 *p, int32_t i)
     want_experts(m, p, l, i);
 }
 
-/* The tensors of a draft head; embedding and output are its model's. ds4 has the two halves of proj apart. */
+/* Declares the tensors of a draft head; embedding and output are its target's. ds4 stores the two halves of proj as
+ * separate tensors. */
 static void want_draft(pi__model *m, deepseek4 *p)
 {
     const int64_t E = m->n_embd;
@@ -339,7 +341,7 @@ static void want_draft(pi__model *m, deepseek4 *p)
 
 static void check_target(pi__model *m)
 {
-    const pi__tensor *embd = pi__gguf_find_tensor(m->g, "token_embd.weight"); /* a copy, in some files */
+    const pi__tensor *embd = pi__gguf_find_tensor(m->g, "token_embd.weight"); /* some files have a copy */
     if (embd && embd->ne[1] != m->target->n_vocab)
         pi__model_refuse(m, PI_EINVAL, "model-draft has %lld tokens, the model %d: it was not made for this one",
                          (long long) embd->ne[1], m->target->n_vocab);
@@ -398,9 +400,9 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     p->last = pi__arena_take(a, m->target ? (size_t) lim->max_rows * PI__STREAMS * E * f : 0);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the graph */
+/* ------------------------------------------------------------------------------------------------------ the graph */
 
-/* y = what the block behind h reads of the streams. [n, E] */
+/* y [n, E] = input of h's block, read from the residual streams. */
 static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_t n)
 {
     const int64_t n_mix = h->fn.n_out, wide = (int64_t) PI__STREAMS * m->n_embd;
@@ -412,7 +414,7 @@ static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_
     return a;
 }
 
-/* Entries of the tokens whose windows end in this step. */
+/* Computes the entries of the compression windows that end in this step. */
 static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const compressor *c, const float *x,
                      int32_t dim)
 {
@@ -422,12 +424,13 @@ static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer
     pi__op_compress(m->be, b, &a);
 }
 
-/* Everything that reads the normed input, and the queries: q, comp, icomp, iq, iw; and the row, to the cache. */
+/* Computes the projections of the normed input and the queries: q, comp, icomp, iq, iw. Writes the row to the
+ * cache. */
 static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->indexer_head;
     pi__lin_in in = pi__normed(m, p->y, l->attn_norm, p->eps);
-    /* What the next matrices read comes last: it can be prepared for them where it is made. */
+    /* The next matrices' input is the last output: the backend can pack it in the same launch. */
     const pi__lin lin[] = {{&l->index.kv, p->icomp, 2 * iw}, {&l->index.gate, p->icomp + iw, 2 * iw}, {&l->index_w, p->iw, I},
                            {&l->comp.kv, p->comp, 2 * w}, {&l->comp.gate, p->comp + w, 2 * w},
                            {&l->q_a, p->qa, Q}, {&l->kv, p->row, p->dim}};
@@ -445,7 +448,7 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     pi__op_mla_qkv(m->be, b, &prep);
 }
 
-/* y = attention of what project left behind. [T, E] */
+/* y [T, E] = attention of the projected queries. */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const int64_t HD = l->q_b.n_out, IJ = (int64_t) p->indexer_head * p->indexer_dim, GO = l->out_b.n_in;
@@ -473,13 +476,14 @@ static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *
     pi__matmul(m, &in, b->n_tokens, &l->out_b, p->y, m->n_embd);
 }
 
-/* y = experts of y, the shared one among them. [T, E] */
+/* y [T, E] = experts of y, including the shared one. */
 static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const int64_t E = m->n_embd, F = l->shared.n_ff, X = l->experts.n_expert;
     const int32_t n = b->n_tokens;
     const pi__lin_in in = pi__normed(m, p->y, l->ffn_norm, p->eps);
-    if (m->be->dev->experts_layer && !m->lora && l->shared.limit == l->experts.limit) { /* all of this, to the same bits */
+    /* one op for the code below, bitwise identical */
+    if (m->be->dev->experts_layer && !m->lora && l->shared.limit == l->experts.limit) {
         pi__op_experts_layer(m->be, l->experts.table ? b : NULL, &(pi__experts_layer) {
             .moe = pi__experts_args(m, &l->experts, &in, n, NULL, X, p->routed), .router = &l->router, .gate = &l->shared.gate,
             .up = &l->shared.up, .down = &l->shared.down, .logits = p->routes, .ff = p->ff, .shared = p->y});
@@ -494,7 +498,7 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->y, .y = p->routed, .scale = 1.0f, .n_rows = n, .n = E});
 }
 
-/* The rest of the layer. */
+/* Runs the layer from attention to the feed-forward. */
 static void after_project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const pi__hyper *attn)
 {
     attend(m, p, b, l);
@@ -535,7 +539,7 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_hidden(m, &p->head, p->rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
-/* x = proj of the pairs. [n, 4E] */
+/* x [n, 4E] = proj of the pairs. */
 static void enter(pi__model *m, deepseek4 *p, int32_t n)
 {
     const int64_t E = m->n_embd, wide = PI__STREAMS * E;
@@ -550,8 +554,8 @@ static void enter(pi__model *m, deepseek4 *p, int32_t n)
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->x, .y = p->before, .scale = 1.0f, .n_rows = n, .n = wide});
 }
 
-/* The draft head's streams: of each pair of the token's embedding and a stream after the token before. Its own streams take
- * their place where it goes on from a draft. */
+/* Drafts: the head's input streams are pairs of the token's embedding and one of the target's streams after the
+ * previous token. When drafting after a draft (chained), the head's own streams replace the target's. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     deepseek4 *p = m->arch_data;

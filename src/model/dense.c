@@ -1,4 +1,4 @@
-/* A dense transformer (see dense.h). Symbols in shapes as in blocks.h. */
+/* The dense transformer (see dense.h). Shape symbols as in blocks.h. */
 #include "model/dense.h"
 
 #include <math.h>
@@ -86,11 +86,12 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     if (d->post_norms) pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
 }
 
-/* The draft head, which architectures without one need not refuse: what asks for it finds that they cannot draft. */
+/* Declares the draft head. No error if the architecture has none: the caller then finds that it cannot draft. */
 static void want_head(pi__model *m, pi__dense *d)
 {
     if (!m->arch->draft) return;
-    if (d->n_next != 1 || !pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - 1)) /* or it was left out of the file */
+    /* the file has another number of draft heads, or the converter left out the tensors */
+    if (d->n_next != 1 || !pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - 1))
         pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has %s draft head (%s.nextn_predict_layers is %d)",
                          d->n_next > 1 ? "more than one" : "no", m->arch->name, d->n_next);
     if (!pi__model_ok(m)) return;
@@ -113,7 +114,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     if (m->with_head) want_head(m, d);
-    if (d->work.max_att < d->work.max_qkv) d->work.max_att = d->work.max_qkv; /* room for queries of the logits rows */
+    if (d->work.max_att < d->work.max_qkv) d->work.max_att = d->work.max_qkv; /* for the logits rows' queries */
     pi__refuse_unwanted(m, ".bias");
     pi__refuse_unwanted(m, "_shexp.weight");
 }
@@ -142,7 +143,7 @@ static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, con
                                                   .n_rows = s->n, .n = m->n_embd});
 }
 
-/* y = the routed experts of what in reads; shared = the shared one, if there is one. */
+/* y = the routed experts' output for `in`; shared = the shared expert's, if it exists. */
 static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t X = l->experts.n_expert, F = l->mlp.n_ff;
@@ -153,7 +154,7 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
 }
 
-/* The layer's experts, with a shared one, are one op where the device has it. */
+/* True if the device can run the layer's experts, with a shared one, as one op. */
 static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
 {
     const pi__experts *e = &l->experts;
@@ -161,7 +162,7 @@ static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
     return !e->gate_bias && !e->up_bias && !e->down_bias && !e->table && l->mlp.act == e->act && l->mlp.limit == e->limit;
 }
 
-/* x += the routed experts, then the shared one, of what in reads. */
+/* x += routed experts, then x += shared expert, for input `in`. */
 static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in, const pi__stream *s)
 {
     pi__op_experts_layer(m->be, NULL, &(pi__experts_layer) {
@@ -184,7 +185,7 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
     if (routed && l->mlp.n_ff) add(m, l, s, d->shared);
 }
 
-/* Queries, and this step's keys and values. Returns how wide rows of these are. */
+/* Computes queries and this step's keys and values. Returns the row width of s->qkv. */
 static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
 {
     if (l->mla.n_head) pi__mla_project(m, &l->mla, s);
@@ -192,7 +193,7 @@ static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream 
     return l->mla.n_head ? pi__mla_width(&l->mla) : pi__attn_width(&l->attn);
 }
 
-/* att = attention to keys from position first on. Returns how wide rows of it are. */
+/* att = attention to keys from position first on. Returns its row width. */
 static int64_t attend(pi__model *m, const pi__dense_layer *l, const pi__stream *s, int32_t first)
 {
     if (l->mla.n_head) pi__mla_attend(m, &l->mla, s, first);
@@ -200,7 +201,7 @@ static int64_t attend(pi__model *m, const pi__dense_layer *l, const pi__stream *
     return l->mla.n_head ? (int64_t) l->mla.n_head * l->mla.n_value : (int64_t) l->attn.n_head * l->attn.head_dim;
 }
 
-/* x += its result. */
+/* x += the attention block's output. */
 static void add_attention(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
 {
     if (l->mla.n_head) pi__mla_output(m, &l->mla, s);
@@ -211,7 +212,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
-    /* All rows are read, by a drafter or by each other. */
+    /* True if all rows are needed: by bidirectional attention, the draft head or a drafter. */
     const bool all = m->both_ways || m->with_head || pi__last_captured(m) >= n_layer;
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);

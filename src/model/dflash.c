@@ -1,95 +1,98 @@
-/* DFlash: drafters that give a block of tokens in one pass. GGUF architecture "dflash"; the same under the names that lucebox
- * writes, "qwen35-dflash-draft" and "gemma4-dflash-draft".
+/* DFlash: block drafters, which draft a block of tokens in one pass. GGUF architecture "dflash"; also under lucebox's
+ * names "qwen35-dflash-draft" and "gemma4-dflash-draft".
  *
- * Such a drafter has no text of its own to read. It is told of a token by what the target made of it: the residual stream
- * before some of the target's layers (its features), side by side, is brought to the drafter's width (fc, a norm), and from
- * that each of its layers makes the keys and values that it keeps at the token's position (inject). They never change.
+ * A DFlash drafter does not process the text itself. Its input for a token is the target's hidden states: the
+ * residual streams before some of the target's layers (features) are concatenated and projected to the drafter's
+ * width (fc, a norm). From these, each drafter layer computes the keys and values for the token's position (inject).
+ * They never change.
  *
  *     position      0 .. n-1                     n       n+1 .. n+B-1
  *     cache         keys, values of features     of the block, for this pass only
- *     the block     -                            token   mask .. mask         all of it sees all of it, and what is before
- *     gives         -                            -       the tokens n+1 .. n+B-1, all at once
+ *     the block     -                            token   mask .. mask         attends to all of the block and the cache
+ *     output        -                            -       the tokens n+1 .. n+B-1, in one pass
  *
- * DSpark is the same with a Markov head: what a token adds to the logits of the one behind it (a product of two thin matrices),
- * so that a block's tokens are taken one after the other; often with a head that says how sure each is, and with a block whose
- * first token gives one, too.
+ * DSpark adds a Markov head: each token adds a bias to the logits of the next token (a product of two low-rank
+ * matrices), so a block's tokens are sampled one after the other. Often it has a confidence head, and the first
+ * position of a block drafts as well.
  *
- * DFlash2 has, before and behind attention and feed-forward of each layer, a convolution over the tokens of the block, whose
- * taps are partly made of the token's own row (pi__block_conv); and a selector. That takes the best few tokens of each row, and
- * among these the one with the best sum of its logit and of how well it goes with the token chosen before: sum over r of
- * before[r] * gate[r] * after[r], with a vector of the token before, one of the row, and one of the candidate. The engine
- * walks along the block that way (engine/draft_select.c).
+ * DFlash2 adds a convolution over the block's tokens before and after attention and feed-forward of each layer. Part
+ * of its taps is computed from the token's own row (pi__block_conv). It also adds a selector. The selector takes the
+ * top candidates of each row and chooses the one with the best sum of logit and affinity to the token chosen before:
+ * sum over r of before[r] * gate[r] * after[r], with a vector of the previous token, one of the row, and one of the
+ * candidate. The engine runs the selector along the block (engine/draft_select.c).
  *
- * The layers are those of Qwen 3, with what Gemma has besides where a file has it. Embedding and head may be the target's;
- * a head of fewer tokens says which they are (d2t). Its cache lies in groups of the target's, which only sequences fill
- * that it drafts for, and which are a part of the prefixes that those find.
+ * The layers are Qwen 3 layers, plus Gemma's additions if the file has them. Embedding and LM head may be the
+ * target's. A head with fewer tokens lists their ids (d2t). The drafter's cache is in separate groups of the target's
+ * cache. Only sequences that use the drafter fill them, and these groups are part of the sequences' cached prefixes.
  *
  * After "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036).
  *
- * Symbols in shapes: T tokens of the step, E embedding, W the target's, N captured layers, H query heads, K key/value heads, D
- * head size, V rows of the head, M rank of the Markov head, or of the selector, K taps of convolutions, P values of a token's
- * own taps of a layer's half (before and behind). */
+ * Symbols in shapes: T tokens of the step, E embedding, W the target's embedding, N captured layers, H query heads, K
+ * key/value heads, D head size; V rows of the LM head, M rank of the Markov head or of the selector, K taps of
+ * convolutions, P values of a token's own taps around one block (before and after). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/blocks.h"
 
-enum { CHUNK = 256 /* tokens whose features are copied at a time */, MOST_BLOCK = 256, MOST_TAPS = 64 };
+/* CHUNK: max tokens of one copy of features */
+enum { CHUNK = 256, MOST_BLOCK = 256, MOST_TAPS = 64 };
 
-/* Convolutions around attention, or the feed-forward. */
+/* The two convolutions around attention or the feed-forward. */
 typedef struct around {
-    pi__weight own;          /* [P, E] of the normed row: a token's own taps, before, then behind */
-    float *base;             /* [2, K, E] what these are added to */
+    pi__weight own;          /* [P, E] maps the normed row to the token's own taps: before, then after */
+    float *base;             /* [2, K, E] fixed part of the taps */
 } around;
 
 typedef struct layer {
     pi__attn attn;
-    float *ffn_norm;         /* [E] */
+    float *ffn_norm;         /* [E] RMSNorm before the feed-forward */
     pi__mlp mlp;
-    float *post_ffn_norm;    /* [E], or NULL */
-    float out_scale;         /* of the stream at the layer's end */
-    around attn_conv, ffn_conv; /* of DFlash2 */
+    float *post_ffn_norm;    /* [E]; NULL = none */
+    float out_scale;         /* multiplies the stream at the layer's end */
+    around attn_conv, ffn_conv; /* DFlash2 only */
 } layer;
 
 typedef struct dflash {
-    bool lucebox;            /* other names, and sliding layers do not see what is behind them */
+    bool lucebox;            /* lucebox's tensor names; window layers are causal */
     int32_t n_ff;
-    pi__attn attn;           /* what all layers are made from */
-    int act;                 /* of the feed-forward */
+    pi__attn attn;           /* template of the layers */
+    int act;                 /* activation of the feed-forward */
     pi__rotation rot;
-    pi__head head;           /* matrices that are empty are the target's */
-    const pi__weight *embd, *output; /* those that are used */
-    pi__weight fc;           /* [E, N*W] */
-    float *enc_norm;         /* [E] of what that gives */
+    pi__head head;           /* empty matrices are the target's */
+    const pi__weight *embd, *output; /* the matrices in use: own or the target's */
+    pi__weight fc;           /* [E, N*W] projects the target's features */
+    float *enc_norm;         /* [E] norm of fc's output */
     layer *layers;           /* [n_layer] */
-    pi__work work;           /* scratch; y holds the normed rows of the last block at the end */
-    float *features;         /* scratch: [CHUNK, N*W] */
-    /* of DSpark; rank 0: it is none */
+    pi__work work;           /* scratch; at the end, y holds the residual rows of the last block */
+    float *features;         /* scratch: [CHUNK, N*W] the target's features */
+    /* DSpark; rank 0 = not DSpark */
     int32_t rank;            /* M */
-    pi__weight markov_in, markov_out; /* [tokens, M], [V, M] */
-    pi__weight sure;         /* [1, E+M] of a normed row and the token before; n_out 0: none */
-    float *before;           /* scratch: [R, M] */
-    float *bias;             /* scratch: [R, V] */
-    float *pair;             /* scratch: [R, E+M] */
-    float *sureness;         /* scratch: [R] */
-    /* of DFlash2; n_tap 0: it is none */
-    int32_t n_tap, group;    /* K; columns that share a token's own tap */
+    pi__weight markov_in, markov_out; /* [tokens, M], [V, M] logits += markov_out markov_in[previous token] */
+    /* [1, E+M] confidence from a normed row and the previous token's vector; n_out 0 = none */
+    pi__weight sure;
+    float *before;           /* scratch: [R, M] rows of markov_in */
+    float *bias;             /* scratch: [R, V] their bias of the logits */
+    float *pair;             /* scratch: [R, E+M] input of `sure` */
+    float *sureness;         /* scratch: [R] output of `sure` */
+    /* DFlash2; n_tap 0 = not DFlash2 */
+    int32_t n_tap, group;    /* K; columns that share one of a token's own taps */
     int64_t n_own;           /* P */
-    float *normed, *conv;    /* scratch: [T, E] */
-    float *own;              /* scratch: [T, P] */
-    pi__weight select;       /* [M, E] of a normed row: its gate */
-    pi__weight select_before, select_after; /* [tokens, M] */
-    float *gate;             /* scratch: [R, M] */
-    float *vec_before, *vec_after; /* scratch: [T, M] */
+    float *normed, *conv;    /* scratch: [T, E] normed stream, output of a convolution */
+    float *own;              /* scratch: [T, P] the tokens' own taps */
+    pi__weight select;       /* [M, E] maps a normed row to its gate */
+    pi__weight select_before, select_after; /* [tokens, M] vectors of previous token, candidate */
+    float *gate;             /* scratch: [R, M] gates of the rows */
+    float *vec_before, *vec_after; /* scratch: [T, M] rows of select_before, select_after */
 } dflash;
 
 /* ---- declaring */
 
-/* Its name in llama.cpp's files, or in lucebox's. */
+/* Returns the name in llama.cpp's files, or lucebox's. */
 static const char *named(const dflash *p, const char *name, const char *lucebox) { return p->lucebox ? lucebox : name; }
 
-/* What of DFlash's kin is not there. */
+/* Refuses related drafters that are not supported. */
 static void refuse_kin(pi__model *m)
 {
     static const struct {
@@ -149,7 +152,7 @@ static void read_activation(pi__model *m, dflash *p)
     p->act = gelu ? PI__IN_GEGLU : PI__IN_SWIGLU;
 }
 
-/* Size of a block, and what its tokens are but the first. */
+/* Reads the block size and the mask token. */
 static void read_block(pi__model *m, dflash *p)
 {
     uint32_t mask = UINT32_MAX;
@@ -163,7 +166,7 @@ static void read_block(pi__model *m, dflash *p)
     m->block.mask = (int32_t) mask;
 }
 
-/* lucebox's drafters for Qwen say how many layers they read, and mean these: spread from the second to the last but three. */
+/* lucebox's Qwen drafters only give the number of layers: evenly spread from layer 2 to the fourth from last. */
 static void spread_layers(pi__model *m, pi__captured *c)
 {
     const int32_t L = m->target->n_trunk;
@@ -172,7 +175,7 @@ static void spread_layers(pi__model *m, pi__captured *c)
         c->layer[k] = 2 + (c->n > 1 ? (int32_t) lround((double) k * (L - 4) / (c->n - 1)) : 0);
 }
 
-/* Which of the target's layers it reads. lucebox numbers them by their outputs. */
+/* Reads the list of target layers that the drafter's features come from. lucebox numbers them by their outputs. */
 static void read_captured(pi__model *m, const dflash *p)
 {
     pi__captured *c = &m->target->captured;
@@ -194,7 +197,7 @@ static void read_captured(pi__model *m, const dflash *p)
     }
 }
 
-/* Which layers see a window. */
+/* Reads which layers have a sliding window. */
 static void read_windows(pi__model *m, dflash *p)
 {
     const int32_t window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
@@ -243,7 +246,7 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
     want_around(m, p, &l->ffn_conv, "ffn_conv_base", "ffn_conv_proj.weight", i);
 }
 
-/* Embedding and head: its own, or the target's. */
+/* Declares embedding and LM head, if the drafter does not use the target's. */
 static void want_head(pi__model *m, dflash *p)
 {
     const pi__model *t = m->target;
@@ -267,7 +270,7 @@ static void want_head(pi__model *m, dflash *p)
     pi__want_vec(m, &p->head.output_norm, E, "output_norm.weight", PI__OF_FILE);
 }
 
-/* DSpark's heads. */
+/* Declares DSpark's heads. */
 static void want_markov(pi__model *m, dflash *p)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "markov_w1.weight");
@@ -286,7 +289,7 @@ static void want_markov(pi__model *m, dflash *p)
     pi__want_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
 }
 
-/* A factor of logits that must be positive where it is there. */
+/* Reads a logits factor that must be positive if present. */
 static float positive_or(pi__model *m, const char *name, float def)
 {
     const float v = pi__hp_f32_or(m, name, def);
@@ -295,7 +298,7 @@ static float positive_or(pi__model *m, const char *name, float def)
     return v;
 }
 
-/* DFlash2's convolutions and selector. */
+/* Declares DFlash2's convolutions and selector. */
 static void want_selector(pi__model *m, dflash *p)
 {
     if (!pi__has_tensor(m, "selector_hidden.weight", PI__OF_FILE) || !pi__model_ok(m)) return;
@@ -398,7 +401,7 @@ static void inject(pi__model *m, const pi__batch *b, const int32_t *row)
     for (int32_t i = 0; i < m->n_layer; i++) pi__attn_inject(m, &p->layers[i].attn, &in, &s);
 }
 
-/* conv = the convolution of x before (side 0) or behind (side 1). [T, E] */
+/* conv [T, E] = the convolution of x before (side 0) or after (side 1) the block. */
 static void convolve(pi__model *m, const dflash *p, const around *c, const pi__batch *b, const float *x, int32_t side)
 {
     pi__op_block_conv(m->be, b, &(pi__block_conv) {.x = x, .base = c->base + side * p->n_tap * (int64_t) m->n_embd,
@@ -406,7 +409,8 @@ static void convolve(pi__model *m, const dflash *p, const around *c, const pi__b
                                                    .group = p->group, .n = m->n_embd, .out = p->conv});
 }
 
-/* What attention, or the feed-forward, reads: the stream under its norm w. */
+/* Returns the input of attention or the feed-forward: the stream after its norm w, with the convolution if there is
+ * one. */
 static pi__lin_in read_stream(pi__model *m, const dflash *p, const around *c, const float *w, const pi__stream *s)
 {
     const int64_t E = m->n_embd;
@@ -418,7 +422,7 @@ static pi__lin_in read_stream(pi__model *m, const dflash *p, const around *c, co
     return (pi__lin_in) {.kind = PI__IN_PLAIN, .x = p->conv, .ldx = E};
 }
 
-/* The stream and what they give, y. */
+/* x = (x + y) * scale, with y convolved, and normed by w if it exists. */
 static void add_result(pi__model *m, const dflash *p, const around *c, const float *w, float scale, const pi__stream *s)
 {
     if (p->n_tap) convolve(m, p, c, s->b, s->y, 1);
@@ -461,7 +465,7 @@ static void candidates(pi__model *m, const pi__batch *b)
     pi__op_embed(m->be, b, &(pi__embed) {.w = &p->select_after, .scale = 1.0f, .out = p->vec_after});
 }
 
-/* How sure it is of n rows x, normed: of them and the tokens before. */
+/* Computes the confidence of n normed rows x from the rows and the previous tokens. */
 static void tell_sure(pi__model *m, const dflash *p, const float *x, int32_t n)
 {
     const int64_t E = m->n_embd, M = p->rank, ld = E + M;
@@ -473,12 +477,12 @@ static void tell_sure(pi__model *m, const dflash *p, const float *x, int32_t n)
     pi__matmul(m, &in, n, &p->sure, p->sureness, 1);
 }
 
-/* Of DSpark. */
+/* DSpark's draft step. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     const dflash *p = m->arch_data;
     const int32_t n = b->n_tokens;
-    float *rows = p->work.x; /* done with */
+    float *rows = p->work.x; /* free at this point */
     (void) chained;
     pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .x = p->work.y, .n = m->n_embd, .out = rows});
     const pi__lin_in in = pi__normed(m, rows, p->head.output_norm, p->attn.eps);

@@ -1,15 +1,15 @@
-/* Gemma 3, text (270M, 1B, 4B, 12B, 27B): GGUF architecture "gemma3"; a dense transformer. And EmbeddingGemma
- * ("gemma-embedding"), the same where tokens see those behind them, too; dense heads may follow (classifier.h).
+/* Gemma 3, text (270M, 1B, 4B, 12B, 27B): GGUF architecture "gemma3"; a dense transformer. Also EmbeddingGemma
+ * ("gemma-embedding"), which is the bidirectional variant; dense heads may follow (classifier.h).
  *
- * Layers of two kinds: most see a window of the last tokens and rotate with base 10,000, every sixth sees everything and
- * rotates with base 1,000,000 (and a linear factor in the larger sizes). A norm before and one after each block
- * ("sandwich"), norms on query and key heads, gelu-gated MLP, tied output. The file's norm weights include the +1.
- * After the Gemma 3 Technical Report (arXiv 2503.19786). */
+ * There are two kinds of layers. Most have a sliding window and RoPE base 10,000. Every sixth has full attention and
+ * RoPE base 1,000,000 (with a linear factor in the larger sizes). A norm before and after each block ("sandwich"),
+ * norms on query and key heads, GELU-gated MLP, tied output. The file's norm weights include the +1. After the Gemma
+ * 3 Technical Report (arXiv 2503.19786). */
 #include <math.h>
 
 #include "model/dense.h"
 
-/* sliding_window_pattern: an array of one bool a layer, or absent: every sixth layer is global. */
+/* sliding_window_pattern: an array with one bool per layer, or a period; default: every sixth layer is global. */
 static void read_pattern(pi__model *m, pi__dense *d)
 {
     const char *key = "attention.sliding_window_pattern";
@@ -19,7 +19,8 @@ static void read_pattern(pi__model *m, pi__dense *d)
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
         const bool local = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
         if (!local || !d->window) continue;
-        d->layers[i].attn.window = m->both_ways ? d->window / 2 + 1 : d->window; /* half of it before the token, half behind */
+        /* bidirectional: half of the window before the token, half after it */
+        d->layers[i].attn.window = m->both_ways ? d->window / 2 + 1 : d->window;
         d->layers[i].attn.ahead = m->both_ways ? d->window / 2 : 0;
         d->layers[i].attn.rot = &d->rot_local;
     }
@@ -33,7 +34,7 @@ static void declare(pi__model *m)
     d->post_norms = true;
     d->act = PI__IN_GEGLU;
     d->head.embd_scale = sqrtf(E);
-    if (m->n_layer == 62) /* the 27B scales by its embedding a head */
+    if (m->n_layer == 62) /* the 27B scales queries by (E / n_head)^-0.5 */
         d->attn.q_scale = 1.0f / sqrtf(E / (float) d->attn.n_head);
     pi__rotation_declare(m, &d->rot, d->attn.head_dim, "rope.freq_base", 1e6f, true);
     pi__rotation_declare(m, &d->rot_local, d->attn.head_dim, "rope.freq_base_swa", 1e4f, false);

@@ -1,82 +1,83 @@
-/* Gemma 4, text (31B, 26B-A4B, E2B, E4B): GGUF architecture "gemma4"; and its drafters, "gemma4-assistant".
+/* Gemma 4, text (31B, 26B-A4B, E2B, E4B): GGUF architecture "gemma4"; also its drafters, "gemma4-assistant".
  *
- * As Gemma 3: layers that see a window and layers that see everything, a norm before and one after each block, norms on
- * query and key heads, gelu-gated MLP, tied output. New: the two kinds of layer have head sizes and numbers of KV heads
- * of their own; attention is not scaled; values are normalised without a weight, and global layers may use the raw keys
- * as values; global layers rotate only their first pairs (the others have a frequency of practically 0); each layer
- * scales the whole stream at its end. Three things that some sizes have:
+ * Like Gemma 3: window layers and global layers, a norm before and after each block, norms on query and key heads,
+ * GELU-gated MLP, tied output. New: the two kinds of layers have their own head size and number of KV heads.
+ * Attention is not scaled. Values are normalized without a weight, and global layers may use the raw keys as values.
+ * Global layers rotate only their first pairs (the others have a frequency of practically 0). Each layer scales the
+ * stream at its end. Some sizes also have:
  *
- *   experts               beside the MLP, on the same residual; the router reads the residual under a norm of its own
+ *   experts               parallel to the MLP, on the same residual; the router reads the residual after its own norm
  *   per-layer embeddings  a second, narrow embedding of each token for each layer, gated in at the layer's end
- *   shared keys, values   the last layers keep no cache and attend that of the last layer of their kind which does
+ *   shared keys, values   the last layers have no cache; they attend to that of the last layer of their kind with one
  *
- * A drafter is a few layers of the dense kind without keys and values: they attend the cache of the target's last layer of
- * their kind, always from the position of the last token that is sure. It reads that token's embedding and the hidden
- * state before it, both in the target's width, and gives logits and the next hidden state. The head of small drafters is
- * sorted into clusters of tokens, and only those are looked at that score best (op centroid_head).
+ * A drafter is a few dense layers without keys and values. They attend to the cache of the target's last layer of
+ * their kind, always from the position of the last committed token. A drafter reads that token's embedding and the
+ * hidden state before it, both of the target's width. It outputs logits and the next hidden state. The LM head of
+ * small drafters is sorted into clusters of tokens, and only the best-scoring clusters are computed (op
+ * centroid_head).
  *
- * After "Gemma 4" as its configuration and reference code in transformers describe it.
+ * After "Gemma 4" as described by its configuration and reference code in transformers.
  *
- * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D head size
- * (of the layer's kind), F feed-forward, X experts, G feed-forward of an expert, P per-layer embedding, L layers,
+ * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads; D head size
+ * (of the layer's kind), F feed-forward, X experts, G feed-forward of an expert, P per-layer embedding; L layers,
  * V vocabulary. */
 #include <math.h>
 #include <stdio.h>
 
 #include "model/blocks.h"
 
-/* A kind of layer, sliding window or global: what its layers have in common. */
+/* Common configuration of the window layers or of the global layers. */
 typedef struct kind {
-    int32_t head_dim;           /* D; 0: there are no such layers */
-    int32_t window;             /* tokens a layer sees; 0: all */
+    int32_t head_dim;           /* D; 0 = no layers of this kind */
+    int32_t window;             /* window in tokens; 0 = full attention */
     pi__rotation rot;
 } kind;
 
 typedef struct layer {
     const kind *kind;           /* global or local */
-    bool shares;                /* keeps no keys and values of its own */
-    float out_scale;            /* of the stream at the layer's end */
+    bool shares;                /* has no keys and values of its own */
+    float out_scale;            /* multiplies the stream at the layer's end */
     pi__attn attn;
-    float *ffn_norm;            /* [E] */
+    float *ffn_norm;            /* [E] RMSNorm before the MLP */
     pi__mlp mlp;
-    float *post_ffn_norm;       /* [E] */
-    /* experts; router.n_out 0: none */
-    pi__weight router;          /* [X, E] */
-    float *router_norm;         /* [E] includes E^-0.5 */
+    float *post_ffn_norm;       /* [E] RMSNorm of the MLP's output, with experts of the sum */
+    /* experts; router.n_out 0 = none */
+    pi__weight router;          /* [X, E] logits of the experts */
+    float *router_norm;         /* [E] includes the factor E^-0.5 */
     float *moe_norm;            /* [E] before the experts */
-    float *post_mlp_norm, *post_moe_norm; /* [E] each, before the two are added */
+    float *post_mlp_norm, *post_moe_norm; /* [E] each, before MLP and experts are added */
     pi__experts experts;
     /* per-layer embeddings */
-    pi__weight ple_gate, ple_proj; /* [P, E], [E, P] */
-    float *post_ple_norm;       /* [E] */
+    pi__weight ple_gate, ple_proj; /* [P, E], [E, P] y = ple_proj(gelu(ple_gate x) * ple) */
+    float *post_ple_norm;       /* [E] RMSNorm of ple_proj's output */
 } layer;
 
 typedef struct gemma4 {
-    kind global, local;         /* of layers */
-    int32_t n_own;              /* layers that keep keys and values: the first ones */
-    pi__experts experts;        /* what layers with experts are made from */
-    int32_t n_ple;              /* P; 0: none */
+    kind global, local;         /* kinds of layers */
+    int32_t n_own;              /* layers with their own keys and values: the first n_own */
+    pi__experts experts;        /* template of the layers' experts */
+    int32_t n_ple;              /* P; 0 = no per-layer embeddings */
     float eps;                  /* of every norm */
-    pi__head head;              /* of a drafter: its tok_embd is the head, without clusters */
-    pi__weight ple_embd;        /* [V, L*P] */
-    pi__weight ple_model;       /* [L*P, E] */
-    float *ple_norm;            /* [P] */
+    pi__head head;              /* of a drafter without clusters: tok_embd is the LM head */
+    pi__weight ple_embd;        /* [V, L*P] per-layer token embedding */
+    pi__weight ple_model;       /* [L*P, E] projects the token embedding */
+    float *ple_norm;            /* [P] RMSNorm of ple_model's output, per layer */
     layer *layers;              /* [n_layer] */
     pi__work work;              /* scratch */
-    float *f;                   /* scratch: [T, E] MLP and experts together */
-    float *ple, *ple_tmp;       /* scratch: [T, L*P] */
-    /* of a drafter; W: the target's embedding */
-    int32_t n_cluster, n_pick;  /* of its centroid lm_head; n_cluster 0: an ordinary head */
-    int32_t *order;             /* [V] token of each row of the clusters */
+    float *f;                   /* scratch: [T, E] sum of MLP and experts */
+    float *ple, *ple_tmp;       /* scratch: [T, L*P] per-layer embeddings, output of ple_model */
+    /* drafter only; W: the target's embedding */
+    int32_t n_cluster, n_pick;  /* of the centroid LM head; n_cluster 0 = ordinary head */
+    int32_t *order;             /* [V] token of each row of `clusters` */
     pi__weight centroids;       /* [n_cluster, E] */
-    pi__weight clusters;        /* n_cluster of [V / n_cluster, E], instead of tok_embd or output */
+    pi__weight clusters;        /* n_cluster of [V / n_cluster, E]; replaces tok_embd or output */
     float *scores, *some;       /* scratch: [R, n_cluster], [R, n_pick * V / n_cluster] */
     int32_t *pick;              /* scratch: [R, n_pick] */
-    pi__weight pre, post;       /* [E, 2W] embedding, hidden state; [W, E] */
+    pi__weight pre, post;       /* [E, 2W] for embedding and hidden state; [W, E] */
     float *pair_rows;           /* scratch: [2R, W] embeddings, then hidden states */
     int64_t pair_step;          /* R W */
-    float *pairs;               /* scratch: [R, 2W] embedding and hidden state side by side */
-    float *hidden;              /* scratch: [R, W] given to the next draft */
+    float *pairs;               /* scratch: [R, 2W] embedding and hidden state, concatenated */
+    float *hidden;              /* scratch: [R, W] hidden states for the next draft */
 } gemma4;
 
 /* ---- declaring */
@@ -91,7 +92,7 @@ static void read_kind(pi__model *m, kind *k, const char *key, const char *value,
                          key, k->head_dim, value, vdim, rot, n_rot);
 }
 
-/* Which layers see a window, and the shape of both kinds. */
+/* Reads which layers have a window, and the shape of both kinds. */
 static void read_kinds(pi__model *m, gemma4 *p)
 {
     const char *key = "attention.sliding_window_pattern";
@@ -116,7 +117,7 @@ static void read_kinds(pi__model *m, gemma4 *p)
     if (any[0]) pi__rotation_factors(m, &g->rot, true);
 }
 
-/* Counts that a layer has, from a number or an array of them. */
+/* Reads the per-layer counts; metadata has a number or an array. */
 static void read_layers(pi__model *m, gemma4 *p)
 {
     const int32_t L = m->n_layer;
@@ -153,7 +154,7 @@ static void read_params(pi__model *m, gemma4 *p)
     p->work.max_ff = p->n_ple;
 }
 
-/* A drafter's layer attends the target's last layer of its kind. */
+/* Assigns a drafter's layer the cache of the target's last layer of its kind. */
 static void share_kv(pi__model *m, gemma4 *p, int32_t i)
 {
     layer *l = &p->layers[i];
@@ -168,7 +169,7 @@ static void share_kv(pi__model *m, gemma4 *p, int32_t i)
     else l->attn.kv = t->layers[d].attn.kv;
 }
 
-/* Index of the KV cache that it attends: its own, or that of the last layer of its kind that has one. */
+/* Sets the index of the layer's KV cache: its own, or that of the last layer of its kind that has one. */
 static void find_cache(pi__model *m, gemma4 *p, int32_t i)
 {
     layer *l = &p->layers[i];
@@ -221,8 +222,8 @@ static void want_layer(pi__model *m, gemma4 *p, int32_t i)
     pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
 }
 
-/* Number of clusters of a drafter's head; 0: it is to be taken as one matrix, as the file has none, the backend does
- * not know what to do with them, or so many are to be looked at that they may as well be all. */
+/* Sets the number of clusters of a drafter's head. It stays 0, and the head is one matrix, if the file has no
+ * clusters, if the backend lacks the op, or if n_pick exceeds the op's limit. */
 static void read_clusters(pi__model *m, gemma4 *p)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "masked_embd_centroids.weight");
@@ -236,7 +237,7 @@ static void read_clusters(pi__model *m, gemma4 *p)
     p->n_cluster = p->n_pick <= PI__MAX_PICK ? (int32_t) t->ne[1] : 0;
 }
 
-/* Of a drafter, whose embedding is its target's. */
+/* Declares a drafter's LM head. The embedding is its target's. */
 static void want_head(pi__model *m, gemma4 *p)
 {
     const int64_t E = m->n_embd, V = m->n_vocab;
@@ -256,7 +257,7 @@ static void want_head(pi__model *m, gemma4 *p)
     pi__want_clusters(m, &p->clusters, E, V / p->n_cluster, p->n_cluster, p->order, name, PI__OF_FILE);
 }
 
-/* The tensors of a drafter beside its layers. */
+/* Declares a drafter's tensors outside its layers. */
 static void want_drafter(pi__model *m, gemma4 *p)
 {
     const int64_t E = m->n_embd, W = m->target->n_embd;
@@ -264,7 +265,7 @@ static void want_drafter(pi__model *m, gemma4 *p)
     pi__want_weight(m, &p->post, E, W, "nextn.post_projection.weight", PI__OF_FILE);
 }
 
-/* Refuses a drafter and a target that are not a pair. */
+/* Refuses a drafter and a target that do not match. */
 static void check_target(pi__model *m)
 {
     const bool drafter = m->arch != &pi__arch_gemma4;
@@ -307,11 +308,11 @@ static void declare(pi__model *m)
     }
     if (!m->target) pi__read_trunk(m, m->n_layer);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, i);
-    p->work.max_att = p->work.max_qkv; /* room for queries of the logits rows */
+    p->work.max_att = p->work.max_qkv; /* for the logits rows' queries */
     if (m->target) want_drafter(m, p);
 }
 
-/* Once tensors are loaded: what needs their values. */
+/* Checks and uses tensor values after load. */
 static void loaded(pi__model *m)
 {
     gemma4 *p = m->arch_data;
@@ -352,26 +353,27 @@ static void rotations(pi__model *m, const gemma4 *p, const pi__batch *b)
     pi__rotation_forward(m, &p->local.rot, b);
 }
 
-/* x += norm(y), times scale. [n, E] */
+/* x [n, E] = (x + norm(y)) * scale. */
 static void add(pi__model *m, const gemma4 *p, const pi__stream *s, const float *y, const float *norm, float scale)
 {
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = y, .w = norm, .eps = p->eps, .scale = scale, .n_rows = s->n,
                                                   .n = m->n_embd});
 }
 
-/* ple = (norm(ple_model x / sqrt(E)) + ple_embd * sqrt(P)) / sqrt(2), the norm over each layer's P values. [T, L*P] */
+/* ple [T, L*P] = (norm(ple_model x / sqrt(E)) + ple_embd * sqrt(P)) / sqrt(2), with the norm over each layer's P
+ * values. */
 static void embed_layers(pi__model *m, const gemma4 *p, const pi__batch *b)
 {
     const int64_t E = m->n_embd, LP = (int64_t) m->n_layer * p->n_ple;
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->work.x, .ldx = E};
     pi__matmul(m, &in, b->n_tokens, &p->ple_model, p->ple_tmp, LP);
     pi__op_embed(m->be, b, &(pi__embed) {.w = &p->ple_embd, .scale = sqrtf((float) p->n_ple), .out = p->ple});
-    /* The factor 1/sqrt(E) before a norm only shifts its eps. */
+    /* the factor 1/sqrt(E) before a norm only changes its eps */
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->ple, .y = p->ple_tmp, .w = p->ple_norm, .eps = p->eps * (float) E,
                                                   .scale = sqrtf(0.5f), .n_rows = b->n_tokens * m->n_layer, .n = p->n_ple});
 }
 
-/* f = norm(y) + norm(experts(norm(x))), routed by the residual under a norm of its own. [n, E] */
+/* f [n, E] = norm(y) + norm(experts(norm(x))), routed by the residual after the router's own norm. */
 static void experts(pi__model *m, const gemma4 *p, const layer *l, const pi__stream *s)
 {
     const int64_t E = m->n_embd, X = p->experts.n_expert;
@@ -385,7 +387,7 @@ static void experts(pi__model *m, const gemma4 *p, const layer *l, const pi__str
                                                   .n_rows = s->n, .n = E});
 }
 
-/* The rest of the layer, from the attention's output on. ple: [n, L*P] */
+/* Runs the layer from the attention's output projection on. ple: [n, L*P] */
 static void after_attention(pi__model *m, const gemma4 *p, int32_t i, const pi__stream *s, const float *ple)
 {
     const layer *l = &p->layers[i];
@@ -410,7 +412,7 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     gemma4 *p = m->arch_data;
     const int32_t writes = (p->n_own < n_layer ? p->n_own : n_layer) - 1, read = pi__last_captured(m);
-    const int32_t last = read > writes ? read : writes; /* that needs all rows */
+    const int32_t last = read > writes ? read : writes; /* last layer that needs all rows */
     pi__stream s = pi__stream_of(&p->work, b);
     const float *ple = p->ple;
     pi__head_embed(m, &p->head, b, s.x);
@@ -447,7 +449,7 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_hidden(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
-/* x = what the drafter's layers read: pre of embedding and hidden state. */
+/* x = input of the drafter's layers: pre of embedding and hidden state. */
 static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
 {
     const gemma4 *t = m->target->arch_data;
@@ -465,7 +467,7 @@ static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
     pi__matmul(m, &in, n, &p->pre, p->work.x, m->n_embd);
 }
 
-/* A drafter's step for the n tokens of b, all of which are logits rows. */
+/* Runs a drafter's step for the n tokens of b, all are logits rows. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     gemma4 *p = m->arch_data;

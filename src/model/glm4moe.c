@@ -1,10 +1,11 @@
-/* GLM 4.5, 4.5 Air and 4.6 (GGUF architecture "glm4moe"): a dense transformer whose first layers have a feed-forward, the others
- * experts with a shared one beside them.
+/* GLM 4.5, 4.5 Air and 4.6 (GGUF architecture "glm4moe"): a dense transformer. Its first layers have a feed-forward,
+ * the others routed experts and a shared expert.
  *
- * Gates of experts are sigmoids of their own; a correction bias is added for the choice alone, and those that are used are
- * divided by their sum. Half of each head is rotated; queries, keys and values have biases, and norms on heads in the larger
- * sizes. The norm of the feed-forward is called post_attention_norm. Files may have a draft head ("nextn", see nextn.h)
- * behind the last layer, whose block is like the others. After "GLM-4.5" (arXiv 2508.06471) and the models' configurations. */
+ * The router uses sigmoid gates. A correction bias is added for expert selection only, and the weights of the
+ * selected experts are divided by their sum. Half of each head is rotated. Queries, keys and values have biases; the
+ * larger sizes also have norms on heads. The feed-forward's norm is named post_attention_norm. Files may have a draft
+ * head ("nextn", see nextn.h) after the last layer; its block has the layers' structure. After "GLM-4.5" (arXiv
+ * 2508.06471) and the models' configurations. */
 #include "model/dense.h"
 
 enum { SIGMOID = 2 /* expert_gating_func */ };

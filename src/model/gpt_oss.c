@@ -1,13 +1,14 @@
 /* gpt-oss 20B and 120B (GGUF architecture "gpt-oss"): a dense transformer with experts in all layers.
  *
- * Every second layer, from the first on, sees a window. Each head has a sink; the projections of attention, the router and the
- * experts' matrices have biases. The activation is x * sigmoid(1.702 x) * (up + 1), of values up to 7; weights of experts are a
- * softmax over those that are used. Rotation is stretched by YaRN, whose borders between fast and slow pairs are not rounded to
- * whole pairs. The norm of the feed-forward is called post_attention_norm. After the "gpt-oss-120b & gpt-oss-20b Model Card"
- * (arXiv 2508.10925) and the models' configurations. */
+ * Every second layer, from the first on, has a sliding window. Each head has a sink. The attention projections, the
+ * router and the experts' matrices have biases. The activation is x * sigmoid(1.702 x) * (up + 1), of values clamped
+ * to 7. Expert weights are a softmax over the selected experts. RoPE uses YaRN; its ramp between fast and slow pairs
+ * is not rounded to integer pairs. The feed-forward's norm is named post_attention_norm. After the "gpt-oss-120b &
+ * gpt-oss-20b Model Card" (arXiv 2508.10925) and the models' configurations. */
 #include "model/dense.h"
 
-/* Every second layer, or as attention.sliding_window_pattern says: every how manieth sees everything, or a bool a layer. */
+/* Every second layer has full attention, unless attention.sliding_window_pattern gives another period or one bool per
+ * layer. */
 static void read_windows(pi__model *m, pi__dense *d)
 {
     const char *key = "attention.sliding_window_pattern";

@@ -1,18 +1,18 @@
-/* Granite 3.x and the dense and MoE sizes of Granite 4 without Mamba layers (GGUF architectures "granite", "granitemoe"): dense
- * transformers whose parts have multipliers.
+/* Granite 3.x and the dense and MoE sizes of Granite 4 without Mamba layers (GGUF architectures "granite",
+ * "granitemoe"): dense transformers with multipliers.
  *
- * With embeddings times e, what each block adds times r and logits over l, the residual stream is
+ * Embeddings are multiplied by e, block outputs by r, and logits are divided by l. The residual stream is
  *
  *     x = e * embedding + r * y1 + r * y2 + ...       logits = output(norm(x)) / l
  *
- * Here the stream is x / r: embeddings are times e / r, blocks add what they give, and since only norms read the stream,
- * which divide by its size, all that changes is their eps, which is over r squared. The logits' divisor is in a copy of the last
- * norm's weights. So no op knows of any multiplier; that of attention is the queries' scale. Rotated pairs are neighbours in the
- * file; some models have no rotation. Experts may have a shared one beside them. After "Granite 3.0 Language Models" and the
- * models' configurations. */
+ * This implementation stores x / r: embeddings are multiplied by e / r, and blocks add their outputs unscaled. Only
+ * norms read the stream, and they are scale-invariant except for eps, which becomes eps / r^2. The divisor l is
+ * folded into a copy of the last norm's weights. So no op needs a multiplier; attention's multiplier is the query
+ * scale. The file has interleaved RoPE pairs; some models have no RoPE. MoE sizes may have a shared expert. After
+ * "Granite 3.0 Language Models" and the models' configurations. */
 #include "model/dense.h"
 
-/* A multiplier that must be positive, and not so far from 1 that a square of it leaves F32. */
+/* Reads a positive multiplier. The range ensures that its square does not overflow F32. */
 static float multiplier(pi__model *m, const char *name)
 {
     const float f = pi__hp_f32_or(m, name, 1);

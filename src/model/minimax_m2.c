@@ -1,8 +1,9 @@
-/* MiniMax M2 and M2.1 (GGUF architecture "minimax-m2"): a dense transformer with experts in all layers, without a shared one.
+/* MiniMax M2 and M2.1 (GGUF architecture "minimax-m2"): a dense transformer with experts in all layers, without a
+ * shared expert.
  *
- * Queries of all heads together have one norm, and so have keys; half of each head is rotated. Gates of experts are sigmoids of
- * their own; a correction bias is added for the choice alone, and those that are used are divided by their sum. After the
- * models' configurations and cards. */
+ * One norm spans all query heads, another all key heads. Half of each head is rotated. The router uses sigmoid gates.
+ * A correction bias is added for expert selection only, and the weights of the selected experts are divided by their
+ * sum. After the models' configurations and cards. */
 #include "model/dense.h"
 
 enum { SIGMOID = 2 /* expert_gating_func */ };

@@ -1,7 +1,7 @@
-/* Declaring, planning and loading a model, whatever its architecture (see model.h).
+/* Declares, plans and loads a model of any architecture (see model.h).
  *
- * The list of wanted tensors is the single source: what their sizes add up to is the plan, and where each one lies in its
- * region is known before there is memory (weights.c). */
+ * The list of declared tensors is the single source. The sum of their sizes is the plan, and each tensor's offset in
+ * its region is known before memory is allocated (weights.c). */
 #include "model/declare.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
-/* The architecture's name ends as those of drafters do. */
+/* True if the architecture's name has a drafter's suffix. */
 static bool is_drafter(const pi__gguf *g)
 {
     static const char *const tail[] = {"-assistant", "dflash", "-dflash-draft"};
@@ -99,7 +99,7 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
 }
 
-/* By the number that files have; behind them, what one says that has none. */
+/* Pooling names by the file's number. The last entry: the file has no pooling type. */
 enum { UNSAID = 5 };
 static const char *const poolings[] = {"none", "mean", "cls", "last", "rank", ""};
 
@@ -132,7 +132,8 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_trunk = m->n_layer;
     m->both_ways = arch->both_ways;
     if (!use->target) pi__classifier_declare(m), pi__dense_heads_declare(m);
-    if (m->both_ways && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean"; /* the last token is no summary */
+    /* the last token does not summarize the text */
+    if (m->both_ways && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean";
     if (pi__model_ok(m)) arch->declare(m);
     if (m->n_used && !m->lim.max_expert)
         pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts; leave it out", arch->name);
@@ -178,22 +179,22 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     return a.used;
 }
 
-/* Of the file at a time: the file and its copy are never both in memory. More where it goes to a discrete device, whose
- * threads pack a piece together. */
+/* Bytes of the file that are read at a time: the file and its copy are never both in memory. More for a discrete
+ * device: its threads pack one piece together. */
 enum { LOAD_BYTES = 4 << 20, DISCRETE_LOAD_BYTES = 16 << 20 };
 
-typedef struct stage { /* room for a piece of a file that is not in memory */
+typedef struct stage { /* buffer for a piece of a file that is not memory-mapped */
     char *p;
     size_t cap;
 } stage;
 
-/* n bytes of the tensor from off, whole blocks: each value is a number. */
+/* Checks that n bytes of the tensor from offset off (complete quantization blocks) are finite values. */
 static int check_values(const pi__tensor *t, uint64_t off, const char *data, size_t n, pi_error *err)
 {
     enum { PART = 1024 };
     float v[PART];
     const pi__type_info *info = pi__type_info_of(t->type);
-    if (!info->readable) return PI_OK; /* integers */
+    if (!info->readable) return PI_OK; /* integer types */
     for (size_t at = 0, part = PART / info->blck_size * info->type_size; at < n; at += part) {
         int64_t k = (int64_t) ((n - at < part ? n - at : part) / info->type_size * info->blck_size);
         pi__dequantize_row(t->type, data + at, v, k);
@@ -206,7 +207,7 @@ static int check_values(const pi__tensor *t, uint64_t off, const char *data, siz
     return PI_OK;
 }
 
-/* n bytes of the tensor from off, in place or copied; NULL with *rc set. */
+/* Returns n bytes of the tensor from offset off, in place or copied to st; NULL with *rc set on errors. */
 static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t n, stage *st, int *rc, pi_error *err)
 {
     const char *data = pi__gguf_tensor_data(m->g, t);
@@ -222,8 +223,8 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
     return data;
 }
 
-/* One that is no number in the few values of a vec may change an answer without making it one of no numbers: the choice of
- * experts goes on without it. So it is looked for whatever check-tensors says. */
+/* Refuses NaN in a small vector. A NaN there may change the output without making it NaN, for example in the choice of
+ * experts. So this check ignores the option check-tensors. */
 static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_error *err)
 {
     for (int64_t i = 0; i < n; i++)
@@ -233,7 +234,7 @@ static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_erro
     return PI_OK;
 }
 
-/* The values of a vec, a scale or for the host; dst: on the device. */
+/* Loads the values of a vec or scale to dst on the device, or the host values. */
 static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
@@ -259,7 +260,8 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
     return sorted ? PI_OK : pi__fail_mem(err, "reading a tensor");
 }
 
-/* Whole numbers in range, or each once, so that whoever uses them stays inside. to: [the tensor's] */
+/* Reads integers and checks that they are in range (a permutation: each once), so that they are safe as indices. to:
+ * [the tensor's number of elements] */
 static int read_numbers(pi__model *m, const pi__want *w, int32_t *to, stage *st, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
@@ -284,7 +286,7 @@ static int read_numbers(pi__model *m, const pi__want *w, int32_t *to, stage *st,
     return rc;
 }
 
-/* The same, to dst on the device. */
+/* Like read_numbers, and uploads them to dst on the device. */
 static int load_numbers(pi__model *m, const pi__want *w, int32_t *dst, stage *st, pi_error *err)
 {
     int32_t *tmp = pi__calloc(w->size, 1);
@@ -296,7 +298,8 @@ static int load_numbers(pi__model *m, const pi__want *w, int32_t *dst, stage *st
     return rc;
 }
 
-/* n rows of a matrix from the first-th on, in the order that want says. st: of the file, and of rows put together. */
+/* Returns n rows of a matrix from row `first` on, in want's order. st[0]: buffer for file data; st[1]: for gathered
+ * rows. */
 static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, int64_t n, size_t row, stage st[2], int *rc,
                            pi_error *err)
 {
@@ -309,7 +312,8 @@ static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, in
     return *rc ? NULL : st[1].p;
 }
 
-/* A matrix whose columns are rows of the file's: floats of those, then its rows, in st[1]. NULL with *rc set. */
+/* Builds in st[1] a matrix with file rows as columns: its dequantized columns as floats, then its rows.
+ * Returns the rows, or NULL with *rc set on errors. */
 static const char *turned_matrix(pi__model *m, const pi__want *want, int64_t mat, size_t row, stage st[2], int *rc, pi_error *err)
 {
     const pi__weight *w = want->weight;
@@ -369,7 +373,7 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
     return PI_OK;
 }
 
-/* Bytes of the file behind one that is wanted: a matrix counts by its rows, piece by piece. */
+/* Returns the file bytes of a declared tensor; for a matrix, the bytes of its rows. */
 static uint64_t file_bytes(const pi__want *want)
 {
     const pi__weight *w = want->weight;
@@ -396,7 +400,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
     m->arch->layout(m, &own, &a);
 
     m->progress = p;
-    m->want_digest |= m->image.map != NULL; /* of what is left to others */
+    m->want_digest |= m->image.map != NULL; /* for processes that share the image */
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__want *w = &m->want[i];

@@ -1,4 +1,4 @@
-/* What lies around the block of a draft head (see nextn.h). */
+/* The draft head around its block (see nextn.h). */
 #include "model/nextn.h"
 
 void pi__nextn_declare(pi__model *m, pi__nextn *h, int32_t layer)
@@ -20,7 +20,7 @@ void pi__nextn_layout(const pi__model *m, pi__nextn *h, const pi__limits *lim, p
     h->rows = pi__arena_take(a, (size_t) lim->max_rows * row);
 }
 
-/* out = norm(x) of n rows, ldo apart. */
+/* out = norm(x) of n rows; ldo is the row stride of out. */
 static void norm(pi__model *m, const pi__head *head, const float *x, const float *w, int32_t n, float *out, int64_t ldo)
 {
     pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = ldo, .x = x, .w = w, .eps = head->eps, .n_rows = n, .n = m->n_embd});

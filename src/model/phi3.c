@@ -1,8 +1,8 @@
 /* Phi 3, 3.5, 4 and 4-mini (GGUF architecture "phi3"): a dense transformer.
  *
- * A norm before each block, silu-gated MLP; queries, keys and values are one matrix in the file, and so are gate and up. Some
- * see a window in all layers; those for long contexts rotate by LongRoPE's factors, some only part of each head. After the
- * "Phi-3 Technical Report" (arXiv 2404.14219). */
+ * A norm before each block, SiLU-gated MLP. The file fuses queries, keys and values into one matrix, and gate and up
+ * into another. Some models have a sliding window in all layers. Long-context models use LongRoPE's factors, some on
+ * only part of each head. After the "Phi-3 Technical Report" (arXiv 2404.14219). */
 #include "model/dense.h"
 
 static void declare(pi__model *m)

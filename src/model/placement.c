@@ -1,24 +1,24 @@
-/* The placement of matrices and caches of a model: with the device, or with the CPU; or with one of several stages.
+/* Placement of a model's matrices and caches: on the device or the CPU, or on one of several pipeline stages.
  *
- * Words and meanings are llama.cpp's. Of a model with n layers, gpu-layers = 3 is
+ * Options follow llama.cpp in name and meaning. For a model of n layers, gpu-layers = 3 is
  *
  *     token embedding   layer 0   ...   layer n-3   layer n-2   layer n-1   output
  *     CPU               CPU             CPU         device      device      device
  *
- * The embedding of tokens is with the CPU, where only a few rows of it are read, unless it is the output matrix too. Then
- * override-tensor decides by name, and what it does not name, cpu-moe and n-cpu-moe. All expert matrices of a layer are
- * on one backend, as one op reads them: if one is with the CPU, all are. A layer's cache is with its layer.
+ * The token embedding is on the CPU, which reads only a few rows of it, unless it is also the output matrix. Then
+ * override-tensor decides by name; for other tensors, cpu-moe and n-cpu-moe decide. One op reads all expert matrices
+ * of a layer, so they share a backend: if one is on the CPU, all are. A layer's cache is on the layer's backend.
  *
- * Of stages the first has the token embedding and whatever else is of no layer, and the last one the output:
+ * With stages, the first has the token embedding and all tensors that belong to no layer, the last has the output:
  *
  *     token embedding   layer 0 .. a-1  |  layer a .. b-1  |  layer b .. n-1   output norm, output
  *     stage 0                           |  1               |  2
  *
- * Where the embedding is the output matrix, too, it is with the last one, which then begins each step as well. Layers behind
- * the model's that draft are with the last.
+ * A tied embedding is on the last stage, which then also starts each step. Draft head layers, which follow the
+ * model's, are on the last stage.
  *
- * Every tensor of the file is looked at once, when the rules are read. Memory: one byte a tensor, and the expressions
- * while that happens. One thread. */
+ * Every tensor of the file is visited once, when the rules are read. Memory: one byte per tensor, and the regular
+ * expressions while the rules are read. Threads: one. */
 #include "model/placement.h"
 
 #include <stdio.h>
@@ -33,30 +33,30 @@
 
 struct pi__placement {
     const pi__gguf *g;     /* the file */
-    size_t n;              /* its tensors */
-    uint8_t *placement;    /* [n] PI__AT_*, as pi__gguf_tensor_at counts */
-    int32_t first;         /* layers from this one on are with the device */
-    bool kv_on_cpu;        /* but not their caches */
-    bool has[PI__N_PLACEMENTS]; /* matrices or caches are there */
-    int32_t n_stages;      /* 0: none; else placement is the stage, */
-    int32_t from[PI__N_PLACEMENTS + 1]; /* [n_stages + 1] which has layers from[i] .. from[i + 1] - 1 */
-    int32_t n_layer;       /* of the file, drafting ones included */
+    size_t n;              /* number of its tensors */
+    uint8_t *placement;    /* [n] PI__AT_*, indexed like pi__gguf_tensor_at */
+    int32_t first;         /* first layer on the device */
+    bool kv_on_cpu;        /* caches are on the CPU nevertheless */
+    bool has[PI__N_PLACEMENTS]; /* the placement has matrices or caches */
+    int32_t n_stages;      /* 0 = no stages; else `placement` holds stage indices */
+    int32_t from[PI__N_PLACEMENTS + 1]; /* [n_stages + 1] stage i has layers from[i] .. from[i + 1] - 1 */
+    int32_t n_layer;       /* layers of the file, including draft heads */
 };
 
-/* One REGEX=DEVICE. */
+/* One REGEX=DEVICE entry. */
 typedef struct rule {
-    pi__regex *pattern; /* searched for in names */
+    pi__regex *pattern; /* searched for in tensor names */
     uint8_t placement;  /* PI__AT_* */
 } rule;
 
 typedef struct rules {
-    const char *device;         /* its name */
-    pi__regex_scratch *scratch; /* for all of them */
+    const char *device;         /* name of the device */
+    pi__regex_scratch *scratch; /* shared by all patterns */
     rule *list;                 /* [n] in the order given */
     size_t n, cap;              /* entries used, allocated */
 } rules;
 
-/* --------------------------------------------------------------------------------------------------------------- rules */
+/* ---------------------------------------------------------------------------------------------------------- rules */
 
 static void rules_free(rules *r)
 {
@@ -65,7 +65,8 @@ static void rules_free(rules *r)
     pi__free(r->list);
 }
 
-/* "cuda", "CUDA0" and "cpu". Host memory that a device reads well (CUDA_Host) is the CPU's. false: neither. */
+/* Parses "cuda", "CUDA0" or "cpu". Host memory with fast device access ("CUDA_Host") counts as the CPU. Returns false
+ * for any other name. */
 static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *placement)
 {
     const size_t dev = strlen(r->device);
@@ -76,7 +77,7 @@ static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *pl
     return !strncasecmp(name, r->device, dev) && (n == dev || (n == dev + 1 && name[dev] == '0'));
 }
 
-/* regex is n bytes of the text. */
+/* Adds a rule. regex: n bytes, not terminated. */
 static int add_rule(rules *r, const char *regex, size_t n, uint8_t placement, pi_error *err)
 {
     char why[PI__REGEX_ERROR];
@@ -92,7 +93,7 @@ static int add_rule(rules *r, const char *regex, size_t n, uint8_t placement, pi
     return PI_OK;
 }
 
-/* "REGEX=DEVICE,REGEX=DEVICE". An expression may have commas, but no "=". */
+/* Parses "REGEX=DEVICE,REGEX=DEVICE". An expression may contain commas, but no "=". */
 static int add_rules(rules *r, const char *text, pi_error *err)
 {
     for (const char *p = text; *p;) {
@@ -123,7 +124,7 @@ static int rules_open(rules *r, const pi__placement_rules *from, const char *dev
     return rc;
 }
 
-/* The first rule that finds the name decides; *placement stays where none does. */
+/* Applies the first rule that matches the name. *placement is unchanged if none matches. */
 static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *placement, pi_error *err)
 {
     *found = false;
@@ -140,9 +141,9 @@ static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *plac
     return PI_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------------- names */
+/* ---------------------------------------------------------------------------------------------------------- names */
 
-/* N of "blk.N."; -1: not of a layer. */
+/* Returns N of "blk.N.", or -1 if the tensor belongs to no layer. */
 static int32_t layer_of(const pi__tensor *t)
 {
     char *end;
@@ -151,7 +152,7 @@ static int32_t layer_of(const pi__tensor *t)
     return *end == '.' && n < PI__MAX_LAYERS ? (int32_t) n : -1;
 }
 
-/* "blk.7.ffn_gate_up_exps.weight" and the like. */
+/* True for names like "blk.7.ffn_gate_up_exps.weight". */
 static bool is_experts(const pi__tensor *t)
 {
     static const char *const kinds[] = {"up_", "down_", "gate_up_", "gate_"};
@@ -167,16 +168,16 @@ static bool is_experts(const pi__tensor *t)
     return false;
 }
 
-/* A matrix of which a step reads the rows of its tokens only. */
+/* True for an embedding: a step reads only its tokens' rows. */
 static bool is_embedding(const pi__placement *p, const pi__tensor *t)
 {
     if (!strcmp(t->cname, "per_layer_token_embd.weight")) return true;
     return !strcmp(t->cname, "token_embd.weight") && pi__gguf_find_tensor(p->g, "output.weight");
 }
 
-/* ------------------------------------------------------------------------------------------------------------- placing */
+/* -------------------------------------------------------------------------------------------------------- placing */
 
-/* The placement that gpu-layers and cpu-moe say. */
+/* Returns the placement by gpu-layers and cpu-moe. */
 static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, int32_t n_layer, const pi__tensor *t)
 {
     const int32_t layer = layer_of(t);
@@ -184,7 +185,8 @@ static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, in
     return (layer < 0 ? n_layer : layer) >= p->first ? PI__AT_DEVICE : PI__AT_CPU;
 }
 
-enum { LATER = PI__N_PLACEMENTS }; /* of embeddings that no rule names: where they go follows from all else */
+/* embeddings without a matching rule: their placement depends on all other tensors */
+enum { LATER = PI__N_PLACEMENTS };
 
 static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, const rules *over, int32_t n_layer, pi_error *err)
 {
@@ -199,7 +201,7 @@ static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, 
     return PI_OK;
 }
 
-/* One expert matrix with the CPU takes its layer's others along. */
+/* If one expert matrix of a layer is on the CPU, moves the layer's other expert matrices there. */
 static void join_experts(pi__placement *p)
 {
     bool cpu[PI__MAX_LAYERS] = {false};
@@ -213,7 +215,7 @@ static void join_experts(pi__placement *p)
         }
 }
 
-/* Which backends have matrices or caches; and the placement of embeddings. */
+/* Records which backends have matrices or caches; then places the embeddings. */
 static void settle(pi__placement *p, int32_t n_layer)
 {
     for (int32_t i = 0; i < n_layer; i++) p->has[p->kv_on_cpu || i < p->first ? PI__AT_CPU : PI__AT_DEVICE] = true;
@@ -223,7 +225,7 @@ static void settle(pi__placement *p, int32_t n_layer)
         if (p->placement[i] == LATER) p->placement[i] = p->has[PI__AT_CPU] ? PI__AT_CPU : PI__AT_DEVICE;
 }
 
-/* Layers of the file, as far as rules have to know before the model is declared, which checks. */
+/* Counts the file's layers for the rules. The model's declaration validates the number later. */
 static int count_layers(const pi__gguf *g, int32_t *n, pi_error *err)
 {
     pi__str arch;
@@ -273,7 +275,7 @@ void pi__placement_free(pi__placement *p)
     pi__free(p);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- stages */
+/* --------------------------------------------------------------------------------------------------------- stages */
 
 static int32_t stage_of_layer(const pi__placement *p, int32_t layer)
 {
@@ -282,7 +284,7 @@ static int32_t stage_of_layer(const pi__placement *p, int32_t layer)
     return i;
 }
 
-/* "output.weight", "output_norm.weight", "cls.output.weight" and the like. */
+/* True for "output.weight", "output_norm.weight", "cls.output.weight" and similar names. */
 static bool is_output(const pi__placement *p, const pi__tensor *t)
 {
     if (!strncmp(t->cname, "output", 6) || !strncmp(t->cname, "cls", 3)) return true;

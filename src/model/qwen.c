@@ -1,8 +1,9 @@
-/* Qwen 2 and 2.5 (GGUF architecture "qwen2"), Qwen 3 dense ("qwen3") and with experts ("qwen3moe"): dense transformers.
+/* Qwen 2 and 2.5 (GGUF architecture "qwen2"), Qwen 3 dense ("qwen3") and with experts ("qwen3moe"): dense
+ * transformers.
  *
- * A norm before each block, silu-gated MLP. Qwen 2 adds biases to queries, keys and values; Qwen 3 has norms on query and
- * key heads instead. With experts each layer has them in the place of the MLP, without a shared one; the weights of those that
- * are used add up to one. After the "Qwen2" and "Qwen3" technical reports (arXiv 2407.10671, 2505.09388). */
+ * A norm before each block, SiLU-gated MLP. Qwen 2 adds biases to queries, keys and values; Qwen 3 has norms on query
+ * and key heads instead. MoE models replace the MLP of each layer by experts, without a shared one; the weights of
+ * the selected experts sum to one. After the "Qwen2" and "Qwen3" technical reports (arXiv 2407.10671, 2505.09388). */
 #include "model/dense.h"
 
 static void qwen2(pi__model *m)

@@ -1,21 +1,23 @@
-/* Qwen 3.5 and 3.6, text: GGUF architectures "qwen35" (dense) and "qwen35moe" (a router and 64 to 512 experts a layer); and
- * Qwen3-Next ("qwen3next"), with experts, too.
+/* Qwen 3.5 and 3.6, text: GGUF architectures "qwen35" (dense) and "qwen35moe" (a router and 64 to 512 experts a
+ * layer); also Qwen3-Next ("qwen3next"), with experts.
  *
- * Three layers of four are gated delta nets: no cache of keys, a state of fixed size instead. Every fourth is attention
- * over everything, with norms on query and key heads, rotation of the first quarter of a head only, and a gate a query
- * head. Norms before mixer and feed-forward, untied output in the larger sizes. The file's norm weights include the +1
- * (the delta net's own norm has none). After "Gated Delta Networks" (arXiv 2412.06464) and the models' configurations.
+ * Three of four layers are gated delta nets: a fixed-size state instead of a KV cache. Every fourth layer has full
+ * attention, with norms on query and key heads, RoPE on the first quarter of a head, and a gate for each query head.
+ * A norm before mixer and feed-forward; untied output in the larger sizes. The file's norm weights include the +1
+ * (except the delta net's own norm). After "Gated Delta Networks" (arXiv 2412.06464) and the models' configurations.
  *
- * Value heads of a delta net are in the order of op gdn, where those of one key head are n_k apart. Files of Qwen3-Next have
- * them side by side: what makes them is put in order as it is loaded, and gdn gives its results in the order of the output matrix,
- * whose columns stay (pi__gdn.grouped). alpha and beta are one matrix there, by key head, and in older files so are queries, keys,
- * values and z.
+ * Value heads of a delta net are in the order of op gdn: the heads of one key head are n_k apart. In Qwen3-Next files
+ * they are adjacent. The rows that produce them are reordered at load. gdn writes its output in the column order of
+ * the output matrix, which is not reordered (pi__gdn.grouped). These files have alpha and beta as one matrix, by key
+ * head. Older ones do likewise with queries, keys, values and z.
  *
- * A last block past the trunk, where the file has it, is the draft head (MTP, "nextn"): an attention layer that reads the
- * trunk's last hidden row and the next token's embedding. The trunk never runs it, and it is loaded only for drafting.
+ * A last block after the trunk, if the file has one, is the draft head (MTP, "nextn"): an attention layer that reads
+ * the trunk's last hidden row and the next token's embedding. The trunk never runs it. It is loaded for drafting
+ * only.
  *
- * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D head size,
- * k, v key and value heads of the delta net, d its head size, C = (2k + v)*d, F feed-forward, N experts, V vocabulary. */
+ * Symbols in shapes: T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D head size;
+ * k, v key and value heads of the delta net, d its head size, C = (2k + v)*d; F feed-forward, N experts, V
+ * vocabulary. */
 #include <math.h>
 #include <stdio.h>
 
@@ -23,53 +25,56 @@
 #include "model/nextn.h"
 
 typedef struct layer {
-    bool delta;                     /* a delta net; else attention */
-    pi__attn attn;                  /* query and gate of a head side by side */
+    bool delta;                     /* true: delta net; false: attention */
+    pi__attn attn;                  /* a head's query is followed by its gate */
     /* delta net */
-    float *norm;                    /* [E] */
+    float *norm;                    /* [E] RMSNorm before the delta net */
     int32_t state;                  /* index into m->state */
-    pi__weight qkv, z, alpha, beta; /* [C, E], [v*d, E], [v, E], [v, E]; no z: qkv has its rows behind its own, and no beta: alpha */
-    float *conv;                    /* [C, 4] taps, the last for the current token */
-    float *dt_bias, *a;             /* [v] */
-    float *head_norm;               /* [d] */
-    pi__weight wo;                  /* [E, v*d] */
+    /* [C, E], [v*d, E], [v, E], [v, E]. Empty z: qkv also has z's rows, after its own; empty beta: likewise alpha */
+    pi__weight qkv, z, alpha, beta;
+    float *conv;                    /* [C, taps] convolution, the last tap for the current token */
+    float *dt_bias, *a;             /* [v] log decay = a * softplus(alpha + dt_bias) */
+    float *head_norm;               /* [d] RMSNorm of each head's output */
+    pi__weight wo;                  /* [E, v*d] output projection */
     /* feed-forward */
-    float *ffn_norm;                /* [E] */
-    pi__mlp mlp;                    /* dense, or the shared expert; n_ff 0: the draft head has none */
-    pi__weight router;              /* [N, E] */
+    float *ffn_norm;                /* [E] RMSNorm before the feed-forward */
+    pi__mlp mlp;                    /* dense, or the shared expert; n_ff 0 = a draft head without feed-forward */
+    pi__weight router;              /* [N, E] logits of the experts */
     pi__experts experts;
-    pi__weight shared_gate;         /* [1, E] */
+    pi__weight shared_gate;         /* [1, E] sigmoid gate of the shared expert */
 } layer;
 
-/* The draft head, beside the layer of its own. */
+/* The draft head and its layer. */
 typedef struct draft_head {
-    layer block;                /* attention */
-    pi__nextn next;             /* what is around it */
+    layer block;                /* the attention layer */
+    pi__nextn next;             /* input and output of the head */
 } draft_head;
 
 typedef struct qwen35 {
-    bool moe;                   /* qwen35moe */
-    int32_t n_trunk;            /* layers without the draft head's */
+    bool moe;                   /* qwen35moe or qwen3next */
+    int32_t n_trunk;            /* layers, without the draft head's */
     int32_t n_ff;               /* F of the dense feed-forward */
     int32_t n_ff_shared;        /* F of the shared expert */
     pi__attn attn;              /* template of the attention layers */
-    pi__experts experts;        /* the same */
+    pi__experts experts;        /* template of the layers */
     pi__state_layer delta;      /* shape of the delta nets */
-    bool next;                  /* qwen3next; orders of its files, NULL without: file row or value of each */
-    int32_t *rows_in;           /* [C + v*d] of queries, keys, values, z in one; [C] of those without z, then [v*d] of z */
-    int32_t *taps;              /* [C, taps] */
-    int32_t *rows_ab;           /* [2v] of alpha, beta */
-    int32_t *heads;             /* [v] */
+    bool next;                  /* qwen3next; its row orders follow. NULL = file order */
+    /* [C + v*d] file rows of queries, keys, values, z as one matrix; else [C], then [v*d] of z */
+    int32_t *rows_in;
+    int32_t *taps;              /* [C, taps] file values of conv */
+    int32_t *rows_ab;           /* [2v] file rows of alpha, beta */
+    int32_t *heads;             /* [v] file values of dt_bias and a */
     float eps;                  /* of every norm */
     pi__rotation rot;
     pi__head head;
     layer *layers;              /* [n_trunk] */
-    draft_head *draft;          /* NULL: none */
-    pi__work work;              /* scratch; qkv: [T, C + v*d + 2v] of a delta net, too; routes: [T, N + 1] router, shared gate */
+    draft_head *draft;          /* NULL = none */
+    /* scratch. For delta nets, qkv is [T, C + v*d + 2v]; routes is [T, N + 1]: router logits, shared expert's gate */
+    pi__work work;
     float *shared;              /* scratch: [T, E] output of the shared expert */
 } qwen35;
 
-/* ---------------------------------------------------------------------------------------------------- hyperparameters */
+/* ------------------------------------------------------------------------------------------------ hyperparameters */
 
 static void read_heads(pi__model *m, qwen35 *p)
 {
@@ -92,7 +97,7 @@ static void read_heads(pi__model *m, qwen35 *p)
     a->flags = PI__ATTN_QK_NORM | PI__ATTN_GATED;
     a->rot = &p->rot;
     p->head.embd_scale = 1.0f;
-    /* Text has one position a token, so the three sections of the rotation are one. */
+    /* text has one position per token, so M-RoPE's three sections are one */
     pi__rotation_declare(m, &p->rot, n_rot, "rope.freq_base", 1e7f, true);
 }
 
@@ -127,7 +132,7 @@ static void read_ffn(pi__model *m, qwen35 *p)
     p->n_ff_shared = p->n_ff ? pi__hp_u32_or(m, key, (uint32_t) p->n_ff, 1, PI__MAX_EMBD) : pi__hp_u32(m, key, 1, PI__MAX_EMBD);
 }
 
-/* F of a layer's experts: a number, or an array of one number a layer. */
+/* Returns F of layer i's experts; metadata has a number or an array with one per layer. */
 static int32_t expert_ff(pi__model *m, qwen35 *p, int32_t i)
 {
     char key[64];
@@ -145,7 +150,8 @@ static int32_t expert_ff(pi__model *m, qwen35 *p, int32_t i)
     return pi__hp_u32_or(m, "expert_feed_forward_length", (uint32_t) (p->n_ff / p->experts.n_used), 1, PI__MAX_EMBD);
 }
 
-/* recurrent_layers: an array of one bool a layer; or every full_attention_interval-th layer is attention. */
+/* recurrent_layers: an array with one bool per layer. Without it, every full_attention_interval-th layer is
+ * attention. */
 static void read_pattern(pi__model *m, qwen35 *p)
 {
     const pi__gguf_kv *kv = pi__hp_array(m, "attention.recurrent_layers", PI__GGUF_BOOL, p->n_trunk, false);
@@ -174,17 +180,17 @@ static void read_params(pi__model *m, qwen35 *p)
     read_pattern(m, p);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tensors */
+/* -------------------------------------------------------------------------------------------------------- tensors */
 
-/* Channels of the convolution. */
+/* Returns the channels of the convolution. */
 static int64_t n_channels(const qwen35 *p) { return (int64_t) (2 * p->delta.n_k + p->delta.n_v) * p->delta.dim; }
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Where Qwen3-Next has values of value head j: behind those of how many others. */
+/* Returns the index of value head j in Qwen3-Next's order. */
 static int32_t head_at(const pi__state_layer *s, int32_t j) { return pi__gdn_place(s->n_k, s->n_v, true, j); }
 
-/* Rows of queries, keys, values and z; by key head, where they are one matrix (whole). */
+/* Sets the file rows of queries, keys, values and z. whole: they are one matrix, grouped by key head. */
 static void order_rows(const pi__state_layer *s, bool whole, int32_t *row)
 {
     const int32_t d = s->dim, r = s->n_v / s->n_k, keys = s->n_k * d, C = 2 * keys + s->n_v * d, group = 2 * d + 2 * r * d;
@@ -261,7 +267,7 @@ static void want_experts(pi__model *m, qwen35 *p, layer *l, int32_t i)
     pi__experts_declare(m, &l->experts, true, i, &p->work);
     pi__want_weight(m, &l->shared_gate, E, 1, "ffn_gate_inp_shexp.weight", i);
     pi__mlp_declare(m, &l->mlp, "_shexp", i, &p->work);
-    p->work.n_expert = p->experts.n_expert + 1; /* and the shared one's gate */
+    p->work.n_expert = p->experts.n_expert + 1; /* plus the shared expert's gate */
 }
 
 static void want_layer(pi__model *m, qwen35 *p, layer *l, int32_t i)
@@ -298,9 +304,9 @@ static void declare(pi__model *m)
     pi__nextn_declare(m, &p->draft->next, p->n_trunk);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- graph */
+/* ---------------------------------------------------------------------------------------------------------- graph */
 
-/* Values that the mixer of a layer writes a row. */
+/* Returns the values in a row of the mixer's output. */
 static int64_t mixer_width(const qwen35 *p, const layer *l)
 {
     return l->delta ? (int64_t) p->delta.n_v * p->delta.dim : (int64_t) l->attn.n_head * l->attn.head_dim;
@@ -317,7 +323,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     if (p->draft) pi__nextn_layout(m, &p->draft->next, lim, a);
 }
 
-/* att = delta rule of the normed residual; moves the states on. [T, v*d] */
+/* att [T, v*d] = delta rule of the normed residual. Advances the states. */
 static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__stream *s)
 {
     const int64_t C = n_channels(p), nv = p->delta.n_v, VD = nv * p->delta.dim, ld = C + VD + 2 * nv;
@@ -333,12 +339,12 @@ static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__
     pi__op_gdn(m->be, s->b, &a);
 }
 
-/* x += the routed experts plus the gated shared one, of what in reads. */
+/* x += the routed experts plus the gated shared expert, for input `in`. */
 static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t E = m->n_embd, N = l->experts.n_expert, F = l->mlp.n_ff, ld = N + 1;
     float *logits = p->work.routes, *gate = logits + N; /* [n, N | 1] */
-    if (m->be->dev->experts_layer && !m->lora) { /* all of this, to the same bits */
+    if (m->be->dev->experts_layer && !m->lora) { /* one op for the code below, bitwise identical */
         pi__op_experts_layer(m->be, NULL, &(pi__experts_layer) {
             .moe = pi__experts_args(m, &l->experts, in, s->n, NULL, ld, s->y), .router = &l->router,
             .beside = &l->shared_gate, .gate = &l->mlp.gate, .up = &l->mlp.up, .down = &l->mlp.down, .logits = logits,
@@ -355,7 +361,7 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
-/* The rest of the layer. */
+/* Runs the layer from the mixer's output projection on. */
 static void after_mixer(pi__model *m, const qwen35 *p, const layer *l, const pi__stream *s)
 {
     const pi__add_norm add = {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = m->n_embd};
@@ -419,7 +425,7 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_hidden(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
-/* The draft head: one attention layer. */
+/* Runs the draft head: one attention layer. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     qwen35 *p = m->arch_data;

@@ -1,12 +1,13 @@
-/* Frequencies of the rotary embedding, stretched to contexts longer than the model was trained for where metadata (or what
- * the user sets over it) says so. Pure but for metadata; any thread.
+/* RoPE frequencies, scaled to contexts longer than the training context if metadata (or the user's override) says so.
+ * Pure except for reading metadata. Threads: any.
  *
  *     linear     f_i = b^(-2i/n) / s
  *     yarn       f_i = (1 - r_i) b^(-2i/n) / s + r_i b^(-2i/n)     (Peng et al., "YaRN", arXiv 2309.00071)
  *
- * r_i goes from 1 to 0 between the pairs that turn beta_fast and beta_slow times over the context of training: fast pairs
- * stay as they are; those two pairs are rounded outwards to whole ones, or not (pi__model.yarn_exact). Cosines and sines are
- * multiplied by 1 + 0.1 ln s then, which makes up for flatter attention. */
+ * r_i falls from 1 to 0 between the pairs that rotate beta_fast and beta_slow times over the training context, so
+ * fast pairs keep their frequency. The two pair indices are rounded outwards to integers, or kept as fractions
+ * (pi__model.yarn_exact). YaRN also multiplies cosines and sines by 1 + 0.1 ln s, to compensate for flatter
+ * attention. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,12 +20,13 @@ enum { NONE, LINEAR, YARN };
 
 typedef struct scaling {
     int kind;
-    float factor;         /* s: of the context of training that positions may reach */
-    int32_t trained;      /* tokens of that context */
-    float ext;            /* how much of r_i is used */
-    float attn;           /* more to multiply with */
-    float all;            /* the share of ln s by which scores are scaled elsewhere, and that is taken out here */
-    float fast, slow;     /* turns */
+    float factor;         /* s: max context / training context */
+    int32_t trained;      /* training context in tokens */
+    float ext;            /* weight of r_i */
+    float attn;           /* extra factor of cosines and sines */
+    /* coefficient of ln s that the model applies to scores elsewhere, and that is divided out here */
+    float all;
+    float fast, slow;     /* beta_fast, beta_slow: rotations */
 } scaling;
 
 static bool is(pi__str s, const char *word) { return s.n == strlen(word) && !memcmp(s.p, word, s.n); }
@@ -53,7 +55,7 @@ static scaling read_scaling(pi__model *m)
     return s;
 }
 
-/* The pair, of n / 2, that turns so many times over the context of training; a fraction. */
+/* Returns the index of the pair (of n / 2) that rotates `turns` times over the training context; a fraction. */
 static double pair_of(const scaling *s, int32_t n, double base, double turns)
 {
     return n * log(s->trained / (turns * 2 * PI)) / (2 * log(base));

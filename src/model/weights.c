@@ -1,18 +1,18 @@
-/* The layout of a model's tensors: a region of weights for each placement (see model.h).
+/* Memory layout of a model's tensors: one region of weights for each placement (see model.h).
  *
- * On a backend without pages a region is memory in one piece, tensors one behind the other. On one with pages it is an
- * arena, in which a tensor of a page or more has pages of its own, and what is smaller lies behind them all, together:
+ * On a backend without pages, a region is one allocation with consecutive tensors. On a backend with pages, it is an
+ * arena: a tensor of at least a page has its own pages, and the smaller tensors follow in shared pages:
  *
  *     [matrix ......|--][matrix ..|---][matrix .........|-][norm, norm, scale, small matrix, norm, ...|--]
  *     own pages, each mapped by itself                      shared pages, mapped as one
  *
- * so that a large tensor can be mapped, unmapped and moved without the others. The price is what the last page of each
- * has left: less than a page a tensor, half of one on average; with pages of 2 MiB and eight matrices a layer that is 8
- * MiB a layer. Small vectors take no page each, and cost none of that.
+ * So a large tensor can be mapped, unmapped and moved on its own. The cost is the unused end of each tensor's last
+ * page: half a page on average. With 2 MiB pages and eight matrices a layer, that is 8 MiB a layer. Small tensors
+ * share pages and do not add to it.
  *
- * Where processes share weights (weights_image.h) a device's region is mapped as one, all of it.
+ * If processes share weights (weights_image.h), a device's region is mapped as one.
  *
- * Memory: of the backends. Invariant: what is added up while tensors are wanted is what is allocated, to the byte. */
+ * Memory: owned by the backends. Invariant: the sum of the declared tensors' bytes equals the allocated bytes. */
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -21,7 +21,7 @@
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 
-/* n bytes in whole pages; n is at most SIZE_MAX / 2, and so is a page. */
+/* Rounds n up to whole pages. n and page are at most SIZE_MAX / 2. */
 static size_t in_pages(size_t n, size_t page) { return page ? (n + page - 1) & ~(page - 1) : n; }
 
 int pi__weights_want(pi__model *m, pi__want *w, pi_error *err)
@@ -46,13 +46,13 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
                     be->dev->describe(be), be->discrete ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
 }
 
-/* Bytes of a region's arena, which is mapped as one where processes share it. */
+/* Returns the bytes of a region's arena. In an image it includes the mark. */
 static size_t arena_bytes(const pi__model *m, int32_t place)
 {
     return m->weights[place].part == PI__PART_DEVICE ? pi__weights_image_bytes(m, place) : m->weights_size[place];
 }
 
-/* Addresses, then memory for what has none of its own. */
+/* Reserves addresses, then maps memory for the parts that need it. */
 static int alloc_region(pi__model *m, int32_t place, pi_error *err)
 {
     pi__region *r = &m->weights[place];

@@ -1,4 +1,4 @@
-/* Images of packed weights (see weights_image.h): keys, files and mappings. */
+/* Implementation of weights images (see weights_image.h): keys, files and mappings. */
 #include "model/weights_image.h"
 
 #include <dirent.h>
@@ -20,16 +20,16 @@
 #include "model/model.h"
 #include "model/weights_socket.h"
 
-enum { PAGE = 4096, SAMPLE = 64 /* bytes of a tensor at three places */ };
+enum { PAGE = 4096, SAMPLE = 64 /* bytes sampled from a tensor at each of three places */ };
 
 typedef struct header {
     char magic[8];
     uint32_t version, layout;
     pi__digest key;
-    pi__digest digest;   /* of the tensors in the file (pi__model.digest) */
-    uint64_t size;       /* of the image */
-    uint64_t data_sum;   /* XXH3-64 of all behind the first page; 0: not computed */
-    uint64_t head_sum;   /* of the fields before */
+    pi__digest digest;   /* of the file's tensors (pi__model.digest) */
+    uint64_t size;       /* bytes of the image */
+    uint64_t data_sum;   /* XXH3-64 of the bytes after the first page; 0 = not computed */
+    uint64_t head_sum;   /* hash of the preceding fields */
 } header;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
@@ -37,7 +37,7 @@ enum { VERSION = 2 };
 
 static size_t in_pages(size_t n) { return (n + PAGE - 1) & ~(size_t) (PAGE - 1); }
 
-/* What the region would be in an image; of a backend that has none: none. */
+/* Returns the image part that would hold the region, or PI__PART_NONE if its backend supports no images. */
 static int part_of(const pi__model *m, int32_t placement)
 {
     const pi__backend *be = pi__backend_at(m->be, placement);
@@ -48,7 +48,7 @@ static int part_of(const pi__model *m, int32_t placement)
 
 int pi__weights_image_part(const pi__model *m, int32_t placement) { return m->image.map ? part_of(m, placement) : PI__PART_NONE; }
 
-/* Bytes of the host's regions before this one. */
+/* Returns the bytes of the image in host memory before the region `end`. */
 static size_t host_bytes(const pi__model *m, int32_t end)
 {
     size_t n = PAGE;
@@ -65,9 +65,10 @@ size_t pi__weights_image_bytes(const pi__model *m, int32_t placement)
     return (n + page - 1) & ~(page - 1);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- key */
+/* --------------------------------------------------------------------------------------------------------------
+ * key */
 
-/* A few bytes of the tensor, at its start, in its middle and at its end. */
+/* Hashes sample bytes of the tensor: at its start, middle and end. */
 static int sample(const pi__model *m, const pi__tensor *t, pi__hasher *h, pi_error *err)
 {
     char bytes[SAMPLE];
@@ -97,7 +98,7 @@ static int add_want(const pi__model *m, const pi__want *w, pi__hasher *h, pi_err
     return sample(m, t, h, err);
 }
 
-/* The backends, and the devices that have some of it. */
+/* Describes the backends, and the devices that have part of the image. */
 static void name_target(pi__model *m)
 {
     char *to = m->image.target;
@@ -130,17 +131,18 @@ static int make_key(pi__model *m, pi_error *err)
     return rc;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- mapping */
+/* -------------------------------------------------------------------------------------------------------- mapping */
 
 static uint64_t sum_head(const header *h) { return pi__hash64(h, offsetof(header, head_sum), 0); }
 
-/* Maps all of fd; the mapping is noted for checked builds, region by region. */
+/* Maps all of fd. Registers each region as a known extent, for checked builds. */
 static bool map_fd(pi__model *m, int fd, bool write)
 {
     void *p = mmap(NULL, m->image.size, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return false;
 #ifdef MADV_HUGEPAGE
-    (void) madvise(p, m->image.size, MADV_HUGEPAGE); /* where the system allows it for shared memory */
+    /* has effect only if the system allows huge pages for shared memory */
+    (void) madvise(p, m->image.size, MADV_HUGEPAGE);
 #endif
     m->image.map = p;
     for (int32_t i = 0; i < PI__N_REGIONS; i++)
@@ -157,7 +159,8 @@ static void unmap(pi__model *m)
     m->image.complete = false;
 }
 
-/* What is wrong with the mapped image, in words; NULL: it is what the key says. sum: all of it is read. */
+/* Returns the reason why the mapped image does not match the key, or NULL if it matches. sum: also verify the data
+ * checksum. */
 static const char *fault(const pi__model *m, bool sum)
 {
     header h;
@@ -169,7 +172,8 @@ static const char *fault(const pi__model *m, bool sum)
     return NULL;
 }
 
-/* Maps fd, a whole image, read-only. sum: it is a file of the directory. NULL, or the fault. */
+/* Maps fd, a complete image, read-only. sum: fd is a file of the cache directory. Returns NULL, or the fault as
+ * text. */
 static const char *adopt(pi__model *m, int fd, bool sum)
 {
     struct stat st;
@@ -188,7 +192,7 @@ static const char *adopt(pi__model *m, int fd, bool sum)
     return NULL;
 }
 
-/* Of a device's memory, by which one it is of. */
+/* Returns the mark of a device's memory, which depends on the key and the placement. */
 static pi__digest mark_of(const pi__model *m, int32_t placement)
 {
     return pi__hash_chain(PI__HASH_IMAGE_PART, &m->image.key, &placement, sizeof placement);
@@ -216,7 +220,7 @@ int pi__weights_image_map(pi__model *m, int32_t placement, char *base, pi_error 
               : PI_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- sources */
+/* -------------------------------------------------------------------------------------------------------- sources */
 
 static int from_owner(pi__model *m, pi_error *err)
 {
@@ -233,7 +237,7 @@ static int from_owner(pi__model *m, pi_error *err)
     return what ? pi__fail(err, PI_EIO, "weights-from %.120s: the weights that it gives cannot be used: %s", socket, what) : PI_OK;
 }
 
-/* Memory for all of it now: a disk or a machine that is full is told here, not by a signal later. */
+/* Allocates all of the file's memory now, so that a full disk or machine is an error here and not a SIGBUS later. */
 static bool take_room(const pi__model *m, int fd)
 {
     int e;
@@ -265,7 +269,8 @@ static void cannot_keep(const pi__model *m, int e)
              "again", m->image.size >> 20, m->image.source.cache, strerror(e));
 }
 
-/* Files that a writer left who was killed: nobody holds their lock, which is taken before the first byte is. */
+/* Removes temporary files of killed writers: they are not locked. A writer locks its file before it writes the first
+ * byte. */
 static void sweep(const char *dir)
 {
     enum { EMPTY_SECONDS = 60 };
@@ -282,7 +287,8 @@ static void sweep(const char *dir)
     if (d) closedir(d);
 }
 
-/* What is there is used; else a new file is to be filled. Where nothing can be written, there is no image. */
+/* Uses the directory's image if it exists; else creates a file to be filled. Without write access there is no
+ * image. */
 static int in_directory(pi__model *m, pi_error *err)
 {
     char path[300];
@@ -290,7 +296,8 @@ static int in_directory(pi__model *m, pi_error *err)
         return pi__fail(err, PI_EINVAL, "weights-cache: the name of the directory has more than 200 bytes");
     if (mkdir(m->image.source.cache, 0700) && errno != EEXIST)
         return pi__fail(err, PI_EIO, "weights-cache: cannot make the directory %.200s: %s", m->image.source.cache, strerror(errno));
-    int fd = open(m->image.source.cache, O_PATH | O_DIRECTORY | O_CLOEXEC); /* where that fails, so does all below */
+    /* if this fails, all calls below fail as well */
+    int fd = open(m->image.source.cache, O_PATH | O_DIRECTORY | O_CLOEXEC);
     const int rc = fd >= 0 ? pi__trust_dir(fd, m->image.source.cache, "weights-cache", "unset weights-cache", err) : PI_OK;
     if (fd >= 0) (void) close(fd);
     if (rc) return rc;
@@ -319,7 +326,7 @@ static int in_directory(pi__model *m, pi_error *err)
     return PI_OK;
 }
 
-/* Which backend cannot share what it has; NULL: all can. */
+/* Returns a backend that cannot share its part, or NULL if all can. */
 static const pi__backend *who_cannot(const pi__model *m)
 {
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++)
@@ -342,7 +349,8 @@ int pi__weights_image_open(pi__model *m, pi_error *err)
     if (!from && !cache && !s->keep) return PI_OK;
     const pi__backend *cannot = who_cannot(m), *first = pi__backend_at(m->be, PI__AT_DEVICE);
     const bool device = part_of(m, PI__AT_DEVICE) == PI__PART_DEVICE;
-    if ((cannot || device) && !from && !s->keep) return PI_OK; /* a cache of what cannot be cached is none */
+    /* weights-cache is ignored for backends that cannot be cached */
+    if ((cannot || device) && !from && !s->keep) return PI_OK;
     if (cannot) return refuse(cannot, err);
     m->image.n_parts = !device ? 0 : first->n_ranks > 1 ? first->n_ranks : 1;
     for (int32_t i = 0; i < PI__WEIGHTS_PARTS; i++) m->image.part[i] = -1;
@@ -353,14 +361,14 @@ int pi__weights_image_open(pi__model *m, pi_error *err)
     return from ? from_owner(m, err) : s->keep ? in_memory(m, err) : in_directory(m, err);
 }
 
-/* The same pages at the same addresses, which can no longer be written. */
+/* Remaps the same pages read-only at the same addresses. */
 static bool protect(const pi__model *m, int fd)
 {
     return mmap(m->image.map, m->image.size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
 }
 
-/* Nobody can write the memory, or cut it, from now on. It can only be sealed while nothing is mapped that might write, and the
- * descriptor that is kept is one that can only read, as older systems map no other. */
+/* Seals the memory: from now on, no process can write or truncate it. Sealing requires that no writable mapping
+ * exists. The kept descriptor is read-only, as older systems map no other kind of a sealed file. */
 static int seal(pi__model *m, pi_error *err)
 {
     pi__weights_image *im = &m->image;
@@ -375,7 +383,7 @@ static int seal(pi__model *m, pi_error *err)
     return protect(m, fd) ? PI_OK : pi__fail(err, PI_ENOMEM, "mapping the packed weights failed: %s", strerror(errno));
 }
 
-/* The file gets its name; who has it open keeps it whatever becomes of that. */
+/* Renames the file to its final name. Processes that have it open keep it, even if that fails or it is replaced. */
 static int give_name(pi__model *m, pi_error *err)
 {
     pi__weights_image *im = &m->image;
@@ -408,7 +416,7 @@ int pi__weights_image_finish(pi__model *m, pi_error *err)
 
 void pi__weights_image_close(pi__model *m)
 {
-    if (!m->image.size) return; /* it was never opened */
+    if (!m->image.size) return; /* never opened */
     unmap(m);
     close_parts(m);
     if (*m->image.temp) (void) unlink(m->image.temp);

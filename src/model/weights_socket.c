@@ -1,4 +1,4 @@
-/* The socket of an owner of weights, both ends (see weights_socket.h). */
+/* Both ends of the socket of a weights owner (see weights_socket.h). */
 #include "model/weights_socket.h"
 
 #include <errno.h>
@@ -31,36 +31,36 @@ typedef struct answer {
     char magic[8];
     uint32_t version;
     int32_t status;      /* GIVEN, ... */
-    uint64_t size;       /* of the image */
-    char text[232];      /* what the owner has, NUL terminated */
+    uint64_t size;       /* bytes of the image */
+    char text[232];      /* the owner's model, NUL terminated */
 } answer;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
 _Static_assert(sizeof(request) == 80 && sizeof(answer) == 256, "as weights_socket.h says");
 
-/* Room for the descriptors that come with a message. */
+/* Buffer for the descriptors attached to a message. */
 typedef union control {
     char buf[CMSG_SPACE(PI__WEIGHTS_FDS * sizeof(int))];
     struct cmsghdr align;
 } control;
 
-typedef struct peer { /* a connection without its whole request */
+typedef struct peer { /* a connection with an incomplete request */
     int fd;
-    double until;     /* pi__now_ms: it is closed */
-    size_t n;         /* bytes of q */
+    double until;     /* pi__now_ms at which it is closed */
+    size_t n;         /* bytes of q received */
     request q;
 } peer;
 
 struct pi__weights_listener {
     pi__weights_offer offer[MAX_OFFERS];
     int n;               /* offers */
-    char what[232];      /* the model */
+    char what[232];      /* name of the model */
     struct sockaddr_un at;
-    struct stat st;      /* of the socket's file: only that one is removed */
-    int fd, stop[2];     /* the socket; a pipe whose end tells the thread to stop */
-    peer peer[MAX_PEERS]; /* the thread's; the oldest first */
+    struct stat st;      /* of the socket's file; close removes only this inode */
+    int fd, stop[2];     /* the socket; a pipe: closing one end stops the thread */
+    peer peer[MAX_PEERS]; /* used by the thread only; oldest first */
     int n_peers;
-    bool started;        /* thread is to be joined */
+    bool started;        /* the thread must be joined */
     pthread_t thread;
 };
 
@@ -87,14 +87,15 @@ static void set_timeout(int fd, int seconds)
     (void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- ask */
+/* ------------------------------------------------------------------------------------------------------------ ask */
 
 static void close_all(const int *fd, int n)
 {
     for (int i = 0; i < n; i++) (void) close(fd[i]);
 }
 
-/* The answer, and the n descriptors that came along. false: no whole answer; those are to be closed as well. */
+/* Receives the answer and its n attached descriptors. Returns false for an incomplete answer; the caller closes the
+ * descriptors in any case. */
 static bool receive(int s, answer *a, int fd[PI__WEIGHTS_FDS], int *n)
 {
     control c;
@@ -117,7 +118,7 @@ static bool receive(int s, answer *a, int fd[PI__WEIGHTS_FDS], int *n)
     return got == (ssize_t) sizeof *a && !(msg.msg_flags & MSG_CTRUNC);
 }
 
-/* What the answer says that is not the weights. */
+/* Reports an answer that does not carry the weights. */
 static int refused(const char *path, answer *a, const char *target, pi_error *err)
 {
     if (memcmp(a->magic, magic, sizeof magic) || a->version != VERSION)
@@ -169,9 +170,9 @@ int pi__weights_ask(const char *path, const pi__weights_question *want, int fd[P
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- listen */
+/* --------------------------------------------------------------------------------------------------------- listen */
 
-/* of: what is given, or NULL. */
+/* Sends an answer. of: the image to attach, or NULL. */
 static void give(int s, const answer *a, const pi__weights_offer *of)
 {
     control c = {{0}};
@@ -185,15 +186,15 @@ static void give(int s, const answer *a, const pi__weights_offer *of)
         *h = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(size)};
         memcpy(CMSG_DATA(h), of->fd, size);
     }
-    (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* who is gone needs no answer */
+    (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* a disconnected peer is ignored */
 }
 
-/* The answer to a whole request. */
+/* Answers a complete request. */
 static void reply(const pi__weights_listener *l, int s, const request *q)
 {
     answer a = {.version = VERSION, .status = UNKNOWN_KEY};
     const pi__weights_offer *of = NULL;
-    bool target = false; /* something is packed for it */
+    bool target = false; /* an offer is packed for this target */
     memcpy(a.magic, magic, sizeof magic);
     memcpy(a.text, l->what, sizeof a.text);
     for (int i = 0; i < l->n && q->version == VERSION; i++) {
@@ -211,7 +212,7 @@ static void close_peer(pi__weights_listener *l, int i)
     memmove(&l->peer[i], &l->peer[i + 1], (size_t) (--l->n_peers - i) * sizeof *l->peer);
 }
 
-/* A connection without a request yet. The oldest one makes room where there are too many. */
+/* Adds a connection. If there are too many, closes the oldest one. */
 static void add_peer(pi__weights_listener *l, int s)
 {
     if (!own_user(s)) {
@@ -225,7 +226,7 @@ static void add_peer(pi__weights_listener *l, int s)
     l->peer[l->n_peers++] = (peer) {.fd = s, .until = pi__now_ms() + SERVE_SECONDS * 1e3};
 }
 
-/* The next bytes of a request. true: the connection is done, answered or not. */
+/* Reads the next bytes of a request. Returns true if the connection is finished, answered or not. */
 static bool read_peer(const pi__weights_listener *l, peer *p)
 {
     const ssize_t got = recv(p->fd, (char *) &p->q + p->n, sizeof p->q - p->n, 0);
@@ -237,7 +238,7 @@ static bool read_peer(const pi__weights_listener *l, peer *p)
     return true;
 }
 
-/* Milliseconds to the first deadline, -1: there is none. */
+/* Returns the milliseconds until the first deadline, or -1 if there is none. */
 static int until_deadline(const pi__weights_listener *l)
 {
     if (!l->n_peers) return -1;
@@ -245,7 +246,7 @@ static int until_deadline(const pi__weights_listener *l)
     return ms > 0 ? (int) ms + 1 : 0;
 }
 
-/* Serves all connections and waits for none of them. An answer always fits into a new socket's buffer. */
+/* Serves all connections without blocking on any. An answer always fits into a new socket's buffer. */
 static void *listen_thread(void *arg)
 {
     pi__weights_listener *l = arg;
@@ -266,11 +267,11 @@ static void *listen_thread(void *arg)
         const int s = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (s >= 0) add_peer(l, s);
         else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            (void) poll(p, 1, 100); /* out of descriptors: wait for some to be closed */
+            (void) poll(p, 1, 100); /* out of descriptors: wait until some are closed */
     }
 }
 
-/* Somebody answers there. */
+/* True if a listener accepts connections at this address. */
 static bool is_alive(const struct sockaddr_un *at)
 {
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -287,7 +288,7 @@ static int bind_socket(pi__weights_listener *l, pi_error *err)
     if (l->fd < 0) return pi__fail(err, PI_EIO, "a socket for weights: %s", strerror(errno));
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_uid == geteuid()) {
         if (is_alive(&l->at)) return pi__fail(err, PI_EBUSY, "%.100s: another owner of weights answers there", path);
-        (void) unlink(path); /* of one that was killed */
+        (void) unlink(path); /* left by a killed process */
     }
     if (fchmod(l->fd, 0600) || bind(l->fd, (struct sockaddr *) &l->at, sizeof l->at) || chmod(path, 0600) || stat(path, &l->st) ||
         listen(l->fd, 64))

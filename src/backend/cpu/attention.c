@@ -1,56 +1,57 @@
-/* Attention over the paged cache on the CPU: the layout of a block, what goes into it, and the threads' work.
+/* Attention over the paged cache on the CPU: block layout, cache writes, and work distribution.
  *
  * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. Invariant:
- * how work is split never changes a result (attention.h says why).
+ * how work is split never changes a result (attention.h gives the reason).
  *
- * The query rows of a sequence that share a kv head are numbered token by token, head by head, and cut into groups of
- * at most kernels->max_rows: a group is an item, one thread computes it over all its keys. Where there are many (prompts),
- * a thread takes up to STACK neighbouring ones at once and goes over their keys split by split, so that a KV split is brought
- * from memory once for all of them. When items are too few for the threads (a few decode sequences), the keys are split too: in
- * waves, each KV split of each item is a unit of work with a sum of its own, and after a wave the sums are folded in order.
+ * The query rows of a sequence that share a kv head are numbered token by token, head by head. They are split into
+ * groups of at most kernels->max_rows. A group is an item: one thread computes it over all its keys. With many items
+ * (prompts), a thread processes up to STACK adjacent items together, KV split by KV split. So it reads a KV split
+ * from memory once for all of them. With too few items for the threads (a few decode sequences), the keys are split
+ * as well: in each wave, each KV split of each item is a work unit with its own sum, and after the wave the sums are
+ * folded in order.
  *
- * In steps with sparse prefill it is not sequences whose rows are cut, but runs; those of a query block leave out KV splits
- * of which they attend to neither key block (attention_blocks.c), and half of those of which they do to one. As the rest goes
- * on in order, a choice of all blocks gives the same bits as none. */
+ * In sparse prefill, items are formed from runs instead of sequences. Runs that are query blocks skip KV splits with
+ * no selected key block (attention_blocks.c), and half of a KV split with one. The other splits are processed in
+ * order, so selecting all blocks is bitwise identical to dense attention. */
 #include "backend/cpu/attention_blocks.h"
 #include "backend/cpu/simd.h"
 
 enum {
-    UNITS_A_THREAD = 4,    /* below so many items a thread, keys are split */
-    STACK = 8,             /* items that a thread has in hand at most */
-    STACKS_A_THREAD = 8,   /* below so many stacks a thread, they are smaller */
-    SMALL_WORK = 1 << 17,  /* multiply-adds below which one thread does all */
+    UNITS_A_THREAD = 4,    /* with fewer items per thread, keys are split */
+    STACK = 8,             /* max items that a thread processes together */
+    STACKS_A_THREAD = 8,   /* with fewer stacks per thread, stacks get smaller */
+    SMALL_WORK = 1 << 17,  /* with fewer multiply-adds, one thread computes everything */
 };
 
 /* Working memory of one thread. */
 typedef struct attn_work {
-    float *qt[STACK];        /* [head_dim, max_rows] of each item in hand */
+    float *qt[STACK];        /* [head_dim, max_rows] of each item of the stack */
     float *s;                /* [max_rows, S_STRIDE] */
     pi__attn_sum sum;        /* of a KV split */
-    pi__attn_sum run[STACK]; /* of all splits so far, of each item in hand */
+    pi__attn_sum run[STACK]; /* of all splits so far, of each item of the stack */
 } attn_work;
 
-/* A call of attention. */
+/* One call of attention. */
 typedef struct attn_job {
     pi__cpu *cpu;
     const pi__batch *b;
     const pi__attention *a;
     const pi__kv_layer *kv;
     const pi__kv_batch *kb;
-    int32_t group;         /* query heads a kv head */
-    pi__runs runs;         /* what is cut into items: all tokens of a sequence, or runs of them */
-    pi__taken taken;       /* key blocks of query blocks */
-    int32_t n_items;       /* in all */
-    int32_t stack;         /* that a thread takes at once, where keys are not split */
+    int32_t group;         /* query heads per kv head */
+    pi__runs runs;         /* token ranges that are split into items: all tokens of a sequence, or its runs */
+    pi__taken taken;       /* selected key blocks of query blocks */
+    int32_t n_items;       /* total number of items */
+    int32_t stack;         /* items per stack, if keys are not split */
     int32_t *first_item;   /* [runs.n + 1] */
     attn_work *work;       /* [threads] */
-    int32_t n_waves;       /* keys are split: number of waves, 0 if not */
-    int32_t splits_a_wave; /* KV splits of an item in a wave */
+    int32_t n_waves;       /* number of waves; 0 = keys are not split */
+    int32_t splits_a_wave; /* KV splits of an item per wave */
     pi__attn_sum *unit;    /* [n_items * splits_a_wave] sums of a wave */
     pi__attn_sum *total;   /* [n_items] folded so far */
 } attn_job;
 
-/* ------------------------------------------------------------------------------------------------------------ layout */
+/* --------------------------------------------------------------------------------------------------------- layout */
 
 static size_t tile_bytes(int32_t type, int32_t head_dim)
 {
@@ -76,7 +77,7 @@ char *pi__cpu_k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, 
     return kv->base + (size_t) block * kv->stride + (size_t) tile * tile_bytes(kv->type_k, kv->head_dim);
 }
 
-/* The same of V. */
+/* Returns the V tile likewise. */
 static char *v_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
 {
     int32_t per_head = block_size / PI__ATTN_TILE, tile = head * per_head + offset / PI__ATTN_TILE;
@@ -84,7 +85,7 @@ static char *v_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, i
     return kv->base + (size_t) block * kv->stride + keys + (size_t) tile * tile_bytes(kv->type_v, kv->head_dim);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- qkv */
+/* ------------------------------------------------------------------------------------------------------------ qkv */
 
 typedef struct qkv_job {
     pi__cpu *cpu;
@@ -93,7 +94,7 @@ typedef struct qkv_job {
     const pi__kv_layer *kv;
 } qkv_job;
 
-/* A head of n values, with what is added to it; at to where there is a bias. */
+/* Returns a head of n values plus bias; `to` receives the sum if there is a bias. */
 static const float *biased(const float *x, const float *bias, int32_t head, int32_t n, float *to)
 {
     if (!bias) return x;
@@ -133,7 +134,7 @@ static void qkv_token(const qkv_job *j, int32_t i)
     }
 }
 
-/* Neighbouring tokens to the same thread: they write into the same lines of a K tile. */
+/* Gives adjacent tokens to one thread: they write to the same cache lines of a K tile. */
 static void qkv_run(void *arg, int32_t ith, int32_t nth)
 {
     const qkv_job *j = arg;
@@ -153,40 +154,40 @@ void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- items */
+/* ---------------------------------------------------------------------------------------------------------- items */
 
 static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 static int32_t seq_of(const attn_job *j, int32_t run) { return j->runs.seq ? j->runs.seq[run] : run; }
-/* The query block that the run is, -1: none. */
+/* Returns the query block of the run, or -1 if it is none. */
 static int32_t query_block(const attn_job *j, int32_t run) { return j->taken.bits ? j->runs.block[run] : -1; }
 
-/* Groups that the rows of one kv head of a run are cut into. */
+/* Returns the number of groups for the rows of one kv head of a run. */
 static int32_t n_row_groups(const attn_job *j, int32_t run)
 {
     int32_t rows = (j->runs.start[run + 1] - j->runs.start[run]) * j->group;
     return div_up(rows, j->cpu->attn->max_rows);
 }
 
-/* The first key that a query at pos sees. */
+/* Returns the first key that a query at pos sees. */
 static int32_t lowest_key(const pi__attention *a, int32_t pos)
 {
     int32_t lo = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
     return lo > a->first ? lo : a->first;
 }
 
-/* The last one, of a sequence with so many. */
+/* Returns the last key that a query at pos sees, in a sequence of n_keys keys. */
 static int32_t highest_key(const pi__attention *a, int32_t pos, int32_t n_keys)
 {
     if (!a->block) return pos - a->past;
     return a->ahead && pos + a->ahead < n_keys ? pos + a->ahead : n_keys - 1;
 }
 
-/* Fills w with the rows of an item; returns its run, the kv head to *head. */
+/* Fills w with the rows of an item. Returns its run and sets *head to the kv head. */
 static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
 {
     int32_t lo = 0, hi = j->runs.n - 1;
-    while (lo < hi) { /* the last run whose first item is not after item */
+    while (lo < hi) { /* binary search: the last run with a first item <= item */
         int32_t mid = (lo + hi + 1) / 2;
         if (j->first_item[mid] <= item) {
             lo = mid;
@@ -197,7 +198,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     int32_t start = j->runs.start[lo], groups = n_row_groups(j, lo), i = item - j->first_item[lo];
     int64_t n_rows = (int64_t) (j->runs.start[lo + 1] - start) * j->group;
     *head = i / groups;
-    /* Late rows first: they see more keys, and a short item at the end leaves no thread waiting for long. */
+    /* Late rows first: they see more keys, and short items at the end balance the threads. */
     int64_t g = groups - 1 - i % groups, first = n_rows * g / groups, end = n_rows * (g + 1) / groups;
     w->n = (int32_t) (end - first);
     w->n_padded = j->cpu->attn->round_rows(w->n);
@@ -225,7 +226,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
 static int32_t first_split(const pi__attn_rows *w) { return w->lo[0] / PI__KV_SPLIT; }
 static int32_t last_split(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__KV_SPLIT; }
 
-/* The key blocks of a split that the run attends to: bit 0 the first, bit 1 the second. */
+/* Returns the key blocks of a split that the run attends to: bit 0 = the first, bit 1 = the second. */
 static int halves(const attn_job *j, int32_t run, int32_t head, int32_t split)
 {
     _Static_assert(PI__KV_SPLIT == 2 * PI__SPARSE_BLOCK, "as it is said here");
@@ -236,7 +237,7 @@ static int halves(const attn_job *j, int32_t run, int32_t head, int32_t split)
     return is;
 }
 
-/* The rows with the keys of one half of a split alone. Those before it, and behind it, they see all or none of. */
+/* Restricts the rows to the keys of one half of a split: clamps each row's key range. */
 static void only_half(pi__attn_rows *w, int32_t split, int half)
 {
     const int32_t first = split * PI__KV_SPLIT + half * PI__SPARSE_BLOCK, last = first + PI__SPARSE_BLOCK - 1;
@@ -246,7 +247,8 @@ static void only_half(pi__attn_rows *w, int32_t split, int half)
     }
 }
 
-/* One KV split of an item whose queries are packed in qt, to sum. s: room for scores. false: its rows attend to nothing of it. */
+/* Computes one KV split of an item into sum. qt: packed queries; s: score scratch. Returns false if the rows attend
+ * to no key of the split. */
 static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split, const float *qt,
                      float *s, pi__attn_sum *sum)
 {
@@ -274,9 +276,9 @@ static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, 
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- threads */
+/* -------------------------------------------------------------------------------------------------------- threads */
 
-/* Stack number `index`: the items from index * j->stack on. */
+/* Processes stack number `index`: the items from index * j->stack on. */
 static void do_stack(const attn_job *j, int32_t index, attn_work *work)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -307,7 +309,7 @@ static void run_stacks(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) do_stack(j, i, &j->work[ith]);
 }
 
-/* Folds what a wave computed for an item; after the last wave, its result. */
+/* Folds a wave's sums of an item; after the last wave, finishes the item. */
 static void fold_item(const attn_job *j, int32_t item, int32_t wave)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -315,7 +317,7 @@ static void fold_item(const attn_job *j, int32_t item, int32_t wave)
     int32_t head, run = item_rows(j, item, &w, &head);
     int32_t p = first_split(&w) + wave * j->splits_a_wave, last = last_split(&w);
     for (int32_t i = 0; i < j->splits_a_wave && p <= last; i++, p++) {
-        if (!halves(j, run, head, p)) continue; /* never the first and the last one */
+        if (!halves(j, run, head, p)) continue; /* never true for the first and the last split */
         kn->fold(&w, p, &j->total[item], &j->unit[item * j->splits_a_wave + i]);
         if (p == last) kn->finish(&w, &j->total[item]);
     }
@@ -326,7 +328,7 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
     const attn_job *j = arg;
     pi__pool *pool = j->cpu->pool;
     attn_work *work = &j->work[ith];
-    int32_t packed = -1; /* item whose rows are in work->qt[0] */
+    int32_t packed = -1; /* item with its rows packed in work->qt[0] */
     for (int32_t wave = 0; wave < j->n_waves; wave++) {
         for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->splits_a_wave)) >= 0;) {
             pi__attn_rows w;
@@ -344,9 +346,9 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- scratch */
+/* -------------------------------------------------------------------------------------------------------- scratch */
 
-/* Takes everything an attention call works in from the arena; measures when the arena does. */
+/* Takes all scratch of an attention call from the arena; with a measuring arena, only counts it. */
 static void take_scratch(attn_job *j, pi__arena *ar, int32_t n_runs, int32_t head_dim)
 {
     size_t n_threads = (size_t) pi__pool_size(j->cpu->pool), rows = (size_t) j->cpu->attn->max_rows;
@@ -380,9 +382,9 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used + pi__cpu_take_scratch(cpu, lim);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- run */
+/* ------------------------------------------------------------------------------------------------------------ run */
 
-/* Items that a thread takes at once, where a kv head of a sequence has at most so many. */
+/* Returns the number of items in a stack. groups: max groups of a kv head. */
 static int32_t stack_of(int32_t n_items, int32_t groups, int32_t n_threads)
 {
     int32_t n = n_threads == 1 ? STACK : n_items / (n_threads * STACKS_A_THREAD);
@@ -391,11 +393,11 @@ static int32_t stack_of(int32_t n_items, int32_t groups, int32_t n_threads)
     return n < 1 ? 1 : n;
 }
 
-/* Numbers the items; returns an upper bound of the multiply-adds, and the most KV splits an item has to *max_splits. */
+/* Numbers the items. Returns an upper bound of the multiply-adds; sets *max_splits to the max KV splits of an item. */
 static int64_t plan_items(attn_job *j, int32_t *max_splits)
 {
     int64_t work = 0;
-    int32_t item = 0, groups = 1; /* of a kv head, at most */
+    int32_t item = 0, groups = 1; /* max groups of a kv head */
     *max_splits = 0;
     for (int32_t s = 0; s < j->runs.n; s++) {
         int64_t tokens = j->runs.start[s + 1] - j->runs.start[s], keys = j->b->seq_len[seq_of(j, s)];

@@ -1,14 +1,14 @@
-/* The choice of key blocks on the CPU (see attention_blocks.h).
+/* Selection of key blocks on the CPU (see attention_blocks.h).
  *
- * Nothing is kept from step to step: for each layer and step, the mean of each key block is made from the cache, whatever
- * its type, as an F32 tile of keys, 16 blocks side by side. So prefixes, tiers and blocks of the cache know nothing of it.
- * Reading the keys once more for a whole chunk costs 1 / (2 * the chunk's query rows a kv head) of attention to all of them; scores
- * of rows and means then come from attention's own kernels, at 1/256 of attention. Keys of a rotated type have rotated
- * means, as queries are.
+ * No state is kept between steps. For each layer and step, the mean of each key block is computed from the cache, for
+ * any cache type, and stored in F32 key tiles of 16 adjacent blocks. So prefixes, tiers and cache blocks are
+ * unaffected. Reading the keys once more for an entire chunk costs 1 / (2 * the chunk's query rows per kv head) of
+ * dense attention. Scores of query rows and means use attention's kernels, at 1/256 of the cost of attention. Keys of
+ * a rotated type have rotated means, which match the rotated queries.
  *
- * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. Invariant: a
- * query block's choice depends on its own queries and the keys up to its end, never on threads or the rest of the step:
- * each query head's scores are added up by one thread, in order of position. */
+ * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside.
+ * Invariant: a query block's selection depends on its own queries and the keys up to its end, never on threads or the
+ * rest of the step. One thread sums each query head's scores, in order of position. */
 #include "backend/cpu/attention_blocks.h"
 
 #include <string.h>
@@ -18,16 +18,17 @@ typedef struct blocks_job {
     const pi__batch *b;
     const pi__attention *a;
     const pi__kv_layer *kv;
-    int32_t words;       /* of a bit a key block */
-    int32_t tiles;       /* of the means of a kv head, at most */
-    int32_t seq;         /* the sequence whose blocks are chosen now, */
-    int32_t n_keys;      /* its key blocks, */
+    int32_t words;       /* 64-bit words of a bit mask of key blocks */
+    int32_t tiles;       /* max tiles of means per kv head */
+    int32_t seq;         /* the current sequence, */
+    int32_t n_keys;      /* its number of key blocks, */
     int32_t first, n;    /* its runs that are query blocks */
     float *means;        /* [n_head_kv, tiles] tiles of 16 means, as keys of type F32 */
-    float *qt, *s, *sum; /* of each thread: [head_dim, max_rows]; [chunks of 256 blocks, max_rows, S_STRIDE]; [tiles * 16] */
-    size_t n_qt, n_s;    /* floats of a thread */
+    /* per thread: [head_dim, max_rows]; [chunks of 256 blocks, max_rows, S_STRIDE]; [tiles * 16] */
+    float *qt, *s, *sum;
+    size_t n_qt, n_s;    /* floats per thread */
     uint64_t *bits;      /* [query blocks, n_head, words] */
-    uint64_t *all;       /* [query blocks, n_head_kv, words] of the heads of a group together */
+    uint64_t *all;       /* [query blocks, n_head_kv, words] union over the heads of a group */
 } blocks_job;
 
 enum { CHUNK_TILES = PI__KV_SPLIT / PI__ATTN_TILE, KEY_TILES = PI__SPARSE_BLOCK / PI__ATTN_TILE };
@@ -59,12 +60,12 @@ size_t pi__cpu_take_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- means */
+/* ---------------------------------------------------------------------------------------------------------- means */
 
 static size_t tile_floats(const blocks_job *j) { return PI__ATTN_TILE * (size_t) j->kv->head_dim; }
 static float *means_of(const blocks_job *j, int32_t head) { return j->means + (size_t) (head * j->tiles) * tile_floats(j); }
 
-/* The mean of the 128 keys of a block. */
+/* mean = mean of the 128 keys of a block. */
 static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float *mean)
 {
     const pi__kv_batch *kb = &j->b->kv[j->kv->group];
@@ -77,7 +78,7 @@ static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float 
     j->cpu->attn->mean(j->kv->type_k, j->kv->head_dim, tile, KEY_TILES, mean);
 }
 
-/* Units are tiles of means. */
+/* Work units are tiles of means. */
 static void make_means(void *arg, int32_t ith, int32_t nth)
 {
     (void) ith, (void) nth;
@@ -95,9 +96,9 @@ static void make_means(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ scores */
+/* --------------------------------------------------------------------------------------------------------- scores */
 
-/* Adds up the scores of n key blocks by all queries of a run, for one of its heads. */
+/* Sums the scores of n key blocks over all queries of a run, for one query head. */
 static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t n, int32_t ith, float *sum)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -116,7 +117,7 @@ static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t 
     }
 }
 
-/* The bits of the blocks that n scores choose. */
+/* Sets the bits of the key blocks selected by n scores. */
 static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits)
 {
     float most = 0;
@@ -125,7 +126,7 @@ static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits
         if (i < PI__SPARSE_SINKS || n - i <= PI__SPARSE_WINDOW || score[i] >= sparsity * most) bits[i / 64] |= (uint64_t) 1 << i % 64;
 }
 
-/* Units are query blocks and heads. */
+/* Work units are pairs of query block and head. */
 static void rank_and_choose(void *arg, int32_t ith, int32_t nth)
 {
     (void) nth;
@@ -141,9 +142,9 @@ static void rank_and_choose(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- choices */
+/* -------------------------------------------------------------------------------------------------------- choices */
 
-/* What any head of a group wants, all of them get: they share the keys. */
+/* Gives every head of a group the union of the group's selections: the heads share the keys. */
 static void join_heads(const blocks_job *j)
 {
     const int32_t group = j->a->n_head / j->kv->n_head_kv;
@@ -163,7 +164,7 @@ static void join_heads(const blocks_job *j)
     }
 }
 
-/* The query blocks among runs first..end of a sequence. They are neighbours. */
+/* Finds the query blocks among runs first..end of a sequence; they are adjacent. */
 static void find_query_blocks(blocks_job *j, int32_t first, int32_t end)
 {
     const pi__runs *r = &j->b->runs;
@@ -175,7 +176,7 @@ static void find_query_blocks(blocks_job *j, int32_t first, int32_t end)
     }
 }
 
-/* The most key blocks that a query block of the step sees. */
+/* Returns the max number of key blocks that a query block of the step sees. */
 static int32_t most_keys(const pi__batch *b)
 {
     int32_t most = 0;

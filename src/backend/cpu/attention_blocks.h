@@ -1,15 +1,15 @@
-/* Which key blocks the query blocks of a step attend to (sparse prefill: see PI__SPARSE_BLOCK of ops.h). */
+/* Selects the key blocks that query blocks of a step attend to (sparse prefill: see PI__SPARSE_BLOCK of ops.h). */
 #ifndef PI__CPU_ATTENTION_BLOCKS_H
 #define PI__CPU_ATTENTION_BLOCKS_H
 
 #include "backend/cpu/attention.h"
 #include "base/alloc.h"
 
-/* A bit a key block, set: it is attended to. In the backend's scratch. */
+/* One bit per key block: 1 = attended to. In the backend's scratch. */
 typedef struct pi__taken {
-    uint64_t *bits;    /* [query blocks, n_head_kv, words]; NULL: everything is */
+    uint64_t *bits;    /* [query blocks, n_head_kv, words]; NULL = all key blocks are attended to */
     int32_t n_head_kv; /* of the layer */
-    int32_t words;     /* of a query block and head */
+    int32_t words;     /* 64-bit words per query block and kv head */
 } pi__taken;
 
 static inline bool pi__is_taken(const pi__taken *t, int32_t query_block, int32_t head, int32_t key_block)
@@ -18,9 +18,9 @@ static inline bool pi__is_taken(const pi__taken *t, int32_t query_block, int32_t
     return bits[key_block / 64] >> key_block % 64 & 1;
 }
 
-/* Finds them for all query blocks of b, which has some; what that takes comes from ar. */
+/* Selects the key blocks of all query blocks of b (at least one). Scratch is taken from ar. */
 void pi__cpu_take_blocks(pi__cpu *cpu, const pi__batch *b, const pi__attention *a, pi__arena *ar, pi__taken *out);
-/* Bytes of it. */
+/* Returns the scratch bytes of pi__cpu_take_blocks. */
 size_t pi__cpu_take_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 #endif

@@ -1,13 +1,14 @@
-/* The attention kernels, written once: included by each kernels_ISA.c, which defines before
+/* The attention kernels, written once for all instruction sets. Each kernels_ISA.c includes this file and first
+ * defines:
  *
- *     vf                      vectors, by one of vec_ISA.h
- *     PI__ROWS_MAX            rows the register file holds in pv()
- *     PI__QK_TILES(R)         key tiles that qk() does at once with R rows
- *     PI__PV_VECS             vf that pv() does at once, 1 or 2
+ *     vf                      vectors, by one of vec_ISA.h;
+ *     PI__ROWS_MAX            rows that the register file holds in pv();
+ *     PI__QK_TILES(R)         key tiles that qk() multiplies with R rows in one call;
+ *     PI__PV_VECS             vf that pv() computes in one call, 1 or 2
  *     PI__KERNELS             name of the table defined here
  *
- * No memory and no state; any thread. The order of operations on a row is that of attention.h; on one instruction set
- * every kernel of this file gives the same bits for a row whatever the number of rows or tiles it does at once. */
+ * No memory and no state. Threads: any. A row's order of operations is that of attention.h. On one instruction set, a
+ * row's result is bitwise identical for every number of rows or tiles in a kernel call. */
 #include <string.h>
 
 #include "backend/cpu/attention.h"
@@ -15,15 +16,15 @@
 
 /* ------------------------------------------------------------------------------------------------- types of the cache
  *
- * Of each type (cache_types.h), and nothing of a type stands elsewhere in this file:
+ * Functions of each type (cache_types.h). No other part of this file depends on a type:
  *
- *     put_<fn>      32 values as they lie in a row: their side, if the type has one, then their codes
- *     get_<fn>      back
- *     load_k_<fn>   of a block of K, 32 dims x 16 keys: dim i (0..31), all 16 keys. scale, min: of the keys
- *     load_v_<fn>   of a block of V, 16 keys x 32 dims: key j, dims 16 half .. + 15. scale: of each key, then its minimum
+ *     put_<fn>      32 values to the row format: side data (scale, min) if the type has any, then codes
+ *     get_<fn>      the inverse
+ *     load_k_<fn>   from a block of K, 32 dims x 16 keys: dim i (0..31) of all 16 keys. scale, min: of the keys
+ *     load_v_<fn>   from a block of V, 16 keys x 32 dims: key j, dims 16 half .. + 15. scale: of each key, then minima
  *
- * A block of K or V is the sides, word 0 of all 16 keys, then the next; then the codes: of K byte (or float, or half) i of
- * all keys, then the next; of V all codes of a key, then the next key's. */
+ * A block of K or V starts with the side data: word 0 of all 16 keys, then word 1, and so on. Codes follow. In K:
+ * byte (or float, or half) 0 of all keys, then 1, and so on. In V: all codes of a key, then of the next key. */
 
 PI__INLINE void put_f32(const float *x, uint8_t *to) { memcpy(to, x, 128); }
 PI__INLINE void get_f32(const char *src, float *x) { memcpy(x, src, 128); }
@@ -60,7 +61,7 @@ PI__INLINE vf load_v_f16(const char *block, int j, int half, const float *scale)
 
 PI__INLINE void put_bf16(const float *x, uint8_t *to)
 {
-    for (int i = 0; i < 32; i++) { /* to nearest even */
+    for (int i = 0; i < 32; i++) { /* rounds to nearest even */
         uint32_t u;
         memcpy(&u, x + i, 4);
         uint32_t nan = (u & 0x7fffffff) > 0x7f800000 ? 0x40 : 0, round = nan ? 0 : 0x7fff + (u >> 16 & 1);
@@ -82,10 +83,10 @@ PI__INLINE vf load_v_bf16(const char *block, int j, int half, const float *scale
     return vf_load_bf16((const uint16_t *) block + j * 32 + half * 16);
 }
 
-/* 32 values on their way to codes. */
+/* 32 values before they are converted to codes. */
 typedef struct values32 {
-    vf a, b;          /* made numbers that a half can hold: NaN becomes 0, values outside of the range are cut */
-    float low, top;   /* the least and the largest */
+    vf a, b;          /* in the range of a half: NaN becomes 0, other values are clamped */
+    float low, top;   /* min and max */
 } values32;
 
 static values32 clean_block(const float *src)
@@ -95,7 +96,7 @@ static values32 clean_block(const float *src)
     vf limit = vf_set1(65504.0f);
     float over = vf_hmax(vf_add(vf_select_lt(vf_abs(x.a), limit, vf_zero(), vf_set1(1)),
                                 vf_select_lt(vf_abs(x.b), limit, vf_zero(), vf_set1(1))));
-    if (over != 0) { /* NaN is not less than anything */
+    if (over != 0) { /* not < limit: too large, or NaN */
         for (int i = 0; i < 32; i++) {
             float f = src[i];
             clean[i] = f != f ? 0.0f : f > 65504.0f ? 65504.0f : f < -65504.0f ? -65504.0f : f;
@@ -108,11 +109,11 @@ static values32 clean_block(const float *src)
     return x;
 }
 
-/* The one of the largest magnitude. It decides the scale; searching for a better one, as is done for files, would cost more
- * than attention itself. */
+/* Returns the value of the largest magnitude, which determines the scale. Searching for a better scale, as quantizers
+ * of files do, would cost more than attention itself. */
 PI__INLINE float largest(const values32 *x) { return x->top >= -x->low ? x->top : x->low; }
 
-/* d as a half to `to`; returns what that is. */
+/* Stores d as a half at `to`; returns the stored value. */
 PI__INLINE float put_half(float d, uint8_t *to)
 {
     uint16_t half = pi__f32_to_f16(d);
@@ -120,7 +121,7 @@ PI__INLINE float put_half(float d, uint8_t *to)
     return pi__f16_to_f32(half);
 }
 
-/* The scale d goes to `to`; the values' codes, lo to hi for the scale as it is stored, to code. */
+/* Stores scale d at `to`. Stores the values' codes, clamped to lo..hi, using the scale as stored. */
 PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t *to, int8_t *code)
 {
     d = put_half(d, to);
@@ -129,7 +130,7 @@ PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t
     vf_store_i8(code + 16, vf_min(vf_max(vf_mul(x->b, inv), vf_set1(lo)), vf_set1(hi)));
 }
 
-/* The same for codes 0 to hi over the least value, which goes to `to` behind the scale. */
+/* Like to_codes, for codes 0..hi above the minimum. Stores the minimum at `to` after the scale. */
 PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *code)
 {
     vf min = vf_set1(put_half(x->low, to + 2));
@@ -138,13 +139,14 @@ PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *co
     to_codes((x->top - x->low) / hi, x, 0, hi, to, code);
 }
 
-/* Codes, with `add` all of 0..15 or 0..31, as nibbles; code i in the low one of byte i, code i + 16 in the high one. */
+/* Stores codes (plus `add`: 0..15 or 0..31) as nibbles: code i in the low half of byte i, code i + 16 in the high
+ * half. */
 PI__INLINE void put_nibbles(const int8_t *code, int add, uint8_t *to)
 {
     for (int i = 0; i < 16; i++) to[i] = (uint8_t) (((code[i] + add) & 15) | ((code[i + 16] + add) & 15) << 4);
 }
 
-/* Their fifth bits, in two words. */
+/* Stores the fifth bits of the codes in two words. */
 PI__INLINE void put_fifth_bits(const int8_t *code, int add, uint8_t *to)
 {
     for (int w = 0; w < 2; w++) {
@@ -168,10 +170,10 @@ PI__INLINE vf get_fifth_bits(const char *src, int word)
     return vf_bits(bits);
 }
 
-/* Nibbles of dim i of a block of K whose side has n words, of key j of one of V: less 8. */
+/* Nibbles minus 8: of dim i of a K block with n side words, of key j of a V block. */
 PI__INLINE vf nibbles_k(const char *block, int n, int i) { return vf_load_u4((const uint8_t *) block + 32 * n + i % 16 * 16, i >= 16); }
 PI__INLINE vf nibbles_v(const char *block, int n, int j, int half) { return vf_load_u4((const uint8_t *) block + 32 * n + j * 16, half); }
-/* The fifth bits, from word w of the sides on: 8 or -8. A nibble less 8 and this are a code of five bits less 16. */
+/* Fifth bits as 8 or -8, from side word w on. Nibble minus 8 plus this value is the 5-bit code minus 16. */
 PI__INLINE vf bits_k(const char *block, int w, int i) { return vf_load_bit((const uint16_t *) block + (w + i / 16) * 16, i % 16); }
 PI__INLINE vf bits_v(const char *block, int w, int j, int half) { return vf_bits(((const uint16_t *) block)[(w + half) * 16 + j]); }
 
@@ -285,7 +287,7 @@ PI__INLINE vf load_v_q4_0(const char *block, int j, int half, const float *scale
     return vf_mul(nibbles_v(block, 1, j, half), vf_set1(scale[j]));
 }
 
-/* How many borders between neighbours of the table are below x: the index of the value that is nearest. */
+/* Returns the index of the nearest table value: the number of midpoints between adjacent values below x. */
 PI__INLINE vf nearest_iq4(vf x)
 {
     vf n = vf_zero(), one = vf_set1(1);
@@ -322,19 +324,20 @@ PI__INLINE vf load_v_iq4_nl(const char *block, int j, int half, const float *sca
 
 /* ------------------------------------------------------------------------------------------------------ rotated types
  *
- * See cache_rotation.h. put and get rotate and rotate back; load_k and load_v give what is stored, which is rotated. */
+ * See cache_rotation.h. put and get rotate and unrotate; load_k and load_v return the stored, rotated values. */
 
 static const int8_t tq4_0_values[16] = {PI__TQ4_0_VALUES};
 static const int8_t tq3_0_values[16] = {PI__TQ3_0_VALUES, PI__TQ3_0_VALUES};
 
-/* 1 / sqrt(32) and the sign of values 16 half .. + 15. vf_bits are 8 or -8. */
+/* Returns 1 / sqrt(32) times the signs of values 16 half .. + 15. vf_bits returns 8 or -8. */
 PI__INLINE vf turn_by(int half)
 {
     return vf_mul(vf_bits((uint16_t) (~PI__ROTATION_SIGNS >> 16 * half)), vf_set1(PI__ROTATION_SCALE / 8));
 }
 
-/* 32 values, a and b, rotated or back. A stage takes value i and the one 16 behind it and leaves their sum and difference side by
- * side, so that the next stage is the same again, and after the last all are where they were. */
+/* Rotates or unrotates 32 values, a and b (Walsh-Hadamard transform). A stage computes sum and difference of values i
+ * and i + 16 and stores them adjacently, so all stages are equal, and after the last one every value is at its
+ * index. */
 PI__INLINE void turn32(vf *a, vf *b, bool back)
 {
     const vf by_a = turn_by(0), by_b = turn_by(1);
@@ -348,12 +351,12 @@ PI__INLINE void turn32(vf *a, vf *b, bool back)
     if (back) *a = vf_mul(*a, by_a), *b = vf_mul(*b, by_b);
 }
 
-/* 16 values on their way to codes. */
+/* Nearest codes of 16 values. */
 typedef struct nearest {
-    vf code, value; /* index into the table, and the magnitude that stands there */
+    vf code, value; /* index into the table, and the magnitude of that entry */
 } nearest;
 
-/* table: `half` negative values, the largest magnitude first, then the same ones positive. */
+/* table: `half` negative values, the largest magnitude first, then the same magnitudes positive. */
 PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
 {
     nearest r = {vf_set1((float) half), vf_set1((float) table[half])};
@@ -367,8 +370,8 @@ PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
     return r;
 }
 
-/* The scale to `to`, codes of the rotated values to code. The scale is the one that leaves the least error for its codes,
- * and of the ways to choose codes the one with the least error is taken. Zeros have scale 0. */
+/* Stores the scale at `to` and the codes of the rotated values at code. Tries several code assignments, computes the
+ * least-squares scale for each, and keeps the best. Zeros have scale 0. */
 PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, float rms, uint8_t *to, int8_t *code)
 {
     static const float tries[] = {PI__ROTATION_TRIES};
@@ -382,7 +385,7 @@ PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, flo
         const nearest c = nearest_of(table, half, vf_mul(x.a, inv)), d = nearest_of(table, half, vf_mul(x.b, inv));
         const float cc = vf_hsum(vf_add(vf_mul(c.value, c.value), vf_mul(d.value, d.value)));
         const float xc = vf_hsum(vf_add(vf_mul(vf_abs(x.a), c.value), vf_mul(vf_abs(x.b), d.value)));
-        const float off = xc * (xc / cc); /* the error is sum - off */
+        const float off = xc * (xc / cc); /* the squared error is sum - off */
         if (!(off > best)) continue;
         best = off;
         scale = xc / cc;
@@ -394,7 +397,7 @@ PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, flo
     vf_store_i8(code + 16, b.code);
 }
 
-/* 32 of a table's values at x, times the scale at src, rotated back. */
+/* x holds 32 table values: multiplies them by the scale at src and unrotates them. */
 PI__INLINE void get_rotated(const char *src, float *x)
 {
     vf a = vf_mul(vf_load(x), get_half(src)), b = vf_mul(vf_load(x + 16), get_half(src));
@@ -428,7 +431,7 @@ PI__INLINE void put_tq3_0(const float *x, uint8_t *to)
 {
     int8_t code[32];
     put_rotated(x, tq3_0_values, 4, PI__TQ3_0_RMS, to, code);
-    for (int g = 0; g < 4; g++) { /* 8 codes are 3 bytes */
+    for (int g = 0; g < 4; g++) { /* 8 codes in 3 bytes */
         uint32_t bits = 0;
         for (int i = 0; i < 8; i++) bits |= (uint32_t) code[8 * g + i] << 3 * i;
         for (int i = 0; i < 3; i++) to[2 + 3 * g + i] = (uint8_t) (bits >> 8 * i);
@@ -463,7 +466,7 @@ static void turn(int32_t n, float *x, bool back)
     }
 }
 
-/* ------------------------------------------------------------------------------- the same, by a type that is a constant */
+/* -------------------------------------------------------------------------- dispatch by a type that is a constant */
 
 PI__INLINE bool has_scale(int t)
 {
@@ -485,7 +488,7 @@ PI__INLINE bool has_min(int t)
     }
 }
 
-/* Bytes of 32 dims x 16 keys. */
+/* Returns the bytes of a block of 32 dims x 16 keys. */
 PI__INLINE size_t block_bytes(int t)
 {
     switch (t) {
@@ -516,9 +519,10 @@ PI__INLINE vf load_v(int t, const char *block, int j, int half, const float *sca
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- scores */
+/* --------------------------------------------------------------------------------------------------------- scores */
 
-/* acc += the products of `count` dims, 32 or 16, of which b[n] has keys of 16 lanes; returns qt behind them. */
+/* acc += products of `count` (32 or 16) dims of N blocks b, each with 16 keys as lanes. Returns qt after these
+ * dims. */
 PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt, const char *const *b, vf *acc)
 {
     vf scale[4], min[4];
@@ -538,7 +542,7 @@ PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt,
     return qt;
 }
 
-/* s[r * S_STRIDE + 16 * n + lane] = q row r . key lane of tile n, for R rows and N tiles. */
+/* s[r * S_STRIDE + 16 * n + lane] = q row r . key `lane` of tile n, for R rows and N tiles. */
 PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const char *const *tile, float *s)
 {
     vf acc[PI__ATTN_MAX_ROWS * 4];
@@ -555,18 +559,18 @@ PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- values */
+/* --------------------------------------------------------------------------------------------------------- values */
 
-/* Which keys of the KV split the rows see, as distances from its start; [lo, hi] of a row that sees none is empty. */
+/* Visible keys of the KV split, relative to its start. For a row that sees none, lo > hi. */
 typedef struct span {
-    int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* of each row */
-    int32_t any_lo, any_hi;                               /* the first and last key that some row sees */
+    int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* per row */
+    int32_t any_lo, any_hi;                               /* first and last key that at least one row sees */
     int32_t all_lo, all_hi;                               /* the keys that all rows see */
 } span;
 
-/* acc[r][d0 .. d0 + 16 * V) = sum of p[r][key] * value[key], over the keys that row r sees. A key that it does not see
- * is not touched, as its value may be anything, NaN included. half: these are the last 16 dims, rows of which are half as
- * long as of others. */
+/* out[r][d0 .. d0 + 16 * V) = sum of p[r][key] * value[key] over the keys that row r sees. Invisible keys are not
+ * read: their values are undefined and may be NaN. half: these are the last 16 dims; their block rows have half the
+ * length. */
 PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const float *p, const char *const *tile, int32_t head_dim,
                         int32_t d0, float *out)
 {
@@ -574,7 +578,7 @@ PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const fl
     PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
     for (int32_t n = sp->any_lo / 16; n <= sp->any_hi / 16; n++) {
         const char *block = tile[n] + (size_t) (d0 / 32) * block_bytes(t);
-        float scale[32] = {0}; /* and minima */
+        float scale[32] = {0}; /* scales, then minima */
         if (has_scale(t)) vf_store(scale, vf_load_f16((const uint16_t *) block));
         if (has_min(t)) vf_store(scale + 16, vf_load_f16((const uint16_t *) block + 16));
         int32_t first = n * 16 > sp->any_lo ? n * 16 : sp->any_lo;
@@ -610,7 +614,7 @@ PI__INLINE void pv(int t, int R, const span *sp, const float *p, const char *con
     if (whole < head_dim && !has_scale(t)) pv_dims(t, R, 1, true, sp, p, tile, head_dim, whole, out);
 }
 
-/* ------------------------------------------------------------------- the two above, for each type and number of rows */
+/* -------------------------------------------------------- instances of qk and pv for each type and number of rows */
 
 typedef void (*qk_fn)(const float *qt, int32_t head_dim, const char *const *tile, float *s);
 typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, int32_t head_dim, float *out);
@@ -639,7 +643,7 @@ typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, i
 #define PI__FNS(T, ...) PI__EACH_R(PI__FN, T)
 PI__CACHE_TYPES(PI__FNS)
 
-/* By type and rows. */
+/* Tables by type and number of rows. */
 #define PI__QK1(T, R) [PI__KV_##T][R] = qk1_##T##_##R,
 #define PI__QKN(T, R) [PI__KV_##T][R] = qkn_##T##_##R,
 #define PI__PV(T, R) [PI__KV_##T][R] = pv_##T##_##R,
@@ -683,7 +687,7 @@ static void set_span(const pi__attn_rows *w, int32_t base, span *sp)
     }
 }
 
-/* Scores s of keys lo..hi become e^(s - max): their maximum to m, their sum to l. */
+/* Replaces scores s of keys lo..hi by e^(s - max). *m = their maximum, *l = their sum. */
 static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float *l)
 {
     vf lowest = vf_set1(-INFINITY), top = lowest, sum = vf_zero();
@@ -706,8 +710,8 @@ static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float
 
 enum { FEW_ROWS = 4 };
 
-/* Of few rows memory is what is waited for, and hardware fetches ahead within a tile at most: asks for the second-level cache to
- * have tiles n..end. */
+/* Prefetches tiles n..end into the second-level cache. With few rows, attention is limited by memory, and the hardware
+ * prefetcher does not go beyond a tile. */
 PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t end, int32_t head_dim)
 {
     const size_t bytes = block_bytes(t) * (size_t) head_dim / 32;
@@ -715,7 +719,7 @@ PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t e
         for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(tile[n] + i, 0, 2);
 }
 
-/* Scores of tiles n..end of a split, of cache type tk. */
+/* Computes the scores of tiles n..end of a split, for cache type tk. */
 static void qk_tiles(const pi__attn_rows *w, const float *qt, int tk, const char *const *k, int32_t n, int32_t end, float *s)
 {
     int32_t step = PI__QK_TILES(w->n_padded);
@@ -787,9 +791,9 @@ static void finish(const pi__attn_rows *w, const pi__attn_sum *run)
     }
 }
 
-/* ------------------------------------------------------------------------------------------- choosing blocks of keys */
+/* ---------------------------------------------------------------------------------------- selection of key blocks */
 
-/* Key by key of a lane, then over the lanes. */
+/* mean = sum over tiles for each lane, then over the lanes. */
 PI__INLINE void mean_dims(int t, int count, const char *const *b, int32_t n_tiles, float *mean)
 {
     vf acc[32];
@@ -825,7 +829,7 @@ static void mean(int32_t type, int32_t head_dim, const char *const *k, int32_t n
     }
 }
 
-/* Where the scores of tile t of row r are. */
+/* Returns the address of the scores of tile t, row r. */
 static float *scores_at(float *s, int32_t r, int32_t t)
 {
     enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE, ROOM = PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE };
@@ -902,7 +906,8 @@ PI__INLINE void store_side(int side, char *tile, int32_t lane, const uint8_t *b)
     for (int w = 0; w < side / 2; w++) memcpy(tile + (w * 16 + lane) * 2, b + 2 * w, 2);
 }
 
-/* 32 values from x on as a type has them, or the last 16 and zeros; returns how many are there. */
+/* Stores 32 values of x in the type's format, or the last 16 padded with zeros. Returns the number of values
+ * stored. */
 PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
 {
     float last[32] = {0};
@@ -915,10 +920,10 @@ PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
     return left;
 }
 
-/* One head of one token, head_dim values, into a lane of a tile of K or V. side, codes: bytes of 32 values. */
+/* Stores one head of one token, head_dim values, in a lane of a tile of K or V. side, codes: bytes per 32 values. */
 PI__INLINE void store_k_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    const int unit = codes > 32 ? codes / 32 : codes % 16 ? 4 : 1; /* 3 bits a value: words of 4 bytes */
+    const int unit = codes > 32 ? codes / 32 : codes % 16 ? 4 : 1; /* 3 bits per value: 4-byte words */
     uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
     for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
         const int n = codes * put_dims(put, x + d, head_dim - d, b) / 32;
@@ -987,7 +992,7 @@ static void load_row(int32_t type, const char *src, int32_t n, float *x)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- rows of floats */
+/* ------------------------------------------------------------------------------------------------- rows of floats */
 
 static void add_norm(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n)
 {
@@ -996,7 +1001,7 @@ static void add_norm(float *x, const float *y, const float *w, const float *bias
     for (int64_t i = 0; i < n; i++) x[i] = (x[i] + (w ? y[i] * f * w[i] : bias ? y[i] + bias[i] : y[i])) * scale;
 }
 
-/* The sum of (x - of)^2, or with squares false of x - of: by lane = i mod 16, lanes by halves. */
+/* Returns the sum of (x - of)^2, or without `squares` of (x - of). Sums by lane = i mod 16, then lanes by halves. */
 static float sum_from(const float *x, float of, bool squares, int64_t n)
 {
     vf sum = vf_zero(), m = vf_set1(of);

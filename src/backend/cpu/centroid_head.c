@@ -1,8 +1,8 @@
-/* An lm_head of which only some clusters of rows are multiplied (pi__centroid_head), on the CPU.
+/* LM head that multiplies only some clusters of rows (pi__centroid_head), on the CPU.
  *
- * The centroids are an ordinary matrix. Then one pool job: the rows are rounded | tiles of the clusters that each row chose,
- * a row at a time, since rows seldom agree | each row's logits are filled and its values put where they belong. Memory:
- * cpu->scratch, laid out as a linear op's is, for the rounded rows and the tiles. */
+ * The centroids are an ordinary matrix. Then one pool job: quantize the rows | multiply the tiles of the clusters
+ * that each row chose, one row at a time, because rows seldom choose the same | fill each row's logits and scatter
+ * the computed values. Memory: cpu->scratch for the quantized rows and the tiles, with the layout of a linear op. */
 #include "backend/cpu/linear.h"
 
 typedef struct centroid_job {
@@ -11,12 +11,12 @@ typedef struct centroid_job {
     int32_t n_rows;
     pi__lin_shape s;    /* of the head */
     int64_t n_blk;      /* blocks of 32 columns */
-    size_t stride;      /* bytes of a rounded row */
-    bool floats;        /* the head is of a float format */
+    size_t stride;      /* bytes of a quantized row */
+    bool floats;        /* the head has a float format */
     char *tiles;        /* canonical tile of thread 0 */
 } centroid_job;
 
-/* Row r alone as a group. */
+/* x = a group with only row r. */
 static void row_at(const centroid_job *j, int32_t r, pi__lin_x *x)
 {
     pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->cpu->lin->digits, j->n_blk, 1, j->floats, x);
@@ -32,7 +32,7 @@ static void round_rows(const centroid_job *j, int32_t ith, int32_t nth)
     }
 }
 
-/* Item i: one of a row's clusters. */
+/* Item i: one cluster of a row. */
 static void run_item(const centroid_job *j, int32_t i, uint8_t *buf)
 {
     const pi__weight *w = j->a->head;

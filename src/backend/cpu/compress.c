@@ -1,16 +1,16 @@
-/* The caches of DeepSeek V4 on the CPU, and the ops that write them: rows of the window, and entries made of the tokens
- * of a window.
+/* DeepSeek V4 cache writes on the CPU: rows of the window, and compressed entries of several tokens.
  *
- * A token's values and scores go to the cache of recent rows; then each entry whose last token is in the step is made from
- * there, so that it does not matter in which steps its tokens came. No memory but the stack. Threads: called by the step
- * thread, which forks and joins the pool inside; a token, and an entry, is one thread's. */
+ * A token's values and scores are first written to the cache of recent rows. Then each entry with its last token in
+ * this step is computed from that cache, so the distribution of its tokens over steps does not matter. Memory: only
+ * the stack. Threads: called by the step thread, which forks and joins the pool inside; one thread computes a token
+ * or an entry. */
 #include <string.h>
 
 #include "backend/cpu/sparse.h"
 
-enum { SMALL = 16384 }; /* values below which waking threads costs more than it brings */
+enum { SMALL = 16384 }; /* with fewer values, waking threads costs more than it saves */
 
-/* ------------------------------------------------------------------------------------------------------------ mla_qkv */
+/* -------------------------------------------------------------------------------------------------------- mla_qkv */
 
 typedef struct mla_qkv_job {
     pi__cpu *cpu;
@@ -59,17 +59,17 @@ void pi__cpu_mla_qkv(pi__backend *be, const pi__batch *b, const pi__mla_qkv *a)
     else pi__pool_run(j.cpu->pool, mla_qkv_main, &j);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- compress */
+/* ------------------------------------------------------------------------------------------------------- compress */
 
 typedef struct compress_job {
     pi__cpu *cpu;
     const pi__batch *b;
     const pi__compress *a;
     const pi__kv_layer *recent, *entries;
-    int32_t width;      /* values of a token, and scores */
+    int32_t width;      /* values of a token; also its number of scores */
 } compress_job;
 
-/* Values and scores of token t to the cache. */
+/* Writes the values and scores of token t to the cache of recent rows. */
 static void keep(const compress_job *j, int32_t t)
 {
     const pi__compress *a = j->a;
@@ -93,7 +93,7 @@ static void rotate(const pi__compress *a, float *x, int32_t pos)
     pi__rotate_tail(x, a->dim, rope, a->n_rot, 1.0f);
 }
 
-/* The entry whose last token is t, if it is one's. */
+/* Computes the entry with last token t, if t ends one. */
 static void close_window(const compress_job *j, int32_t t)
 {
     const pi__compress *a = j->a;

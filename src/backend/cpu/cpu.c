@@ -1,8 +1,8 @@
-/* The CPU backend itself: creation, where memory comes from, and the op table.
+/* The CPU backend: creation, memory allocation, and the op table.
  *
- * Memory: one small allocation for the backend, device memory and scratch from pi__map. Threads: as device.h says, one
- * at a time; ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of the
- * last reserve(). */
+ * Memory: one small allocation for the backend; device memory and scratch from pi__map. Threads: one at a time, see
+ * device.h; ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of
+ * the last reserve(). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/places.h"
 
@@ -17,10 +17,10 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-/* ------------------------------------------------------------------------------------------------------------- memory */
+/* --------------------------------------------------------------------------------------------------------- memory */
 
-/* Large regions in huge pages where the system gives them: a matrix is read from end to end for each token, and small
- * pages would cost a TLB miss every 4 KiB. A hint: failure changes nothing. */
+/* Requests huge pages for large regions: a matrix is read completely for each token, and small pages would cost a TLB
+ * miss every 4 KiB. It is a hint; failure has no effect. */
 static void *cpu_alloc(pi__backend *be, size_t size)
 {
     (void) be;
@@ -42,10 +42,12 @@ static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
 static void cpu_commit(pi__backend *be, void *p, size_t size)
 {
     (void) be;
-    for (size_t i = 0; i < size; i += page_size()) ((volatile char *) p)[i] = 0; /* nothing was written to it yet */
+    /* zeros are harmless: nothing has been written to the memory before */
+    for (size_t i = 0; i < size; i += page_size()) ((volatile char *) p)[i] = 0;
 }
 
-/* Whole pages within; the rest stays. Memory of a foreign allocator is left alone by madvise or read as zeros later. */
+/* Releases the complete pages in the range; partial pages stay. With another allocator's memory, madvise has no
+ * effect or later reads return zeros. */
 static void cpu_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
@@ -59,7 +61,7 @@ static void cpu_copy(pi__backend *be, void *dst, const void *src, size_t n)
     memcpy(dst, src, n);
 }
 
-/* Ops take their scratch from its start, one after the other: the largest decides. */
+/* Returns the max scratch of all ops: each op uses it from the start, one after the other. */
 static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
@@ -84,10 +86,10 @@ static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     return PI_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------------- steps */
+/* ---------------------------------------------------------------------------------------------------------- steps */
 
-/* The step thread is thread 0 of every job: it gets its place as the others do, when it first shows up. Steps in which
- * every token has a logits row decode. */
+/* The step thread is thread 0 of every job. It gets its affinity and priority in its first step here. A step with a
+ * logits row for every token counts as decode. */
 static const pi__batch *cpu_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     (void) kind;
@@ -116,7 +118,7 @@ static int cpu_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error 
 static const char *cpu_describe(const pi__backend *be) { return ((const pi__cpu *) be)->desc; }
 static int32_t cpu_n_threads(const pi__backend *be) { return ((const pi__cpu *) be)->n_decode; }
 
-/* ---------------------------------------------------------------------------------------------------- create, destroy */
+/* ------------------------------------------------------------------------------------------------ create, destroy */
 
 static void cpu_destroy(pi__backend *be)
 {
@@ -172,7 +174,7 @@ bool pi__cpu_tell(int32_t index, pi__device_info *out)
     return true;
 }
 
-/* What was asked for and is not to be had here. */
+/* Logs options for thread placement that have no effect on this machine. */
 static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
 {
     cpu_set_t node[PI__MAX_NODES];
@@ -185,7 +187,7 @@ static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
                  "of a service), or give CAP_SYS_NICE", p->prio, p->prio >= 3 ? "r" : "e", p->prio >= 3 ? "RTPRIO=" : "NICE=");
 }
 
-/* The pool is as large as the larger of the two; where one number is left to the pool, it is that of both. */
+/* Creates a pool of max(n_threads, n_batch) threads. n_threads 0 = the pool's default; n_batch 0 = n_threads. */
 static int make_pool(pi__cpu *cpu, const pi__cpu_params *p, pi_error *err)
 {
     const int32_t t = p->n_threads, tb = p->n_batch;

@@ -1,4 +1,4 @@
-/* Inside of the CPU backend: the state that its ops share, and which file implements which op. */
+/* Internals of the CPU backend: the state that its ops share, and the list of functions by file. */
 #ifndef PI__CPU_H
 #define PI__CPU_H
 
@@ -7,8 +7,8 @@
 #include "backend/device.h"
 #include "backend/cpu/pool.h"
 
-/* Of one architecture, each has what those before it have. I8MM, AVX-VNNI and AMX have matrix kernels of their own; all others
- * are those of NEON, AVX2 and AVX-512. */
+/* Within an architecture, each one includes the features of the ones before it. I8MM, AVX-VNNI and AMX have their own
+ * matrix kernels; their other kernels are shared with NEON, AVX2 and AVX-512. */
 enum pi__isa {
     PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_I8MM, PI__ISA_SVE256, PI__ISA_AVX2, PI__ISA_AVXVNNI, PI__ISA_AVX512, PI__ISA_AMX, PI__N_ISAS
 };
@@ -21,52 +21,53 @@ typedef struct pi__cpu_lora_kernels pi__cpu_lora_kernels;     /* lora.h */
 typedef struct pi__cpu_top_kernels pi__cpu_top_kernels;       /* top.h */
 
 typedef struct pi__cpu {
-    pi__backend be;                    /* first: the public face */
+    pi__backend be;                    /* must be first: the public struct */
     pi__pool *pool;                    /* threads */
-    int isa;                           /* enum pi__isa chosen at create */
-    const pi__cpu_linear_kernels *lin; /* kernels of that isa */
-    const pi__cpu_attn_kernels *attn;  /* the same for attention */
-    const pi__cpu_gdn_kernels *gdn;    /* the same for the delta rule */
-    const pi__cpu_sparse_kernels *sparse; /* the same for attention to rows and entries */
-    const pi__cpu_lora_kernels *lora;  /* the same for adapters */
-    const pi__cpu_top_kernels *top;    /* the same for the largest values of rows */
-    char desc[64];                     /* describe() */
-    pi__limits lim;                    /* of reserve() */
-    char *scratch;                     /* reserve()d, shared by ops one after the other; page-aligned */
+    int isa;                           /* enum pi__isa, chosen at create */
+    const pi__cpu_linear_kernels *lin; /* kernels for that isa: matrices */
+    const pi__cpu_attn_kernels *attn;  /* attention */
+    const pi__cpu_gdn_kernels *gdn;    /* gated delta rule */
+    const pi__cpu_sparse_kernels *sparse; /* sparse attention to rows and entries */
+    const pi__cpu_lora_kernels *lora;  /* LoRA adapters */
+    const pi__cpu_top_kernels *top;    /* top values of rows */
+    char desc[64];                     /* text for describe() */
+    pi__limits lim;                    /* limits of the last reserve() */
+    char *scratch;                     /* from reserve(), used by one op at a time; page-aligned */
     size_t scratch_size;               /* bytes */
     struct {
-        const void *of;                /* data of a matrix, the last one that was asked for its largest values alone */
-        float *tile;                   /* [n_tile] the largest norm of a row of each of its tiles */
-        float least, most;             /* of all */
+        const void *of;                /* data of the last matrix that was used for top values only */
+        float *tile;                   /* [n_tile] max row norm of each tile of that matrix */
+        float least, most;             /* min and max of `tile` */
     } norms;                           /* linear_best.c */
-    int32_t n_decode, n_prefill;       /* threads of steps that only decode, and of others */
-    pthread_t placed;                  /* thread that begin gave the place of thread 0 */
+    int32_t n_decode, n_prefill;       /* threads in decode steps; in other steps */
+    pthread_t placed;                  /* thread that was placed as thread 0 by begin */
     bool has_placed;                   /* placed is valid */
 } pi__cpu;
 
 /* isa.c */
 typedef struct pi__isa_name {
-    const char *name; /* as the isa option has it */
-    const char *desc; /* as describe() says it */
+    const char *name; /* name for the isa option */
+    const char *desc; /* text for describe() */
 } pi__isa_name;
 extern const pi__isa_name pi__isa_names[]; /* by enum pi__isa */
-/* true: processor and system run what the files of an instruction set are compiled with. */
+/* True if processor and system support the instructions of the isa's source files. */
 bool pi__isa_there(int isa);
-/* x86: the tile registers of AMX and their products of bytes can be used, as far as the processor (edx of leaf 7), the system
- * (XCR0) and permit say; that is asked last, where the others agree, and asks Linux to permit them to this process. */
+/* x86: True if AMX tile registers and byte products can be used. Checks the processor (edx of leaf 7) and the system
+ * (XCR0). Only if both agree, calls permit(), which requests Linux's permission for this process. */
 bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void));
-/* The instruction set for an isa option; the best one for NULL, "" and "auto". PI_EUNSUPPORTED: not there, or no name. */
+/* Finds the instruction set for an isa option. NULL, "" and "auto" = the best one. Returns PI_EUNSUPPORTED for an
+ * unsupported or unknown one. */
 int pi__isa_choose(const char *name, int *out, pi_error *err);
 
-/* linear.c: matrices. Scratch is laid out by the op from the start of cpu->scratch. */
-const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits); /* of activations */
+/* linear.c: matrices. The op lays out its scratch from the start of cpu->scratch. */
+const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits); /* bits: of activations */
 size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w);
 void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
 size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 /* moe.c: routed experts. */
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim);
-/* id = the n_used largest of n logits, largest first, equal ones by index. A NaN is taken only where there is no other. */
+/* Sets id to the n_used largest of n logits, largest first; equal logits by index. A NaN is chosen only if needed. */
 void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id);
 
 
@@ -91,18 +92,18 @@ size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t
 size_t pi__cpu_sparse_scratch(const pi__cpu *cpu, const pi__limits *lim);
 size_t pi__cpu_indexer_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
-/* lora.c: adapters. */
+/* lora.c: LoRA adapters. */
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa);
 size_t pi__cpu_lora_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
-/* topk.c: the largest values of rows of logits. */
+/* topk.c: top values of logits rows. */
 const pi__cpu_top_kernels *pi__cpu_top_kernels_of(int isa);
 size_t pi__cpu_topk_scratch(const pi__cpu *cpu, const pi__limits *lim);
 bool pi__cpu_topk_here(const pi__backend *be);
 void pi__cpu_topk(pi__backend *be, const pi__batch *b, const pi__topk *a);
 
-/* The ops: each in the file of its name, small ones on rows of floats in elementwise.c. Scratch is laid out by the op from
- * the start of cpu->scratch. */
+/* The ops, each in the file with its name; small ops on float rows are in elementwise.c. An op lays out its scratch
+ * from the start of cpu->scratch. */
 #define PI__CPU_OP(name, type) void pi__cpu_##name(pi__backend *be, const pi__batch *b, const type *a);
 PI__OPS_ALL(PI__CPU_OP)
 #undef PI__CPU_OP

@@ -1,17 +1,16 @@
-/* Small ops of the CPU backend on rows of floats: residual stream with norm, gated sum, rotation tables, row
- * gathering, soft capping.
+/* Small ops of the CPU backend on float rows: residual add with norm, gated sum, RoPE tables, row gathering, softcap.
  *
- * No memory. Threads: called by the step thread; what is large is split over the pool by rows or by ranges that are
- * fixed multiples, so a value never depends on the number of threads. The arithmetic of a row is in
- * attention_kernels.h, for each instruction set. */
+ * No memory. Threads: called by the step thread. Large inputs are split over the pool by rows or by ranges that are
+ * fixed multiples, so a value never depends on the number of threads. The row arithmetic is in attention_kernels.h,
+ * for each instruction set. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/attention.h"
 
-enum { SMALL = 16384 }; /* values below which waking threads costs more than it brings */
+enum { SMALL = 16384 }; /* with fewer values, waking threads costs more than it saves */
 
-/* ----------------------------------------------------------------------------------------------------------- add_norm */
+/* ------------------------------------------------------------------------------------------------------- add_norm */
 
 typedef struct add_norm_job {
     const pi__cpu *cpu;
@@ -43,7 +42,7 @@ void pi__cpu_add_norm(pi__backend *be, const pi__batch *b, const pi__add_norm *a
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------- norm */
+/* ----------------------------------------------------------------------------------------------------------- norm */
 
 typedef struct norm_job {
     const pi__cpu *cpu;
@@ -55,7 +54,7 @@ typedef struct norm_job {
     int64_t n;
 } norm_job;
 
-/* The residual's norm, added to nothing. */
+/* Computes the norm as a residual add to a zero row. */
 static void norm_run(void *arg, int32_t ith, int32_t nth)
 {
     const norm_job *j = arg;
@@ -78,7 +77,7 @@ void pi__cpu_norm(pi__backend *be, const pi__batch *b, const pi__norm *a)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- add_rows */
+/* ------------------------------------------------------------------------------------------------------- add_rows */
 
 void pi__cpu_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a)
 {
@@ -91,7 +90,7 @@ void pi__cpu_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a
     }
 }
 
-/* -------------------------------------------------------------------------------------------------- layer_norm, gelu */
+/* ----------------------------------------------------------------------------------------------- layer_norm, gelu */
 
 typedef struct layer_norm_job {
     const pi__cpu *cpu;
@@ -144,7 +143,7 @@ void pi__cpu_gelu(pi__backend *be, const pi__batch *b, const pi__gelu *a)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- add_gated */
+/* ------------------------------------------------------------------------------------------------------ add_gated */
 
 typedef struct add_gated_job {
     float *y;
@@ -176,14 +175,14 @@ void pi__cpu_add_gated(pi__backend *be, const pi__batch *b, const pi__add_gated 
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- block_conv */
+/* ----------------------------------------------------------------------------------------------------- block_conv */
 
 typedef struct block_conv_job {
     const pi__batch *b;
     const pi__block_conv *a;
 } block_conv_job;
 
-/* out += base * x, columns of a group with its own tap added to each of base. */
+/* out += (base + own tap) * x; the columns of a group share one own tap. */
 static void add_tap(const pi__block_conv *a, int64_t t, int32_t tap, float *restrict out)
 {
     const float *restrict x = a->x + (t - tap) * a->n, *restrict base = a->base + tap * a->n;
@@ -214,7 +213,7 @@ void pi__cpu_block_conv(pi__backend *be, const pi__batch *b, const pi__block_con
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------- rope */
+/* ----------------------------------------------------------------------------------------------------------- rope */
 
 typedef struct rope_job {
     const pi__batch *b;
@@ -241,14 +240,14 @@ void pi__cpu_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     rope_job j = {b, a};
-    if ((int64_t) b->n_tokens * a->n_freq < SMALL / 16) { /* a sine costs as much as sixteen of the other ops' values */
+    if ((int64_t) b->n_tokens * a->n_freq < SMALL / 16) { /* a sine costs as much as sixteen values of the other ops */
         rope_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, rope_run, &j);
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- gather_rows */
+/* ---------------------------------------------------------------------------------------------------- gather_rows */
 
 void pi__cpu_copy_2d(pi__backend *be, const pi__batch *b, const pi__copy_2d *a)
 {
@@ -269,7 +268,7 @@ void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_r
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ softcap */
+/* -------------------------------------------------------------------------------------------------------- softcap */
 
 typedef struct softcap_job {
     const pi__cpu *cpu;

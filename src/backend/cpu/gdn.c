@@ -1,17 +1,17 @@
-/* The gated delta rule on the CPU: slots, snapshots, and which thread computes what of a step (gdn.h has the formulas).
+/* The gated delta rule on the CPU: slots, snapshots, and the distribution of a step's work (formulas: gdn.h).
  *
- * Memory: the backend's scratch; slots and snapshots are the engine's. Threads: called by the step thread, which forks and
- * joins the pool inside. A step has three phases:
+ * Memory: the backend's scratch; slots and snapshots are owned by the engine. Threads: called by the step thread,
+ * which forks and joins the pool inside. A step has three phases:
  *
  *     rows    sequence x key head      convolution and norm of keys and queries, their products with the chunk's keys
  *     heads   sequence x value head    values, the state, the output; u and G rows, snapshots of S0
- *     keep    sequence x key head      keys and raw inputs that the next step needs go to the slot
+ *     keep    sequence x key head      copies keys and raw inputs for the next step to the slot
  *
- * A key head with its value heads needs nothing of others, so one thread does all three for it, and nobody waits. Where these
- * are too few for the threads, each phase is cut by itself, with barriers between them.
+ * A key head and its value heads do not depend on other heads, so one thread runs all three phases for them without
+ * waiting. If there are too few key heads for the threads, each phase is split separately, with barriers in between.
  *
- * Invariant: until keep, the slot's keys and raw inputs are those of before the step; its base changes at the very end.
- * A chunk is folded into S0 as soon as it is full and all of it is verified, so after a step base is the last multiple
+ * Invariant: until phase keep, the slot holds the keys and raw inputs from before the step; its base changes last.
+ * A chunk is folded into S0 as soon as it is full and entirely verified. So after a step, base is the last multiple
  * of C at or before the end of the verified tokens, and at most C - 1 + n_draft rows follow it. */
 #include "backend/cpu/gdn.h"
 
@@ -23,12 +23,12 @@
 
 enum {
     C = PI__GDN_CHUNK,
-    AHEAD = 4,                  /* tokens from the one that is computed to the one whose inputs are fetched */
-    SMALL_WORK = 1 << 17,       /* multiply-adds below which one thread does all */
-    HEADS_A_THREAD = 4,         /* below so many key heads a thread, phases are cut by themselves */
+    AHEAD = 4,                  /* prefetch distance of the inputs, in tokens */
+    SMALL_WORK = 1 << 17,       /* with fewer multiply-adds, one thread computes everything */
+    HEADS_A_THREAD = 4,         /* with fewer key heads per thread, phases are split separately */
 };
 
-/* Where things are in a slot, in bytes. */
+/* Byte offsets in a slot. */
 typedef struct slot_layout {
     size_t s, conv, k, u, g; /* offsets */
     size_t size;             /* of a slot */
@@ -40,14 +40,14 @@ typedef struct gdn_seq {
     int32_t first, n;  /* its tokens in the batch */
     int32_t pos;       /* position of the first one */
     int32_t end;       /* position after the last one */
-    int32_t verified;  /* position after the last one that is verified */
+    int32_t verified;  /* position after the last verified token */
     int32_t base;      /* position of S0 before the step */
-    int32_t save, n_save; /* its snapshots in the batch */
+    int32_t save, n_save; /* its first snapshot in the batch, and their number */
 } gdn_seq;
 
 /* Working memory of one thread. */
 typedef struct gdn_work {
-    float *s; /* [dim * dim] S0 of a head beyond what is verified */
+    float *s; /* [dim * dim] S0 of a head, updated with unverified rows */
     float *v; /* [C][dim] values of a chunk */
 } gdn_work;
 
@@ -59,22 +59,22 @@ typedef struct gdn_job {
     const pi__gdn *a;
     const pi__state_layer *st;
     slot_layout at;
-    gdn_seq *seq;   /* [n_seqs] those that have tokens */
+    gdn_seq *seq;   /* [n_seqs] sequences with tokens */
     int32_t n_seqs;
     gdn_work *work; /* [threads] */
     float *kq;      /* [n_k][n_tokens][2][dim] keys and queries of the step */
-    float *dots;    /* [n_k][n_tokens][2][C] their products with the keys of their chunk */
-    /* of save and load */
+    float *dots;    /* [n_k][n_tokens][2][C] dot products of these with the keys of their chunk */
+    /* save and load only */
     char *slot, *snap;
     int32_t pos;
 } gdn_job;
 
-/* ------------------------------------------------------------------------------------------------------------ layout */
+/* --------------------------------------------------------------------------------------------------------- layout */
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 static size_t n_rows(const pi__state_layer *st) { return (size_t) (C + st->n_draft); }
 static size_t n_channels(const pi__state_layer *st) { return (size_t) (2 * st->n_k + st->n_v) * (size_t) st->dim; }
-/* Raw inputs before a row that its convolution reads. */
+/* Returns the number of raw inputs before a row that its convolution reads. */
 static int32_t history(const pi__state_layer *st) { return st->n_conv - 1; }
 static size_t head_size(const pi__state_layer *st) { return (size_t) st->dim * (size_t) st->dim; }
 
@@ -113,7 +113,7 @@ size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 static char *slot_of(const pi__state_layer *st, int32_t i) { return st->base + (size_t) i * st->stride; }
 static char *snap_of(const pi__state_layer *st, int32_t i) { return st->snap + (size_t) i * st->snap_stride; }
 
-/* S0 of a value head: in a slot, in a snapshot. */
+/* S0 of a value head, in a slot or in a snapshot. */
 static float *slot_s(const gdn_job *j, char *slot, int32_t head)
 {
     return (float *) (void *) (slot + j->at.s) + (size_t) head * head_size(j->st);
@@ -124,7 +124,7 @@ static float *snap_s(const gdn_job *j, char *snap, int32_t head)
     return (float *) (void *) snap + (size_t) head * head_size(j->st);
 }
 
-/* Row i of the slot: of the raw inputs (the first is H before base), of a key head's keys, of a value head's u. */
+/* Row i of a slot: raw inputs (the first is H before base), a key head's keys, a value head's u. */
 static float *slot_conv(const gdn_job *j, char *slot, int32_t i)
 {
     return (float *) (void *) (slot + j->at.conv) + (size_t) i * n_channels(j->st);
@@ -150,9 +150,9 @@ static float *slot_g(const gdn_job *j, char *slot, int32_t head)
     return (float *) (void *) (slot + j->at.g) + (size_t) head * n_rows(j->st);
 }
 
-/* -------------------------------------------------------------------------------------------- rows, old and new alike */
+/* ---------------------------------------------------------------------------------------- rows, old and new alike */
 
-/* Raw inputs of a position from channel c on, out of the step or the slot. */
+/* Returns the raw inputs of a position from channel c on, from the step or the slot. */
 static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t c)
 {
     static const float zeros[PI__GDN_MAX_DIM];
@@ -161,7 +161,7 @@ static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size
     return slot_conv(j, s->slot, pos - s->base + history(j->st)) + c;
 }
 
-/* The new key of a token and the query after it. */
+/* Returns a token's new key; its query follows. */
 static float *new_kq(const gdn_job *j, int32_t head, int32_t token)
 {
     return j->kq + ((size_t) head * (size_t) j->b->n_tokens + (size_t) token) * 2 * (size_t) j->st->dim;
@@ -178,7 +178,7 @@ static const float *key_of(const gdn_job *j, const gdn_seq *s, int32_t head, int
     return slot_k(j, s->slot, head, pos - s->base);
 }
 
-/* Rows of neighbouring tokens are far apart, where the processor fetches nothing by itself. */
+/* Prefetches a row. Rows of adjacent tokens are far apart, so the hardware prefetcher does not load them. */
 static void fetch(const float *row, int32_t n)
 {
     for (int32_t i = 0; i < n; i += 16) __builtin_prefetch(row + i, 0, 2);
@@ -192,7 +192,7 @@ static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t cha
     j->kn->conv(x, j->a->conv + channel * (size_t) n, n, j->st->dim, y);
 }
 
-/* ------------------------------------------------------------------------------------------------------- phase 1: rows */
+/* -------------------------------------------------------------------------------------------------- phase 1: rows */
 
 static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
@@ -217,9 +217,9 @@ static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ phase 2: heads */
+/* ------------------------------------------------------------------------------------------------- phase 2: heads */
 
-/* S0 of the head is the state at pos: to the snapshots that are wanted of it. */
+/* S0 of the head is the state at pos: copies it to the requested snapshots at pos. */
 static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
 {
     for (int32_t i = 0; i < s->n_save; i++) {
@@ -229,8 +229,8 @@ static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     }
 }
 
-/* Values, betas and decays of the new rows of a chunk that starts at position from. g: G of the chunk's rows. Fetches
- * what the gate will read of this chunk, and the inputs of the next one. */
+/* Computes values, betas and decays of the new rows of a chunk that starts at position from. g: G of the chunk's rows.
+ * Prefetches the gate's inputs of this chunk, and the inputs of the next one. */
 static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, const pi__gdn_chunk *c, float *g,
                     float *v, float beta[C])
 {
@@ -253,7 +253,7 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
     }
 }
 
-/* The first n rows of the head are in S0 now: those after them move to their place. */
+/* The head's first C rows are in S0 now: moves the rows after them to the start. */
 static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t left)
 {
     float *g = slot_g(j, s->slot, head);
@@ -262,7 +262,7 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     memmove(g, g + C, (size_t) left * sizeof(float));
 }
 
-/* Norm and gate of n tokens. */
+/* Applies norm and gate to n tokens. */
 static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head)
 {
     const pi__gdn *a = j->a;
@@ -314,7 +314,7 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
     }
 }
 
-/* Fetches what a head's first rows read beside S0: it lies in many small pieces. */
+/* Prefetches the inputs of a head's first rows other than S0; they are in many small pieces. */
 static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
     size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) j->st->dim;
@@ -324,9 +324,9 @@ static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
     for (int32_t i = 0; i < history(j->st); i++) fetch(slot_conv(j, s->slot, old + i) + channel, j->st->dim);
 }
 
-/* ------------------------------------------------------------------------------------------------------- phase 3: keep */
+/* -------------------------------------------------------------------------------------------------- phase 3: keep */
 
-/* dim channels of the raw inputs: to snapshots, and what the next step needs to the slot. */
+/* Copies dim channels of the raw inputs to the snapshots, and the inputs for the next step to the slot. */
 static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t channel)
 {
     size_t size = (size_t) j->st->dim * sizeof(float);
@@ -337,7 +337,7 @@ static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t ch
             memcpy(to, raw_of(j, s, save->pos - history(j->st) + i, channel), size);
         }
     }
-    bool stays = base == s->base && s->pos > 0; /* rows that the slot has are where they belong */
+    bool stays = base == s->base && s->pos > 0; /* rows in the slot are in their final place */
     for (int32_t pos = stays ? s->pos : base - history(j->st); pos < s->end; pos++) {
         memmove(slot_conv(j, s->slot, pos - base + history(j->st)) + channel, raw_of(j, s, pos, channel), size);
     }
@@ -355,16 +355,16 @@ static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the step */
+/* ------------------------------------------------------------------------------------------------------- the step */
 
-/* Items are key heads, with their value heads. */
+/* Items are key heads with their value heads. */
 static void run_heads(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;
     const int32_t n_k = j->st->n_k, n_v = j->st->n_v, n = j->n_seqs * n_k;
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) {
         const gdn_seq *s = &j->seq[i / n_k];
-        const int32_t next = i + nth; /* likely this thread's */
+        const int32_t next = i + nth; /* probably processed by this thread */
         do_rows(j, s, i % n_k);
         if (next < n && n_k <= n_v) fetch_head(j, &j->seq[next / n_k], next % n_k);
         for (int32_t head = i % n_k; head < n_v; head += n_k) do_head(j, s, head, &j->work[ith]);
@@ -380,7 +380,7 @@ static void run_phases(void *arg, int32_t ith, int32_t nth)
     for (int32_t i = ith; i < n_seqs * n_k; i += nth) do_rows(j, &j->seq[i / n_k], i % n_k);
     pi__pool_barrier(pool);
     for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) {
-        int32_t next = i + nth; /* likely this thread's */
+        int32_t next = i + nth; /* probably processed by this thread */
         if (next < n_seqs * n_v) fetch_head(j, &j->seq[next / n_v], next % n_v);
         do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
     }
@@ -447,9 +447,10 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ save and load */
+/* -------------------------------------------------------------------------------------------------- save and load */
 
-/* S0 of a head at pos: the slot's, or folded into the snapshot where its rows reach further than its base. */
+/* Writes S0 of a head at pos to the snapshot: a copy of the slot's S0, or if pos is after base, with the slot's rows
+ * folded in. */
 static void save_run(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;

@@ -1,25 +1,24 @@
-/* Inside of the gated delta rule on the CPU: where a state lies, and the kernels that each instruction set has.
+/* Internals of the gated delta rule on the CPU: state layout, and the kernels of each instruction set.
  *
- * A sequence's state is kept as it was at the last chunk boundary (base, a multiple of C = PI__STATE_CHUNK), with the rows
- * since. For one value head, G_i the log decay from base up to and with row i:
+ * A sequence's state is stored as it was at the last chunk boundary (base, a multiple of C = PI__STATE_CHUNK), plus
+ * the rows after it. For one value head, with G_i the log decay from base to row i inclusive:
  *
- *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        what the state predicts for k_i
- *     u_i = beta_i (v_i - p_i)                                                         what is written for it
+ *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        the state's prediction for k_i
+ *     u_i = beta_i (v_i - p_i)                                                         the update for it
  *     o_i = e^G_i (q_i . S0) + sum over l <= i of e^(G_i - G_l) (q_i . k_l) u_l        the output
  *
- * and when a chunk is full, it is folded:  S0 <- e^G_15 S0 + sum over i of e^(G_15 - G_i) k_i (outer) u_i.
+ * A full chunk is folded into S0:  S0 <- e^G_15 S0 + sum over i of e^(G_15 - G_i) k_i (outer) u_i.
  *
  *     slot      | base | S0 of each value head  | raw conv inputs | k: key heads  | u: value heads | G: value heads |
- *               |      | [n_v][dim/32][dim][32] | [R + 3][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
+ *               |      | [n_v][dim/32][dim][32] | [R + H][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
  *     snapshot  | S0 of each value head | the H raw inputs before it [H][C'] |
  *
- * R = 16 + n_draft rows from base on; the raw inputs begin H rows before it, one less than there are taps; C' = (2 n_k +
- * n_v) dim channels. S0 is cut into panels of 32 columns, which are independent of one another: a panel of 128 rows stays
- * in the first-level cache
- * while the chunk's products, its rows and the fold are done.
+ * R = 16 + n_draft rows from base on. Raw inputs start H rows before base; H is the number of taps minus 1. C' = (2
+ * n_k + n_v) dim channels. S0 is stored in panels of 32 columns, which are independent of one another: a panel of 128
+ * rows stays in the first-level cache during the chunk's products, its rows and the fold.
  *
- * Why it is batch-invariant, whatever the chunks: every sum above runs over rows in order, from a state at a multiple
- * of C of the sequence's own position; how many rows are computed at once only chooses registers. */
+ * Batch invariance for any chunks: every sum above runs over rows in order, from a state at a multiple of C of the
+ * sequence's own position. The number of rows computed in one pass only affects register use. */
 #ifndef PI__CPU_GDN_H
 #define PI__CPU_GDN_H
 
@@ -27,23 +26,24 @@
 
 enum {
     PI__GDN_CHUNK = PI__STATE_CHUNK,
-    PI__GDN_PANEL = 32,    /* columns of S0 that lie together */
-    PI__GDN_MAX_DIM = 256, /* values a head */
+    PI__GDN_PANEL = 32,    /* columns of S0 in a panel */
+    PI__GDN_MAX_DIM = 256, /* max values per head */
 };
 
-/* Rows of one chunk and one value head. Rows 0..n_old were computed before; n_old..n_rows are computed now. */
+/* Rows of one chunk and one value head. Rows 0..n_old exist already; rows n_old..n_rows are computed now. */
 typedef struct pi__gdn_chunk {
     int32_t dim;                          /* values a head */
     int32_t n_old, n_rows;                /* see above; n_rows <= 16 */
     const float *s;                       /* S0 of the head */
-    float *s_out;                         /* S0 after the chunk, which is full; may be s; NULL: it is not folded */
-    const float *k[PI__GDN_CHUNK];        /* [dim] keys; all n_rows of them where s_out is set */
+    float *s_out;                         /* S0 after a full chunk; may be s; NULL = not folded */
+    const float *k[PI__GDN_CHUNK];        /* [dim] keys; all n_rows of them if s_out is set */
     const float *kq;                      /* [n_rows - n_old][2][dim] new keys and queries */
-    const float *dots;                    /* [n_rows - n_old][2][16] new keys and queries times the chunk's keys */
+    /* [n_rows - n_old][2][16] dot products of new keys and queries with the chunk's keys */
+    const float *dots;
     const float *v;                       /* [n_rows - n_old][dim] new values */
     const float *beta;                    /* [n_rows - n_old] */
     const float *g;                       /* [n_rows] G_i */
-    float *u;                             /* [n_rows][dim]: rows n_old.. are written */
+    float *u;                             /* [n_rows][dim]: rows from n_old on are written */
     float *o;                             /* [dim] output of row n_old */
     int64_t ldo;                          /* floats from row to row of o */
 } pi__gdn_chunk;
@@ -55,11 +55,11 @@ struct pi__cpu_gdn_kernels {
     void (*l2norm)(float *x, int32_t dim, float eps, float scale);
     /* out[i] = x . row[i] for n rows */
     void (*dots)(const float *x, const float *const *row, int32_t n, int32_t dim, float *out);
-    /* Of 16 rows: beta = sigmoid(beta), alpha = a * softplus(alpha + dt). In place. */
+    /* For 16 rows, in place: beta = sigmoid(beta), alpha = a * softplus(alpha + dt). */
     void (*gates)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
-    /* The chunk's new rows and the fold. */
+    /* Computes the chunk's new rows, then folds the chunk if s_out is set. */
     void (*chunk)(const pi__gdn_chunk *c);
-    /* The fold alone; n_rows is 16. */
+    /* Only folds the chunk; n_rows must be 16. */
     void (*fold)(const pi__gdn_chunk *c);
     /* o = o / sqrt(mean(o^2) + eps) * w * silu(z) */
     void (*gate_norm)(float *o, const float *z, const float *w, float eps, int32_t dim);

@@ -1,21 +1,22 @@
-/* The kernels of the gated delta rule, written once: included by each kernels_ISA.c, which defines before
+/* The kernels of the gated delta rule, written once for all instruction sets. Each kernels_ISA.c includes this file
+ * and first defines:
  *
- *     vf              vectors, by one of vec_ISA.h
- *     PI__GDN_ROWS    rows of k and q that products() does at once, even
- *     PI__GDN_VECS    vf it does at once, 1 or 2
- *     PI__GDN_FOLD    rows of S0 that are folded at once: 2, 4 or 8
+ *     vf              vectors, by one of vec_ISA.h;
+ *     PI__GDN_ROWS    rows of k and q that products() multiplies in one pass, even;
+ *     PI__GDN_VECS    vf that it computes in one pass, 1 or 2;
+ *     PI__GDN_FOLD    rows of S0 that are folded in one pass: 2, 4 or 8
  *     PI__KERNELS     name of the table defined here
  *
- * No memory and no state; any thread. Each sum has one order (gdn.h), whatever the number of rows done at once. */
+ * No memory and no state. Threads: any. Each sum has one order (gdn.h), for every number of rows in a pass. */
 #include "backend/cpu/gdn.h"
 
 enum {
     C = PI__GDN_CHUNK,
     PANEL = PI__GDN_PANEL,
-    AHEAD = 1024, /* floats that a single token's products fetch ahead: S0 comes from memory then */
+    AHEAD = 1024, /* prefetch distance in floats for a single token: its S0 comes from memory */
 };
 
-/* --------------------------------------------------------------------------------------------- rows before the state */
+/* ------------------------------------------------------------------------------------------ rows before the state */
 
 static void conv4(const float *const *x, const float *w, int32_t dim, float *y)
 {
@@ -78,17 +79,17 @@ static void gate_norm(float *o, const float *z, const float *w, float eps, int32
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- rows and the state */
+/* --------------------------------------------------------------------------------------------- rows and the state */
 
-/* Factors of a chunk's rows, the same for all panels. */
+/* Factors of a chunk's rows, shared by all panels. */
 typedef struct factors {
     float ck[C][C];  /* [new row][l] e^(G_i - G_l) k_i . k_l, l < i */
     float cq[C][C];  /* [new row][l] e^(G_i - G_l) q_i . k_l, l <= i */
     float eg[C];     /* e^G_i */
-    float left[C];   /* e^(G_15 - G_i), what is left of row i in a fold */
+    float left[C];   /* e^(G_15 - G_i), the decay of row i in a fold */
 } factors;
 
-/* Lanes beyond the rows there are hold numbers that nobody reads. */
+/* Lanes past n_rows hold values that are not read. */
 static void set_factors(const pi__gdn_chunk *c, factors *f)
 {
     float g[C];
@@ -103,7 +104,7 @@ static void set_factors(const pi__gdn_chunk *c, factors *f)
     }
 }
 
-/* y[r][0 .. 16 V) = x[r] . s, for R rows x of dim values and V vectors of a panel. */
+/* y[r][0 .. 16 V) = x[r] . s, for R rows of dim values and V vectors of a panel. */
 PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const float *s, float *y)
 {
     vf acc[PI__GDN_ROWS * PI__GDN_VECS];
@@ -141,7 +142,7 @@ static void products(const float *x, int32_t n, int32_t dim, const float *s, flo
     }
 }
 
-/* The new rows in the columns of one panel. y: products of their k and q with S0, [new][2][PANEL]. */
+/* Computes the new rows in the columns of one panel. y: products of their k and q with S0, [new][2][PANEL]. */
 static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const float *y)
 {
     for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
@@ -169,7 +170,7 @@ static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const 
     }
 }
 
-/* Rows a .. a + A of a panel, V vectors of them. u: [16][PANEL] times what is left of them. */
+/* Folds into rows a .. a + A of a panel, V vectors of each. u: [16][PANEL], multiplied by the rows' `left` factors. */
 PI__INLINE void fold_rows(int A, int V, const pi__gdn_chunk *c, int32_t a, const float *u, float eg, const float *s,
                           float *out)
 {

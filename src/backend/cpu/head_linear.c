@@ -1,27 +1,28 @@
-/* Matrices of heads on the CPU (op head_linear): each multiplies its own part of the rows.
+/* Per-head matrices on the CPU (op head_linear): each head's matrix multiplies its own part of the rows.
  *
- * An item is a head and up to ROWS rows; one thread rounds their activations and multiplies them by all tiles of the head's
- * matrix, which are unpacked once for all of these rows. Where threads would be without items, one has some of the tiles. Large
- * matrices are with many rows products for all threads, one after the other, which is faster; the bits are the same.
- * Memory: cpu->scratch, a region for each thread. Invariant: a result is the kernels' own sum over n_in (linear.h), whatever rows
- * are beside it. */
+ * An item is a head and up to ROWS rows. One thread quantizes their activations and multiplies them by all tiles of
+ * the head's matrix; each tile is unpacked once for all of these rows. If there are too few items for the threads,
+ * the tiles of a head are split as well. With many rows, large matrices run as ordinary products, one after the
+ * other, each with all threads; this is faster and bitwise identical. Memory: cpu->scratch, one region per thread.
+ * Invariant: a result is the kernels' own sum over n_in (linear.h), independent of the other rows. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
 #include "base/alloc.h"
 
-enum { ROWS = 64, FEW = 32 /* rows, of large matrices, that all heads read at once */ };
+/* ROWS: rows per item. FEW: rows up to which large matrices use items for all heads, in one pass */
+enum { ROWS = 64, FEW = 32 };
 
 typedef struct head_job {
     pi__cpu *cpu;
     const pi__head_linear *a;
     pi__lin_shape shape;
     uint32_t want;     /* bit of the matrices' enum pi__lin_kind */
-    bool floats;       /* they are of a float format */
-    int32_t n_parts;   /* that the rows are cut into */
-    int32_t n_cuts;    /* the tiles of a head */
+    bool floats;       /* the matrices have a float format */
+    int32_t n_parts;   /* number of parts that the rows are split into */
+    int32_t n_cuts;    /* number of parts that a head's tiles are split into */
     char *work;        /* of thread 0: a tile, then activations */
-    size_t tile, each; /* bytes of a tile; from thread to thread */
+    size_t tile, each; /* bytes of a tile; bytes from thread to thread */
 } head_job;
 
 static void take_scratch(head_job *j, pi__arena *ar, int64_t n_in)
@@ -41,7 +42,8 @@ size_t pi__cpu_head_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-/* Rows first.. of head h, of its tiles the cut-th part; the first one's thread copies. */
+/* Multiplies n rows from `first` on by part `cut` of head h's tiles. The thread of part 0 also copies the tail
+ * values. */
 static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int32_t cut, char *work)
 {
     const pi__head_linear *a = j->a;
@@ -69,10 +71,10 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int3
         memcpy(y + r * a->ldy + w->n_out, in.x + r * a->ldx + w->n_in, (size_t) a->n_tail * sizeof *y);
 }
 
-/* Parts of a head's tiles, so that each thread has a few items. */
+/* Returns the number of parts of a head's tiles, so that each thread gets a few items. */
 static int32_t cuts_of(const head_job *j)
 {
-    enum { ITEMS = 3 /* a thread */ };
+    enum { ITEMS = 3 /* per thread */ };
     const int64_t items = j->a->w->n_mat * j->n_parts, want = (ITEMS * (int64_t) pi__pool_size(j->cpu->pool) + items - 1) / items;
     return (int32_t) (want < j->shape.n_tile ? want : j->shape.n_tile);
 }

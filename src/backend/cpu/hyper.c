@@ -1,10 +1,11 @@
-/* Residual streams of DeepSeek V4 on the CPU: reading them as one, and adding a block's result to them.
+/* Residual streams (hyper-connections) of DeepSeek V4 on the CPU: reads them as one row, and adds a block's output to
+ * them.
  *
- * No memory. Threads: called by the step thread; what is large is split over the pool by rows. A row is computed by one
- * thread, in the order of its own values. */
+ * No memory. Threads: called by the step thread; large inputs are split over the pool by rows. One thread computes a
+ * row, in the order of its values. */
 #include "backend/cpu/sparse.h"
 
-enum { S = PI__STREAMS, SMALL = 16384 }; /* values below which waking threads costs more than it brings */
+enum { S = PI__STREAMS, SMALL = 16384 }; /* SMALL: with fewer values, waking threads costs more than it saves */
 
 typedef struct hyper_job {
     const pi__cpu *cpu;
@@ -14,7 +15,7 @@ typedef struct hyper_job {
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* Each of 4 lines of c, which begin `from` apart, divided by its sum; its values are `step` apart. */
+/* Divides each of 4 lines of c by its sum. Lines start `from` apart; the values of a line are `step` apart. */
 static void divide(float c[S * S], int from, int step, float eps)
 {
     for (int a = 0; a < S; a++, c += from) {

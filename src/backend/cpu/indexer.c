@@ -1,9 +1,10 @@
-/* Which entries a token attends to, in DeepSeek V4: scores of all that it sees, and the best of them.
+/* Selection of the entries that a token attends to, in DeepSeek V4: scores all visible entries and picks the best.
  *
- * Tokens go in rounds, as many as the room for scores allows. In a round, units of PI__SPARSE_SPLIT entries of a token are
- * scored by whoever is free, then each token's best are chosen by one thread: so a single token of a long sequence keeps all
- * threads busy. Memory: the backend's scratch. A score is a sum of one order (sparse.h), and the choice does not depend on
- * an order at all: scores as numbers that order alike, the n_top-th largest found digit by digit. */
+ * Tokens are processed in rounds; the scratch for scores limits the tokens of a round. In a round, free threads score
+ * units of UNIT entries of a token. Then one thread selects each token's best entries. So even a single token of a
+ * long sequence keeps all threads busy. Memory: the backend's scratch. A score is a sum in one order (sparse.h). The
+ * selection does not depend on any order: it finds the n_top-th largest score by radix selection on order-preserving
+ * keys. */
 #include <string.h>
 
 #include "backend/cpu/sparse.h"
@@ -18,8 +19,8 @@ typedef struct indexer_job {
     const pi__kv_layer *entries;
     int32_t n16;        /* groups of 16 heads */
     int32_t first, n;   /* tokens of the round */
-    int32_t n_units;    /* units a token, at most */
-    int64_t room;       /* floats of scores a token */
+    int32_t n_units;    /* max units per token */
+    int64_t room;       /* floats of scores per token */
     float *score;       /* [n, room] */
     size_t room_all;    /* floats at score */
     float **qt;         /* [threads] of [n16][dim][16] */
@@ -27,10 +28,10 @@ typedef struct indexer_job {
     float **wide;       /* [threads] of [PI__SPARSE_SPLIT][dim] */
 } indexer_job;
 
-/* Entries that token t sees. */
+/* Returns the number of entries that token t sees. */
 static int32_t seen(const indexer_job *j, int32_t t) { return (j->b->pos[t] + 1) / j->entries->ratio; }
 
-/* Queries and weights of token t, heads as lanes. */
+/* Packs queries and weights of token t, with heads as lanes. */
 static void pack(const indexer_job *j, int32_t t, int32_t ith)
 {
     const pi__indexer *a = j->a;
@@ -42,7 +43,7 @@ static void pack(const indexer_job *j, int32_t t, int32_t ith)
     }
 }
 
-/* Entries first..last of token t. */
+/* Scores entries first..last of token t. */
 static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t last, int32_t ith)
 {
     const pi__kv_batch *kb = &j->b->kv[j->entries->group];
@@ -57,7 +58,7 @@ static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t l
     }
 }
 
-/* A number that orders like the score: zeros are equal, NaN is below all. */
+/* Returns an integer that orders like the score: zeros are equal, NaN is below everything. */
 static uint32_t order_of(float x)
 {
     uint32_t u;
@@ -67,11 +68,11 @@ static uint32_t order_of(float x)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The k best of n, n > k, ascending. */
+/* Sets pick to the indices of the k best of n scores (n > k), ascending. */
 static void choose(const float *score, int32_t n, int32_t k, int32_t *pick)
 {
-    uint32_t edge = 0, known = 0; /* digits of the k-th best, and their bits */
-    int32_t left = k;             /* of those with the digits of edge, so many are among the best */
+    uint32_t edge = 0, known = 0; /* digits of the k-th best found so far, and their bit mask */
+    int32_t left = k;             /* number of selected scores that share the digits of edge */
     for (int shift = 24; shift >= 0; shift -= 8) {
         int32_t count[DIGITS] = {0}, d = DIGITS - 1;
         for (int32_t i = 0; i < n; i++) {
@@ -102,7 +103,7 @@ static void indexer_main(void *arg, int32_t ith, int32_t nth)
     int32_t packed = -1; /* token */
     for (int32_t i; j->n_units && (i = pi__pool_next(j->cpu->pool, j->n * j->n_units)) >= 0;) {
         const int32_t t = j->first + i / j->n_units, first = i % j->n_units * UNIT, n = seen(j, t);
-        if (n <= j->a->n_top || first >= n) continue; /* all, or nothing */
+        if (n <= j->a->n_top || first >= n) continue; /* all entries are selected, or none is left */
         if (packed != t) pack(j, t, ith);
         packed = t;
         score_unit(j, t, first, first + UNIT < n ? first + UNIT : n, ith);

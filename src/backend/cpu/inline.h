@@ -1,6 +1,7 @@
-/* PI__INLINE: the small functions that vector kernels are made of. Always inlined where the compiler optimises, because sums
- * must live in registers. Not at -O0: hundreds of kernels of thousands of steps each took 6 GB and minutes to compile, and
- * nobody could step through them; as functions they compile in seconds, and a breakpoint is in one place. Same results. */
+/* PI__INLINE: for the small functions that vector kernels consist of. Always inlined in optimized builds, because
+ * sums must stay in registers. Not inlined at -O0: hundreds of kernels of thousands of steps each took 6 GB and
+ * minutes to compile and could not be stepped through. As functions they compile in seconds, and a breakpoint is in
+ * one place. The results are equal. */
 #ifndef PI__CPU_INLINE_H
 #define PI__CPU_INLINE_H
 

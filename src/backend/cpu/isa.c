@@ -1,4 +1,4 @@
-/* Which instruction sets this processor has, of those that kernels are compiled for (see cpu.h). No memory, no state. */
+/* Detects which of the compiled instruction sets this processor supports (see cpu.h). No memory, no state. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -15,14 +15,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Clang 14 has no name for it. */
+/* __builtin_cpu_supports of Clang 14 does not know it. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-/* No compiler before GCC 12 has one for this. The registers are AVX2's, and so is the system's part in it. */
+/* No compiler before GCC 12 has a name for it. It uses AVX2's registers, so it needs no further support of the
+ * system. */
 static bool has_avx_vnni(void)
 {
     unsigned a, b, c, d;
@@ -31,8 +32,8 @@ static bool has_avx_vnni(void)
 #endif
 
 #if defined(PI__SIMD_X86)
-/* Linux saves the 8 KiB of tiles for processes only that ask once, for all of their threads. It refuses where a thread has a
- * signal stack that is too small for them. */
+/* Linux saves the 8 KiB of tile registers only for processes that request it, once for all of their threads. It
+ * refuses if a thread's signal stack is too small for them. */
 static bool permit_tiles(void)
 {
 #if defined(__linux__)
@@ -43,7 +44,7 @@ static bool permit_tiles(void)
 #endif
 }
 
-/* After AVX-512 was found: the system tells of XCR0. */
+/* Called only if AVX-512 is available, so the system supports reading XCR0. */
 __attribute__((target("xsave"))) static bool has_amx(void)
 {
     unsigned a, b, c, d;
@@ -85,7 +86,8 @@ bool pi__isa_there(int isa)
     }
     case PI__ISA_I8MM: return pi__isa_there(PI__ISA_NEON) && (getauxval(AT_HWCAP2) & 1ul << 13 /* HWCAP2_I8MM */);
     case PI__ISA_SVE256: {
-        const int length = prctl(PR_SVE_GET_VL); /* bytes of a register of this thread, and so of those it starts; -1: no SVE */
+        /* bytes of a register in this thread and in threads that it starts; -1 = no SVE */
+        const int length = prctl(PR_SVE_GET_VL);
         return length >= 0 && (length & PR_SVE_VL_LEN_MASK) == 32 && pi__isa_there(PI__ISA_I8MM) &&
                (getauxval(AT_HWCAP2) & 1ul << 9 /* HWCAP2_SVEI8MM */);
     }
@@ -96,7 +98,7 @@ bool pi__isa_there(int isa)
 
 bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void))
 {
-    const uint32_t instructions = 1u << 24 /* tiles */ | 1u << 25 /* products of bytes */;
+    const uint32_t instructions = 1u << 24 /* int8 products */ | 1u << 25 /* products of bytes */;
     const uint64_t registers = 1u << 17 /* their configuration */ | 1u << 18 /* tiles */;
     return (leaf7_edx & instructions) == instructions && (xcr0 & registers) == registers && permit();
 }

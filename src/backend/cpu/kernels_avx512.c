@@ -1,5 +1,5 @@
-/* The kernels of attention, of the gated delta rule, of DeepSeek V4's attention and of op topk for AVX-512 (see
- * vec_avx512.h): what each header asks for is how much of its work the registers hold. */
+/* Kernels of attention, gated delta rule, DeepSeek V4 attention, adapters and op topk for AVX-512 (see vec_avx512.h).
+ * The values below tell each header how much of its work fits in the registers. */
 #include "backend/cpu/vec_avx512.h"
 
 #define PI__ROWS_MAX 12

@@ -1,9 +1,9 @@
-/* Matrices on the CPU: sizes and loading of weights, the linear op, and embedding rows (layouts and kernels: linear.h).
+/* Matrices on the CPU: size and loading of weights, the linear op, and embedding rows (layouts and kernels: linear.h).
  *
- * One pool job a call: the threads first turn the rows of the batch into groups of rounded activations, meet, and then
- * take items (some tiles of a matrix x some groups) from a common counter. With few rows each thread makes its own
- * groups instead of meeting. Memory: cpu->scratch, laid out here. Invariant: each result is one kernel's own sum over all
- * of n_in, so neither batch nor threads can change it. */
+ * One pool job per call. The threads first quantize the rows of the batch into groups of activations and meet at a
+ * barrier. Then they take items (some tiles of a matrix x some groups) from a common counter. With few rows, each
+ * thread makes its own groups and needs no barrier. Memory: cpu->scratch, laid out here. Invariant: each result is
+ * one kernel's own sum over all of n_in, so neither batch nor threads can change it. */
 #include "backend/cpu/linear.h"
 
 #include <string.h>
@@ -68,9 +68,9 @@ typedef struct load_job {
     const uint8_t *src; /* row 16 * tile0 */
     uint8_t *dst;       /* the matrix */
     pi__lin_shape s;
-    int64_t tile0, n_tile; /* tiles to load */
+    int64_t tile0, n_tile; /* tiles to load: first, number */
     int64_t n_rows;     /* rows at src */
-    int64_t step;       /* tiles an item */
+    int64_t step;       /* tiles per item */
 } load_job;
 
 static void load_tiles(const load_job *job, int64_t t0, int64_t t1)
@@ -130,7 +130,7 @@ size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bo
     return q + 3 * one + 2 * two + f;
 }
 
-/* With every array padded by itself, enough for any cut into groups. */
+/* Pads every array separately, which is enough for any split into groups. */
 size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats)
 {
     return pi__lin_group(NULL, digits, n_blk, 1, floats, NULL);
@@ -145,7 +145,7 @@ size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
     const int64_t n_blk = (lim->max_n_in + 31) / 32;
     const int64_t n_rows = lim->max_tokens > lim->max_rows ? lim->max_tokens : lim->max_rows;
     const int32_t digits = cpu->lin->digits;
-    size_t each = own_bytes(digits) + pi__lin_tile_bytes(n_blk); /* thread */
+    size_t each = own_bytes(digits) + pi__lin_tile_bytes(n_blk); /* bytes per thread */
     if (each < pi__lin_best_bytes(n_blk)) each = pi__lin_best_bytes(n_blk);
     return (size_t) n_rows * pi__lin_row_stride(digits, n_blk, true) + (size_t) pi__pool_size(cpu->pool) * each;
 }
@@ -163,20 +163,20 @@ typedef struct lin_job {
     int32_t digits;              /* of activations */
     int64_t n_in;                /* of all matrices */
     int64_t n_blk;               /* blocks of 32 columns */
-    int32_t n_group;             /* groups the rows are cut into, widths differ by at most one */
-    int32_t span;                /* groups an item */
-    uint32_t want;               /* bit per enum pi__lin_kind that a matrix has */
+    int32_t n_group;             /* groups that the rows are split into; widths differ by at most one */
+    int32_t span;                /* groups per item */
+    uint32_t want;               /* bit per enum pi__lin_kind in use */
     bool own;                    /* each thread makes its own groups */
-    bool floats;                 /* some matrix is of a float format */
+    bool floats;                 /* some matrix has a float format */
     char *groups;                /* shared groups */
-    char *own_groups;            /* groups of thread 0; own_bytes() from thread to thread */
-    char *tiles;                 /* canonical tile of thread 0; pi__lin_tile_bytes from thread to thread */
+    char *own_groups;            /* groups of thread 0; own_bytes() apart */
+    char *tiles;                 /* canonical tile of thread 0; pi__lin_tile_bytes apart */
     struct {
         pi__lin_shape s;
-        int64_t step;            /* tiles an item */
-        int32_t n_items;         /* items a span of groups */
+        int64_t step;            /* tiles per item */
+        int32_t n_items;         /* items per span of groups */
     } m[PI__MAX_LIN];
-    int32_t n_items;             /* of all matrices, for each span */
+    int32_t n_items;             /* items of all matrices per span */
 } lin_job;
 
 static int32_t group_start(const lin_job *job, int32_t g)
@@ -191,7 +191,7 @@ static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
                   job->floats, x);
 }
 
-/* The rows' prologue, split over nth threads: by rows, or by columns where there are fewer rows. */
+/* Runs the prologue and quantization, split over nth threads: by rows, or with fewer rows than threads by columns. */
 static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth)
 {
     const bool by_row = job->n_rows >= nth;
@@ -247,7 +247,7 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     (many ? many : mul[x->cols])(&t->w, x, &out);
 }
 
-/* One tile times groups g0..g1. more: the next tile follows. */
+/* Multiplies one tile by groups g0..g1. more: the next tile follows it. */
 static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1, bool more)
 {
     const pi__lin *lin = &job->lin[l];
@@ -288,7 +288,7 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(job->cpu->pool, n)) >= 0;) run_item(job, base, buf, i);
 }
 
-/* How the work is cut: spans of groups that stay in the second-level cache, and items small enough to balance. */
+/* Splits the work into spans of groups that fit in the second-level cache, and items small enough for load balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
     size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
@@ -337,7 +337,7 @@ void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 
 /* ---- embedding */
 
-/* Row `lane` of a canonical tile: exactly what the format's reader computes. */
+/* Reads row `lane` of a canonical tile, exactly as the format's reader computes it. */
 static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, const uint8_t *p, int32_t lane, int64_t n_blk,
                            float *out)
 {
@@ -369,7 +369,7 @@ static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s,
     } else if (f.kind >= PI__LK_F32) {
         for (int64_t k = 0; k < w->n_in; k++)
             pi__dequantize_row(w->type, tile + (size_t) (16 * k + lane) * t->type_size, out + k, 1);
-    } else { /* a record at a time, in a buffer on the stack */
+    } else { /* one record at a time, in a stack buffer */
         uint8_t buf[8 * 768];
         for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
             cpu->lin->unpack[w->type](&(pi__lin_w) {.data = tile, .n_in = 32 * f.rec_blocks}, buf);

@@ -1,43 +1,44 @@
-/* Matrices on the CPU: how weights and activations lie in memory, and the kernels that each instruction set provides.
+/* Matrices on the CPU: memory layouts of weights and activations, and the kernels of each instruction set.
  *
- * WEIGHTS. A tile is 16 rows of a matrix; the rows are the lanes of a vector, so one instruction serves 16 results and
- * no sum ever crosses lanes. A block is 32 columns of a tile, a line is 4 columns of it: 64 codes, code j is row j / 4,
- * column 4 * line + j % 4. That is the operand of one 4-way dot instruction, whose other operand is 4 activations
- * repeated in all lanes:
+ * WEIGHTS. A tile is 16 rows of a matrix; the rows are the lanes of a vector, so one instruction computes 16 results
+ * and no sum crosses lanes. A block is 32 columns of a tile. A line is 4 columns of it: 64 codes, code j is row j /
+ * 4, column 4 * line + j % 4. That is one operand of a 4-way dot product instruction. The other operand is 4
+ * activations repeated in all lanes:
  *
  *     line 0: r0c0 r0c1 r0c2 r0c3 | r1c0 r1c1 r1c2 r1c3 | ... | r15c0 .. r15c3
  *     line 1: r0c4 ...                                                            8 lines a block
  *
- * Codes are unsigned; formats with signed ones add an offset, which the sum of the activations takes back out. They are
- * kept in planes of the bits the file has, so that a packed tile is as large as the file's 16 rows:
+ * Codes are unsigned. Signed formats add an offset, which is subtracted again using the sum of the activations. Codes
+ * are stored in planes of the file's bit widths, so a packed tile is as large as the file's 16 rows:
  *
  *     8 bits  [8 lines][64]      the code
  *     4 bits  [4][64]            low nibble: line i, high nibble: line i + 4
  *     2 bits  [2][64]            bits 2f..2f+1 of byte line i: line i * 4 + f
  *     1 bit   [64]               bit q: line q
  *
- *     tile: records of 32, 64 or 256 columns, padded to 64 bytes in all; a record: [scales x 16 rows][planes of its blocks]
+ *     tile: records of 32, 64 or 256 columns, padded to 64 bytes in all
+ *     record: [scales x 16 rows][planes of its blocks]
  *
- * A tile is read from its first byte to its last, and so is a matrix: with scales in a place of their own, the two
- * streams halve what the processor's prefetching gets from memory.
+ * A tile, and a matrix, is read sequentially from its first byte to its last. Scales in a separate array would make
+ * two streams, which halve the bandwidth of hardware prefetching.
  *
- * Float formats: tile [n_in][16 rows]. IQ and ternary formats keep the file's rows; they are decoded to
- * integer codes on the way into the kernels. Rows past n_out are zeros. Matrices of a stack follow each other.
+ * Float formats: tile [n_in][16 rows]. IQ and ternary formats keep the file's rows; they are decoded to integer codes
+ * when the kernels read them. Rows past n_out are zeros. Matrices of a stack are consecutive.
  *
- * ACTIVATIONS are rounded to 15 or 8 bits (option activation-bits) in blocks of 32 with a float scale, once for all
- * matrices that read them. A code of 15 bits is two digits of 8, 128 * high + low, and a dot is two dots of bytes: the
- * result is as good as with float activations. One of 8 bits is a digit, and a dot one of bytes: half of the products, and
- * logits of a small model that move by tenths. Rows of a batch form groups of up to max_cols columns:
- * [block][column][32 high, 32 low], or [32]. Where an instruction set multiplies 16-bit numbers as fast as two digits (AVX2),
- * the two bytes of a code are that number.
+ * ACTIVATIONS are quantized to 15 or 8 bits (option activation-bits) in blocks of 32 with a float scale, once for all
+ * matrices that read them. A 15-bit code is two 8-bit digits, 128 * high + low, and a dot product is two byte dot
+ * products; the result is as good as with float activations. An 8-bit code is one digit, with half of the products;
+ * the logits of a small model then change by tenths. Rows of a batch form groups of up to max_cols columns:
+ * [block][column][32 high, 32 low], or [32]. If an instruction set multiplies 16-bit numbers as fast as two digits
+ * (AVX2), a code is one 16-bit number.
  *
- * LINES OF 8. Instructions that multiply 8 columns of 2 rows with 2 columns of the batch (kernels with line_cols 8) want the
- * 8 beside each other. For them canonical tiles have lines of 8 columns, code j is row j / 8, column 8 * line + j % 8; two
- * columns of a group lie by turns, 8 codes of one and 8 of the other; a last column alone lies as above. Packed tiles are
- * the same for all.
+ * LINES OF 8. Some instructions multiply 8 columns of 2 rows by 2 columns of the batch (kernels with line_cols 8).
+ * They need the 8 columns adjacent. So their canonical tiles have lines of 8 columns: code j is row j / 8, column 8 *
+ * line + j % 8. Two columns of a group are interleaved, 8 codes of one and 8 of the other; an odd last column has the
+ * layout above. Packed tiles are equal for all kernels.
  *
- * ORDER. acc = fma(float(dot of 32 integers) * weight scale, activation scale, acc), block after block: the same for
- * every number of columns, threads and tiles. That is the whole reason for one code path. */
+ * ORDER. acc = fma(float(dot of 32 integers) * weight scale, activation scale, acc), block after block. This order
+ * holds for every number of columns, threads and tiles, which is the reason for having one code path. */
 #ifndef PI__LINEAR_H
 #define PI__LINEAR_H
 
@@ -45,13 +46,14 @@
 #include "backend/cpu/inline.h"
 #include "formats/formats.h"
 
-#define PI__LIN_CODE_MAX 16256.0f /* largest magnitude of a code of two digits: 127 * 128 */
-#define PI__LIN_BYTE_MAX 127.0f   /* of one digit */
-/* Widest group; widest one that is multiplied while unpacking; narrowest that is worth its way through AMX's tiles (an
- * estimate: 16 dots a column and block there are, where tiles take as long as 6 columns, whatever their number). */
+#define PI__LIN_CODE_MAX 16256.0f /* max magnitude of a code of two digits: 127 * 128 */
+#define PI__LIN_BYTE_MAX 127.0f   /* max magnitude of a code of one digit */
+/* PI__LIN_COLS: max columns of a group. PI__LIN_DIRECT: max columns that are multiplied while unpacking.
+ * PI__LIN_MANY: min columns for AMX tiles. The last is an estimate: a column and block take 16 dot instructions; AMX
+ * tiles take as long as 6 columns, for any number of columns. */
 enum { PI__LIN_COLS = 16, PI__LIN_DIRECT = 4, PI__LIN_MANY = 8 };
 
-enum pi__lin_kind { /* what a block of 16 rows x 32 columns is multiplied with */
+enum pi__lin_kind { /* factors of a block of 16 rows x 32 columns */
     PI__LK_OFF32,   /* one scale */
     PI__LK_MIN32,   /* one scale, one minimum */
     PI__LK_OFF16,   /* a scale for each half */
@@ -59,16 +61,16 @@ enum pi__lin_kind { /* what a block of 16 rows x 32 columns is multiplied with *
     PI__LK_F32, PI__LK_F16, PI__LK_BF16, PI__LK_N
 };
 
-/* How a type is packed. code_bytes 0: the file's rows are kept. */
+/* Packed layout of a type. code_bytes 0 = the file's rows are kept. */
 typedef struct pi__lin_format {
     uint8_t kind;        /* enum pi__lin_kind */
-    uint8_t offset;      /* of the codes: log2, kinds OFF* */
-    uint8_t rec_blocks;  /* blocks of a record */
+    uint8_t offset;      /* kinds OFF*: log2 of the codes' offset */
+    uint8_t rec_blocks;  /* blocks per record */
     uint16_t code_bytes; /* bytes of a block's planes (float formats: of 32 columns) */
     uint16_t side_bytes; /* bytes of a record's scales */
 } pi__lin_format;
 
-/* Folds to constants in kernels made for one type. kind PI__LK_N: no such weights. */
+/* Constant-folded in kernels for one type. kind PI__LK_N = the type is not supported. */
 static inline pi__lin_format pi__lin_format_of(int32_t type)
 {
     const pi__format_facts f = pi__format_facts_of(type);
@@ -86,7 +88,8 @@ static inline pi__lin_format pi__lin_format_of(int32_t type)
     }
 }
 
-/* Bits of a code as it is multiplied, 4, 5, 6 or 8: of FP4 the values' (-12..12, and 16), of fewer bits than 4 as of 4. */
+/* Returns the bits of a code when it is multiplied: 4, 5, 6 or 8. FP4: bits of its values (-12..12, and 16). Fewer
+ * than 4 bits count as 4. */
 static inline int pi__lin_bits(int32_t type)
 {
     const pi__format_facts f = pi__format_facts_of(type);
@@ -94,15 +97,15 @@ static inline int pi__lin_bits(int32_t type)
     return f.codes != PI__CODES_PLAIN || f.plane / 64 > 6 ? 8 : f.plane / 64 < 4 ? 4 : f.plane / 64;
 }
 
-/* Tiles of a matrix: offsets within weight data. */
+/* Tiles of a matrix: offsets in the weight data. */
 typedef struct pi__lin_shape {
-    int64_t n_blk;      /* blocks of 32 columns, the last one maybe partial (float formats) */
+    int64_t n_blk;      /* blocks of 32 columns; in float formats the last one may be partial */
     int64_t n_tile;     /* tiles of one matrix */
     size_t tile;        /* bytes from tile to tile */
     size_t mat;         /* bytes from matrix to matrix of a stack */
     size_t row;         /* bytes of a row in the file */
 } pi__lin_shape;
-/* false: the type or shape is not supported, or sizes overflow. */
+/* Returns false if the type or shape is not supported, or sizes overflow. */
 bool pi__lin_shape_of(const pi__weight *w, pi__lin_shape *s);
 
 /* Bytes of a record. */
@@ -111,35 +114,38 @@ static inline size_t pi__lin_record(const pi__lin_format *f)
     return (size_t) f->rec_blocks * f->code_bytes + f->side_bytes;
 }
 
-/* A tile, packed or unpacked, as the kernels read it. */
+/* A tile as the kernels read it, packed or unpacked. */
 typedef struct pi__lin_w {
     const uint8_t *data; /* first record or block */
     int64_t n_in;        /* columns */
-    const uint8_t *next; /* canonical tiles: memory that is read next, so many bytes a block, and is fetched meanwhile; NULL: */
-    size_t next_step;    /* nothing. A multiple of 64 */
+    /* of canonical tiles: memory to prefetch during the product, next_step bytes (a multiple of 64) per block; NULL =
+     * none */
+    const uint8_t *next;
+    size_t next_step;
 } pi__lin_w;
 
-/* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Kinds OFF*: codes
- * with half of their range added, or signed bytes (pi__lin_codes_of). */
+/* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Codes of kinds
+ * OFF* are offset by half of their range, or are signed bytes (pi__lin_codes_of). */
 static inline size_t pi__lin_block_size(int kind)
 {
     return kind == PI__LK_OFF32 ? 576 : kind == PI__LK_MIN16 ? 768 : 640;
 }
 
-/* A group of activation rows. Each array is [n_blk][cols][...]; of the sums those are there that a kind in use reads. */
+/* A group of activation rows. Each array is [n_blk][cols][...]. Only sums that a kind in use reads are present. */
 typedef struct pi__lin_x {
     int32_t cols;  /* columns (rows of the batch) in the group */
-    int8_t *q;     /* [32 * digits] high digits of 32 codes, then low ones; or the codes, in the kernels' own order */
+    /* [32 * digits] high digits of 32 codes, then low ones; or 16-bit codes in the kernels' own order */
+    int8_t *q;
     float *d;      /* scale */
     int32_t *n7;   /* -128 * sum of codes */
     float *ds;     /* d * sum of codes */
     int32_t *n7h;  /* -128 * sum of each half's codes: [n_blk][2][cols] */
     float *dsh;    /* d * sum of each half's codes: [n_blk][2][cols] */
-    float *f;      /* [32] the values themselves */
+    float *f;      /* [32] the unquantized values */
 } pi__lin_x;
 
-/* The codes of column c of a group of `cols` in block b: the first 8 are that far from q, the next ones `step` bytes on, and
- * those of the next digit 4 steps. line_cols: of the kernels. */
+/* Returns the offset from q of the first 8 codes of column c (of `cols`) in block b. The next 8 codes are *step bytes
+ * later; the next digit is 4 steps later. line_cols: of the kernels. */
 static inline int64_t pi__lin_codes_at(int32_t line_cols, int32_t digits, int32_t cols, int64_t b, int32_t c, int *step)
 {
     const bool beside = line_cols == 8 && (c | 1) < cols;
@@ -147,18 +153,18 @@ static inline int64_t pi__lin_codes_at(int32_t line_cols, int32_t digits, int32_
     return 32 * digits * (b * cols + (beside ? c & ~1 : c)) + (beside ? 8 * (c & 1) : 0);
 }
 
-/* Where a tile's result goes. */
+/* Destination of a tile's results. */
 typedef struct pi__lin_y {
-    float *y;      /* column 0, row 0 of the tile */
-    int64_t ld;    /* floats from column to column */
+    float *y;      /* floats from column to column */
+    int64_t ld;    /* rows in use, 1..16 */
     int32_t lanes; /* rows that exist, 1..16 */
-    float scale;   /* factor of the result */
+    float scale;   /* multiplies the results */
 } pi__lin_y;
 
 typedef void (*pi__lin_unpack_fn)(const pi__lin_w *w, uint8_t *dst);
 typedef void (*pi__lin_mul_fn)(const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y);
-/* Blocks b0..b1 of rows row..row + n of `in`, n_in columns each, into columns col..col + n of a group; want: bit per enum
- * pi__lin_kind. */
+/* Quantizes blocks b0..b1 of rows row..row + n of `in` (n_in columns) into columns col..col + n of a group. want: bit
+ * per enum pi__lin_kind in use. */
 typedef void (*pi__lin_input_fn)(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                                  const pi__lin_x *x, int32_t col, uint32_t want);
 
@@ -166,26 +172,29 @@ typedef pi__lin_mul_fn pi__lin_narrow_fns[PI__LK_N][PI__LIN_COLS + 1];
 
 struct pi__cpu_linear_kernels {
     const char *name;                                         /* of the instruction set */
-    int32_t max_cols;                                         /* widest group, at most PI__LIN_COLS */
-    int32_t digits;                                           /* bytes of an activation: 2 (15 bits) or 1 (8 bits) */
-    int32_t code_bias;                                        /* of canonical codes of kinds OFF* that have 8 bits: 128 or 0 */
-    int32_t line_cols;                                        /* columns of a canonical line: 4, or 8 */
-    pi__lin_input_fn input;                                   /* prologue and rounding */
-    pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks, or NULL */
-    pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns, or NULL */
+    int32_t max_cols;                                         /* max columns of a group, at most PI__LIN_COLS */
+    int32_t digits;                                           /* digits of an activation: 2 (15 bits) or 1 (8 bits) */
+    /* offset of 8-bit canonical codes of kinds OFF*: 128 or 0 */
+    int32_t code_bias;
+    int32_t line_cols;                                        /* columns of a canonical line: 4 or 8 */
+    pi__lin_input_fn input;                                   /* prologue and quantization */
+    pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks; NULL = none */
+    pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns; NULL = none */
     pi__lin_mul_fn mul[PI__LK_N][PI__LIN_COLS + 1];           /* canonical (or float) tile times cols columns */
-    const pi__lin_narrow_fns *narrow;                         /* [bits] mul where codes have fewer than 8 (pi__lin_bits), and */
-                                                              /* canonical ones keep them; NULL: they have 8 there */
-    const pi__lin_mul_fn *many;                               /* [PI__LK_N] the same for PI__LIN_MANY or more, or NULL; or NULL */
+    /* [bits] mul for canonical codes with fewer than 8 bits (pi__lin_bits); NULL = canonical codes always have 8
+     * bits */
+    const pi__lin_narrow_fns *narrow;
+    /* [PI__LK_N] mul for PI__LIN_MANY or more columns, entries may be NULL; NULL = none */
+    const pi__lin_mul_fn *many;
 };
 
-/* Bits of canonical codes. */
+/* Returns the bits of canonical codes. */
 static inline int32_t pi__lin_canonical_bits(const pi__cpu_linear_kernels *k, int32_t type)
 {
     return k->narrow ? pi__lin_bits(type) : 8;
 }
 
-/* The codes of canonical ones: those of kinds OFF* have half of their range added, or are signed bytes. */
+/* Encoding of canonical codes. Kinds OFF*: offset by `bias` (half of their range), or signed bytes. */
 typedef struct pi__lin_codes {
     int32_t bias;
     bool sign;
@@ -198,47 +207,50 @@ static inline pi__lin_codes pi__lin_codes_of(const pi__cpu_linear_kernels *k, in
 }
 static inline int32_t pi__lin_code(pi__lin_codes c, uint8_t canonical) { return c.sign ? (int8_t) canonical : canonical - c.bias; }
 
-/* One tile of a matrix on its way through some groups of activations. */
+/* A tile of a matrix while it is multiplied by groups of activations. */
 typedef struct pi__lin_tile {
     const pi__cpu_linear_kernels *k; /* kernels */
-    pi__lin_w w;                     /* as stored; in buf once it is unpacked */
+    pi__lin_w w;                     /* the stored tile; in buf after unpacking */
     int32_t type;                    /* of the weight */
-    int32_t kind;                    /* enum pi__lin_kind of it */
-    int32_t lanes;                   /* rows that exist, 1..16 */
+    int32_t kind;                    /* its enum pi__lin_kind */
+    int32_t lanes;                   /* rows in use, 1..16 */
     size_t row;                      /* bytes of a row in the file */
-    float scale;                     /* factor of the result */
-    uint8_t *buf;                    /* pi__lin_tile_bytes, for the unpacked tile */
-    const uint8_t *next;             /* as of pi__lin_w, for the next product; NULL */
+    float scale;                     /* multiplies the results */
+    uint8_t *buf;                    /* pi__lin_tile_bytes for the unpacked tile */
+    const uint8_t *next;             /* as in pi__lin_w, for the next product; NULL = none */
     size_t next_step;
-    bool unpacked;                   /* w is what k->mul reads */
+    bool unpacked;                   /* w is in the format that k->mul reads */
 } pi__lin_tile;
 
-/* linear.c, for the ops that multiply: */
+/* linear.c, shared by ops that multiply: */
 
-/* Bytes of a group of `cols` rows of n_blk blocks of codes of so many digits; x (or NULL) gets its arrays from base. */
+/* Returns the bytes of a group of `cols` rows of n_blk blocks with `digits` digits. Sets the arrays of x in base; x
+ * NULL = only the size. */
 size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x);
-/* Bytes to keep for each row, however rows are cut into groups: group from row r on is at r times this. */
+/* Returns the bytes to reserve per row, for any split into groups: a group of rows from r on starts at r times
+ * this. */
 size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats);
 size_t pi__lin_tile_bytes(int64_t n_blk);
 pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
                              int64_t tile, uint8_t *buf);
-/* The tile as canonical blocks in its buf, where it is not of floats. */
+/* Unpacks the tile to canonical blocks in its buf; no effect on float formats. */
 void pi__lin_tile_unpack(pi__lin_tile *t);
-/* y = tile times the group's rows. only: the tile is not used again, and need not be unpacked in memory. */
+/* y = tile times the group's rows. only: the tile is not used again, so it need not be unpacked in memory. */
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
 
-/* The op with these kernels, of as many bits of activations as the backend's or fewer. */
+/* Runs the op with kernels k, for the backend's bits of activations or fewer. */
 void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin,
                  int32_t n_lin);
 
-/* linear_best.c: op linear where a->best says what is wanted of y; false: nothing was done, all of it has to be computed. */
+/* linear_best.c: runs op linear where a->best limits the required values of y. Returns false if nothing was done; the
+ * caller then computes everything. */
 bool pi__lin_best(pi__cpu *cpu, const pi__linear *a);
-/* Scratch of a thread for matrices of so many blocks a row. */
+/* Returns the scratch bytes of a thread, for matrices with n_blk blocks per row. */
 size_t pi__lin_best_bytes(int64_t n_blk);
 
-/* For activations of so many bits, 8 or 15. Not there for this machine's architecture: NULL. That the CPU has the
- * instructions is for the caller to know. */
-const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits); /* those of AVX-512, and pi__lin_amx */
+/* Kernels for 8-bit or 15-bit activations; NULL = not compiled for this architecture. The caller must check that the
+ * CPU supports the instructions. */
+const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits); /* the AVX-512 kernels, with pi__lin_amx */
 const pi__cpu_linear_kernels *pi__lin_kernels_avx512(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avx2(int bits);
@@ -247,16 +259,17 @@ const pi__cpu_linear_kernels *pi__lin_kernels_i8mm(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_neon(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_generic(int bits);
 
-/* linear_amx.c: `many` of both widths of activations, 8 and 15 bits. */
+/* linear_amx.c: `many` for activations of 8 and of 15 bits. */
 extern const pi__lin_mul_fn pi__lin_amx[2][PI__LK_N];
-/* linear_tryout.c: these as `many` of k give the bits that k's own give, on a few random tiles. */
+/* linear_tryout.c: true if these `many` are bitwise identical to k's own kernels, on a few random tiles. */
 bool pi__lin_agrees(const pi__cpu_linear_kernels *k, const pi__lin_mul_fn *many);
 
-/* linear_pack.c: file rows row0..row0 + lanes of one matrix into a tile (zeros elsewhere). */
+/* linear_pack.c: packs file rows row0..row0 + lanes of one matrix into a tile (the remaining rows are zeros). */
 void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_t lanes, int64_t n_in, size_t tile_size,
                        uint8_t *dst);
 
-/* linear_rows.c: `lanes` file rows of a type that is kept as in the file into canonical blocks of these kernels. */
+/* linear_rows.c: decodes `lanes` file rows of a type that keeps the file's rows into canonical blocks of these
+ * kernels. */
 void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size, int32_t lanes,
                          int64_t n_in, uint8_t *dst);
 

@@ -1,14 +1,14 @@
-/* Canonical tiles times many columns with AMX (Sapphire Rapids and later), for prompts: beside linear_avx512.c, whose kernels
- * do everything else. A tile register is 16 rows of 64 bytes, and one instruction makes
+/* Canonical tiles times many columns with AMX (Sapphire Rapids and later), for prompts. Supplements linear_avx512.c,
+ * which has all other kernels. A tile register is 16 rows of 64 bytes. One instruction on three of them computes
  *
  *     sum[column][row] += digits[column][32] * codes[8 lines][row: 4 codes]
  *
- * of three of them. The 8 lines of a block are such an operand as they lie in a canonical tile, and so are the digits of a
- * group's columns. Sums leave the tile registers after each block, since its scales are its own.
+ * The 8 lines of a block in a canonical tile already have the layout of the operand, and so have the digits of a
+ * group's columns. Sums are stored after each block, because each block has its own scale.
  *
- * Sums of integers are exact, and floats are added in the order that linear.h gives: the same bits as AVX-512's. Each call
- * configures the tile registers and releases them: what is in them when threads change costs the system time. That the
- * process may use them is pi__isa_there's to find out. */
+ * Integer sums are exact, and floats are added in the order of linear.h, so results are bitwise identical to AVX-512.
+ * Each call configures the tile registers and releases them, because live tile registers slow down context switches.
+ * The caller checks with pi__isa_there that the process may use AMX. */
 #include "backend/cpu/linear.h"
 
 #include <immintrin.h>
@@ -24,13 +24,13 @@
 #define DIGITS_1 3
 #define CODES 4
 
-typedef struct tile_config { /* as the instruction reads it */
+typedef struct tile_config { /* operand of the load configuration instruction */
     uint8_t palette, start_row, zero[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_config;
 
-/* Sums of so many columns: of the codes, or of high and of low digits. */
+/* Sums of the columns: of the codes, or of high and of low digits. */
 typedef struct sums {
     _Alignas(64) int32_t digit[2][PI__LIN_COLS][16];
 } sums;
@@ -38,10 +38,12 @@ typedef struct sums {
 PI__INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
 PI__INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
 
-/* Tiles for so many columns, and n columns of the matrix at a time: 32, or 16 where halves have scales. */
+/* Configures tile registers for `cols` columns of the batch and n columns of the matrix per product: 32, or 16 if
+ * each half has a scale. */
 PI__INLINE void configure(int cols, int n)
 {
-    volatile tile_config c = {.palette = 1}; /* compilers' headers say of the first 8 bytes only that they are read */
+    /* volatile: the compilers' headers declare only the first 8 bytes as read */
+    volatile tile_config c = {.palette = 1};
     for (int i = SUM_0; i <= CODES; i++) {
         c.rows[i] = (uint8_t) (i == CODES ? n / 4 : cols);
         c.row_bytes[i] = (uint16_t) (i == DIGITS_0 || i == DIGITS_1 ? n : 64);
@@ -49,7 +51,7 @@ PI__INLINE void configure(int cols, int n)
     _tile_loadconfig((const void *) &c);
 }
 
-/* The lines at p times the digits at q, and at q + 32. */
+/* Multiplies the lines at p by the digits at q, and by the digits at q + 32. */
 PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
 {
     _tile_loadd(CODES, p, 64);
@@ -64,7 +66,7 @@ PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
     _tile_stored(SUM_1, s->digit[1], 64);
 }
 
-/* Column c's sum; n7: -128 * the sum of its activations. */
+/* Returns column c's sum. n7: -128 * the sum of its activations. */
 PI__INLINE __m512 sum_of(int digits, int kind, const sums *s, int c, const int32_t *n7)
 {
     __m512i t = _mm512_load_si512(s->digit[0][c]);

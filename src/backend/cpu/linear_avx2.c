@@ -1,7 +1,8 @@
 /* Matrix kernels for AVX2 with FMA and F16C.
  *
- * Products of codes and 15-bit activations are made of 16-bit numbers, two to a 32-bit sum: as many instructions as of bytes
- * with two digits, whose products must be of small codes, or signed by both operands, to fit 16 bits. */
+ * Products of codes and 15-bit activations use 16-bit multiplications, summed in pairs to 32 bits. This takes as many
+ * instructions as byte products of two digits, and byte products fit 16 bits only with small codes or sign handling
+ * of both operands. */
 #include "backend/cpu/linear_ymm.h"
 
 #define PI__ISA_NAME "avx2"
@@ -15,14 +16,14 @@
 #define PI__ISA_AHEAD 3072
 #define PI__ISA_FUNC pi__lin_kernels_avx2
 
-/* Sums are made one after the other: GCC would make all products first, and put them down in memory. */
+/* Keeps sums in sequence: GCC would otherwise compute all products first and spill them to memory. */
 OP __m256i add(__m256i t, __m256i v)
 {
     t = _mm256_add_epi32(t, v);
     __asm__("" : "+x"(t));
     return t;
 }
-/* Products of 16 bits, each the sum of two; w is unsigned, below 64. */
+/* 16-bit sums of two products; w is unsigned, below 64. */
 OP vi vs_dot(vb w, const int8_t *x)
 {
     const __m256i v = four(x);
@@ -65,18 +66,18 @@ OP vi dot_wide(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_line(int digits, int offset, vi t, vb w, const int8_t *x)
 {
-    (void) offset; /* of one digit 7: codes of fewer bits go by vs_dot */
+    (void) offset; /* always 7 with one digit: narrower codes use vs_dot */
     return PI__ISA_WIDE(digits) ? dot_wide(t, w, x) : dot_signed(t, w, x);
 }
 
-/* 16 codes to 16 bits, each four in the order 0, 2, 1, 3. */
+/* Stores 16 codes as 16 bits, each four in the order 0, 2, 1, 3. */
 OP void store_wide(int8_t *p, vi v)
 {
     __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.a, v.b), 0xd8);
     w = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(w, 0xd8), 0xd8);
     _mm256_storeu_si256((__m256i *) p, w);
 }
-/* 32 codes to p, and the sum of each half. */
+/* Stores 32 codes at p, and the sum of each half. */
 OP void vi_store_wide(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_wide(p, a);

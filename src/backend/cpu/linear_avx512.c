@@ -26,7 +26,7 @@ OP vb vb_and(vb a, vb b) { return _mm512_and_si512(a, b); }
 OP vb vb_or(vb a, vb b) { return _mm512_or_si512(a, b); }
 OP vb vb_xor(vb a, vb b) { return _mm512_xor_si512(a, b); }
 OP vb vb_add(vb a, vb b) { return _mm512_add_epi8(a, b); }
-/* Shifts of 16-bit pairs: the caller masks what crosses bytes. */
+/* Shifts of 16-bit lanes: the caller masks bits that cross bytes. */
 OP vb vb_shr(vb v, int n) { return (vb) ((u16x32) v >> n); }
 OP vb vb_shl(vb v, int n) { return (vb) ((u16x32) v << n); }
 OP vb vb_table(const uint8_t t[16]) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *) t)); }
@@ -46,7 +46,7 @@ OP vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
 OP vi vi_shl(vi v, int n) { return (vi) ((u32x16) v << n); }
 OP vi vi_shr(vi v, int n) { return (vi) ((u32x16) v >> n); }
 OP vi vi_sar(vi v, int n) { return (vi) ((i32x16) v >> n); }
-/* v where a is not b, else 0. */
+/* v if a is not b, else 0. */
 OP vi vi_and_ne(vi v, vi a, int32_t b) { return _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(a, vi_set(b)), v); }
 OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 {
@@ -56,7 +56,7 @@ OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_small(vi t, vb w, const int8_t *x) { return vi_dot_canonical(t, w, x); }
 OP int32_t vi_hmax(vi v) { return _mm512_reduce_max_epi32(v); }
-/* 32 codes to p, and the sum of each half. */
+/* Stores 32 codes at p, and the sum of each half. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     __m256i c = _mm256_setr_m128i(_mm512_cvtsepi32_epi8(a), _mm512_cvtsepi32_epi8(b));
@@ -85,12 +85,12 @@ OP vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 OP vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 OP vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 OP vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-OP vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b where one is a NaN */
+OP vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* returns b if one is NaN */
 OP vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 
 #include "backend/cpu/linear_kernel.inc.h"
 
-/* For processors with AMX, too. */
+/* Tables for processors that also have AMX. */
 static const pi__cpu_linear_kernels amx[2] = {TABLE(a8, "amx", pi__lin_amx[0]), TABLE(a15, "amx", pi__lin_amx[1])};
 
 const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits) { return &amx[bits == 15]; }

@@ -1,6 +1,6 @@
-/* Matrix kernels for AVX2 with AVX-VNNI (Alder Lake, Gracemont and later, which have no AVX-512): as linear_avx2.c, with dots
- * of bytes in one instruction. Compiled for AVX-512 VNNI instead, with registers of the same 256 bits, it is the same
- * arithmetic: so tests run it on processors that have only that. */
+/* Matrix kernels for AVX2 with AVX-VNNI (Alder Lake, Gracemont and later, which have no AVX-512). Like linear_avx2.c,
+ * but a byte dot product is one instruction. Tests compile this file for AVX-512 VNNI with 256-bit registers, which
+ * has the same arithmetic, to run it on processors without AVX-VNNI. */
 #include "backend/cpu/linear_ymm.h"
 
 #define PI__ISA_NAME "avxvnni"

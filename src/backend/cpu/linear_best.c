@@ -1,19 +1,21 @@
-/* Op linear of which only the largest values of each row are wanted: the output matrix of a batch that samples.
+/* Op linear that only computes the largest values of each row exactly: for the LM head of a batch that samples.
  *
- * With activations of 15 bits a product is two, and the output matrix of a small model has a third to two thirds of a decode step's.
- * So it is multiplied with activations of 8 bits first, and what may be among the largest values is computed once more, with 15.
- * What is left of a row is off by little, and too low to be looked at: op topk gives what it gives for the whole row, to the bit.
+ * With 15-bit activations a product is two byte products, and a small model's LM head is a third to two thirds of a
+ * decode step's products. So this op first multiplies with 8-bit activations, then recomputes with 15 bits all values
+ * that may be among the largest. The other values of a row are slightly off, but too low to be selected: op topk's
+ * result is bitwise identical to that of the full row.
  *
- *     |w . x15 - w . x8|  <=  norm(w) * norm(x15 - x8)           of a row w of the matrix (Cauchy and Schwarz)
- *     reach of a tile      =  norm(x15 - x8) * the largest norm of its rows
+ *     |w . x15 - w . x8|  <=  norm(w) * norm(x15 - x8)           for a row w of the matrix (Cauchy-Schwarz);
+ *     reach of a tile      =  norm(x15 - x8) * the max norm of its rows
  *     L                    =  the k-th largest of (value - reach) in a row of the batch
- *     wanted               =  tiles in which some value + reach is at least L; at least k values are not below L
+ *     recomputed           =  tiles with some value + reach >= L; at least k values are >= L
  *
- * x8 is looked at as it is, of x15 that it is off by half of its block's scale at most. The norms of the matrix are computed when it is
- * first asked for.
+ * The error of x8 is computed exactly; the error of x15 is at most half of its block's scale. The norms of the matrix
+ * are computed at its first use.
  *
- * Memory: the backend's scratch, and the norms, 4 bytes for each 16 rows. Threads: called by the step thread, which forks and joins
- * the pool inside. A row of the batch is one thread's; so who shares the batch changes nothing. */
+ * Memory: the backend's scratch, and the norms, 4 bytes for each 16 rows. Threads: called by the step thread, which
+ * forks and joins the pool inside. One thread processes a row of the batch, so results do not depend on the other
+ * rows. */
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -24,9 +26,9 @@
 #include "base/alloc.h"
 
 enum {
-    FEW_ROWS = 4,      /* below, memory is what is waited for, and one product as fast as two */
-    SHORT_ROW = 256,   /* values, below which it is not worth it */
-    BLOCK = PI__LOGITS_BLOCK, /* values looked at together; whole tiles */
+    FEW_ROWS = 4,      /* with fewer rows, memory is the limit, and one product is as fast as two */
+    SHORT_ROW = 256,   /* with fewer values in a row, the op does not pay off */
+    BLOCK = PI__LOGITS_BLOCK, /* values tested together; complete tiles */
 };
 
 typedef struct best_job {
@@ -34,14 +36,14 @@ typedef struct best_job {
     const pi__linear *a;
     const pi__cpu_linear_kernels *k8;
     pi__lin_shape s;
-    uint32_t want;    /* bit per enum pi__lin_kind of the matrix */
-    float slack;      /* of sums of floats, relative to the norms' product */
-    _Atomic bool partial; /* some row was not computed whole */
+    uint32_t want;    /* bit of the matrix's enum pi__lin_kind */
+    float slack;      /* rounding error of float sums, relative to the product of the norms */
+    _Atomic bool partial; /* some row was not computed completely */
 } best_job;
 
-/* Where a thread works. */
+/* Working memory of a thread. */
 typedef struct best_work {
-    pi__lin_x x8, x15; /* a row of the batch, rounded to 8 bits, and to 15 */
+    pi__lin_x x8, x15; /* a row of the batch, quantized to 8 bits, and to 15 */
     uint64_t *key;     /* [PI__MAX_TOP + PI__MAX_SKIP] heap */
     uint8_t *tile;     /* a canonical tile */
 } best_work;
@@ -65,9 +67,9 @@ static best_work work_of(const best_job *j, int32_t ith)
     return w;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- norms */
+/* ---------------------------------------------------------------------------------------------------------- norms */
 
-/* Adds the squares of a canonical block's values to those of each row, sum[16]. */
+/* Adds the squares of a canonical block's values to sum[16], by row. */
 static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *block, double *sum)
 {
     enum { LONGEST = 128 }; /* codes of a line of 8 columns */
@@ -114,7 +116,7 @@ static void find_norms(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* false: no memory. */
+/* Computes the norms if they are missing. Returns false without memory. */
 static bool have_norms(const best_job *j)
 {
     const void *of = j->a->lin[0].w->data;
@@ -134,9 +136,9 @@ static bool have_norms(const best_job *j)
     return true;
 }
 
-/* --------------------------------------------------------------------------------------------------- a row of the batch */
+/* --------------------------------------------------------------------------------------------- a row of the batch */
 
-/* How far a value may be off for a row of the matrix with norm 1. */
+/* Returns the max error of a value for a matrix row of norm 1. */
 static float reach_of(const best_job *j, const best_work *w)
 {
     double off = 0, size = 0;
@@ -148,7 +150,7 @@ static float reach_of(const best_job *j, const best_work *w)
     return (float) (sqrt(off) * 1.001 + sqrt(size) * (double) j->slack);
 }
 
-/* The k-th largest of (value - reach), -inf: all are wanted. */
+/* Returns L minus the margin; -inf = all values are needed. */
 static float border(const best_job *j, const best_work *w, const float *y, float reach, int32_t k)
 {
     const float *norm = j->cpu->norms.tile, least_reach = reach * j->cpu->norms.least;
@@ -171,7 +173,7 @@ static float border(const best_job *j, const best_work *w, const float *y, float
     return odd || n_key < k || !(top <= j->a->best->most) ? -INFINITY : least - j->a->best->margin;
 }
 
-/* Tile t of the row once more. */
+/* Recomputes tile t of the row with 15 bits. */
 static void compute_tile(const best_job *j, const best_work *w, int32_t t, float *y)
 {
     const pi__lin *lin = &j->a->lin[0];
@@ -203,7 +205,7 @@ static void do_row(best_job *j, const best_work *w, int32_t row)
     }
 }
 
-/* All of the row is wanted. */
+/* True if the request needs all values of the row. */
 static bool is_whole(const pi__topk_request *q) { return q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP; }
 
 static void do_rows(void *arg, int32_t ith, int32_t nth)
@@ -215,9 +217,10 @@ static void do_rows(void *arg, int32_t ith, int32_t nth)
         if (!is_whole(&j->a->best->request[r])) do_row(j, &w, r);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the op */
+/* --------------------------------------------------------------------------------------------------------- the op */
 
-/* The first row from `row` on that is wanted whole; n_rows: there is none. *end: behind it and those of its kind that follow. */
+/* Returns the first row >= `row` that needs all values, or n_rows. *end: end of the run of rows that need all
+ * values. */
 static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
 {
     while (row < a->n_rows && !is_whole(&a->best->request[row])) row++;
@@ -225,7 +228,8 @@ static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
     return row;
 }
 
-/* By products: all rows once with 8 bits, and runs of whole ones as often with 15, of which few rows take as long as FEW_ROWS. */
+/* Compares costs in products: all rows once with 8 bits, plus runs of full rows with 15 bits. A run shorter than
+ * FEW_ROWS takes as long as FEW_ROWS rows. */
 static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_shape *s)
 {
     const pi__weight *w = a->lin[0].w;
@@ -237,7 +241,7 @@ static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_s
     return cost < 2 * a->n_rows;
 }
 
-/* Rows first..end as they are without this. */
+/* Computes rows first..end completely, like the ordinary op. */
 static void compute_whole(const best_job *j, int32_t first, int32_t end)
 {
     pi__lin_in in = j->a->in;
@@ -255,7 +259,8 @@ bool pi__lin_best(pi__cpu *cpu, const pi__linear *a)
     if (!pi__lin_shape_of(a->lin[0].w, &j.s) || !is_worth_it(cpu, a, &j.s)) return false;
     j.k8 = pi__cpu_linear_kernels_of(cpu->isa, 8);
     j.want = 1u << pi__lin_format_of(a->lin[0].w->type).kind;
-    j.slack = 8 * (float) (2 * j.s.n_blk + 16) * FLT_EPSILON; /* terms of formats with minima are larger than the values */
+    /* in formats with minima, terms are larger than the values */
+    j.slack = 8 * (float) (2 * j.s.n_blk + 16) * FLT_EPSILON;
     if (!have_norms(&j)) return false;
     pi__lin_run(cpu, j.k8, &a->in, a->n_rows, a->lin, 1);
     pi__pool_run(cpu->pool, do_rows, &j);

@@ -1,5 +1,5 @@
-/* Matrix kernels in plain C, for processors without any of the instruction sets that have a file of their own. A multiply
- * and an add are rounded each (a fused one is a slow function call where it is not an instruction). */
+/* Matrix kernels in plain C, for processors without any instruction set that has its own file. Multiply and add round
+ * separately (without hardware support, an FMA is a slow function call). */
 #include "backend/cpu/linear.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_small(vi t, vb w, const int8_t *x) { return vi_dot_canonical(t, w, x); }
 OP int32_t vi_hmax(vi v) { int32_t m = v.v[0]; EACH(16) m = v.v[i] > m ? v.v[i] : m; return m; }
-/* 32 codes to p, and the sum of each half. */
+/* Stores 32 codes at p, and the sum of each half. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     sum[0] = sum[1] = 0;
@@ -76,7 +76,7 @@ OP vf vf_bf16(const void *p) { uint16_t h[16]; vf r; memcpy(h, p, 32); EACH(16) 
 OP vf vf_from_vi(vi v) { vf r; EACH(16) r.v[i] = (float) v.v[i]; return r; }
 OP vf vf_bits(vi v) { vf r; memcpy(&r, &v, sizeof r); return r; }
 OP vi vi_bits(vf v) { vi r; memcpy(&r, &v, sizeof r); return r; }
-/* To nearest even, magnitudes below 2^22. */
+/* Rounds to nearest even; for magnitudes below 2^22. */
 OP vi vi_round(vf v)
 {
     EACH(16) v.v[i] += 0x1.8p23f;
@@ -87,7 +87,8 @@ OP vf vf_sub(vf a, vf b) { EACH(16) a.v[i] -= b.v[i]; return a; }
 OP vf vf_mul(vf a, vf b) { EACH(16) a.v[i] *= b.v[i]; return a; }
 OP vf vf_div(vf a, vf b) { EACH(16) a.v[i] /= b.v[i]; return a; }
 OP vf vf_fma(vf a, vf b, vf c) { EACH(16) a.v[i] = a.v[i] * b.v[i] + c.v[i]; return a; }
-OP vf vf_min(vf a, vf b) { EACH(16) a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; } /* b where one is a NaN */
+/* returns b if one is NaN */
+OP vf vf_min(vf a, vf b) { EACH(16) a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 OP vf vf_max(vf a, vf b) { EACH(16) a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 
 #include "backend/cpu/linear_kernel.inc.h"

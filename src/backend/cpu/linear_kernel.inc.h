@@ -1,32 +1,41 @@
-/* The matrix kernels, written once on small vectors and compiled by each linear_ISA.c (see linear.h for the layouts).
+/* The matrix kernels, written once on small vectors and compiled by each linear_ISA.c (layouts: linear.h).
  *
- * The including file defines vb (64 bytes), vi (16 int32), vf (16 float), the operations on them named vb_*, vi_*, vf_*,
- * PI__ISA_PLAIN where they are loops, PI__ISA_NAME, PI__ISA_COLS (widest group), PI__ISA_DIRECT (widest one multiplied
- * while unpacking), PI__ISA_BIAS (canonical codes: 128 unsigned, 0 signed), PI__ISA_SIGNED(digits) (dots take canonical codes
- * as signed ones; else they are unsigned and start from n7) and PI__ISA_FUNC, the name of the function that returns the
- * table. No memory, any thread.
+ * The including file defines vb (64 bytes), vi (16 int32), vf (16 float), and operations on them named vb_*, vi_*,
+ * vf_*. It also defines:
  *
- * Where registers are shorter than vectors (PI__ISA_PART_ROWS, the float lanes of one) tiles are multiplied in parts of so many
- * rows, by what linear_parts.inc.h asks for; with PI__ISA_FLOAT_COLS, the columns that float weights are multiplied with at once,
- * and PI__ISA_LINE_COLS (linear.h), 8 where columns are multiplied two at once.
+ *     PI__ISA_PLAIN            if the operations are loops;
+ *     PI__ISA_NAME             name of the instruction set;
+ *     PI__ISA_COLS             max columns of a group;
+ *     PI__ISA_DIRECT           max columns that are multiplied while unpacking;
+ *     PI__ISA_BIAS             canonical codes: 128 unsigned, 0 signed;
+ *     PI__ISA_SIGNED(digits)   dots read canonical codes as signed; else they are unsigned and sums start from n7;
+ *     PI__ISA_FUNC             name of the function that returns the table
  *
- * Where registers are few (PI__ISA_LINES) a block is multiplied line after line, each for all columns, by vi_dot_line.
- * PI__ISA_WIDE(digits), where it is defined, says that codes of so many digits are kept as 16-bit numbers instead: those of
- * columns 0, 2, 1, 3 of each line, since of a line's bytes the even and the odd ones are easily made such numbers.
- * PI__ISA_AHEAD, where it is defined, is how many bytes ahead packed tiles are fetched while they are unpacked in registers.
- * PI__ISA_NARROW, where it is defined, says that products with one digit are 16-bit numbers (vs_dot), which are added up as such
- * (vs_add, vi_from_vs) while codes have few bits: canonical tiles then keep codes as they are (narrow in linear.h).
+ * Optional definitions:
  *
- * Every loop over lines or columns is unrolled by macros with constants, so that blocks and sums live in registers. */
+ *     PI__ISA_PART_ROWS        float lanes of a register shorter than vf: tiles are multiplied in parts of that
+ *                              number of rows, see linear_parts.inc.h;
+ *     PI__ISA_FLOAT_COLS       columns that float weights are multiplied by in one pass;
+ *     PI__ISA_LINE_COLS        see linear.h; 8 if two columns are multiplied together;
+ *
+ *     PI__ISA_LINES            for few registers: a block is multiplied line by line for all columns (vi_dot_line);
+ *     PI__ISA_WIDE(digits)     codes of this many digits are stored as 16-bit numbers, in the column order 0, 2, 1, 3
+ *                              of each line: the even and the odd bytes of a line are easily widened to 16 bits;
+ *     PI__ISA_AHEAD            prefetch distance in bytes of packed tiles that are unpacked in registers;
+ *     PI__ISA_NARROW           products with one digit are 16-bit numbers (vs_dot) and are added in 16 bits (vs_add,
+ *                              vi_from_vs) for codes of few bits; canonical codes keep these bits (narrow in linear.h)
+ *
+ * Every loop over lines or columns is unrolled by macros with constants, so that blocks and sums stay in registers.
+ * No memory. Threads: any. */
 #include <math.h>
 #include <string.h>
 
-#ifdef PI__ISA_PLAIN /* vectors are not registers: left to the compiler, or it takes minutes to unroll everything */
+#ifdef PI__ISA_PLAIN /* vectors are loops: no forced inlining, or unrolling takes the compiler minutes */
 #define INLINE static inline
 #else
 #define INLINE PI__INLINE
 #endif
-/* Each load is a call under a sanitizer: fewer widths, so that it compiles in seconds. */
+/* Under a sanitizer each load is a call: fewer widths, so that the file compiles in seconds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #undef PI__ISA_COLS
 #undef PI__ISA_DIRECT
@@ -52,8 +61,8 @@
 #endif
 
 #define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-/* For each column of the widest group: the compiler copies what is for columns that a group does not have, too, before it sees
- * that. */
+/* Applies M to each column of the widest group. Not to more columns: the compiler copies code for unused columns
+ * before it removes it. */
 #if PI__ISA_COLS == 16
 #define EACH_COLUMN(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
 #elif PI__ISA_COLS == 8
@@ -62,18 +71,18 @@
 #define EACH_COLUMN(M) M(0) M(1) M(2) M(3)
 #endif
 
-/* A block in registers: 8 lines of codes, scales and minimums of its halves (kinds *32: [0] alone). */
+/* A block in registers: 8 lines of codes, and scales and minima of its halves (kinds *32: only [0]). */
 typedef struct blk {
     vb w[8];
     vf s[2], m[2];
 } blk;
 
-/* Scales and minimums of the blocks of a record, [block][half]. */
+/* Scales and minima of the blocks of a record, [block][half]. */
 typedef struct sides {
     vf s[16], m[16];
 } sides;
 
-/* ---- planes to lines: line q of a block */
+/* ---- planes to lines: returns line q of a block */
 
 INLINE vb line4(const uint8_t *p, int q)
 {
@@ -81,14 +90,14 @@ INLINE vb line4(const uint8_t *p, int q)
     return vb_and(q < 4 ? v : vb_shr(v, 4), vb_set(15));
 }
 
-/* The bit plane at p as bit `to` of the codes. */
+/* The bit plane at p becomes bit `to` of the codes. */
 INLINE vb line1(const uint8_t *p, int q, int to)
 {
     vb v = vb_load(p);
     return vb_and(q < to ? vb_shl(v, to - q) : vb_shr(v, q - to), vb_set((uint8_t) (1 << to)));
 }
 
-/* The plane of two bits at p as bits `to` and `to` + 1. */
+/* The two-bit plane at p becomes bits `to` and `to` + 1. */
 INLINE vb line2(const uint8_t *p, int q, int to)
 {
     vb v = vb_load(p + 64 * (q / 4));
@@ -102,7 +111,7 @@ static const uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 1
 
 /* ---- a record's scales */
 
-/* Value n (a constant) of 16 six-bit ones. */
+/* Returns value n (a constant) of 16 six-bit values. */
 INLINE vi six_bits(const uint8_t *p, int n)
 {
     if (n < 15) return vi_and(vi_shr(vi_load(p + 64 * (n / 5)), 6 * (n % 5)), 63);
@@ -110,14 +119,15 @@ INLINE vi six_bits(const uint8_t *p, int n)
                  vi_or(vi_and(vi_shr(vi_load(p + 64), 28), 12), vi_and(vi_shr(vi_load(p + 128), 26), 48)));
 }
 
-/* 2^(e - 128), subnormals included: two factors with exponents that add up. */
+/* 2^(e - 128), including subnormals: two factors with exponents that add up. */
 INLINE vf scale_e8m0(const uint8_t *p)
 {
     vi e = vi_from_u8(p), half = vi_shr(e, 1);
     return vf_mul(vf_bits(vi_shl(vi_add(half, vi_set(64)), 23)), vf_bits(vi_shl(vi_add(vi_sub(e, half), vi_set(62)), 23)));
 }
 
-/* Half of an unsigned e4m3: exponent and mantissa moved into place, then rebiased (which makes subnormals right). */
+/* Half of an unsigned e4m3: moves exponent and mantissa into place, then rebiases by a product, which handles
+ * subnormals. */
 INLINE vf scale_ue4m3(const uint8_t *p)
 {
     vi e = vi_from_u8(p);
@@ -202,8 +212,8 @@ INLINE void unpack_side(int type, const uint8_t *p, sides *r)
     }
 }
 
-/* Line q of a block's planes at p: codes with the format's offset. Of FP4 and IQ4 they are indices, and tables hold their
- * values, offset added. */
+/* Returns line q of a block's planes at p: codes with the format's offset. FP4 and IQ4 codes are indices into tables
+ * of values with the offset added. */
 INLINE vb line(int type, const uint8_t *p, int q)
 {
     const pi__format_facts f = pi__format_facts_of(type);
@@ -231,7 +241,7 @@ INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
 #undef LINE
 }
 
-/* Scales and minimums of block j of a record. */
+/* Sets scales and minima from block j of a record. */
 INLINE void block_side(int kind, const sides *r, int j, blk *u)
 {
     const int n = n_scales(kind);
@@ -241,14 +251,14 @@ INLINE void block_side(int kind, const sides *r, int j, blk *u)
     if (kind == PI__LK_MIN16) u->m[1] = r->m[n * j + 1];
 }
 
-/* Block j of a record: its planes at p. */
+/* Unpacks block j of a record, with its planes at p. */
 INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
 {
     unpack_codes(type, p, u);
     block_side(pi__lin_format_of(type).kind, r, j, u);
 }
 
-/* Codes with an offset of 2^offset as canonical ones of so many bits. */
+/* Converts codes with an offset of 2^offset to canonical codes of `bits` bits. */
 INLINE void to_canonical(int offset, int bits, blk *u)
 {
 #define LINE(q)                                                                                                  \
@@ -276,7 +286,7 @@ INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
     if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
 }
 
-/* digits: of the kernels that the tile is for. */
+/* digits: of the kernels that will read the tile. */
 INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -299,7 +309,7 @@ INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 
 /* ---- multiplying */
 
-/* Start of an integer sum whose codes have an offset of 2^offset. n7: -128 * the sum of the activations. */
+/* Returns the start of an integer sum for codes with an offset of 2^offset. n7: -128 * the sum of the activations. */
 INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
 {
     (void) digits;
@@ -307,7 +317,7 @@ INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
     return offset == 7 ? vi_dup(n7) : vi_sar(vi_dup(n7), 7 - offset);
 }
 
-/* Block b's part of column c of `cols`: v is its sum times its scales. */
+/* Adds block b to the sum of column c (of `cols`). v: the block's dot product times its scales. */
 INLINE vf add_block(int kind, int cols, const vf m[2], const pi__lin_x *x, int64_t b, int c, vf v, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -331,8 +341,8 @@ INLINE void put_column(const pi__lin_y *y, int c, vf acc)
 #define ZERO(c) if (c < cols) acc[c] = vf_zero();
 #define PUT(c) if (c < cols) put_column(y, c, acc[c]);
 
-/* A canonical tile is in the caches, so that memory has nothing to do while it is multiplied: what is read next is fetched then,
- * a little with each block. */
+/* Prefetches the next memory, a little with each block: a canonical tile is in the caches, so memory is idle while it
+ * is multiplied. */
 INLINE void fetch_next(const pi__lin_w *w, int64_t b)
 {
     const uint8_t *p = w->next + (size_t) b * w->next_step;
@@ -345,7 +355,8 @@ INLINE void fetch_next(const pi__lin_w *w, int64_t b)
 
 #elif defined(PI__ISA_LINES)
 
-/* 4 lines from q0 on times the digits at x, so many bytes from column to column. type < 0: p is a canonical block. */
+/* t += 4 lines from q0 on times the digits at x; columns are 32 * digits bytes apart. type < 0: p is a canonical
+ * block. */
 INLINE void dot_lines(int digits, int offset, int type, int cols, const uint8_t *p, int q0, const int8_t *x, vi *t)
 {
 #define DOT(c) if (c < cols) t[c] = vi_dot_line(digits, offset, t[c], w, x + step * q + 32 * digits * c);
@@ -369,11 +380,11 @@ INLINE void dot_any(int digits, int offset, int type, int cols, const uint8_t *p
 
 #ifdef PI__ISA_NARROW
 
-/* Lines whose products, two of them to a 16-bit number, add up without overflow: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4 and
- * 2 * 127 * 63 * 2 are below 2^15. */
+/* Returns the max number of lines in a 16-bit sum. A product is the sum of two: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4
+ * and 2 * 127 * 63 * 2 are below 2^15. */
 INLINE int narrow_lines(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
 
-/* t += dots of lines q0..q1, as many as add up, with columns c0..c0 + n. */
+/* t += dots of lines q0..q1 with columns c0..c0 + n. The number of lines must fit 16-bit sums. */
 INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     vi s[4];
@@ -392,7 +403,7 @@ INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q
 #undef DOT
 }
 
-/* t += dots of lines q0..q1 with columns c0..c0 + n, of which there are so many that their sums stay in registers. */
+/* t += dots of lines q0..q1 with columns c0..c0 + n. The sums of n columns fit in the registers. */
 INLINE void narrow_columns(int bits, int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     const int step = narrow_lines(bits) < q1 - q0 ? narrow_lines(bits) : q1 - q0;
@@ -412,7 +423,7 @@ INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, 
 
 #endif
 
-/* t = dots of lines q0..q1 with all columns. High digits first, so that there is one sum a column. */
+/* t = dots of lines q0..q1 with all columns. The high digits come first, so that one sum per column is enough. */
 INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, int q0, int q1,
                  const int8_t *x, const int32_t *n7, vi *t)
 {
@@ -441,7 +452,8 @@ INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols,
 #undef NEXT
 }
 
-/* Block b of all columns: planes at p, block j of the record with these scales, or (type < 0) a canonical block. bits: of a code. */
+/* Adds block b to all columns. p: the planes of block j of a record with scales `side`, or (type < 0) a canonical
+ * block. bits: of a code. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
@@ -473,7 +485,7 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
 
 #else
 
-/* Lines q0..q0+3 times 16 digits. Offset 7: canonical codes. */
+/* t += lines q0..q0+3 times 16 digits. Offset 7: canonical codes. */
 INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
 {
     if (offset == 7) {
@@ -488,8 +500,8 @@ INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
     return vi_dot_small(t, u->w[q0 + 3], x + 12);
 }
 
-/* Dots of the block's halves, each with a start of its own, with codes of so many digits at q. Their chains are short: with
- * long ones the processor sees too few independent sums ahead (a fifth slower). */
+/* Dots of the block's halves with the codes at q, each with its own start. The dependency chains are short on
+ * purpose: with long ones the processor finds too few independent sums (20 % slower). */
 INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi start0, vi start1, vi t[2])
 {
     const int8_t *low = q + 32 * (digits - 1);
@@ -500,7 +512,7 @@ INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi
     t[1] = vi_add(vi_shl(dot4(vi_set(0), offset, u, 4, q + 16), 7), t[1]);
 }
 
-/* Column c of `cols`, block b. */
+/* Adds block b to the sum of column c (of `cols`). */
 INLINE vf column(int digits, int kind, int offset, int cols, const blk *u, const pi__lin_x *x, int64_t b, int c, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -530,7 +542,7 @@ INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
     if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
 }
 
-/* As above. */
+/* Adds block b to all columns, as above. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
@@ -551,7 +563,7 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
 
 #ifndef PI__ISA_PART_ROWS
 
-/* A canonical tile of codes of so many bits times cols columns. */
+/* Multiplies a canonical tile with codes of `bits` bits by cols columns. */
 INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const size_t size = pi__lin_block_size(kind);
@@ -568,9 +580,10 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
 
 #endif
 
-/* A packed tile times cols columns, unpacked in registers. With AVX-512 nothing is prefetched: it gets in the way of the
- * processor's own prefetching, which reads at the memory's pace (measured on Zen 4). Where unpacking takes more instructions than
- * the processor looks ahead, memory and arithmetic take turns otherwise: PI__ISA_AHEAD. */
+/* Multiplies a packed tile by cols columns, unpacking it in registers. With AVX-512, software prefetching is
+ * disabled: it disturbs the hardware prefetcher, which already reads at memory speed (measured on Zen 4).
+ * PI__ISA_AHEAD is for unpacking with more instructions than the processor's reorder window: without it, memory and
+ * arithmetic would not overlap. */
 INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -591,13 +604,13 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
     EACH_COLUMN(PUT)
 }
 
-/* Float weights: each product and sum in float. */
+/* Float weights: every product and sum is in float. */
 INLINE vf float_line(int kind, const uint8_t *p, int64_t k)
 {
     return kind == PI__LK_F32 ? vf_load(p + 64 * k) : kind == PI__LK_F16 ? vf_half(p + 32 * k) : vf_bf16(p + 32 * k);
 }
 
-/* The first cols columns of a group of so many. */
+/* Multiplies the first cols columns of a group of `group` columns. */
 INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const int64_t n_blk = (w->n_in + 31) / 32;
@@ -617,7 +630,7 @@ INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const p
     EACH_COLUMN(PUT)
 }
 
-/* All columns, PI__ISA_FLOAT_COLS at once. */
+/* Multiplies all columns, PI__ISA_FLOAT_COLS in one pass. */
 INLINE void mul_floats(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     enum { MOST = PI__ISA_FLOAT_COLS };
@@ -629,13 +642,13 @@ INLINE void mul_floats(int kind, int cols, const pi__lin_w *w, const pi__lin_x *
     }
 }
 
-/* ---- what matrices read: prologue, then rounding to codes */
+/* ---- input of matrices: prologue, then quantization */
 
-/* e^x, relative error below 2e-7; x is cut to [-87, 88]. */
+/* e^x with a relative error below 2e-7; x is clamped to [-87, 88]. */
 INLINE vf vf_exp(vf x)
 {
     const vf magic = vf_set(0x1.8p23f);
-    x = vf_min(vf_set(88.0f), vf_max(vf_set(-87.0f), x)); /* a NaN comes through */
+    x = vf_min(vf_set(88.0f), vf_max(vf_set(-87.0f), x)); /* propagates NaN */
     vf t = vf_fma(x, vf_set(0x1.715476p+0f), magic);
     vf n = vf_sub(t, magic);
     vf r = vf_fma(n, vf_set(-0.693359375f), x);
@@ -661,7 +674,7 @@ INLINE vf silu(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_ze
 /* x sigmoid(1.702 x) */
 INLINE vf silu_oai(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(vf_set(-1.702f), x)))); }
 
-/* Block b of n values at p, zeros past the end. */
+/* Loads block b of n values at p, with zeros past the end. */
 INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
 {
     float tmp[32] = {0};
@@ -675,7 +688,7 @@ INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
     }
 }
 
-/* 1 / sqrt(mean of squares + eps), in an order of sums that depends on n alone. */
+/* Returns 1 / sqrt(mean of squares + eps). The order of sums depends on n only. */
 static float rms_factor(const float *p, int64_t n, float eps)
 {
     vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero(), v[2];
@@ -698,10 +711,10 @@ static float rms_factor(const float *p, int64_t n, float eps)
 
 enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
 
-/* A code is 128 * high + low, high in -127..127, low in -64..63. */
+/* Returns the high digit. A code is 128 * high + low, high in -127..127, low in -64..63. */
 INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
 
-/* 32 codes from p on, each 8 of them `step` bytes behind those before, and the sum of each half. */
+/* Stores 32 codes from p on, each 8 of them `step` bytes after the previous 8, and the sum of each half. */
 INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
 {
 #if PI__ISA_LINE_COLS == 8
@@ -714,7 +727,7 @@ INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
     vi_store_codes(p, a, b, sum);
 }
 
-/* 32 codes to p, as so many digits of each or whole, and the sum of each half. */
+/* Stores 32 codes at p, as digits or as 16-bit numbers, and the sum of each half. */
 INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum[2])
 {
     int32_t low[2];
@@ -735,9 +748,9 @@ INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum
     sum[1] = 128 * sum[1] + low[1];
 }
 
-/* 32 values to codes, and the sums that the kinds in `want` read. Magnitudes are compared as integers, so that a NaN is
- * the largest and comes out in the scale; the codes of a block that is not finite are zeros (and 0 * infinity is a NaN in
- * every result). */
+/* Quantizes 32 values and computes the sums that the kinds in `want` read. Magnitudes are compared as integers, so a
+ * NaN is the max and becomes the scale. The codes of a block with a non-finite value are zeros, and 0 * infinity
+ * gives NaN in every result. */
 INLINE void round_block(int digits, const vf v[2], const pi__lin_x *x, int64_t b, int32_t col, uint32_t want)
 {
     const int64_t i = b * x->cols + col, h = 2 * b * x->cols + col;
@@ -780,7 +793,7 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
     } else if (kind != PI__IN_PLAIN) {
         get_block(in->x2 + row * in->ldx2, n_in, b, g);
         if (kind != PI__IN_GEGLU && in->limit > 0) {
-            const vf most = vf_set(in->limit), least = vf_set(-in->limit); /* a NaN comes through */
+            const vf most = vf_set(in->limit), least = vf_set(-in->limit); /* propagates NaN */
             for (int i = 0; i < 2; i++) {
                 v[i] = vf_min(most, v[i]);
                 g[i] = vf_min(most, vf_max(least, g[i]));
@@ -798,7 +811,7 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
     if (want & ~(uint32_t) WANT_FLOATS) round_block(digits, v, x, b, col, want);
 }
 
-/* A few blocks of all rows, then the next ones: the rows' results share cache lines. */
+/* Processes 4 blocks of all rows, then the next 4: the rows' results share cache lines. */
 INLINE void input(int digits, int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                   const pi__lin_x *x, int32_t col, uint32_t want)
 {
@@ -828,12 +841,12 @@ INLINE void input_any(int digits, const pi__lin_in *in, int64_t n_in, int32_t ro
 static void input_a8(INPUT_ARGS) { input_any(1, in, n_in, row, n, b0, b1, x, col, want); }
 static void input_a15(INPUT_ARGS) { input_any(2, in, n_in, row, n, b0, b1, x, col, want); }
 
-/* ---- instances and a table a width of activations */
+/* ---- instances, and one table for each activation width */
 
 enum { DIGITS_a8 = 1, DIGITS_a15 = 2 };
 #define OFF_KINDS(X, ...) X(OFF32, __VA_ARGS__) X(OFF16, __VA_ARGS__)
 #define CODE_KINDS_a15(X, ...) OFF_KINDS(X, __VA_ARGS__) X(MIN32, __VA_ARGS__) X(MIN16, __VA_ARGS__)
-#ifdef PI__ISA_NARROW /* codes with a minimum have fewer than 8 bits, in all formats */
+#ifdef PI__ISA_NARROW /* codes with a minimum have fewer than 8 bits in all formats */
 #define CODE_KINDS_a8 OFF_KINDS
 #else
 #define CODE_KINDS_a8 CODE_KINDS_a15
@@ -898,7 +911,7 @@ COLS(DEF_TILES, a15)
 #define ROW_COLS(A, n) FLOAT_KINDS(ROW_FLOAT, n) CODE_KINDS_##A(ROW_TILE, A, n)
 
 #ifdef PI__ISA_NARROW
-/* Kinds and bits that formats have. */
+/* Combinations of kind and bits that formats use. */
 #define NARROW_KINDS(X, n) X(OFF32, 4, n) X(OFF32, 5, n) X(OFF16, 4, n) X(OFF16, 5, n) X(OFF16, 6, n) X(MIN32, 4, n) X(MIN32, 5, n) \
                            X(MIN16, 4, n)
 #define DEF_NARROW_TILE(K, bits, n) static void mul_##K##_##bits##_##n(ARGS) { mul_tile(1, PI__LK_##K, bits, n, w, x, y); }

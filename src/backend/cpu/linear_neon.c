@@ -1,4 +1,4 @@
-/* Matrix kernels for ARMv8.2 with the dot product extension: sdot has 4 columns of 4 rows. */
+/* Matrix kernels for ARMv8.2 with the dot product extension: sdot multiplies 4 columns of 4 rows. */
 #include "backend/cpu/linear_neon.h"
 
 #define PI__ISA_NAME "neon"

@@ -1,5 +1,5 @@
-/* Vectors of the matrix kernels for AArch64 (see linear_kernel.inc.h): four registers each. What linear_neon.c,
- * linear_i8mm.c and linear_sve256.c have in common: unpacking, rounding, and sums of floats. No memory and no state. */
+/* Vectors of the matrix kernels for AArch64 (see linear_kernel.inc.h), four registers each. Shared by linear_neon.c,
+ * linear_i8mm.c and linear_sve256.c: unpacking, quantization, and float sums. No memory and no state. */
 #ifndef PI__LINEAR_NEON_H
 #define PI__LINEAR_NEON_H
 
@@ -106,11 +106,11 @@ OP vi vi_shr(vi v, int n) { return FOUR(vi, F); }
 #define F(i) (v.v[i] >> n)
 OP vi vi_sar(vi v, int n) { return FOUR(vi, F); }
 #undef F
-/* v where a is not b, else 0. */
+/* v if a is not b, else 0. */
 #define F(i) vbicq_s32(v.v[i], vreinterpretq_s32_u32(vceqq_s32(a.v[i], vdupq_n_s32(b))))
 OP vi vi_and_ne(vi v, vi a, int32_t b) { return FOUR(vi, F); }
 #undef F
-/* Register i: t += 4 lines times 16 codes, and t * 128. */
+/* Register i only: t += 4 lines times 16 codes; t *= 128. */
 OP vi vi_dot_rows(vi t, int i, const vb *w, const int8_t *x)
 {
     const int8x16_t v = vld1q_s8(x);
@@ -125,7 +125,7 @@ OP vi vi_shl7_rows(vi t, int i)
     t.v[i] = vshlq_n_s32(t.v[i], 7);
     return t;
 }
-/* What was read from memory is read again. */
+/* Compiler barrier: memory must be read again. */
 OP void vb_forget(void) { __asm__ volatile("" ::: "memory"); }
 OP int32_t vi_hmax(vi v) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(v.v[0], v.v[1]), vmaxq_s32(v.v[2], v.v[3]))); }
 OP int32_t sum_all(vi v) { return vaddvq_s32(vaddq_s32(vaddq_s32(v.v[0], v.v[1]), vaddq_s32(v.v[2], v.v[3]))); }
@@ -134,7 +134,7 @@ OP void store_s8(int8_t *p, vi v)
     int16x8_t a = vcombine_s16(vqmovn_s32(v.v[0]), vqmovn_s32(v.v[1])), b = vcombine_s16(vqmovn_s32(v.v[2]), vqmovn_s32(v.v[3]));
     vst1q_s8(p, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
 }
-/* 32 codes to p, and the sum of each half. */
+/* Stores 32 codes at p, and the sum of each half. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_s8(p, a);
@@ -142,14 +142,14 @@ OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
     sum[0] = sum_all(a);
     sum[1] = sum_all(b);
 }
-/* The same with each 8 codes 16 bytes behind those before. */
+/* Like vi_store_codes, with each 8 codes 16 bytes after the previous 8. */
 OP void vi_store_codes_apart(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     int8_t codes[32];
     vi_store_codes(codes, a, b, sum);
     for (int k = 0; k < 4; k++) vst1_s8(p + 16 * k, vld1_s8(codes + 8 * k));
 }
-/* Two lines of 4 columns as one of 8. */
+/* Stores two lines of 4 columns as one line of 8. */
 OP void vb_store_line8(uint8_t *p, vb a, vb b)
 {
     for (int i = 0; i < 4; i++) {
@@ -209,13 +209,13 @@ OP vf vf_div(vf x, vf y) { return FOUR(vf, F); }
 OP vf vf_fma(vf x, vf y, vf z) { return FOUR(vf, F); }
 #undef F
 #define F(i) vminq_f32(x.v[i], y.v[i])
-OP vf vf_min(vf x, vf y) { return FOUR(vf, F); } /* a NaN comes through */
+OP vf vf_min(vf x, vf y) { return FOUR(vf, F); } /* a NaN is returned */
 #undef F
 #define F(i) vmaxq_f32(x.v[i], y.v[i])
 OP vf vf_max(vf x, vf y) { return FOUR(vf, F); }
 #undef F
 
-/* ---- registers of PI__ISA_PART_ROWS rows (see linear_parts.inc.h); linear_sve256.c has others */
+/* ---- registers of PI__ISA_PART_ROWS rows (see linear_parts.inc.h); linear_sve256.c has its own */
 
 #ifndef PI__ISA_PART_ROWS
 #define PI__ISA_PART_ROWS 4

@@ -1,7 +1,7 @@
-/* Packing of weights at load: 16 rows of the file's blocks into a tile (see linear.h).
+/* Packing of weights at load: 16 rows of the file's blocks become a tile (see linear.h).
  *
- * Plain C for every instruction set: it runs once a weight. No memory; the caller splits tiles over threads. Nothing is
- * lost or recomputed: a tile holds the file's bits in another order. Reads are unaligned: src may be a mapped file. */
+ * Plain C for every instruction set, because it runs once per weight. No memory; the caller distributes tiles over
+ * threads. Lossless: a tile holds the file's bits in another order. Reads are unaligned: src may be a mapped file. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
@@ -23,7 +23,7 @@ static uint32_t get32(const uint8_t *p)
 static void put16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
 static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-/* ---- planes: lines of whole codes into the bits that are kept */
+/* ---- planes: stores the lines' codes as planes of `bits` bits */
 
 static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
 {
@@ -36,7 +36,7 @@ static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
             for (int k = 0; k < 64; k++) dst[64 * i + k] = (uint8_t) ((line[i][k] & 15) | line[i + 4][k] << 4);
         dst += 256;
     }
-    if (bits == 6 || bits < 4) { /* Q6_K's upper two, Q2_K's and Q3_K's lower two */
+    if (bits == 6 || bits < 4) { /* upper two bits of Q6_K, lower two of Q2_K and Q3_K */
         int shift = bits == 6 ? 4 : 0;
         for (int i = 0; i < 2; i++)
             for (int k = 0; k < 64; k++) {
@@ -56,9 +56,9 @@ static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
     }
 }
 
-/* ---- scales: row r's of the super-block p, into a record */
+/* ---- scales: of row r, from super-block p, into a record */
 
-/* 16 values of 6 bits: value n is bits 6 * (n % 5).. of word n / 5; the last one is the top 2 bits of the 3 words. */
+/* 16 values of 6 bits: value n is bits 6 * (n % 5).. of word n / 5; value 15 is the top 2 bits of the 3 words. */
 static void put_six_bits(const uint8_t v[16], int r, uint8_t *dst)
 {
     for (int i = 0; i < 3; i++) {
@@ -129,10 +129,10 @@ static void put_side(const pi__format_facts *f, const uint8_t *p, int r, uint8_t
 
 /* ---- tiles */
 
-/* elem: bytes of a value, a constant where this is inlined. */
+/* elem: bytes of a value, a constant after inlining. */
 static inline void pack_values(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in, uint8_t *dst)
 {
-    for (int64_t k0 = 0; k0 < n_in; k0 += 32) { /* a cache line or two of each row at a time */
+    for (int64_t k0 = 0; k0 < n_in; k0 += 32) { /* 32 columns at a time: one or two cache lines of each row */
         const int64_t k1 = k0 + 32 < n_in ? k0 + 32 : n_in;
         for (int32_t r = 0; r < lanes; r++) {
             const uint8_t *row = src + (size_t) r * row_size;

@@ -1,25 +1,26 @@
-/* Products of tiles where a register holds fewer than 16 rows, for linear_kernel.inc.h, which includes this.
+/* Tile products for registers with fewer than 16 rows. Included by linear_kernel.inc.h.
  *
- * A canonical tile is multiplied in parts of PI__ISA_PART_ROWS rows. A block's codes of a part fill 8 registers; they stay there
- * for all columns, as the part's sums do from block to block:
+ * A canonical tile is multiplied in parts of PI__ISA_PART_ROWS rows. A part's codes of one block fill 8 registers,
+ * which are reused for all columns. The part's sums stay in registers from block to block:
  *
  *     columns of the batch  0 1 2 3 4 5 6 7
- *     rows 0..3             . . . . . . . .     8 registers of sums, 8 of codes; then rows 4..7 with the same blocks, ...
+ *     rows 0..3             . . . . . . . .     8 registers of sums, 8 of codes; then rows 4..7, same blocks, ...
  *
- * After PART_BLOCKS blocks the next part follows, so that these blocks of activations come from the first-level cache for all
- * parts but the first. The order of a result's sums is that of linear.h.
+ * The next part follows after PART_BLOCKS blocks. So these blocks of activations are in the first-level cache for all
+ * parts except the first. The order of a result's sums is that of linear.h.
  *
- * The including file has registers rb (codes), ri (int32), rf (float) with operations rb_*, ri_*, rf_*. With
- * PI__ISA_LINE_COLS 4, a register of codes is 4 columns, and ri_dot4 multiplies 4 of them with one column of the batch. With
- * 8, a register of codes is 8 columns of half a part's rows, and ri_mmla multiplies one with two columns of the batch: each
- * 16 bytes of the result are two rows of the first column, then of the second one. No memory, any thread. */
+ * The including file defines registers rb (codes), ri (int32), rf (float) with operations rb_*, ri_*, rf_*. With
+ * PI__ISA_LINE_COLS 4, a register of codes is 4 columns, and ri_dot4 multiplies 4 of them by one column of the batch.
+ * With 8, a register of codes is 8 columns of half a part's rows, and ri_mmla multiplies one by two columns of the
+ * batch: each 16 bytes of the result are two rows of the first column, then of the second one. No memory. Threads:
+ * any. */
 
 enum { PART_BLOCKS = 16 };
 
 /* A part of a block. */
 typedef struct part {
-    rb w[8];       /* lines; or columns 0..7 of the first rows and the last rows, columns 8..15, ... */
-    rf s[2], m[2]; /* scales and minimums of the halves (kinds *32: [0] alone) */
+    rb w[8];       /* lines; or columns 0..7 of the first rows, then of the last rows, then columns 8..15, ... */
+    rf s[2], m[2]; /* scales and minima of the halves (kinds *32: only [0]) */
 } part;
 
 INLINE void get_part(int kind, const uint8_t *p, int row, part *u)
@@ -39,14 +40,14 @@ INLINE void get_part(int kind, const uint8_t *p, int row, part *u)
     if (kind == PI__LK_MIN16) u->m[1] = rf_load(side + 48);
 }
 
-/* Dots of the codes' halves (of all codes: t[0] alone), scaled. */
+/* Returns the dots of the codes' halves (or of all codes: only t[0]), times their scales. */
 INLINE rf scaled(int kind, const ri t[2], rf s0, rf s1)
 {
     const rf v = rf_mul(rf_from(t[0]), s0);
     return n_scales(kind) == 1 ? v : rf_fma(rf_from(t[1]), s1, v);
 }
 
-/* What block b adds to column c. */
+/* Adds block b to the sum of column c. */
 INLINE rf add_part(int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, int c, rf v, rf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -71,7 +72,7 @@ INLINE void mmla_half(const part *u, int h, const int8_t *q, ri t[2])
     t[1] = ri_mmla(t[1], x1, u->w[4 * h + 3]);
 }
 
-/* Columns c and c + 1 of block b. */
+/* Adds block b to columns c and c + 1. */
 INLINE void two_columns(int digits, int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, int c, rf *acc)
 {
     const int8_t *q = x->q + 32 * digits * (b * cols + c);
@@ -96,7 +97,8 @@ INLINE void two_columns(int digits, int kind, int cols, const part *u, const pi_
     acc[c + 1] = add_part(kind, cols, u, x, b, c + 1, rf_second(v[0], v[1]), acc[c + 1]);
 }
 
-/* Half h of the codes times 16 codes of a column that has no other beside it: its high and its low digits are the two. */
+/* Dots of half h of the codes with 16 codes of a column without a partner: its high and low digits take the two
+ * inputs. */
 INLINE ri dot_alone(int digits, const part *u, int h, const int8_t *q)
 {
     const int8_t *low = q + 32 * (digits - 1);
@@ -150,7 +152,7 @@ INLINE void part_block(int digits, int kind, int cols, const part *u, const pi__
 
 #endif
 
-/* Blocks b0..b1 of the part from row `row` on. sums: [column][16 rows] */
+/* Multiplies blocks b0..b1 of the part from row `row` on. sums: [column][16 rows] */
 INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, int64_t b0, int64_t b1, int row,
                      float *sums)
 {
@@ -171,7 +173,7 @@ INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const p
 #undef KEEP
 }
 
-/* A canonical tile times cols columns; codes have 8 bits. */
+/* Multiplies a canonical tile by cols columns; codes have 8 bits. */
 INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     (void) bits;
@@ -184,9 +186,9 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
     for (int c = 0; c < cols; c++) put_column(y, c, vf_load(sums + 16 * c));
 }
 
-/* Of a block of a packed tile, its planes at p, the rows in register i of the vectors times 32 codes of one column. All of the
- * block is unpacked here, and the compiler leaves out the other registers; forgetting what it has read keeps it from doing all
- * of them once and putting three quarters aside in memory. */
+/* t += the rows in register i of a packed block (planes at p) times 32 codes of one column. The code unpacks the
+ * entire block, and the compiler removes the unused registers. vb_forget() keeps it from unpacking once for all i and
+ * spilling three quarters to memory. */
 INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, int i, vi t[2])
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -206,7 +208,8 @@ INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, in
     t[last] = vi_dot_rows(t[last], i, u.w + 4, q + 16);
 }
 
-/* Block b of a packed tile, its planes at p, block j of the record with these scales, times a column (PI__ISA_DIRECT is 1). */
+/* Adds block b of a packed tile to one column (PI__ISA_DIRECT is 1). p: planes of block j of a record with scales
+ * `side`. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {

@@ -1,13 +1,13 @@
-/* Formats that keep the file's rows (IQ and ternary ones): a tile's rows to canonical blocks on the fly.
+/* Formats that keep the file's rows (IQ and ternary): decodes a tile's rows to canonical blocks on the fly.
  *
- * Every value of these formats is a small integer times a scale of 16 columns, so the dot products stay integers. Plain C
- * on words of 8 codes, for all instruction sets. No memory, any thread. */
+ * Every value of these formats is a small integer times a scale of 16 columns, so dot products stay integers. Plain C
+ * on words of 8 codes, for all instruction sets. No memory. Threads: any. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
 #include "formats/iq_tables.h"
 
-/* A super-block of one row: 32 words of 8 signed bytes, first value lowest, and what each 16 values are multiplied with. */
+/* A super-block of one row: 32 words of 8 signed bytes, lowest byte first, and the factor of each 16 values. */
 typedef struct row_block {
     uint64_t codes[32];
     float unit[16];
@@ -19,15 +19,15 @@ static uint32_t get16(const uint8_t *p) { return (uint32_t) p[0] | (uint32_t) p[
 static uint32_t get32(const uint8_t *p) { return get16(p) | get16(p + 2) << 16; }
 static float half_at(const uint8_t *p) { return pi__f16_to_f32((uint16_t) get16(p)); }
 
-/* 8 bytes of 1..127, those negated whose bit of signs is set. */
+/* Negates each of 8 bytes (values 1..127) if its bit of signs is set. */
 static inline uint64_t with_signs(uint64_t v, uint32_t signs)
 {
-    uint64_t bit = (signs & 0xff) * ones & 0x8040201008040201u;       /* byte i: bit i of signs, where it was */
+    uint64_t bit = (signs & 0xff) * ones & 0x8040201008040201u;       /* byte i: bit i of signs, in its position */
     uint64_t one = (bit + 0x7f7f7f7f7f7f7f7fu) >> 7 & ones;           /* byte i: 0 or 1 */
     return (v ^ one * 0xff) + one;
 }
 
-/* 8 bytes of 0..3, less one each. */
+/* Subtracts 1 from each of 8 bytes (values 0..3). */
 static inline uint64_t less_one(uint64_t v) { return (v + 0x7f7f7f7f7f7f7f7fu) ^ 0x8080808080808080u; }
 
 static inline uint64_t pair(uint32_t a, uint32_t b) { return (uint64_t) b << 32 | a; }
@@ -88,7 +88,7 @@ static void read_iq3_s(const uint8_t *p, row_block *r)
     for (int i = 0; i < 16; i++) r->unit[i] = d * (float) (1 + 2 * (p[106 + i / 4] >> 4 * (i / 2 & 1) & 15));
 }
 
-/* 8 * (-1, 0 or 1) + 1, or - 1: the formats' shift is an eighth. */
+/* Returns 8 * (-1, 0 or 1) plus or minus 1: the formats' shift is an eighth. */
 static inline uint64_t eighths(uint16_t point, bool negative)
 {
     return (pi__spread2(point) * 8 + ones * (negative ? 119 : 121)) ^ 0x8080808080808080u;
@@ -115,7 +115,8 @@ static void read_iq1_m(const uint8_t *p, row_block *r)
     for (int i = 0; i < 16; i++) r->unit[i] = d * (float) (2 * (get16(s + 2 * (i / 4)) >> 3 * (i % 4) & 7) + 1) * 0.125f;
 }
 
-/* n bytes at q of 5 digits in base 3 each, as a fraction of 256: the next digit is the integer part of 3 times it. */
+/* Decodes n bytes at q, each n_digits base-3 digits as a fraction of 256: the next digit is the integer part of 3
+ * times it. */
 static uint8_t *digits(const uint8_t *q, int n, int n_digits, uint8_t *c)
 {
     unsigned pow3 = 1;
@@ -136,7 +137,7 @@ static void read_tq1_0(const uint8_t *p, row_block *r)
 static void read_tq2_0(const uint8_t *p, row_block *r)
 {
     const float d = half_at(p + 64);
-    for (int k = 0; k < 32; k++) { /* 32 bytes hold 128 values: each 2 bits, 32 values apart */
+    for (int k = 0; k < 32; k++) { /* 32 bytes hold 128 values of 2 bits, 32 values apart */
         const uint8_t *q = p + k / 16 * 32 + k % 4 * 8;
         r->codes[k] = less_one(pair(get32(q), get32(q + 4)) >> k / 4 % 4 * 2 & 3 * ones);
     }
@@ -155,7 +156,7 @@ static void read_block(int32_t type, const uint8_t *p, row_block *r)
     }
 }
 
-/* 8 codes of a row, columns 8 * q.. of a block of lines of 4 or of 8 columns. */
+/* Stores 8 codes of a row, columns 8 * q.., in a block with lines of 4 or 8 columns. */
 static inline void put_word(uint8_t *block, int32_t line_cols, int q, int32_t lane, uint64_t v)
 {
     if (line_cols == 8) {

@@ -1,12 +1,12 @@
-/* Products of canonical tiles, tried out before they are used: those by instructions that no machine with tests had, against those
- * of the instruction set below, which must give the same bits. No memory, any thread. */
+/* Self-test of kernels on canonical tiles before their first use. It is for kernels with instructions that no test
+ * machine had. Their results must be bitwise identical to the next lower instruction set. No memory. Threads: any. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
 
 enum { BLOCKS = 3, MOST = PI__LIN_COLS };
 
-/* A tile and a group of activations, all random; what scales are makes no sum too large. */
+/* A random tile and a random group of activations. Scales are small enough that no sum overflows. */
 typedef struct trial {
     _Alignas(64) uint8_t tile[BLOCKS * 768];
     _Alignas(64) int8_t q[BLOCKS * MOST * 64];

@@ -1,5 +1,5 @@
-/* What linear_kernel.inc.h asks of an instruction set, by AVX2 with FMA and F16C: a vector is a pair of registers. Dots are
- * the including file's. */
+/* The vector operations of linear_kernel.inc.h for AVX2 with FMA and F16C: a vector is a pair of registers. The
+ * including file defines the dot products. */
 #ifndef PI__LINEAR_YMM_H
 #define PI__LINEAR_YMM_H
 
@@ -28,7 +28,7 @@ OP vb vb_and(vb x, vb y) { return BOTH(vb, _mm256_and_si256(x.a, y.a), _mm256_an
 OP vb vb_or(vb x, vb y) { return BOTH(vb, _mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)); }
 OP vb vb_xor(vb x, vb y) { return BOTH(vb, _mm256_xor_si256(x.a, y.a), _mm256_xor_si256(x.b, y.b)); }
 OP vb vb_add(vb x, vb y) { return BOTH(vb, _mm256_add_epi8(x.a, y.a), _mm256_add_epi8(x.b, y.b)); }
-/* Shifts of 16-bit pairs: the caller masks what crosses bytes. */
+/* Shifts of 16-bit lanes: the caller masks bits that cross bytes. */
 OP vb vb_shr(vb v, int n) { return BOTH(vb, (__m256i) ((u16x16) v.a >> n), (__m256i) ((u16x16) v.b >> n)); }
 OP vb vb_shl(vb v, int n) { return BOTH(vb, (__m256i) ((u16x16) v.a << n), (__m256i) ((u16x16) v.b << n)); }
 OP vb vb_table(const uint8_t t[16]) { __m256i r = _mm256_broadcastsi128_si256(load16(t)); return BOTH(vb, r, r); }
@@ -63,13 +63,13 @@ OP vi vi_max(vi x, vi y) { return BOTH(vi, _mm256_max_epi32(x.a, y.a), _mm256_ma
 OP vi vi_shl(vi v, int n) { return BOTH(vi, (__m256i) ((u32x8) v.a << n), (__m256i) ((u32x8) v.b << n)); }
 OP vi vi_shr(vi v, int n) { return BOTH(vi, (__m256i) ((u32x8) v.a >> n), (__m256i) ((u32x8) v.b >> n)); }
 OP vi vi_sar(vi v, int n) { return BOTH(vi, (__m256i) ((i32x8) v.a >> n), (__m256i) ((i32x8) v.b >> n)); }
-/* v where a is not b, else 0. */
+/* v if a is not b, else 0. */
 OP vi vi_and_ne(vi v, vi a, int32_t b)
 {
     __m256i m = _mm256_set1_epi32(b);
     return BOTH(vi, _mm256_andnot_si256(_mm256_cmpeq_epi32(a.a, m), v.a), _mm256_andnot_si256(_mm256_cmpeq_epi32(a.b, m), v.b));
 }
-/* 4 bytes in all lanes. */
+/* Broadcasts 4 bytes to all lanes. */
 OP __m256i four(const int8_t *x)
 {
     int32_t v;
@@ -96,7 +96,7 @@ OP void store_s8(int8_t *p, vi v)
     __m128i b = _mm_packs_epi32(_mm256_castsi256_si128(v.b), _mm256_extracti128_si256(v.b, 1));
     _mm_storeu_si128((__m128i *) p, _mm_packs_epi16(a, b));
 }
-/* 32 codes to p, and the sum of each half. */
+/* Stores 32 codes at p, and the sum of each half. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_s8(p, a);
@@ -127,7 +127,8 @@ OP vf vf_sub(vf x, vf y) { return BOTH(vf, _mm256_sub_ps(x.a, y.a), _mm256_sub_p
 OP vf vf_mul(vf x, vf y) { return BOTH(vf, _mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }
 OP vf vf_div(vf x, vf y) { return BOTH(vf, _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)); }
 OP vf vf_fma(vf x, vf y, vf z) { return BOTH(vf, _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)); }
-OP vf vf_min(vf x, vf y) { return BOTH(vf, _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); } /* y where one is a NaN */
+/* returns y if one is NaN */
+OP vf vf_min(vf x, vf y) { return BOTH(vf, _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); }
 OP vf vf_max(vf x, vf y) { return BOTH(vf, _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
 
 #endif

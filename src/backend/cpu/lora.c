@@ -1,31 +1,33 @@
-/* Adapters (LoRA) on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe by moe_lora.c;
- * lora_heads.c has matrices of heads).
+/* LoRA adapters on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe through
+ * moe_lora.c; per-head matrices: lora_heads.c).
  *
- * One pool job a call, in chunks of PIECE entries. The threads make the entries' inputs in floats, meet, take rows of A times
- * the entries of a run from a common counter, meet, and take columns of y, to which runs are added in their order:
+ * One pool job per call, in chunks of PIECE entries. The threads make the entries' inputs as floats and meet at a
+ * barrier. They take items (rows of A times the entries of a run) from a common counter, and meet again. Then they
+ * take columns of y, to which runs are added in order:
  *
  *     in [entries, n_in] -> t = A in [entries, rank of each matrix] -> y += factor * B t
  *
- * Of an embedding t is a row of A. An adapter's A and B are read once for all of its entries in a chunk. Memory: the scratch of
- * the work, laid out here. Invariant: each sum is one kernel's own (lora_kernels.h), so neither batch nor threads nor chunks
- * can change it. */
+ * For an embedding, t is a row of A. An adapter's A and B are read once for all of its entries in a chunk. Memory: the
+ * scratch of the work, laid out here. Invariant: each sum is one kernel's own (lora_kernels.h), so neither batch nor
+ * threads nor chunks can change it. */
 #include "backend/cpu/lora.h"
 
 #include "backend/cpu/linear.h"
 #include "backend/cpu/simd.h"
 #include "formats/formats.h"
 
-enum { PIECE = 64 /* entries at once */, DOTS = 4 /* rows of A an item */, COLUMNS = 256 /* of y an item */ };
+/* PIECE: entries per chunk. DOTS: rows of A per item. COLUMNS: columns of y per item */
+enum { PIECE = 64, DOTS = 4, COLUMNS = 256 };
 
 typedef struct lora_job {
     pi__cpu *cpu;
     const pi__cpu_lora_work *w;
     int64_t ldx, ldt;        /* floats from entry to entry */
     float *x, *t;            /* [PIECE, ldx], [PIECE, ldt] */
-    int32_t at[PI__MAX_LIN]; /* of each matrix, where its values of t begin */
+    int32_t at[PI__MAX_LIN]; /* offset of each matrix's values in t */
     int32_t first, n;        /* entries of the chunk */
-    int32_t run0, run1;      /* the runs that have some of them */
-    int32_t n_dots;          /* items of A for each run: groups of DOTS rows, of all matrices */
+    int32_t run0, run1;      /* runs with entries in the chunk */
+    int32_t n_dots;          /* items of A per run: groups of DOTS rows, of all matrices */
 } lora_job;
 
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
@@ -55,7 +57,7 @@ size_t pi__cpu_lora_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return own > heads ? own : heads;
 }
 
-/* The entries of a run that are in the chunk. */
+/* Returns the number of a run's entries in the chunk and sets *first. */
 static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *first)
 {
     const int32_t end = run->first + run->n < j->first + j->n ? run->first + run->n : j->first + j->n;
@@ -63,7 +65,7 @@ static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *firs
     return end - *first;
 }
 
-/* Inputs of the chunk's entries, with the prologue. */
+/* Makes the inputs of the chunk's entries, including the prologue. */
 static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
 {
     const int64_t n_in = j->w->n_in, n_blk = up32(n_in) / 32;
@@ -75,17 +77,17 @@ static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
 
 static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, int32_t l) { return &run->pair[j->w->lin[l].target]; }
 static size_t value_size(const pi__lora_pair *p) { return pi__cpu_lora_value(p); }
-/* A, or B, of the run's expert. */
+/* A, and B, of the run's expert. */
 static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_a(run, p, run->expert); }
 static const char *b_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_b(run, p, run->expert); }
 
-/* Pieces of matrices are too short, and too far apart, for the processor to see a stream in them. */
+/* Prefetches n bytes. The pieces of matrices are too short and too far apart for the hardware prefetcher. */
 static void fetch(const void *p, size_t n)
 {
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch((const char *) p + i, 0, 2);
 }
 
-/* Item i of a run: some rows of one matrix's A, r0 and on. */
+/* Returns the pair for item i of a run: rows r0 and on of matrix *l's A. */
 static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, int32_t i, int32_t *l, int32_t *r0)
 {
     for (*l = 0; *l + 1 < j->w->n_lin && i >= (j->at[*l + 1] + DOTS - 1) / DOTS;) ++*l;
@@ -93,7 +95,7 @@ static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, 
     return pair_of(j, run, *l);
 }
 
-/* The rows of the item that a thread takes after this one, if all take one in turn. */
+/* Prefetches the rows of this thread's probable next item, i + nth. */
 static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
 {
     int32_t l, r0;
@@ -105,7 +107,7 @@ static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
     if (n > 0) fetch(a_of(run, p) + (size_t) r0 * row, (size_t) n * row);
 }
 
-/* Item i of a run: some rows of one matrix's A times its entries. */
+/* Computes item i of a run: some rows of one matrix's A times the run's entries. */
 static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
 {
     int32_t l, r0, first;
@@ -117,7 +119,7 @@ static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
                           j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
 }
 
-/* Of an embedding: A's rows of the tokens of some of the chunk's entries. */
+/* For an embedding: copies A's rows for the tokens of the chunk's entries to t. */
 static void look_up(const lora_job *j, int32_t ith, int32_t nth)
 {
     const pi__cpu_lora_work *w = j->w;
@@ -136,7 +138,7 @@ static void look_up(const lora_job *j, int32_t ith, int32_t nth)
     }
 }
 
-/* What is read next for columns c..c + n. */
+/* Prefetches B for columns c..c + n. */
 static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n)
 {
     const pi__lora_pair *p = pair_of(j, run, l);
@@ -144,14 +146,15 @@ static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l,
     fetch(b_of(run, p) + (size_t) (at * p->rank) * value_size(p), (size_t) (n * p->rank) * value_size(p));
 }
 
-/* Columns c..c + n of one matrix's y, in one or more of B's tiles: a run's entries, m from `first` on. */
+/* Adds a run's m entries from `first` on to columns c..c + n of one matrix's y; the columns span one or more of B's
+ * tiles. */
 static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n, int32_t first, int32_t m)
 {
     const pi__cpu_lora_lin *lin = &j->w->lin[l];
     const pi__lora_pair *p = pair_of(j, run, l);
     const float *t = j->t + (first - j->first) * j->ldt + j->at[l];
     const float factor = run->scale * p->factor * j->w->scale * (lin->scale ? lin->scale[run->expert] : 1.0f);
-    while (n > 0) { /* up to a tile's end, and then whole ones */
+    while (n > 0) { /* up to the end of the tile, then complete tiles */
         const int64_t at = lin->first + c, in_tile = at % PI__LORA_TILE, rest = PI__LORA_TILE - in_tile;
         const int64_t some = in_tile && rest < n ? rest : n;
         const char *b = b_of(run, p) + (size_t) ((at - in_tile) * p->rank + in_tile) * value_size(p);
@@ -162,7 +165,7 @@ static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, i
     }
 }
 
-/* Columns c.. of one matrix's y: what all runs give its rows, in their order. */
+/* Adds all runs, in order, to columns c.. of one matrix's y. */
 static void run_columns(const lora_job *j, int32_t l, int64_t c)
 {
     const pi__cpu_lora_lin *lin = &j->w->lin[l];
@@ -177,7 +180,7 @@ static void run_columns(const lora_job *j, int32_t l, int64_t c)
 
 static int32_t column_items(const pi__cpu_lora_lin *lin) { return (int32_t) ((lin->n_out + COLUMNS - 1) / COLUMNS); }
 
-/* The chunk's inputs and A; the counter is reset behind them. */
+/* Makes the chunk's inputs and multiplies them by A; the counter is reset after it. */
 static void first_half(const lora_job *j, int32_t ith, int32_t nth)
 {
     pi__pool *pool = j->cpu->pool;
@@ -210,7 +213,7 @@ static void lora_main(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* Where each matrix's values of t are: as many as its largest rank, in groups of DOTS. */
+/* Lays out each matrix's values in t: its max rank, rounded up to groups of DOTS. */
 static void lay_out(lora_job *j)
 {
     j->ldt = 0;
@@ -235,7 +238,7 @@ void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w)
     }
 }
 
-/* All runs of rows that are what they say of input and results. */
+/* Returns a work with all runs of rows; input rows and result rows are equal. */
 static pi__cpu_lora_work work_of(const pi__cpu *cpu, const pi__lora_rows *rows)
 {
     return (pi__cpu_lora_work) {.run = rows->run, .n_runs = rows->n_runs, .from = rows->row, .to = rows->row, .n = rows->n,

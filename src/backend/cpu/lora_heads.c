@@ -1,26 +1,28 @@
-/* Adapters (LoRA) of heads' own matrices on the CPU: what op lora adds behind op head_linear.
+/* LoRA adapters of per-head matrices on the CPU: the addition of op lora after op head_linear.
  *
  *     y[row, h] += scale * factor * B[h] (A[h] x[row, h])
  *
- * An item is a head and up to ROWS rows, one thread's from A to y: it takes the runs in their order, PIECE of their rows at a
- * time, so that nobody waits for anybody and A and B of a head are read once for a piece. Memory: cpu->scratch, a region for each
- * thread. Invariant: each sum is one kernel's own (lora_kernels.h), and a row's come in the order of its runs. */
+ * An item is a head and up to ROWS rows. One thread computes it from A to y: it processes the runs in order, PIECE of
+ * their rows at a time. So no thread waits, and a head's A and B are read once per piece. Memory: cpu->scratch, one
+ * region per thread. Invariant: each sum is one kernel's own (lora_kernels.h), and a row's sums are added in the
+ * order of its runs. */
 #include <string.h>
 
 #include "backend/cpu/lora.h"
 
-enum { ROWS = 64 /* of an item */, PIECE = 16 };
+/* ROWS: rows per item. PIECE: rows per kernel call */
+enum { ROWS = 64, PIECE = 16 };
 
 typedef struct heads_job {
     pi__cpu *cpu;
     const pi__lora *a;
     int64_t n_in, n_out;
     int64_t x_step, y_step; /* floats from head to head */
-    int32_t n_parts;        /* that the rows are cut into */
+    int32_t n_parts;        /* number of parts that the rows are split into */
     size_t each;            /* floats of a thread's region */
 } heads_job;
 
-/* Inputs, and A times these. */
+/* Returns the floats for the inputs and their products with A. */
 static size_t region(int64_t n_in) { return PIECE * (size_t) (n_in + PI__MAX_LORA_RANK); }
 
 size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim)
@@ -28,7 +30,7 @@ size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return lim->n_head_mat ? (size_t) pi__pool_size(cpu->pool) * region(lim->head_in) * sizeof(float) : 0;
 }
 
-/* n rows of a run: what it has for head h. */
+/* Adds n rows of a run for head h. */
 static void add_piece(const heads_job *j, const pi__lora_run *run, int32_t h, const int32_t *row, int32_t n, float *x)
 {
     const pi__lin *lin = &j->a->of.lin[0];
@@ -45,7 +47,7 @@ static void add_piece(const heads_job *j, const pi__lora_run *run, int32_t h, co
     j->cpu->lora->add(p->type, pi__cpu_lora_b(run, p, h), p->rank, t, PI__MAX_LORA_RANK, n, run->scale * p->factor, y, j->n_out);
 }
 
-/* All that runs have for head h in rows r0..r1. */
+/* Adds all runs for head h in rows r0..r1. */
 static void do_item(const heads_job *j, int32_t h, int32_t r0, int32_t r1, float *x)
 {
     const pi__lora_rows *rows = j->a->rows;

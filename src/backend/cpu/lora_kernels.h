@@ -1,24 +1,25 @@
-/* The kernels of adapters, written once: included by each kernels_ISA.c, which defines before
+/* The kernels of LoRA adapters, written once for all instruction sets. Each kernels_ISA.c includes this file and first
+ * defines:
  *
  *     vf                      vectors, by one of vec_ISA.h
  *     PI__KERNELS             name of the table defined here
  *
- * No memory and no state; any thread. A row's sums are in an order that depends on its length alone, however many rows are
- * done at once: of a dot, lanes by position mod 32, then by halves; of B's columns, in order. */
+ * No memory and no state. Threads: any. The order of a row's sums depends on its length only, not on the number of
+ * rows. Dot products: lanes by position mod 32, then by halves. Columns of B: in order. */
 #include <string.h>
 
 #include "backend/cpu/inline.h"
 #include "backend/cpu/lora.h"
 #include "formats/formats.h"
 
-/* 16 values from number i on. */
+/* Loads 16 values from index i on. */
 PI__INLINE vf lora_load(int32_t type, const void *p, int64_t i)
 {
     if (type == PI__F32) return vf_load((const float *) p + i);
     return type == PI__F16 ? vf_load_f16((const uint16_t *) p + i) : vf_load_bf16((const uint16_t *) p + i);
 }
 
-enum { LORA_ROWS = 4, LORA_VECS = 4 }; /* rows of a dot at once; vectors of y, of all rows */
+enum { LORA_ROWS = 4, LORA_VECS = 4 }; /* max rows of a dot pass; max vectors of y in a pass, over all rows */
 
 PI__INLINE void lora_dots(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int rows, float *t, int64_t ldt)
 {
@@ -53,7 +54,7 @@ static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x,
     else lora_dot(PI__BF16, a, n, x, ldx, n_rows, t, ldt);
 }
 
-/* y += what is added, for 16 values, or the first n of them. */
+/* Adds scale * sum to 16 values of y, or to the first n. */
 PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
 {
     float of[16];
@@ -65,7 +66,8 @@ PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
     memcpy(y, of, (size_t) n * sizeof *of);
 }
 
-/* 16 * vecs values of these rows of y, or the first n. b: of column 0, which the others follow at PI__LORA_TILE values. */
+/* Adds to 16 * vecs values of `rows` rows of y, or to the first n. b: column 0; the next columns follow every
+ * PI__LORA_TILE values. */
 PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, float scale, float *const *y,
                              int64_t at, int64_t n, int rows, int vecs)
 {
@@ -81,7 +83,7 @@ PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const fl
         for (int v = 0; v < vecs && 16 * v < n; v++) lora_put(y[i] + at + 16 * v, sum[i * vecs + v], scale, n - 16 * v);
 }
 
-/* A tile: its values are read once from memory, whatever the rows. */
+/* Adds a tile; its values are read from memory once for all rows. */
 PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
                           float *const *y, int64_t at, int64_t n)
 {

@@ -1,17 +1,18 @@
-/* Routed experts on the CPU: which experts a row goes to, and what they make of it.
+/* Routed experts on the CPU: routing of rows to experts, and the experts' matrices.
  *
- * A pair is a row and one of its experts. Pairs are sorted by expert and then lie in that order: column j of activations,
- * row j of results. Each expert's matrices are read once for all of its columns, so decode and prefill are one path:
+ * A pair is a row and one of its experts. Pairs are sorted by expert and stored in that order: column j of
+ * activations, row j of results. Each expert's matrices are read once for all of its columns, so decode and prefill
+ * use the same code:
  *
- *     rows      r0      r1      r2            rounded once each
+ *     rows      r0      r1      r2            quantized once each
  *     experts   4 1     1 7     1 4           by rank
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *
- * One pool job a call: round the rows | gather them into the experts' groups | gate and up | biases, activation | down | add up
- * a row's results in the order of rank. With adapters these are three jobs, and what is added (moe_lora.c) is behind gate and up,
- * and behind down. Items are some tiles of one expert's matrix times its columns, so a single row keeps many threads busy as well.
- * Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels' own sums (linear.h) and a row adds its own
- * pairs alone, so it is batch-invariant. */
+ * One pool job per call: quantize the rows | gather them into the experts' groups | gate and up | biases, activation
+ * | down | sum a row's results in order of rank. With adapters there are three jobs; adapters (moe_lora.c) are added
+ * after gate and up, and after down. Items are some tiles of one expert's matrix times its columns, so even a single
+ * row keeps many threads busy. Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels'
+ * own sums (linear.h) and a row only adds its own pairs, so the op is batch-invariant. */
 #include <math.h>
 #include <string.h>
 
@@ -21,55 +22,55 @@
 #include "base/alloc.h"
 
 enum { ITEM_BYTES = 64 * 1024, FEW_LOGITS = 8192 };
-static const float LEAST_SUM = 6.1e-5f; /* of routing weights, before they are divided by it */
+static const float LEAST_SUM = 6.1e-5f; /* lower bound of the sum that routing weights are divided by */
 
-/* Columns of rounded activations that some matrices read. */
+/* Columns of quantized activations, read by some matrices. */
 typedef struct acts {
     char *base;    /* column i starts at base + i * stride */
     size_t stride; /* bytes */
     int64_t n_in;  /* values */
     int64_t n_blk; /* blocks of 32 */
     int32_t digits; /* of a code */
-    uint32_t want; /* bit per enum pi__lin_kind that a matrix has */
-    bool floats;   /* some matrix is of a float format */
+    uint32_t want; /* bit per enum pi__lin_kind in use */
+    bool floats;   /* some matrix has a float format */
 } acts;
 
 /* Matrices of each expert that read the same activations. */
 typedef struct pass {
     const acts *x;           /* columns */
-    const acts *row;         /* a column alone is read from here, by row; NULL: from x */
-    int32_t n;               /* matrices of an expert */
+    const acts *row;         /* by row: a single column is read from here; NULL = from x */
+    int32_t n;               /* matrices per expert */
     const pi__weight *w[2];  /* stacks */
     pi__lin_shape shape[2];  /* of w */
     float *y[2];             /* [n_pair, ld] results */
     int64_t ld;              /* floats */
-    int64_t step[2];         /* tiles an item */
-    int32_t n_items[2];      /* items a matrix */
+    int64_t step[2];         /* tiles per item */
+    int32_t n_items[2];      /* items per matrix */
 } pass;
 
 typedef struct moe_job {
     pi__cpu *cpu;
-    const int32_t *token; /* of rows, with a table */
+    const int32_t *token; /* [n_rows] token ids, with a table */
     const pi__moe *a;
     int32_t n_rows;   /* rows */
     int32_t n_pair;   /* n_rows * n_used */
     int32_t n_active; /* experts with columns */
     bool gathers;     /* some expert has more than one column */
-    acts row;         /* [n_rows] what the experts read */
-    acts col;         /* [n_pair] the same by column */
-    acts mid;         /* [n_pair] what down reads */
+    acts row;         /* [n_rows] input of the experts */
+    acts col;         /* [n_pair] the input, by column */
+    acts mid;         /* [n_pair] input of down */
     pass first, last; /* gate and up; down */
     float *h;         /* [n_pair, 2F] gate, up */
-    float *out;       /* [n_pair, rows of down] in the memory of col, which is done with by then */
+    float *out;       /* [n_pair, rows of down] reuses the memory of col, which is free by then */
     char *tiles;      /* canonical tile of thread 0 */
     size_t tile_size; /* bytes from thread to thread */
-    int32_t *id;      /* [n_pair] expert of row r's rank i at r * n_used + i */
-    float *weight;    /* [n_pair] routing weights, in the same order */
-    int32_t *position; /* [n_pair] column of that pair */
-    int32_t *pair;    /* [n_pair] pair of a column */
+    int32_t *id;      /* [n_pair] expert of row r's rank i, at r * n_used + i */
+    float *weight;    /* [n_pair] routing weights, in the order of id */
+    int32_t *position; /* [n_pair] column of each pair */
+    int32_t *pair;    /* [n_pair] pair of each column */
     int32_t *start;   /* [n_expert + 1] first column of each expert */
     int32_t *active;  /* [n_expert] experts with columns, ascending */
-    pi__cpu_moe_lora lora; /* adapters; a NULL: no row has one */
+    pi__cpu_moe_lora lora; /* adapters; a NULL = no row has one */
 } moe_job;
 
 /* ---- memory */
@@ -133,13 +134,13 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
 /* sqrt(log(1 + e^x)) */
 static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
 
-/* The routing weight of a logit, where it is that logit's own. */
+/* Returns the routing weight of a logit, for gates that depend on one logit only. */
 static float own_gate(const pi__moe *a, float x)
 {
     return a->gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
-/* What the n_group_used best groups have of p; the rest is taken out of the choice. */
+/* Keeps the values of p in the n_group_used best groups; removes the others from selection. */
 static void keep_groups(const pi__moe *a, float *p)
 {
     const int32_t each = a->n_expert / a->n_group;
@@ -159,7 +160,8 @@ static void keep_groups(const pi__moe *a, float *p)
         if (!in[e / each]) p[e] = -INFINITY;
 }
 
-/* Experts of a row, and their weights before they are divided by the sum. token: its own, with a table. */
+/* Chooses the experts of a row and their weights. Returns the sum for normalization. token: the row's, with a
+ * table. */
 static float choose_own(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
     float p[PI__MAX_EXPERTS], sum = 0;
@@ -215,7 +217,7 @@ static void route_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t r = (int32_t) (n * ith / nth); r < (int32_t) (n * (ith + 1) / nth); r++) route_row(m, r);
 }
 
-/* Columns of each expert: counted, then given out in the order of rows. */
+/* Sorts the pairs into columns: counts each expert's columns, then assigns them in row order. */
 static void sort_pairs(moe_job *m)
 {
     const int32_t n_expert = m->a->n_expert;
@@ -228,7 +230,7 @@ static void sort_pairs(moe_job *m)
         if (m->start[e + 1] > 1) m->gathers = true;
         m->start[e + 1] += m->start[e];
     }
-    for (int32_t p = 0; p < m->n_pair; p++) { /* start[e] is where e's next column goes: at last where e + 1 starts */
+    for (int32_t p = 0; p < m->n_pair; p++) { /* start[e] is e's next free column, and at the end the start of e + 1 */
         m->position[p] = m->start[m->id[p]]++;
         m->pair[m->position[p]] = p;
     }
@@ -238,7 +240,7 @@ static void sort_pairs(moe_job *m)
 
 /* ---- columns */
 
-/* Groups that n columns are cut into, of widths that differ by at most one. */
+/* Returns the number of groups for n columns; widths differ by at most one. */
 static int32_t n_groups(const moe_job *m, int32_t n) { return (n + m->cpu->lin->max_cols - 1) / m->cpu->lin->max_cols; }
 
 static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
@@ -246,7 +248,7 @@ static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
     pi__lin_group(t->base + (size_t) start * t->stride, t->digits, t->n_blk, cols, t->floats, x);
 }
 
-/* The group of t that column j is in. Returns its first column. */
+/* Sets x to the group of t that contains column j. Returns the group's first column. */
 static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x)
 {
     const int32_t e = m->id[m->pair[j]], first = m->start[e], n = m->start[e + 1] - first, n_g = n_groups(m, n);
@@ -257,7 +259,7 @@ static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x
     return start;
 }
 
-/* A thread's share of n columns of n_blk blocks: whole columns, or ranges of all where there are few. */
+/* A thread's part of n columns of n_blk blocks: complete columns, or with few columns a range of blocks of all. */
 typedef struct share {
     int32_t c0, c1; /* columns */
     int64_t b0, b1; /* blocks */
@@ -279,7 +281,7 @@ static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
-/* The codes of a block of a row, which lie side by side, as those of column c of a group. */
+/* Copies the codes of a block from a row, where they are consecutive, to column c of a group. */
 static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, const pi__lin_x *to, int64_t b, int32_t c)
 {
     int step;
@@ -288,7 +290,7 @@ static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, co
     else for (int k = 0; k < 4 * digits; k++) memcpy(q + step * k, from + 8 * k, 8);
 }
 
-/* Blocks b0..b1 of a row of t become column c of a group: what t's matrices read of them. */
+/* Copies blocks b0..b1 of a row of t to column c of a group: the arrays that t's matrices read. */
 static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0,
                         int64_t b1)
 {
@@ -319,13 +321,13 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
     for (int32_t j = s.c0; j < s.c1; j++) {
         pi__lin_x from, to;
         const int32_t start = group_of(m, &m->col, j, &to);
-        if (to.cols == 1) continue; /* read where it is */
+        if (to.cols == 1) continue; /* read in place */
         group_at(&m->row, m->pair[j] / m->a->n_used, 1, &from);
         copy_column(m->cpu->lin->line_cols, &m->row, &from, &to, j - start, s.b0, s.b1);
     }
 }
 
-/* Values i0 up to i1 of both halves of column j get the biases of its expert. */
+/* Adds the expert's biases to values i0..i1 of both halves of column j. */
 static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
 {
     const int64_t n_ff = m->mid.n_in, e = m->id[m->pair[j]];
@@ -334,7 +336,7 @@ static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
     for (int64_t i = i0; i < i1; i++) gate[i] += gate_bias[i], up[i] += up_bias[i];
 }
 
-/* act(gate) * up, rounded, straight into the groups that down reads. */
+/* Computes act(gate) * up, quantized, directly into the groups that down reads. */
 static void activate(const moe_job *m, int32_t ith, int32_t nth)
 {
     const share s = share_of(m->n_pair, m->mid.n_blk, ith, nth);
@@ -353,7 +355,7 @@ static void activate(const moe_job *m, int32_t ith, int32_t nth)
 
 /* ---- matrices */
 
-/* Some tiles of one of expert e's matrices times all of its columns. */
+/* Multiplies some tiles of one of expert e's matrices by all of its columns. */
 static void run_item(const moe_job *m, const pass *p, int32_t e, int32_t item, uint8_t *buf)
 {
     const int32_t l = item >= p->n_items[0], i = l ? item - p->n_items[0] : item;
@@ -380,8 +382,8 @@ static void run_pass(const moe_job *m, const pass *p, int32_t ith)
         run_item(m, p, m->active[i / each], i % each, buf);
 }
 
-/* Items: large enough to be worth handing out, small enough that all threads get some; single tiles where an expert has
- * several groups. */
+/* Sets the size of items: large enough to amortize the counter, small enough to occupy all threads. If experts have
+ * several groups, items are single tiles. */
 static void plan_items(const moe_job *m, pass *p)
 {
     const int32_t nth = pi__pool_size(m->cpu->pool);
@@ -465,7 +467,7 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
     add_up(m, ith, nth);
 }
 
-/* A matrix's target, as the work of adapters has it. */
+/* Adds a matrix's target to the adapters' work. */
 static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_out, int64_t first, float *y, pi__cpu_lora_work *w)
 {
     const pi__moe_lora *a = &m->a->lora;
@@ -474,7 +476,8 @@ static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_
                                              pi__lora_scale(of)};
 }
 
-/* The same in three jobs, with what adapters add between them. Of a shard, to all of gate and up once they are gathered. */
+/* Runs the op as three jobs with the adapters' additions in between. In a shard, adapters add to all of gate and up
+ * after the all-gather. */
 static void run_adapted(moe_job *m)
 {
     const int64_t F = m->mid.n_in, E = m->last.ld;
@@ -491,7 +494,7 @@ static void run_adapted(moe_job *m)
     pi__pool_run(m->cpu->pool, add_up_main, m);
 }
 
-/* false: a matrix that no kernel multiplies. */
+/* Adds a matrix to a pass. Returns false if no kernel supports it. */
 static bool pass_add(pass *p, acts *x, const pi__weight *w)
 {
     p->w[p->n] = w;

@@ -1,12 +1,14 @@
-/* Adapters (LoRA) of routed experts on the CPU: which columns of moe.c's results have one, as entries for lora.c.
+/* LoRA adapters of routed experts on the CPU: finds the columns of moe.c's results that have one, as entries for
+ * lora.c.
  *
- * Columns lie by expert, and by row within one. Neighbours whose rows have the same adapter are a run of that expert's matrices:
+ * Columns are sorted by expert, then by row. Adjacent columns of one expert form a run if their
+ * rows have the same adapter:
  *
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]        r0 and r1 have adapter a, r2 has none
  *     runs      [a.e1: r0 r1]  [a.e4: r0]  [a.e7: r1]
  *
- * A level of adapters is added behind the one before it, so a column's sums come in the order of levels. Memory: the scratch
- * of moe.c. The step thread. */
+ * Adapter levels are added one after the other, so a column's sums are in the order of levels. Memory: the scratch of
+ * moe.c. Threads: the step thread. */
 #include "backend/cpu/lora.h"
 #include "backend/operands.h"
 #include "base/alloc.h"
@@ -21,7 +23,7 @@ void pi__cpu_moe_lora_layout(pi__cpu_moe_lora *l, pi__arena *a, int64_t n_in)
     l->scratch = pi__arena_take(a, pi__cpu_lora_bytes(n_in, 2 * PI__MAX_LORA_RANK));
 }
 
-/* The runs r0..r1 of rows, which are of one level. */
+/* Adds runs r0..r1 of rows, which belong to one level. */
 static void add_level(pi__cpu *cpu, const pi__cpu_moe_lora *l, int32_t r0, int32_t r1, const pi__cpu_lora_work *work, bool by_row)
 {
     const pi__lora_rows *rows = l->a->rows;

@@ -1,5 +1,5 @@
-/* NUMA nodes and priorities (see places.h), as Linux has them: /sys/devices/system/node, nice values of threads, and
- * scheduling policies. */
+/* NUMA nodes and priorities on Linux (see places.h): /sys/devices/system/node, nice values of threads, and scheduling
+ * policies. */
 #include "backend/cpu/places.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* "0-3,8-11" of a file. false: it cannot be read, or is something else. */
+/* Reads a list like "0-3,8-11" from a file. Returns false if it cannot be read or parsed. */
 static bool read_list(const char *path, cpu_set_t *out)
 {
     char text[4096];
@@ -59,7 +59,7 @@ bool pi__prio_set(int prio)
 
 bool pi__prio_allowed(int prio)
 {
-    if (prio <= 0) return true; /* lower is always allowed */
+    if (prio <= 0) return true; /* lowering the priority is always allowed */
     const struct sched_param normal = {0};
     const int before = getpriority(PRIO_PROCESS, (id_t) thread_id()), policy = sched_getscheduler(thread_id());
     if (policy != SCHED_OTHER || !pi__prio_set(prio)) return policy == SCHED_RR || policy == SCHED_FIFO;

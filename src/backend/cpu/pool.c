@@ -1,20 +1,20 @@
-/* Threads of the CPU backend (see pool.h): fork and join in about a microsecond, asleep when nothing happens.
+/* Thread pool of the CPU backend (see pool.h): forks and joins in about a microsecond, sleeps when idle.
  *
- * Memory: one mapping at create. Threads: create, run and destroy belong to one thread at a time, the workers are
- * this file's own. Everything they wait for is a gate: a counter that a post increments.
+ * Memory: one mapping at create. Threads: create, run and destroy must be called by one thread at a time; the pool
+ * owns the workers. All waiting uses gates: counters that a post increments.
  *
  *     caller   run: job.post ........ fn(0) ........ waits done.word
  *     worker        waits job.word .. fn(i) .. the last one: done.post
  *
- * Of the threads a job may have fewer (pi__pool_use): those that are left out wait at a gate of their own, so that jobs do
- * not wake them. What a worker needs to know of a job, its number and how many threads it has, is one word, so that one who
- * comes late sees both of the same job, and no job twice.
+ * A job may use fewer threads than the pool has (pi__pool_use). Unused threads wait at a separate gate, so jobs do
+ * not wake them. The job's number and its thread count are one word. So a late worker reads both from the same job,
+ * and runs no job twice.
  *
- * A waiting thread spins for a bounded time and then sleeps. It sleeps at once when it sits on the core where another
- * thread of the pool was last seen: that one may be who it waits for. It never yields, as Linux makes a thread that
- * yields wait behind everyone else on the machine, while one that slept is let in first. Invariant: a sleeper counts
- * itself before its last look at the word, and a post changes the word before it looks for sleepers, both sequentially
- * consistent: one of them sees the other, so no wake is lost. */
+ * A waiting thread spins for a bounded time and then sleeps. It sleeps immediately if another thread of the pool was
+ * last seen on its core, because it may be waiting for that thread. It never yields: Linux queues a yielding thread
+ * after all others on the machine, but schedules a woken thread first. Invariant: a sleeper increments the sleeper
+ * count before its last read of the word, and a post changes the word before it reads the sleeper count. Both are
+ * sequentially consistent, so one of them sees the other, and no wake-up is lost. */
 #include "backend/cpu/pool.h"
 
 #include <pthread.h>
@@ -31,43 +31,43 @@
 
 enum {
     MAX_THREADS = 1024,
-    SPIN_UNIT_NS = 40000, /* a unit of poll: at 50 an idle worker spins for 2 ms before it sleeps */
-    JOIN_SHARE = 8,       /* waiting for the others of a job: that share of it, as they are at work already */
+    SPIN_UNIT_NS = 40000, /* per unit of poll: at 50, an idle worker spins for 2 ms before it sleeps */
+    JOIN_SHARE = 8,       /* divides the spin time inside a job, when the other threads are already at work */
 };
 
 typedef struct gate {
-    _Alignas(64) _Atomic uint32_t word; /* incremented by a post */
+    _Alignas(64) _Atomic uint32_t word; /* incremented by each post */
     _Atomic uint32_t sleepers;          /* threads asleep, or about to be */
-    pthread_mutex_t mutex;              /* of cond */
-    pthread_cond_t cond;                /* the word changed */
+    pthread_mutex_t mutex;              /* mutex of cond */
+    pthread_cond_t cond;                /* signals that the word changed */
 } gate;
 
 typedef struct worker {
     pi__pool *pool;      /* back */
-    pthread_t thread;    /* valid once created, of thread 0 never */
+    pthread_t thread;    /* valid once created; never valid for thread 0 */
     int32_t ith;         /* index in jobs */
-    _Atomic int32_t cpu; /* core where it took its last job, -1: none yet */
+    _Atomic int32_t cpu; /* core of its last job; -1 = none yet */
 } worker;
 
 struct pi__pool {
-    int32_t n;         /* threads, the caller included */
-    int32_t active;    /* of them, those that jobs have; changes between jobs */
+    int32_t n;         /* threads, including the caller */
+    int32_t active;    /* threads that jobs use; changes between jobs */
     pi__pool_config config; /* as given */
-    cpu_set_t *place;  /* [n] where each thread runs, or NULL: anywhere */
-    int64_t spin_ns;   /* how long a waiting thread spins */
-    pi__job_fn fn;     /* the job: written before job is posted */
+    cpu_set_t *place;  /* [n] allowed cores of each thread; NULL = any */
+    int64_t spin_ns;   /* spin time of a waiting thread */
+    pi__job_fn fn;     /* function of the job; written before job is posted */
     void *arg;         /* its argument */
-    _Atomic bool stop; /* workers end; written before job and more are posted */
-    int32_t n_created; /* workers that run */
-    gate job;          /* a job is there */
-    gate more;         /* more threads than before have the next job */
-    _Alignas(64) _Atomic uint64_t told; /* the last job: its number << 32, threads it has */
-    gate done;         /* all workers did it */
-    gate barrier;      /* all threads arrived at a barrier */
+    _Atomic bool stop; /* ends the workers; written before job and more are posted */
+    int32_t n_created; /* running workers */
+    gate job;          /* posted for each job */
+    gate more;         /* posted if the next job uses more threads */
+    _Alignas(64) _Atomic uint64_t told; /* last job: its number << 32 | its thread count */
+    gate done;         /* posted when all workers finished the job */
+    gate barrier;      /* posted when all threads arrived at a barrier */
     _Alignas(64) _Atomic int32_t pending; /* workers still in the job */
     _Alignas(64) _Atomic int32_t arrived; /* threads in the barrier */
-    _Alignas(64) _Atomic int32_t next;    /* item that pi__pool_next hands out */
-    worker workers[];                     /* n, of which 0 is the caller */
+    _Alignas(64) _Atomic int32_t next;    /* next item of pi__pool_next */
+    worker workers[];                     /* [n]; workers[0] is the caller */
 };
 
 static void relax(void)
@@ -79,7 +79,7 @@ static void relax(void)
 #endif
 }
 
-/* ------------------------------------------------------------------------------------------------------------- gates */
+/* ---------------------------------------------------------------------------------------------------------- gates */
 
 static bool gate_init(gate *g)
 {
@@ -99,8 +99,8 @@ static void gate_free(gate *g)
 
 static bool changed(gate *g, uint32_t old) { return atomic_load_explicit(&g->word, memory_order_acquire) != old; }
 
-/* true: another thread of the pool was last seen on the core of this one, which is number ith (-1: not known, then
- * one that was seen there may be itself). */
+/* True if another thread of the pool was last seen on the core of this one. ith: this thread's index; -1 = unknown:
+ * then one thread seen on the core may be itself. */
 static bool shares_core(const pi__pool *p, int32_t ith)
 {
     int cpu = sched_getcpu(), seen = 0;
@@ -111,7 +111,7 @@ static bool shares_core(const pi__pool *p, int32_t ith)
     return seen > (ith < 0);
 }
 
-/* Spins until the word is no longer old: false when the time is over, or the core is needed. */
+/* Spins until the word differs from old. Returns false if the time is over or another thread needs the core. */
 static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
 {
     if (changed(g, old)) return true;
@@ -127,7 +127,7 @@ static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int
     return false;
 }
 
-/* Thread ith waits until the word is no longer old. */
+/* Blocks thread ith until the word differs from old. */
 static void gate_wait(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
 {
     if (gate_spin(p, ith, g, old, spin_ns)) return;
@@ -147,9 +147,9 @@ static void gate_post(gate *g)
     pthread_mutex_unlock(&g->mutex);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- cores */
+/* ---------------------------------------------------------------------------------------------------------- cores */
 
-/* The first hardware thread of cpu's core, cpu itself where the system does not say. */
+/* Returns the first hardware thread of cpu's core, or cpu itself if the system does not tell. */
 static int first_sibling(int cpu)
 {
     char path[96];
@@ -162,7 +162,7 @@ static int first_sibling(int cpu)
     return first;
 }
 
-/* Cores this process may run on. threads: counts hardware threads instead. */
+/* Returns the number of cores that this process may use. threads: count hardware threads instead. */
 static int32_t count_cores(bool threads)
 {
     cpu_set_t allowed;
@@ -181,7 +181,8 @@ static int32_t count_cores(bool threads)
     return n > 0 ? n : 1;
 }
 
-/* Where threads run, by the mask of cores: a core each (strict), where there are enough (auto), or anywhere in it. */
+/* Places threads by the core mask: one core each (strict, or auto if there are enough cores), or all on the entire
+ * mask. */
 static void place_by_mask(pi__pool *p)
 {
     const uint64_t mask = p->config.affinity;
@@ -197,7 +198,7 @@ static void place_by_mask(pi__pool *p)
     }
 }
 
-/* The same by NUMA nodes: thread after thread on the next one, or all on the one where this thread runs. */
+/* Places threads by NUMA nodes: round-robin over the nodes, or all on the node of the calling thread. */
 static void place_by_nodes(pi__pool *p, const cpu_set_t *node, int32_t n_nodes)
 {
     const int here = sched_getcpu();
@@ -223,14 +224,14 @@ static void choose_places(pi__pool *p, cpu_set_t *room)
     place_by_nodes(p, node, n);
 }
 
-/* A refusal leaves the thread where the system puts it. */
+/* If the system refuses, the thread stays where it is. */
 void pi__pool_place_thread(pi__pool *p, int32_t ith)
 {
     if (p->place) pthread_setaffinity_np(pthread_self(), sizeof p->place[ith], &p->place[ith]);
     if (p->config.prio) pi__prio_set(p->config.prio);
 }
 
-/* At least one core of the set is there and allowed. */
+/* True if at least one core of the set exists and is allowed. */
 static bool affinity_usable(uint64_t affinity)
 {
     cpu_set_t allowed;
@@ -241,7 +242,7 @@ static bool affinity_usable(uint64_t affinity)
     return false;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- workers */
+/* -------------------------------------------------------------------------------------------------------- workers */
 
 static void *worker_main(void *arg)
 {
@@ -256,7 +257,7 @@ static void *worker_main(void *arg)
         const uint64_t told = atomic_load(&p->told);
         const int32_t n = (int32_t) (uint32_t) told;
         if (atomic_load(&p->stop)) return NULL;
-        if (w->ith >= n) { /* left out until more are wanted */
+        if (w->ith >= n) { /* unused until a job needs more threads */
             gate_wait(p, w->ith, &p->more, more, 0);
             continue;
         }
@@ -271,7 +272,7 @@ static void *worker_main(void *arg)
     }
 }
 
-/* Starts the workers with every signal blocked: signals are the business of the caller's threads. */
+/* Starts the workers with all signals blocked: the caller's threads handle signals. */
 static int start_workers(pi__pool *p, pi_error *err)
 {
     sigset_t all, old;
@@ -290,9 +291,9 @@ static int start_workers(pi__pool *p, pi_error *err)
                     rc);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the pool */
+/* ------------------------------------------------------------------------------------------------------- the pool */
 
-/* With its workers and their places. */
+/* Returns the bytes of a pool, including workers and their core sets. */
 static size_t pool_bytes(int32_t n) { return sizeof(pi__pool) + (size_t) n * (sizeof(worker) + sizeof(cpu_set_t)); }
 
 int pi__pool_create(pi__pool **out, int32_t n_threads, uint64_t affinity, int32_t poll, pi_error *err)
@@ -314,14 +315,14 @@ int pi__pool_create_with(pi__pool **out, const pi__pool_config *config, pi_error
     if (affinity && !affinity_usable(affinity)) {
         return pi__fail(err, PI_EINVAL, "cpu mask %llx: none of its cores may be used", (unsigned long long) affinity);
     }
-    /* Pages, because gates want lines of their own and pi__malloc promises 16 bytes. */
+    /* Page-aligned memory: gates need their own cache lines, and pi__malloc only guarantees 16 bytes. */
     size_t size = pool_bytes(n_threads);
     pi__pool *p = pi__map(size);
     if (!p) return pi__fail_mem(err, "the thread pool");
     p->n = p->active = n_threads;
     p->config = *config;
     choose_places(p, (cpu_set_t *) (void *) (p->workers + n_threads));
-    /* With more threads than cores spinning only keeps the others from working. */
+    /* With more threads than cores, spinning would only keep other threads from working. */
     p->spin_ns = n_threads > count_cores(true) ? 0 : (int64_t) poll * SPIN_UNIT_NS;
     for (int32_t i = 0; i < n_threads; i++) p->workers[i] = (worker){.pool = p, .ith = i, .cpu = -1};
     if (!gate_init(&p->job)) goto out_map;

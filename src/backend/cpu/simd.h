@@ -1,5 +1,5 @@
-/* Which kernels for instruction sets this build has, beside those in plain C: PI__SIMD_X86 (AVX2, AVX-VNNI, AVX-512, AMX),
- * PI__SIMD_ARM (NEON, i8mm, SVE), or none with PI_NO_SIMD (CMake: PAGEDINFER_SIMD=OFF). */
+/* Instruction sets that this build has kernels for, in addition to plain C: PI__SIMD_X86 (AVX2, AVX-VNNI, AVX-512,
+ * AMX), PI__SIMD_ARM (NEON, i8mm, SVE), or none with PI_NO_SIMD (CMake: PAGEDINFER_SIMD=OFF). */
 #ifndef PI__SIMD_H
 #define PI__SIMD_H
 

@@ -1,7 +1,7 @@
-/* Attention of DeepSeek V4 on the CPU: each token to the rows of a window and to entries, as sparse.h says.
+/* Attention of DeepSeek V4 on the CPU: each token attends to the rows of a window and to entries (see sparse.h).
  *
- * An item is a token and 16 of its query heads; one thread computes it from end to end. Memory: the backend's scratch, a
- * region for each thread. Threads: called by the step thread, which forks and joins the pool inside. */
+ * An item is a token and 16 of its query heads; one thread computes it completely. Memory: the backend's scratch, one
+ * region per thread. Threads: called by the step thread, which forks and joins the pool inside. */
 #include "backend/cpu/sparse.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ typedef struct sparse_job {
     const pi__batch *b;
     const pi__sparse *a;
     const pi__kv_layer *rows, *entries;
-    int32_t groups;     /* of 16 heads */
+    int32_t groups;     /* groups of 16 heads */
     sparse_work *work;  /* [threads] */
 } sparse_job;
 
@@ -37,10 +37,10 @@ size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t
 
 /* The rows that a token attends to, in order. */
 typedef struct list {
-    int32_t first;       /* position of the first one of the window */
+    int32_t first;       /* position of the window's first row */
     int32_t n_window;    /* rows of the window */
-    int32_t n;           /* in all */
-    const int32_t *pick; /* entries, NULL: 0, 1, 2, ... */
+    int32_t n;           /* total number of rows */
+    const int32_t *pick; /* selected entries; NULL = entries 0, 1, 2, ... */
     int32_t seq;         /* sequence */
 } list;
 
@@ -58,7 +58,7 @@ static list list_of(const sparse_job *j, int32_t t)
     return l;
 }
 
-/* Row i of the list as floats. */
+/* Returns row i of the list as floats. */
 static const float *row_at(const sparse_job *j, const list *l, int32_t i, float *buf)
 {
     const bool window = i < l->n_window;
@@ -67,7 +67,7 @@ static const float *row_at(const sparse_job *j, const list *l, int32_t i, float 
     return pi__row_floats(j->cpu, kv, pi__row_of(kv, &j->b->kv[kv->group], l->seq, pos), buf);
 }
 
-/* The sink, division by the sum, rotation. */
+/* Applies the sink, division by the sum, and rotation. */
 static void finish(const sparse_job *j, const sparse_work *w, int32_t t, int32_t h0, int32_t n_head)
 {
     const pi__sparse *a = j->a;

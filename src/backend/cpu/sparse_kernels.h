@@ -1,16 +1,18 @@
-/* The kernels of DeepSeek V4's attention, written once: included by each kernels_ISA.c, which defines before
+/* The kernels of DeepSeek V4's attention, written once for all instruction sets. Each kernels_ISA.c includes this
+ * file and first defines:
  *
  *     vf                vectors, by one of vec_ISA.h
- *     PI__SPARSE_K      rows that are multiplied at once, at most 8
- *     PI__SPARSE_R      heads that are summed at once, at most 8
+ *     PI__SPARSE_K      rows that are multiplied in one pass, at most 8
+ *     PI__SPARSE_R      heads that are summed in one pass, at most 8
  *     PI__KERNELS       name of the table defined here
  *
- * No memory and no state; any thread. Each sum has one order (sparse.h), whatever the number of rows or heads at once. */
+ * No memory and no state. Threads: any. Each sum has one order (sparse.h), for every number of rows or heads in a
+ * pass. */
 #include "backend/cpu/sparse.h"
 
 enum { LANES = PI__SPARSE_HEADS };
 
-/* acc[k] lane h = query of head h times row k, for K rows. */
+/* acc[k] lane h = query of head h . row k, for K rows. */
 PI__INLINE void multiply(int K, const float *qt, int32_t dim, const float *const *row, vf *acc)
 {
     PI__UNROLL for (int k = 0; k < K; k++) acc[k] = vf_zero();
@@ -27,7 +29,7 @@ PI__INLINE void multiply_to(int K, const float *qt, int32_t dim, const float *co
     PI__UNROLL for (int k = 0; k < K; k++) vf_store(s + k * LANES, acc[k]);
 }
 
-/* Scores of n rows become e^(s - max); *f: what the sums so far are worth now. */
+/* Replaces scores of n rows by e^(s - max); f: factors that rescale the previous sums. */
 static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
 {
     const vf old = sum->any ? vf_load(sum->m) : vf_set1(-INFINITY);
@@ -47,7 +49,7 @@ static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
     vf_store(sum->l, l);
 }
 
-/* acc[h] = f[h] acc[h] + sum of s[k][h] * row k, for R heads from h on, and dim_v values of dim. */
+/* acc[h] = f[h] acc[h] + sum of s[k][h] * row k, for R heads from h on, and dim_v of the dim values. */
 PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const float *const *row, int32_t n, const float *s, const float *f,
                          pi__sparse_sum *sum)
 {

@@ -1,10 +1,11 @@
-/* The kernels of op topk, written once: included by each kernels_ISA.c, which defines before vf, vectors by one of vec_ISA.h,
- * and PI__KERNELS, the name of the table defined here. No memory and no state; any thread. */
+/* The kernels of op topk, written once for all instruction sets. Each kernels_ISA.c includes this file and first
+ * defines vf (vectors, by one of vec_ISA.h) and PI__KERNELS (name of the table defined here). No memory and no state.
+ * Threads: any. */
 #include <float.h>
 
 #include "backend/cpu/top.h"
 
-enum { TOP_CHAINS = 4 /* running maxima, or each would wait for the one before */ };
+enum { TOP_CHAINS = 4 /* independent running maxima, to break the dependency chain */ };
 
 static float top_max(const float *x, int32_t n, bool *odd)
 {
@@ -29,7 +30,7 @@ static float top_max(const float *x, int32_t n, bool *odd)
     return most;
 }
 
-/* Floats by lane, as base/logits.h says; plain C, of which compilers make vectors. */
+/* Float sums by lane (see base/logits.h), in plain C that compilers vectorize. */
 static double top_exp_sum(const float *x, int32_t n, float max)
 {
     float e[PI__LOGITS_BLOCK], s[16] = {0};

@@ -1,10 +1,10 @@
-/* The largest values of rows of logits on the CPU, for the sampler (op topk): by all threads, or one thread would look at a
- * vocabulary for each sequence while the others wait.
+/* The largest values of logits rows on the CPU, for the sampler (op topk). All threads take part; otherwise one
+ * thread would scan a vocabulary for each sequence while the others wait.
  *
- * A row is cut into pieces, as many as keep the threads busy. Each piece gives its k best as a heap whose root is the worst of
- * them, so that a block of values whose maximum is not above the root is passed over; a row's heaps are then made into one. As all
- * keys differ, what the best ones are does not depend on the cuts. The sum of exponentials, where it is wanted, goes by blocks,
- * in the order of base/logits.h.
+ * A row is cut into enough pieces to keep the threads busy. Each piece yields its k best keys as a heap with the
+ * worst key as root. A block of values is skipped if its max is not above the root. A row's heaps are then merged. All
+ * keys differ, so the result does not depend on the cuts. The sum of exponentials, if requested, is computed by
+ * blocks, in the order of base/logits.h.
  *
  *     row     [ piece | piece | piece | piece ]     heap of k keys each
  *     out     missing, sum, k keys in order         <- the best of all heaps
@@ -19,30 +19,30 @@
 #include "base/alloc.h"
 
 enum {
-    A_THREAD = 4,         /* pieces a thread, at least */
-    SMALL_WORK = 1 << 14, /* values below which one thread does all */
+    A_THREAD = 4,         /* min pieces per thread */
+    SMALL_WORK = 1 << 14, /* with fewer values, one thread does everything */
 };
 
 typedef struct top_job {
     pi__cpu *cpu;
     const pi__topk *a;
-    int32_t k;        /* keys of a row in out */
-    int32_t pieces;   /* of a row */
-    int64_t length;   /* of a piece, whole blocks */
-    int64_t n_blocks; /* of a row */
+    int32_t k;        /* keys per row in out */
+    int32_t pieces;   /* pieces per row */
+    int64_t length;   /* values per piece, complete blocks */
+    int64_t n_blocks; /* blocks per row */
     uint64_t *key;    /* [n_rows, pieces, k] heaps */
-    int32_t *n_key;   /* [n_rows, pieces] of each */
-    bool *odd;        /* [n_rows, pieces] NaN or +inf */
-    double *sum;      /* [n_rows, n_blocks] of exponentials */
+    int32_t *n_key;   /* [n_rows, pieces] number of keys */
+    bool *odd;        /* [n_rows, pieces] the piece has a NaN or +inf */
+    double *sum;      /* [n_rows, n_blocks] sums of exponentials */
 } top_job;
 
 static float *row_of(const top_job *j, int32_t row) { return j->a->x + row * j->a->n; }
 static uint64_t *out_of(const top_job *j, int32_t row) { return j->a->out + (size_t) row * (size_t) (2 + j->k); }
 static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-/* ------------------------------------------------------------------------------------------------------------- heaps */
+/* ---------------------------------------------------------------------------------------------------------- heaps */
 
-/* The key at i, below which are heaps of n, goes down to its place. */
+/* Moves the key at i down to its place; below i there are heaps. */
 static void sift(uint64_t *key, int32_t n, int32_t i)
 {
     const uint64_t k = key[i];
@@ -68,7 +68,7 @@ int32_t pi__top_put(uint64_t *key, int32_t n, int32_t k, uint64_t x)
     return n + 1;
 }
 
-/* A heap becomes a list in ascending order. */
+/* Turns a heap into an ascending list. */
 static void sort(uint64_t *key, int32_t n)
 {
     while (--n > 0) {
@@ -79,12 +79,12 @@ static void sort(uint64_t *key, int32_t n)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ pieces */
+/* --------------------------------------------------------------------------------------------------------- pieces */
 
-/* The best of values first..end of a row, as a heap. */
+/* Collects the k best of values first..end of a row in a heap. Returns the number of keys. */
 static int32_t best_of(const top_job *j, const float *x, int64_t first, int64_t end, int32_t k, uint64_t *key, bool *odd)
 {
-    float least = -INFINITY; /* nothing at or below it is among the k: later indices lose ties */
+    float least = -INFINITY; /* values <= least are not among the k best: later indices lose ties */
     int32_t n = 0;
     for (int64_t i = first; i < end; i += PI__LOGITS_BLOCK) {
         const int32_t len = (int32_t) (end - i < PI__LOGITS_BLOCK ? end - i : PI__LOGITS_BLOCK);
@@ -111,7 +111,8 @@ static void find_pieces(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- rows */
+/* -------------------------------------------------------------------------------------------------------------
+ * rows */
 
 static void merge_rows(void *arg, int32_t ith, int32_t nth)
 {
@@ -134,7 +135,7 @@ static void merge_rows(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* Of this row the sum is wanted, and there is one. */
+/* True if the row's sum is requested and can be computed. */
 static bool is_summed(const top_job *j, int32_t row)
 {
     const pi__topk_request *r = &j->a->request[row];
@@ -167,7 +168,7 @@ static void fold_sums(const top_job *j, int32_t row)
     memcpy(out_of(j, row) + 1, &sum, sizeof sum);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- the op */
+/* --------------------------------------------------------------------------------------------------------- the op */
 
 static void lay_out(top_job *j, pi__arena *ar, int32_t n_rows, int64_t n)
 {
@@ -183,7 +184,8 @@ static void lay_out(top_job *j, pi__arena *ar, int32_t n_rows, int64_t n)
     j->sum = pi__arena_take(ar, (size_t) n_rows * (size_t) j->n_blocks * sizeof *j->sum);
 }
 
-/* Of the most rows, or of one in more pieces: n_rows * ceil(wanted / n_rows) is less than their sum. */
+/* Returns the scratch for lim->max_rows rows, or for one row in more pieces: n_rows * ceil(wanted / n_rows) is less
+ * than max_rows + wanted. */
 size_t pi__cpu_topk_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     top_job j = {.cpu = (pi__cpu *) cpu, .k = PI__MAX_TOP};
@@ -225,7 +227,7 @@ void pi__cpu_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
         if (is_summed(&j, r)) fold_sums(&j, r);
 }
 
-/* What a step writes last is what it is asked for. */
+/* Always true: the last op of a step writes the logits rows to CPU memory. */
 bool pi__cpu_topk_here(const pi__backend *be)
 {
     (void) be;

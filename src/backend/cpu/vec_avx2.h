@@ -1,4 +1,4 @@
-/* Vectors of 16 floats for AVX2, FMA and F16C: two registers, of which there are 16. No memory and no state. */
+/* Vectors of 16 floats for AVX2, FMA and F16C: two of the 16 registers. No memory and no state. */
 #ifndef PI__CPU_VEC_AVX2_H
 #define PI__CPU_VEC_AVX2_H
 
@@ -51,7 +51,7 @@ static inline __m256 pow2(__m256 n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 
-/* x * 2^n, n integers in [-126, 127] */
+/* x * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf x, vf n) { return vf_mul(x, (vf){pow2(n.a), pow2(n.b)}); }
 
 static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
@@ -73,7 +73,7 @@ static inline vf vf_load_f16(const uint16_t *p)
                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 8)))};
 }
 
-/* 8 quadruples */
+/* Transposes 8 quadruples. */
 static inline void load4_half(const float *p, __m256 y[4])
 {
     __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8), c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
@@ -87,7 +87,7 @@ static inline void load4_half(const float *p, __m256 y[4])
     y[3] = _mm256_shuffle_ps(hi01, hi23, 0xee);
 }
 
-/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
 static inline void vf_load4(const float *p, vf y[4])
 {
     __m256 a[4], b[4];
@@ -119,13 +119,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(_mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
 }
 
-/* 8 in the lanes that have all bits, -8 in those that have none. */
+/* 8 in lanes of m with all bits set, -8 in lanes with none. */
 static inline __m256 from_mask(__m256i m)
 {
     return _mm256_blendv_ps(_mm256_set1_ps(-8), _mm256_set1_ps(8), _mm256_castsi256_ps(m));
 }
 
-/* 8 in the lanes whose word has this bit, -8 in others. */
+/* 8 in lanes with this bit of their word set, -8 in the others. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     const __m256i b = _mm256_set1_epi32(1 << bit);
@@ -135,7 +135,7 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
                 from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(y, b), b))};
 }
 
-/* The same by the lanes' bits of one word. */
+/* 8 in lanes i with bit i of w set, -8 in the others. */
 static inline vf vf_bits(uint16_t w)
 {
     const __m256i lo = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128), hi = _mm256_slli_epi32(lo, 8);
@@ -144,7 +144,7 @@ static inline vf vf_bits(uint16_t w)
                 from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(x, hi), hi))};
 }
 
-/* 16 values of a table of int8, by the nibbles of p. */
+/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     __m128i x = _mm_loadu_si128((const __m128i *) p);
@@ -152,16 +152,16 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return from_i8(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *) table), _mm_and_si128(x, _mm_set1_epi8(15))));
 }
 
-/* A table of 8 int8 by the low three bits of lanes. */
+/* Looks up a table of 8 int8, by the low three bits of each lane. */
 static inline __m256 look_up(const int8_t *table, __m256i index)
 {
     return _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) table))), index);
 }
 
-/* 16 values of a table of 8 int8, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+/* Looks up 16 values in a table of 8 int8, by 3-bit codes at p; the 10 bytes before p must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    /* Into lane i the byte where code i begins, and the next. */
+    /* Moves the byte with the start of code i, and the next byte, into lane i. */
     const __m256i none = _mm256_set1_epi32((int) 0x80800000), shift = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5);
     const __m256i a = _mm256_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c);
     const __m256i b = _mm256_setr_epi32(0x0e0d, 0x0e0d, 0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
@@ -170,7 +170,8 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
                 look_up(table, _mm256_srlv_epi32(_mm256_shuffle_epi8(x, _mm256_or_si256(b, none)), shift))};
 }
 
-/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+/* Looks up a table of 8 int8 by the 3-bit code at bit `bit` of each lane's word. p: 16 words; the next words follow
+ * them. */
 static inline __m256 look_up_from(const int8_t *table, const uint32_t *p, int bit)
 {
     __m256i x = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *) p), _mm_cvtsi32_si128(bit));
@@ -183,7 +184,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return (vf){look_up_from(table, p, bit), look_up_from(table, p + 8, bit)};
 }
 
-/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
 static inline vf zip8(__m256 a, __m256 b)
 {
     __m256 lo = _mm256_unpacklo_ps(a, b), hi = _mm256_unpackhi_ps(a, b);
@@ -202,7 +203,7 @@ static inline void vf_store_f16(uint16_t *p, vf x)
     _mm_storeu_si128((__m128i *) (p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Rounded to nearest even; lanes are in the range of an int8. */
+/* Rounds to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf x)
 {
     __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b);
@@ -218,14 +219,14 @@ static inline __m256 outside(__m256i lane, int first, int last)
     return _mm256_castsi256_ps(o);
 }
 
-/* Lanes first..last of x, elsewhere y. */
+/* Lanes first..last of x; the other lanes from y. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     return (vf){_mm256_blendv_ps(x.a, y.a, outside(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), first, last)),
                 _mm256_blendv_ps(x.b, y.b, outside(_mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), first, last))};
 }
 
-/* Lanes by halves: 8, 4, 2, 1 apart. */
+/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf x)
 {
     __m256 t = _mm256_add_ps(x.a, x.b);

@@ -1,4 +1,4 @@
-/* Vectors of 16 floats for AVX-512 (F, BW, VL, DQ): one register, of which there are 32. No memory and no state. */
+/* Vectors of 16 floats for AVX-512 (F, BW, VL, DQ): one of the 32 registers. No memory and no state. */
 #ifndef PI__CPU_VEC_AVX512_H
 #define PI__CPU_VEC_AVX512_H
 
@@ -15,7 +15,7 @@ static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-/* 1 / a within 1 ulp for normal numbers: 14 bits, and one step of Newton. */
+/* 1 / a within 1 ulp for normal numbers: a 14-bit estimate and one Newton step. */
 static inline vf vf_rcp(vf a)
 {
     vf x = _mm512_rcp14_ps(a);
@@ -28,7 +28,7 @@ static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
 static inline vf vf_copysign(vf a, vf b) { return _mm512_or_ps(_mm512_abs_ps(a), _mm512_and_ps(b, _mm512_set1_ps(-0.0f))); }
 static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* a * 2^n, n integers in [-126, 127] */
+/* a * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 static inline vf vf_load_i8(const int8_t *p)
 {
@@ -48,7 +48,7 @@ static inline vf vf_select_nan(vf x, vf y)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
 }
 
-/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
 static inline void vf_load4(const float *p, vf y[4])
 {
     const __m512i even = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
@@ -77,10 +77,10 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
 }
 
-/* 8 in the lanes whose bit is set, -8 in others. */
+/* 8 in lanes with their bit of m set, -8 in the others. */
 static inline vf from_mask(__mmask16 m) { return _mm512_mask_blend_ps(m, _mm512_set1_ps(-8), _mm512_set1_ps(8)); }
 
-/* The same of each lane's word, or of the lanes' bits of one word. */
+/* The bit is taken from each lane's word, or from one word by lane index. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p));
@@ -88,20 +88,20 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
 }
 static inline vf vf_bits(uint16_t w) { return from_mask((__mmask16) w); }
 
-/* A table of 16 int8 by the low four bits of lanes. */
+/* Looks up a table of 16 int8, by the low four bits of each lane. */
 static inline vf look_up(const int8_t *table, __m512i index) { return _mm512_permutexvar_ps(index, vf_load_i8(table)); }
 
-/* 16 values of a table of int8, by the nibbles of p. */
+/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p));
     return look_up(table, high ? _mm512_srli_epi32(b, 4) : b);
 }
 
-/* 16 values of a table of 8 int8 and the same 8 again, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+/* Looks up 16 values by 3-bit codes at p. table: 8 int8, stored twice. The 10 bytes before p must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    /* Into lane i the byte where code i begins, and the next. */
+    /* Moves the byte with the start of code i, and the next byte, into lane i. */
     const __m512i bytes = _mm512_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c, 0x0e0d, 0x0e0d,
                                             0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
     const __m512i shift = _mm512_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5, 0, 3, 6, 1, 4, 7, 2, 5);
@@ -110,7 +110,7 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
     return look_up(table, _mm512_srlv_epi32(x, shift));
 }
 
-/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+/* Looks up the table by the 3-bit code at bit `bit` of each lane's word. p: 16 words; the next words follow them. */
 static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
 {
     __m512i x = _mm512_srlv_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(bit));
@@ -118,7 +118,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return look_up(table, x);
 }
 
-/* Lanes in turn: a0 b0 a1 b1 ... into *a, the last 8 pairs into *b. */
+/* Interleaves lanes: a0 b0 a1 b1 ... to *a, the last 8 pairs to *b. */
 static inline void vf_zip(vf *a, vf *b)
 {
     const __m512i lo = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -132,20 +132,20 @@ static inline void vf_store_f16(uint16_t *p, vf a)
     _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Rounded to nearest even; lanes are in the range of an int8. */
+/* Rounds to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf a)
 {
     _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
 }
 
-/* Lanes first..last of a, elsewhere b. */
+/* Lanes first..last of a; the other lanes from b. */
 static inline vf vf_keep(vf a, int first, int last, vf b)
 {
     unsigned from = first > 0 ? 0xffffu << first : 0xffffu, to = last < 15 ? (2u << last) - 1 : 0xffffu;
     return _mm512_mask_blend_ps((__mmask16) (from & to), b, a);
 }
 
-/* Lanes by halves: 8, 4, 2, 1 apart. */
+/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf a)
 {
     __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -52,7 +52,7 @@ static inline vf vf_round(vf a)
     VF_EACH((a.v[i] + c) - c);
 }
 
-/* a * 2^n, n integers in [-126, 127] */
+/* a * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf a, vf n)
 {
     f4 c = f4_set1(12582912.0f + 127.0f);
@@ -66,7 +66,7 @@ static inline vf vf_load(const float *p)
     return r;
 }
 
-/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
 static inline void vf_load4(const float *p, vf y[4])
 {
     for (int k = 0; k < 4; k++) {
@@ -78,7 +78,8 @@ static inline void vf_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
 
 static inline i4 widen_u16(const uint16_t *p) { return (i4){p[0], p[1], p[2], p[3]}; }
 
-/* Exact: shifted into place, a half is a float times 2^-112, subnormals too; infinity and NaN get their exponent. */
+/* Exact: after the shift, the bits are a float that is 2^-112 times the half, including subnormals. Infinity and NaN
+ * get their exponent. */
 static inline f4 widen_f16(const uint16_t *p)
 {
     i4 h = widen_u16(p), magnitude = h & 0x7fff;
@@ -103,7 +104,7 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return vf_load(t);
 }
 
-/* 8 in the lanes whose word has this bit, -8 in others. */
+/* 8 in lanes with this bit of their word set, -8 in the others. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     float t[16];
@@ -111,7 +112,7 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
     return vf_load(t);
 }
 
-/* The same by the lanes' bits of one word. */
+/* 8 in lanes i with bit i of w set, -8 in the others. */
 static inline vf vf_bits(uint16_t w)
 {
     float t[16];
@@ -119,7 +120,7 @@ static inline vf vf_bits(uint16_t w)
     return vf_load(t);
 }
 
-/* 16 values of a table of int8, by the nibbles of p. */
+/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     float t[16];
@@ -127,7 +128,7 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return vf_load(t);
 }
 
-/* 16 values of a table of 8 int8, by codes of 3 bits: those from p on. */
+/* Looks up 16 values in a table of 8 int8, by 3-bit codes at p. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
     float t[16];
@@ -138,7 +139,7 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
     return vf_load(t);
 }
 
-/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+/* Looks up the table by the 3-bit code at bit `bit` of each lane's word. p: 16 words; the next words follow them. */
 static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
 {
     float t[16];
@@ -146,7 +147,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return vf_load(t);
 }
 
-/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
 static inline void vf_zip(vf *x, vf *y)
 {
     const vf a = *x, b = *y;
@@ -165,7 +166,7 @@ static inline void vf_store_f16(uint16_t *p, vf a)
     for (int i = 0; i < 16; i++) p[i] = pi__f32_to_f16(t[i]);
 }
 
-/* Rounded to nearest even; lanes are in the range of an int8. */
+/* Rounds to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf a)
 {
     float t[16];
@@ -173,7 +174,7 @@ static inline void vf_store_i8(int8_t *p, vf a)
     for (int i = 0; i < 16; i++) p[i] = (int8_t) t[i];
 }
 
-/* Lanes first..last of a, elsewhere b. */
+/* Lanes first..last of a; the other lanes from b. */
 static inline vf vf_keep(vf a, int first, int last, vf b)
 {
     float x[16], y[16];

@@ -1,5 +1,5 @@
-/* Functions of vectors of 16 floats, written once: each vec_ISA.h defines the type vf and its operations vf_*, then
- * includes this. A lane's result depends on that lane alone. No memory and no state. */
+/* Math functions on vectors of 16 floats, written once: each vec_ISA.h defines the type vf and its operations vf_*,
+ * then includes this file. A lane's result depends on that lane only. No memory and no state. */
 #ifndef PI__CPU_VEC_MATH_H
 #define PI__CPU_VEC_MATH_H
 
@@ -29,7 +29,7 @@ PI__INLINE vf vf_exp_of(vf c)
     return vf_scale2(y, n);
 }
 
-/* The same for all x: 0 below, so that what is masked counts for nothing. */
+/* e^x for all x; 0 below -87.3, so that masked scores contribute nothing. */
 PI__INLINE vf vf_exp(vf x)
 {
     vf lowest = vf_set1(-87.33654f);
@@ -75,15 +75,15 @@ PI__INLINE vf vf_gelu_erf(vf x)
     return vf_mul(vf_mul(x, vf_set1(0.5f)), vf_add(vf_set1(1.0f), erf));
 }
 
-/* The bounds are the first operand: a NaN stays one. */
+/* The bounds are the first operands of min and max, so a NaN is propagated. */
 PI__INLINE vf vf_sigmoid(vf x)
 {
     vf e = vf_exp_of(vf_min(vf_set1(87.0f), vf_max(vf_set1(-87.0f), vf_sub(vf_zero(), x))));
     return vf_rcp(vf_add(vf_set1(1.0f), e));
 }
 
-/* log(1 + e^x) = max(x, 0) + log1p(z), z = e^-|x|; log1p(z) = 2 atanh(z / (2 + z)), whose series ends early as the
- * argument is at most 1/3. Within a few ulp, small results too: a decay is lost in nothing but its own rounding. */
+/* log(1 + e^x) = max(x, 0) + log1p(z), z = e^-|x|; log1p(z) = 2 atanh(z / (2 + z)). The series converges quickly
+ * because the argument is at most 1/3. Accurate to a few ulp, also for small results, so small decays are not lost. */
 PI__INLINE vf vf_softplus(vf x)
 {
     vf z = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
@@ -100,7 +100,7 @@ PI__INLINE vf vf_softplus(vf x)
     return vf_select_nan(x, y);
 }
 
-/* The 16 lanes of x[0..n), what is past n set to fill. */
+/* Loads x[0..n) into 16 lanes; lanes past n are set to fill. */
 PI__INLINE vf vf_load_tail(const float *x, int n, float fill)
 {
     float t[16];
@@ -108,7 +108,7 @@ PI__INLINE vf vf_load_tail(const float *x, int n, float fill)
     return vf_load(t);
 }
 
-/* 1 / sqrt(mean(x^2) + eps): sums by lane = i mod 16, lanes by halves. */
+/* Returns 1 / sqrt(mean(x^2) + eps): sums by lane = i mod 16, then lanes by halves. */
 PI__INLINE float rms_factor(const float *x, int64_t n, float eps)
 {
     vf sum = vf_zero();

@@ -1,5 +1,5 @@
-/* Vectors of 16 floats for AArch64 with half-precision conversion: four registers, of which there are 32. No memory and
- * no state. */
+/* Vectors of 16 floats for AArch64 with half-precision conversion: four of the 32 registers. No memory
+ * and no state. */
 #ifndef PI__CPU_VEC_NEON_H
 #define PI__CPU_VEC_NEON_H
 
@@ -38,7 +38,7 @@ static inline void vf_store(float *p, vf x)
     for (int i = 0; i < 4; i++) vst1q_f32(p + i * 4, x.v[i]);
 }
 
-/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
 static inline void vf_load4(const float *p, vf y[4])
 {
     for (int i = 0; i < 4; i++) {
@@ -52,7 +52,7 @@ static inline float32x4_t pow2(float32x4_t n)
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
 }
 
-/* x * 2^n, n integers in [-126, 127] */
+/* x * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf x, vf n) { VF_EACH(vmulq_f32(x.v[i], pow2(n.v[i]))); }
 
 static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * 4)))); }
@@ -74,13 +74,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(vsubq_s8(vreinterpretq_s8_u8(x), vdupq_n_s8(8)));
 }
 
-/* 8 in the lanes of x that have a bit of b, -8 in others. */
+/* 8 in lanes of x that share a bit with b, -8 in the others. */
 static inline float32x4_t from_bits(uint32x4_t x, uint32x4_t b)
 {
     return vbslq_f32(vtstq_u32(x, b), vdupq_n_f32(8), vdupq_n_f32(-8));
 }
 
-/* The same of each lane's word, or of the lanes' bits of one word. */
+/* The bit is taken from each lane's word, or from one word by lane index. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     VF_EACH(from_bits(vmovl_u16(vld1_u16(p + i * 4)), vdupq_n_u32(1u << bit)));
@@ -91,7 +91,7 @@ static inline vf vf_bits(uint16_t w)
     VF_EACH(from_bits(vdupq_n_u32((uint32_t) w >> 4 * i), vld1q_u32(first)));
 }
 
-/* 16 values of a table of int8, by the nibbles of p. */
+/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     uint8x16_t x = vld1q_u8(p);
@@ -99,12 +99,14 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return from_i8(vqtbl1q_s8(vld1q_s8(table), x));
 }
 
-/* 16 values of a table of 8 int8 and the same 8 again, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+/* Looks up 16 values by 3-bit codes at p. table: 8 int8, stored twice. The 10 bytes before p must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    /* Of lane i the byte where code i begins, and the next; how far they go to the right and to the left. */
+    /* For lane i: the byte with the start of code i, and the next byte; the shifts of each, to the right and to the
+     * left. */
     static const uint8_t first[16] = {10, 10, 10, 11, 11, 11, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15};
-    static const uint8_t next[16] = {11, 11, 11, 12, 12, 12, 13, 13, 14, 14, 14, 15, 15, 15, 16, 16}; /* 16: 0 */
+    /* an index of 16 is out of range and yields 0 */
+    static const uint8_t next[16] = {11, 11, 11, 12, 12, 12, 13, 13, 14, 14, 14, 15, 15, 15, 16, 16};
     static const int8_t right[16] = {0, -3, -6, -1, -4, -7, -2, -5, 0, -3, -6, -1, -4, -7, -2, -5};
     static const int8_t left[16] = {8, 5, 2, 7, 4, 1, 6, 3, 8, 5, 2, 7, 4, 1, 6, 3};
     const uint8x16_t x = vld1q_u8(p - 10);
@@ -113,7 +115,7 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
     return from_i8(vqtbl1q_s8(vld1q_s8(table), vandq_u8(vorrq_u8(low, high), vdupq_n_u8(7))));
 }
 
-/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+/* Shifts the code at bit `bit` of each lane's word to bit 0. p: 16 words; the next words follow them. */
 static inline uint32x4_t bits_from(const uint32_t *p, int bit)
 {
     uint32x4_t x = vshlq_u32(vld1q_u32(p), vdupq_n_s32(-bit));
@@ -127,7 +129,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return from_i8(vqtbl1q_s8(vld1q_s8(table), code));
 }
 
-/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
 static inline void vf_zip(vf *x, vf *y)
 {
     const vf a = *x, b = *y;
@@ -144,7 +146,7 @@ static inline void vf_store_f16(uint16_t *p, vf x)
     for (int i = 0; i < 4; i++) vst1_u16(p + i * 4, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
 }
 
-/* Rounded to nearest even; lanes are in the range of an int8. */
+/* Rounds to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf x)
 {
     int16x8_t lo = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.v[0])), vmovn_s32(vcvtnq_s32_f32(x.v[1])));
@@ -152,7 +154,7 @@ static inline void vf_store_i8(int8_t *p, vf x)
     vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
 }
 
-/* Lanes first..last of x, elsewhere y. */
+/* Lanes first..last of x; the other lanes from y. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     static const int32_t iota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -161,7 +163,7 @@ static inline vf vf_keep(vf x, int first, int last, vf y)
                       y.v[i]));
 }
 
-/* Lanes by halves: 8, 4, 2, 1 apart. */
+/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf x)
 {
     float32x4_t s = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));

@@ -1,4 +1,5 @@
-/* Vectors of 16 floats for SVE with registers of 256 bits: two registers, of which there are 32. No memory and no state. */
+/* Vectors of 16 floats for SVE with registers of 256 bits: two of the 32 registers. No memory and no
+ * state. */
 #ifndef PI__CPU_VEC_SVE256_H
 #define PI__CPU_VEC_SVE256_H
 
@@ -54,7 +55,7 @@ static inline void vf_store(float *p, vf x)
     for (int i = 0; i < 2; i++) svst1_f32(ALL, p + i * 8, x.v[i]);
 }
 
-/* 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
 static inline void vf_load4(const float *p, vf y[4])
 {
     for (int i = 0; i < 2; i++) {
@@ -66,14 +67,14 @@ static inline void vf_load4(const float *p, vf y[4])
     }
 }
 
-/* x * 2^n, n integers in [-126, 127] */
+/* x * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf x, vf n) { VF_EACH(svscale_f32_x(ALL, x.v[i], svcvt_s32_f32_x(ALL, n.v[i]))); }
 
 static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(svcvt_f32_f16_x(ALL, svreinterpret_f16_u32(svld1uh_u32(ALL, p + i * 8)))); }
 static inline vf vf_load_bf16(const uint16_t *p) { VF_EACH(svreinterpret_f32_u32(svlsl_n_u32_x(ALL, svld1uh_u32(ALL, p + i * 8), 16))); }
 static inline vf vf_load_i8(const int8_t *p) { VF_EACH(svcvt_f32_s32_x(ALL, svld1sb_s32(ALL, p + i * 8))); }
 
-/* 8 nibbles, of the lower or upper halves of bytes */
+/* 8 nibbles, from the low or high halves of bytes */
 static inline u8x32 nibbles(const uint8_t *p, int high)
 {
     const u8x32 x = svld1ub_u32(ALL, p);
@@ -84,13 +85,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     VF_EACH(svcvt_f32_s32_x(ALL, svsub_n_s32_x(ALL, svreinterpret_s32_u32(nibbles(p + i * 8, high)), 8)));
 }
 
-/* 8 in the lanes of x that have a bit of b, -8 in others. */
+/* 8 in lanes of x that share a bit with b, -8 in the others. */
 static inline f8 from_bits(u8x32 x, u8x32 b)
 {
     return svsel_f32(svcmpne_n_u32(ALL, svand_u32_x(ALL, x, b), 0), svdup_n_f32(8), svdup_n_f32(-8));
 }
 
-/* The same of each lane's word, or of the lanes' bits of one word. */
+/* The bit is taken from each lane's word, or from one word by lane index. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     VF_EACH(from_bits(svld1uh_u32(ALL, p + i * 8), svdup_n_u32(1u << bit)));
@@ -100,28 +101,28 @@ static inline vf vf_bits(uint16_t w)
     VF_EACH(from_bits(svlsr_u32_x(ALL, svdup_n_u32(w), svindex_u32((uint32_t) i * 8, 1)), svdup_n_u32(1)));
 }
 
-/* Values of a table of 16 int8 */
+/* Looks up a table of 16 int8. */
 static inline f8 values(const int8_t *table, u8x32 x)
 {
     const svint32_t v = svreinterpret_s32_s8(svtbl_s8(svld1rq_s8(svptrue_b8(), table), svreinterpret_u8_u32(x)));
     return svcvt_f32_s32_x(ALL, svextb_s32_x(ALL, v));
 }
 
-/* 16 values of a table of int8, by the nibbles of p. */
+/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     VF_EACH(values(table, nibbles(p + i * 8, high)));
 }
 
-/* 16 values of a table of 8 int8 and the same 8 again, by codes of 3 bits: those from p on, before which are 10 bytes more. */
+/* Looks up 16 values by 3-bit codes at p. table: 8 int8, stored twice. The 10 bytes before p must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    uint64_t w; /* the 6 bytes of p, in the upper ones */
+    uint64_t w; /* the 6 bytes at p, in the upper bytes */
     memcpy(&w, p - 2, 8);
     VF_EACH(values(table, svand_n_u32_x(ALL, svlsr_u32_x(ALL, svdup_n_u32((uint32_t) (w >> (16 + 24 * i))), svindex_u32(0, 3)), 7)));
 }
 
-/* The same by the code from bit `bit` on of each lane's word; p: 16 words, behind which are the next. */
+/* Shifts the code at bit `bit` of each lane's word to bit 0. p: 16 words; the next words follow them. */
 static inline u8x32 bits_from(const uint32_t *p, int bit)
 {
     const u8x32 x = svlsr_n_u32_x(ALL, svld1_u32(ALL, p), (uint32_t) bit);
@@ -133,7 +134,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     VF_EACH(values(table, svand_n_u32_x(ALL, bits_from(p + i * 8, bit), 7)));
 }
 
-/* Lanes in turn: a0 b0 a1 b1 ... into *x, the last 8 pairs into *y. */
+/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
 static inline void vf_zip(vf *x, vf *y)
 {
     const vf a = *x, b = *y;
@@ -148,13 +149,13 @@ static inline void vf_store_f16(uint16_t *p, vf x)
     for (int i = 0; i < 2; i++) svst1h_u32(ALL, p + i * 8, svreinterpret_u32_f16(svcvt_f16_f32_x(ALL, x.v[i])));
 }
 
-/* Rounded to nearest even; lanes are in the range of an int8. */
+/* Rounds to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf x)
 {
     for (int i = 0; i < 2; i++) svst1b_s32(ALL, p + i * 8, svcvt_s32_f32_x(ALL, svrintn_f32_x(ALL, x.v[i])));
 }
 
-/* Lanes first..last of x, elsewhere y. */
+/* Lanes first..last of x; the other lanes from y. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     vf r;
@@ -166,7 +167,7 @@ static inline vf vf_keep(vf x, int first, int last, vf y)
     return r;
 }
 
-/* Lanes by halves: 8, 4, 2, 1 apart. */
+/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf x)
 {
     f8 s = svadd_f32_x(ALL, x.v[0], x.v[1]);
