@@ -9,7 +9,7 @@
  * all groups: the optimal one for a normal distribution (Lloyd-Max). R keeps inner products: (R q) (R k) = q k. So
  * queries are rotated once, and keys are never rotated back. Values are accumulated in rotated form, and each
  * head's sum is rotated back once: x = S H y / sqrt(32). Rotating more than the 32 values of a scale is worse: it
- * spreads the energy of a few large values over all groups, and with it the error (docs/perf/cpu.md has the
+ * spreads the energy of a few large values over all groups, and with it the error (docs/perf/cache_types.md has the
  * numbers).
  *
  * The stages go from the highest bit of an index to the lowest, in floats, so that the CPU and devices give

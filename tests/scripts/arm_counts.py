@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Instructions that op linear takes on AArch64, by type of weight, instruction set and width of activations, counted by
-qemu-user with a plugin (tests/support/qemu_count.c). Prints the table of docs/perf/cpu_ops.md.
+qemu-user with a plugin (tests/support/qemu_count.c). Prints the table of docs/perf/cpu_isa.md.
 
     python3 tests/scripts/arm_counts.py BUILD [TYPE ...]
 

@@ -85,7 +85,7 @@ def document(got, peer, path):
     with open(path, 'w') as f:
         f.write(INTRODUCTION)
         head = '| format | llama.cpp | ' + ' | '.join(MODES) + ' |\n' + '|---' * (2 + len(MODES)) + '|\n'
-        f.write('\n## Beside llama.cpp, geometric mean of all\n\n' + head)
+        f.write('\n## Relative to llama.cpp, geometric mean of all models\n\n' + head)
         for kind in FORMATS:
             ratios = [ratio_of(got, peer, kind, m)[0] for m in MODES]
             f.write(f'| {kind} | 1 | ' + ' | '.join(f'{r:.3f}' if r else '-' for r in ratios) + ' |\n')
@@ -96,15 +96,22 @@ def document(got, peer, path):
                 f.write(f'| {kind} | {theirs} | ' + ' | '.join(f'{row[m]:.6f}' if m in row else '-' for m in MODES) + ' |\n')
 
 
-INTRODUCTION = """# What the modes of products cost
+INTRODUCTION = """# Cost of the matmul modes
 
-Written by tests/scripts/check_modes.py --doc. Reference models are quantised by `pagedinfer quantize`; the numbers are the mean KL
-divergence of the quantised file from the unquantised one, on the CPU in float32, over 128 tokens of tests/golden/text.txt.
-**llama.cpp** reads the same files, on the CPU (`llama-perplexity`), where activations are rounded to 8 bits.
-**cpu** is the CPU backend, the others are modes of the CUDA backend, whose kernels the emulator runs:
-**auto** is what sm_120 and sm_121 take when nothing is said, w4a8 for MXFP4 and 16-bit floats for the others (elsewhere for all);
-**exact** is `--matmul exact`; **w4a4**, **w4a8** and **w4a16** are those of `--fp4-mode`, with activations of FP4 matrices in FP4,
-in FP8, in 16-bit floats. The models are small and not trained on this text: ratios count, not the numbers.
+Written by `tests/scripts/check_modes.py --doc`. Reference models are quantized by `pagedinfer quantize`. Values are the
+mean KL divergence of the quantized file from the unquantized one. The reference is the CPU in float32, over 128 tokens
+of tests/golden/text.txt.
+
+| column | mode |
+|---|---|
+| llama.cpp | the same files on the CPU (`llama-perplexity`), with activations of 8 bits |
+| cpu | CPU backend |
+| auto | default on sm_120 and sm_121: w4a8 for MXFP4, 16-bit floats for the others (on other devices for all) |
+| exact | `--matmul exact` |
+| w4a4, w4a8, w4a16 | `--fp4-mode`: activations of FP4 matrices in FP4, FP8, 16-bit floats |
+
+Columns after cpu are modes of the CUDA backend on the emulator. The models are small and not trained on this text:
+only ratios are meaningful.
 """
 
 

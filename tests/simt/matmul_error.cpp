@@ -16,13 +16,17 @@ int main()
     if (pi__rt_open(&t.rt, 0, &t.info) || pi__rt_load_kernels(t.rt, &lazy)) return 1;
     t.name = "emu0";
     now = &t;
-    std::puts("# The error of products\n\n"
-              "Written by `matmul_error` of tests/simt. A product y = W x of a matrix in a quantised format with normally distributed\n"
-              "weights, 2048 columns, against float64 on the same quantised weights: the root of the sum of squared differences,\n"
-              "divided by that of the results. **exact** and **w16** are the ways of option `matmul` on GPUs; **q8_1** is x in blocks of\n"
-              "32 with 8 bits and a float scale, what llama.cpp's CUDA products round it to, at its best: its halves as scales and\n"
-              "sums are left out. Below, one column of 97 is 50 times as large as the others. `auto` takes w16 for a format where its\n"
-              "error is at most 1.1 of q8_1's; the test of these kernels asserts it.\n");
+    std::puts("# Error of matrix products\n\n"
+              "Written by `matmul_error` of tests/simt. A product y = W x has a matrix W in a quantized format, with\n"
+              "normally distributed weights and 2048 columns. The reference is float64 on the same quantized weights.\n"
+              "The error is the root of the sum of squared differences, divided by that of the results.\n\n"
+              "| column | activations |\n"
+              "|---|---|\n"
+              "| exact, w16 | modes of option `matmul` on GPUs |\n"
+              "| q8_1 | blocks of 32 with 8 bits and a float scale |\n\n"
+              "q8_1 is the best case of llama.cpp's CUDA products: their half-precision scales and sums are left out.\n"
+              "`auto` selects w16 for a format if its error is at most 1.1 of q8_1's. The test of these kernels\n"
+              "asserts this. With outliers, one column of 97 is 50 times as large as the others.\n");
     try {
         for (bool outliers : {false, true}) {
             std::printf("## %s\n\n| format | exact | w16 | q8_1 | w16 / q8_1 |\n|---|---|---|---|---|\n",
@@ -35,12 +39,16 @@ int main()
             std::puts("");
         }
         std::puts("## FP4\n\n"
-                  "The modes of option `fp4-mode` on sm_120 and sm_121, against the same. **w4a4** is x in the matrix's own\n"
-                  "format, **w4a8** in MXFP8 (e4m3, a power of two for 32), which MXFP4 alone has: NVFP4's scales for 16 are no\n"
-                  "powers of two, and taken into the weights they would not fit e4m3. **usual w4a4** is how llama.cpp's CUDA\n"
-                  "rounds x for these formats on such devices. What `auto` takes is to cost whole models at most 1.1 of the KL\n"
-                  "divergence that llama.cpp's 8-bit activations do, in the mean of some: w4a8 keeps to that, w4a4 does not\n"
-                  "(modes.md). The last column says how w4a4 is beside what is usual there.\n\n"
+                  "Modes of option `fp4-mode` on sm_120 and sm_121, with the same reference.\n\n"
+                  "| column | activations |\n"
+                  "|---|---|\n"
+                  "| w4a4 | format of the matrix |\n"
+                  "| w4a8 | MXFP8 (e4m3, one power of two per 32 values); MXFP4 only |\n"
+                  "| usual w4a4 | rounding of llama.cpp's CUDA backend for these formats on these devices |\n\n"
+                  "NVFP4's scales, one per 16 values, are not powers of two. Multiplied into the weights, they do not\n"
+                  "fit e4m3. `auto` may cost complete models at most 1.1 of the KL divergence of llama.cpp's 8-bit\n"
+                  "activations, as a mean of several models. w4a8 stays within this limit, w4a4 does not\n"
+                  "([modes.md](modes.md)).\n\n"
                   "| format | x | w4a4 | w4a8 | q8_1 | usual w4a4 | w4a4 / usual |\n|---|---|---|---|---|---|---|");
         for (int32_t type : {PI__MXFP4, PI__NVFP4}) {
             for (bool outliers : {false, true}) {
@@ -51,8 +59,8 @@ int main()
             }
         }
         std::puts("\n## Down matrices of experts\n\n"
-                  "What gate and up make of a row is rounded where they meet, with a power of two for each 32 values instead of one for\n"
-                  "the row; gate and up themselves are as above.\n\n"
+                  "The combined result of gate and up is rounded in their kernel, with one power of two per 32 values\n"
+                  "instead of one per row. Gate and up themselves have the errors above.\n\n"
                   "| format | w16 | w16 / q8_1 | w16, outliers | w16 / q8_1 |\n|---|---|---|---|---|");
         for (int32_t type : w16_types) {
             const matmul_error e = error_of(type, false), o = error_of(type, true);
