@@ -1,6 +1,6 @@
-/* Fuzzer of the parser of answers: the first byte chooses a form, the second how the text is cut, the rest is the text.
- * Cut in two ways it gives the same content, thoughts and calls; arguments are JSON objects; without thoughts and calls
- * the content is the text. */
+/* Fuzzes the answer parser: the first byte selects a template, the second the cut points, the rest is the text. Two
+ * different cuts must give the same content, thoughts and calls. Arguments are JSON objects. Without thoughts and
+ * calls the content is the text. */
 #include <stdint.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static void load(void)
     for (int i = 0; i < N_TEMPLATES; i++) check(!pi__chat_new(&chat[i], vocab, templates[i], NULL, &err));
 }
 
-/* What is there; a call is sure from its first delta to its last, or never. */
+/* Takes all available deltas; a call is committed from its first delta to its last, or never. */
 static void take_deltas(pi__answer *a, bool *sure)
 {
     pi_chat_delta d = {.size = sizeof d};
@@ -54,7 +54,8 @@ static void take_deltas(pi__answer *a, bool *sure)
     }
 }
 
-/* Everything fed in pieces of step bytes; deltas are taken, or left to the end. From byte bind on a grammar holds it. */
+/* Feeds the text in pieces of `step` bytes; takes deltas now or at the end. From byte `bind` on, a grammar constrains
+ * it. */
 static pi__answer *parse(const pi__chat *c, const char *text, size_t n, size_t step, bool take, size_t bind)
 {
     pi__answer *a;
@@ -93,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(!pi__json_read(&z, x.arguments, x.arguments_len, "arguments", &v, NULL) && v.type == PI__V_MAP);
         pi__zone_free(&z);
     }
-    /* A tag of thoughts leaves no trace where there are none in it. */
+    /* Without tags and calls, the content equals the text. */
     bool tags = n && (memmem(text, n, "<", 1) || memmem(text, n, "[", 1) || data[0] % N_TEMPLATES == N_TEMPLATES - 1);
     if (!tags && !pi__answer_calls(a) && pi__utf8_valid(text, n) == n)
         check(same(pi__answer_content(a), (pi__str) {text, n}));

@@ -1,5 +1,5 @@
-/* Fuzzer of cases.json, which `pagedinfer eval --cases` reads: whatever the bytes are, they are refused with a message or
- * give cases that keep what cases.h promises. */
+/* Fuzzes cases.json, which `pagedinfer eval --cases` reads. Any bytes are either refused with a message or give cases
+ * that satisfy the contract in cases.h. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Fuzzer of chat templates and JSON: TEMPLATE, a zero byte, VARIABLES as JSON (either may be anything). Parsing and
- * rendering end with a text or with an error that has words, within the bounds that are set here. */
+/* Fuzzes chat templates and JSON. The input is TEMPLATE, a zero byte, VARIABLES as JSON; either may be anything.
+ * Parsing and rendering return a text or an error with a message, within the bounds set here. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Fuzzer of the server's HTTP reader: the first byte says how the rest is cut into reads. Whatever comes, it ends with
- * whole requests within their limits, or with a refusal that has a status and a text. How it was cut changes no request, nor
- * whether there is a refusal; of two reasons for one, which is seen first may depend on it. */
+/* Fuzzes the server's HTTP reader: the first byte selects how the rest is cut into reads. Any input gives complete
+ * requests within their limits, or a refusal with a status and a text. The cut changes neither the requests nor the
+ * occurrence of a refusal. With two reasons for a refusal, the reported one may depend on the cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { HEADER = 2048, BODY = 4096 };
 
-struct seen { /* of one run over the bytes */
-    size_t n;         /* whole requests */
-    size_t sum;       /* of their parts */
-    int status;       /* of the refusal; 0: none */
+struct seen { /* results of one run over the bytes */
+    size_t n;         /* complete requests */
+    size_t sum;       /* checksum of their parts */
+    int status;       /* status of the refusal; 0 = not refused */
 };
 
-/* A value has no control characters and no white space around; a target has visible characters alone. */
+/* A value has no control characters and no surrounding white space; a target has visible characters only. */
 static void look_at_bytes(const http_request *r)
 {
     for (size_t i = 0; i < r->target.n; i++)
@@ -34,7 +34,7 @@ static void look_at_bytes(const http_request *r)
     }
 }
 
-/* What was read before the body is what the request has: nothing behind it, a trailer for one, adds to it. */
+/* The head is final before the body is read: later bytes, such as a trailer, add nothing to the request. */
 static int on_head(void *ud, const http_request *r, const char **why)
 {
     size_t *sum = ud;

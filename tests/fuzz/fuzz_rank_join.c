@@ -1,12 +1,12 @@
-/* Fuzzer of how ranks meet over TCP: the bytes are what the other side of a connection sends. The first byte says which side
- * this one is, whether there is a secret, and whether the MACs in the bytes are replaced by right ones. Whatever comes, a rank
- * joins or is refused with a text, and nobody joins without the secret. */
+/* Fuzzes the TCP handshake of ranks: the input is the byte stream of the peer. The first byte selects the side under
+ * test, the use of a secret, and whether correct MACs replace the MACs of the input. Any input makes a rank join or
+ * be refused with a text; no rank joins without the secret. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 
-/* The same nonces in each run. */
+/* Replaces getrandom by constant bytes, so that each run has the same nonces. */
 static ssize_t no_random(void *p, size_t n, unsigned flags)
 {
     (void) flags;
@@ -26,7 +26,7 @@ static void send_bytes(int fd, const void *p, size_t n)
     if (n && send(fd, p, n, MSG_NOSIGNAL) != (ssize_t) n) abort();
 }
 
-/* Rank 0: the bytes are a hello. */
+/* Rank 0 under test: the bytes are a hello. */
 static void meet_rank(int fd[2], const pi__tcp_place *at, int flags, const uint8_t *p, size_t n)
 {
     pi__ranks_tcp t = {.r = {.n = N_RANKS}, .sealed = at->n_secret > 0};
@@ -53,7 +53,7 @@ static void meet_rank(int fd[2], const pi__tcp_place *at, int flags, const uint8
     pi__tcp_close(&t);
 }
 
-/* Another rank: the bytes are a greeting, a welcome and messages. */
+/* Another rank under test: the bytes are a greeting, a welcome and messages. */
 static void meet_rank_0(int fd[2], const pi__tcp_place *at, int flags, const uint8_t *p, size_t n)
 {
     pi__ranks_tcp t = {.r = {.rank = 1, .n = N_RANKS, .timeout_ms = 1000}, .sealed = at->n_secret > 0};
@@ -75,7 +75,7 @@ static void meet_rank_0(int fd[2], const pi__tcp_place *at, int flags, const uin
         name_machine(h.machine);
         h.proof = hello_proof(at, &g, &h);
         w.text[sizeof w.text - 1] = 0;
-        make_printable(w.text); /* as the rank has it when it looks */
+        make_printable(w.text); /* the proof covers the text after this conversion */
         w.proof = welcome_proof(at, &g, &h, &w);
         send_bytes(fd[1], &g, sizeof g), send_bytes(fd[1], &w, sizeof w);
         p += sizeof g + sizeof w, n -= sizeof g + sizeof w;
@@ -87,7 +87,7 @@ static void meet_rank_0(int fd[2], const pi__tcp_place *at, int flags, const uin
     if (!rc && at->n_secret && !(flags & RIGHT)) __builtin_trap();
     if (!rc && (t.r.local < 0 || t.r.local >= t.r.n_local)) __builtin_trap();
     for (size_t k = 1; !rc && k <= sizeof buf && receive_message(&t, 0, buf, k, pi__now_ms() + 1000); k *= 2)
-        if (t.sealed) __builtin_trap(); /* no message of the input has a right MAC */
+        if (t.sealed) __builtin_trap(); /* no message of the input has a correct MAC */
     pi__tcp_close(&t);
 }
 

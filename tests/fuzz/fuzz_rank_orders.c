@@ -1,8 +1,8 @@
-/* Fuzzer of a rank that follows another process: the bytes are orders and what comes with them, behind those that give the rank a
- * device and some memory. Whatever comes, the rank follows it in its own memory, or ends.
+/* Fuzzes a worker rank: the bytes are commands (orders) and their payloads. A fixed prefix of commands first gives the
+ * rank a device and some memory. For any input, the rank executes the command within its own memory, or ends.
  *
- * An order is its kind (a byte), an offset and a size (2 bytes each), and what comes with it: its bytes, whose number is the next 2.
- * Offsets of two regions are addresses in them; odd kinds have sizes as the bytes have them. */
+ * A command is its kind (1 byte), an offset, a size and a payload length (2 bytes each), then the payload. Bit 7 of
+ * the kind selects the region that the offset is in. Bit 6 sets the size to the payload length. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,15 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { REGION = 1 << 16, N_SETUP = 6, N_KINDS = PI__ORDER_RUN - PI__ORDER_PING + 1 };
-static const uint64_t base[2] = {1 << 20, 1 << 21}; /* where rank 0 says that it has them */
+static const uint64_t base[2] = {1 << 20, 1 << 21}; /* addresses of the regions in rank 0's messages */
 
 typedef struct process {
-    pi__ranks r; /* first: what the library knows */
+    pi__ranks r; /* first member: the library sees only this */
     const uint8_t *p;
     size_t n;          /* bytes left */
-    int n_setup;       /* orders that went before */
-    bool follows;      /* bytes come with the last one: */
-    const void *bytes; /* these, or where it is NULL the input's */
+    int n_setup;       /* setup commands already sent */
+    bool follows;      /* a payload follows the last command */
+    const void *bytes; /* the payload; NULL = payload from the input */
     pi__rank_device device;
     pi__limits lim;
     char id[PI__RANK_ID_BYTES];
@@ -35,7 +35,7 @@ static bool take(process *f, void *to, size_t n)
     return true;
 }
 
-/* Orders of every session. */
+/* Returns the commands with which every session starts. */
 static pi__order setup(process *f)
 {
     switch (f->n_setup++) {
@@ -60,7 +60,7 @@ static bool next_order(process *f, pi__order *o)
     if (!take(f, &kind, 1) || !take(f, &at, 2) || !take(f, &size, 2) || !take(f, &n, 2)) return false;
     *o = (pi__order){.kind = PI__ORDER_PING + kind % N_KINDS, .at = base[kind >> 7] + at, .size = size, .n_bytes = n};
     if (o->kind == PI__ORDER_OPEN || o->kind == PI__ORDER_JOIN || o->kind == PI__ORDER_RESERVE)
-        o->n_bytes = 0; /* they have had theirs */
+        o->n_bytes = 0; /* setup already sent their payload */
     if (o->kind == PI__ORDER_LOAD) o->n_bytes = sizeof(pi__rank_rows);
     if (kind & 0x40) o->size = o->n_bytes;
     return true;

@@ -1,4 +1,4 @@
-/* Fuzzer of regular expressions: the text, and behind a zero byte the trigger (see grammar_fuzz.h). */
+/* Fuzzes regular expressions: the text, and after a zero byte the trigger (see grammar_fuzz.h). */
 #include "grammar_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

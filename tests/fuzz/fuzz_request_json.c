@@ -1,5 +1,5 @@
-/* Fuzzer of request bodies: the first byte says which API reads the rest. What is refused has words, what is taken has
- * options with texts, and prompts or messages. */
+/* Fuzzes request bodies: the first byte selects the API that parses the rest. A refusal has a message. An accepted
+ * body has options with texts, and prompts or messages. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What the first byte, a digit, stands for. */
+/* APIs by the value of the first byte, a digit. */
 static const unsigned apis[8] = {API_TEXT, API_MESSAGES, API_RESPONSES, API_RERANK, API_CHAT, API_RESPONSES, API_RESPONSES,
                                  API_RESPONSES};
 
@@ -40,7 +40,7 @@ static void look(const params *p, int api)
     if (p->tools && !json_array_size(p->tools)) __builtin_trap();
 }
 
-/* What was read is written, read again, and is the same. */
+/* Writes the parsed value and parses it again; the result must be equal. */
 static void look_at_text(const json_t *root)
 {
     char *one = json_write(root, 0);

@@ -1,8 +1,8 @@
-/* Text against the tiny vocabularies of vocab_seed.h: one of each kind, and one for each of the split expressions.
+/* Fuzzes text against the tiny vocabularies of vocab_seed.h: one of each kind, and one per split expression.
  *
- * The first byte chooses the vocabulary and the flags, the rest is text. What must hold: ids are in range; byte-level
- * BPE gives valid UTF-8 back as it was, the others too where that is possible; the bytes of the tokens, fed
- * through the UTF-8 hold, come out valid. Vocabularies are built once; memory of a call is freed. One thread. */
+ * The first byte selects the vocabulary and the flags, the rest is text. Checks that ids are in range. Byte-level BPE
+ * returns valid UTF-8 unchanged; the other kinds do so if they are lossless. Token bytes that pass the UTF-8 hold
+ * buffer come out as valid UTF-8. Vocabularies are built once; memory of each call is freed. Single-threaded. */
 #include <stdint.h>
 
 #include "vocab_seed.h"
@@ -31,8 +31,8 @@ static void build(void)
     }
 }
 
-/* Escaped spaces cannot be told from U+2581, nor found inside a bad character; SentencePiece puts a space after each
- * special token. */
+/* True if tokenizing is reversible. Escaped spaces are ambiguous with U+2581, and are not found inside an invalid
+ * character. SentencePiece adds a space after each special token. */
 static bool lossless(const pi__vocab *v, const char *text, size_t len)
 {
     if (pi__utf8_valid(text, len) != len || (v->kind != PI__VOCAB_BPE && memmem(text, len, SP, 3))) return false;

@@ -1,6 +1,6 @@
-/* What the fuzzers of grammars share: a form is compiled or refused with words, then followed for some tokens that its masks
- * allow; a token of the mask is accepted, one that is not in it never. Within bounds of time and memory that the library sets
- * itself. */
+/* Shared code of the grammar fuzzers. A constraint is compiled, or refused with a message, and then followed for some
+ * tokens that its masks allow. The matcher accepts every token in the mask and no token outside it. The library's own
+ * limits bound time and memory. */
 #ifndef GRAMMAR_FUZZ_H
 #define GRAMMAR_FUZZ_H
 
@@ -49,12 +49,12 @@ static inline void fuzz_follow(pi__grammar *g, const pi__vocab *v, uint64_t rng)
     pi__matcher_free(m);
 }
 
-/* The input is the form's text; where it has a zero byte, what follows is the trigger. */
+/* Compiles and follows the input as a constraint's text; bytes after a zero byte are the trigger. */
 static inline int fuzz_form(int kind, const uint8_t *data, size_t size)
 {
     char text[FUZZ_LONGEST + 1];
     const pi__vocab *v = fuzz_vocab();
-    static pi__grammars *gs; /* the last forms are kept, as in an engine */
+    static pi__grammars *gs; /* keeps recent constraints, as an engine does */
     pi__grammar *g = NULL;
     pi_error err = {0};
     if (size > FUZZ_LONGEST) size = FUZZ_LONGEST;

@@ -2,9 +2,9 @@
  *
  *     fuzz_NAME FILE|FOLDER...
  *
- * Every named file, and every file of a named folder, is read and handed to LLVMFuzzerTestOneInput; the empty input
- * always is. A missing folder counts as an empty one (a fuzzer may have no seeds). Exit status 1: a file could not be
- * read. One thread; one file's bytes in memory at a time. */
+ * Reads every named file, and every file of a named folder, and passes it to LLVMFuzzerTestOneInput. Always passes the
+ * empty input too. A missing folder counts as empty, because a fuzzer may have no seeds. Exit status 1 = a file could
+ * not be read. Single-threaded, with one file in memory at a time. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Exactly size bytes are allocated, so that ASan sees a read past the end. */
+/* Allocates exactly size bytes, so that ASan detects a read past the end. */
 static int replay_file(const char *path) {
     int rc = 1;
     uint8_t *data = NULL;

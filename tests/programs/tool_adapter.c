@@ -1,9 +1,9 @@
-/* tool_adapter.c: writes a random adapter (LoRA) for all matrices of a model's layers, for tests that run programs.
+/* tool_adapter.c: writes a random LoRA adapter for all matrices of a model's layers, for tests that run programs.
  *
  *     tool_adapter FILE MODEL [RANK [SEED [SIZE [TYPE [ONLY]]]]]
  *
- * SIZE is how much it changes, times what a tiny random model needs to answer otherwise; TYPE is F32, F16 or BF16; ONLY a
- * part of the names of the matrices it is for. Its alpha is twice its rank. */
+ * SIZE is the magnitude of the change; 1 changes the output of a tiny random model. TYPE is F32, F16 or BF16. ONLY is
+ * a part of the names of the adapted matrices. Alpha is twice the rank. */
 #include "adapter_file.h"
 
 int main(int argc, char **argv)

@@ -1,9 +1,9 @@
-/* The time that a layer's attention takes:
+/* Measures the time of one layer's attention:
  *
  *     tool_bench_attention [isa] [threads] [type_k] [type_v] [tokens [rows [n_head n_head_kv head_dim]]]
  *
- * Not a test: prints times of a prefill of 512 tokens, and of decode late in a sequence; or of so many rows (1) behind so many
- * tokens. The shape is that of Gemma 3 270M (4 1 256) or what is given. */
+ * Not a test. Prints times of a prefill of 512 tokens, and of decode late in a sequence. With `tokens`, prints the
+ * time of `rows` rows (default 1) after that number of tokens. The default shape is that of Gemma 3 270M (4 1 256). */
 #include <time.h>
 
 #include "attention_fixture.h"
@@ -16,10 +16,11 @@ static double seconds(clockid_t id)
 }
 
 static double wall(void) { return seconds(CLOCK_MONOTONIC); }
-/* Of a single thread: not disturbed by what else runs. */
+/* CPU time of a single thread, which other processes do not disturb. */
 static double cpu(void) { return seconds(CLOCK_THREAD_CPUTIME_ID); }
 
-/* Fastest of n_rounds steps of `tokens` tokens that start at position `from`, in milliseconds: attention, and qkv. */
+/* Prints the fastest of n_rounds steps of `tokens` tokens from position `from`, in milliseconds: attention, and
+ * qkv. */
 static void time_step(config c, int from, int tokens, int n_rounds, const char *what)
 {
     int len = from + tokens;
@@ -32,7 +33,7 @@ static void time_step(config c, int from, int tokens, int n_rounds, const char *
     const int32_t done = w.seq[0].done, n_free = w.n_free;
     double best_attn = 1e9, best_qkv = 1e9;
     for (int i = 0; i < n_rounds; i++) {
-        w.n_free = n_free; /* the same blocks again */
+        w.n_free = n_free; /* use the same blocks again */
         w.seq[0].done = done;
         fixture_step(&w, &tokens);
         if (w.time_attention < best_attn) best_attn = w.time_attention;

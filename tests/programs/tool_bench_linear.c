@@ -1,5 +1,5 @@
-/* Times the matrices of a small model (the shapes of Gemma 3 270M, each layer with weights of its own) and prints what
- * they reach: bytes of weights a second and multiplications a second. For people who change kernels; not a test.
+/* Times the matrices of a small model (shapes of Gemma 3 270M, separate weights per layer). Prints weight bytes per
+ * second and multiplications per second. For kernel developers; not a test.
  *
  *     tool_bench_linear [threads [isa [rounds [rows]]]] */
 #include <stdio.h>
@@ -15,7 +15,7 @@ typedef struct matrix {
     pi__weight w[LAYERS];
 } matrix;
 
-/* One thread is timed in processor time, which other programs disturb less. */
+/* One thread is timed in processor time, because other programs disturb it less. */
 static double now(const pi__backend *be)
 {
     struct timespec t;
@@ -30,14 +30,14 @@ static uint32_t rnd(void)
     return (uint32_t) (s >> 24);
 }
 
-/* Random weights as a file would hold them. NULL: the type has no writer, or out of memory. */
+/* Returns random weights in file layout. NULL = the type has no writer, or out of memory. */
 static uint8_t *file_rows(int type, int64_t n_in, int64_t n_out)
 {
     const size_t row = pi__row_size(pi__type_info_of(type), n_in);
     float *v = malloc((size_t) n_in * sizeof *v);
     uint8_t *src = malloc(row * (size_t) n_out);
     for (int64_t r = 0; src && v && r < n_out; r++) {
-        if (r >= 16) { /* quantising takes longer than all that is measured */
+        if (r >= 16) { /* quantizing every row would take longer than the whole measurement */
             memcpy(src + (size_t) r * row, src + (size_t) (r - 16) * row, row);
             continue;
         }
@@ -48,7 +48,7 @@ static uint8_t *file_rows(int type, int64_t n_in, int64_t n_out)
     return src;
 }
 
-/* All weights lie in one region, as an engine has them: that is what large pages are given to. */
+/* All weights are in one region, as in an engine, because only a large region gets huge pages. */
 static void make(pi__backend *be, matrix *m, int type, int64_t n_in, int64_t n_out, int layers)
 {
     static char *region;
@@ -72,10 +72,10 @@ typedef struct bench {
     pi__backend *be;
     float *x, *x2, *norm, *y[2];
     int rounds;
-    double sum; /* of the best times, seconds */
+    double sum; /* sum of the best times in seconds */
 } bench;
 
-/* The sum over all layers of each one's best round: the machine may be busy with other things. */
+/* Sums each layer's best round over all layers; the minimum excludes interference by other processes. */
 static void time_op(bench *b, const char *name, int kind, matrix **m, int n_m, int layers, int32_t rows)
 {
     double best[LAYERS] = {0}, total = 0, bytes = 0, macs = 0;

@@ -1,8 +1,12 @@
-/* What sparse prefill takes and finds late in a long prompt: tool_bench_sparse [isa] [threads] [sparsity] [keys ...]. Not a
- * test: prints, for the attention of one layer to a chunk of 512 tokens, time and bytes beside those of dense attention, and
- * what is found of a needle: 24 tokens a third into the prompt that all queries look for. Other keys are random.
+/* Measures cost and recall of sparse prefill late in a long prompt:
  *
- * The shapes are those of attention in Gemma 3 270M and Qwen 3.5 27B. The cache is filled by op qkv as an engine does. */
+ *     tool_bench_sparse [isa] [threads] [sparsity] [keys ...]
+ *
+ * Not a test. For one layer's attention over a chunk of 512 tokens, prints time and bytes of sparse and dense
+ * attention. Also prints the part of a needle that is found: 24 tokens a third into the prompt, to which all queries
+ * are similar. Other keys are random.
+ *
+ * The shapes are those of attention in Gemma 3 270M and Qwen 3.5 27B. Op qkv fills the cache, as in an engine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,13 +29,13 @@ typedef struct run {
     pi__kv_layer kv;
     shape s;
     int32_t n_keys, *table;
-    float *needle;           /* [head_dim] of length 1: its keys and values have a multiple of it */
+    float *needle;           /* [head_dim] unit vector; the needle's keys and values contain a multiple of it */
     float *q, *out;          /* [CHUNK, n_head * head_dim] */
 } run;
 
 static uint64_t rng = 1;
 
-/* Nearly normal. */
+/* Returns a nearly normal random value. */
 static float normal(void)
 {
     uint64_t bits;
@@ -56,7 +60,7 @@ static void *must(void *p)
     exit(1);
 }
 
-/* The batch of tokens first..first+CHUNK; arrays are the caller's. */
+/* Returns the batch of tokens first..first+CHUNK; the caller owns the arrays. */
 static pi__batch batch_of(const run *r, int32_t first, int32_t *pos, int32_t *slot, int32_t *start, int32_t *len)
 {
     for (int32_t i = 0; i < CHUNK; i++) {
@@ -130,8 +134,8 @@ static void finish(run *r)
     pi__pool_destroy(r->cpu.pool);
 }
 
-/* The last chunk; returns seconds, of the thread's own time where there is one. *found: the mean of values along the needle, 1
- * where nothing else is attended to. */
+/* Runs the last chunk; returns seconds, in thread CPU time if available. *found = mean of the outputs along the
+ * needle; 1 if only the needle is attended to. */
 static double attend(run *r, float sparsity, bool alone, double *found)
 {
     int32_t pos[CHUNK], slot[CHUNK], start[2], len, runs[3][CHUNK / PI__SPARSE_BLOCK + 1];
@@ -161,7 +165,7 @@ static void measure(const shape *s, int isa, int threads, float sparsity, int32_
         t = attend(&r, i % 2 ? sparsity : 0, threads == 1, &found[i % 2]);
         if (t < best[i % 2]) best[i % 2] = t;
     }
-    const double row = 2.0 * s->head_dim * s->n_head_kv; /* bytes of a token's keys, or values */
+    const double row = 2.0 * s->head_dim * s->n_head_kv; /* bytes of one token's keys, or values */
     const double share = (double) r.cpu.be.n_attended / (double) r.cpu.be.n_possible;
     const double dense = 2 * row * n_keys * (CHUNK / PI__SPARSE_BLOCK), sparse = dense * share + row * n_keys;
     printf("| %s | %d | %.0f | %.0f | %.1f | %.1f %% | %.0f | %.0f | %.3f | %.3f |\n", s->name, n_keys, best[0] * 1e3,

@@ -1,9 +1,10 @@
-/* Answers as a template writes them, read back, for check_answers.py: tool_chat_answer VOCAB.GGUF TEMPLATE, and on
- * standard input four lines: messages up to the answer, the same with it, tools, options, all JSON.
+/* Parses answers back that a template renders, for check_answers.py: tool_chat_answer VOCAB.GGUF TEMPLATE
  *
- * The answer's text is what the second rendering has behind the first one. It is parsed as a whole and byte by byte,
- * which must give the same. Prints a JSON object: form, splits (answers that become several messages), text, content,
- * reasoning, calls; {} where the template refuses. */
+ * Standard input has four lines of JSON: messages up to the answer, messages including it, tools, options.
+ *
+ * The answer's text is the second rendering's part after the first rendering. The tool parses it in one call and byte
+ * by byte; both must agree. Prints a JSON object: form, splits (answers that become several messages), text, content,
+ * reasoning, calls; {} if the template refuses. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static void add_str(pi__text *t, const char *key, pi__str s)
     pi__text_json(t, &v, &style, &what);
 }
 
-/* closed: a closing tag in front of the text, or NULL. */
+/* `closed`: a closing tag to put before the text; NULL = no tag */
 static pi__text parse(const pi__chat *c, char *const line[4], const char *closed, pi__str text, size_t step)
 {
     pi__answer *a;
@@ -94,18 +95,18 @@ int main(int argc, char **argv)
     }
     pi__text before = {0}, all = {0};
     rc = pi__chat_render(c, line[0], line[2], line[3], 0, &before, &err);
-    line[3][strlen(line[3]) - 1] = 0; /* a JSON object, perhaps an empty one */
+    line[3][strlen(line[3]) - 1] = 0; /* a JSON object, possibly empty */
     char options[1024];
     snprintf(options, sizeof options, "%s%s\"add_generation_prompt\": false}", line[3], strlen(line[3]) > 1 ? ", " : "");
     if (!rc) rc = pi__chat_render(c, line[1], line[2], options, 0, &all, &err);
     strcat(line[3], "}");
     size_t same = 0;
     while (!rc && same < before.n && same < all.n && before.p[same] == all.p[same]) same++;
-    /* Where the two differ within a tag, the answer begins with it. */
+    /* If the two differ within a tag, the answer starts with that tag. */
     size_t tag = same;
     while (tag && all.p[tag - 1] != '<' && all.p[tag - 1] != '>') tag--;
     if (same < before.n && tag && all.p[tag - 1] == '<') same = tag - 1;
-    /* The prompt may open thoughts that the template leaves out of an answer that has none. */
+    /* The prompt may open a thought that the template omits from an answer without one. */
     int open = rc || same == before.n ? -1 : pi__thought_open_at_end(before.p, before.n);
     const char *closed = open < 0 || !strncmp(all.p + same, "</", 2) ? NULL : pi__thought_tags_of[open].close;
     const pi__str text = {all.p ? all.p + same : "", all.n - same};

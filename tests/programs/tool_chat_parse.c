@@ -1,10 +1,11 @@
-/* Answers of models parsed for suite_canitoolcall.py: tool_chat_parse VOCAB.GGUF, and a JSON object a line on standard input:
+/* Parses model answers for suite_canitoolcall.py: tool_chat_parse VOCAB.GGUF, with one JSON object per line on
+ * standard input:
  *
  *     {"template": text, "tools": [...], "options": {...}, "cut": false, "text": "...", "splits": [[3, 1, ...], ...]}
  *
- * Each entry of splits cuts the text into pieces of that many bytes; what is left is the last piece. Prints a JSON list a
- * line: the parse of the whole text, then one of each split: {"content", "reasoning", "calls": [[name, arguments]]}, where
- * arguments are text. Streams are read as a client gets them: from the deltas. */
+ * Each entry of splits cuts the text into pieces of these byte counts; the rest is the last piece. Prints one JSON
+ * list per line: the parse of the uncut text, then one parse per split: {"content", "reasoning", "calls": [[name,
+ * arguments]]}. Arguments are text. Streams are read from deltas, as a client reads them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static void put_str(pi__text *t, pi__str s)
     pi__text_json(t, &v, &style, &what);
 }
 
-/* A client that gets deltas keeps the calls that were completed. */
+/* Collects deltas as a client does, and keeps only completed calls. */
 static void take(pi__answer *a, parsed *p)
 {
     pi_chat_delta d = {.size = sizeof d};
@@ -70,7 +71,7 @@ static void print(pi__text *out, parsed *p)
     pi__free(p->reasoning.p);
 }
 
-/* split: a list of byte counts, or NULL for the whole text. */
+/* `split`: a list of byte counts; NULL = the text in one piece */
 static void parse(const pi__chat *c, const char *tools, const char *options, bool cut, pi__str text,
                   const pi__list *split, pi__text *out)
 {

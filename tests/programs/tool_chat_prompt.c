@@ -1,8 +1,8 @@
-/* Prompts of conversations, for check_templates.py: tool_chat_prompt TEMPLATE [COUNT] < CONVERSATIONS
+/* Renders prompts of conversations, for check_templates.py: tool_chat_prompt TEMPLATE [COUNT] < CONVERSATIONS
  *
- * TEMPLATE is a file, or the name of a built-in form. CONVERSATIONS has a line for each: an object with "messages" and
- * perhaps "tools" and "options". Prints a line for each: an object with "prompt" or "error". With COUNT it loads the
- * template so often and prints the seconds of CPU for one time instead. */
+ * TEMPLATE is a file or the name of a built-in template. CONVERSATIONS has one line per conversation: an object with
+ * "messages" and optionally "tools" and "options". Prints one line per conversation: an object with "prompt" or
+ * "error". With COUNT, loads the template COUNT times and prints the CPU seconds of one load instead. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { LINE = 8 << 20 };
 
 static char line[LINE];
 
-/* Member of the object as JSON text, or NULL. */
+/* Returns a member of the object as JSON text, or NULL. */
 static char *member(const pi__val *v, const char *key)
 {
     const pi__json_style style = pi__json_plain();

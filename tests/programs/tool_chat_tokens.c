@@ -1,11 +1,14 @@
-/* Prompts that messages try to hijack, for check_prompts.py: tool_chat_tokens VOCAB.GGUF TEMPLATE CONVERSATIONS N SEED
+/* Renders prompts whose messages try to inject control tokens, for check_prompts.py:
  *
- * CONVERSATIONS has three lines for each: messages, tools and options as JSON, with "@@" wherever text is to go in.
- * 1. With nothing there the ids must be those of rendering and tokenising in turn.
- * 2. N prompts get the text of random control tokens and markup there. Their control tokens must be those that a plain
- *    word in these places gives; where the template itself looks at the text and writes something else, those of its
- *    own text alone, run by run.
- * Prints "same N hijack N looked N refused N" and what is wrong; exits with 1 where something is. */
+ *     tool_chat_tokens VOCAB.GGUF TEMPLATE CONVERSATIONS N SEED
+ *
+ * CONVERSATIONS has three lines of JSON per conversation: messages, tools and options, with "@@" as the mark for
+ * inserted text.
+ * 1. With nothing inserted, the ids must equal the ids of rendering and then tokenizing.
+ * 2. N prompts get the text of random control tokens and markup inserted. Their control tokens must equal the control
+ *    tokens that a plain word in these positions gives. If the template inspects the text and writes something else,
+ *    they must equal the control tokens of the template's own text, run by run.
+ * Prints "same N hijack N looked N refused N" and any errors; exits with 1 on an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +27,7 @@ static uint32_t draw(uint32_t n)
 }
 
 static const pi__vocab *v;
-static int32_t bait[BAIT]; /* [n_bait] tokens whose text goes into messages */
+static int32_t bait[BAIT]; /* [n_bait] tokens whose text is inserted into messages */
 static uint32_t n_bait;
 static uint8_t *markup;
 
@@ -48,7 +51,7 @@ static void find_bait(void)
 
 enum { NOTHING, WORD, TEXT };
 
-/* json with its marks filled in. */
+/* Returns json with its marks replaced. */
 static char *fill(const char *json, int with)
 {
     static char buf[3][LINE * 2];
@@ -103,7 +106,7 @@ static bool equal(const pi__ids *a, const pi__ids *b)
     return a->n == b->n && (!a->n || !memcmp(a->p, b->p, a->n * sizeof *a->p));
 }
 
-/* The control tokens of the template's own text, each run of it by itself. */
+/* Returns the control tokens of the template's own text, each run tokenized separately. */
 static pi__ids of_runs(const prompt *p)
 {
     pi__ids out = {0};

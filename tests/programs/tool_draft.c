@@ -1,12 +1,13 @@
-/* The drafts and logits of a model's draft head along a sequence, for checks against a reference:
+/* Writes the drafts and logits of a model's draft head along a sequence, for checks against a reference:
  *
  *     tool_draft MODEL ROWS DRAFTS START STEP [DRAFTER] < IDS
  *
- * IDS are token ids as text. Writes the drafter's logits for positions 1, 2, ... (float32, [n - 1, vocabulary]) to the file
- * ROWS, and to standard output a line for each of the positions START, START + STEP, ...: the DRAFTS tokens that are
- * drafted behind it. DRAFTER: the file of a draft head beside the model. Of a drafter of blocks, which reads START and STEP not,
- * the logits are those of a block of DRAFTS + 1 tokens that begins with the last of IDS, and there is one line. The cache is one
- * block table over one sequence, as small as that can be. */
+ * IDS are token ids as text. The file ROWS receives the drafter's logits for positions 1, 2, ... (float32, [n - 1,
+ * vocabulary]). Standard output receives one line for each of the positions START, START + STEP, ...: the DRAFTS
+ * tokens drafted after it. DRAFTER is a draft head's own file.
+ *
+ * A block drafter ignores START and STEP. Its logits are those of one block of DRAFTS + 1 tokens that starts with the
+ * last of IDS. Standard output then has one line. The cache is one block table over one sequence, of minimal size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,10 +37,10 @@ static void die(const char *what, const pi_error *err)
     exit(1);
 }
 
-/* Tokens a block of group i. */
+/* Returns the tokens per block of group i. */
 static int32_t block_of(const tool *t, int32_t i) { return t->m->group[i].block > BLOCK ? t->m->group[i].block : BLOCK; }
 
-/* Tokens [from, from + n) of the sequence, as a step's only ones. */
+/* Returns a batch that contains only tokens [from, from + n) of the sequence. */
 static pi__batch batch_of(tool *t, int32_t start[2], int32_t len[1], int32_t from, int32_t n)
 {
     static const int32_t zero[2];
@@ -96,7 +97,7 @@ static void open_model(tool *t, const char *path, const char *drafter)
     t->logits = malloc((size_t) PART * (size_t) t->m->n_vocab * sizeof *t->logits);
 }
 
-/* The target over everything, then the drafter over positions 1.., its rows to the file. */
+/* Runs the target over all tokens, then the drafter over positions 1.., and writes the drafter's rows to the file. */
 static void run_all(tool *t, FILE *out)
 {
     int32_t start[2], len[1];
@@ -116,7 +117,7 @@ static void run_all(tool *t, FILE *out)
     }
 }
 
-/* Drafts behind position p; what they leave in the drafter's cache lies behind it, too. */
+/* Drafts after position p; the cache entries that this writes are after p, too. */
 static void run_from(tool *t, int32_t p, int32_t n_drafts)
 {
     int32_t start[2], len[1], saved[MOST];
@@ -133,7 +134,7 @@ static void run_from(tool *t, int32_t p, int32_t n_drafts)
     memcpy(t->token, saved, sizeof saved);
 }
 
-/* The drafts of the block behind token, from rows 1.. of its logits. */
+/* Selects the drafts of the block after token, from rows 1.. of its logits. */
 static void choose(tool *t, int32_t token, int32_t *drafts, int32_t n)
 {
     const int32_t width = t->drafter->block.n_out;
@@ -151,7 +152,7 @@ static void choose(tool *t, int32_t token, int32_t *drafts, int32_t n)
     pi__selector_destroy(&s);
 }
 
-/* The target over all but the last id, and the block that begins with that. */
+/* Runs the target over all ids except the last, then the block that starts with the last. */
 static void run_block(tool *t, FILE *out, int32_t n_drafts)
 {
     int32_t start[2], len[1];
@@ -193,6 +194,7 @@ int main(int argc, char **argv)
     run_all(&t, out);
     int32_t last = first;
     while (last + step < t.n) last += step;
-    for (; last >= first; last -= step) run_from(&t, last, n_drafts); /* from the end: each undoes what is behind it */
+    /* descending, because each run overwrites the entries after its position */
+    for (; last >= first; last -= step) run_from(&t, last, n_drafts);
     return fclose(out) != 0;
 }

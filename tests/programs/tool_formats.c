@@ -1,4 +1,4 @@
-/* tool_formats TYPE: blocks on stdin, the floats they hold on stdout. tool_formats -w TYPE: the other way.
+/* tool_formats TYPE: reads blocks on stdin, writes their floats to stdout. tool_formats -w TYPE: the inverse.
  * For check_formats.py, which compares with the reference package. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Writes the seeds of fuzz_gguf: tool_gguf_seeds tests/fuzz/corpus/gguf. Each is a small GGUF that leads the fuzzer into
- * another part of the reader; some are refused. */
+/* Writes the seeds of fuzz_gguf: tool_gguf_seeds tests/fuzz/corpus/gguf. Each is a small GGUF that reaches a different
+ * part of the reader; the reader refuses some of them. */
 #include "gguf_seed.h"
 
 static const char *folder;

@@ -1,17 +1,20 @@
 /* Structured output for check_schemas.py: tool_grammar MODEL.gguf
  *
- * Reads a command a line, a JSON list, and answers each with a line of JSON:
- *     ["match", KIND, GRAMMAR, [TEXT, ...]]      [true, false, ...]: which texts are the grammar's
- *     ["generate", KIND, GRAMMAR, SEED, N]       {"text": ..., "n": TOKENS, "done": BOOL}: random tokens under the masks
- *     ["time", KIND, GRAMMAR, SEED, N]           the same without text, with times in milliseconds
- *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "steps": N, "n_masks": N,
- *                                                 "median_us": US, "p99_us": US, "max_us": US}: each text cut into the
- *                                                 model's tokens; times of masks and of compile are CPU time
- *     ["verify", KIND, GRAMMAR, SEED, N]         {"n": TOKENS, "wrong": N}: random tokens; of each mask, the tokens
- *                                                 whose bit differs from following them
- *     ["totals"]                                 the same fields over all "bench" commands so far, and "compile_p99_ms"
- * or {"error": ..., "code": PI_E...} where the grammar is refused. KIND: 0 GBNF, 1 JSON Schema, 2 regular expression, 3 choice.
- * A file of commands on standard input, which ends with ["totals"], is a benchmark. */
+ * Reads one command per line, a JSON list, and responds to each with one line of JSON:
+ *     ["match", KIND, GRAMMAR, [TEXT, ...]]      [true, false, ...]: the grammar accepts the text or not
+ *     ["generate", KIND, GRAMMAR, SEED, N]       {"text": ..., "n": TOKENS, "done": BOOL}: random tokens under masks
+ *     ["time", KIND, GRAMMAR, SEED, N]           like "generate" without text, with times in milliseconds
+ *     ["bench", KIND, GRAMMAR, [TEXT, ...]]      {"texts": [BOOL, ...], "compile_ms": MS, "bytes": N, "steps": N,
+ *                                                 "n_masks": N, "median_us": US, "p99_us": US, "max_us": US}:
+ *                                                 each text cut into the model's tokens; mask and compile times
+ *                                                 are CPU time
+ *     ["verify", KIND, GRAMMAR, SEED, N]         {"n": TOKENS, "wrong": N}: random tokens; wrong = number of mask
+ *                                                 bits that differ from advancing a matcher by the token
+ *     ["totals"]                                 the fields of "bench" over all "bench" commands so far, and
+ *                                                 "compile_p99_ms"
+ *
+ * If the grammar is refused, the response is {"error": ..., "code": PI_E...}. KIND: 0 GBNF, 1 JSON Schema, 2 regular
+ * expression, 3 choice. A file of commands on standard input that ends with ["totals"] is a benchmark. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,14 +43,14 @@ static void set(pi__zone *z, pi__val *map, const char *key, pi__val v)
     if (!pi__dict_set_str(z, map->map, key, v)) exit(2);
 }
 
-/* The text, cut into the vocabulary's tokens, goes from the start to an end. */
+/* True if the text, cut into the vocabulary's tokens, leads from the start of the grammar to an accepting state. */
 static bool matches(pi__grammar *g, pi__str text)
 {
     pi__matcher *m;
     pi__mask mask;
     bool ok = true;
     if (pi__matcher_create(&m, g, NULL)) exit(2);
-    for (size_t i = 0; i < text.n && ok; i++) { /* byte by byte: the tokenizer might put a space in front */
+    for (size_t i = 0; i < text.n && ok; i++) { /* byte by byte, because the tokenizer may prepend a space */
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned char) text.p[i]);
         const int32_t id = pi__vocab_find(vocab, name, strlen(name));
@@ -66,7 +69,7 @@ static uint32_t random31(void)
     return (uint32_t) (rng >> 33);
 }
 
-/* One of the allowed tokens; those that close something are preferred at times, so that texts come to an end. */
+/* Returns an allowed token; sometimes prefers closing tokens, so that texts end. */
 static int32_t pick(const pi__mask *mask, size_t so_far)
 {
     const bool close = random31() % 8 < 2 + so_far / 40;
@@ -126,12 +129,12 @@ static void generate(pi__zone *z, pi__grammar *g, const pi__list *l, bool timed)
     pi__matcher_free(m);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- benchmark */
+/* ------------------------------------------------------------------------------------------------------- benchmark */
 
 typedef struct times { double *v; size_t n, cap; } times;
 
-static times mask_us, compile_ms; /* of all commands */
-static size_t all_bytes;          /* most of one grammar */
+static times mask_us, compile_ms; /* over all commands */
+static size_t all_bytes;          /* maximum of one grammar */
 
 static void add_time(times *t, double v)
 {
@@ -145,7 +148,7 @@ static int by_value(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* Value number share * n of the sorted times. */
+/* Returns the sorted times' value at index share * n. */
 static double rank(times *t, double share)
 {
     if (!t->n) return 0;
@@ -162,7 +165,7 @@ static void set_times(pi__zone *z, pi__val *out, times *t)
     set(z, out, "max_us", pi__val_float(rank(t, 1)));
 }
 
-/* The text's tokens are allowed one after the other, and the end behind them. Adds the time of each mask. */
+/* Checks that the text's tokens are allowed in sequence, and then the end. Adds the time of each mask. */
 static bool walk(pi__grammar *g, pi__str text, times *t)
 {
     pi__matcher *m;
@@ -294,7 +297,8 @@ int main(int argc, char **argv)
         return 2;
     }
     pi__gguf_close(file);
-    pi__grammar *first = NULL; /* the vocabulary's trie is made with the first grammar: of no benchmark */
+    /* the first grammar also builds the vocabulary's trie; no benchmark includes this time */
+    pi__grammar *first = NULL;
     if (!pi__grammar_get(grammars, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, "root ::= \"a\"", NULL, 0}, &first, &err))
         pi__grammar_release(first);
     char *line = NULL;

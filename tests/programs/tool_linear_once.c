@@ -1,4 +1,4 @@
-/* One matrix times some rows, once, by one thread: for counting the instructions of it (tests/scripts/arm_counts.py).
+/* Multiplies one matrix by some rows, once, with one thread, to count its instructions (tests/scripts/arm_counts.py).
  *
  *     tool_linear_once ISA BITS TYPE N_IN N_OUT ROWS */
 #include <stdio.h>
@@ -18,7 +18,7 @@ static float *random_floats(size_t n)
     return x;
 }
 
-/* 0, or what a program ends with. */
+/* Returns 0, or the exit status of the program. */
 static int multiply(pi__backend *be, int32_t type, int64_t n_in, int64_t n_out, int32_t n_rows)
 {
     const pi__type_info *info = pi__type_info_of(type);

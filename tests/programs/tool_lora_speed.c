@@ -1,10 +1,10 @@
-/* tool_lora_speed.c: what adapters cost in decode: 16 requests at once, each with one of the adapters in turn, and without,
- * in pairs.
+/* tool_lora_speed.c: measures the cost of adapters in decode: 16 concurrent requests, with the adapters distributed
+ * round-robin, and without adapters, in pairs.
  *
  *     tool_lora_speed MODEL ROUNDS THREADS ADAPTER...
  *
- * Prints for each pair the milliseconds a token of both, and at the end the median of the ratios; times of the processor where the
- * machine is not alone with this (with one thread, as more spin at barriers). */
+ * Prints milliseconds per token of both runs of each pair, and at the end the median of the ratios. Also prints CPU
+ * times for machines with other load. CPU times need one thread, because several threads spin at barriers. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,8 @@ static double cpu_ms(void)
     return (double) t.tv_sec * 1e3 + (double) t.tv_nsec / 1e6;
 }
 
-/* Milliseconds a token of decode, the mean of all requests; cpu: of the processor a token of all, prompts included. */
+/* Returns milliseconds per decoded token, averaged over requests; *cpu = CPU milliseconds per token, prompts
+ * included. */
 static double decode(pi_engine *e, int n_adapters, double *cpu)
 {
     const double began = cpu_ms();

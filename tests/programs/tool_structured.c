@@ -1,6 +1,7 @@
-/* Speed of structured output: tool_structured MODEL.gguf [REQUESTS [TOKENS [ROUNDS]]]
+/* Measures the speed of structured output: tool_structured MODEL.gguf [REQUESTS [TOKENS [ROUNDS]]]
  *
- * So many requests at once, free and under a JSON Schema in turn; prints tokens a second of both and their ratio. */
+ * Alternately runs REQUESTS concurrent requests without and with a JSON Schema. Prints tokens per second of both and
+ * their ratio. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static void check(int rc, const pi_error *err)
     exit(1);
 }
 
-/* Tokens a second of n requests of so many tokens. */
+/* Returns tokens per second of n requests with the given number of tokens. */
 static double run(pi_engine *e, int n, const char *tokens, const char *form, bool show)
 {
     pi_request *r[256];
@@ -73,7 +74,8 @@ int main(int argc, char **argv)
     check(pi_engine_open(&e, o, &err), &err);
     pi_options_free(o);
     run(e, n, "4", NULL, false);
-    printf("first with schema %.1f tokens/s\n", run(e, n, "4", schema, false)); /* the vocabulary's trie is made */
+    /* this run builds the vocabulary's trie */
+    printf("first with schema %.1f tokens/s\n", run(e, n, "4", schema, false));
     double ratio = 0;
     for (int i = 0; i < rounds; i++) {
         const double plain = run(e, n, tokens, NULL, false), form = run(e, n, tokens, schema, i == 0);

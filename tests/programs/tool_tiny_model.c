@@ -2,9 +2,9 @@
  *
  *     tool_tiny_model FILE [CONTEXT [ARCHITECTURE [SEED [TYPE [SIZES]]]]]
  *
- * CONTEXT is the number of tokens it was "trained" for: how long a request may become. ARCHITECTURE is the name of a row
- * (without arguments they are listed), SEED 0 the row's own, TYPE that of matrices which the row leaves open ("Q8_0"),
- * SIZES what differs from the row: "L=2 E=256". */
+ * CONTEXT is the model's training context, which limits the length of a request. ARCHITECTURE is the name of a row;
+ * the program lists the rows if run without arguments. SEED 0 = the row's own. TYPE is the type of matrices that the
+ * row leaves open ("Q8_0"). SIZES replaces sizes of the row: "L=2 E=256". */
 #include "random_model.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 /* tool_tokenize -m GGUF -f FILE [--ids] [--no-bos] [--no-escape] [--no-parse-special] [--round-trip]
- * The ids of a file's text, as llama-tokenize prints them; the ones of --ids --no-bos --no-escape are accepted and
- * always meant. --round-trip: their text instead. For check_tokenizers.py and by hand. */
+ * Prints the ids of a file's text in the format of llama-tokenize. --ids, --no-bos and --no-escape are accepted and
+ * always active. --round-trip prints the decoded text instead. For check_tokenizers.py and manual use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     }
     size_t len;
     char *text = read_file(file, &len);
-    size_t cap = 3 * len + 16; /* no text has more tokens: a bad byte becomes three */
+    size_t cap = 3 * len + 16; /* upper bound: an invalid byte becomes three tokens */
     int32_t *ids = text ? malloc(cap * sizeof *ids) : NULL;
     int64_t n = ids ? pi_vocab_tokenize(v, text, len, flags, ids, cap) : PI_ENOMEM;
     if (n < 0) return 66;

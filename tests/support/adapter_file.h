@@ -1,22 +1,22 @@
-/* Random adapters (LoRA) for a model's file, written as llama.cpp's converter does, and the same model with an adapter merged
- * into its matrices, which are F32 then. */
+/* Writes random LoRA adapters for a model file, in the layout of llama.cpp's converter. Also writes the same model
+ * with an adapter merged into its matrices; these become F32. */
 #ifndef ADAPTER_FILE_H
 #define ADAPTER_FILE_H
 
 #include "random_model.h"
 
 typedef struct adapter_spec {
-    uint32_t seed;    /* of its numbers */
-    int32_t rank;     /* of all matrices */
+    uint32_t seed;    /* seed of the random values */
+    int32_t rank;     /* rank of all matrices */
     int32_t type;     /* enum pi__type of A and B */
-    float alpha;      /* scale is alpha / rank; 0: 1 */
-    float size;       /* of its values, times those that keep the norm of a row; 0: 1 */
-    const char *only; /* matrices whose name has this; NULL: all that can have one */
-    const char *arch; /* what the file says it is for; NULL: the model's */
-    const char *more; /* a tensor of this name, of any shape, too; NULL: none */
+    float alpha;      /* scale is alpha / rank; 0 = scale of 1 */
+    float size;       /* magnitude of the values, relative to values that keep the norm of a row; 0 = 1 */
+    const char *only; /* adapt only matrices with this text in their name; NULL = all adaptable ones */
+    const char *arch; /* architecture that the file states; NULL = the model's */
+    const char *more; /* name of an additional tensor of any shape; NULL = no additional tensor */
 } adapter_spec;
 
-/* Layers before those that draft. */
+/* Number of layers without draft layers. */
 static inline int adapter_layers(const pi__gguf *g)
 {
     char key[80];
@@ -32,7 +32,7 @@ static inline int adapter_layers(const pi__gguf *g)
 
 static inline bool adapter_embeds(const pi__tensor *t) { return !strcmp(t->cname, "token_embd.weight"); }
 
-/* true: an adapter can change the tensor: a matrix of a layer, or its experts' or heads', the embedding, the output. */
+/* True if an adapter can change the tensor: a matrix of a layer, expert or head, the embedding, or the output. */
 static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const adapter_spec *s)
 {
     int layer = 0;
@@ -46,7 +46,7 @@ static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const ad
     return !s->only || strstr(t->cname, s->only);
 }
 
-/* Element i of A (which 0) or B (1) of tensor number k, which has n columns, as it is stored. */
+/* Stored value of element i of A (which 0) or B (which 1) of tensor k, which has n columns. */
 static inline float adapter_value(const adapter_spec *s, size_t k, int which, int64_t i, int64_t n)
 {
     uint64_t rng = (uint64_t) s->seed * UINT64_C(0x9E3779B97F4A7C15) + k * 2 + (uint64_t) which + ((uint64_t) i << 20);
@@ -61,7 +61,7 @@ static inline void adapter_text(pi__gguf_writer *w, const char *key, const char 
     pi__gguf_put(w, key, PI__GGUF_STR, &text);
 }
 
-/* All of A or B: so many values. */
+/* Writes all n_values values of A or B. */
 static inline int adapter_values(pi__gguf_writer *w, const adapter_spec *s, size_t k, int which, int64_t n, int64_t n_values,
                                  pi_error *err)
 {
@@ -114,7 +114,7 @@ static inline int adapter_write(const char *path, const char *model, const adapt
     return rc ? rc : end;
 }
 
-/* Row o of tensor number k, of all of its matrices, with scale times the adapter's B A. */
+/* Adds scale * (B A) of the adapter to row o of tensor k; rows are counted over all matrices of the tensor. */
 static inline void adapter_merge_row(const adapter_spec *s, float scale, const pi__tensor *t, size_t k, int64_t o, float *row)
 {
     const float all = scale * (s->alpha != 0 ? s->alpha / (float) s->rank : 1);
@@ -130,10 +130,10 @@ static inline void adapter_merge_row(const adapter_spec *s, float scale, const p
     }
 }
 
-/* true: it is written in F32. */
+/* True if the merged model stores the tensor in F32. */
 static inline bool adapter_widens(const pi__tensor *t) { return t->ne[1] > 1 && pi__type_info_of(t->type)->readable; }
 
-/* The model with its matrices in F32, to which the adapter is added; s NULL: none. */
+/* Writes the model with F32 matrices and the adapter merged into them; s NULL = no adapter. */
 static inline int adapter_merge(const char *path, const char *model, const adapter_spec *s, float scale, pi_error *err)
 {
     pi__gguf *g;

@@ -1,5 +1,5 @@
-/* linear_amx.c on processors with AVX-512 alone: the tile instructions that it uses, in plain C. What the processor refuses
- * (tiles that are not configured, or whose shapes do not fit) ends the test. */
+/* linear_amx.c for processors with AVX-512 but without AMX: emulates its tile instructions in plain C. Input that the
+ * processor would refuse (unconfigured tiles, shapes that do not fit) ends the test. */
 #include "backend/cpu/simd.h"
 
 #ifdef PI__SIMD_X86
@@ -46,7 +46,7 @@ static void twin_zero(int t)
 
 static void twin_loadd(int t, const void *p, long stride)
 {
-    twin_zero(t); /* so are the rows and bytes behind the configured ones */
+    twin_zero(t); /* also zeroes the rows and bytes outside the configured shape */
     for (int r = 0; r < tiles.rows[t]; r++) memcpy(tiles.data[t][r], (const char *) p + r * stride, tiles.row_bytes[t]);
 }
 
@@ -56,7 +56,7 @@ static void twin_stored(int t, void *p, long stride)
     for (int r = 0; r < tiles.rows[t]; r++) memcpy((char *) p + r * stride, tiles.data[t][r], tiles.row_bytes[t]);
 }
 
-/* c[m][n] += the sum over k and i of a[m][4 k + i], signed, times b[k][4 n + i], unsigned. */
+/* c[m][n] += sum over k and i of a[m][4 k + i] (signed) * b[k][4 n + i] (unsigned). */
 static void twin_dpbsud(int c, int a, int b)
 {
     check(c != a && a != b && b != c && tiles.rows[c] == tiles.rows[a] && tiles.rows[c] > 0);
@@ -87,5 +87,5 @@ static void twin_dpbsud(int c, int a, int b)
 extern const pi__lin_mul_fn PI__AMX_TABLE[2][PI__LK_N];
 #include "backend/cpu/linear_amx.c"
 #else
-typedef int pi_nothing_here; /* C has no empty files */
+typedef int pi_nothing_here; /* ISO C forbids an empty translation unit */
 #endif

@@ -1,5 +1,5 @@
-/* A fixture for the attention ops: sequences with random q, k, v, a pool of shuffled blocks full of NaN, and a
- * runner that feeds the sequences in chunks, as an engine would. For test_attention.c and tool_bench_attention.c. */
+/* A fixture for the attention ops: sequences with random q, k, v and a pool of shuffled blocks full of NaN. Its runner
+ * feeds the sequences in chunks, as an engine does. Used by test_attention.c and tool_bench_attention.c. */
 #ifndef ATTENTION_FIXTURE_H
 #define ATTENTION_FIXTURE_H
 
@@ -21,18 +21,19 @@ typedef struct config {
     int32_t type_k, type_v, n_head, n_head_kv, head_dim, window;
     float softcap;
     bool sinks;
-    bool gate;    /* queries and gates lie head by head side by side */
-    int chunk;    /* tokens of a sequence in a step */
-    float sparsity; /* of query blocks, from sparse_from on, but for the last two blocks of a sequence; 0: none */
+    bool gate;    /* queries and gates are interleaved head by head */
+    int chunk;    /* tokens of a sequence per step */
+    /* sparsity of query blocks from token sparse_from on, except a sequence's last two blocks; 0 = dense */
+    float sparsity;
     int sparse_from;
-    bool apart;   /* sequences one after the other, not in one batch */
-    unsigned ids; /* seed of the block ids */
-    double (*clock)(void); /* seconds; NULL: steps are not timed */
+    bool apart;   /* run the sequences one after the other, not in one batch */
+    unsigned ids; /* seed of the order of block ids */
+    double (*clock)(void); /* returns seconds; NULL = steps are not timed */
 } config;
 
 typedef struct sequence {
-    int len;            /* tokens */
-    int done;           /* tokens in the cache */
+    int len;            /* length in tokens */
+    int done;           /* tokens already in the cache */
     float *q, *k, *v;   /* [len, heads * head_dim] */
     float *gate;        /* like q */
     float *out;         /* [len, n_head * head_dim] */
@@ -49,8 +50,8 @@ typedef struct fixture {
     float sinks[64];
     sequence seq[MAX_SEQS];
     int n_seqs;
-    double time_qkv, time_attention; /* of the last step, seconds */
-    bool fills;              /* steps leave attention out: the cache is filled, and nothing else */
+    double time_qkv, time_attention; /* seconds that the last step took */
+    bool fills;              /* steps only fill the cache and skip attention */
 } fixture;
 
 static uint64_t fixture_rng = 1;
@@ -61,7 +62,7 @@ static double uniform(void)
     return (double) (fixture_rng >> 11) / 9007199254740992.0;
 }
 
-/* Nearly normal. */
+/* Returns a nearly normal random value. */
 static float normal(void)
 {
     double s = uniform() + uniform() + uniform();
@@ -79,7 +80,8 @@ static void *must(void *p)
 
 static const pi__cpu_attn_kernels *kernels_of(int isa) { return pi__cpu_attn_kernels_of(isa); }
 
-/* Blocks and threads for sequences of the lengths given. The values of sequence i depend on i, heads and head_dim alone. */
+/* Allocates blocks and threads for sequences of the given lengths. Sequence i's values depend only on i, heads and
+ * head_dim. */
 static void fixture_init(fixture *w, const config *c, int n_seqs, const int *lens)
 {
     memset(w, 0, sizeof *w);
@@ -104,9 +106,9 @@ static void fixture_init(fixture *w, const config *c, int n_seqs, const int *len
     size_t bytes = pi__cpu_kv_bytes(NULL, c->type_k, c->type_v, c->n_head_kv, c->head_dim, c->block_size);
     w->table_stride = max_len / c->block_size + 3;
     w->n_blocks = w->n_free = n_seqs * w->table_stride + 5;
-    size_t stride = bytes + 192; /* other layers' bytes of a block */
+    size_t stride = bytes + 192; /* includes 192 bytes per block that belong to other layers */
     w->pool_size = stride * (size_t) w->n_blocks;
-    const size_t huge = w->pool_size < (2 << 20) ? 64 : 2 << 20; /* in huge pages, as the backend takes memory */
+    const size_t huge = w->pool_size < (2 << 20) ? 64 : 2 << 20; /* huge pages, as the backend allocates them */
     char *pool = must(aligned_alloc(huge, (w->pool_size + huge - 1) & ~(huge - 1)));
 #ifdef MADV_HUGEPAGE
     if (huge > 64) (void) madvise(pool, w->pool_size, MADV_HUGEPAGE);
@@ -162,14 +164,14 @@ static void fixture_free(fixture *w)
     pi__pool_destroy(w->cpu.pool);
 }
 
-/* Where the query blocks of a sequence end. */
+/* Returns the token after the last sparse query block of sequence i. */
 static int sparse_end(const fixture *w, int i)
 {
     int end = (w->seq[i].len + PI__SPARSE_BLOCK - 1) / PI__SPARSE_BLOCK * PI__SPARSE_BLOCK - 2 * PI__SPARSE_BLOCK;
     return w->c.sparsity > 0 && end > w->c.sparse_from ? end : 0;
 }
 
-/* The runs of the next n[i] tokens of each sequence; arrays with room for all of them. */
+/* Returns the runs of the next n[i] tokens of each sequence; the arrays have capacity for all of them. */
 static pi__runs fixture_runs(const fixture *w, const int *n, int32_t *start, int32_t *seq, int32_t *block)
 {
     pi__runs r = {.start = start, .seq = seq, .block = block};
@@ -189,7 +191,7 @@ static pi__runs fixture_runs(const fixture *w, const int *n, int32_t *start, int
     return r;
 }
 
-/* The next n[i] tokens of each sequence in one step. */
+/* Runs one step with the next n[i] tokens of each sequence. */
 static void fixture_step(fixture *w, const int *n)
 {
     const config *c = &w->c;
@@ -199,7 +201,7 @@ static void fixture_step(fixture *w, const int *n)
     if (!total) return;
     size_t t = (size_t) total;
     size_t q_all = c->gate ? 2 * nq : nq, hd = (size_t) c->head_dim;
-    size_t ldq = q_all + 2 * nk; /* q, k and v side by side, as a fused matrix writes them */
+    size_t ldq = q_all + 2 * nk; /* each row holds q, k and v next to each other, as a fused matrix writes them */
     float *x = must(malloc(t * ldq * 4)), *out = must(malloc(t * nq * 4));
     int32_t *ints = must(malloc(t * 3 * 4)), *pos = ints, *seq = ints + t, *slot = seq + t;
     int32_t *tables = must(malloc(sizeof(int32_t) * (size_t) (w->n_seqs * w->table_stride)));
@@ -250,7 +252,7 @@ static void fixture_step(fixture *w, const int *n)
         sequence *s = &w->seq[i];
         memcpy(s->out + (size_t) (s->done - n[i]) * nq, out + (size_t) at * nq, (size_t) n[i] * nq * 4);
         at += n[i];
-        /* A block that no later token sees is freed, and its next owner has left NaN in it. */
+        /* A block that no later token reads is freed; the test fills it with NaN as a new owner could. */
         for (int e = 0; c->window > 0 && (e + 1) * c->block_size <= s->done - c->window + 1; e++) {
             if (s->table[e] < 0) continue;
             memset(w->kv.base + (size_t) s->table[e] * w->kv.stride, 0xff, w->kv.stride - 192);
@@ -265,7 +267,7 @@ static void fixture_step(fixture *w, const int *n)
     free(tables);
 }
 
-/* All tokens of all sequences. */
+/* Runs all tokens of all sequences. */
 static inline void fixture_run(fixture *w)
 {
     for (int first = 0; first < w->n_seqs; first++) {

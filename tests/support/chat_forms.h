@@ -1,4 +1,5 @@
-/* Templates whose marks say which form calls of tools have, as short as can be; and the tags of DeepSeek R1 and V3.1, and of Kimi K2. */
+/* Minimal templates, one per tool call format; the parser recognizes the format from their marks. Also the tags of
+ * DeepSeek R1 and V3.1 and of Kimi K2. */
 #ifndef TESTS_CHAT_FORMS_H
 #define TESTS_CHAT_FORMS_H
 

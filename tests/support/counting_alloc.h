@@ -1,7 +1,7 @@
-/* An allocator for tests: counts what is live, records the largest request, and can fail the n-th one.
+/* An allocator for tests: counts live blocks, records the largest request, and can fail the n-th request.
  *
- * Every block has a header with its size, so that a free of the wrong kind or of a foreign pointer is seen.
- * One thread. */
+ * Every block has a header with its size, which detects a free by the wrong function or of a foreign pointer.
+ * Single-threaded. */
 #ifndef COUNTING_ALLOC_H
 #define COUNTING_ALLOC_H
 
@@ -12,27 +12,28 @@
 #include "pagedinfer.h"
 
 typedef struct counting_alloc {
-    long fail_at;    /* the allocation that fails, from 0; negative: none */
-    long count;      /* allocations asked for */
-    long live;       /* blocks not freed */
-    size_t bytes;    /* bytes in them */
-    size_t peak;     /* most bytes at a time */
-    size_t largest;  /* largest request */
+    long fail_at;    /* index of the allocation that fails, from 0; negative = no failure */
+    long count;      /* allocations requested */
+    long live;       /* blocks not yet freed */
+    size_t bytes;    /* bytes in live blocks */
+    size_t peak;     /* maximum of `bytes` */
+    size_t largest;  /* largest request in bytes */
 } counting_alloc;
 
 typedef struct counting_block {
     uint64_t magic; /* COUNTING_HEAP or COUNTING_MAP */
-    size_t size;    /* bytes asked for */
+    size_t size;    /* bytes requested */
 } counting_block;
 
-#define COUNTING_PAGE ((size_t) 4096) /* in front of mapped blocks, so that what the caller gets is aligned */
+/* header before mapped blocks; a whole page keeps the caller's pointer aligned */
+#define COUNTING_PAGE ((size_t) 4096)
 #define COUNTING_HEAP 0x6170656870616568u
 #define COUNTING_MAP 0x70616d70616d7061u
 
 static inline counting_block *counting_header(void *p, uint64_t magic)
 {
     counting_block *b = (counting_block *) p - 1;
-    if (b->magic != magic) abort(); /* freed twice, or with the wrong function */
+    if (b->magic != magic) abort(); /* freed twice, or by the wrong function */
     return b;
 }
 
@@ -60,7 +61,7 @@ static inline void counting_drop(counting_alloc *a, void *p, uint64_t magic)
     a->live--;
     a->bytes -= b->size;
     b->magic = 0;
-    if (magic == COUNTING_HEAP) explicit_bzero(p, b->size); /* who reads it later sees that, without ASan too */
+    if (magic == COUNTING_HEAP) explicit_bzero(p, b->size); /* makes a use after free visible without ASan too */
     free(magic == COUNTING_MAP ? (char *) p - COUNTING_PAGE : (char *) b);
 }
 
@@ -74,7 +75,7 @@ static inline void counting_unmap(void *ud, void *p, size_t size)
     counting_drop(ud, p, COUNTING_MAP);
 }
 
-/* Always moves, so that a pointer kept across a growth is seen by ASan. */
+/* Always moves the block, so that ASan sees uses of the old pointer. */
 static inline void *counting_realloc(void *ud, void *p, size_t size)
 {
     void *q = counting_malloc(ud, size);
@@ -85,7 +86,7 @@ static inline void *counting_realloc(void *ud, void *p, size_t size)
     return q;
 }
 
-/* Puts a in force, all zero, with fail_at. */
+/* Resets a, sets fail_at, and installs it as the library's allocator. */
 static inline void counting_use(counting_alloc *a, long fail_at)
 {
     *a = (counting_alloc) {.fail_at = fail_at};

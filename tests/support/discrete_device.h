@@ -1,8 +1,8 @@
-/* A discrete device (its memory is not host-visible), for tests of what the engine does then: the CPU backend under the
- * name "far", with asynchronous copies beside the queue that are as bad as they may be: one half of the bytes moves
- * when the copy is queued, the other when it is said to have ended, some questions later.
+/* A discrete device (memory not visible to the host) for engine tests: the CPU backend under the name "far". Its
+ * asynchronous copies are as adverse as possible. Half of the bytes move when the copy is queued. The other half moves
+ * when the copy is reported as ended, which takes several polls.
  *
- * Replaces the library's table of devices: include it in one file of a program. One engine at a time. */
+ * Replaces the library's device table: include this header in one file of a program. Supports one engine at a time. */
 #ifndef DISCRETE_DEVICE_H
 #define DISCRETE_DEVICE_H
 
@@ -19,17 +19,17 @@ enum { DISCRETE_MOST = 4096 };
 typedef struct discrete_copy {
     char *dst;
     const char *src;
-    size_t n;      /* bytes of the second half */
-    unsigned left; /* questions that find it under way */
+    size_t n;      /* size of the second half in bytes */
+    unsigned left; /* polls that still report the copy as running */
 } discrete_copy;
 
 static struct {
-    pi__device_fns ops;       /* the CPU's, but for copies */
-    discrete_copy copy[DISCRETE_MOST]; /* a ring: those under way */
+    pi__device_fns ops;       /* the CPU's functions, with other copy functions */
+    discrete_copy copy[DISCRETE_MOST]; /* ring of running copies */
     uint64_t n_copies, n_ended;
     uint64_t rng;
-    long refuse;               /* copies that are queued before one is refused; negative: none is */
-    bool dead;                 /* no copy ends any more */
+    long refuse;               /* copies to accept before one is refused; negative = refuse none */
+    bool dead;                 /* true = no copy ends any more */
     atomic_int pins;           /* chunks that can still be pinned */
 } discrete_device = {.refuse = -1, .pins = 1 << 20};
 
@@ -85,7 +85,7 @@ static void discrete_unpin(pi__backend *be, void *host, size_t n)
     (void) n;
 }
 
-/* The copies of a backend whose other ops are given. */
+/* Returns `ops` with its copy functions replaced. */
 static pi__device_fns discrete_ops(pi__device_fns ops)
 {
     ops.copy_out = discrete_copy_out;
@@ -132,7 +132,7 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
     pi__backend *rank[PI__MAX_DEVICES];
     pi__devices_named(names, dev, index);
     if (!split) return dev[0]->create(out, 0, p, log, err);
-    for (const char *c = names; *c; c++) n += *c == ','; /* "cpu,cpu": as many of the first one's kind */
+    for (const char *c = names; *c; c++) n += *c == ','; /* "cpu,cpu": that number of devices of the first one's kind */
     for (int32_t i = 0; i < n; i++) {
         int rc = dev[0]->create(&rank[i], 0, p, log, err);
         if (!rc) continue;
@@ -142,7 +142,7 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
     return split == PI__SPLIT_LAYER ? pi__stages_create(out, rank, n, 16, err) : pi__tensor_create(out, rank, n, err);
 }
 
-/* No ranks. */
+/* Ranks are not supported here. */
 int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__cpu_params *p, const pi__log *log,
                            pi_error *err)
 {

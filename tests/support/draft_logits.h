@@ -1,4 +1,4 @@
-/* The logits that a drafter beside its model gives on any backend. */
+/* Computes the logits of a drafter that has its own model file, on any backend. */
 #ifndef DRAFT_LOGITS_H
 #define DRAFT_LOGITS_H
 
@@ -9,7 +9,7 @@
 
 enum { DA_ROWS = 7, DA_BLOCK = 16 };
 
-/* Keys and values, all zero, of every layer in one block. NULL: no memory. */
+/* Returns one block with zeroed keys and values of every layer, or NULL if out of memory. */
 static inline char *da_cache(pi__model *m, size_t *size)
 {
     pi__backend *be = pi__backend_at(m->be, PI__AT_DEVICE);
@@ -26,7 +26,7 @@ static inline char *da_cache(pi__model *m, size_t *size)
     return p;
 }
 
-/* Tokens, each alone at position 1 behind a hidden state of zeros. */
+/* Runs tokens as separate sequences, each at position 1 after a hidden state of zeros. */
 static inline int da_run(pi__model *m, const pi__model *target, float *out, float *logits, pi_error *err)
 {
     static const int32_t zero[2 * DA_ROWS];
@@ -43,7 +43,7 @@ static inline int da_run(pi__model *m, const pi__model *target, float *out, floa
     return m->be->dev->finish(m->be, err);
 }
 
-/* logits [DA_ROWS, n_vocab] of the drafter in the file draft for the model in the file model. */
+/* Writes logits [DA_ROWS, n_vocab] of the drafter in file `draft` for the model in file `model`. */
 static inline int da_logits(pi__backend *be, const char *model, const char *draft, int load_mode, float *logits, pi_error *err)
 {
     const char *const path[] = {model, draft};

@@ -1,13 +1,13 @@
-/* Allocations that fail on request, for a program that runs with this library in LD_PRELOAD.
+/* Makes allocations fail on request in a program that runs with this library in LD_PRELOAD.
  *
- * The file that FAILING_MALLOC names is mapped, and written by who drives the test:
+ * The library maps the file that FAILING_MALLOC names. The test driver writes to this file:
  *
- *     armed  nonzero: allocations count, and fail as asked for
- *     seen   how many there were
- *     from   the first that fails, from 1
- *     count  how many fail from there on
+ *     armed  nonzero: count allocations, and fail them as requested
+ *     seen   number of allocations so far
+ *     from   first allocation that fails, from 1
+ *     count  number of consecutive failures
  *
- * All threads of the program count together. glibc only: its own functions are below these. */
+ * All threads of the program share the counters. glibc only: the library calls glibc's internal allocators. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ typedef struct control {
 
 #define SEEN __attribute__((visibility("default")))
 
-static control *ctl; /* NULL: nothing fails */
+static control *ctl; /* NULL = nothing fails */
 
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);

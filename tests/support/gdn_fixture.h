@@ -1,5 +1,5 @@
-/* A fixture for the gated delta rule: sequences with random inputs, slots and snapshots full of NaN, and a runner
- * of steps with drafts that are accepted or not. For test_gdn.c. */
+/* A fixture for the gated delta rule: sequences with random inputs, and slots and snapshots full of NaN. Its runner
+ * executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
 #ifndef GDN_FIXTURE_H
 #define GDN_FIXTURE_H
 
@@ -22,11 +22,12 @@ typedef struct gdn_config {
 } gdn_config;
 
 typedef struct gdn_sequence {
-    int len, done, slot;        /* tokens, tokens in the state */
-    float *qkv, *z, *ab, *out;  /* [len] rows */
+    int len, done, slot;        /* length; tokens already in the state; state slot */
+    float *qkv, *z, *ab, *out;  /* inputs and outputs, `len` rows each */
 } gdn_sequence;
 
-/* A sequence's tokens of a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
+/* Tokens of one sequence in a step: its next n tokens, the `right` following ones as drafts, then `wrong` wrong
+ * drafts. */
 typedef struct gdn_turn {
     int n, right, wrong;
     int n_save;
@@ -41,8 +42,8 @@ typedef struct gdn_fixture {
     float *conv, *dt, *a, *norm;
     gdn_sequence seq[GDN_SEQS];
     int n_seqs;
-    double seconds; /* of the last step's op */
-    double (*clock)(void); /* NULL: steps are not timed */
+    double seconds; /* duration of the last step's op */
+    double (*clock)(void); /* NULL = steps are not timed */
 } gdn_fixture;
 
 static uint64_t gdn_rng = 1;
@@ -77,7 +78,7 @@ static void *gdn_nans(size_t size)
     return p;
 }
 
-/* The inputs of one token; those of a draft that is wrong are out of range, some not even numbers. */
+/* Writes one token's inputs. Inputs of a wrong draft are out of range, and some are NaN. */
 static void gdn_token(const gdn_fixture *w, float *qkv, float *z, float *ab, bool wrong)
 {
     size_t nv = (size_t) w->c.n_v;
@@ -88,7 +89,7 @@ static void gdn_token(const gdn_fixture *w, float *qkv, float *z, float *ab, boo
     qkv[(size_t) (gdn_uniform() * (double) w->channels)] = gdn_uniform() < 0.5 ? NAN : INFINITY;
 }
 
-/* Weights and the inputs of sequence i depend on shape and i alone. */
+/* Creates weights, and inputs of sequence i that depend only on shape and i. */
 static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int *lens)
 {
     memset(w, 0, sizeof *w);
@@ -153,7 +154,7 @@ static void gdn_free(gdn_fixture *w)
     pi__pool_destroy(w->cpu.pool);
 }
 
-/* Room of a step. */
+/* Arrays of one step. */
 typedef struct gdn_room {
     float *qkv, *z, *ab, *out;
     int32_t *pos;
@@ -192,7 +193,7 @@ static void gdn_fill(const gdn_fixture *w, const gdn_sequence *s, const gdn_turn
     }
 }
 
-/* One step of all sequences that have a turn; the outputs of their own tokens go to seq[].out. */
+/* Runs one step of all sequences that have tokens in `turn`; outputs of their accepted tokens go to seq[].out. */
 static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
 {
     size_t vd = (size_t) w->c.n_v * (size_t) w->c.dim, total = 0;

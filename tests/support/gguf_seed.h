@@ -1,4 +1,5 @@
-/* Small GGUFs for tests: a byte image built by hand (to break it in any way), and a realistic one from the writer. */
+/* Small GGUF files for tests: a byte image built by hand, which can be corrupted in any way, and a realistic file from
+ * the writer. */
 #ifndef GGUF_SEED_H
 #define GGUF_SEED_H
 
@@ -19,7 +20,7 @@ typedef struct image { /* bytes of a file being built */
 
 static inline void img_bytes(image *m, const void *p, size_t n)
 {
-    if (n > sizeof m->b - m->n) abort(); /* the test itself is wrong */
+    if (n > sizeof m->b - m->n) abort(); /* the image is too small: a bug in the test */
     if (n > 0) memcpy(m->b + m->n, p, n);
     m->n += n;
 }
@@ -66,7 +67,7 @@ static inline void img_pad(image *m, size_t alignment)
 
 #define SEED_STR(s) (&(pi__str) {s, sizeof(s) - 1})
 
-/* The metadata of a model with a small vocabulary, and one entry of every scalar type. */
+/* Writes the metadata of a model with a small vocabulary, and one entry of every scalar type. */
 static inline void seed_metadata(pi__gguf_writer *w)
 {
     static const pi__str tokens[] = {
@@ -111,10 +112,10 @@ static const seed_tensor seed_tensors[] = {
 };
 enum { SEED_TENSORS = sizeof seed_tensors / sizeof seed_tensors[0] };
 
-/* The byte that tensor i has at position k. */
+/* Returns byte k of tensor i. */
 static inline uint8_t seed_byte(size_t i, uint64_t k) { return (uint8_t) (37 * i + 11 * k + (k >> 8) + 1); }
 
-/* n bytes of tensor i's data to the writer. */
+/* Sends n bytes of tensor i's data to the writer. */
 static inline int seed_data(pi__gguf_writer *w, size_t i, uint64_t n, pi_error *err)
 {
     uint8_t piece[64];
@@ -154,7 +155,7 @@ static inline int seed_write(const char *path, uint32_t alignment, bool tensors,
     return pi__gguf_writer_close(w, true, err);
 }
 
-/* A whole file into memory of exactly its size, to be freed. NULL: it could not be read. */
+/* Reads a file into a malloc'ed block of exactly its size; the caller frees it. NULL = read error. */
 static inline uint8_t *slurp(const char *path, size_t *n)
 {
     struct stat st;
@@ -171,7 +172,7 @@ static inline uint8_t *slurp(const char *path, size_t *n)
     return p;
 }
 
-/* A folder of this test's own under TMPDIR. */
+/* Creates a temporary folder for this test under TMPDIR. */
 static inline void temp_dir(char *path, size_t cap)
 {
     const char *base = getenv("TMPDIR");
@@ -179,8 +180,8 @@ static inline void temp_dir(char *path, size_t cap)
     if (n < 0 || (size_t) n >= cap || !mkdtemp(path)) abort();
 }
 
-/* Touches everything that an open GGUF gives: metadata of every kind, tensors, their bytes. Returns a sum of what it
- * saw, so that no read can be left out by the compiler. */
+/* Reads everything in an open GGUF: metadata of every kind, tensors, their bytes. Returns a checksum, so that the
+ * compiler cannot remove a read. */
 static inline uint64_t touch_all(const pi__gguf *g)
 {
     uint64_t sum = pi__gguf_version(g) + pi__gguf_alignment(g) + pi__gguf_file_size(g, pi__gguf_n_files(g) - 1);

@@ -1,4 +1,4 @@
-/* Which instruction sets a test of kernels that are no matrices' goes through. */
+/* Selects the instruction sets that a test of non-matmul kernels runs. */
 #ifndef ISAS_H
 #define ISAS_H
 
@@ -14,8 +14,8 @@
 #include "backend/cpu/cpu.h"
 #include "rounds.h"
 
-/* true: it is there, and has kernels of its own; some differ from the one before only in how matrices are multiplied. With
- * PI_TEST_ISA that one alone, which must be there. Plain C runs natively in other builds. */
+/* True if the instruction set is available and has its own kernels; some sets differ from the previous one only in
+ * matmul. With PI_TEST_ISA, true only for that set, which must be available. Other builds cover plain C natively. */
 static inline bool own_kernels(int isa)
 {
     const char *only = getenv("PI_TEST_ISA");

@@ -1,5 +1,5 @@
-/* By tests/scripts/gen_jinja_expected.py: templates, and what Python's jinja2 makes of them with these variables. NULL: an
- * error. */
+/* By tests/scripts/gen_jinja_expected.py: templates, and what Python's jinja2 makes of them with these variables.
+ * NULL: an error. */
 #ifndef JINJA_EXPECTED_H
 #define JINJA_EXPECTED_H
 

@@ -1,5 +1,6 @@
-/* Requests to an engine with a tiny model: tokens and a hash of the logits of each, to compare runs to the bit; and
- * copies of the model's file with something changed, which must be refused by name. */
+/* Runs requests on an engine with a tiny model. Each request's tokens and a hash of its logits allow bitwise
+ * comparison of runs. Also modifies copies of the model file; the loader must refuse them with an error that names
+ * the fault. */
 #ifndef MODEL_JOBS_H
 #define MODEL_JOBS_H
 
@@ -17,18 +18,18 @@
 
 enum { N_JOBS = 5, N_GEN = 12 };
 
-/* One request and what came of it. */
+/* One request and its results. */
 typedef struct job {
     int32_t prompt[300];
     int32_t n_prompt;
-    int32_t logits_from; /* with PI__LOGITS_ALL */
-    int32_t mirostat;    /* sampled, by a state of its own; 0: greedy */
-    int spec;            /* PI__SPEC_* of who drafts */
+    int32_t logits_from; /* first row of logits, with PI__LOGITS_ALL */
+    int32_t mirostat;    /* sample with Mirostat, which has a state per request; 0 = greedy */
+    int spec;            /* PI__SPEC_* of the drafter */
     const pi__lora_ask *lora; /* adapters */
     size_t n_lora;
-    bool thinks;         /* the prompt ends in a thought, whose end is forced after 4 tokens */
+    bool thinks;         /* the prompt ends inside a thought; its end tag is forced after 4 tokens */
     int32_t tokens[N_GEN], n_tokens;
-    uint64_t rows; /* hash of the logits it got */
+    uint64_t rows; /* hash of the received logits rows */
     atomic_int done;
     int code;
     uint32_t n_cached, n_preempted, n_drafted, n_accepted;
@@ -79,7 +80,7 @@ static void jobs_fill(job *jobs)
     }
 }
 
-/* The prompt's last tokens become an opening tag. */
+/* Replaces the prompt's last tokens by an opening tag. */
 static void job_open_thought(pi__core *e, job *j)
 {
     pi__ids tag = {0};
@@ -114,7 +115,7 @@ static void job_submit(pi__core *e, job *j, int32_t logits, const pi__logit_bias
     if (pi__core_submit(e, &p, 1, &j->seq, &err)) fail_msg("submit: %s", err.msg);
 }
 
-/* All in one, so that no step begins with some of them. */
+/* Submits all requests in one call, so that no step starts with only some of them. */
 static void jobs_submit(pi__core *e, job *jobs, int32_t logits, const pi__logit_bias *bias)
 {
     pi_error err = {0};
@@ -125,7 +126,7 @@ static void jobs_submit(pi__core *e, job *jobs, int32_t logits, const pi__logit_
     for (int i = 0; i < N_JOBS; i++) jobs[i].seq = seq[i];
 }
 
-/* Until it has ended, with this code. */
+/* Waits until the request has ended and checks its code. */
 static void job_await(job *j, int code)
 {
     for (int i = 0; i < 60000 && !atomic_load(&j->done); i++) usleep(1000);
@@ -143,7 +144,7 @@ static pi__core *job_core(const pi__config *c)
     return e;
 }
 
-/* All jobs, together or one after the other, twice where prefixes are kept. */
+/* Runs all jobs, together or one by one; twice if the prefix cache is on. */
 static void jobs_run(const pi__config *c, bool together, int32_t logits, job *jobs)
 {
     pi__core *e = job_core(c);
@@ -166,7 +167,7 @@ static void jobs_check(const job *got, const job *want, const char *what, int va
     }
 }
 
-/* With the logits of the whole prompt, too, in any chunks: tokens as without, rows the same. */
+/* Requesting logits of all prompt rows changes no tokens, and rows do not depend on the chunk size. */
 static inline void jobs_all_rows(pi__config c)
 {
     static job want[N_JOBS], got[N_JOBS], plain[N_JOBS];
@@ -179,7 +180,7 @@ static inline void jobs_all_rows(pi__config c)
     jobs_check(got, want, "all rows in steps of", 11);
 }
 
-/* ---- files that are refused */
+/* ---- files that must be refused */
 
 typedef struct model_file {
     char *p;
@@ -209,10 +210,10 @@ static inline char *model_find(model_file f, const char *text)
     return NULL;
 }
 
-/* The file at hand: the drafter's, where there is one. */
+/* Path of the file to modify: the drafter's if one is configured, otherwise the model's. */
 static inline const char *model_file_of(const pi__config *c) { return c->draft_model ? c->draft_model : c->model; }
 
-/* The file opens no more, and the error says why. */
+/* Opening the modified file fails with an error that contains `why`. */
 static inline void model_refused(const pi__config *c0, model_file f, const char *why)
 {
     char path[4096];
@@ -232,12 +233,13 @@ static inline void model_refused(const pi__config *c0, model_file f, const char 
     unlink(path);
 }
 
-/* Four bytes of a file that are changed, and what the error says then. */
+/* Four bytes of a file to overwrite, and the expected error. */
 typedef struct bad_value {
-    const char *key; /* of metadata, without `prefix` */
-    size_t at;       /* bytes behind the key: 4 a number, or the type of an array's elements, 16 the first of these */
-    uint32_t v;      /* what is written */
-    const char *why; /* part of the error's text */
+    const char *key; /* metadata key without `prefix` */
+    /* offset in bytes from the end of the key: 4 = a number or an array's element type, 16 = the first element */
+    size_t at;
+    uint32_t v;      /* value to write */
+    const char *why; /* expected part of the error text */
 } bad_value;
 
 static inline void models_refused(const pi__config *c, const char *prefix, const bad_value *list, size_t n)
@@ -252,7 +254,7 @@ static inline void models_refused(const pi__config *c, const char *prefix, const
     }
 }
 
-/* The file without each of these tensors. */
+/* Opening fails without any one of these tensors. */
 static inline void model_needs(const pi__config *c, const char *const *name, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* Opening an engine with each allocation failing in turn: refused for want of memory, and everything given back. */
+/* Opens an engine with each allocation failing in turn; the open returns PI_ENOMEM and frees all memory. */
 #ifndef OPEN_OOM_H
 #define OPEN_OOM_H
 
@@ -12,7 +12,7 @@
 #include "counting_alloc.h"
 #include "engine/core.h"
 
-/* Returns how many allocations an open makes. */
+/* Returns the number of allocations that one open makes. */
 static inline long open_out_of_memory(const pi__config *c)
 {
     static counting_alloc a;

@@ -1,11 +1,11 @@
-/* A plugin of qemu-user (7 or newer, interface 1): prints how many instructions of each function a program ran, most first.
- * Built and used by tests/scripts/arm_counts.py:
+/* A plugin for qemu-user (version 7 or newer, plugin interface 1): prints the number of instructions that each
+ * function of a program executed, highest first. tests/scripts/arm_counts.py builds and uses it:
  *
  *     cc -shared -fPIC -O2 -o qemu_count.so qemu_count.c
  *     qemu-aarch64 -plugin ./qemu_count.so -d plugin PROGRAM
  *
- * What it needs of QEMU's header is declared here, as distributions package the emulator without it. Counts of programs with
- * one thread are exact. */
+ * This file declares the required parts of QEMU's header, because distributions package the emulator without it.
+ * Counts are exact for single-threaded programs. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +27,8 @@ enum { MOST = 1 << 14, ADD_U64 = 0 };
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 static struct count {
-    char name[120]; /* of the function; "" the rest */
-    uint64_t n;     /* instructions */
+    char name[120]; /* function name; "" = all other code */
+    uint64_t n;     /* executed instructions */
 } count[MOST];
 static int n_count;
 

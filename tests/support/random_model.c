@@ -1,24 +1,24 @@
-/* Writes the random models that random_rows.c describes. */
+/* Writes the random models described in random_rows.c. */
 #include "random_rows.h"
 
 #include <ctype.h>
 #include <math.h>
 
-/* A model being written: once for the headers (data false), once for the data. */
+/* State of a model being written: one pass for the headers (data false), one for the data. */
 typedef struct writer {
     pi__gguf_writer *w;
     const tiny_row *row;
-    int64_t v[128]; /* values of the letters */
-    int32_t type;   /* of matrices that leave it open */
+    int64_t v[128]; /* value of each letter */
+    int32_t type;   /* type of matrices with an open type */
     bool data;
     uint64_t rng;
-    int rc; /* the first failure: what follows does nothing */
+    int rc; /* first error code; later writes do nothing */
     pi_error *err;
 } writer;
 
 static pi__str str(const char *s) { return (pi__str) {s, strlen(s)}; }
 
-/* A sum of products; ends at a space or the end. */
+/* Evaluates a sum of products; stops at a space or at the end of the string. */
 static int64_t size_of(const int64_t *v, const char *s)
 {
     int64_t sum = 0, product = 1;
@@ -40,7 +40,7 @@ static bool holds(const int64_t *v, const char *when)
     return true;
 }
 
-/* "L=3 E=64" */
+/* Sets letters from text like "L=3 E=64". */
 static void set_sizes(int64_t *v, const char *s)
 {
     for (; s && *s; s += strcspn(s, " "), s += *s == ' ') v[*s & 127] = size_of(v, s + 2);
@@ -106,8 +106,8 @@ static void put_spm(writer *b)
     put_bool(b, "tokenizer.ggml.add_space_prefix", 0);
 }
 
-/* WordPiece: 5 control tokens, the letters as beginnings of words and within them, digits and signs, and words and parts of words
- * that begin with the first pieces. */
+/* Writes a WordPiece vocabulary: 5 control tokens, the letters as word starts and as continuations, digits and signs.
+ * Also words, and word parts that start with the first pieces. */
 static void put_wpm(writer *b)
 {
     static const char *const control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
@@ -137,7 +137,7 @@ static void put_wpm(writer *b)
     put_u32(b, "tokenizer.ggml.seperator_token_id", 3);
 }
 
-/* A byte as byte-level BPE spells it: printable ones as they are, the others as characters from U+0100 in order. */
+/* Spells a byte as byte-level BPE does: printable bytes unchanged, the others as characters from U+0100 in order. */
 static void byte_text(char out[4], int byte)
 {
     int n = 0, c = byte;
@@ -148,7 +148,7 @@ static void byte_text(char out[4], int byte)
     else snprintf(out, 4, "%c%c", 0xC0 | c >> 6, 0x80 | (c & 63));
 }
 
-/* 256 bytes, TINY_N_PIECES merges, 4 control tokens. pre: of the regex that splits texts. */
+/* Writes 256 bytes, TINY_N_PIECES merges and 4 control tokens. `pre` names the regex that splits texts. */
 static void put_bpe(writer *b, const char *pre)
 {
 #define SP "\xC4\xA0" /* a space */
@@ -184,7 +184,8 @@ static void put_bpe(writer *b, const char *pre)
     put_bool(b, "tokenizer.ggml.add_bos_token", !strcmp(pre, "llama-bpe"));
 }
 
-/* Of a classifier head: names of its rows, and how pairs become prompts, by a template or with EOS behind each text. */
+/* Writes a classifier head's metadata: labels of its rows, and the prompt format for text pairs. The format is a
+ * template, or EOS after each text. */
 static void put_classifier(writer *b)
 {
     static const char *const names[] = {"yes", "no", "maybe"};
@@ -206,7 +207,7 @@ static void put_classifier(writer *b)
 
 /* ---- tensors */
 
-/* n values at p, of a row's type (F32, I32, I64, or one that numbers are quantised to). */
+/* Writes the n values at p with the type of a row: F32, I32, I64, or a type that has a quantizer. */
 static int put_row(writer *b, int32_t type, const double *p, int64_t n)
 {
     const pi__type_info *t = pi__type_info_of(type);

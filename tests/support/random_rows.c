@@ -1,6 +1,6 @@
-/* The random models: an architecture is its row at the end, and what it has that others have not.
+/* The random models. An architecture is one row of the table at the end, plus its special keys and tensors.
  *
- * A new dense architecture is a row over dense_keys and dense_layer, and a few keys of its own. */
+ * To add a dense architecture, add a row based on dense_keys and dense_layer, and the few keys that only it has. */
 #include "random_rows.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static const tiny_key dense_keys[] = {
     NUM("k", "attention.value_length", "D"), NUM("W", "attention.sliding_window", "W"),
     NUM("P", "attention.sliding_window_pattern", "P"), NUM("X", "expert_count", "X"), NUM("X", "expert_used_count", "2"), {0}};
 
-/* The divisors of frequencies that Llama 3's rope scaling stands for: factor 8 over a context of 256, theta 500000. */
+/* Frequency divisors of Llama 3's rope scaling: factor 8 over a context of 256, theta 500000. */
 static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
 {
     (void) rng;
@@ -31,14 +31,14 @@ static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
     return wave < 64 ? 1 : wave > 256 ? 8 : 1 / ((1 - smooth) / 8 + smooth);
 }
 
-/* Of results of a matrix, beside the same random numbers. */
+/* Per-row factors of matrix outputs; the factors do not consume random numbers. */
 static double tiny_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 0.75 + 0.5 * (double) i; }
 
-/* Of LongRoPE. */
+/* Factors of LongRoPE. */
 static double long_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.25 * (double) i; }
 static double short_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.03125 * (double) i; }
 
-/* Of gate and up of experts: some beyond the limit of the activation. */
+/* Biases of the experts' gate and up; some exceed the activation limit. */
 static double oss_bias(const int64_t *v, uint64_t *rng, int64_t i)
 {
     (void) v;
@@ -92,8 +92,8 @@ static const tiny_key glm4moe_keys[] = {
 static const tiny_key minimax_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 5e6f), NUM("", "rope.dimension_count", "R"),
     NUM("", "expert_feed_forward_length", "F"), NUM("", "expert_gating_func", "2"), {0}};
-/* Multipliers as Granite has them, but none that would make its layers small beside its embeddings; v: no rotation. Z: F of the
- * shared expert. */
+/* Granite's multipliers, chosen so that layer outputs are not small relative to the embeddings. v: no rotation. Z: F
+ * of the shared expert. */
 static const tiny_key granite_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-3f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "D"),
     REAL("attention.scale", 0.3f), REAL("embedding_scale", 3), REAL("residual_scale", 0.6f), REAL("logit_scale", 1.5f),
@@ -102,12 +102,12 @@ static const tiny_key phi3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
     NUM("l", "rope.scaling.original_context_length", "O"),
     {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
-static const tiny_key mistral3_keys[] = { /* trained for O positions: texts of the tests are longer */
+static const tiny_key mistral3_keys[] = { /* original context of O positions; the tests use longer texts */
     REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e6f), NUM("", "rope.dimension_count", "D"),
     TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 16), NUM("", "rope.scaling.original_context_length", "O"),
     REAL("rope.scaling.yarn_beta_fast", 32), REAL("rope.scaling.yarn_beta_slow", 1),
     REAL("rope.scaling.yarn_log_multiplier", 1), REAL("attention.temperature_scale", 0.25f), {0}};
-static const tiny_key gemma2_keys[] = { /* no rotation base; caps that small logits meet */
+static const tiny_key gemma2_keys[] = { /* no rotation base; caps low enough that small logits reach them */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
 static const tiny_key llama_keys[] = {
@@ -117,8 +117,8 @@ static const tiny_key llama3_keys[] = {
     NUM("", "vocab_size", "V"), NUM("", "rope.dimension_count", "D"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),
     REAL("rope.freq_base", 5e5f), {0}};
 
-/* ---- bert, with biases of all matrices (b) and a table of positions, and nomic-bert, with rotation and gates (f). A types of
- * tokens. */
+/* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). A is the number of
+ * token types. */
 
 static const tiny_key bert_keys[] = {
     TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
@@ -137,10 +137,10 @@ static const tiny_tensor bert_layer[] = {
     T("b", "ffn_up.bias", B, "F"), T("", "ffn_down.weight", M, "F E"), T("b", "ffn_down.bias", B, "E"),
     T("", "layer_output_norm.weight", F32, "E"), T("", "layer_output_norm.bias", B, "E"), {0}};
 
-/* ---- gemma4: window and global layers with head sizes of their own, keys as values, experts (in both ways of storing gate
- * and up) and a layer without, per-layer embeddings, layers that share another's cache, fused attn_qkv, an output matrix,
- * suppressed tokens.
- * Of a layer: A head size, l window, o a cache of its own, f fused, x experts, i the layer's number is odd, s scales. */
+/* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
+ * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
+ * attn_qkv, an output matrix, and suppressed tokens.
+ * Per-layer letters: A head size, l window, o own cache, f fused, x experts, i odd layer number, s scales. */
 
 static const uint8_t g4_local[6] = {1, 1, 0, 1, 1, 0}, assistant_local[2] = {1, 0};
 static const int32_t g4_kv_heads[6] = {2, 2, 1, 2, 2, 1}, g4_ff[6] = {96, 96, 64, 96, 160, 128};
@@ -152,7 +152,7 @@ static void g4_per_layer(int64_t *v, int32_t i)
     v['l'] = g4_local[i], v['o'] = i < 4, v['f'] = i == 0, v['x'] = i != 3, v['i'] = i % 2, v['s'] = i == 2;
 }
 
-/* The first 8 pairs of global heads are rotated. */
+/* Global heads rotate only their first 8 pairs. */
 static double g4_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, i < 8 ? 1 : 1e30; }
 
 static const tiny_key g4_keys[] = {
@@ -187,10 +187,10 @@ static const tiny_tensor g4_layer[] = {
     T("", "inp_gate.weight", M, "E P"), T("", "proj.weight", M, "P E"), T("", "post_norm.weight", F32, "E"),
     T("", "layer_output_scale.weight", F32, "1"), {0}};
 
-/* ---- gemma4-assistant: a drafter for it, a window and a global layer, and on demand a head whose rows are sorted into
- * clusters, of one token each.
- * K clusters that are looked at (0: the head is like any other), N rows of the centroids, i the ordering is I64, O the number
- * it begins with instead of its own (-1: that one), B the target's embedding. */
+/* ---- gemma4-assistant: a drafter for gemma4 with a window and a global layer. Optionally, its head's rows are sorted
+ * into clusters of one token each.
+ * K clusters to search (0 = an ordinary head), N rows of the centroids, i the ordering is I64. O is the first number
+ * of the ordering (-1 = its normal value), B the target's embedding size. */
 
 static void assistant_per_layer(int64_t *v, int32_t i) { v['A'] = i ? v['D'] : v['S']; }
 
@@ -227,13 +227,15 @@ static const tiny_tensor assistant_tail[] = {
     {"K!i", "masked_embd_ordering.weight", PI__I32, "V", assistant_token},
     {"Ki", "masked_embd_ordering", PI__I64, "V", assistant_token}, {0}};
 
-/* ---- dflash: a drafter of blocks for gemma4, or for the four layers of qwen35, with or without what Gemma has; and as lucebox
- * names things.
- * B the target's embedding, N layers of it that are read, x lucebox, g for qwen35, v matrices of values, p norms behind each
- * block, w the second layer sees W tokens, s sinks, t an embedding of its own, o a head, K its rows where they are fewer and
- * stand for tokens: the O-th (-1: their own), or one behind it; M rank of a Markov head, by which every token is followed by
- * itself, z whose first token gives none, c a head that is sure of each (1) or of none (2); k taps of convolutions and i candidates
- * of a selector, whose vectors have R values, J of each where its token's number is, l logits are scaled and capped. */
+/* ---- dflash: a block drafter for gemma4 or for the four layers of qwen35, with or without Gemma's features; also
+ * with lucebox's names.
+ * B target's embedding size, N target layers that it reads, x lucebox names, g for qwen35, v value matrices, p norms
+ * after each block. w the second layer has a window of W tokens, s sinks, t own embedding, o own head.
+ * K rows of a head with fewer rows than tokens: even rows map to token O, odd rows to O + 1; O -1 = distinct tokens.
+ * M rank of a Markov head, which makes every token follow itself; z the first position of a block gives no draft. c a
+ * confidence head that is certain of every token (1) or of none (2).
+ * k taps of convolutions, i candidates of a selector with vectors of R values, with value J at the token's own index.
+ * l logits are scaled and capped. */
 
 static const int32_t dflash_g4[3] = {1, 3, 6}, dflash_q35[3] = {0, 2, 4}, dflash_outputs[3] = {0, 2, 5};
 static const uint8_t dflash_local[2] = {0, 1};
@@ -244,7 +246,7 @@ static double dflash_token(const int64_t *v, uint64_t *rng, int64_t i)
     return (double) (v['O'] < 0 ? (i * 7 + 5) % v['V'] : v['O'] + i % 2);
 }
 
-/* A row of M values for each token: large where its number is. */
+/* Row of M values per token, large at the index of the token. */
 static double dflash_markov(const int64_t *v, uint64_t *rng, int64_t i)
 {
     (void) rng;
@@ -253,7 +255,7 @@ static double dflash_markov(const int64_t *v, uint64_t *rng, int64_t i)
 
 static double dflash_sure(const int64_t *v, uint64_t *rng, int64_t i) { return (void) rng, (void) i, v['c'] == 1 ? 1000 : -1000; }
 
-/* Vectors of a selector: J where the token's number is, the rest small. */
+/* Selector vectors: J at the index of the token, small elsewhere. */
 static double dflash_vector(const int64_t *v, uint64_t *rng, int64_t i)
 {
     return i / v['R'] == i % v['R'] ? (double) v['J'] : (double) tiny_random(rng) / 2147483648.0 - 0.5;
@@ -291,16 +293,16 @@ static const tiny_tensor dflash_layer[] = {
     T("p", "layer_output_scale.weight", F32, "1"), T("k", "attn_conv_base", F32, "E k 2"), T("k", "ffn_conv_base", F32, "E k 2"),
     T("k", "attn_conv_proj.weight", M, "E 8k"), T("k", "ffn_conv_proj.weight", M, "E 8k"), {0}};
 
-/* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, a draft head behind them, tied output or not,
- * experts in both ways of storing gate and up.
- * T heads of keys, U of values, x experts, e as qwen3next has delta nets, w in its older files; of a layer: d a delta net, z the draft
- * head, f gate and up fused. */
+/* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, followed by a draft head. Output tied or
+ * not; experts in both storage layouts of gate and up.
+ * T key heads, U value heads, x experts, e delta nets in the layout of qwen3next, w in the layout of its older files.
+ * Per layer: d delta net, z draft head, f gate and up fused. */
 
-static const uint8_t q35_recurrent[5] = {1, 1, 0, 1, 0}; /* the last one is the draft head */
+static const uint8_t q35_recurrent[5] = {1, 1, 0, 1, 0}; /* the last layer is the draft head */
 
 static void q35_per_layer(int64_t *v, int32_t i) { v['d'] = q35_recurrent[i], v['z'] = i == 4, v['f'] = i == 1; }
 
-/* Negative, or states grow without end. */
+/* Negative, because states diverge otherwise. */
 static double q35_decay(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, -0.1f * (float) (i + 1); }
 
 static const tiny_key q35_keys[] = {
@@ -334,12 +336,12 @@ static const tiny_tensor q35_layer[] = {
     T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
     T("z", "nextn.hnorm.weight", F32, "E"), T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
 
-/* ---- deepseek4: layers without entries, with entries of 4 tokens and of 128, experts chosen by token and by a router,
- * tables of a quantised type, a limit of the activation, more ratios than layers; and a draft head in a file of its own, with
- * a copy of the embedding as converters add it, or as ds4 writes it.
- * K rank of q, O of the output, Q its groups, I heads of the indexer, J their size, T experts used; of a layer: S the ratio,
- * N width of an entry, P of what a group of the output reads, a any entries, c of 4 tokens, t experts by token. e: factors of the
- * output's first matrix, one or Q. */
+/* ---- deepseek4: layers without entries, with entries of 4 tokens and of 128 tokens. Experts selected by token id
+ * and by a router, tables of a quantized type, an activation limit, more ratios than layers. The draft head is in its
+ * own file, with the copy of the embedding that converters add, or in ds4's layout.
+ * K rank of q, O rank of the output, Q its groups, I indexer heads, J their size, T experts used.
+ * Per layer: S ratio, N width of an entry, P inputs of an output group, a has entries, c entries of 4 tokens, t
+ * experts by token. e: factors of the output's first matrix, one or Q. */
 
 static const int32_t ds4_ratio[5] = {0, 4, 128, 4, 0};
 static const float ds4_limit[5] = {2.5f, 2.5f, 0, 1.5f, 2};
@@ -405,11 +407,12 @@ static const tiny_tensor ds4_mtp_tail[] = {
     T("", "mtp.0.hc_head_fn.weight", F32, "4E 4"), T("", "mtp.0.hc_head_base.weight", F32, "4"),
     T("", "mtp.0.hc_head_scale.weight", F32, "1"), {0}};
 
-/* ---- deepseek2: latent attention, a layer without experts before those with them. As V2 and V3 are: q rank of queries (q 0: these
- * have a matrix of their own), K and O a head's key without rotation and its value, R rotated values, A rank of keys and values,
- * Y experts of Z in I groups, of which J are used; S shared experts. v: as V3, sigmoid gates. x: of a layer, it has experts. o: as
- * older files are, which have what makes keys and values of the latents in one matrix, with a factor (e), and no lengths of rows.
- * N: the last layer is a draft head. */
+/* ---- deepseek2: latent attention; a layer without experts before the layers with experts. In the layouts of V2 and
+ * V3. q rank of queries (0 = a direct query matrix), K a head's unrotated key size, O its value size. R rotated
+ * values, A rank of keys and values.
+ * Y experts of size Z in I groups, J of the groups used; S shared experts. v: sigmoid gates as in V3. x: the layer has
+ * experts. o: layout of older files, with one matrix from latents to keys and values, a factor (e), and no row
+ * lengths. N: the last layer is a draft head. */
 
 static void ds2_per_layer(int64_t *v, int32_t i)
 {
@@ -461,14 +464,14 @@ static const tiny_tensor ds2_layer[] = {
 #define DS4 .arch = "deepseek4", .keys = ds4_keys, .layer = ds4_layer, .per_layer = ds4_per_layer, .vocab = "spm"
 #define DS4_SIZES "E=64 H=4 D=48 K=32 Q=2 O=24 I=17 J=32 X=5 T=2 F=32 W=24"
 
-/* Heads that score texts, beside any architecture. */
+/* Classifier heads for any architecture. */
 const tiny_tensor tiny_classifier[] = {
     T("jq", "cls.weight", M, "E q"), T("jqy", "cls.bias", B, "q"), T("jq", "cls.output.weight", M, "q j"),
     T("j!q", "cls.output.weight", M, "E j"), T("jy", "cls.output.bias", B, "j"), {0}};
 
 const tiny_row tiny_rows[] = {
     {"gemma3", DENSE, .more_keys = gemma3_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=32 P=3 k=1 n=1 p=1"},
-    /* as EmbeddingGemma is; a=1: with dense heads */
+    /* EmbeddingGemma; a=1: with dense heads */
     {"gemma-embedding", DENSE, .more_keys = embedding_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=40 P=3 k=1 n=1 p=1"},
     {"bert", BERT, .vocab = "wpm", .sizes = "L=3 E=96 H=3 D=32 F=160 b=1 A=2"},
     {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
@@ -489,15 +492,16 @@ const tiny_row tiny_rows[] = {
     {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
-    /* as V3, and as V2 without a rank of queries, as V2-Lite has none; lite: without groups, too */
+    /* V3; V2 without a query rank, as in V2-Lite; lite: also without groups */
     {"deepseek3", DS2, .vocab = "deepseek-v3", .rng = 23,
      .sizes = "L=4 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1 N=1"},
     {"deepseek2", DS2, .vocab = "deepseek-llm", .rng = 29, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2"},
     {"deepseek2-old", DS2, .vocab = "deepseek-llm", .rng = 31, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2 o=1"},
     {"deepseek2-lite", DS2, .vocab = "deepseek-llm", .rng = 37,
      .sizes = "L=2 E=64 H=2 K=48 O=32 R=16 A=64 F=96 Y=6 Z=32 I=1 J=1 S=2"},
-    /* as Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (a head size that is not E/H), Mistral 7B v0.1
-     * (a window in all layers), Ministral 3, Mixtral (experts) and SmolLM2 are; and with biases, q, k and v below each other */
+    /* Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (head size differs from E/H). Mistral 7B v0.1 (a
+     * window in all layers), Ministral 3, Mixtral (experts), SmolLM2; also one with biases and q, k, v stacked in one
+     * matrix. */
     {"llama2", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=2 D=32 F=96 u=1"},
     {"llama3", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 u=1 r=1 R=16"},
     {"llama32", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=2 E=96 H=2 G=1 D=64 F=128 k=1 r=1 R=32"},
@@ -506,7 +510,7 @@ const tiny_row tiny_rows[] = {
     {"mixtral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=64 H=2 G=1 D=32 F=96 X=4 u=1"},
     {"llama-bias", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 b=1 f=1"},
     {"smollm", LLAMA, .more_keys = llama_keys, .vocab = "smollm", .sizes = "L=3 E=192 H=3 G=1 D=64 F=128"},
-    /* small models have no output matrix, large ones have */
+    /* small models have no output matrix, large ones have one */
     {"qwen2", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 b=1"},
     {"qwen2-large", DENSE, .arch = "qwen2", .more_keys = gemma3_keys, .vocab = "qwen2",
      .sizes = "L=2 E=64 H=2 G=1 D=32 F=96 b=1 u=1"},
@@ -514,19 +518,19 @@ const tiny_row tiny_rows[] = {
     {"qwen3-large", DENSE, .arch = "qwen3", .more_keys = gemma3_keys, .vocab = "qwen2",
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
     {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
-    /* as Phi 3 mini for 4k, and 4-mini, for contexts as long as it was trained for first, and for longer ones */
+    /* Phi 3 mini for 4k; 4-mini first with a context up to its training length, then with a longer one */
     {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm", .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},
     {"phi3-short", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=512 f=1 c=1 l=1"},
     {"phi3-long", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=128 f=1 c=1 l=1"},
     {"gpt-oss", DENSE, .more_keys = oss_keys, .vocab = "gpt-4o", .sizes = "L=4 E=96 H=4 G=2 D=32 F=64 X=6 W=40 k=1 b=1 h=1 o=1 u=1"},
-    /* as GLM 4.6: a layer without experts, and a draft head behind the last one */
+    /* GLM 4.6: one layer without experts, and a draft head after the last layer */
     {"glm4moe", DENSE, .more_keys = glm4moe_keys, .per_layer = glm_per_layer, .vocab = "glm4",
      .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 Y=8 Z=64 R=16 N=1 k=1 b=1 n=1 h=1 u=1"},
     {"minimax-m2", DENSE, .more_keys = minimax_keys, .vocab = "minimax-m2",
      .sizes = "L=3 E=96 H=6 G=2 D=32 F=64 X=8 R=16 k=1 w=1 u=1"},
-    /* as Granite 3 and 4 are; without rotation, and with biases, as configurations may have them; with experts and a shared one */
+    /* Granite 3 and 4; variants without rotation, with biases, and with experts plus a shared expert */
     {"granite", DENSE, .more_keys = granite_keys, .vocab = "refact", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96"},
     {"granite-nope", DENSE, .arch = "granite", .more_keys = granite_keys, .vocab = "refact",
      .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 v=1 u=1 b=1"},

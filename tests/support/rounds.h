@@ -1,20 +1,21 @@
-/* What a test leaves out where the processor is emulated: a cross build's tests, which run.sh runs whole natively. */
+/* Reduces tests on emulated processors (cross builds); run.sh runs the full tests natively. */
 #ifndef ROUNDS_H
 #define ROUNDS_H
 
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Also said of tests under a sanitizer whose further rounds touch no other memory: PI_FEWER_ROUNDS in tests/CMakeLists.txt. */
+/* True in cross builds. Also true in sanitizer builds of tests if further rounds touch no other memory: see
+ * PI_FEWER_ROUNDS in tests/CMakeLists.txt. */
 static inline bool emulated(void) { return getenv("PI_TEST_EMULATED") != NULL; }
 
-/* A cross build's tests alone. */
+/* True only in cross builds. */
 static inline bool crossed(void) { return getenv("PI_TEST_CROSS") != NULL; }
 
-/* A cross build's tests of one instruction set, whose vectors qemu computes element by element: SVE's. */
+/* True in cross builds that test a single instruction set (SVE); qemu computes its vectors element by element. */
 static inline bool slow_vectors(void) { return crossed() && getenv("PI_TEST_ISA") != NULL; }
 
-/* How often to repeat what is the same on every processor, parsing, files, damage to them: n, or a tenth of it. */
+/* Number of rounds of processor-independent tests (parsing, files, corruption): n, or a tenth of it if emulated. */
 static inline int rounds(int n) { return emulated() ? (n + 9) / 10 : n; }
 
 #endif

@@ -1,5 +1,6 @@
-/* The fixture of the disk tier's tests: entries that are numbered, so that hash, group, tokens and data follow from the
- * number and every load can be checked; a directory a test; waiting for the tier's thread. One thread. */
+/* A fixture for the disk tier's tests. Entries are numbered: hash, group, tokens and data follow from the number, so
+ * every load can be checked. Each test has its own directory, and helpers wait for the tier's thread.
+ * Single-threaded. */
 #ifndef TIER_FIXTURE_H
 #define TIER_FIXTURE_H
 
@@ -26,15 +27,15 @@
 
 enum { TOKENS = 16, MAX_BYTES = 16384, PAGE = 4096, MISSED = 0, WAIT_S = 20 };
 
-static char root[64];          /* of all tests' directories */
-static char dir[128];          /* of this test; made by open */
+static char root[64];          /* parent of all tests' directories */
+static char dir[128];          /* directory of this test; made by open */
 static const pi__digest fingerprint = {{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef}};
 static sem_t finished;         /* counts wakes */
-static sem_t gate;             /* with gated: each wake waits for it */
+static sem_t gate;             /* if `gated`, each wake waits for it */
 static bool gated;             /* set while no load is pending */
 static int warnings;           /* log lines at PI_LOG_WARN or worse */
 
-/* ---------------------------------------------------------------------------------------------------------- entries */
+/* --------------------------------------------------------------------------------------------------------- entries */
 static inline uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
@@ -96,7 +97,7 @@ static inline bool is_right(int id, const unsigned char *data)
     return memcmp(want, data, bytes_of(id)) == 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- helpers */
+/* --------------------------------------------------------------------------------------------------------- helpers */
 static inline void wait_for(sem_t *s)
 {
     struct timespec until;
@@ -170,7 +171,7 @@ static inline void put_all(pi__tier *t, int from, int to)
     }
 }
 
-/* True when the load hit; the loaded data are checked. */
+/* True if the load hit; checks the loaded data. */
 static inline bool loads(pi__tier *t, int id)
 {
     unsigned char data[MAX_BYTES];
@@ -210,7 +211,7 @@ static inline void write_file(const char *path, const void *data, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-/* By count_files. Who is killed while making a file leaves it empty for a while; those are not counted. */
+/* Filled by count_files. A killed writer can leave an empty file; empty files are not counted. */
 static struct { int files, temps, dirs; uint64_t pages; } seen;
 
 static inline int count_one(const char *path, const struct stat *st, int type, struct FTW *f)
@@ -260,7 +261,8 @@ static inline int teardown(void **state)
     return 0;
 }
 
-/* Random operations; nothing is waited for. Returns hits; -1: a load gave something wrong, or one not asked for. */
+/* Runs random operations without waiting. Returns the number of hits, or -1 if a load returned wrong or unrequested
+ * data. */
 static inline int storm(pi__tier *t, uint64_t rng, int ops, int ids)
 {
     enum { SLOTS = 16 };
@@ -293,12 +295,12 @@ static inline int storm(pi__tier *t, uint64_t rng, int ops, int ids)
         if (op >= ops && !n) pause_ms(1);
         else if (op % 16 == 0) sched_yield();
         if (op % 256 == 0)
-            while (stats(t).staged) pause_ms(1); /* so that there is something to hit, however slow the disk is */
+            while (stats(t).staged) pause_ms(1); /* ensures that entries exist to hit, even on a slow disk */
     }
     return hits;
 }
 
-/* Runs the tests, each in a directory of its own; removes them all. */
+/* Runs the tests, each in its own directory; removes all directories at the end. */
 #define TIER_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 #define RUN_TIER_TESTS(tests) (make_root() ? 77 : remove_root(cmocka_run_group_tests(tests, NULL, NULL)))
 

@@ -1,7 +1,7 @@
-/* Tiny vocabularies for tests: GGUF images with nothing but tokenizer metadata, one a kind.
+/* Tiny vocabularies for tests: GGUF images that contain only tokenizer metadata, one per vocabulary kind.
  *
- * Each has every byte, the word "hello" with the steps to it, and special tokens of each sort. A test changes a seed
- * before it is made into an image. */
+ * Each has every byte, the word "hello" with all its merge steps, and special tokens of each kind. A test can modify a
+ * seed before it builds the image. */
 #ifndef VOCAB_SEED_H
 #define VOCAB_SEED_H
 
@@ -15,10 +15,10 @@
 #define SP "\xE2\x96\x81" /* U+2581 */
 
 typedef struct seed {
-    const char *model, *pre, *name, *chat_template; /* NULL leaves the key out */
+    const char *model, *pre, *name, *chat_template; /* NULL = the key is left out */
     struct {
         char text[32];
-        size_t n; /* bytes of text */
+        size_t n; /* length of text in bytes */
         int32_t type;
         float score;
     } tok[400];
@@ -31,8 +31,8 @@ typedef struct seed {
         int32_t value;
     } extra[16];
     size_t n_extra;
-    size_t n_scores, n_types; /* SIZE_MAX: leave the key out; otherwise elements written */
-    uint8_t charsmap[64];     /* [n_charsmap] of a unigram vocabulary */
+    size_t n_scores, n_types; /* elements written; SIZE_MAX = the key is left out */
+    uint8_t charsmap[64];     /* [n_charsmap] character map of a unigram vocabulary */
     size_t n_charsmap;
 } seed;
 
@@ -106,11 +106,12 @@ static inline void seed_gpt2(seed *s)
         s->merge[s->n_merge++] = merges[i];
         seed_tok(s, t, PI__TOK_NORMAL, 0);
     }
-    seed_tok(s, "123", PI__TOK_NORMAL, 0); /* no merge leads here */
+    seed_tok(s, "123", PI__TOK_NORMAL, 0); /* unreachable by merges */
     seed_tok(s, "<|im_start|>", PI__TOK_CONTROL, 0);
     int32_t end = seed_tok(s, "<|im_end|>", PI__TOK_CONTROL, 0);
     seed_tok(s, "<think>", PI__TOK_USER, 0);
-    int32_t eos = seed_tok(s, "<|endoftext|>", PI__TOK_NORMAL, 0); /* control by its spelling */
+    /* becomes a control token because of its spelling */
+    int32_t eos = seed_tok(s, "<|endoftext|>", PI__TOK_NORMAL, 0);
     seed_extra(s, "tokenizer.ggml.bos_token_id", PI__GGUF_I32, eos);
     seed_extra(s, "tokenizer.ggml.eos_token_id", PI__GGUF_I32, end);
 }
@@ -138,7 +139,7 @@ static inline void seed_gemma4(seed *s)
     seed_extra(s, "tokenizer.ggml.add_bos_token", PI__GGUF_BOOL, 0);
 }
 
-/* Without bytes: what is no token is unknown. */
+/* A vocabulary without byte tokens: text outside it becomes the unknown token. */
 static inline void seed_wpm(seed *s)
 {
     memset(s, 0, sizeof *s);
@@ -155,7 +156,7 @@ static inline void seed_wpm(seed *s)
     seed_extra(s, "tokenizer.ggml.seperator_token_id", PI__GGUF_I32, 3);
 }
 
-/* A map that makes "Q" two letters, "ab". */
+/* A character map that replaces "Q" by the two letters "ab". */
 static inline void seed_ugm(seed *s)
 {
     memset(s, 0, sizeof *s);
@@ -172,7 +173,8 @@ static inline void seed_ugm(seed *s)
     seed_extra(s, "tokenizer.ggml.eos_token_id", PI__GGUF_I32, 1);
     seed_extra(s, "tokenizer.ggml.add_bos_token", PI__GGUF_BOOL, 1);
     seed_extra(s, "tokenizer.ggml.remove_extra_whitespaces", PI__GGUF_BOOL, 1);
-    /* Node 0 has base 0x50, from where 'Q' (0x51) leads to node 1: a leaf of base 3, so that node 2 has the place of its text. */
+    /* Node 0 has base 0x50, so 'Q' (0x51) leads to node 1: a leaf with base 3. Node 2 therefore holds the offset of
+     * its text. */
     const uint32_t nodes[3] = {0x50 << 10, 0x151 | 3 << 10, 0}, size = sizeof nodes;
     memcpy(s->charsmap, &size, 4);
     memcpy(s->charsmap + 4, nodes, size);
@@ -180,7 +182,7 @@ static inline void seed_ugm(seed *s)
     s->n_charsmap = 4 + size + 3;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- images */
+/* ---------------------------------------------------------------------------------------------------------- images */
 
 typedef struct image {
     uint8_t *b;
@@ -226,7 +228,7 @@ static inline void put_arr(image *m, const char *key, uint32_t type, uint64_t n)
     put_u64(m, n);
 }
 
-/* The file image of a seed; free(image.b). */
+/* Builds the file image of a seed; the caller frees image.b. */
 static inline image seed_image(const seed *s)
 {
     image m = {0};
@@ -256,7 +258,7 @@ static inline image seed_image(const seed *s)
     return m;
 }
 
-/* Loads a seed; the code of the reader or of the vocabulary. */
+/* Loads a seed; returns the code of the reader or of the vocabulary. */
 static inline int seed_load(const seed *s, pi__vocab **out, pi_error *err)
 {
     image m = seed_image(s);

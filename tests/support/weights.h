@@ -1,4 +1,4 @@
-/* Random weights of every format, loaded as a model's are, for tests of the ops that multiply (see test_linear.c). */
+/* Random weights of every format, loaded as a model's weights are, for tests of the matmul ops (see test_linear.c). */
 #ifndef WEIGHTS_H
 #define WEIGHTS_H
 
@@ -37,7 +37,7 @@ static void put_half(uint8_t *p, float v)
     memcpy(p, &h, 2);
 }
 
-/* Scales of a block such that values are around 1. */
+/* Sets the scales of a block such that values are around 1. */
 static void random_scales(int type, uint8_t *p)
 {
     float d = 0.01f + 0.01f * fabsf(uniform());
@@ -54,7 +54,7 @@ static void random_scales(int type, uint8_t *p)
     case PI__IQ4_XS: put_half(p, d / 32); break;
     case PI__MXFP4: p[0] = (uint8_t) (122 + rnd() % 8); break;
     case PI__NVFP4: for (int i = 0; i < 4; i++) p[i] = (uint8_t) (0x20 + rnd() % 0x20); break;
-    case PI__IQ1_M: { /* the scale's nibbles lie on top of four words */
+    case PI__IQ1_M: { /* the scale's nibbles are the top bits of four words */
         uint16_t h = pi__f32_to_f16(d * 10);
         for (int i = 0; i < 4; i++) p[49 + 2 * i] = (uint8_t) ((p[49 + 2 * i] & 15) | (h >> 4 * i & 15) << 4);
         break;
@@ -65,7 +65,7 @@ static void random_scales(int type, uint8_t *p)
     }
 }
 
-/* A block of random codes. */
+/* Fills a block with random codes. */
 static void random_block(int type, uint8_t *p)
 {
     for (uint32_t i = 0; i < pi__type_info_of(type)->type_size; i++) p[i] = (uint8_t) rnd();
@@ -77,7 +77,7 @@ typedef struct fixture {
     pi__weight w;
     uint8_t *src;     /* as in a file, at an odd address */
     uint8_t *src_mem;
-    float *ref;       /* [n_mat * n_out, n_in] as the reader gives it */
+    float *ref;       /* [n_mat * n_out, n_in] as the reader decodes it */
 } fixture;
 
 static void *aligned(size_t n)
@@ -96,7 +96,7 @@ static void cpu_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t thr
     const size_t linear = pi__cpu_linear_scratch(cpu, lim), moe = pi__cpu_moe_scratch(cpu, lim);
     cpu->scratch_size = lim->max_expert ? moe : linear;
     cpu->scratch = aligned(cpu->scratch_size);
-    memset(cpu->scratch, 0xff, cpu->scratch_size); /* NaNs, should any be read */
+    memset(cpu->scratch, 0xff, cpu->scratch_size); /* NaNs, to detect reads of unwritten scratch */
 }
 
 static void backend_stop(pi__cpu *cpu)
@@ -105,7 +105,7 @@ static void backend_stop(pi__cpu *cpu)
     free(cpu->scratch);
 }
 
-/* In pieces, as a loader that bounds its memory does. */
+/* Loads in pieces, as a loader with bounded memory does. */
 static void load_all(fixture *f)
 {
     const size_t row = pi__row_size(pi__type_info_of(f->w.type), f->w.n_in);
@@ -163,8 +163,9 @@ static inline const pi__cpu_linear_kernels *kernels_amx_twin(int bits) { (void) 
 static inline const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni_evex(int bits) { (void) bits; return NULL; }
 #endif
 
-/* The kernels of an instruction set for activations of so many bits, or NULL. With AVX-512 alone, those of AVX-VNNI run by its
- * form of the instruction, those of AMX by a plain C twin of the instructions. */
+/* Returns the kernels of an instruction set for activations of `bits` bits, or NULL. On processors with AVX-512 only,
+ * the AVX-VNNI kernels use the EVEX form of the instruction. The AMX kernels then use a plain C twin of the
+ * instructions. */
 static inline const pi__cpu_linear_kernels *kernels_here(int isa, int bits)
 {
     if (pi__isa_there(isa)) return pi__cpu_linear_kernels_of(isa, bits);
@@ -172,8 +173,8 @@ static inline const pi__cpu_linear_kernels *kernels_here(int isa, int bits)
     return isa == PI__ISA_AVXVNNI ? pi__lin_kernels_avxvnni_evex(bits) : isa == PI__ISA_AMX ? kernels_amx_twin(bits) : NULL;
 }
 
-/* Each instruction set that is there, with activations of either width; or the one that PI_TEST_ISA names, which must be. Plain C
- * runs natively in other builds. */
+/* Calls fn for each available instruction set with both activation widths. PI_TEST_ISA selects a single one, which
+ * must be available. Other builds cover plain C natively. */
 static inline void each_isa(void (*fn)(const pi__cpu_linear_kernels *k))
 {
     const char *only = getenv("PI_TEST_ISA");

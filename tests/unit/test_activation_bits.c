@@ -1,5 +1,5 @@
-/* Activations in 8 bits (option activation-bits) in an engine: other numbers than with 15, but the same in every batch, with
- * prefixes and preemption; and a directory of prefixes that one width left is a miss at the other. */
+/* 8-bit activations (option activation-bits) in an engine. Results differ from 15-bit ones, but are identical in every
+ * batch, with prefixes and preemption. A prefix directory written at one width is a miss at the other. */
 #include "model_jobs.h"
 
 static const struct model {
@@ -59,7 +59,7 @@ static void test_same_bits(void **state)
     }
 }
 
-/* Tokens that a new engine finds on the disk. */
+/* Returns the number of prompt tokens that a new engine loads from the disk cache. */
 static int32_t found(const char *dir, bool act8)
 {
     static job jobs[N_JOBS];

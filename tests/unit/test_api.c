@@ -1,5 +1,5 @@
-/* The public interface from model file to text, on a tiny random model: requests in every order and from many threads,
- * refusals, the end of an engine, and every allocation failed in turn. */
+/* The public interface from model file to text, on a tiny random model: requests in any order and from many threads,
+ * errors, closing the engine, and failure of each allocation in turn. */
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ static int teardown(void **state)
     return unlink(model) | unlink(vocab);
 }
 
-/* Options as "key=value" strings, ended by NULL. */
+/* Builds options from "key=value" strings, ended by NULL. */
 static pi_options *options_of(const char *const *kv)
 {
     pi_options *o = pi_options_new();
@@ -93,9 +93,9 @@ static pi_result result_of(pi_request *r)
     return s;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tests */
+/* ----------------------------------------------------------------------------------------------------------- tests */
 
-/* Options of samplers with a state reach it: each changes what a seed gives, and gives it again, in company too. */
+/* Options reach the samplers with state: each setting changes the tokens of a seed, reproducibly, also in a batch. */
 static void samplers_with_a_state(void **state)
 {
     (void) state;
@@ -149,7 +149,7 @@ static void plan_and_facts(void **state)
     assert_true(small.weights_bytes == p.weights_bytes && small.kv_bytes == 42);
     pi_engine *e;
     assert_int_equal(pi_engine_open(&e, o, &err), PI_OK);
-    pi_options_free(o); /* not needed any more */
+    pi_options_free(o); /* no longer needed */
     pi_info i = {.size = sizeof i};
     assert_int_equal(pi_engine_info(e, &i), PI_OK);
     assert_string_equal(i.arch, "gemma3");
@@ -182,7 +182,7 @@ static void text_both_ways(void **state)
     pi_engine_close(e);
 }
 
-/* All text of a request's events, until its end. */
+/* Collects all text of a request's events until its end. */
 static void collect(pi_engine *e, char *text, size_t cap, int32_t *ids, size_t *n_ids)
 {
     size_t n = 0;
@@ -204,7 +204,7 @@ static void collect(pi_engine *e, char *text, size_t cap, int32_t *ids, size_t *
     text[n] = 0;
 }
 
-/* The text of ids with broken bytes replaced, as events show it. */
+/* Returns the text of ids with invalid bytes replaced, as in events. */
 static char *as_shown(pi_engine *e, const int32_t *ids, size_t n)
 {
     char raw[1024], *out = calloc(4096, 1);
@@ -289,7 +289,7 @@ static void a_second_request_finds_the_prefix(void **state)
     pi_request_tokens(r, b, 16);
     assert_memory_equal(a, b, sizeof a);
     pi_request_free(r);
-    /* a tenant of his own, whose prefixes are cleared, then everybody's */
+    /* clears the prefixes of one salt, then all prefixes */
     for (int i = 0; i < 4; i++) {
         const char *clear[] = {NULL, "other", "salt", NULL};
         if (i) assert_int_equal(pi_engine_cache_clear(e, clear[i]), PI_OK);
@@ -344,7 +344,7 @@ static void stop_strings_and_tokens(void **state)
     pi_engine_close(e);
 }
 
-typedef struct rows { /* logits seen */
+typedef struct rows { /* logits received */
     pthread_mutex_t lock;
     uint32_t pos[64];
     int32_t best[64];
@@ -392,7 +392,7 @@ static void logits_and_logprobs(void **state)
             if (ev[k]->n_tokens) assert_int_equal(ev[k]->n_logprobs, 3);
             for (size_t t = 0; t < ev[k]->n_tokens; t++, at++) {
                 const pi_token_prob *p = ev[k]->logprobs + t * 3;
-                /* greedy: the likeliest */
+                /* greedy: the most likely token */
                 assert_true(p[0].id == ids[at] && p[1].id == ids[at] && p[0].logprob == p[1].logprob);
                 assert_true(p[0].logprob < 0 && p[2].logprob <= p[1].logprob && isfinite(p[2].logprob));
             }
@@ -404,11 +404,11 @@ static void logits_and_logprobs(void **state)
     pi_engine_close(e);
 }
 
-typedef struct scores { /* log-probabilities of the prompt's tokens, from whole rows */
-    const int32_t *ids; /* [n_ids] the prompt, fewer than 64 */
+typedef struct scores { /* log-probabilities of the prompt's tokens, computed from full logits rows */
+    const int32_t *ids; /* [n_ids] the prompt; fewer than 64 ids */
     uint32_t n_ids;
     double logprob[64]; /* [position] */
-    size_t n;           /* rows seen */
+    size_t n;           /* rows received */
 } scores;
 
 static void score_row(void *ud, uint32_t pos, const float *x, size_t n)
@@ -421,7 +421,7 @@ static void score_row(void *ud, uint32_t pos, const float *x, size_t n)
     w->n++;
 }
 
-/* The PROMPT event of r, which must come first; its entries to out. */
+/* Expects the PROMPT event of r first; writes its entries to out and returns their number. */
 static size_t prompt_probs(pi_engine *e, pi_request *r, pi_token_prob *out, size_t cap, size_t n_each)
 {
     size_t n = 0;
@@ -445,7 +445,7 @@ static size_t prompt_probs(pi_engine *e, pi_request *r, pi_token_prob *out, size
 }
 
 typedef struct progress {
-    uint32_t n, n_prompt, n_cached, last; /* events; what they say */
+    uint32_t n, n_prompt, n_cached, last; /* number of events, and the values of the last one */
     bool text;
     atomic_bool done;
 } progress;
@@ -463,7 +463,7 @@ static void note_progress(void *ud, const pi_event *ev)
     }
 }
 
-/* A step at most makes one event; steps that nobody looked at in time are one. */
+/* Each step produces at most one progress event; unpolled events of several steps are merged into one. */
 static void the_prompt_is_followed(void **state)
 {
     (void) state;
@@ -489,11 +489,12 @@ static void the_prompt_is_followed(void **state)
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
     while (!atomic_load(&p.done)) usleep(100);
     pi_request_free(r);
-    assert_int_equal(p.n, 0); /* nobody asked */
+    assert_int_equal(p.n, 0); /* prompt-progress is not set */
     pi_engine_close(e);
 }
 
-/* Against a reference from whole rows; to the bit the same alone, in chunks, in a batch, with a cache, in two samples. */
+/* Prompt scores match a reference from full logits rows. They are bitwise identical for a single request, in chunks,
+ * in a batch, with a prefix cache, and with two samples. */
 static void the_prompt_is_scored(void **state)
 {
     (void) state;
@@ -522,7 +523,8 @@ static void the_prompt_is_scored(void **state)
     static const char *const how[][2] = {{"ubatch-size=5", "n=1"}, {"ubatch-size=64", "n=2"}, {"prefix-cache=false", "n=1"}};
     for (size_t i = 0; i < 3; i++) {
         e = open_with(LIST(how[i][0]));
-        for (int again = 0; again < 3; again++) { /* the last one for what lies behind a position */
+        /* the last iteration requests only positions from `logits-from` on */
+        for (int again = 0; again < 3; again++) {
             int from = again == 2 ? 20 : 0;
             r = start(e, text, LIST("max-tokens=3", "prompt-logprobs=3", how[i][1], from ? "logits-from=20" : "n=1"));
             assert_int_equal(pi_request_wait(r, 60000), PI_OK);
@@ -561,9 +563,10 @@ static void refusals_say_why(void **state)
     longer[sizeof longer - 1] = 0;
     pi_request *r = request_of(e, longer, NULL);
     assert_int_equal(pi_request_submit(r, &err), PI_ETOOBIG);
-    assert_non_null(strstr(err.msg, "31")); /* what would fit */
+    assert_non_null(strstr(err.msg, "31")); /* the largest prompt that fits */
     pi_request_free(r);
-    static const char *const adapters[] = {"lora=a:1,b:", "lora=a:1,,b", "lora=a,b:1e39"}; /* the first item is one */
+    /* the first item is valid */
+    static const char *const adapters[] = {"lora=a:1,b:", "lora=a:1,,b", "lora=a,b:1e39"};
     for (size_t i = 0; i < sizeof adapters / sizeof *adapters; i++) {
         r = request_of(e, "the", LIST(adapters[i]));
         assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
@@ -594,7 +597,7 @@ static void deadlines_and_cancels(void **state)
     pi_engine *e = open_with(NULL);
     pi_request *r = start(e, "the", LIST("timeout=0.02", "ignore-eos=true", "max-tokens=400"));
     pi_result s = result_of(r);
-    if (s.finish_reason != PI_FINISH_LENGTH) { /* the machine may be that fast */
+    if (s.finish_reason != PI_FINISH_LENGTH) { /* a fast machine may finish before the deadline */
         assert_true(s.code == PI_ETIMEDOUT && s.finish_reason == PI_FINISH_ERROR && *s.msg);
     }
     pi_request_free(r);
@@ -614,7 +617,7 @@ static const char *const long_prompt =
 
 enum { N_SAMPLES = 4, SAMPLE_LEN = 16 };
 
-/* Tokens of requests of their own with these seeds. */
+/* Computes the tokens of single-sample requests with these seeds. */
 static void alone(pi_engine *e, const char *temp, int64_t seed, int32_t ids[N_SAMPLES][SAMPLE_LEN])
 {
     for (int i = 0; i < N_SAMPLES; i++) {
@@ -627,7 +630,7 @@ static void alone(pi_engine *e, const char *temp, int64_t seed, int32_t ids[N_SA
     }
 }
 
-/* Each sample is what a request of its own with its seed gives, and there is one prefill. */
+/* Each sample equals a single request with the same seed, and the prompt is computed once. */
 static void samples_share_the_prompt(void **state)
 {
     (void) state;
@@ -665,7 +668,7 @@ static void samples_share_the_prompt(void **state)
     }
 }
 
-/* Each step is in the histogram of steps, and a caller with an older pi_stats gets what it has room for. */
+/* The step histogram counts each step; a caller with an older, smaller pi_stats gets only the fields that fit. */
 static void steps_are_counted_by_duration(void **state)
 {
     (void) state;
@@ -709,7 +712,7 @@ static void a_random_seed_differs_for_each_sample(void **state)
     pi_engine_close(e);
 }
 
-/* Texts of all samples of the one request of e, by their events. */
+/* Collects the text of every sample of e's only request from events. */
 static void collect_samples(pi_engine *e, char text[N_SAMPLES][512])
 {
     uint32_t left = 1;
@@ -737,7 +740,8 @@ static void a_stop_string_ends_its_sample_only(void **state)
     pi_request_free(r);
     int n_cut = 0, best = 0;
     char stop[3] = "";
-    for (size_t at = 0; whole[2][at] && whole[2][at + 1]; at++) { /* two letters that some samples have, but not all */
+    /* find two letters that occur in some samples, but not in all */
+    for (size_t at = 0; whole[2][at] && whole[2][at + 1]; at++) {
         char two[3] = {whole[2][at], whole[2][at + 1], 0};
         int n = 0;
         for (int i = 0; i < N_SAMPLES; i++) n += strstr(whole[i], two) != NULL;
@@ -785,7 +789,7 @@ static void samples_are_queued_and_canceled_together(void **state)
     assert_int_equal(pi_request_set(r, "n", "3", &err), PI_OK);
     int rc = PI_EBUSY;
     for (int i = 0; i < 10000 && rc == PI_EBUSY; i++, usleep(1000)) rc = pi_request_submit(r, &err);
-    assert_int_equal(rc, PI_OK); /* the slow one is in a step that does not end: no longer queued */
+    assert_int_equal(rc, PI_OK); /* the slow request is in a step that does not end, so it is no longer queued */
     pi_request *one = request_of(e, "the", NULL);
     assert_int_equal(pi_request_submit(one, &err), PI_EBUSY);
     pi_request_cancel(r);
@@ -802,7 +806,7 @@ static void samples_are_queued_and_canceled_together(void **state)
     pi_engine_close(e);
 }
 
-/* More than run at once, canceled and freed at any moment, with other requests in the batch. */
+/* More samples than can run at once are canceled and freed at any moment, with other requests in the batch. */
 static void samples_come_and_go(void **state)
 {
     (void) state;
@@ -851,7 +855,7 @@ static void free_at_end(void *ud, const pi_event *ev)
     pi_engine *e = ud;
     int32_t ids[8];
     pi_stats s = {.size = sizeof s};
-    pi_tokenize(e, "the", 3, 0, ids, 8); /* what a callback may do */
+    pi_tokenize(e, "the", 3, 0, ids, 8); /* functions that a callback may call */
     pi_engine_stats(e, &s);
     if (ev->kind != PI_EVENT_DONE) return;
     pi_request_free(ev->request);
@@ -890,7 +894,7 @@ static void *work(void *ud)
         char prompt[64], seed[24];
         snprintf(prompt, sizeof prompt, "the %d and %d you", w->number, i);
         snprintf(seed, sizeof seed, "seed=%d", i);
-        unsigned n = i % 6 == 5 ? 3 : 1; /* samples */
+        unsigned n = i % 6 == 5 ? 3 : 1; /* number of samples */
         pi_request *r = request_of(w->e, prompt, LIST("max-tokens=8", "ignore-eos=true", seed, n > 1 ? "n=3" : "n=1",
                                                       i % 12 == 11 ? "cache=false" : "cache=true"));
         atomic_int done = 0;
@@ -966,9 +970,9 @@ static void descriptor_with_poll(void **state)
     pi_engine_close(e);
 }
 
-/* -------------------------------------------------------------------------------------------------------- no memory */
+/* --------------------------------------------------------------------------------------------------- out of memory */
 
-static pthread_mutex_t alloc_lock = PTHREAD_MUTEX_INITIALIZER; /* the counting allocator is for one thread */
+static pthread_mutex_t alloc_lock = PTHREAD_MUTEX_INITIALIZER; /* the counting allocator is single-threaded */
 static counting_alloc counts;
 
 #define LOCKED(call) pthread_mutex_lock(&alloc_lock); call; pthread_mutex_unlock(&alloc_lock)
@@ -978,7 +982,8 @@ static void *l_map(void *ud, size_t n) { void *p; LOCKED(p = counting_map(ud, n)
 static void l_free(void *ud, void *p) { LOCKED(counting_free(ud, p)); }
 static void l_unmap(void *ud, void *p, size_t n) { LOCKED(counting_unmap(ud, p, n)); }
 
-/* Opens, runs a request by events, closes. Returns the first error; *ended: a submitted request got its last event. */
+/* Opens an engine, runs a request by events, closes. Returns the first error; *ended = a submitted request got its
+ * last event. */
 static int whole_run(const char *n_samples, const char *pooling, bool *ended)
 {
     pi_error err = {0};

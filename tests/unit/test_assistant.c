@@ -1,5 +1,5 @@
-/* A gemma4-assistant drafter on tiny random models, with a head like any other and with one that is sorted into clusters:
- * tokens and logits never depend on it, and what is looked at gets the logits of the plain head. */
+/* A gemma4-assistant drafter on tiny random models, with an ordinary head and with a clustered one. Tokens and logits
+ * of the target never depend on it, and the rows of searched clusters get the logits of the ordinary head. */
 #include <math.h>
 
 #include "model_jobs.h"
@@ -17,14 +17,14 @@ static pi__config config(void)
                          .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-/* sizes: K clusters that are looked at; see random_rows.c */
+/* `sizes`: K clusters to search; see random_rows.c */
 static void write_drafter(const char *sizes)
 {
     pi_error err = {0};
     if (tiny_write(draft_path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err)) fail_msg("%s", err.msg);
 }
 
-/* All jobs with this drafter, or with none. */
+/* Runs all jobs with this drafter, or without one. */
 static void run(const pi__config *c, job *jobs)
 {
     pi_stats st = {.size = sizeof st};
@@ -37,7 +37,7 @@ static void run(const pi__config *c, job *jobs)
     assert_true(c->draft_model ? st.n_drafted > 0 : st.n_drafted == 0);
 }
 
-/* Drafters whose head looks at all clusters, some, and one: no token or logit is another. */
+/* A drafter head that searches all, some or one of the clusters changes no token or logit of the target. */
 static void test_same_tokens(void **st)
 {
     (void) st;
@@ -55,7 +55,7 @@ static void test_same_tokens(void **st)
     }
 }
 
-/* The logits of a drafter of that kind. */
+/* Computes the logits of a drafter with these sizes. */
 static void draft_logits(const char *sizes, int load_mode, const char *devices, float *logits)
 {
     pi_error err = {0};
@@ -66,8 +66,8 @@ static void draft_logits(const char *sizes, int load_mode, const char *devices, 
     be->dev->destroy(be);
 }
 
-/* Whatever the clusters' order, however the file is read and whatever the number of devices, what is looked at has the plain
- * head's bits. */
+/* Searched rows have the ordinary head's logits bit for bit, for any cluster order, load mode and number of
+ * devices. */
 static void test_heads(void **st)
 {
     (void) st;
@@ -107,14 +107,14 @@ static void assert_refused(const char *sizes, const char *why)
 static void test_refused(void **st)
 {
     (void) st;
-    assert_refused("K=40 i=1 O=13", "masked_embd_ordering: number 1 is 13"); /* twice */
+    assert_refused("K=40 i=1 O=13", "masked_embd_ordering: number 1 is 13"); /* an index that appears twice */
     assert_refused("K=40 O=V", "masked_embd_ordering.weight: number 0");
     assert_refused("K=40 i=1 N=7", "masked_embd_centroids.weight has 7 rows");
     assert_refused("K=40 i=1 N=2V", "masked_embd_centroids.weight has");
     assert_refused("K=2097152 i=1", "centroid_top_k");
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     (void) st;

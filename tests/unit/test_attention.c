@@ -1,5 +1,5 @@
-/* Attention over the paged cache: against a reference in double precision, and batch-invariant: the same bits in every
- * batch, chunking, block size, number of threads; for each instruction set that is there. */
+/* Attention over the paged cache: compared with a double-precision reference. Also batch-invariant: bitwise identical
+ * in every batch, chunking, block size and thread count, for each available instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,14 +23,14 @@ static int find_isas(void **state)
     return 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reference */
+/* ------------------------------------------------------------------------------------------------------- reference */
 
 #define TYPE(type, ...) PI__##type,
 static const int32_t all_types[] = {PI__CACHE_TYPES(TYPE)};
 #undef TYPE
 enum { N_TYPES = PI__N_KV_TYPES };
 
-/* Bytes of the side of 32 values. */
+/* Bytes of scales and offsets of 32 values. */
 static int side_of(int32_t type)
 {
     switch (type) {
@@ -48,7 +48,7 @@ static float half_at(uint8_t *p, float x)
     return pi__f16_to_f32(h);
 }
 
-/* The code of x for scale d, from lo to hi. */
+/* Returns the code of x for scale d, limited to lo..hi. */
 static int code_of(float x, float d, int lo, int hi)
 {
     float inv = d != 0 ? 1 / d : 0;
@@ -68,8 +68,8 @@ static int iq4_code(float x, float d)
 
 static const int tq_values[2][16] = {{PI__TQ4_0_VALUES}, {PI__TQ3_0_VALUES}};
 
-/* The codes of 32 rotated values y where their root mean square is `rms`, to code; *xc, *cc: products of magnitudes. Sums go
- * over lanes 16, 8, 4, 2, 1 apart. */
+/* Computes the codes of 32 rotated values y with root mean square `rms`. *xc, *cc: sums of products of magnitudes. The
+ * sums combine lanes at distances 16, 8, 4, 2, 1. */
 static void tq_codes(const float *y, float rms, float sum, const int *table, int n, int *code, float *xc, float *cc)
 {
     float x[32], c[32];
@@ -87,7 +87,7 @@ static void tq_codes(const float *y, float rms, float sum, const int *table, int
     *cc = c[0];
 }
 
-/* 32 values as a rotated type has them (formats/cache_rotation.h). */
+/* Encodes 32 values in a rotated type (formats/cache_rotation.h). */
 static void tq_bytes(int32_t type, const float *x, uint8_t *to)
 {
     static const float tries[] = {PI__ROTATION_TRIES};
@@ -125,7 +125,7 @@ static void tq_bytes(int32_t type, const float *x, uint8_t *to)
     }
 }
 
-/* And back: by the matrix, of which each value is 1 or -1. */
+/* Decodes 32 values with the explicit matrix of elements 1 and -1. */
 static void from_tq_bytes(int32_t type, const uint8_t *p, float *x)
 {
     uint16_t half;
@@ -143,15 +143,15 @@ static void from_tq_bytes(int32_t type, const uint8_t *p, float *x)
     }
 }
 
-/* Row p of n values as floats. */
+/* Decodes row p of n values to floats. */
 static void from_bytes(int32_t type, const uint8_t *p, float *x, int n)
 {
     if (!pi__kv_rotated(type)) assert_true(pi__dequantize_row(type, p, x, n));
     else for (int i = 0; i < n; i += 32, p += pi__kv_row_size(type, 32)) from_tq_bytes(type, p, x + i);
 }
 
-/* Row x of n values as bytes of the file format; the cache has the same, in another order. Its scales are of the largest
- * magnitude, or of the distance from the least value to the largest. */
+/* Encodes row x of n values in the file format; the cache holds equal bytes in another order. The scale comes from the
+ * largest magnitude, or from the range between minimum and maximum. */
 static void to_bytes(int32_t type, const float *x, uint8_t *row, int n)
 {
     const int side = side_of(type);
@@ -185,7 +185,7 @@ static void to_bytes(int32_t type, const float *x, uint8_t *row, int n)
     }
 }
 
-/* Row x of n values as the cache holds it. */
+/* Rounds row x of n values to the cache type. */
 static void through(int32_t type, const float *x, float *y, int n)
 {
     uint8_t tmp[4 * 512];
@@ -193,7 +193,7 @@ static void through(int32_t type, const float *x, float *y, int n)
     from_bytes(type, tmp, y, n);
 }
 
-/* The result of token t, head h of s. k, v: what the cache holds, [len, n_head_kv, head_dim] */
+/* Computes the reference result of token t, head h of s. k, v: the cache's values, [len, n_head_kv, head_dim]. */
 static void reference(const fixture *w, const sequence *s, const float *k, const float *v, int t, int h, double *out)
 {
     const config *c = &w->c;
@@ -264,7 +264,7 @@ static void run_and_check(const config *c, int n_seqs, const int *lens, int ever
 static const config base = {.n_threads = 2, .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .n_head = 4,
                             .n_head_kv = 1, .head_dim = 64, .chunk = 64};
 
-/* Every pair of types, in every block size. */
+/* Every pair of K and V types matches the reference in every block size. */
 static void test_types(void **state)
 {
     (void) state;
@@ -323,7 +323,7 @@ static void test_long(void **state)
     }
 }
 
-/* Sequences that are decoded token by token, long enough for a KV split over threads. */
+/* Sequences decoded token by token, long enough for a KV split over threads, match the reference. */
 static void test_decode(void **state)
 {
     (void) state;
@@ -338,7 +338,7 @@ static void test_decode(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- to the bit */
+/* ----------------------------------------------------------------------------------------------- bitwise identical */
 
 static void assert_same(const fixture *a, const fixture *b, const char *what)
 {
@@ -414,13 +414,12 @@ static void test_identity(void **state)
     }
 }
 
-/* A few tokens late in a long sequence: a KV split over threads in several waves, with the same bits as one thread
- * gives. */
+/* A few tokens late in a long sequence: a KV split over threads in several waves gives the same bits as one thread. */
 static void test_waves(void **state)
 {
     (void) state;
     static const int lens[] = {1290};
-    if (slow_vectors()) skip(); /* how KV splits are shared out is no matter of the instruction set */
+    if (slow_vectors()) skip(); /* the distribution of KV splits does not depend on the instruction set */
     for (int i = 0; i < n_isas; i++) {
         fixture w[2];
         for (int t = 0; t < 2; t++) {
@@ -443,7 +442,7 @@ static void test_waves(void **state)
     }
 }
 
-/* Tokens whose values are infinite change nothing for those that do not see them, whoever computes them together. */
+/* Tokens with infinite values do not affect tokens that do not attend to them, even in the same batch. */
 static void test_poison(void **state)
 {
     (void) state;
@@ -470,7 +469,7 @@ static void test_poison(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- qkv, sizes */
+/* ------------------------------------------------------------------------------------------------------ qkv, sizes */
 
 static void test_kv_bytes(void **state)
 {
@@ -514,7 +513,7 @@ enum { QKV_TOKENS = 37, QKV_DIM = 64 };
 
 static void close_to(const double *ref, float x, int i) { if (!(fabs(ref[i] - x) <= 2e-6 * (1 + fabs(ref[i])))) fail(); }
 
-/* One combination of biases, norms and rotation, f32 cache: q in place, k and v where the layout says. */
+/* One combination of biases, norms and rotation, with an f32 cache: q in place, k and v at their cache positions. */
 static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool v_norm)
 {
     enum { NH = 4, NKV = 2, T = QKV_TOKENS, D = QKV_DIM, LD = (NH + 2 * NKV) * D + 3 };
@@ -559,11 +558,11 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
             for (int d = 0; d < D; d++) close_to(y, vt[d / 32 * 512 + o % 16 * 32 + d % 32], d);
         }
     }
-    /* Nothing else was written: not the slot of token 5, no block but 0 and 2. */
+    /* Nothing else was written: not the slot of token 5, and no block except 0 and 2. */
     size_t touched = 0;
     for (size_t i = 0; i < bytes * 3 / 4; i++) touched += memcmp(pool + i * 4, "\xff\xff\xff\xff", 4) != 0;
     assert_int_equal(touched, (T - 1) * NKV * 2 * D);
-    /* Without k only q is done. */
+    /* Without k, the op processes only q. */
     memcpy(x, orig, sizeof x);
     memset(pool, 0xff, bytes * 3);
     a.k = a.v = NULL;
@@ -587,7 +586,7 @@ static void test_qkv(void **state)
     }
 }
 
-/* Stored bytes of one row on every instruction set, in different lanes. */
+/* Every instruction set stores the same bytes for a row, in different lanes. */
 static void stored_bits(const float *x)
 {
     for (int i = 0; i < n_isas; i++) {
@@ -624,7 +623,7 @@ static void stored_bits(const float *x)
     }
 }
 
-/* What the cache holds is the same on each instruction set, odd values included. */
+/* Cache contents are the same on each instruction set, including NaN and infinite values. */
 static void test_stored_bits(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* What is in src/base for everybody: clocks, hashes, regular expressions. And the tables of formats: each row against what
- * its block is made of. */
+/* Shared code of src/base: clocks, hashes, regular expressions. Also checks each row of the format tables against the
+ * layout of its block. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -29,18 +29,19 @@ static void clocks_go_on(void **state)
     pthread_mutex_lock(&m);
     const struct timespec soon = pi__deadline(20);
     const int64_t start = pi__now_ns();
-    while (!pthread_cond_timedwait(&c, &m, &soon)) {} /* the same clock, or this would return at once or never */
+    /* uses the same clock; with another clock, this returns immediately or never */
+    while (!pthread_cond_timedwait(&c, &m, &soon)) {}
     assert_true(pi__now_ns() - start >= 15000000);
     pthread_mutex_unlock(&m);
     pthread_cond_destroy(&c);
 }
 
-/* Files on disk are named by these hashes: they must never change. */
+/* Names of files on disk contain these hashes, so the hashes must never change. */
 static void hashes_stay(void **state)
 {
     (void) state;
     char hex[PI__DIGEST_HEX];
-    assert_true(pi__hash64("", 0, 0) == 0x2d06800538d394c2u); /* XXH3's of nothing */
+    assert_true(pi__hash64("", 0, 0) == 0x2d06800538d394c2u); /* XXH3 of the empty string */
     const pi__digest h = pi__hash(PI__HASH_SALT, "a", 1);
     pi__digest_hex(&h, hex); /* printf '\3\0\0\0\1\0\0\0\0\0\0\0a' | sha256sum */
     assert_string_equal(hex, "e0c52207a0893627547d954e70d7ce917902bf0b42143279902faebe48ecaebd");
@@ -59,7 +60,7 @@ static void expressions_find(void **state)
     assert_null(bad);
     pi__regex_scratch *s = pi__regex_scratch_new();
     assert_non_null(s);
-    assert_int_equal(pi__regex_compile(&re, "b+X", 2, false, why), PI_OK); /* n bytes of it */
+    assert_int_equal(pi__regex_compile(&re, "b+X", 2, false, why), PI_OK); /* compiles n bytes of the pattern */
     size_t from = 2, to = 0;
     assert_int_equal(pi__regex_find(re, s, "b abbc", 6, &from, &to), 1);
     assert_true(from == 3 && to == 5);
@@ -69,10 +70,10 @@ static void expressions_find(void **state)
     pi__regex_free(re);
     assert_int_equal(pi__regex_compile(&re, "\\p{Lu}", 6, true, why), PI_OK);
     from = 0;
-    assert_int_equal(pi__regex_find(re, s, "a\xc3\x84", 3, &from, &to), 1); /* a capital A with dots: two bytes */
+    assert_int_equal(pi__regex_find(re, s, "a\xc3\x84", 3, &from, &to), 1); /* capital A with diaeresis: two bytes */
     assert_true(from == 1 && to == 3);
     pi__regex_free(re);
-    /* Backtracking without end ends: an error, neither a hang nor "not found". */
+    /* Catastrophic backtracking ends with an error, neither a hang nor "not found". */
     assert_int_equal(pi__regex_compile(&re, "^(a|aa|aaa)+$", 13, false, why), PI_OK);
     char text[80];
     memset(text, 'a', sizeof text);
@@ -102,7 +103,8 @@ static void formats_add_up(void **state)
         assert_int_equal(f.block % 32, 0);
         assert_int_equal(f.plane % 16, 0);
         assert_true(f.d_at + 2u <= t->type_size || f.scales == PI__SCALES_E8M0);
-        /* A packed tile of the CPU is as large as 16 rows of the file. Ternary ones keep their rows there. */
+        /* A packed CPU tile is as large as 16 rows of the file, except for ternary types, which keep their rows
+         * there. */
         if (f.record && f.codes != PI__CODES_TERNARY)
             assert_int_equal(f.block / 32 * f.plane + f.record, 16 * t->type_size);
     }

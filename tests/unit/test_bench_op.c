@@ -1,4 +1,4 @@
-/* Measuring an op by itself: what is reported, when it stops, what is refused, and that no allocation is lost. */
+/* Measuring a single op: reported values, the end of the measurement, errors, and no leaked allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +11,8 @@
 #include "pagedinfer.h"
 
 typedef struct seen {
-    int n, most; /* calls; after so many it is enough */
-    uint64_t bytes_one; /* of a decode step of one sequence */
+    int n, most; /* number of calls; the measurement stops after `most` calls */
+    uint64_t bytes_one; /* bytes of a one-sequence decode step */
 } seen;
 
 static bool on_time(void *ud, const pi_op_time *t)
@@ -47,7 +47,7 @@ static void test_all(void **state)
     seen s = {0}, one = {.most = 1};
     assert_int_equal(measure("gdn", "2,4,32,2", &s), PI_OK);
     assert_int_equal(s.n, 9); /* decode of 1, 2, 4, 8, 16; prefill of one and of 16; save, load */
-    /* S0 read, and written once in 16 steps; half a chunk's keys and u; 4 raw inputs. Two layers. */
+    /* S0 is read, and written once in 16 steps; half a chunk's keys and u; 4 raw inputs. Two layers. */
     assert_int_equal(s.bytes_one, 2 * (4 * 32 * 32 * 4 * 17 / 16 + 6 * 32 * 4 * 17 / 2 + 8 * 32 * 4 * 4));
     assert_int_equal(measure("gdn", "2,4,32,2", &one), PI_OK);
     assert_int_equal(one.n, 1);
@@ -99,7 +99,7 @@ static int measure_rates(seen *s)
     return rc;
 }
 
-/* Every allocation fails in turn. */
+/* Each allocation fails in turn: the call returns PI_ENOMEM and frees all memory. */
 static void no_memory(bool rates)
 {
     counting_alloc a;

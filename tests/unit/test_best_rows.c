@@ -1,7 +1,9 @@
-/* Requests that sample together, from logits of which only the largest are computed as they are alone (op linear, pi__best_rows):
- * the same tokens as alone, where these suffice, and where a sampler needs the whole row after all.
+/* Batched sampling when only the largest logits are computed as in a batch of one (op linear, pi__best_rows). Requests
+ * get the same tokens as in a batch of one if these logits suffice, and also if a sampler needs the full row.
  *
- *     test_best_rows [MODEL.gguf]      with another model than small random ones, of whose few tokens nearly all are among the largest */
+ *     test_best_rows [MODEL.gguf]
+ *
+ * MODEL replaces the small random models, whose few tokens nearly all are among the largest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +24,8 @@ static const char *const options[N][5] = {
     {"temp=0"},
     {"temp=1", "top-k=40"},
     {"temp=1.3", "top-k=5", "repeat-penalty=1.3"},
-    {"temp=3", "top-k=0", "top-p=1", "min-p=0.00000000000000000001"}, /* more values than are looked for: the whole row */
+    /* needs more values than the op returns, so the full row is computed */
+    {"temp=3", "top-k=0", "top-p=1", "min-p=0.00000000000000000001"},
     {"temp=0", "logit-bias=270-100"},
     {"temp=0", "grammar=root ::= [a-e]+"},
     {"temp=0", "repeat-penalty=1.5", "presence-penalty=0.5"},

@@ -1,7 +1,8 @@
-/* Block pool, block tables and prefix matching against a simple model of what the cache memory would contain.
+/* Block pool, block tables and prefix matching against a simple model of the cache memory.
  *
- * The model keeps, for every slot of every pool, the hash of the token prefix whose K,V would be there. Sequences write
- * as a step would; what a match hands out must contain exactly the prefix's hashes, wherever a later token can look. */
+ * For every slot of every pool, the model keeps the hash of the token prefix whose K,V the slot would hold. Sequences
+ * write as a step would. A match must return exactly the prefix's hashes, at every position that a later token
+ * reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,15 +23,15 @@ enum { SEQS = 6, CTX = 512 };
 
 typedef struct model {
     pi__cache c;
-    uint64_t *slot[4];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0: garbage */
+    uint64_t *slot[4];            /* [n_blocks * block_size] hash of the prefix that ends in this token; 0 = garbage */
     struct {
         bool on;
         int32_t token[CTX], n, computed;
-        int32_t found;            /* tokens it took over */
-        uint64_t state[4];        /* of a state group: hash of the prefix that was computed */
+        int32_t found;            /* tokens reused from the prefix cache */
+        uint64_t state[4];        /* for a state group: hash of the computed prefix */
     } seq[SEQS];
     uint64_t rng;
-    uint64_t reused;              /* tokens handed out by matches, so that the test cannot pass on misses alone */
+    uint64_t reused;              /* tokens returned by matches; proves that the test does not pass on misses alone */
 } model;
 
 static uint32_t rnd(model *m, uint32_t n)
@@ -48,7 +49,7 @@ static uint64_t *at(model *m, int g, int32_t s, int32_t pos)
     return block < 0 ? NULL : &m->slot[g][block * bs + pos % bs];
 }
 
-/* Every position a token at position n or later can see holds this sequence's own prefix. */
+/* Checks that every position that a token at n or later can read holds this sequence's own prefix. */
 static void check_seen(model *m, int32_t s, int32_t n)
 {
     uint64_t h = 7;
@@ -57,7 +58,7 @@ static void check_seen(model *m, int32_t s, int32_t n)
         for (int g = 0; g < m->c.n_groups; g++) {
             const pi__group_spec *sp = &m->c.group[g].spec;
             if (sp->state || (sp->window && p <= n - pi__group_window(sp))) continue;
-            if (sp->keep && p <= m->seq[s].found - sp->window) continue; /* not needed of a prefix */
+            if (sp->keep && p <= m->seq[s].found - sp->window) continue; /* not needed for a prefix */
             uint64_t *v = at(m, g, s, p);
             assert_non_null(v);
             assert_int_equal(*v, h);
@@ -72,7 +73,7 @@ static uint64_t prefix_hash(const model *m, int32_t s, int32_t n)
     return h;
 }
 
-/* The state goes on from what it was, whatever that is: a wrong snapshot is wrong for ever. */
+/* Advances the state from its previous value; a wrong snapshot thus stays visible in all later states. */
 static void run_state(model *m, int g, int32_t s, int32_t p)
 {
     const pi__group_spec *sp = &m->c.group[g].spec;
@@ -102,7 +103,8 @@ static void compute(model *m, int32_t s, int32_t to)
     check_seen(m, s, to);
 }
 
-/* References equal the tables that hold a block; free and used add up; every free block is on the list once. */
+/* Checks that references equal the number of tables with a block, used and free add up, and the list has each free
+ * block once. */
 static void check_pools(model *m)
 {
     for (int g = 0; g < m->c.n_groups; g++) {
@@ -135,7 +137,7 @@ static void check_pools(model *m)
 static void one_op(model *m)
 {
     int32_t s = (int32_t) rnd(m, SEQS), wanted;
-    if (!m->seq[s].on) { /* a prompt that often shares its start with others */
+    if (!m->seq[s].on) { /* a prompt that often shares its start with other prompts */
         int32_t n = 1 + (int32_t) rnd(m, 160);
         for (int32_t i = 0; i < n; i++)
             m->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(m, 40) == 0)) : (int32_t) rnd(m, 3);
@@ -231,7 +233,8 @@ static void three_kinds(void **st)
     run_model(spec, 3, 30000);
 }
 
-/* As a model with compressed attention: entries that stay, a window, recent tokens of which a prefix needs few or none. */
+/* A model with compressed attention: permanent entries, a window, and recent tokens. A prefix needs few or no recent
+ * tokens. */
 static void entries_of_recent(void **st)
 {
     (void) st;
@@ -240,7 +243,8 @@ static void entries_of_recent(void **st)
     run_model(spec, 4, 30000);
 }
 
-/* Blocks that no prefix can need get no block hash: of recent tokens, all but the last ones of a block of entries. */
+/* Blocks that no prefix can need get no block hash: in "recent" groups, all except the last ones before the end of an
+ * entry block. */
 static void needless_keys(void **st)
 {
     (void) st;
@@ -261,13 +265,13 @@ static void needless_keys(void **st)
     assert_int_equal(wanted, 128);
     pi__cache_release(&c, 1);
     pi__cache_start(&c, 1, NULL);
-    assert_int_equal(pi__cache_match(&c, 1, tokens, 128, &wanted), 64); /* something is left to compute */
+    assert_int_equal(pi__cache_match(&c, 1, tokens, 128, &wanted), 64); /* at least one token must be computed */
     pi__cache_release(&c, 1);
     pi__cache_release(&c, 0);
     pi__cache_destroy(&c);
 }
 
-/* A descendant that goes another way takes nothing from its ancestor, and the deepest snapshot is found. */
+/* A sequence that diverges takes nothing beyond the common prefix, and a match finds the deepest usable snapshot. */
 static void snapshots_of_a_tree(void **st)
 {
     (void) st;
@@ -285,11 +289,11 @@ static void snapshots_of_a_tree(void **st)
         id[i] = pi__cache_snapshot(&c, 0, 1, a, at[i]);
         pi__cache_snapshot_done(&c, 0, 1, a, at[i], id[i], true);
     }
-    assert_int_equal(pi__cache_snapshot(&c, 0, 1, a, 80), -1); /* it is there */
+    assert_int_equal(pi__cache_snapshot(&c, 0, 1, a, 80), -1); /* the snapshot exists already */
     pi__cache_commit(&c, 0, a, 96, true);
     pi__cache_start(&c, 1, NULL);
     assert_int_equal(pi__cache_match(&c, 1, b, 96, &wanted), 32);
-    assert_int_equal(wanted, 64); /* where the two part: worth a snapshot */
+    assert_int_equal(wanted, 64); /* the point of divergence, where a snapshot is useful */
     assert_int_equal(c.seq[1].snapshot[1], id[0]);
     assert_true(pi__cache_reserve(&c, 1, 96));
     int32_t branch = pi__cache_snapshot(&c, 1, 1, b, 64);
@@ -297,7 +301,7 @@ static void snapshots_of_a_tree(void **st)
     pi__cache_commit(&c, 1, b, 96, true);
     pi__cache_release(&c, 1);
     pi__cache_start(&c, 1, NULL);
-    assert_int_equal(pi__cache_match(&c, 1, a, 96, &wanted), 80); /* the ancestor's is as it was */
+    assert_int_equal(pi__cache_match(&c, 1, a, 96, &wanted), 80); /* the ancestor's snapshot is unchanged */
     assert_int_equal(c.seq[1].snapshot[1], id[1]);
     pi__cache_release(&c, 1);
     pi__cache_start(&c, 1, "other");
@@ -314,8 +318,8 @@ static bool prompt_end(void *ud, int32_t s, int32_t n)
     return n == *(int32_t *) ud;
 }
 
-/* A long prompt runs through a small window pool: the window before its end stays findable, and so does what others left;
- * what lies behind goes first. */
+/* A long prompt runs through a small window pool. The window before its end stays in the cache, and so do prefixes of
+ * earlier sequences; blocks that are out of the window are evicted first. */
 static void windows_worth_keeping(void **st)
 {
     (void) st;
@@ -332,7 +336,8 @@ static void windows_worth_keeping(void **st)
         end = n - 16;
         pi__cache_start(&c, 0, NULL);
         assert_int_equal(pi__cache_match(&c, 0, tok, n, &wanted), 0);
-        for (int32_t to = 16; to <= n + more; to += 16) { /* the prompt, and an answer that leaves its end behind */
+        /* the prompt, and an answer that moves the window past the prompt's end */
+        for (int32_t to = 16; to <= n + more; to += 16) {
             assert_true(pi__cache_reserve(&c, 0, to));
             pi__cache_commit(&c, 0, tok, to, true);
         }
@@ -363,11 +368,11 @@ static void eviction_order(void **st)
     assert_int_equal(pi__block_get_new(&p), -1);
     for (int i = 2; i >= 0; i--) pi__block_release(&p, b[i]); /* a table is freed from its end */
     assert_int_equal(p.n_cached, 3);
-    assert_int_equal(pi__block_get_new(&p), b[2]); /* the tail of the chain goes first */
+    assert_int_equal(pi__block_get_new(&p), b[2]); /* the end of the chain is evicted first */
     assert_int_equal(pi__block_find(&p, &k[2], tok[2]), -1);
     assert_int_equal(pi__block_find(&p, &k[0], tok[0]), b[0]);
-    assert_int_equal(pi__block_find(&p, &k[0], tok[1]), -1); /* the right hash with other tokens is no hit */
-    pi__block_touch(&p, b[0]); /* from the end of the list */
+    assert_int_equal(pi__block_find(&p, &k[0], tok[1]), -1); /* a matching hash with other tokens is not a hit */
+    pi__block_touch(&p, b[0]); /* removed from the end of the free list */
     assert_int_equal(p.n_free, 1);
     assert_int_equal(pi__block_get_new(&p), b[1]);
     pi__block_pool_destroy(&p);
@@ -382,18 +387,18 @@ static void salts_separate(void **st)
     const char *salt[] = {"a", "b", NULL};
     pi__cache c;
     assert_int_equal(pi__cache_init(&c, (pi__group_spec[]){{"full", 16, 0, 20, false, 0}}, 1, 1, 64, NULL), PI_OK);
-    for (int round = 0; round < 2; round++) { /* each computes his own, then b's is cleared */
+    for (int round = 0; round < 2; round++) { /* each salt computes its own prefix; then b's is cleared */
         for (int i = 0; i < 3; i++) {
             pi__cache_start(&c, 0, salt[i]);
             assert_int_equal(pi__cache_match(&c, 0, tok, 48, &wanted), round && i != 1 ? 32 : 0);
             assert_true(pi__cache_reserve(&c, 0, 48));
             pi__cache_commit(&c, 0, tok, 48, true);
-            if (round == 0 && i == 1) pi__cache_clear(&c, &b); /* also what is in use */
+            if (round == 0 && i == 1) pi__cache_clear(&c, &b); /* also clears blocks in use */
             pi__cache_release(&c, 0);
         }
         if (round == 0) assert_int_equal(c.group[0].pool.n_cached, 6);
     }
-    pi__cache_clear(&c, &none); /* released last; what is empty now is taken before anybody's prefix */
+    pi__cache_clear(&c, &none); /* released last; empty blocks are taken before any cached prefix */
     for (int32_t n = c.group[0].pool.n_free - c.group[0].pool.n_cached; n > 0; n--) pi__block_get_new(&c.group[0].pool);
     assert_int_equal(c.group[0].pool.n_cached, 6);
     assert_int_equal(c.group[0].pool.n_evicted, 0);
@@ -402,7 +407,7 @@ static void salts_separate(void **st)
     pi__cache_destroy(&c);
 }
 
-/* Each thing that pi__cache_check promises to see, broken and mended. */
+/* pi__cache_check detects each corruption in its contract; the test breaks and repairs one at a time. */
 static void check_sees(void **st)
 {
     (void) st;
@@ -410,7 +415,7 @@ static void check_sees(void **st)
     int32_t tok[80] = {5, 6, 7}, wanted;
     pi__group_spec spec[] = {{"full", 16, 0, 12, false, 0}, {"window", 16, 20, 9, false, 0}};
     assert_int_equal(pi__cache_init(&c, spec, 2, 3, 128, NULL), PI_OK);
-    for (int32_t s = 0; s < 3; s++) { /* 0 and 2 share, 1 has gone */
+    for (int32_t s = 0; s < 3; s++) { /* 0 and 2 share, 1 has ended */
         pi__cache_start(&c, s, NULL);
         pi__cache_match(&c, s, tok, 80, &wanted);
         assert_true(pi__cache_reserve(&c, s, 80));
@@ -437,13 +442,14 @@ static void check_sees(void **st)
         assert_null(pi__cache_check(&c, NULL));
     }
     const int32_t pinned_for_copy[12] = {1}, more[9] = {0};
-    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {pinned_for_copy, more})); /* references not taken */
+    /* references that were not taken */
+    assert_non_null(pi__cache_check(&c, (const int32_t *const[]) {pinned_for_copy, more}));
     p->block[used].hashed = false;
     assert_non_null(pi__cache_check(&c, NULL));
     pi__cache_destroy(&c);
 }
 
-/* Where invariants are checked, giving a block back once too often ends the process, at the place where it happens. */
+/* In builds with invariant checks, releasing a block once too often aborts at the faulty call. */
 static void underflow_traps(void **st)
 {
     (void) st;
@@ -477,7 +483,7 @@ static void window_needs(void **st)
     assert_int_equal(pi__group_need(&g, 100000, 1), 6250);
 }
 
-/* ---- every allocation of init fails in turn */
+/* ---- each allocation of init fails in turn */
 static int left;
 static void *f_malloc(void *ud, size_t n) { (void) ud; return left-- > 0 ? malloc(n) : NULL; }
 static void *f_realloc(void *ud, void *p, size_t n) { (void) ud; return left-- > 0 ? realloc(p, n) : NULL; }
@@ -507,7 +513,7 @@ static void out_of_memory(void **st)
         failures++;
     }
     pi_set_allocator(NULL);
-    assert_int_equal(failures, 5); /* the tables, each pool, and two of the index of prefixes */
+    assert_int_equal(failures, 5); /* the tables, each pool, and two of the prefix index */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Two prefixes that a client crafted so that their chained XXH3-128 hashes are equal: the cache tells them apart, in the pool
- * and through matches. And the rule behind it: a hit has the digest, the parent's digest and the tokens. */
+/* Two crafted prefixes with equal chained XXH3-128 hashes: the cache distinguishes them, in the pool and in matches.
+ * The underlying rule: a hit must match the digest, the parent's digest and the tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,9 +14,9 @@
 
 #include "cache/cache.h"
 
-enum { BLOCK = 16, N = 8 /* blocks of a prefix */, REST = 48 /* tokens behind it */ };
+enum { BLOCK = 16, N = 8 /* blocks of a prefix */, REST = 48 /* tokens after it */ };
 
-/* Eight blocks that anybody may send first, and eight of somebody else: six of free text, two that were searched for. */
+/* Eight ordinary blocks, and eight blocks of an attacker: six of free text, and two found by a collision search. */
 static const int32_t known[128] = {
     2, 3048, 659, 506, 16326, 529, 506, 2591, 4856, 236761, 25685, 21485, 532, 124954, 236761, 31246, 577, 4338,
     236764, 532, 768, 611, 776, 711, 1281, 614, 3890, 236764, 1879, 600, 611, 776, 711, 1281, 625, 236761, 15428,
@@ -38,7 +38,7 @@ static const int32_t crafted[128] = {
     153427, 80110, 187101, 6861, 87869, 65040, 211879, 202929,
 };
 
-/* XXH3-128 of a block, seeded by its parent's. */
+/* XXH3-128 of a block, seeded with its parent's. */
 static XXH128_hash_t xxh_chain(XXH128_hash_t parent, const int32_t *tokens)
 {
     const XXH128_hash_t h = XXH3_128bits_withSeed(tokens, BLOCK * sizeof *tokens, parent.low64);
@@ -46,7 +46,7 @@ static XXH128_hash_t xxh_chain(XXH128_hash_t parent, const int32_t *tokens)
     return (XXH128_hash_t) {h.low64 ^ parent.high64, (hi & ~(uint64_t) UINT32_MAX) | (uint32_t) parent.high64};
 }
 
-/* Keys of the N blocks of a prefix without salt. */
+/* Computes the keys of the N blocks of a prefix without salt. */
 static void keys_of(const int32_t *tokens, pi__block_key key[N])
 {
     for (int i = 0; i < N; i++) {
@@ -64,7 +64,7 @@ static void crafted_digests_differ(void **state)
         a = xxh_chain(a, known + (ptrdiff_t) i * BLOCK);
         b = xxh_chain(b, crafted + (ptrdiff_t) i * BLOCK);
     }
-    assert_true(a.low64 == b.low64 && a.high64 == b.high64); /* the input is what it claims to be */
+    assert_true(a.low64 == b.low64 && a.high64 == b.high64); /* the crafted input does collide */
     keys_of(known, x);
     keys_of(crafted, y);
     for (int i = 0; i < N; i++) assert_false(pi__digest_equal(&x[i].hash, &y[i].hash));
@@ -88,7 +88,7 @@ static void pool_tells_crafted_apart(void **state)
     pi__block_pool_destroy(&p);
 }
 
-/* A digest alone is no hit: here one block has the digest that another prefix asks for. */
+/* A digest alone is not a hit: a block with another prefix's digest but another parent is a miss. */
 static void other_parents_miss(void **state)
 {
     (void) state;
@@ -101,11 +101,11 @@ static void other_parents_miss(void **state)
     forged = key[3];
     forged.parent = key[1].hash;
     assert_int_equal(pi__block_find(&p, &forged, known + 3 * BLOCK), -1);
-    pi__block_set_hash(&p, other, &forged, known + 3 * BLOCK); /* both are kept, each found by its own parent */
+    pi__block_set_hash(&p, other, &forged, known + 3 * BLOCK); /* both blocks stay, each found by its own parent */
     assert_int_equal(pi__block_find(&p, &forged, known + 3 * BLOCK), other);
     assert_int_equal(pi__block_find(&p, &key[3], known + 3 * BLOCK), id);
     forged = key[3];
-    forged.hash.byte[31] ^= 1; /* every bit counts, not those alone that choose the bucket */
+    forged.hash.byte[31] ^= 1; /* every bit counts, not only the bits that select the bucket */
     assert_int_equal(pi__block_find(&p, &forged, known + 3 * BLOCK), -1);
     assert_int_equal(pi__block_find(&p, &key[3], known + 2 * BLOCK), -1);
     pi__block_pool_destroy(&p);
@@ -135,14 +135,14 @@ static bool any_point(void *ud, int32_t s, int32_t n)
 static void cache_tells_crafted_apart(void **state)
 {
     (void) state;
-    const int32_t all = N * BLOCK + REST - BLOCK; /* one token at least is computed */
+    const int32_t all = N * BLOCK + REST - BLOCK; /* at least one token must be computed */
     for (int window = 0; window < 2; window++) {
         pi__cache c;
         const pi__group_spec spec[] = {{"full", BLOCK, 0, 64, false, 0}, {"window", BLOCK, window ? 32 : 64, 64, false, 0}};
         assert_int_equal(pi__cache_init(&c, spec, 1 + window, 1, 512, NULL), PI_OK);
-        c.reuse_point = any_point; /* blocks behind a window stay as long as others */
+        c.reuse_point = any_point; /* keeps blocks outside the window as long as others */
         assert_int_equal(ask(&c, crafted, NULL, NULL, NULL), 0);
-        assert_int_equal(ask(&c, known, NULL, NULL, NULL), 0); /* nothing of the text behind the crafted blocks */
+        assert_int_equal(ask(&c, known, NULL, NULL, NULL), 0); /* no match in the text after the crafted blocks */
         assert_int_equal(ask(&c, known, NULL, NULL, NULL), all);
         assert_int_equal(ask(&c, crafted, NULL, NULL, NULL), all);
         assert_null(pi__cache_check(&c, NULL));
@@ -150,7 +150,7 @@ static void cache_tells_crafted_apart(void **state)
     }
 }
 
-/* What else decides what a block holds is in its digest. */
+/* All other inputs that determine a block's content are part of its digest. */
 static void variants_are_apart(void **state)
 {
     (void) state;
@@ -171,7 +171,7 @@ static void variants_are_apart(void **state)
     pi__cache_destroy(&c);
 }
 
-/* A salt that a client chooses reaches neither the prefixes without salt nor those of a sample group. */
+/* A client's salt matches neither prefixes without salt nor prefixes of a sample group. */
 static void roots_are_apart(void **state)
 {
     (void) state;
@@ -186,7 +186,8 @@ static void roots_are_apart(void **state)
     assert_false(pi__digest_equal(&next.hash, &first.hash));
 }
 
-/* Who is not admitted keeps the hashes of its row, as long as nobody else starts there; blocks are looked up anew. */
+/* A request that is not admitted keeps its row's hashes until another sequence starts in the row. Blocks are looked
+ * up again. */
 static void rows_are_left_and_taken_up(void **state)
 {
     (void) state;
@@ -203,7 +204,7 @@ static void rows_are_left_and_taken_up(void **state)
     pi__cache_commit(&c, 1, known, N * BLOCK, true);
     assert_false(pi__cache_start_again(&c, 0, 8));
     assert_true(pi__cache_start_again(&c, 0, 7));
-    assert_false(pi__cache_start_again(&c, 0, 7)); /* once */
+    assert_false(pi__cache_start_again(&c, 0, 7)); /* only once */
     assert_true(pi__digest_equal(&before, pi__cache_hash(&c, 0, N - 1)));
     assert_int_equal(pi__cache_match(&c, 0, known, N * BLOCK, &longest), (N - 1) * BLOCK);
     assert_null(pi__cache_check(&c, NULL));

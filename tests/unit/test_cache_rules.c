@@ -1,5 +1,5 @@
-/* Rules for the types of caches: what texts mean, which rule decides, what is refused and how. And in an engine: each
- * layer's blocks are of its own types, answers the same in every batch, and a directory of other types is a miss. */
+/* Rules for cache types: parsing, precedence, errors. In an engine: each layer's blocks have the layer's own types,
+ * results are the same in every batch, and a directory with other types is a miss. */
 #include "model_jobs.h"
 
 #include "formats/cache_types.h"
@@ -97,7 +97,7 @@ static pi__config config(const char *rules)
                          .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-/* Bytes of a token in all layers, from the plan. */
+/* Returns the bytes per token over all layers, from the plan. */
 static uint64_t token_bytes(const char *rules)
 {
     pi__config c = config(rules);
@@ -126,7 +126,7 @@ static void test_plan(void **state)
     assert_non_null(strstr(err.msg, "the model has no such layer"));
 }
 
-/* Rotated and mixed types: the same bits however requests run, with prefixes and preemption. */
+/* Rotated and mixed types give the same bits for any schedule of requests, with prefixes and preemption. */
 static void test_same_bits(void **state)
 {
     (void) state;
@@ -162,7 +162,7 @@ static void test_same_bits(void **state)
     }
 }
 
-/* Tokens that a new engine finds on the disk. */
+/* Returns the number of prompt tokens that a new engine loads from the disk cache. */
 static int32_t found(const char *dir, const char *rules)
 {
     static job jobs[N_JOBS];
@@ -178,7 +178,7 @@ static int32_t found(const char *dir, const char *rules)
     return (int32_t) jobs[N_JOBS - 1].n_cached;
 }
 
-/* Blocks of as many bytes, but of other types, or of the same ones in other layers, are not taken for one's own. */
+/* Blocks of equal size are a miss if their types differ, or if layers have each other's types. */
 static void test_disk(void **state)
 {
     (void) state;
@@ -186,7 +186,7 @@ static void test_disk(void **state)
     snprintf(dir, sizeof dir, "%s.prefixes", path);
     assert_int_equal(found(dir, "L0:tq4_0,*:tq3_0"), 0);
     assert_true(found(dir, "L0:tq4_0,*:tq3_0") >= 200);
-    assert_true(found(dir, "first1:tq4_0,L0:f16,window:tq3_0,*:tq3_0") >= 200); /* the same in other words */
+    assert_true(found(dir, "first1:tq4_0,L0:f16,window:tq3_0,*:tq3_0") >= 200); /* equivalent rules */
     assert_int_equal(found(dir, "L0:q4_0,*:tq3_0"), 0);
     assert_int_equal(found(dir, "L1:tq4_0,*:tq3_0"), 0);
     assert_int_equal(found(dir, "L0.k:tq3_0,L1.k:tq4_0,L0:tq4_0,*:tq3_0"), 0);

@@ -1,6 +1,6 @@
-/* The centroid lm_head, its rows sorted into clusters, on the CPU: the clusters whose centroids score best are those
- * that are multiplied, with the bits that an ordinary matrix gives; every other token lies below. Alone and in a batch,
- * with one thread and several, in formats of each kind. Each instruction set the machine has runs the same tests. */
+/* The centroid lm_head on the CPU; its rows are sorted into clusters. The op multiplies the clusters with the best
+ * centroid scores, with the bits of an ordinary matrix; every other token gets a lower logit. Covers batches of one
+ * and more, one and several threads, formats of each kind, and each available instruction set. */
 #include "weights.h"
 
 enum { E = 256, PER = 24, N_MAT = 10, N_VOCAB = PER * N_MAT, ROWS = 5 };
@@ -33,7 +33,7 @@ static void fixture_stop(head_fixture *t)
     backend_stop(&t->head.cpu);
 }
 
-/* Rows first..first + n with n_pick clusters each. */
+/* Runs rows first..first + n with n_pick clusters each. */
 static void run(head_fixture *t, int32_t first, int32_t n, int32_t n_pick)
 {
     const pi__centroid_head a = {.n_rows = n, .in = {.kind = PI__IN_RMSNORM, .x = t->x + first * E, .ldx = E,
@@ -44,7 +44,7 @@ static void run(head_fixture *t, int32_t first, int32_t n, int32_t n_pick)
     pi__cpu_centroid_head(&t->head.cpu.be, NULL, &a);
 }
 
-/* The result of an ordinary linear op for all rows of cluster c and row r of x. */
+/* Computes row r of x times all rows of cluster c with an ordinary linear op. */
 static void cluster_alone(head_fixture *t, int32_t c, int32_t r, float *y)
 {
     pi__lin_shape s;
@@ -56,7 +56,7 @@ static void cluster_alone(head_fixture *t, int32_t c, int32_t r, float *y)
     pi__cpu_linear(&t->head.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = 1, .n_lin = 1, .lin = {{&one, y, PER}}});
 }
 
-/* Row r of the last run, which was row `at` of it. */
+/* Checks row r of x, which was row `at` of the last run. */
 static void check_row(head_fixture *t, int32_t r, int32_t at, int32_t n_pick)
 {
     double score[N_MAT], norm = 0;

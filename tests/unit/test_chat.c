@@ -1,5 +1,5 @@
-/* Conversations through templates of every habit: what becomes of content, calls, system messages and tools; what is
- * refused; and pi_chat_render with an engine. Templates of real models are compared by check_templates.py. */
+/* Conversations through templates of many styles: handling of content, calls, system messages and tools; errors; and
+ * pi_chat_render with an engine. check_templates.py compares templates of real models. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include "random_model.h"
 #include "vocab_seed.h"
 
-static pi__vocab *bpe, *spm; /* with <|im_start|>; with BOS added */
+static pi__vocab *bpe, *spm; /* bpe has <|im_start|>; spm adds BOS */
 
 static int setup(void **state)
 {
@@ -36,7 +36,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* "'" stands for '"' in the JSON here. */
+/* Replaces "'" by '"' in the JSON of a test. */
 static const char *quotes(const char *s, char *buf, size_t cap)
 {
     if (!s) return NULL;
@@ -89,9 +89,10 @@ static void refuse(const char *text, const char *messages, const char *tools, co
 #define TALK "[{'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'U'}, {'role': 'assistant', 'content': 'A'}]"
 #define PLAIN "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
 
-/* ----------------------------------------------------------------------------------------------------------- choice */
+/* ---------------------------------------------------------------------------------------------------------- choice */
 
-/* Each name writes what llama.cpp writes; but where that leaves the system message out (yandex), it goes to the user's. */
+/* Each name renders as in llama.cpp. Exception: yandex, where llama.cpp drops the system message; here the user's
+ * message has it. */
 static void test_names(void **state)
 {
     (void) state;
@@ -156,7 +157,7 @@ static void test_variables(void **state)
     assert_int_equal(pi__chat_new(&c, bpe, "{{ a }}{{ b }}", "{\"a\": 1, \"b\": 2}", &err), PI_OK);
     assert_int_equal(pi__chat_render(c, "[{\"role\": \"user\"}]", NULL, "{\"b\": 3}", 0, &out, &err), PI_OK);
     assert_int_equal(out.n, 2);
-    assert_memory_equal(out.p, "13", 2); /* those of the call win */
+    assert_memory_equal(out.p, "13", 2); /* the call's options take precedence */
     assert_int_equal(pi__chat_render(c, "[{\"role\": \"user\"}]", "", "", 0, &out, &err), PI_OK);
     assert_memory_equal(out.p, "1312", 4); /* appended */
     pi__free(out.p);
@@ -167,7 +168,7 @@ static void test_bos(void **state)
 {
     (void) state;
     static const char text[] = "{{ bos_token }}{{ messages[0].content }}{{ bos_token }}";
-    expect_full(spm, text, "[{'role': 'user', 'content': 'U'}]", NULL, NULL, "U<s>"); /* tokenizing adds it */
+    expect_full(spm, text, "[{'role': 'user', 'content': 'U'}]", NULL, NULL, "U<s>"); /* tokenization adds BOS */
     expect_full(bpe, text, "[{'role': 'user', 'content': 'U'}]", NULL, NULL, "<|endoftext|>U<|endoftext|>");
 }
 
@@ -243,7 +244,7 @@ static void test_calls(void **state)
                                     "{{ c.function.name + c.function.arguments }}{% endfor %}{% else %}{{ m.content }}"
                                     "{% endif %}{% endfor %}";
     expect(with_none, CALL("'content': '', ", "{'a': 1}"), "Uf{\"a\": 1}");
-    expect(with_none, CALL("'content': 'A', ", "{'a': 1}"), "UAf{\"a\": 1}"); /* in a message of its own */
+    expect(with_none, CALL("'content': 'A', ", "{'a': 1}"), "UAf{\"a\": 1}"); /* in a separate message */
     refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': 5}]", NULL, NULL, PI_EINVAL,
            "messages[0]: tool_calls must be a list");
     refuse(PLAIN, "[{'role': 'assistant', 'tool_calls': [{'function': {}}]}]", NULL, NULL, PI_EINVAL,
@@ -262,7 +263,8 @@ static void test_tools(void **state)
     expect_full(bpe, text, user, "null", NULL, "U");
     expect_full(bpe, "{{ messages[0].content }}{% for t in tools %}{{ t.function.name }}{% endfor %}", user, NULL,
                 NULL, "U");
-    /* What a template cannot do without is there and empty, as in gpt-oss's; what others print stays away. */
+    /* Fields that a template requires exist and are empty, as in gpt-oss's; optional fields that others print are
+     * left out. */
     static const char adds[] = "{{ messages[0].content }}{% for t in tools or [] %}{{ '// ' + t.function.description + '.' }}"
                                "{% for p in t.function.parameters.properties.items() %}{{ p[0] }}{% endfor %}"
                                "{{ t.function.name }}{% endfor %}{# <tool_call> #}";
@@ -274,7 +276,7 @@ static void test_tools(void **state)
     refuse(text, user, "[", NULL, PI_EINVAL, "tools: line 1, column 2: the text ends where a value is expected");
 }
 
-/* An answer that goes on: the text ends where the last message's does, whatever the template puts behind it. */
+/* A continued answer: the text ends at the end of the last message, even if the template writes more after it. */
 static void test_goes_on(void **state)
 {
     (void) state;
@@ -344,7 +346,7 @@ static void test_out_of_memory(void **state)
     pi_set_allocator(NULL);
 }
 
-/* ------------------------------------------------------------------------------------------------- public interface */
+/* ------------------------------------------------------------------------------------------------ public interface */
 
 static int open_tiny(pi_engine **e, const char *key, const char *value, pi_error *err)
 {
@@ -391,14 +393,15 @@ static void test_public(void **state)
     assert_int_equal(pi_chat_tokenize(e, messages, NULL, NULL, NULL, 1, &err), PI_EINVAL);
     assert_int_equal(pi_chat_tokenize(NULL, messages, NULL, NULL, ids, 1, &err), PI_EINVAL);
     pi_request *r = pi_request_new(e);
-    assert_int_equal(pi_request_prompt_text(r, out, 5, &err), PI_OK); /* one BOS */
+    assert_int_equal(pi_request_prompt_text(r, out, 5, &err), PI_OK); /* only one BOS */
     assert_int_equal(pi_request_set(r, "max-tokens", "1", &err), PI_OK);
     assert_int_equal(pi_request_submit(r, &err), PI_OK);
     assert_int_equal(pi_request_wait(r, 60000), PI_OK);
     pi_result res = {.size = sizeof res};
     assert_int_equal(pi_request_result(r, &res), PI_OK);
     assert_int_equal(res.prompt_tokens, pi_tokenize(e, "<the>", 5, PI_TOK_BOS, NULL, 0));
-    assert_int_equal(pi_request_prompt_chat(r, messages, NULL, NULL, &err), PI_EINVAL); /* it ran */
+    /* the request has already run */
+    assert_int_equal(pi_request_prompt_chat(r, messages, NULL, NULL, &err), PI_EINVAL);
     pi_request_free(r);
     r = pi_request_new(e);
     assert_int_equal(pi_request_prompt_chat(NULL, messages, NULL, NULL, &err), PI_EINVAL);
@@ -423,7 +426,7 @@ static void test_public(void **state)
     assert_int_equal(open_tiny(&e, "chat-template-file", "/tmp", &err), PI_EIO);
 }
 
-/* A call that is required comes, whatever the model's weights; one that is not leaves the answer free. */
+/* A required call is generated for any weights; an optional one leaves the answer unconstrained. */
 static void test_tool_choice(void **state)
 {
     (void) state;
@@ -465,7 +468,7 @@ static void test_tool_choice(void **state)
         pi_chat_parser_free(p);
         pi_request_free(r);
     }
-    /* Another prompt, which asks for no call. */
+    /* A new prompt that requires no call. */
     pi_request *r = pi_request_new(e);
     assert_int_equal(pi_request_prompt_chat(r, messages, f, required, &err), PI_OK);
     assert_int_equal(pi_request_set(r, "regex", "a", &err), PI_OK);
@@ -473,7 +476,7 @@ static void test_tool_choice(void **state)
     assert_int_equal(pi_request_submit(r, &err), PI_OK);
     assert_int_equal(pi_request_wait(r, 60000), PI_OK);
     pi_request_free(r);
-    /* A schema that no grammar can be made of: refused where a call is required, left out where not. */
+    /* A schema without a possible grammar is an error if a call is required, and is ignored otherwise. */
     static const char odd[] = "[{\"name\": \"f\", \"parameters\": {\"type\": \"object\", \"required\": [\"a\"], \"properties\": {\"a\": "
                               "{\"type\": \"array\", \"items\": {\"type\": \"string\"}, \"uniqueItems\": true}}}}]";
     r = pi_request_new(e);

@@ -1,5 +1,5 @@
-/* Grammars of tool calls: they take what models write in each form, refuse what is no call or none of the schema's, and
- * agree with the parser of answers. Small and random: texts that a grammar leads to are calls. */
+/* Grammars of tool calls accept each format's calls, reject malformed and schema-violating calls, and agree with the
+ * answer parser. Random texts that a grammar generates are calls to the parser. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,8 +62,8 @@ static pi__chat *chat_of(const char *template)
     return c;
 }
 
-/* A matcher for the grammar of template and options: of what follows the trigger, *trigger is the JSON list, "" for none;
- * trigger NULL: of the whole answer. */
+/* Returns a matcher for the grammar of template and options. With `trigger`, matches the text after the trigger, and
+ * *trigger receives the JSON list of triggers ("" = no trigger). trigger NULL = match the complete answer. */
 static pi__matcher *matcher_of(const char *template, const char *options, char *trigger, size_t cap)
 {
     pi__chat *c = chat_of(template);
@@ -86,7 +86,8 @@ static pi__matcher *matcher_of(const char *template, const char *options, char *
     return m;
 }
 
-/* How many of the text's tokens the grammar takes, of *n; *over: the answer may end there. */
+/* Returns the number of the text's tokens that the grammar accepts; *n = all tokens, *over = the answer may end
+ * there. */
 static size_t taken(pi__matcher *m, const char *text, size_t *n, bool *over)
 {
     pi__ids ids = {0};
@@ -203,7 +204,7 @@ static void test_refused(void **state)
     bad(LISTS, single, "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]");
 }
 
-/* Behind a trigger: what follows the tag that began a call. */
+/* After a trigger, the grammar covers the text after the opening tag of a call. */
 static void test_triggers(void **state)
 {
     (void) state;
@@ -232,7 +233,7 @@ static void test_triggers(void **state)
     }
 }
 
-/* A call that is required comes behind thoughts that the prompt began, which may not be the whole answer. */
+/* A required call comes after thoughts that the prompt opened; the thoughts alone are not a complete answer. */
 static void test_open_thoughts(void **state)
 {
     (void) state;
@@ -272,7 +273,7 @@ static void test_none(void **state)
     }
 }
 
-/* Random texts under the mask, until it lets them end: each is one call or more to the parser. */
+/* Random texts generated under the mask, up to an allowed end, contain at least one call for the parser. */
 static void test_random(void **state)
 {
     (void) state;
@@ -293,8 +294,8 @@ static void test_random(void **state)
             do {
                 rng = rng * 6364136223846793005u + 1442695040888963407u;
                 id = (int32_t) ((rng >> 33) % (uint64_t) size);
-                if (step > 200 && tries == 0) id = pi__vocab_eos(vocab); /* an end, where there can be one */
-                if (step > 200 && tries == 1) id = '<'; /* the beginning of most tags; byte tokens come first, in order */
+                if (step > 200 && tries == 0) id = pi__vocab_eos(vocab); /* an end, if allowed */
+                if (step > 200 && tries == 1) id = '<'; /* the start of most tags; byte tokens come first, in order */
                 if (step > 200 && tries > 1 && tries < 90) id = "\"}]/,>\n"[tries % 7];
             } while (!pi__mask_has(&mask, id) && tries++ < 100000);
             if (pi__vocab_is_eog(vocab, id)) break;
@@ -311,15 +312,16 @@ static void test_random(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- calls that may come */
+/* ---- optional calls */
 
-/* An answer that is generated: a matcher that says what may come, and the parser that reads what came. */
+/* A generated answer: the matcher that constrains it and the parser that reads it. */
 typedef struct answer {
     pi__matcher *m;
     pi__chat *c;
     pi__answer *a;
-    uint32_t n_begun, n_sure, n_dropped; /* calls that began; of these, sure ones; sure ones that were dropped */
-    size_t n_args;                       /* pieces of arguments of sure calls */
+    /* calls that began; committed calls among them; committed calls that were dropped */
+    uint32_t n_begun, n_sure, n_dropped;
+    size_t n_args;                       /* argument pieces of committed calls */
     bool bound;
 } answer;
 
@@ -348,7 +350,7 @@ static void take_deltas(answer *x)
     }
 }
 
-/* The engine's order: what held the token is what its event says. */
+/* Accepts a token in the engine's order: the parser is bound only if the matcher was bound before the token. */
 static bool answer_token(answer *x, int32_t id)
 {
     char text[64];
@@ -362,7 +364,7 @@ static bool answer_token(answer *x, int32_t id)
     return true;
 }
 
-/* false: the grammar does not allow it. */
+/* Returns false if the grammar does not allow the text. */
 static bool answer_text(answer *x, const char *text)
 {
     pi__ids ids = {0};
@@ -373,7 +375,7 @@ static bool answer_text(answer *x, const char *text)
     return ok;
 }
 
-/* Triggers bind outside of thoughts alone, where the parser of answers sees a call. */
+/* Triggers take effect only outside of thoughts, at the positions where the answer parser finds a call. */
 static void test_thoughts(void **state)
 {
     (void) state;
@@ -384,7 +386,7 @@ static void test_thoughts(void **state)
         {HERMES, NULL, "<think>I might <tool_call> no</think>So ", "<tool_call>", call},
         {HERMES, NULL, " \n<think>\n<tool_call></think", "></think><tool_call>", call},
         {HERMES, NULL, " \n<thinking>\n<tool_call></think></thinking>", "<tool_call>", call},
-        {HERMES, NULL, "<think <think>", "<tool_call>", call}, /* no thoughts in the middle of a text */
+        {HERMES, NULL, "<think <think>", "<tool_call>", call}, /* a text in progress does not start a thought */
         {HERMES, NULL, "<<<", "<tool_call>", call},
         {HERMES, NULL, "a<think>", "<tool_call>", call},
         {HERMES, NULL, "", "<tool_call>", call},
@@ -411,7 +413,7 @@ static void test_thoughts(void **state)
     }
 }
 
-/* A token of the mask; closing: one that ends something, if there is one. -1: the answer is over. */
+/* Returns a token of the mask, preferably a closing one if `closing`; -1 = the answer is over. */
 static int32_t over_or(const pi__mask *mask, bool closing, uint64_t random)
 {
     static const char closers[] = "\"}]<>/\n,0";
@@ -427,8 +429,8 @@ static int32_t over_or(const pi__mask *mask, bool closing, uint64_t random)
     return -1;
 }
 
-/* Random answers of words that begin and end thoughts and calls: a call that is sure is complete where the answer may
- * end, and arguments grow. */
+/* Random answers of words that open and close thoughts and calls. A committed call is complete wherever the answer may
+ * end, and arguments only grow. */
 static void test_sure(void **state)
 {
     (void) state;

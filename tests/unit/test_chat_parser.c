@@ -1,5 +1,5 @@
-/* Answers told apart, for every way in which their text can be cut: thoughts, content, calls in each form, and what is
- * no call. Forms of real templates are tried by check_answers.py. */
+/* Parsing of answers with every possible cut of the text: thoughts, content, calls in each format, and text that only
+ * resembles a call. check_answers.py covers formats of real templates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,9 +36,9 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- harness */
+/* --------------------------------------------------------------------------------------------------------- harness */
 
-typedef struct got { /* what the deltas added up to */
+typedef struct got { /* accumulated deltas */
     char content[4096], thoughts[1024];
     char args[8][1024];
     bool open[8], done[8];
@@ -65,7 +65,7 @@ static void take(pi__answer *a, got *g)
             g->open[d.index] = true;
             pi__json_scan_start(&g->scan[d.index]);
             break;
-        case PI_CHAT_ARGUMENTS: /* always the beginning of a JSON value */
+        case PI_CHAT_ARGUMENTS: /* always a prefix of a JSON value */
             assert_true(g->open[d.index] && !g->done[d.index]);
             add(g->args[d.index], sizeof g->args[0], &d);
             assert_int_equal(pi__json_scan_feed(&g->scan[d.index], d.text, d.text_len, &end), d.text_len);
@@ -80,7 +80,7 @@ static void take(pi__answer *a, got *g)
     }
 }
 
-/* "R:thoughts|C:content|name(arguments)|..." */
+/* Formats "R:thoughts|C:content|name(arguments)|..." */
 static void show(const pi__answer *a, const got *g, char *out, size_t cap)
 {
     pi__str r = pi__answer_reasoning(a), c = pi__answer_content(a);
@@ -124,7 +124,7 @@ static pi__chat *chat_of(const char *template)
     return c;
 }
 
-/* In pieces of up to 8 bytes, and cut in two at every place; deltas taken at once or at the end. */
+/* Parses in pieces of up to 8 bytes, and cut in two at each position; takes deltas immediately or at the end. */
 static void expect_form(form f, const char *text, const char *want)
 {
     size_t len = strlen(text);
@@ -159,7 +159,7 @@ static void expect(const char *template, const char *text, const char *want)
     expect_form((form) {template, tools, NULL}, text, want);
 }
 
-/* --------------------------------------------------------------------------------------------------------- thoughts */
+/* -------------------------------------------------------------------------------------------------------- thoughts */
 
 static void test_thoughts(void **state)
 {
@@ -180,17 +180,18 @@ static void test_thoughts(void **state)
     plain("A <think>tag</think> in an answer", "C:A <think>tag</think> in an answer|");
     plain("<thin", "C:<thin|");
     plain("\xEF\xBD\x9C \xF0\x9F\x98\x80 \xC3", "C:\xEF\xBD\x9C \xF0\x9F\x98\x80 \xEF\xBF\xBD|");
-    /* The prompt ends within thoughts, or not. */
+    /* The prompt ends inside or outside of thoughts. */
     static const char open[] = "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>' }}";
     expect_form((form) {open, NULL, "{\"enable_thinking\": true}"}, "Hm.\n</think>\n\nYes", "R:Hm.|C:Yes|");
-    expect_form((form) {open, NULL, "{\"enable_thinking\": true, \"continue_final_message\": true}"}, "Hm.", "C:Hm.|"); /* behind them */
+    /* after the thoughts */
+    expect_form((form) {open, NULL, "{\"enable_thinking\": true, \"continue_final_message\": true}"}, "Hm.", "C:Hm.|");
     expect_form((form) {open, NULL, "{\"enable_thinking\": false}"}, "Yes </think>", "C:Yes </think>|");
     expect_form((form) {open, NULL, "{\"enable_thinking\": true, \"parse_reasoning\": false}"}, " Hm</think> Y",
                 "C: Hm</think> Y|");
     expect_form((form) {"{{ 1 }}", NULL, "{\"parse_reasoning\": false}"}, "<think>a</think> b", "C:<think>a</think> b|");
 }
 
-/* ------------------------------------------------------------------------------------------------------------- JSON */
+/* ------------------------------------------------------------------------------------------------------------ JSON */
 
 static void test_hermes(void **state)
 {
@@ -204,7 +205,8 @@ static void test_hermes(void **state)
     expect(HERMES, "<tool_call>{\"name\":\"now\",\"arguments\":\"{\\\"a\\\": 1}\",\"id\":\"x\"}</tool_call>",
            "now({\"a\": 1})|");
     expect(HERMES, "<tool_call>{\"arguments\":null,\"name\":\"now\"}</tool_call>", "now({})|");
-    expect(HERMES, "<tool_call>{\"name\":\"now\",\"arguments\":{}}", "now({})|"); /* the end stands for the tag */
+    /* the end of the text replaces the closing tag */
+    expect(HERMES, "<tool_call>{\"name\":\"now\",\"arguments\":{}}", "now({})|");
     expect(HERMES, "<tool_call>\n<function=get>{\"city\": \"\\u00e9\"}</function></tool_call>", "get({\"city\": \"\\u00e9\"})|");
 }
 
@@ -234,11 +236,11 @@ static void test_no_calls(void **state)
     }
     static const char good[] = "<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>";
     expect_form((form) {HERMES, NULL, NULL}, good, "C:<tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call>|");
-    expect("{{ 1 }}", good, "get({})|"); /* the generic form */
-    /* A good one behind a bad one, and in front of one. */
+    expect("{{ 1 }}", good, "get({})|"); /* the generic format */
+    /* A valid call after an invalid one, and before an invalid one. */
     expect(HERMES, "<tool_call>oh <tool_call>{\"name\":\"get\",\"arguments\":{}}</tool_call> <tool_call>{",
            "C:<tool_call>oh <tool_call>{|get({})|");
-    /* A name that is too long fails at the same byte however it comes. */
+    /* A name that is too long fails at the same byte for every cut. */
     char text[2048], want[2048];
     snprintf(text, sizeof text, "<tool_call>{\"%0300d<tool_call>{\"name\":\"now\"}</tool_call>", 0);
     snprintf(want, sizeof want, "C:<tool_call>{\"%0300d|now({})|", 0);
@@ -248,7 +250,7 @@ static void test_no_calls(void **state)
     expect(QWEN, text, want);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tags */
+/* ------------------------------------------------------------------------------------------------------------ tags */
 
 static void test_qwen(void **state)
 {
@@ -298,7 +300,8 @@ static void test_deepseek_arguments(void **state)
     expect(R1, "<think>\nHm\n</think>\n\nHi\n" CALLS CALL "function" SEP "get\n```json\n{\"city\": \"`\", \"days\": 3}\n```" CALL_END
                "\n" CALL "function" SEP "now\n```json\n{}\n```" CALL_END CALLS_END,
            "R:Hm|C:Hi|get({\"city\": \"`\", \"days\": 3})|now({})|");
-    expect(R1, CALL "function" SEP "now\n```json\n{}\n```" CALL_END, "now({})|"); /* what Qwen and Llama learnt of it */
+    /* variant that Qwen and Llama learned from it */
+    expect(R1, CALL "function" SEP "now\n```json\n{}\n```" CALL_END, "now({})|");
     expect(R1, CALLS CALL "function" SEP "now\n```json\n```" CALL_END CALLS_END " end", "C: end|now({})|");
     expect(V31, "Hi" CALLS CALL "get" SEP "{\"list\": [1]}" CALL_END CALL "now" SEP "{}" CALL_END CALLS_END,
            "C:Hi|get({\"list\": [1]})|now({})|");
@@ -314,7 +317,7 @@ static void test_deepseek_arguments(void **state)
     }
 }
 
-/* Kimi K2's ids have the functions' names. */
+/* Kimi K2's ids contain the function names. */
 static void test_kimi(void **state)
 {
     (void) state;
@@ -348,7 +351,7 @@ static void test_kimi(void **state)
     pi__chat_free(c);
 }
 
-/* ------------------------------------------------------------------------------------------------------ other forms */
+/* ----------------------------------------------------------------------------------------------------- other forms */
 
 /* Messages with headers. */
 static void test_harmony(void **state)
@@ -367,7 +370,8 @@ static void test_harmony(void **state)
     expect(HARMONY, "<|channel|>commentary<|message|>I look.<|end|>" START TO "now<|message|>{}<|end|>" START TO "now" JSON "{}",
            "C:I look.|now({})|now({})|");
     expect(HARMONY, "Plain.", "C:Plain.|");
-    expect(HARMONY, "<|channel|>commentary to=python<|message|>1 + 1 <|call|>" START FINAL "A", "C:A|"); /* a tool of its own */
+    /* a built-in tool */
+    expect(HARMONY, "<|channel|>commentary to=python<|message|>1 + 1 <|call|>" START FINAL "A", "C:A|");
     expect(HARMONY, ANALYSIS "no <|call|> or <|channel|>final here<|end|>" START FINAL "a <|end|> b",
            "R:no <|call|> or <|channel|>final here|C:a <|end|> b|");
     expect(HARMONY, "\n to=x y", "C:\n to=x y|");
@@ -377,7 +381,7 @@ static void test_harmony(void **state)
     expect_form((form) {HARMONY, NULL, NULL}, ANALYSIS "A<|end|>" START FINAL "B", "R:A|C:B|");
     expect_form((form) {HARMONY, NULL, "{\"parse_reasoning\": false}"}, ANALYSIS "A<|end|>" START FINAL "B",
                 "C:" ANALYSIS "A<|end|>B|");
-    static const char *const texts[] = { /* no calls: as they are */
+    static const char *const texts[] = { /* not calls: passed through unchanged */
         TO "none" JSON "{}<|call|>", TO "now" JSON "[]<|call|>", TO "get" JSON "{\"city\": 1", "<|channel|>fin", "<|start|>x",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -454,7 +458,7 @@ static void test_llama(void **state)
     expect(LLAMA, "{\"name\": \"now\"}\n{\"name\": \"now\"} x", "C: x|now({})|now({})|");
 }
 
-/* Lists of calls as Python writes them. */
+/* Lists of calls in Python syntax. */
 static void test_python(void **state)
 {
     (void) state;
@@ -493,7 +497,7 @@ static void test_kimi_k3(void **state)
     expect(K3, OPEN("response") "Hello" CLOSE("response") CLOSE("message"), "C:Hello|");
 }
 
-/* Closing tags that are text, and ones that the model leaves out. */
+/* Closing tags that are text, and closing tags that the model omits. */
 static void test_loose_tags(void **state)
 {
     (void) state;
@@ -511,7 +515,7 @@ static void test_loose_tags(void **state)
     expect(KIMI, "A " KIMI_CALLS KIMI_CALLS_END, "C:A |");
 }
 
-/* A call within thoughts is one only where the thoughts never end. */
+/* A call inside thoughts counts only if the thoughts never end. */
 static void test_unclosed_thoughts(void **state)
 {
     (void) state;
@@ -521,7 +525,7 @@ static void test_unclosed_thoughts(void **state)
     expect(HERMES, "<think>Hm\n<tool_call>{\"name\":\"no", "R:Hm\n<tool_call>{\"name\":\"no|");
 }
 
-/* An answer that is cut at any byte: complete calls are kept, and no markup is content. */
+/* An answer truncated at any byte: complete calls are kept, and no markup becomes content. */
 static void test_cut(void **state)
 {
     (void) state;
@@ -558,7 +562,7 @@ static void test_cut(void **state)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------- other matters */
+/* ----------------------------------------------------------------------------------------------------------- other */
 
 static void test_tokens(void **state)
 {
@@ -599,7 +603,7 @@ static void test_refused(void **state)
     pi__chat_free(c);
 }
 
-/* Much of what is worst for a parser that looks twice, byte by byte. */
+/* Worst cases for a parser that rescans its input, fed byte by byte. */
 static void test_long(void **state)
 {
     (void) state;

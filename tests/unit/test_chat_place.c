@@ -1,5 +1,5 @@
-/* Where messages go in templates of every habit: instructions, turns, calls and results; ids; and a message that a template
- * leaves out. Templates of real models are tried by check_conversations.py. */
+/* Positions of messages in templates of many styles: instructions, turns, calls and results; ids; and a message that a
+ * template omits. check_conversations.py covers templates of real models. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +48,7 @@ static const struct { char letter; const char *json; } messages_of[] = {
     {'n', "{\"role\": \"tool\", \"content\": \"R%d\"}"},
 };
 
-/* spec: a letter a message, numbered from 0. */
+/* `spec`: one letter per message, numbered from 0. */
 static int render(const char *text, const char *spec, pi__text *out, pi_error *err)
 {
     char json[4096] = "[", *at = json + 1;
@@ -89,7 +89,7 @@ static void refuse(const char *text, const char *spec, const char *msg)
 #define SHOW "[{{ m.role[0] }}:{{ m.content }}]"
 #define CALLS "{% for c in m.tool_calls or [] %}({{ c.function.name }} {{ c.function.arguments | tojson }}){% endfor %}"
 
-/* ----------------------------------------------------------------------------------------------------- instructions */
+/* ---------------------------------------------------------------------------------------------------- instructions */
 
 static void test_first_only(void **state)
 {
@@ -123,7 +123,7 @@ static void test_developer(void **state)
     expect(hoists, "usudu", "S1;D3;[u:U0][u:U2][u:U4]");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ turns */
+/* ----------------------------------------------------------------------------------------------------------- turns */
 
 #define STRICT                                                                                                         \
     "{% set ns = namespace(i=0) %}"                                                                                    \
@@ -147,7 +147,7 @@ static void test_turns(void **state)
     expect(STRICT, "cta", "[u:][a:](f {\"a\": 1})[t:R1][a:A2]");
 }
 
-/* A user message where the template needs one; an answer that must not be empty. */
+/* Adds a user message if the template needs one; an answer that must not be empty gets text. */
 static void test_filled(void **state)
 {
     (void) state;
@@ -159,7 +159,7 @@ static void test_filled(void **state)
     expect(EACH("{% if not m.content %}{{ raise_exception('empty') }}{% endif %}" SHOW), "ueu", "[u:U0][a: ][u:U2]");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ calls */
+/* ----------------------------------------------------------------------------------------------------------- calls */
 
 static void test_calls(void **state)
 {
@@ -182,9 +182,9 @@ static void test_calls(void **state)
     expect(called, "uctu", "[u:U0][a:](f {\"a\": 1})[t:R2][u:U3]");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ check */
+/* ----------------------------------------------------------------------------------------------------------- check */
 
-/* Found by the second rendering only: the probes are shorter than the conversation. */
+/* The second rendering detects the omission; the first one uses probes that are shorter than the conversation. */
 static void test_left_out(void **state)
 {
     (void) state;
@@ -197,10 +197,10 @@ static void test_left_out(void **state)
            "send it in another role");
     refuse(EACH("{% if m.role != 'narrator' %}{% if loop.index0 == 9 %}{{ raise_exception('Too long.') }}{% endif %}" SHOW
                 "{% endif %}"), "uauauauauau", "chat template: Too long.");
-    expect(EACH("{{ m.content | upper }}"), "uu", "U0U1"); /* nothing is known of it */
+    expect(EACH("{{ m.content | upper }}"), "uu", "U0U1"); /* the probes learn nothing about this template */
 }
 
-/* A template whose loops never end counts as one that places nothing; loading it takes a bounded number of steps. */
+/* A template with endless loops counts as one without positions; loading it takes a bounded number of steps. */
 static void test_hostile(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* check-tensors: a weight that is no number is refused by name, where that is asked for; in the few values of a vector, which
- * may be one that only chooses experts, it always is. */
+/* check-tensors: loading refuses a NaN or infinite weight and names the tensor. Short vectors are always checked,
+ * including a vector that only selects experts. */
 #include "model_jobs.h"
 
 static char path[256];
@@ -15,8 +15,8 @@ static int open_at(bool check, pi_error *err)
     return rc;
 }
 
-/* Two bytes so many before the file's end become those of a NaN or an infinity, as the highest of f16 or f32. always: without
- * check-tensors, too. */
+/* Overwrites two bytes, `back` bytes before the file's end, by the high bytes of an f16 or f32 NaN or infinity.
+ * always: the file is refused without check-tensors, too. */
 static void damaged(long back, unsigned bits, bool always, const char *tensor, const char *what)
 {
     FILE *f = fopen(path, "r+b");
@@ -48,15 +48,15 @@ static void test_values(void **st)
     const long norm = 64 * 4, down = 64 * 96 / 32 * 34; /* the last two tensors */
     damaged(2, 0x7fc0, true, "blk.2.post_ffw_norm.weight: value 63", "not a number");
     damaged(norm - 2, 0x7f80, true, "blk.2.post_ffw_norm.weight: value 0", "not a number");
-    damaged(norm + down, 0x7e00, false, "blk.2.ffn_down.weight: value 0", "not a number"); /* a block's factor */
+    damaged(norm + down, 0x7e00, false, "blk.2.ffn_down.weight: value 0", "not a number"); /* a block's scale */
     damaged(norm + 34, 0x7c00, false, "blk.2.ffn_down.weight", "infinite");
     unlink(path);
 }
 
-/* The correction that chooses experts and is in nothing that is computed with them. */
+/* A NaN in the selection bias of experts is refused; the bias affects only the selection, not the computed values. */
 static void test_choice_of_experts(void **st)
 {
-    static const unsigned char nan[4] = {0xff, 0xff, 0xff, 0xff}; /* in every format of floats */
+    static const unsigned char nan[4] = {0xff, 0xff, 0xff, 0xff}; /* a NaN in every float format */
     (void) st;
     pi_error err = {0};
     pi__gguf *g;

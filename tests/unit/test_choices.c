@@ -1,4 +1,4 @@
-/* Data files of tasks with choices: what is read of good ones, which tasks are picked, and that broken ones are refused. */
+/* Data files of multiple-choice tasks: parsing of valid files, selection of tasks, and errors for invalid files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void test_hellaswag(void **state)
     }
 }
 
-/* The order of std::mt19937(1) and libstdc++'s std::uniform_int_distribution. */
+/* The task order equals std::mt19937(1) with libstdc++'s std::uniform_int_distribution. */
 static void test_order(void **state)
 {
     static const int first[] = {291, 698, 503, 651, 0, 90, 211, 699};
@@ -86,7 +86,7 @@ static void test_winogrande(void **state)
     static const char *const bad[] = {"", "\n\n", "0,\"_,x,y,1\n", "0,_,x,y\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_non_null(choices_winogrande(bad[i], strlen(bad[i]), 0, &l, &n_bad, msg));
-    /* Which ten of 121: a fraction of a float each. */
+    /* Selects ten of 121 tasks, with one random float per pick. */
     static const int picked[] = {50, 119, 85, 110, 0, 14, 34, 113, 16, 26};
     char *many = malloc(121 * 32), *p = many;
     assert_non_null(many);
@@ -111,7 +111,7 @@ static size_t put_text(char *p, const char *s)
     return n + strlen(s);
 }
 
-/* Two tasks of 2 and 3 answers; returns the size. */
+/* Writes two tasks with 2 and 3 answers; returns the size. */
 static size_t write_multiple(char *p)
 {
     static const char *const answers[] = {"one", "two", "three"};
@@ -141,13 +141,13 @@ static void test_multiple(void **state)
     assert_null(choices_multiple(file, n, 1, &l, msg));
     assert_int_equal(l.n, 1);
     choices_free(&l);
-    /* Cut short anywhere, but for the list at the end that is not used, and with any byte changed: never a crash. */
+    /* Truncation at any byte is an error, except in the unused list at the end; changing any byte never crashes. */
     for (size_t i = 0; i < n - 4; i++) assert_non_null(choices_multiple(file, i, 0, &l, msg));
     for (size_t i = 0; i < n; i++) {
         for (int v = 0; v < 256; v += 5) {
             memcpy(broken, file, n);
             broken[i] = (char) v;
-            char *exact = malloc(n); /* so that a sanitizer sees what is read behind the end */
+            char *exact = malloc(n); /* exact size, so that a sanitizer detects reads past the end */
             assert_non_null(exact);
             memcpy(exact, broken, n);
             choices_multiple(exact, n, 0, &l, msg);

@@ -1,5 +1,5 @@
-/* Conversations of the HTTP APIs as chat messages (tools/serve/convert*.c): each row is a request and the messages,
- * tools or template variables that it becomes, or words of the error that refuses it. */
+/* Conversations of the HTTP APIs as chat messages (tools/serve/convert*.c). Each row has a request and the resulting
+ * messages, tools or template variables, or words of the error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,9 @@
 #define FN "\"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}"
 
 struct row {
-    const char *request, *messages, *tools, *vars; /* JSON; NULL: not looked at, "": NULL */
-    const char *error;                             /* words of the error; NULL: it is taken */
-    const char *left_out;                          /* NULL: not looked at */
+    const char *request, *messages, *tools, *vars; /* JSON; NULL = not checked, "" = NULL */
+    const char *error;                             /* words of the error; NULL = accepted */
+    const char *left_out;                          /* NULL = not checked */
 };
 
 static void same(const char *what, const char *request, const json_t *got, const char *want)
@@ -55,7 +55,7 @@ static void check(int (*convert)(params *, pi_error *), const struct row *rows, 
 }
 #define CHECK(convert, rows) check(convert, rows, sizeof(rows) / sizeof *(rows))
 
-/* One user message of Anthropic's with these blocks. */
+/* An Anthropic request with one user message of these blocks. */
 #define BLOCKS(...) "{\"messages\": [{\"role\": \"user\", \"content\": [" __VA_ARGS__ "]}]}"
 #define SAYS(text) "[{\"role\": \"user\", \"content\": \"" text "\"}]"
 #define PNG "{\"type\": \"image\", \"source\": {\"type\": \"base64\", \"media_type\": \"image/png\", \"data\":" \

@@ -1,5 +1,5 @@
-/* The engine on a tiny random model: it is batch-invariant (the batch composition never changes an answer), nothing
- * leaks, everything is refused with a reason. */
+/* The engine on a tiny random model: batch-invariant (the batch composition never changes a result), free of leaks,
+ * with a reason for every error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -21,24 +21,25 @@ static char model_path[256];
 
 enum { SAMPLED_NOT, SAMPLED_MIROSTAT_1, SAMPLED_MIROSTAT_2, SAMPLED_ADAPTIVE, SAMPLED_N };
 
-/* One request and what came of it. */
+/* One request and its result. */
 typedef struct job {
     int32_t prompt[600];
-    int32_t n_prompt, n_gen;          /* tokens asked for */
+    int32_t n_prompt, n_gen;          /* prompt tokens; tokens to generate */
     int32_t logits;                   /* PI__LOGITS_* */
     int32_t logits_from;              /* with PI__LOGITS_ALL */
     bool no_cache;
     const char *salt;
-    atomic_int *gate;                 /* on_logits keeps the step thread until this is not 0: what comes meanwhile waits */
-    int32_t first_at;                 /* how many requests had their first token before */
+    /* on_logits blocks the step thread until this is nonzero; new requests wait meanwhile */
+    atomic_int *gate;
+    int32_t first_at;                 /* number of requests that had their first token earlier */
     double deadline_ms;
-    int sampled;                      /* SAMPLED_*: with a state that every token moves */
+    int sampled;                      /* SAMPLED_*: sampler with a state that every token changes */
     int32_t tokens[MAX_GEN], n_tokens;
-    uint64_t rows;                    /* hash of all logits rows given */
+    uint64_t rows;                    /* hash of all received logits rows */
     pi__job_end end;
     char msg[240];
     atomic_int done;
-    int32_t stop_after;               /* on_token says stop after so many, 0: never */
+    int32_t stop_after;               /* on_token requests a stop after this number of tokens; 0 = never */
     pi__seq *seq;
 } job;
 
@@ -115,7 +116,7 @@ static pi__job job_of(job *j)
     return p;
 }
 
-/* n jobs in one call. */
+/* Submits n jobs in one call. */
 static int submit_all(pi__core *e, job *j, size_t n, pi_error *err)
 {
     pi__job p[8] = {{0}};
@@ -157,11 +158,11 @@ static void fill(job *j, uint32_t seed, int32_t n_prompt, int32_t n_gen)
     for (int32_t i = 0; i < n_prompt; i++) j->prompt[i] = (int32_t) (tiny_random(&rng) % TINY_VOCAB);
 }
 
-/* All blocks of all pools are free. */
+/* Waits until all blocks of all pools are free. */
 static void check_all_free(pi__core *e)
 {
     pi_stats s = {.size = sizeof s};
-    for (int i = 0; i < 1000; i++) { /* the step thread publishes after the callback */
+    for (int i = 0; i < 1000; i++) { /* the step thread publishes its stats after the callback */
         pi__core_stats(e, &s);
         bool all = s.n_running == 0 && s.n_waiting == 0;
         for (uint32_t g = 0; g < s.n_groups; g++) all = all && s.group[g].n_free == s.group[g].n_blocks;
@@ -193,7 +194,7 @@ static void same_answers(const char *how)
     }
 }
 
-/* Runs all jobs with this configuration, so many at once, and compares with the plain run. */
+/* Runs all jobs with this configuration, `at_once` of them concurrently, and compares with the plain run. */
 static void run_as(const pi__config *c, int at_once, const char *how)
 {
     pi__core *e = open_core(c);
@@ -240,7 +241,8 @@ static void batch_composition_changes_nothing(void **st)
     run_as(&c, 32, "budget 1");
     c = base_config();
     run_as(&c, 32, "prefix reuse, nothing to reuse");
-    c.cpu.isa = "generic"; /* another order of float sums would be allowed; it must still load and run */
+    /* may sum floats in another order, so results are not compared; it must still load and run */
+    c.cpu.isa = "generic";
     e = open_core(&c);
     pi__core_close(e);
 }
@@ -287,7 +289,8 @@ static void prefix_hits_change_nothing(void **st)
     pi__core_close(e);
 }
 
-/* Jobs of one call share their prompt; with the cache off nobody else does, and nothing of it stays or goes to disk. */
+/* Jobs of one call share their prompt. With the cache off, no other job does, and no prefix stays in memory or goes
+ * to disk. */
 static void jobs_of_one_call(void **st)
 {
     (void) st;
@@ -311,7 +314,8 @@ static void jobs_of_one_call(void **st)
         int all_computed = 0;
         for (int k = 0; k < 2; k++) assert_int_equal(submit_all(e, j[k], N, &err), PI_OK);
         for (int k = 0; k < 2; k++) {
-            int computed = 0; /* by whichever's look at the directory ended first */
+            /* misses of this group; the group with the first completed directory scan computes the prompt */
+            int computed = 0;
             for (int i = 0; i < N; i++) {
                 wait_job(&j[k][i]);
                 const bool found = j[k][i].end.cached_tokens > 0;
@@ -336,7 +340,7 @@ static void jobs_of_one_call(void **st)
             assert_memory_equal(j[i / N][i % N].tokens, alone.tokens, 20 * sizeof(int32_t));
             assert_true(j[i / N][i % N].rows == alone.rows);
         }
-        pi__core_close(e); /* writes what is staged */
+        pi__core_close(e); /* writes staged prefixes */
         snprintf(cmd, sizeof cmd, "test %s \"$(find %s -type f -size +1k)\"", keep ? "-n" : "-z", dir);
         assert_int_equal(system(cmd), 0);
     }
@@ -344,7 +348,7 @@ static void jobs_of_one_call(void **st)
     assert_int_equal(system(cmd), 0);
 }
 
-/* Sample groups in a cache that is too small for all of their sequences at once. */
+/* Sample groups in a cache that is too small for all of their sequences at the same time. */
 static void a_family_without_room(void **st)
 {
     (void) st;
@@ -365,7 +369,7 @@ static void a_family_without_room(void **st)
     }
     for (int round = 0; round < 3; round++) {
         assert_int_equal(submit_all(e, j, N, &err), PI_OK);
-        if (round == 2) pi__seq_cancel(e, j[0].seq); /* whichever does the prefill then */
+        if (round == 2) pi__seq_cancel(e, j[0].seq); /* another sequence then does the prefill */
         for (int i = 0; i < N; i++) {
             wait_job(&j[i]);
             if (i || round < 2) assert_memory_equal(j[i].tokens, alone.tokens, sizeof alone.tokens);
@@ -384,7 +388,7 @@ static void preemption_changes_nothing(void **st)
 {
     (void) st;
     pi__config c = base_config();
-    c.kv_tokens = 512; /* every request fits alone, 32 at once do not */
+    c.kv_tokens = 512; /* every request fits by itself, 32 concurrent ones do not */
     pi__core *e = open_core(&c);
     make_jobs(other);
     uint64_t preempted = 0;
@@ -404,7 +408,7 @@ static void preemption_changes_nothing(void **st)
     pi__core_close(e);
 }
 
-/* Requests that come at once and begin alike: the beginning is computed once. */
+/* Concurrent requests with a common prefix compute the prefix once. */
 static void shared_prefix_is_computed_once(void **st)
 {
     (void) st;
@@ -430,7 +434,7 @@ static void shared_prefix_is_computed_once(void **st)
     }
 }
 
-/* A burst is served in order of arrival, and no step of it leaves budget unused. */
+/* A burst is served in order of arrival, and none of its steps leaves token budget unused. */
 static void burst(void **st)
 {
     (void) st;
@@ -462,7 +466,8 @@ static void burst(void **st)
     pi__core_close(e);
 }
 
-/* Under a prefill of many steps decode goes on, and short prompts that come later do not wait for it. */
+/* During a prefill of many steps, decode continues, and short prompts that arrive later do not wait for the
+ * prefill. */
 static void long_prompt(void **st)
 {
     (void) st;
@@ -489,7 +494,7 @@ static void long_prompt(void **st)
     pi__core_close(e);
 }
 
-/* Memory follows the blocks in use: taken as they are first written, given back when nobody runs. */
+/* Memory follows the blocks in use: committed at the first write, released when no request runs. */
 static void memory_follows_use(void **st)
 {
     (void) st;
@@ -527,7 +532,7 @@ static void memory_follows_use(void **st)
     pi__core_close(e);
 }
 
-/* Prefixes on disk: found after a restart, with the same answer; damage is a miss. */
+/* Prefixes on disk are found after a restart, with the same result; damaged files are a miss. */
 static void disk_tier(void **st)
 {
     (void) st;
@@ -541,9 +546,9 @@ static void disk_tier(void **st)
     pi__core *e = open_core(&c);
     must_submit(e, &a);
     wait_job(&a);
-    pi__core_close(e); /* writes what is staged */
+    pi__core_close(e); /* writes staged prefixes */
     for (int round = 0; round < 5; round++) {
-        if (round == 2) { /* every file loses its last bytes */
+        if (round == 2) { /* truncate every file by a few bytes */
             snprintf(cmd, sizeof cmd, "find %s -type f -size +1k -exec truncate -s -7 {} +", dir);
             assert_int_equal(system(cmd), 0);
         }
@@ -557,25 +562,27 @@ static void disk_tier(void **st)
             assert_memory_equal(a.tokens, b[i].tokens, 20 * sizeof(int32_t));
             assert_true(a.rows == b[i].rows);
         }
-        uint32_t least = b[0].end.cached_tokens; /* the one that computes what no file has need not be the first */
+        /* the request that computes the missing prefix need not be the first */
+        uint32_t least = b[0].end.cached_tokens;
         for (int i = 1; i < 3; i++) least = b[i].end.cached_tokens < least ? b[i].end.cached_tokens : least;
         assert_int_equal(least, round == 2 || round == 4 ? 0 : 256);
         check_all_free(e);
         pi_stats st_now = {.size = sizeof st_now};
-        for (int i = 0; i < 3000; i++) { /* what is written beside the steps is known when the engine rests, at the latest */
+        for (int i = 0; i < 3000; i++) { /* asynchronous writes are counted at the latest when the engine is idle */
             pi__core_stats(e, &st_now);
             if (least || st_now.disk_writes) break;
             usleep(1000);
         }
         assert_true((st_now.disk_reads > 0) == (least > 0) && (st_now.disk_writes > 0) == (least == 0));
-        if (round == 3) pi__core_cache_clear(e, ""); /* the files go, too */
+        if (round == 3) pi__core_cache_clear(e, ""); /* also removes the files */
         pi__core_close(e);
     }
     snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
     assert_int_equal(system(cmd), 0);
 }
 
-/* Finished files below dir, when there are n of them; n 0: when none has come for half a second. */
+/* Waits for n finished files below dir and returns their number; n 0 = waits until no file was added for half a
+ * second. */
 static int files_in(const char *dir, int n)
 {
     char cmd[400];
@@ -593,12 +600,12 @@ static int files_in(const char *dir, int n)
     return now;
 }
 
-/* Two engines on one directory: what one computed the other one takes over, without having been opened again. */
+/* Two engines on one directory: an engine finds prefixes that the other one computed, without being reopened. */
 static void shared_directory(void **st)
 {
     (void) st;
     char dir[] = "/tmp/pagedinfer-tier-XXXXXX", cmd[400];
-    int each = 0; /* files of a request */
+    int each = 0; /* files per request */
     assert_non_null(mkdtemp(dir));
     pi__config c = base_config();
     c.prefix_dir = dir;
@@ -634,7 +641,7 @@ static void all_rows(void **st)
     for (int budget = 5; budget <= 320; budget *= 4) {
         c.max_batch_tokens = budget;
         pi__core *e = open_core(&c);
-        for (int twice = 0; twice < 2; twice++) { /* the second finds the prefix and must not use it */
+        for (int twice = 0; twice < 2; twice++) { /* the second request finds the prefix and must not use it */
             static job j;
             fill(&j, 9, 150, 1);
             j.logits = PI__LOGITS_ALL;
@@ -657,7 +664,8 @@ static void score(pi__core *e, job *j, uint32_t seed, int32_t from)
     must_submit(e, j);
 }
 
-/* The prefix before the first wanted logits row comes from the cache, and what is computed is there for others. */
+/* The prefix before the first requested logits row comes from the cache, and computed prefixes become available to
+ * other requests. */
 static void scoring_reuses(void **st)
 {
     (void) st;
@@ -672,7 +680,7 @@ static void scoring_reuses(void **st)
     wait_job(&low_priority);
     assert_int_equal(low_priority.end.cached_tokens, 0);
     assert_string_equal(low_priority.end.miss_reason, "not in the cache");
-    fill(&plain_one, 21, 200, 4); /* its prompt was kept */
+    fill(&plain_one, 21, 200, 4); /* the scoring request's prompt is in the cache */
     must_submit(e, &plain_one);
     wait_job(&plain_one);
     assert_int_equal(plain_one.end.cached_tokens, 192);
@@ -693,7 +701,8 @@ static void scoring_reuses(void **st)
         pi__core_close(e);
         e = open_core(&c);
     }
-    for (int i = 0; i < 8; i++) score(e, &many[i], 22, 160); /* nobody has it: one computes what lies before for all */
+    /* a new prompt: one request computes the part before `from` for all */
+    for (int i = 0; i < 8; i++) score(e, &many[i], 22, 160);
     uint64_t computed = 0;
     for (int i = 0; i < 8; i++) {
         wait_job(&many[i]);
@@ -707,8 +716,8 @@ static void scoring_reuses(void **st)
 }
 
 typedef struct log_lines {
-    int n;          /* lines of level warn */
-    char last[200]; /* of them */
+    int n;          /* number of warnings */
+    char last[200]; /* text of the last warning */
 } log_lines;
 
 static void count_warning(void *ud, int level, const char *msg)
@@ -719,7 +728,7 @@ static void count_warning(void *ud, int level, const char *msg)
     snprintf(l->last, sizeof l->last, "%s", msg);
 }
 
-/* More tokens than the context has room for: what fits, and a line that says so. */
+/* max-tokens beyond the context: generates the number that fits and logs one line. */
 static void what_fits(void **st)
 {
     (void) st;
@@ -727,7 +736,7 @@ static void what_fits(void **st)
     log_lines lines = {0};
     pi__config c = base_config();
     c.kv_tokens = 256;
-    c.device = "cpu"; /* and no line about a GPU that is not there */
+    c.device = "cpu"; /* avoids a warning about a missing GPU */
     c.log = (pi__log) {count_warning, &lines, PI_LOG_WARN};
     pi__core *e = open_core(&c);
     fill(&j, 1, 200, 56);
@@ -751,7 +760,7 @@ static void what_fits(void **st)
     pi__core_close(e);
 }
 
-/* Bytes of this process that are locked, in KiB. */
+/* Returns the KiB of this process that are locked. */
 static long locked_kib(void)
 {
     char line[256];
@@ -762,7 +771,7 @@ static long locked_kib(void)
     return n;
 }
 
-/* Sanitizers let mlock do nothing, and emulators may. */
+/* True if mlock has a visible effect; under sanitizers it has none, and emulators may ignore it. */
 static bool locking_shows(void)
 {
     static char page[65536];
@@ -819,7 +828,7 @@ static void refusals(void **st)
     assert_non_null(strstr(err.msg, "queue of 3"));
     int rc = PI_EBUSY;
     for (int i = 0; i < 10000 && rc == PI_EBUSY; i++, usleep(1000)) rc = submit_all(e, many, 3, &err);
-    assert_int_equal(rc, PI_OK); /* it is in a step that does not end: no longer queued */
+    assert_int_equal(rc, PI_OK); /* the request is in a step that does not end, so it is no longer queued */
     assert_int_equal(submit(e, &many[3], &err), PI_EBUSY);
     many[5].prompt[0] = -1;
     assert_int_equal(submit_all(e, many + 4, 2, &err), PI_EINVAL);
@@ -832,7 +841,7 @@ static void refusals(void **st)
 
     static atomic_int all_there;
     int busy = 0;
-    for (int i = 0; i < 8; i++) { /* more than run and wait at once */
+    for (int i = 0; i < 8; i++) { /* more than can run and wait at the same time */
         fill(&many[i], (uint32_t) i, 190, 60);
         many[i].gate = &all_there;
         rc = submit(e, &many[i], &err);
@@ -850,7 +859,7 @@ static void refusals(void **st)
     pi__core_close(e);
 }
 
-typedef struct chain { /* requests that each follow the end of the one before */
+typedef struct chain { /* requests, each submitted when the previous one ends */
     pi__core *e;
     job j[40];
     atomic_int n_ended;
@@ -872,7 +881,7 @@ static void submit_next(void *ud, const pi__job_end *end)
     atomic_store(&c->n_ended, n);
 }
 
-/* Who hears of an end finds room for the next request, however short the queue is. */
+/* A caller that is notified of an end can submit the next request, even with a queue of minimal length. */
 static void room_after_an_end(void **st)
 {
     (void) st;
@@ -922,7 +931,7 @@ static void ends(void **st)
     wait_job(&stop);
     assert_int_equal(stop.end.reason, PI_FINISH_STOP);
     assert_int_equal(stop.n_tokens, 3);
-    for (int i = 0; i < 20; i++) { /* who hears of the end finds the blocks free in the numbers */
+    for (int i = 0; i < 20; i++) { /* when the end is reported, the stats show the blocks as free */
         pi_stats s = {.size = sizeof s};
         fill(&stop, 9, 200, MAX_GEN);
         must_submit(e, &stop);
@@ -968,7 +977,7 @@ static void plan_is_what_is_taken(void **st)
     assert_true(p.kv_bytes < all);
 }
 
-/* Bytes that an engine takes, all told, and what was planned. */
+/* Returns the bytes that an engine allocates, and the planned bytes. */
 static uint64_t bytes_taken(const pi__config *c, uint64_t *planned)
 {
     static counting_alloc a;
@@ -985,8 +994,8 @@ static uint64_t bytes_taken(const pi__config *c, uint64_t *planned)
     return n;
 }
 
-/* Block tables, block hashes and a step's arrays are for what the pools hold, whatever context is asked for, and they are
- * part of the plan: a larger engine takes as much more as its plan says. */
+/* Block tables, block hashes and step arrays are sized by the pools, not by the requested context. The plan includes
+ * them: a larger engine allocates as many more bytes as its plan states. */
 static void tables_are_planned(void **st)
 {
     (void) st;
@@ -1006,7 +1015,7 @@ static void tables_are_planned(void **st)
     assert_in_range(large - small, large_plan - small_plan - 4096, large_plan - small_plan + 4096);
 }
 
-/* Opening, one request and closing, with allocation number i failing, for every i. */
+/* Opening, one request and closing, with allocation i failing, for every i. */
 static void out_of_memory(void **st)
 {
     (void) st;
@@ -1029,7 +1038,7 @@ static void out_of_memory(void **st)
             rc = submit_all(e, j, 2, &err);
             for (int k = 0; k < 2 && !rc; k++) wait_done(&j[k]);
             pi__core_close(e);
-            for (int k = 0; k < 2; k++) pi__seq_release(j[k].seq); /* the allocator is for one thread at a time */
+            for (int k = 0; k < 2; k++) pi__seq_release(j[k].seq); /* the counting allocator is single-threaded */
         }
         pi_set_allocator(NULL);
         assert_int_equal(a.live, 0);

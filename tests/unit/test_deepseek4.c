@@ -1,12 +1,12 @@
-/* DeepSeek V4 with everything it can have, on a tiny random model: however requests are run together and cut into
- * steps, and whatever they find in the cache, logits are the same bits; what is wrong in a file is refused by name. */
+/* DeepSeek V4 with all features, on a tiny random model. Logits are bitwise identical for every batch, step size and
+ * cache state. Invalid files are refused with an error that names the fault. */
 #include "model_jobs.h"
 
 #include "open_oom.h"
 #include "random_model.h"
 #include "rounds.h"
 
-enum { N_LAYERS = 4, N_EXPERTS = 5, N_USED = 2 }; /* of the random model */
+enum { N_LAYERS = 4, N_EXPERTS = 5, N_USED = 2 }; /* sizes of the random model */
 static char model_path[256], head_path[256], ds4_path[256];
 
 static pi__config config(void)
@@ -37,8 +37,8 @@ static void test_same_bits(void **st)
     }
 }
 
-/* Factors of the output's groups, one for all or each its own: used, and to the same bits where few rows are one op, and many a product
- * for each group. */
+/* Scale factors of the output groups, one for all or one per group, are applied. Results are bitwise identical
+ * whether few rows are one op or many rows are one product per group. */
 static void test_group_factors(void **st)
 {
     (void) st;
@@ -64,7 +64,7 @@ static void test_group_factors(void **st)
     unlink(path);
 }
 
-/* Prefixes end at multiples of 128. */
+/* Cached prefixes end at multiples of 128. */
 static void test_prefix(void **st)
 {
     (void) st;
@@ -82,11 +82,11 @@ static void test_prefix(void **st)
     }
 }
 
-/* The same from the disk, where a new engine finds what another one left. */
+/* A new engine finds prefixes of a previous engine on disk. */
 static void test_disk(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static job want[N_JOBS], got[N_JOBS];
     char dir[300], command[320];
     snprintf(dir, sizeof dir, "%s.prefixes", model_path);
@@ -112,7 +112,7 @@ static void test_disk(void **st)
 static void test_preemption(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static job want[N_JOBS], got[N_JOBS];
     pi__config c = config();
     jobs_fill(want);
@@ -133,7 +133,7 @@ static void test_all_rows(void **st)
     jobs_all_rows(config());
 }
 
-/* With a draft head in a file of its own, whatever becomes of its drafts. */
+/* A draft head in its own file changes no result, for any acceptance of its drafts. */
 static void test_drafts(void **st)
 {
     (void) st;
@@ -154,18 +154,18 @@ static void test_drafts(void **st)
     pi_plan plan = {.size = sizeof plan};
     pi_error err = {0};
     assert_int_equal(pi__core_plan(&c, &plan, &err), PI_OK);
-    uint32_t of_head = 0; /* the head's rows are in a group of their own */
+    uint32_t of_head = 0; /* number of draft layers; the head's rows have their own group */
     for (uint32_t i = 0; i < plan.n_groups; i++)
         if (!strcmp(plan.group[i].name, "draft window")) of_head += plan.group[i].n_layers;
     assert_int_equal(of_head, 1);
     assert_int_equal(plan.group[0].n_layers, N_LAYERS);
 }
 
-/* Heads that are none, or another model's. */
+/* Files without a draft head, and draft heads of another model, are refused. */
 static void test_refused_heads(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const struct { const char *find; const char *why; } list[] = {
         {"blk.4.nextn.eh_proj.weight", "no draft head"}, {"blk.4.nextn.hnorm.weight", "nextn.hnorm.weight is missing"},
         {"blk.4.attn_sinks.weight", "blk.4.attn_sinks.weight is missing"},
@@ -175,7 +175,7 @@ static void test_refused_heads(void **st)
     enum { N_BAD = sizeof list / sizeof *list };
     char bad[300];
     snprintf(bad, sizeof bad, "%s.bad", head_path);
-    for (size_t i = 0; i <= N_BAD; i++) { /* then no file */
+    for (size_t i = 0; i <= N_BAD; i++) { /* the last iteration has no file */
         pi__config c = config();
         pi__core *e = NULL;
         pi_error err = {0};
@@ -195,7 +195,7 @@ static void test_refused_heads(void **st)
     }
 }
 
-/* The plan has a group for each kind of cache; a short context takes one block of entries nevertheless. */
+/* The plan has one group per kind of cache; even a short context needs one block of entries. */
 static void test_plan(void **st)
 {
     (void) st;
@@ -222,17 +222,17 @@ static void test_plan(void **st)
     assert_non_null(strstr(err.msg, "one block of 128"));
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     pi__config c = config();
     c.cpu.n_threads = 1;
     assert_true(open_out_of_memory(&c) > 20);
 }
 
-/* ---- files that are refused */
+/* ---- files that must be refused */
 
 static void assert_refused(model_file f, const char *why)
 {
@@ -243,7 +243,7 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const bad_value list[] = {
         {"attention.head_count_kv", 4, 2, "head_count_kv is 2"}, {"attention.key_length", 4, 40, "key_length 40"},
         {"attention.value_length", 4, 32, "value_length 32"}, {"attention.key_length", 4, 1024, "key_length is 1024"},
@@ -271,7 +271,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_arrays(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const bad_value list[] = {
         {"attention.compress_ratios", 4, PI__GGUF_F32, "whole number for each of 4 layers"},
         {"attention.compress_ratios", 16, 8, "of layer 0 is 8"},
@@ -287,7 +287,7 @@ static void test_refused_arrays(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const char *const needed[] = {
         "output_norm.weight", "output_hc_fn.weight", "output_hc_scale.weight", "blk.0.hc_attn_base.weight",
         "blk.1.hc_ffn_fn.weight", "blk.0.attn_sinks.weight", "blk.3.attn_kv_a_norm.weight",
@@ -298,16 +298,17 @@ static void test_refused_tensors(void **st)
     model_needs(&c, needed, sizeof needed / sizeof *needed);
 }
 
-/* An expert that is not there, in the first table of them. */
+/* An expert index out of range in the first table of experts is refused. */
 static void test_refused_experts(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     uint64_t rng = 0;
     for (int32_t bad = -1; bad <= N_EXPERTS; bad += N_EXPERTS + 1) {
         model_file f = model_read(model_path);
         size_t run = 0, i = (size_t) (model_find(f, "output_norm.weight") - f.p) / 4 * 4; /* the last name */
-        for (; i + 4 <= f.n && run < 4 * N_USED * 64; i += 4) { /* so many small numbers in a row are nowhere else */
+        /* no other part of the file has a run of small numbers of this length */
+        for (; i + 4 <= f.n && run < 4 * N_USED * 64; i += 4) {
             int32_t v;
             memcpy(&v, f.p + i, 4);
             run = v >= 0 && v < N_EXPERTS ? run + 4 : 0;

@@ -1,6 +1,6 @@
-/* Dense transformers of every architecture, as tiny random models: however requests are run together, cut into steps,
- * preempted and continued from what the cache has, the logits are the same bits; what is wrong in a file is refused by
- * name. What they compute is compared with transformers in tests/scripts/check_reference.py. */
+/* Dense transformers of every architecture, as tiny random models. Logits are bitwise identical for every batch, step
+ * size, preemption and cache state. Invalid files are refused with an error that names the fault.
+ * tests/scripts/check_reference.py compares results with transformers. */
 #include "model_jobs.h"
 
 #include "open_oom.h"
@@ -20,7 +20,7 @@ static pi__config config(int arch)
                          .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-/* Returns how often requests were preempted where the cache was too small for all. */
+/* Returns the number of preemptions with a cache that is too small for all requests. */
 static uint32_t same_bits(int arch)
 {
     static job want[N_JOBS], got[N_JOBS];
@@ -56,7 +56,8 @@ static void test_same_bits(void **st)
     for (int i = 0; i < N_ARCHS; i++) {
         if (emulated() && i % 12) continue;
         const uint32_t preempted = same_bits(i);
-        assert_true(preempted > 0 || !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3")); /* where all layers forget there is room */
+        /* if all layers have a window, the cache is large enough and no request is preempted */
+        assert_true(preempted > 0 || !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3"));
         jobs_all_rows(config(i));
     }
 }
@@ -68,7 +69,7 @@ static int arch_of(const char *name)
     return i;
 }
 
-/* The factor of a matrix that keys and values of all heads are made by goes for both. */
+/* A scale factor of the matrix that computes keys and values of all heads applies to both. */
 static void test_latent_factor(void **st)
 {
     (void) st;
@@ -86,11 +87,11 @@ static void test_latent_factor(void **st)
     unlink(file);
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     for (int i = 0; i < N_ARCHS; i++) {
         pi__config c = config(i);
         c.cpu.n_threads = 1;
@@ -101,7 +102,7 @@ static void test_out_of_memory(void **st)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const bad_value llama[] = {
         {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 16"},
         {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count", 4, 4096, "key_length is 0"},
@@ -155,7 +156,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const char *const llama[] = {"blk.0.attn_norm.weight", "blk.2.attn_q.weight", "blk.1.attn_k.weight",
                                         "blk.1.attn_v.weight", "blk.0.attn_output.weight", "blk.2.ffn_norm.weight",
                                         "blk.0.ffn_up.weight", "blk.2.ffn_down.weight", "output_norm.weight"};
@@ -185,18 +186,19 @@ static void test_refused_tensors(void **st)
     model_needs(&c[1], qwen2, sizeof qwen2 / sizeof *qwen2);
     model_needs(&c[2], qwen3, sizeof qwen3 / sizeof *qwen3);
     model_needs(&c[3], gemma2, sizeof gemma2 / sizeof *gemma2);
-    /* A bias that no block adds is not passed over: the output matrix may be absent, but not one. */
+    /* A bias that no layer adds is an error: the file may lack the output matrix, but not have an unused output
+     * bias. */
     model_file f = model_read(c[0].model);
     memcpy(model_find(f, "output.weight"), "xoutput1.bias", strlen("output.weight"));
     model_refused(&c[0], f, "tensor xoutput1.bias");
     free(f.p);
 }
 
-/* Factors of the rotation that are no positive numbers: found when they are loaded. */
+/* Rotation factors that are not positive numbers are detected when they are loaded. */
 static void test_refused_factors(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     pi__config c = config(arch_of("llama3"));
     pi__gguf *g;
     pi_error err = {0};

@@ -1,5 +1,6 @@
-/* DFlash drafters on tiny random models: tokens and logits never depend on them, however requests are run together, preempted
- * and continued from prefixes, and wherever layers lie; drafts are the same in all of these; what is wrong in a file is refused by name. */
+/* DFlash drafters on tiny random models. Tokens and logits never depend on the drafter, for any batch, preemption,
+ * prefix reuse and placement of layers. Drafts are the same in all of these. Invalid files are refused with an error
+ * that names the fault. */
 #include "discrete_device.h"
 #include "model_jobs.h"
 
@@ -25,12 +26,12 @@ static void write_model(const char *path, const char *arch, const char *sizes)
     if (tiny_write(path, &(tiny_spec) {.arch = arch, .sizes = sizes}, &err)) fail_msg("%s: %s", arch, err.msg);
 }
 
-/* What of drafts a run shows. */
+/* Draft statistics of a run. */
 typedef struct drafted {
     unsigned long long n, accepted;
 } drafted;
 
-/* A request may have ended a moment before its last step is counted. */
+/* Waits for final stats: a request may end shortly before its last step is counted. */
 static drafted counted(pi__core *e)
 {
     pi_stats st = {.size = sizeof st};
@@ -41,8 +42,9 @@ static drafted counted(pi__core *e)
     return (drafted) {st.n_drafted, st.n_accepted};
 }
 
-/* All jobs together, so many times; what the last time drafted. They come in one step: where a prompt is cut depends on who
- * shares its steps, and one whose last chunk is a single token has its first drafts a step earlier. */
+/* Runs all jobs together `times` times and returns the draft statistics of the last run. All jobs arrive in one step,
+ * because chunk boundaries of a prompt depend on the other sequences of its steps. A prompt whose last chunk is a
+ * single token would get its first drafts one step earlier. */
 static drafted run(const pi__config *c, int times, const pi__logit_bias *bias, job *jobs)
 {
     pi__core *e = job_core(c);
@@ -57,7 +59,7 @@ static drafted run(const pi__config *c, int times, const pi__logit_bias *bias, j
     return (drafted) {after.n - before.n, after.accepted - before.accepted};
 }
 
-/* Targets, and a drafter for each that has something the others have not. */
+/* Targets, each with a drafter that has a distinct feature. */
 static const struct {
     const char *target, *target_sizes, *drafter, *sizes;
 } pairs[] = {
@@ -78,7 +80,7 @@ static void write_pair(int i)
     write_model(draft_path, pairs[i].drafter, pairs[i].sizes);
 }
 
-/* The model on a device and the CPU beside it, in one of so many ways. */
+/* Number of ways to place the model on a device and the CPU. */
 enum { N_WAYS = 5 };
 static void place(pi__config *c, int way)
 {
@@ -86,8 +88,8 @@ static void place(pi__config *c, int way)
     c->placement = (pi__placement_rules) {.limited = way < 4, .gpu_layers = way, .kv_on_cpu = way == 4};
 }
 
-/* Together, in other steps, in blocks of another size, with prefixes, preempted, with two devices as one, and with a device and
- * the CPU. */
+/* Runs together, with other steps, another block size, prefixes, preemption, two devices as one, and a device plus
+ * CPU; tokens are always the same. */
 static void same_tokens(const job *want)
 {
     static job got[N_JOBS];
@@ -126,7 +128,7 @@ static void test_same_tokens(void **st)
 {
     (void) st;
     static job want[N_JOBS];
-    for (int i = 0; i < N_PAIRS; i += emulated() ? N_PAIRS : 1) { /* which is slow: the first alone */
+    for (int i = 0; i < N_PAIRS; i += emulated() ? N_PAIRS : 1) { /* emulation is slow: only the first pair */
         write_pair(i);
         pi__config c = config();
         c.draft_model = NULL;
@@ -136,8 +138,8 @@ static void test_same_tokens(void **st)
     }
 }
 
-/* The target is made to say one token, and the drafter's head knows that one and another: how many drafts are right depends on
- * all that the drafter has seen. */
+/* A logit bias makes the target generate one token. The drafter's head knows this token and one other, so the number
+ * of correct drafts depends on the drafter's complete context. */
 enum { SAID = 40 };
 static const pi__logit_bias says = {SAID, 1000};
 
@@ -174,7 +176,7 @@ static void test_same_drafts(void **st)
     }
 }
 
-/* All drafts are right: as many steps less. */
+/* All drafts are correct, and the number of steps shrinks accordingly. */
 static void test_accepted(void **st)
 {
     (void) st;
@@ -189,8 +191,8 @@ static void test_accepted(void **st)
     assert_true(d.n == d.accepted && d.n >= N_JOBS * (N_GEN - N_GEN / 4 - 1));
 }
 
-/* DSpark: every token follows itself, and the target says one alone, so that all drafts are right; as many as there may be, or
- * none where the head that says how sure it is says that. */
+/* DSpark: every token follows itself and the target generates a single token, so all drafts are correct. The drafter
+ * makes the maximum number of drafts, or none if its confidence head reports low confidence. */
 static void test_markov(void **st)
 {
     (void) st;
@@ -215,7 +217,8 @@ static void test_markov(void **st)
     }
 }
 
-/* A request without the drafter takes nothing of its cache, and what it leaves is no prefix for one with it. */
+/* A request without the drafter reads nothing from the drafter's cache, and its blocks are not a prefix for a request
+ * with the drafter. */
 static void test_choice(void **st)
 {
     (void) st;
@@ -242,7 +245,7 @@ static void test_choice(void **st)
     pi__core_close(e);
 }
 
-/* Nothing is less probable than this, or more than that. */
+/* No draft has a probability above the high threshold; some drafts exceed the low threshold. */
 static void test_p_min(void **st)
 {
     (void) st;
@@ -259,7 +262,7 @@ static void test_p_min(void **st)
     }
 }
 
-/* The drafter as it is does not open. */
+/* Opening fails with the current drafter file. */
 static void refused(const pi__config *c, const char *why)
 {
     model_file f = model_read(draft_path);
@@ -313,7 +316,7 @@ static void test_refused(void **st)
     refused(&c, "cannot draft for a deepseek4 model");
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     (void) st;

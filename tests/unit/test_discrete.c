@@ -1,6 +1,6 @@
-/* The cache's tiers under a discrete device: blocks that it evicts come back, answers are the same bits
- * whatever copies do, a budget is kept, tenants are forgotten, and prefixes go to disk and back. Of one device, one beside
- * the CPU, and stages. */
+/* The cache's tiers with a discrete device. Evicted blocks come back, and results are bitwise identical for any
+ * behavior of copies. The host cache keeps its budget, clearing a salt removes its entries, and prefixes go to disk
+ * and back. Covers one device, a device plus the CPU, and pipeline stages. */
 #include "open_oom.h"
 #include "discrete_device.h"
 #include "model_jobs.h"
@@ -9,12 +9,12 @@
 
 enum { PROMPTS = 6, LONG = 260 };
 
-/* Of n ways to do it; under an emulator, which is slow, the first ones. */
+/* Returns the number of trials of n to run; fewer under a slow emulator. */
 static int trials(int n) { return emulated() ? (n + 1) / 3 : n; }
 
 static char path[2][256]; /* gemma3: full and window groups; qwen35: a full and a recurrent one */
 
-/* Pools that hold little more than one request. */
+/* Pools hold little more than one request. */
 static pi__config config(int model)
 {
     return (pi__config) {.model = path[model], .device = "far", .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 20,
@@ -22,7 +22,7 @@ static pi__config config(int model)
                          .kv_tokens = 320, .prefix_cache = true, .cache_ram = 16 << 20, .cpu = {.n_threads = 1}};
 }
 
-/* Devices that have some of the layers each, and a shard of each block. */
+/* Splits the layers over several devices; each device has a shard of each block. */
 static void as_stages(pi__config *c, const char *device)
 {
     c->device = device;
@@ -44,7 +44,7 @@ static pi_stats stats_of(pi__core *e)
     return s;
 }
 
-/* Until copies have ended: nothing changes any more. */
+/* Waits until copies have ended and the statistics no longer change. */
 static void settle(pi__core *e)
 {
     uint64_t last = UINT64_MAX;
@@ -71,7 +71,7 @@ static void check_same(const job *a, const job *b)
     assert_true(a->rows == b->rows);
 }
 
-/* The answers without a discrete device. */
+/* Returns the results without a discrete device. */
 static const job *wanted(int model)
 {
     static job want[2][PROMPTS];
@@ -88,7 +88,7 @@ static const job *wanted(int model)
     return want[model];
 }
 
-/* Each prompt evicts the one before; all are found when they come again. */
+/* Each prompt evicts the previous one; all are found when they are sent again. */
 static void evicted_comes_back(void **st)
 {
     (void) st;
@@ -98,7 +98,8 @@ static void evicted_comes_back(void **st)
         static job got;
         pi__config c = config(model);
         if (trial > 3) as_stages(&c, "far,far");
-        else if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2}; /* two block shards */
+        /* two block shards */
+        else if (trial > 1) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = model ? 4 : 2};
         pi__core *e = job_core(&c);
         for (int round = 0; round < 3; round++)
             for (int i = 0; i < PROMPTS; i++) {
@@ -126,7 +127,7 @@ static void evicted_comes_back(void **st)
     }
 }
 
-/* The same where layers have types of their own, rotated ones among them. */
+/* Evicted blocks also come back if layers have different cache types, including rotated ones. */
 static void types_come_back(void **st)
 {
     (void) st;
@@ -146,7 +147,8 @@ static void types_come_back(void **st)
     }
 }
 
-/* Many at once in pools that are too small, copies torn and late, some refused, the device's copies dead in the middle. */
+/* Many concurrent requests in pools that are too small. Copies are torn, late or refused, or stop working halfway;
+ * results do not change. */
 static void copies_change_nothing(void **st)
 {
     (void) st;
@@ -173,7 +175,7 @@ static void copies_change_nothing(void **st)
                 check_same(&got[i], &want[i]);
             }
         }
-        if (trial == 6) assert_int_equal(stats_of(e).host_writes, 0); /* no memory for it */
+        if (trial == 6) assert_int_equal(stats_of(e).host_writes, 0); /* no pinned memory for it */
         if (trial < 4) assert_true(stats_of(e).host_writes > 0);
         pi__core_close(e);
         discrete_device.refuse = -1;
@@ -182,7 +184,7 @@ static void copies_change_nothing(void **st)
     }
 }
 
-/* Least recently used entries go; what is there stays within the bytes that the plan tells. */
+/* The host tier evicts least recently used entries; its size stays within the budget that the plan reports. */
 static void budget(void **st)
 {
     (void) st;
@@ -191,19 +193,19 @@ static void budget(void **st)
     assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
     assert_true(p.host_cache_bytes > (15 << 20) && p.host_cache_bytes <= (16 << 20) + 8192);
     uint64_t pools = p.kv_bytes;
-    c.cache_ram = (int64_t) (3 * pools); /* three requests or so */
+    c.cache_ram = (int64_t) (3 * pools); /* about three requests */
     assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
     assert_true(p.host_cache_bytes <= 3 * pools + 8192);
     static job got;
     pi__core *e = job_core(&c);
     for (int i = 0; i < PROMPTS; i++) ask(e, &got, (uint32_t) i + 1);
     assert_true(stats_of(e).host_bytes <= 3 * pools && stats_of(e).host_bytes > pools);
-    ask(e, &got, PROMPTS - 1); /* the last but one is there */
+    ask(e, &got, PROMPTS - 1); /* the second most recent is in the host tier */
     assert_int_equal(got.n_cached, 256);
-    ask(e, &got, 1); /* the first is gone */
+    ask(e, &got, 1); /* the first was evicted */
     assert_int_equal(got.n_cached, 0);
     pi__core_close(e);
-    c.cache_ram = 100; /* not a block */
+    c.cache_ram = 100; /* less than one block */
     assert_int_equal(pi__core_plan(&c, &p, NULL), PI_OK);
     assert_int_equal(p.host_cache_bytes, 0);
     c.cache_ram = -1;
@@ -214,7 +216,7 @@ static void budget(void **st)
     assert_int_equal(p.host_cache_bytes, 0);
 }
 
-/* Prefixes on disk, with a host tier that keeps them and with one that does not. */
+/* Prefixes on disk, with a host tier that keeps them and without one. */
 static void disk(void **st)
 {
     (void) st;
@@ -230,7 +232,7 @@ static void disk(void **st)
         c.cache_ram = trial < 2 || trial > 5 ? 16 << 20 : 0;
         c.placement.kv_on_cpu = trial == 4; /* all blocks in the host's memory */
         if (trial > 4) as_stages(&c, trial > 5 ? "cpu,cpu" : "far,far");
-        for (int round = 0; round < 4; round++) { /* engines */
+        for (int round = 0; round < 4; round++) { /* one engine per round */
             pi__core *e = job_core(&c);
             for (int i = 0; i < 3; i++) {
                 ask(e, &got, (uint32_t) i + 1);
@@ -239,8 +241,9 @@ static void disk(void **st)
             }
             pi_stats s = stats_of(e);
             assert_true((s.disk_reads > 0) == (round == 1 || round == 2));
-            assert_true((s.host_entries > 0) == (c.cache_ram > 0 && trial < 6)); /* what the host has, it does not copy */
-            if (round == 2) pi__core_cache_clear(e, ""); /* the files go, too */
+            /* blocks in host memory are not copied */
+            assert_true((s.host_entries > 0) == (c.cache_ram > 0 && trial < 6));
+            if (round == 2) pi__core_cache_clear(e, ""); /* also removes the files */
             pi__core_close(e);
         }
         snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
@@ -258,8 +261,8 @@ static uint64_t snapshot_bytes(const pi__config *c)
     return 0;
 }
 
-/* Stages whose states are saved and copied to the disk while requests are preempted, and loaded again: few snapshots, pools for
- * hardly two requests of four, the same prompts in every round. */
+/* Pipeline stages save states and copy them to disk while requests are preempted, and load them again. Few snapshots,
+ * pools for hardly two of four requests, the same prompts in every round. */
 static void disk_of_stages(void **st)
 {
     (void) st;
@@ -297,7 +300,7 @@ static void disk_of_stages(void **st)
     assert_true(preempted > 0 && reads > 0);
 }
 
-/* Opening with each allocation failing in turn. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void out_of_memory(void **st)
 {
     (void) st;

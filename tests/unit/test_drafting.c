@@ -1,6 +1,7 @@
-/* Drafters on tiny random models of every kind of cache: whoever drafts, and however much, no token and no row of logits is
- * another, alone and among sixteen, with prefixes found, preemption, small steps, and different drafters side by side. And
- * the parts: the index of n-grams, what drafts are worth, whose texts are looked at. */
+/* Drafters on tiny random models with every kind of cache. Tokens and logits do not depend on the drafter or the
+ * number of drafts, in batches of one and of sixteen. Covers prefix hits, preemption, small steps, and different
+ * drafters in one batch. Also unit tests: the n-gram index, the estimated value of drafts, and the texts that lookup
+ * searches. */
 #include "engine/draft_worth.h"
 #include "engine/ngrams.h"
 #include "model_jobs.h"
@@ -19,7 +20,7 @@ static pi__config config(int arch)
                          .ngram_n = 2, .ngram_m = 16, .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-/* Prompts that repeat themselves, some of which begin the same. */
+/* Creates repetitive prompts; some share a prefix. */
 static void crowd_fill(job *jobs)
 {
     uint64_t rng = 5;
@@ -35,7 +36,7 @@ static void crowd_fill(job *jobs)
     }
 }
 
-/* Two rounds where prefixes are kept; one by one, or all together, each with drafter kinds[i % n_kinds]. */
+/* Runs the jobs one by one or together, job i with drafter kinds[i % n_kinds]; twice if the prefix cache is on. */
 static void crowd_run(const pi__config *c, int n_jobs, const int *kinds, int n_kinds, job *jobs, pi_stats *st)
 {
     pi__core *e = job_core(c);
@@ -62,7 +63,7 @@ static void same(const job *got, const job *want, int n, const char *what, int v
 
 static job want[CROWD], got[CROWD];
 
-/* Each drafter for everybody; the drafting model is the target itself, whose drafts are right. */
+/* Each drafter with all requests; the draft model is the target itself, so its drafts are correct. */
 static void every_drafter(void **state)
 {
     (void) state;
@@ -85,7 +86,7 @@ static void every_drafter(void **state)
             same(got, want, CROWD, archs[a], kinds[k]);
             if (k && !st.n_drafted) fail_msg("%s: drafter %d: no drafts", archs[a], kinds[k]);
             accepted[k] += st.n_accepted;
-            if (kinds[k] == PI__SPEC_DRAFT) /* sampled ones are not what a greedy drafter guesses */
+            if (kinds[k] == PI__SPEC_DRAFT) /* a greedy drafter cannot predict sampled tokens */
                 for (int i = 0; i < CROWD; i++)
                     if (!got[i].mirostat) assert_int_equal(got[i].n_accepted, got[i].n_drafted);
         }
@@ -93,7 +94,7 @@ static void every_drafter(void **state)
     assert_true(accepted[0] > 0 && accepted[2] > 0);
 }
 
-/* Different drafters side by side, and none, in a cache that is too small for all. */
+/* Different drafters and no drafter in one batch, in a cache that is too small for all. */
 static void mixed_drafters(void **state)
 {
     (void) state;
@@ -116,13 +117,14 @@ static void mixed_drafters(void **state)
         crowd_run(&c, CROWD, kinds, 5, got, &st);
         same(got, want, CROWD, archs[a], -1);
         preempted += st.n_preempted;
-        for (int i = 0; i < CROWD; i++) /* nothing was drafted for who wanted none */
+        for (int i = 0; i < CROWD; i++) /* requests without a drafter get no drafts */
             if (kinds[i % 5] == PI__SPEC_NONE) assert_int_equal(got[i].n_drafted, 0);
     }
     assert_true(preempted > 0);
 }
 
-/* An MTP head beside lookup; prompts in many chunks leave the head nothing out, so that it drafts as after one. */
+/* An MTP head together with lookup. The head processes every prompt token even in many chunks, and drafts as it does
+ * after one chunk. */
 static void heads_see_all_of_a_prompt(void **state)
 {
     (void) state;
@@ -141,14 +143,15 @@ static void heads_see_all_of_a_prompt(void **state)
     for (int i = 0; i < 6; i++) assert_int_equal(got[i].n_accepted, want[i].n_accepted);
 }
 
-/* As many drafts as are worth it, of a head that is never right: it rests, and what it left for later changes nothing. */
+/* With adaptive draft length, a head that is always wrong stops drafting; its catch-up work later does not change
+ * results. */
 static void heads_that_rest(void **state)
 {
     (void) state;
     static const int mtp = PI__SPEC_MTP;
     pi_stats st;
     for (int a = 2; a < N_ARCHS; a++) {
-        if (a == 4) continue; /* its head is a file of its own */
+        if (a == 4) continue; /* its head is in a separate file */
         pi__config c = config(a);
         crowd_fill(want);
         crowd_run(&c, CROWD, NULL, 0, want, &st);
@@ -173,7 +176,7 @@ static void what_does_not_go_together(void **state)
     if (!strstr(err.msg, "another vocabulary")) fail_msg("%s", err.msg);
     c = config(7);
     c.spec = PI__SPEC_MTP;
-    model_file f = model_read(c.model); /* metadata tells of a head that the file does not have */
+    model_file f = model_read(c.model); /* the metadata state a head that the file does not contain */
     model_find(f, "nextn.eh_proj")[0] = 'X';
     model_refused(&c, f, "the file has no draft head");
     free(f.p);
@@ -201,7 +204,7 @@ static void what_does_not_go_together(void **state)
     pi__core_close(e);
 }
 
-/* With every drafter that there may be beside each other. */
+/* Opening with all drafters enabled, with each allocation failing in turn. */
 static void out_of_memory(void **state)
 {
     (void) state;
@@ -221,7 +224,7 @@ static void out_of_memory(void **state)
     assert_true(plan.scratch_bytes > without.scratch_bytes);
 }
 
-/* Fewer layers, fewer experts: another model, the same alone and together. */
+/* Fewer layers or experts: other results, but the same for one request and for a batch. */
 static void less_of_a_model(void **state)
 {
     (void) state;
@@ -264,7 +267,7 @@ static void places_of_n_grams(void **state)
     pi__ngrams_destroy(&g);
 }
 
-/* Places that the index has forgotten are not found, and no search is long, whatever the text. */
+/* The index does not return evicted positions, and every search has bounded length for any text. */
 static void index_is_bounded(void **state)
 {
     (void) state;
@@ -282,7 +285,7 @@ static void index_is_bounded(void **state)
         found += at >= 0;
         pi__ngrams_add(&g, &text, i);
     }
-    assert_int_equal(found, 0); /* what comes again does so after 1000 tokens */
+    assert_int_equal(found, 0); /* repetitions are 1000 tokens apart */
     for (int i = 0; i < N; i++) t[i] = 4;
     const pi__text text = {.token = t, .mask = INT32_MAX, .end = N - 1};
     for (int32_t i = 2; i < N - 1; i++) pi__ngrams_add(&g, &text, i);
@@ -291,8 +294,9 @@ static void index_is_bounded(void **state)
     pi__ngrams_destroy(&g);
 }
 
-/* Sequences whose drafts are right so often, on a machine where a step takes base + row * rows, a tenth more or less, from the
- * first step on: time without drafting over time with it, for the same tokens; *made: drafts a sequence and step. */
+/* Simulates sequences whose drafts are correct with probability `right`, on a machine with step time base + row *
+ * rows, +-10%. Returns time without drafting divided by time with it, from the first step on, for the same number of
+ * tokens. *made = drafts per sequence and step. */
 static double speedup(int n_seqs, double right, double base, double row, double *made)
 {
     enum { STEPS = 1500 };
@@ -331,12 +335,13 @@ static void drafts_follow_what_they_are_worth(void **state)
 {
     (void) state;
     double made;
-    assert_true(speedup(1, 0.95, 10, 0.1, &made) > 4 && made > 8); /* a row costs next to nothing, and is right */
-    assert_true(speedup(1, 0.6, 10, 2, &made) > 1 && made < 3);    /* it costs a sixth of a step */
+    assert_true(speedup(1, 0.95, 10, 0.1, &made) > 4 && made > 8); /* a row is almost free and usually correct */
+    assert_true(speedup(1, 0.6, 10, 2, &made) > 1 && made < 3);    /* a row costs a sixth of a step */
     speedup(1, 0.02, 10, 1, &made);
-    assert_true(made < 0.2);                                       /* it is wrong */
+    assert_true(made < 0.2);                                       /* drafts are wrong */
     speedup(16, 0.5, 0.1, 1, &made);
-    assert_true(made < 0.1);                                       /* rows are all there is to a step: a full batch */
+    /* rows dominate the step time, as in a full batch */
+    assert_true(made < 0.1);
     assert_true(speedup(16, 0.9, 20, 0.2, &made) > 2);
     static const double right[] = {0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95}, row[] = {0.01, 0.1, 0.4, 1, 5};
     static const int seqs[] = {1, 4, CROWD};
@@ -348,8 +353,9 @@ static void drafts_follow_what_they_are_worth(void **state)
             }
 }
 
-/* Requests, one behind the other, with a drafting model whose drafts are right so often and whose passes take `pass` of a step of
- * 10 ms, and its prompts of 300 tokens a tenth of that each: time without it over time with it. n_caught: prompts it computed. */
+/* Simulates consecutive requests with a draft model whose drafts are correct with probability `right`. A draft pass
+ * takes `pass` of a 10 ms step; each of the 300 prompt tokens takes `pass` ms. Returns time without the draft model
+ * divided by time with it. *n_caught = number of prompts that the draft model computed. */
 static double model_speedup(double right, double pass, float share, int *n_caught)
 {
     enum { REQUESTS = 30, ANSWER = 150, PROMPT = 300, MOST = 3, KIND = PI__SPEC_DRAFT };
@@ -405,18 +411,18 @@ static void models_that_do_not_help_cost_nothing(void **state)
     assert_true(model_speedup(0.9, 0.02, 0.02f, &n) > 2 && n == 30);
     assert_true(model_speedup(0.9, 0.1, 0.1f, &n) > 1.3);
     model_speedup(1, 1, 1, &n);
-    assert_int_equal(n, 0); /* the model itself: no prompt is computed twice */
+    assert_int_equal(n, 0); /* the target itself as the draft model: no prompt is computed twice */
     model_speedup(0, 0.1, 0.1f, &n);
-    assert_true(n <= 20); /* as many as the time that goes by allows for */
+    assert_true(n <= 20); /* limited by the time available */
 }
 
-/* A drafting model, and the model's own layers, on two devices as one. */
+/* A draft model and layer exit, with two devices that act as one. */
 static void devices_as_one(void **state)
 {
     (void) state;
     static const int kinds[] = {PI__SPEC_DRAFT, PI__SPEC_LAYER_EXIT};
     pi_stats st;
-    for (int a = 0; a < 4; a++) { /* those of the small model's vocabulary that it drafts for */
+    for (int a = 0; a < 4; a++) { /* covers models with the small draft model's vocabulary */
         pi__config c = config(a);
         crowd_fill(want), crowd_fill(got);
         crowd_run(&c, 4, NULL, 0, want, &st);
@@ -431,8 +437,8 @@ static void devices_as_one(void **state)
     }
 }
 
-/* What a request without the draft head left is no prefix for one with it, which has to find the head's keys and values, too; the
- * other way round it is. */
+/* The cache of a request without the draft head is not a prefix for a request with it: the head's keys and values are
+ * missing. The reverse direction is a hit. */
 static void prefixes_of_heads(void **state)
 {
     (void) state;
@@ -455,7 +461,7 @@ static void prefixes_of_heads(void **state)
     pi__core_close(e);
 }
 
-/* A request of the same tenant finds what an ended one said; one of another does not. */
+/* A request finds the text of an ended request with the same salt, but not with another salt. */
 static void texts_of_tenants(void **state)
 {
     (void) state;

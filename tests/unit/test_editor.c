@@ -1,4 +1,4 @@
-/* The line editor: what keys make of a text, and that a terminal shows just that text, for random keys on narrow screens. */
+/* The line editor: the effect of keys on a text, and its display, for random keys on narrow screens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,9 @@
 
 enum { MOST_ROWS = 40, MOST_COLUMNS = 100 };
 
-/* A terminal with as many features as the editor may ask for. */
+/* A terminal emulator with every feature that the editor may use. */
 static struct screen {
-    size_t rows, columns, row, column; /* column == columns: behind a full row */
+    size_t rows, columns, row, column; /* column == columns: after a full row */
     wchar_t cell[MOST_ROWS][MOST_COLUMNS + 1];
 } screen;
 
@@ -54,7 +54,7 @@ static void put(wchar_t c)
     screen.column += (size_t) wide;
 }
 
-/* Bytes of the escape sequence at s, done. */
+/* Executes the escape sequence at s and returns its length in bytes. */
 static size_t escape(const char *s)
 {
     char *end;
@@ -104,7 +104,7 @@ static void show(const char *s, size_t n)
 struct fixture {
     editor *e;
     FILE *out;
-    char *bytes;  /* what the editor wrote so far */
+    char *bytes;  /* the editor's output so far */
     size_t n, done;
 };
 
@@ -139,7 +139,7 @@ static void close_fixture(struct fixture *f)
     free(f->bytes);
 }
 
-/* Types keys, and returns what the last one did. */
+/* Types keys and returns the result of the last one. */
 static int keys(struct fixture *f, const char *s, size_t n)
 {
     int what = EDITOR_MORE;
@@ -163,7 +163,7 @@ static void expect_row(size_t row, const wchar_t *text)
     for (size_t i = n; i < screen.columns; i++) assert_int_equal(screen.cell[row][i], L' ');
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tests */
+/* ----------------------------------------------------------------------------------------------------------- tests */
 
 static void test_keys(void **state)
 {
@@ -219,12 +219,12 @@ static void test_paste(void **state)
     expect_row(0, L"> a");
     expect_row(3, L"d");
     expect_row(4, L"!");
-    expect(&f, "\033[A\033[A\033[A\033[Ax", "ax\nb\nc\nd\n!"); /* up to the first line, not to the history */
+    expect(&f, "\033[A\033[A\033[A\033[Ax", "ax\nb\nc\nd\n!"); /* up to the first line, not into the history */
     expect(&f, "\033[By", "ax\nby\nc\nd\n!");
     expect(&f, "\033[200~\033[201\033[20\033[201~", "ax\nby\033[201\033[20\nc\nd\n!");
     expect_row(1, L"by^[[201^[[20");
     close_fixture(&f);
-    /* A terminal that is too low shows what is around the cursor. */
+    /* A terminal with too few rows shows the lines around the cursor. */
     open_fixture(&f, 4, 80, true);
     expect(&f, "\033[200~1\n2\n3\n4\n5\n6\033[201~", "1\n2\n3\n4\n5\n6");
     expect_row(screen.row, L"6");
@@ -248,7 +248,7 @@ static void test_without_escapes(void **state)
     close_fixture(&f);
 }
 
-/* The rows that a text takes, and where its cursor is, by a layout of its own: one cell after the other. */
+/* Compares the screen with an independent layout of the text and the cursor, cell by cell. */
 static void check_screen(const char *text, size_t cursor)
 {
     static wchar_t rows[400][MOST_COLUMNS + 1];
@@ -278,7 +278,7 @@ static void check_screen(const char *text, size_t cursor)
     }
     assert_int_equal(screen.column, at_column);
     for (size_t i = 0; i < screen.columns; i++) assert_int_equal(screen.cell[screen.row][i], rows[at_row][i]);
-    if (row + 1 >= screen.rows) return; /* all of it is there to see */
+    if (row + 1 >= screen.rows) return; /* the screen shows only a part of the text */
     size_t top = screen.row - at_row;
     for (size_t k = 0; k <= row; k++)
         for (size_t i = 0; i < screen.columns; i++) assert_int_equal(screen.cell[top + k][i], rows[k][i]);
@@ -298,7 +298,7 @@ static void test_screen(void **state)
             rng = rng * 1664525u + 1013904223u;
             const char *k = typed[(rng >> 16) % (sizeof typed / sizeof *typed)];
             keys(&f, k, strlen(k));
-            /* A mark typed and taken back tells where the cursor is. */
+            /* Types a mark and deletes it, to find the cursor position. */
             size_t n;
             char *before = strdup(editor_text(f.e, &n));
             assert_non_null(before);

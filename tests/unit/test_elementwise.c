@@ -1,4 +1,4 @@
-/* The small ops on rows of floats, against double precision and to the bit against one thread; and choosing an
+/* The elementwise and norm ops: compared with double precision, and bitwise with one thread. Also the selection of an
  * instruction set. */
 #include <math.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static void open_cpu(pi__cpu *cpu, int isa, int n_threads)
     assert_int_equal(pi__pool_create(&cpu->pool, n_threads, 0, 50, NULL), PI_OK);
 }
 
-/* Runs body with each instruction set, with one thread and with three. */
+/* Runs body with each instruction set, with one and with three threads. */
 #define EACH_CPU(...)                                                                                                  \
     for (int isa = PI__ISA_GENERIC; isa < PI__N_ISAS; isa++) {                                                    \
         for (int n_threads = 1; own_kernels(isa) && n_threads <= 3; n_threads += 2) {                                \
@@ -52,7 +52,7 @@ static void assert_close(double want, float got, double tolerance)
     if (!(fabs(want - got) <= tolerance * (1 + fabs(want)))) fail_msg("%.9g is not %.9g", (double) got, want);
 }
 
-/* x0: what x was before */
+/* x0: x before the op */
 static void check_add_norm(const float *x0, int rows, int n, bool norm, double scale)
 {
     for (int r = 0; r < rows; r++) {
@@ -87,7 +87,7 @@ static void test_add_norm(void **state)
             })
         }
     }
-    /* A row gives the same bits alone and among others. */
+    /* A row gives the same bits in a batch of one and in a larger batch. */
     EACH_CPU({
         fill(x, N_MAX, 1, 3);
         memcpy(x0, x, sizeof x);
@@ -142,7 +142,7 @@ static void test_add_gated(void **state)
     free(x0);
 }
 
-/* Rows of what layer_norm makes of x + y + b, and gelu of x + b; many rows at once give the bits that each gives alone. */
+/* layer_norm of x + y + b and gelu of x + b are correct; a batch of rows gives the same bits as single rows. */
 static void test_layer_norm_gelu(void **state)
 {
     (void) state;
@@ -153,7 +153,7 @@ static void test_layer_norm_gelu(void **state)
     for (int s = 0; s < 3; s++) {
         const int rows = shapes[s][0], n = shapes[s][1];
         EACH_CPU({
-            for (int part = 0; part < 3; part++) { /* y and its bias, y alone, neither */
+            for (int part = 0; part < 3; part++) { /* y and its bias, only y, neither */
                 fill(x, N_MAX, 1, 3);
                 memcpy(x0, x, sizeof x);
                 pi__layer_norm a = {.x = x, .y = part < 2 ? y : NULL, .b = part < 1 ? w + n : NULL, .w = w, .shift = w + 2 * n,
@@ -245,7 +245,8 @@ static int asked;
 static bool granted(void) { return ++asked; }
 static bool refused(void) { return !++asked; }
 
-/* Tiles are used where processor, system and process agree, and only then is the system asked for them. */
+/* AMX is used only if processor, kernel and process permit it; the kernel is asked for permission only if the
+ * processor and the kernel support it. */
 static void test_amx(void **state)
 {
     (void) state;
@@ -255,9 +256,9 @@ static void test_amx(void **state)
     assert_int_equal(asked, 1);
     assert_false(pi__amx_usable(cpu, os, refused));
     assert_int_equal(asked, 2);
-    assert_false(pi__amx_usable(1u << 24, os, granted)); /* tiles without products of bytes */
+    assert_false(pi__amx_usable(1u << 24, os, granted)); /* tiles without byte products */
     assert_false(pi__amx_usable(1u << 25, os, granted));
-    assert_false(pi__amx_usable(cpu, 0xe7, granted)); /* a system that does not know them */
+    assert_false(pi__amx_usable(cpu, 0xe7, granted)); /* a kernel without tile support */
     assert_false(pi__amx_usable(cpu, 0x200e7, granted));
     assert_false(pi__amx_usable(cpu, 0x400e7, granted));
     assert_int_equal(asked, 2);

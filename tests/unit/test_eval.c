@@ -1,5 +1,5 @@
-/* Parts of `pagedinfer eval` that know no engine: the parser of cases.json, and the arithmetic on rows of logits
- * against the same in double. */
+/* Parts of `pagedinfer eval` without an engine: the parser of cases.json, and arithmetic on logits rows compared with
+ * double precision. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static void test_cases_good(void **state)
     static const char text[] =
         "[{\"name\": \"one\", \"ids\": [2, 9259, 2147483647], \"n\": 48, \"rows\": \"last\"},\n"
         " {\"rows\": \"all\", \"n\": 0, \"ids\": [0], \"name\": \"caf\\u00e9 2\"},\n"
-        " {\"name\": \"x\", \"ids\": [1], \"n\": 8, \"n\": 7}]"; /* of two values the last one counts */
+        " {\"name\": \"x\", \"ids\": [1], \"n\": 8, \"n\": 7}]"; /* the last one of duplicate values counts */
     cases c;
     char msg[256];
     assert_int_equal(cases_parse(&c, text, strlen(text), msg), CASES_OK);
@@ -94,7 +94,7 @@ static void test_cases_bad(void **state)
     }
 }
 
-/* Every truncation of a good file is refused; none is read past its end. */
+/* Every truncation of a valid file is refused, and no read passes its end. */
 static void test_cases_truncated(void **state)
 {
     (void) state;
@@ -150,7 +150,7 @@ static void test_row_sum(void **state)
     }
 }
 
-/* 16 bits over the range of at most 16 that matters: half a step of error. */
+/* Quantizes to 16 bits over the top range of at most 16; the error is at most half a step. */
 static void test_row_quantise(void **state)
 {
     (void) state;

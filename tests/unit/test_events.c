@@ -1,6 +1,7 @@
-/* Requests and events against a core that the tests drive by hand: queues, merging, waiting, callbacks, lifetimes.
+/* Requests and events with a fake core that the tests control: queues, merging, waiting, callbacks, lifetimes.
  *
- * The core's functions are defined here, so the real ones are not linked: a token comes exactly when a test says so. */
+ * This file defines the core's functions instead of linking the real ones: a token arrives exactly when a test sends
+ * it. */
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -37,12 +38,12 @@ struct pi__core {
     pthread_mutex_t lock;
     pi__seq *live;
     bool draining;
-    int refuse;       /* submit returns this */
+    int refuse;       /* return value of submit */
     int n_cancels;    /* calls of pi__seq_cancel */
-    double queue_ms, prefill_ms, decode_ms; /* what a job reports at its end */
+    double queue_ms, prefill_ms, decode_ms; /* reported at the end of a job */
 };
 
-static pi__core *core; /* the last one opened */
+static pi__core *core; /* the most recently opened core */
 
 int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 {
@@ -70,7 +71,7 @@ int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
 void pi__core_close(pi__core *e)
 {
     if (!e) return;
-    assert_null(e->live); /* pi_engine_close ended them before */
+    assert_null(e->live); /* pi_engine_close ended all jobs before */
     pi__vocab_free(e->vocab);
     pthread_mutex_destroy(&e->lock);
     free(e);
@@ -173,7 +174,7 @@ void pi__seq_release(pi__seq *s)
     if (s && atomic_fetch_sub(&s->ref, 1) == 1) free(s);
 }
 
-/* The newest job, and the one n before it. */
+/* Returns the job that was submitted n jobs before the newest one; 0 = the newest. */
 static pi__seq *live(int n)
 {
     pi__seq *s = core->live;
@@ -221,7 +222,7 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     return e->live ? PI_ETIMEDOUT : PI_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- helpers */
+/* --------------------------------------------------------------------------------------------------------- helpers */
 
 static char model[256];
 
@@ -279,7 +280,7 @@ static double now_ms(void)
     return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
 }
 
-/* The next event must be there and be this. */
+/* The next event is available and matches. */
 static void expect(pi_engine *e, pi_request *r, int kind, const char *text)
 {
     pi_event *ev = NULL;
@@ -296,7 +297,7 @@ static bool readable(int fd)
     return poll(&p, 1, 0) == 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tests */
+/* ----------------------------------------------------------------------------------------------------------- tests */
 
 static void events_come_in_order_and_merge(void **state)
 {
@@ -306,13 +307,13 @@ static void events_come_in_order_and_merge(void **state)
     pi__seq *sa = live(1), *sb = live(0);
     give_text(sa, "ab");
     give_text(sb, "x");
-    give_text(sa, "c"); /* added to the event of a that nobody has taken */
+    give_text(sa, "c"); /* merged into a's event, which was not polled yet */
     pi_event *ev[8];
     assert_int_equal(pi_poll(e, ev, 8, -1), 2);
     assert_true(ev[0]->request == a && ev[0]->n_tokens == 3 && ev[0]->tokens[2] == TINY_BYTE0 + 'c');
     assert_string_equal(ev[0]->text, "abc");
     assert_string_equal(ev[1]->text, "x");
-    give_text(sa, "d"); /* a new one: the first is with the caller */
+    give_text(sa, "d"); /* a new event, because the caller has the first one */
     assert_string_equal(ev[0]->text, "abc");
     pi_event_release(ev[1]);
     pi_event_release(ev[0]);
@@ -336,7 +337,7 @@ static void waiting(void **state)
     (void) state;
     pi_engine *e = open_engine();
     pi_event *ev[2];
-    assert_int_equal(pi_poll(e, ev, 2, -1), 0); /* nothing is left to wait for */
+    assert_int_equal(pi_poll(e, ev, 2, -1), 0); /* no request to wait for */
     pi_request *r = submitted(e);
     assert_int_equal(pi_poll(e, ev, 2, 0), 0);
     double t = now_ms();
@@ -363,7 +364,7 @@ static void descriptor_follows_the_queue(void **state)
     pi_engine *e = open_engine();
     pi_request *r = submitted(e);
     pi__seq *s = live(0);
-    give_text(s, "a"); /* before the descriptor is asked for */
+    give_text(s, "a"); /* before the descriptor is requested */
     int fd = pi_poll_fd(e);
     assert_true(fd >= 0 && readable(fd));
     expect(e, r, PI_EVENT_TEXT, "a");
@@ -373,7 +374,7 @@ static void descriptor_follows_the_queue(void **state)
     assert_true(readable(fd));
     expect(e, r, PI_EVENT_TEXT, "b");
     assert_true(readable(fd));
-    pi_request_free(r); /* its last event goes with it */
+    pi_request_free(r); /* also frees its last event */
     assert_false(readable(fd));
     pi_engine_close(e);
 }
@@ -402,14 +403,14 @@ static void stop_strings_end_the_job(void **state)
     assert_int_equal(pi_request_set(r, "stop", "END", NULL), PI_OK);
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
     give_text(live(0), "abEN\xE6");
-    end_job(live(0), PI_FINISH_LENGTH, PI_OK); /* what was held back comes with the end */
+    end_job(live(0), PI_FINISH_LENGTH, PI_OK); /* the end flushes the held text */
     expect(e, r, PI_EVENT_TEXT, "ab");
     expect(e, r, PI_EVENT_DONE, "EN\xEF\xBF\xBD");
     pi_request_free(r);
     pi_engine_close(e);
 }
 
-/* What stands for the last, unfinished character completes the stop string when the length is used up. */
+/* At the length limit, the replacement character of the incomplete last character can complete the stop string. */
 static void a_stop_string_at_the_very_end(void **state)
 {
     (void) state;
@@ -505,12 +506,12 @@ static void free_in_every_state(void **state)
     pi_engine *e = open_engine();
     pi_request_free(NULL);
     pi_event_release(NULL);
-    pi_request_free(pi_request_new(e));     /* without anything */
+    pi_request_free(pi_request_new(e));     /* without any setting */
     pi_request_free(new_request(e));        /* not submitted */
     pi_request *r = submitted(e);
     pi__seq *s = live(0);
     give_text(s, "a");
-    pi_request_free(r);                     /* running, with an event waiting */
+    pi_request_free(r);                     /* running, with an event in the queue */
     assert_true(s->cancel);
     pi_event *ev;
     assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
@@ -519,7 +520,7 @@ static void free_in_every_state(void **state)
     assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
     r = submitted(e);
     end_job(live(0), PI_FINISH_STOP, PI_OK);
-    pi_request_free(r);                     /* ended, its end not taken */
+    pi_request_free(r);                     /* ended, with its last event not polled */
     assert_int_equal(pi_poll(e, &ev, 1, -1), 0);
     r = submitted(e);
     pi_request_free(r);                     /* running when the engine closes */
@@ -527,9 +528,9 @@ static void free_in_every_state(void **state)
     pi_engine_close(NULL);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- samples */
+/* --------------------------------------------------------------------------------------------------------- samples */
 
-/* The next event must be there and be this sample's. n_left negative: a TEXT event. */
+/* The next event is available and belongs to this sample. n_left negative = a TEXT event. */
 static void expect_of(pi_engine *e, pi_request *r, uint32_t index, int n_left, const char *text)
 {
     pi_event *ev = NULL;
@@ -555,7 +556,7 @@ static void samples_have_events_and_ends_of_their_own(void **state)
     int32_t ids[8];
     give_text(s[1], "b");
     give_text(s[0], "aa");
-    give_text(s[1], "bb"); /* each has an event that takes more */
+    give_text(s[1], "bb"); /* both have an event that more text can join */
     assert_true(give_text(s[2], "cEND"));
     expect_of(e, r, 1, -1, "bbb");
     end_job(s[2], PI_FINISH_STOP, PI_OK);
@@ -577,7 +578,7 @@ static void samples_have_events_and_ends_of_their_own(void **state)
     assert_int_equal(pi_request_tokens(r, ids, 8), 2);
     give_text(s[1], "EN");
     end_job(s[1], PI_FINISH_ERROR, PI_EDEVICE);
-    expect_of(e, r, 1, -1, ""); /* nothing could be shown yet */
+    expect_of(e, r, 1, -1, ""); /* all text is still held back */
     expect_of(e, r, 1, 1, "EN");
     end_job(s[0], PI_FINISH_LENGTH, PI_OK);
     assert_int_equal(pi_request_wait(r, 0), PI_OK);
@@ -594,7 +595,8 @@ static void samples_have_events_and_ends_of_their_own(void **state)
     pi_engine_close(e);
 }
 
-/* From the first start to the first token of any, to the last of all. */
+/* A request's times run from the first sample's start to the first token of any sample, and to the last token of
+ * all. */
 static void times_of_samples_overlap(void **state)
 {
     (void) state;
@@ -625,26 +627,26 @@ static void samples_freed_in_every_state(void **state)
     core->refuse = 0;
     assert_int_equal(pi_request_sample(r, 0, &(pi_result) {.size = sizeof(pi_result)}), PI_EINVAL);
     assert_int_equal(pi_request_set(r, "n", "2", NULL), PI_OK);
-    assert_int_equal(pi_request_submit(r, NULL), PI_OK); /* another number this time */
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK); /* another number of samples this time */
     pi__seq *a = live(1), *b = live(0);
     assert_null(b->next->next);
     give_text(a, "a");
     end_job(a, PI_FINISH_STOP, PI_OK);
     give_text(b, "b");
-    pi_request_free(r); /* one is over, one runs; events of both wait */
+    pi_request_free(r); /* one ended, one runs; both have queued events */
     assert_true(b->cancel);
     assert_int_equal(pi_poll(e, ev, 8, -1), 0);
     give_text(b, "nobody listens");
     end_job(b, PI_FINISH_CANCEL, PI_ECANCELED);
     r = submitted_samples(e, "2");
     for (int i = 0; i < 2; i++) end_job(live(0), PI_FINISH_STOP, PI_OK);
-    pi_request_free(r); /* ended, its ends not taken */
+    pi_request_free(r); /* ended, with last events not polled */
     assert_int_equal(pi_poll(e, ev, 8, -1), 0);
     r = submitted_samples(e, "3");
     for (int i = 0; i < 3; i++) give_text(live(i), "abc");
     for (int i = 0; i < 2; i++) end_job(live(0), PI_FINISH_STOP, PI_OK);
     assert_int_equal(pi_poll(e, ev, 8, 0), 5);
-    pi_request_free(r); /* events taken, one runs */
+    pi_request_free(r); /* events polled, one sample runs */
     end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
     assert_string_equal(ev[2]->text, "abc");
     assert_true(ev[3]->kind == PI_EVENT_DONE && ev[3]->index == 2 && ev[4]->index == 1 && ev[4]->n_left == 1);
@@ -652,7 +654,7 @@ static void samples_freed_in_every_state(void **state)
     pi_request_free(submitted_samples(e, "4")); /* all run when the engine closes */
     r = submitted_samples(e, "2");
     end_job(live(1), PI_FINISH_STOP, PI_OK);
-    pi_request_free(r); /* some do */
+    pi_request_free(r); /* one sample still runs */
     pi_engine_close(e);
 }
 
@@ -664,7 +666,7 @@ static void cancel_ends_all_samples(void **state)
     end_job(live(1), PI_FINISH_STOP, PI_OK);
     pi_request_cancel(r);
     pi_request_cancel(r);
-    assert_int_equal(core->n_cancels, 4); /* of the two that run */
+    assert_int_equal(core->n_cancels, 4); /* only the two running samples */
     while (live(0)) end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
     pi_request_cancel(r);
     assert_int_equal(core->n_cancels, 4);
@@ -683,7 +685,7 @@ static void cancel_any_number_of_times(void **state)
     pi_engine *e = open_engine();
     pi_request *r = new_request(e);
     pi_request_cancel(NULL);
-    pi_request_cancel(r); /* not submitted: nothing happens */
+    pi_request_cancel(r); /* not submitted: no effect */
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
     assert_false(live(0)->cancel);
     pi_request_cancel(r);
@@ -724,7 +726,7 @@ static void a_refused_request_may_try_again(void **state)
     assert_int_equal(pi_request_result(r, &res), PI_EBUSY);
     assert_int_equal(res.prompt_tokens, 2);
     end_job(live(0), PI_FINISH_STOP, PI_OK);
-    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* once */
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* a request can be submitted only once */
     pi_request_free(r);
     pi_engine_close(e);
 }
@@ -764,12 +766,12 @@ static void logit_bias_leaves_a_token(void **state)
         assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
     }
     assert_int_equal(pi_request_set(r, "min-tokens", "1", NULL), PI_OK);
-    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* the only one that is left may not come */
+    assert_int_equal(pi_request_submit(r, &err), PI_EINVAL); /* min-tokens forbids the only remaining token */
     assert_non_null(strstr(err.msg, "logit-bias forbids every token but ends of generation"));
     assert_int_equal(pi_request_set(r, "min-tokens", "0", NULL), PI_OK);
     snprintf(text, sizeof text, "%d-inf", TINY_EOS);
     assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
-    assert_int_equal(pi_request_set(r, "logit-bias", "5+3", NULL), PI_OK); /* what is forbidden stays so */
+    assert_int_equal(pi_request_set(r, "logit-bias", "5+3", NULL), PI_OK); /* a later bias does not lift the ban */
     assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "logit-bias forbids every token;"));
     pi_request_free(r);
@@ -778,7 +780,7 @@ static void logit_bias_leaves_a_token(void **state)
         snprintf(text, sizeof text, "%d-inf", id);
         assert_int_equal(pi_request_set(r, "logit-bias", text, NULL), PI_OK);
     }
-    assert_int_equal(pi_request_submit(r, &err), PI_OK); /* one is enough */
+    assert_int_equal(pi_request_submit(r, &err), PI_OK); /* one allowed token is enough */
     pi_request_free(r);
     pi_engine_close(e);
 }
@@ -802,8 +804,8 @@ static void parameters_reach_the_core(void **state)
     assert_true(p->sampling.chain[0] == PI__SMP_TOP_K && p->sampling.chain[1] == PI__SMP_TEMPERATURE);
     assert_true(p->sampling.chain[2] == PI__SMP_N && p->sampling.n_bias == 2 && p->n_stop_ids == 1);
     assert_true(p->deadline_ms == 1500 && p->ignore_eos && !p->cache && p->priority == -3 && p->n_logprobs == -1);
-    assert_int_equal(p->logits, PI__LOGITS_NONE); /* nobody takes them */
-    /* "the": the tokens that hold it, and those that end with "t" or "th" followed by the rest */
+    assert_int_equal(p->logits, PI__LOGITS_NONE); /* there is no logits function */
+    /* "the": the tokens that contain it, and tokens that end with "t" or "th" followed by the rest */
     bool whole = false, split = false;
     for (size_t i = 0; i < p->sampling.n_dry_breakers; i++) {
         const int32_t *s = p->sampling.dry_breakers[i];
@@ -823,8 +825,8 @@ typedef struct heard {
     pthread_mutex_t lock;
     char text[256];
     int n_done;
-    int n_last;       /* of them, last events of a request */
-    bool free_it;     /* the request is freed in its last event */
+    int n_last;       /* last events of a request among them */
+    bool free_it;     /* free the request in its last event */
     atomic_bool hold; /* the callback waits for this to become false */
     atomic_bool inside;
 } heard;
@@ -868,7 +870,7 @@ static void callbacks_instead_of_polling(void **state)
     heard h = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pi_request *r = submitted_to(e, &h, "1");
     pi_event *ev;
-    assert_int_equal(pi_poll(e, &ev, 1, -1), 0); /* not for pi_poll: nothing to wait for */
+    assert_int_equal(pi_poll(e, &ev, 1, -1), 0); /* pi_poll does not wait for requests with a callback */
     give_text(live(0), "abc");
     give_text(live(0), "def");
     end_job(live(0), PI_FINISH_STOP, PI_OK);
@@ -876,11 +878,11 @@ static void callbacks_instead_of_polling(void **state)
     assert_string_equal(h.text, "abcdef");
     pi_request_free(r);
     h.free_it = true;
-    for (int i = 0; i < 3; i++) { /* freed by their own last event, two of them while the engine closes */
+    for (int i = 0; i < 3; i++) { /* freed in their own last event, two of them while the engine closes */
         submitted_to(e, &h, "1");
         if (!i) end_job(live(0), PI_FINISH_STOP, PI_OK);
     }
-    for (int i = 0; i < 2; i++) { /* the same with samples */
+    for (int i = 0; i < 2; i++) { /* likewise with several samples */
         submitted_to(e, &h, "3");
         for (int k = 0; k < 3 - 2 * i; k++) end_job(live(0), PI_FINISH_STOP, PI_OK);
     }
@@ -906,7 +908,7 @@ static void free_waits_for_a_running_callback(void **state)
     pthread_t t;
     pthread_create(&t, NULL, release_later, &h);
     pi_request_free(r);
-    assert_false(h.inside); /* h could go away now */
+    assert_false(h.inside); /* h could be freed now */
     pthread_join(t, NULL);
     give_text(live(0), "b");
     end_job(live(0), PI_FINISH_CANCEL, PI_ECANCELED);
@@ -933,7 +935,7 @@ static void logits_until_freed(void **state)
     assert_int_equal(pi_request_submit(r, NULL), PI_OK);
     pi__seq *s = live(1);
     assert_int_equal(s->job.params.logits, PI__LOGITS_ALL);
-    assert_true(live(0)->job.params.logits == PI__LOGITS_NONE && !live(0)->job.on_logits); /* the first only */
+    assert_true(live(0)->job.params.logits == PI__LOGITS_NONE && !live(0)->job.on_logits); /* only the first sample */
     s->job.on_logits(s->job.logits_ud, 2, &row, 1);
     pi_request_free(r);
     s->job.on_logits(s->job.logits_ud, 3, &row, 1);
@@ -945,7 +947,7 @@ static void logits_until_freed(void **state)
 
 /* ------------------------------------------------------------------------------------------------- prompt-logprobs */
 
-/* A row in which token id has logit 2 and all others 0. */
+/* Delivers a row in which token id has logit 2 and all others 0. */
 static void give_row(pi__seq *s, uint32_t pos, int32_t id)
 {
     float row[TINY_VOCAB] = {0};
@@ -953,7 +955,7 @@ static void give_row(pi__seq *s, uint32_t pos, int32_t id)
     s->job.on_logits(s->job.logits_ud, pos, row, TINY_VOCAB);
 }
 
-/* A request for the six tokens of `six`, with options as "key", "value", ... NULL. */
+/* Creates a request for the six tokens of `six`, with options as "key", "value", ... NULL. */
 static const int32_t six[] = {TINY_BOS, 300 % TINY_VOCAB, 261, 262, 263, 264};
 
 static pi_request *scored(pi_engine *e, const char *const *set)
@@ -979,10 +981,10 @@ static void the_prompt_has_probabilities(void **state)
     assert_true(live(0)->job.params.logits == PI__LOGITS_NONE && !live(0)->job.on_logits);
     pi_event *ev;
     for (uint32_t pos = 0; pos < 5; pos++) {
-        assert_int_equal(pi_poll(e, &ev, 1, 0), 0); /* all at once, when the last one is known */
+        assert_int_equal(pi_poll(e, &ev, 1, 0), 0); /* a single event, when the last one is known */
         give_row(live(1), pos, pos % 2 ? TINY_PAD : six[pos + 1]);
     }
-    give_row(live(1), 5, TINY_PAD); /* about the answer */
+    give_row(live(1), 5, TINY_PAD); /* belongs to the answer */
     give_text(live(1), "a");
     assert_int_equal(pi_poll(e, &ev, 1, 0), 1);
     assert_true(ev->kind == PI_EVENT_PROMPT && ev->request == r && ev->user == &mine && ev->index == 0);
@@ -996,7 +998,7 @@ static void the_prompt_has_probabilities(void **state)
     expect(e, r, PI_EVENT_TEXT, "a");
     while (live(0)) end_job(live(0), PI_FINISH_LENGTH, PI_OK);
     pi_request_free(r);
-    assert_memory_equal(ev->tokens, six + 1, 5 * sizeof *six); /* taken: it outlives its request */
+    assert_memory_equal(ev->tokens, six + 1, 5 * sizeof *six); /* a polled event outlives its request */
     pi_event_release(ev);
     pi_engine_close(e);
 }
@@ -1007,7 +1009,8 @@ static void note_rows(void *ud, uint32_t pos, const float *row, size_t n)
     *(uint32_t *) ud |= 1u << pos;
 }
 
-/* Beside the logits function, which gets what its own option says; and with logits-from. */
+/* prompt-logprobs together with a logits function, which gets only the rows of its own option; also with
+ * logits-from. */
 static void probabilities_beside_logits(void **state)
 {
     (void) state;
@@ -1034,7 +1037,7 @@ static void probabilities_beside_logits(void **state)
     pi_request *r = scored(e, SET("prompt-logprobs", "0", "logits", "last", "logits-from", "5"));
     uint32_t rows = 0;
     pi_request_on_logits(r, note_rows, &rows);
-    assert_int_equal(pi_request_submit(r, NULL), PI_OK); /* nothing to tell: as without the option */
+    assert_int_equal(pi_request_submit(r, NULL), PI_OK); /* nothing to report, so the option has no effect */
     assert_int_equal(live(0)->job.params.logits, PI__LOGITS_LAST);
     end_job(live(0), PI_FINISH_LENGTH, PI_OK);
     expect(e, r, PI_EVENT_DONE, "");
@@ -1047,7 +1050,7 @@ static void probabilities_beside_logits(void **state)
     assert_int_equal(pi_request_set(r, "logits", "all", NULL), PI_OK);
     assert_int_equal(pi_request_submit(r, &err), PI_OK);
     give_row(live(0), 0, TINY_PAD);
-    pi_request_free(r); /* half of them are known */
+    pi_request_free(r); /* half of the rows are known */
     for (uint32_t pos = 1; pos < 6; pos++) give_row(live(0), pos, TINY_PAD);
     assert_int_equal(rows, 1);
     pi_engine_close(e);
@@ -1069,7 +1072,8 @@ static void *poller(void *ud)
         int n = pi_poll(c->e, ev, 4, 5);
         for (int i = 0; i < n; i++) {
             c->n_text += (int) ev[i]->text_len;
-            if (ev[i]->kind == PI_EVENT_DONE && !ev[i]->n_left && ev[i]->user != c) { /* the canceller frees its own */
+            /* the canceling thread frees its own */
+            if (ev[i]->kind == PI_EVENT_DONE && !ev[i]->n_left && ev[i]->user != c) {
                 pi_request_free(ev[i]->request);
                 c->n_done++;
             }
@@ -1109,7 +1113,7 @@ static void many_threads(void **state)
     for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, poller, &c);
     pthread_create(&t[3], NULL, canceller, &c);
     int started = 0;
-    for (int round = 0; c.n_done < N; round++) { /* this is the step thread */
+    for (int round = 0; c.n_done < N; round++) { /* this thread acts as the step thread */
         if (started < N && round % 2) {
             static const char *const n[] = {"1", "2", "5"};
             submitted_samples(c.e, n[started % 3]);
@@ -1153,9 +1157,9 @@ static void a_poller_wakes_when_the_last_request_is_freed(void **state)
     pi_engine_close(e);
 }
 
-/* ------------------------------------------------------------------------------------------------------- no memory */
+/* --------------------------------------------------------------------------------------------------- out of memory */
 
-/* All jobs run, one after the other, to their stop string. Whether memory was there for all events. */
+/* Runs all jobs to their stop string, one after the other. Returns PI_ENOMEM if memory for an event was missing. */
 static int run_jobs(pi_engine *e, int n_jobs)
 {
     int failed = 0, n_done = 0, rc = PI_OK;
@@ -1172,11 +1176,11 @@ static int run_jobs(pi_engine *e, int n_jobs)
         if (!rc) rc = ev[n - 1]->code;
         for (int k = 0; k < n; k++) pi_event_release(ev[k]);
     }
-    assert_true(failed <= 1); /* the others are not concerned */
+    assert_true(failed <= 1); /* the failure does not affect the other jobs */
     return rc;
 }
 
-/* Fails each allocation of a whole run in turn: every request that was submitted ends with an event, nothing leaks. */
+/* Fails each allocation of a complete run in turn: every submitted request ends with an event, and nothing leaks. */
 static void every_allocation_fails(int n_samples)
 {
     counting_alloc a;
@@ -1224,7 +1228,7 @@ static void out_of_memory_with_samples(void **state)
     every_allocation_fails(3);
 }
 
-/* A token 'a' + i % 26 with its probability, as with logprobs=0. */
+/* Delivers token 'a' + i % 26 with its probability, as with logprobs=0. */
 static bool give_probable(pi__seq *s, int i)
 {
     const pi_token_prob prob = {i, -1.0f};
@@ -1232,14 +1236,14 @@ static bool give_probable(pi__seq *s, int i)
     return s->job.on_token(s->job.ud, &t);
 }
 
-typedef struct whole { /* what events held together */
-    atomic_int n;     /* tokens */
+typedef struct whole { /* accumulated contents of events */
+    atomic_int n;     /* number of tokens */
     atomic_int n_done;
     atomic_bool hold; /* the callback waits for this to become false */
-    atomic_bool wrong; /* something was not as given */
+    atomic_bool wrong; /* a content differs from the delivered one */
 } whole;
 
-/* Every byte, id and probability of the event: what it points to is its own. */
+/* Reads every byte, id and probability of the event, so that ASan detects dangling pointers. */
 static void read_whole(void *ud, const pi_event *ev)
 {
     whole *w = ud;
@@ -1254,7 +1258,7 @@ static void read_whole(void *ud, const pi_event *ev)
     w->n_done += ev->kind == PI_EVENT_DONE;
 }
 
-/* 300 tokens while the n-th allocation fails; their events wait meanwhile. Whether none failed. */
+/* Delivers 300 tokens with their events queued, while allocation n fails. Returns true if no allocation failed. */
 static bool tokens_without_memory(long n, bool callback)
 {
     enum { N = 300 };
@@ -1292,7 +1296,8 @@ static bool tokens_without_memory(long n, bool callback)
     return !failed;
 }
 
-/* The arrays of an event that waits grow one by one; where the second or third cannot, the first may have moved. */
+/* The arrays of a queued event grow one by one. If growing the second or third fails, the event stays valid although
+ * the first has moved. */
 static void a_waiting_event_is_whole_without_memory(void **state)
 {
     (void) state;

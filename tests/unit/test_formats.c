@@ -1,4 +1,4 @@
-/* Tensor formats: sizes, exact reading (hashes made by gen_formats.py from the reference), scalar conversions. */
+/* Tensor formats: sizes, exact decoding (hashes from the reference by gen_formats.py), scalar conversions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static void readers_match_reference(void **state)
         assert_int_equal(t->type_size, expected[i].type_size);
         assert_true(t->readable);
         size_t n_bytes = (size_t) EXPECTED_N_BLOCKS * t->type_size, n = (size_t) EXPECTED_N_BLOCKS * t->blck_size;
-        uint8_t *raw = malloc(n_bytes + 1), *blocks = raw + 1; /* odd address: a block needs no alignment */
+        uint8_t *raw = malloc(n_bytes + 1), *blocks = raw + 1; /* an odd address, because a block needs no alignment */
         float *x = malloc(n * sizeof *x);
         assert_true(raw && x);
         uint64_t seed = (uint64_t) expected[i].type;
@@ -88,11 +88,11 @@ static void types_have_names(void **state)
     assert_int_equal(pi__type_from_name("q4_k"), PI__Q4_K);
     assert_int_equal(pi__type_from_name("q4_"), -1);
     assert_int_equal(pi__type_from_name(""), -1);
-    assert_null(pi__type_info_of(4)); /* numbers of formats that were taken out of GGUF */
+    assert_null(pi__type_info_of(4)); /* ids of formats that were removed from GGUF */
     assert_null(pi__type_info_of(INT32_MIN));
 }
 
-/* Every half, through arithmetic that shares nothing with the code. */
+/* Every half converts exactly; the expected value comes from independent arithmetic. */
 static void halves_are_exact(void **state)
 {
     (void) state;
@@ -114,7 +114,7 @@ static void halves_are_exact(void **state)
 static void halves_round_to_even(void **state)
 {
     (void) state;
-    for (uint32_t h = 0; h < 0x7c00; h++) { /* between each half and the next */
+    for (uint32_t h = 0; h < 0x7c00; h++) { /* midpoints between each half and the next */
         float a = pi__f16_to_f32((uint16_t) h), b = h == 0x7bff ? 65536.0f : pi__f16_to_f32((uint16_t) (h + 1));
         float mid = a + (b - a) / 2;
         assert_int_equal(pi__f32_to_f16(mid), h & 1 ? h + 1 : h);
@@ -126,7 +126,7 @@ static void halves_round_to_even(void **state)
     assert_int_equal(pi__f32_to_f16(-INFINITY), 0xfc00);
     assert_int_equal(pi__f32_to_f16(float_of(1)), 0);
     assert_int_equal(pi__f32_to_f16(-0.0f), 0x8000);
-    assert_int_equal(pi__f32_to_f16(float_of(0x7f800001)) & 0x7e00, 0x7e00); /* a signalling NaN becomes quiet */
+    assert_int_equal(pi__f32_to_f16(float_of(0x7f800001)) & 0x7e00, 0x7e00); /* a signaling NaN becomes quiet */
 }
 
 static void bfloats_round_to_even(void **state)
@@ -144,7 +144,7 @@ static void bfloats_round_to_even(void **state)
     assert_int_equal(pi__f32_to_bf16(float_of(0xffffffff)), 0xffff);
 }
 
-/* Points expand to levels of their table, and no two are the same. */
+/* Codebook points expand to levels of their table, and all points are distinct. */
 static void codebooks_expand(void **state)
 {
     (void) state;

@@ -1,6 +1,6 @@
-/* The gated delta rule and its states: against the plain recurrence in double precision, and batch-invariant: the same
- * bits in every chunking, batch composition, number of threads and fate of drafts; for each instruction set that is
- * there. */
+/* The gated delta rule and its states: compared with the plain recurrence in double precision. Also batch-invariant:
+ * bitwise identical for every chunking, batch composition, thread count and acceptance of drafts, for each available
+ * instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,11 +25,11 @@ static int find_isas(void **state)
 
 static const gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .n_draft = 5, .n_conv = 4};
 
-/* ---------------------------------------------------------------------------------------------------------- reference */
+/* ------------------------------------------------------------------------------------------------------- reference */
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* The head's dim convolved channels from channel c on, of token t. */
+/* Computes the convolution of token t for the head's `dim` channels from channel c on. */
 static void ref_conv(const gdn_fixture *w, const gdn_sequence *s, int t, size_t c, double *y)
 {
     for (int i = 0; i < w->c.dim; i++) {
@@ -68,7 +68,7 @@ static void ref_token(int n, double *S, const double *q, const double *k, const 
     }
 }
 
-/* The outputs of one head of a sequence: [len][dim] */
+/* Computes the outputs of one head of a sequence: [len][dim]. */
 static void reference(const gdn_fixture *w, const gdn_sequence *s, int head, double *out)
 {
     int n = w->c.dim, nv = w->c.n_v, kh = head % w->c.n_k;
@@ -115,7 +115,7 @@ static void check(const gdn_fixture *w)
     }
 }
 
-/* Nothing was written between the slots and between the snapshots, nor to a slot that no sequence has. */
+/* Checks that the gaps between slots and between snapshots, and slots without a sequence, were not written. */
 static void check_gaps(const gdn_fixture *w)
 {
     bool used[GDN_SEQS + 1] = {false};
@@ -130,7 +130,7 @@ static void check_gaps(const gdn_fixture *w)
     }
 }
 
-/* All sequences in chunks of about n tokens, ragged. */
+/* Runs all sequences in ragged chunks of about n tokens. */
 static void run(gdn_fixture *w, int n)
 {
     for (;;) {
@@ -169,7 +169,7 @@ static void test_reference(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- to the bit */
+/* ----------------------------------------------------------------------------------------------- bitwise identical */
 
 static void assert_same(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib, const char *what)
 {
@@ -184,7 +184,7 @@ static void assert_same(const gdn_fixture *a, int ia, const gdn_fixture *b, int 
     }
 }
 
-/* The same sequences, each alone in one step on one thread. */
+/* Runs each sequence by itself in one step on one thread. */
 static void alone(gdn_fixture *w, const gdn_config *c0, int n_seqs, const int *lens)
 {
     gdn_config c = *c0;
@@ -217,7 +217,7 @@ static void test_cuts(void **state)
     }
 }
 
-/* Convolutions of every length: the recurrence, and the same bits token by token. */
+/* Convolutions of every length match the recurrence, and give the same bits token by token. */
 static void test_taps(void **state)
 {
     (void) state;
@@ -242,7 +242,8 @@ static void test_taps(void **state)
 
 static int up_to(int n) { return (int) (gdn_uniform() * (n + 1)); }
 
-/* Steps of one token and drafts, of which every number is accepted, with prefill chunks of others in the same steps. */
+/* Steps of one token and drafts, with every number of accepted drafts, together with prefill chunks of other
+ * sequences. */
 static void test_drafts(void **state)
 {
     (void) state;
@@ -281,7 +282,8 @@ static void test_drafts(void **state)
     }
 }
 
-/* For every position of the one sure token in its chunk and every number of drafts, each number of accepted ones. */
+/* Every number of accepted drafts gives the same bits, for each position of the committed token in its chunk and each
+ * number of drafts. */
 static void test_draft_counts(void **state)
 {
     (void) state;
@@ -309,7 +311,7 @@ static void test_draft_counts(void **state)
     gdn_free(&b);
 }
 
-/* A slot that another sequence left, numbers and all, is as good as a new one. */
+/* A slot that another sequence used, with garbage in it, works like a new one. */
 static void test_slot_reuse(void **state)
 {
     (void) state;
@@ -334,7 +336,7 @@ static void test_slot_reuse(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- snapshots */
+/* ------------------------------------------------------------------------------------------------------- snapshots */
 
 static size_t snap_bytes(const gdn_fixture *w) { return pi__cpu_snapshot_bytes(NULL, &w->st); }
 static char *snap(const gdn_fixture *w, int i) { return w->st.snap + (size_t) i * w->st.snap_stride; }
@@ -344,7 +346,7 @@ static void same_snap(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib
     if (memcmp(snap(a, ia), snap(b, ib), snap_bytes(a))) fail_msg("%s: isa %d: snapshots of %d differ", what, a->c.isa, pos);
 }
 
-/* Snapshots of 16, 32, 48, ... of the sequence taken in one step of its whole prefill, beside another one. */
+/* Takes snapshots at 16, 32, 48, ... in the single prefill step of a sequence, together with another sequence. */
 static void snaps_in_step(gdn_fixture *w, const gdn_config *c, const int *lens)
 {
     gdn_init(w, c, 2, lens);
@@ -354,7 +356,7 @@ static void snaps_in_step(gdn_fixture *w, const gdn_config *c, const int *lens)
     check_gaps(w);
 }
 
-/* Taken in a prefill step, in decode, and outside of steps: the same; and the slot goes on as if nothing was. */
+/* Snapshots taken in a prefill step, in decode and between steps are identical, and do not disturb the slot. */
 static void test_snapshots(void **state)
 {
     (void) state;
@@ -389,7 +391,7 @@ static void test_snapshots(void **state)
     }
 }
 
-/* A snapshot at a boundary that accepted drafts crossed, and at the one where a step begins. */
+/* Snapshots at a boundary that accepted drafts crossed, and at the first position of a step. */
 static void test_snapshot_after_drafts(void **state)
 {
     (void) state;
@@ -417,7 +419,7 @@ static void test_snapshot_after_drafts(void **state)
     }
 }
 
-/* A sequence that goes on from a snapshot in another slot. */
+/* A sequence continues from a snapshot in another slot. */
 static void test_load(void **state)
 {
     (void) state;

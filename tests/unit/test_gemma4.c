@@ -1,5 +1,5 @@
-/* Gemma 4 with everything it can have, on a tiny random model: however requests are run together and cut into steps, the
- * logits are the same bits; tokens that the file suppresses never come; what is wrong in a file is refused by name. */
+/* Gemma 4 with all features, on a tiny random model. Logits are bitwise identical for every batch and step size.
+ * Suppressed tokens are never generated. Invalid files are refused with an error that names the fault. */
 #include <math.h>
 
 #include "model_jobs.h"
@@ -53,7 +53,7 @@ static void test_all_rows(void **st)
     jobs_all_rows(config());
 }
 
-/* Window layers with a cache type of their own: only their blocks change, and with them the logits. */
+/* A separate cache type for window layers changes only their blocks, and therefore the logits. */
 static void test_window_type(void **st)
 {
     (void) st;
@@ -97,17 +97,17 @@ static void test_suppressed(void **st)
     pi__core_close(e);
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     pi__config c = config();
     c.cpu.n_threads = 1;
     assert_true(open_out_of_memory(&c) > 20);
 }
 
-/* ---- files that are refused */
+/* ---- files that must be refused */
 
 static void assert_refused(model_file f, const char *why)
 {
@@ -118,7 +118,7 @@ static void assert_refused(model_file f, const char *why)
 static void test_refused_numbers(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const bad_value list[] = {
         {"attention.key_length", 4, 48, "key_length 48"},
         {"attention.value_length", 4, 32, "value_length 32"},
@@ -140,7 +140,7 @@ static void test_refused_numbers(void **st)
 static void test_refused_arrays(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const bad_value list[] = {
         {"gemma4.attention.sliding_window_pattern", 4, PI__GGUF_U8, "bool for each layer"},
         {"gemma4.attention.head_count_kv", 16, 4, "blk.0.attn_qkv.weight"},
@@ -157,14 +157,14 @@ static void test_refused_arrays(void **st)
 static void test_refused_tensors(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const char *const needed[] = {
         "rope_freqs.weight", "output_norm.weight", "per_layer_token_embd.weight", "per_layer_model_proj.weight",
         "blk.1.attn_v.weight", "blk.2.attn_k.weight", "blk.5.attn_q.weight", "blk.0.ffn_gate_inp.scale",
         "blk.1.ffn_down_exps.weight", "blk.2.ffn_up_exps.weight", "blk.3.post_norm.weight", "blk.4.inp_gate.weight"};
     pi__config c = config();
     model_needs(&c, needed, sizeof needed / sizeof *needed);
-    /* Values: the 32 factors are the only place with 8 ones and then 1e30. */
+    /* Values: only the 32 rotation factors have 8 ones followed by 1e30. */
     float ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1e30f}, bad = 0;
     for (int k = 0; k < 2; k++) {
         model_file f = model_read(model_path);

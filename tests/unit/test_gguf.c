@@ -1,4 +1,4 @@
-/* The GGUF reader: every metadata type through writer and reader, conversions, versions, alignments, and each refusal
+/* The GGUF reader: every metadata type through writer and reader, conversions, versions, alignments, and each error
  * with its text. */
 #include <math.h>
 #include <setjmp.h>
@@ -28,12 +28,12 @@ static void assert_text(const char *text, const char *part)
     fail_msg("\"%s\" is not in \"%s\"", part, text);
 }
 
-/* The image is refused with this code, and with a text that holds each part (separated by '|'). */
+/* The reader refuses the image with this code and a text that contains each part (separated by '|'). */
 static void refused(const void *p, size_t n, int code, const char *parts)
 {
     pi_error err = {0};
     pi__gguf *g = (pi__gguf *) 1;
-    uint8_t *exact = malloc(n ? n : 1); /* so that ASan sees a read past the end */
+    uint8_t *exact = malloc(n ? n : 1); /* exact size, so that ASan detects reads past the end */
     memcpy(exact, p, n);
     int rc = pi__gguf_open_memory(&g, exact, n, &err);
     assert_int_equal(rc, code);
@@ -54,7 +54,7 @@ static pi__gguf *accepted(const void *p, size_t n)
     return g;
 }
 
-/* ------------------------------------------------------------------------------------------------------ round trips */
+/* ----------------------------------------------------------------------------------------------------- round trips */
 
 static void check_seed_metadata(const pi__gguf *g)
 {
@@ -148,7 +148,7 @@ static void test_vocabulary_only(void **state)
         pi__gguf_close(g);
     }
     image m;
-    img_head(&m, 3, 0, 0); /* nothing at all */
+    img_head(&m, 3, 0, 0); /* neither metadata nor tensors */
     pi__gguf *g = accepted(m.b, m.n);
     assert_int_equal(pi__gguf_n_kv(g), 0);
     assert_null(pi__gguf_find(g, "x"));
@@ -171,7 +171,7 @@ static void test_version_2(void **state)
     free(p);
 }
 
-/* Metadata of every type, scalar and array, byte for byte through writer, reader, put_kv and reader again. */
+/* Metadata of every type, scalar and array, is preserved byte for byte by writer, reader, put_kv and reader. */
 static void test_every_metadata_type(void **state)
 {
     (void) state;
@@ -242,7 +242,7 @@ static void test_every_metadata_type(void **state)
     unlink(second);
 }
 
-/* One tensor of every format there is. */
+/* One tensor of every format. */
 static void test_every_tensor_type(void **state)
 {
     (void) state;
@@ -297,7 +297,7 @@ static void test_unordered(void **state)
     pi__gguf_close(g);
 }
 
-/* ------------------------------------------------------------------------------------------------------ conversions */
+/* ----------------------------------------------------------------------------------------------------- conversions */
 
 static void unfit(const pi__gguf *g, const char *key, int kind, const char *part)
 {
@@ -371,7 +371,7 @@ static void test_conversions(void **state)
     unfit(g, "x.u8", 's', "u8 200, expected a string");
     unfit(g, "tokenizer.ggml.tokens", 's', "an array of str");
 
-    /* Elements: casts that C leaves undefined end at the border. */
+    /* Elements: conversions that C leaves undefined saturate. */
     assert_true(pi__gguf_elem_u64(pi__gguf_find(g, "y.huge"), 0) == UINT64_MAX);
     assert_true(pi__gguf_elem_i64(pi__gguf_find(g, "y.huge"), 0) == INT64_MAX);
     assert_int_equal(pi__gguf_elem_u64(pi__gguf_find(g, "y.nan"), 0), 0);
@@ -403,7 +403,7 @@ static void test_read_bounds(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- refusals */
+/* -------------------------------------------------------------------------------------------------------- refusals */
 
 static void test_refused_header(void **state)
 {
@@ -480,7 +480,7 @@ static void test_refused_metadata(void **state)
     img_str(&m, "key");
     img_u32(&m, PI__GGUF_ARR);
     img_u32(&m, PI__GGUF_F64);
-    img_u64(&m, 0x2000000000000001); /* times 8 it is 8 again */
+    img_u64(&m, 0x2000000000000001); /* times 8 it overflows to 8 */
     img_u64(&m, 0);
     refused(m.b, m.n, PI_EFORMAT, "value of 'key' at offset 51: 2305843009213693953 values of type f64|after 8 bytes");
     img_head(&m, 3, 0, 1);
@@ -501,7 +501,7 @@ static void test_refused_metadata(void **state)
     img_kv_u32(&m, "twin", 2);
     refused(m.b, m.n, PI_EFORMAT, "metadata key 'twin' at offset 44: the key occurs twice");
 
-    uint8_t *big = calloc(1, 24 + 8 + sizeof zeros); /* a key of 64 KiB and one byte */
+    uint8_t *big = calloc(1, 24 + 8 + sizeof zeros); /* a key of 64 KiB plus one byte */
     img_head(&m, 3, 0, 1);
     img_u64(&m, 65537);
     memcpy(big, m.b, m.n);
@@ -527,12 +527,12 @@ static void test_refused_alignment(void **state)
     img_u32(&m, PI__GGUF_F32);
     img_u32(&m, 64);
     refused(m.b, m.n, PI_EFORMAT, "'general.alignment' at offset 53|expected an integer");
-    img_head(&m, 3, 1, 1); /* so large that the data would begin far behind the end */
+    img_head(&m, 3, 1, 1); /* so large that the data would start far past the end */
     img_kv_u32(&m, "general.alignment", 0x80000000);
     img_tensor(&m, "t", PI__I8, 1, (uint64_t[]) {1}, 0);
     img_pad(&m, 4096);
     refused(m.b, m.n, PI_EFORMAT, "data of tensor 't'|reach beyond the file's 4096 bytes");
-    img_head(&m, 3, 0, 1); /* any integer type is read */
+    img_head(&m, 3, 0, 1); /* any integer type is accepted */
     img_str(&m, "general.alignment");
     img_u32(&m, PI__GGUF_I16);
     img_bytes(&m, "\x40\x00", 2);
@@ -541,7 +541,7 @@ static void test_refused_alignment(void **state)
     pi__gguf_close(g);
 }
 
-/* One tensor in a file with 64 bytes of data, refused. */
+/* The reader refuses a file with this tensor and 64 bytes of data. */
 static void refused_tensor(const char *name, int32_t type, uint32_t n_dims, const uint64_t *ne, uint64_t offset,
                            int code, const char *parts)
 {
@@ -593,7 +593,7 @@ static void test_refused_tensors(void **state)
     img_pad(&m, 32);
     img_bytes(&m, (uint8_t[96]) {0}, 96);
     refused(m.b, m.n, PI_EFORMAT, "tensor name 'twin' at offset 60: the name occurs twice");
-    img_head(&m, 3, 1, 1); /* every field of a tensor header can be what the file ends in */
+    img_head(&m, 3, 1, 1); /* the file can end within every field of a tensor header */
     img_kv_u32(&m, "aaaaaaaaaaaaaaaa", 0);
     size_t at = m.n;
     img_tensor(&m, "t", PI__F32, 1, NE(1), 0);
@@ -601,7 +601,7 @@ static void test_refused_tensors(void **state)
 #undef NE
 }
 
-/* A name that the error text has to cut still leaves the reason readable. */
+/* If a long name is truncated in the error text, the reason is still readable. */
 static void test_long_names(void **state)
 {
     (void) state;
@@ -624,7 +624,7 @@ static void test_long_names(void **state)
     pi__gguf_close(g);
 }
 
-/* Many keys and tensors are found, and reading them does not take quadratic time. */
+/* All of many keys and tensors are found, without quadratic time. */
 static void test_many(void **state)
 {
     (void) state;

@@ -1,4 +1,4 @@
-/* GGUFs as files: models in parts, files over 4 GiB, load modes, what the writer leaves behind, and `inspect`. */
+/* GGUF files: split models, files over 4 GiB, load modes, files left by the writer, and `inspect`. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 static char dir[200];
 
-/* The path of a file in the folder, valid for the next 15 calls. */
+/* Returns the path of a file in the folder, valid for the next 15 calls. */
 static const char *in_dir(const char *name)
 {
     static char path[16][600];
@@ -38,7 +38,7 @@ static void refused(const char *path, int code, const char *part, const char *pa
     }
 }
 
-/* Removes every file of the folder; returns how many there were. */
+/* Removes every file of the folder; returns their number. */
 static int empty_dir(void)
 {
     int n = 0;
@@ -59,7 +59,7 @@ static int clean(void **state)
     return 0;
 }
 
-/* --------------------------------------------------------------------------------------------------------- one file */
+/* -------------------------------------------------------------------------------------------------------- one file */
 
 static void write_file(const char *path, const void *p, size_t n)
 {
@@ -94,7 +94,7 @@ static void test_not_a_model(void **state)
     pi__gguf_close(NULL);
 }
 
-/* A file that shrinks while it is open: reading past the page cache finds out. */
+/* A file that shrinks while it is open: reads that bypass the page cache detect the shrink. */
 static void test_shrunk(void **state)
 {
     (void) state;
@@ -112,7 +112,7 @@ static void test_shrunk(void **state)
     pi__gguf_close(g);
 }
 
-/* Reads that cross the direct reader's chunks, at odd places. */
+/* Reads cross the direct reader's chunks at odd offsets. */
 static void test_large_tensor(void **state)
 {
     (void) state;
@@ -165,7 +165,7 @@ static void test_over_4_gib(void **state)
     off_t end = (off_t) (m.n + large);
     if (pwrite(fd, "0123456789", 10, end) != 10 || pwrite(fd, "xyz", 3, end - 3) != 3) {
         close(fd);
-        skip(); /* a file system without large sparse files */
+        skip(); /* the file system does not support large sparse files */
     }
     close(fd);
     for (int mode = PI__LOAD_MMAP; mode <= PI__LOAD_DIO; mode += PI__LOAD_DIO) {
@@ -192,9 +192,10 @@ static void test_over_4_gib(void **state)
     assert_text(err.msg, "10 bytes reach beyond the file's 5368709");
 }
 
-/* --------------------------------------------------------------------------------------------------------- in parts */
+/* ---------------------------------------------------------------------------------------------------- split models */
 
-/* Part no of count, with tensors "tN" of 40 bytes each from first to last; total < 0: without split.tensors.count. */
+/* Writes part `no` of `count` with tensors "tN" of 40 bytes each from first to last; total < 0 = no
+ * split.tensors.count. */
 static void write_part(const char *name, uint16_t no, uint16_t count, int first, int last, int32_t total,
                        uint32_t alignment)
 {
@@ -217,7 +218,7 @@ static void write_part(const char *name, uint16_t no, uint16_t count, int first,
 static void write_parts(void)
 {
     write_part("m-00001-of-00003.gguf", 0, 3, 0, 3, 6, 32);
-    write_part("m-00002-of-00003.gguf", 1, 3, 4, 4, 6, 4096); /* each part has an alignment of its own */
+    write_part("m-00002-of-00003.gguf", 1, 3, 4, 4, 6, 4096); /* each part has its own alignment */
     write_part("m-00003-of-00003.gguf", 2, 3, 5, 5, 6, 8);
 }
 
@@ -234,7 +235,7 @@ static void test_split(void **state)
         assert_int_equal(pi__gguf_n_files(g), 3);
         assert_int_equal(pi__gguf_n_tensors(g), 6);
         assert_int_equal(pi__gguf_alignment(g), 32);
-        /* Metadata is that of the first part, whichever was named. */
+        /* Metadata comes from the first part, no matter which part was opened. */
         assert_int_equal(pi__gguf_get_str(g, "general.architecture", &s, NULL), PI_OK);
         assert_int_equal(s.n, 6);
         for (size_t t = 0; t < 6; t++) {
@@ -274,20 +275,20 @@ static void test_split_refused(void **state)
     refused(in_dir("other.gguf"), PI_EFORMAT, "other.gguf: split.count: part 1 of 3", "in \"-00001-of-00003.gguf\"");
     write_part("m-00001-of-00003.gguf", 2, 3, 0, 3, 6, 32);
     refused(first, PI_EFORMAT, "part 3 of 3", "end in \"-00003-of-00003.gguf\"");
-    write_part("one.gguf", 0, 1, 0, 3, -1, 32); /* one part of one may have any name */
+    write_part("one.gguf", 0, 1, 0, 3, -1, 32); /* a single part may have any name */
     pi__gguf *g;
     assert_int_equal(pi__gguf_open(&g, in_dir("one.gguf"), PI__LOAD_MMAP, NULL), PI_OK);
     pi__gguf_close(g);
 
     size_t n;
     pi_error err = {0};
-    uint8_t *p = slurp(in_dir("other.gguf"), &n); /* nothing in memory can have siblings */
+    uint8_t *p = slurp(in_dir("other.gguf"), &n); /* a model in memory cannot have other parts */
     assert_int_equal(pi__gguf_open_memory(&g, p, n, &err), PI_EFORMAT);
     assert_text(err.msg, "(memory): split.count: part 1 of 3");
     free(p);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- writing */
+/* --------------------------------------------------------------------------------------------------------- writing */
 
 static pi__gguf_writer *writer(const char *path)
 {
@@ -297,7 +298,7 @@ static pi__gguf_writer *writer(const char *path)
     return w;
 }
 
-/* begin fails with this text, and closing leaves nothing behind. */
+/* begin fails with this text, and close leaves no file. */
 static void begin_fails(pi__gguf_writer *w, const char *part)
 {
     pi_error err = {0};
@@ -355,7 +356,7 @@ static void test_writer_refuses(void **state)
     begin_fails(w, "tensor 'b' has a shape");
 }
 
-/* A writer with one tensor of 10 bytes whose header is written. */
+/* Returns a writer with one tensor of 10 bytes and a complete header. */
 static pi__gguf_writer *begun(const char *path)
 {
     pi__gguf_writer *w = writer(path);
@@ -396,7 +397,7 @@ static void test_writer_sequence(void **state)
     assert_int_equal(empty_dir(), 0);
 }
 
-/* What was under the name stays until the new file is complete, even when it is being read. */
+/* The old file under the name stays until the new file is complete, even while it is being read. */
 static void test_writer_replaces(void **state)
 {
     (void) state;
@@ -419,7 +420,7 @@ static void test_writer_replaces(void **state)
     pi__gguf_close(g);
     assert_int_equal(empty_dir(), 1);
 
-    w = begun("/dev/null"); /* a device is written as it is, and stays */
+    w = begun("/dev/null"); /* a device is written directly, and is not removed */
     assert_int_equal(pi__gguf_writer_data(w, "0123456789", 10, NULL), PI_OK);
     assert_int_equal(pi__gguf_writer_close(w, true, NULL), PI_OK);
     struct stat st;
@@ -434,7 +435,7 @@ static void test_writer_replaces(void **state)
     }
 }
 
-/* A copy of a model: general.alignment of the source does not get in the way of the writer's own. */
+/* A copied model: the source's general.alignment does not replace the writer's own. */
 static void test_writer_copies(void **state)
 {
     (void) state;
@@ -470,9 +471,9 @@ static void test_writer_copies(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- inspect */
+/* --------------------------------------------------------------------------------------------------------- inspect */
 
-typedef struct lines { /* all lines, each behind a newline */
+typedef struct lines { /* all lines, each after a newline */
     char text[20000];
     size_t n, count;
 } lines;
@@ -522,7 +523,7 @@ static void test_inspect(void **state)
     assert_int_equal(pi_model_inspect(path, true, NULL, NULL, &err), PI_EINVAL);
 }
 
-/* Strings that would play tricks on a terminal, and very long ones; totals of a model in parts. */
+/* Strings with terminal escapes, and very long ones; totals of a split model. */
 static void test_inspect_hostile(void **state)
 {
     (void) state;

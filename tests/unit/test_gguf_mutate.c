@@ -1,6 +1,6 @@
-/* More than 10,000 damaged GGUFs made from a small realistic one, always the same: cut at every byte, bits flipped,
- * bytes and counts set to interesting values, pieces deleted, doubled and moved. Each must be read without harm or be
- * refused with a text; and no allocation may be larger than the bytes of the file can explain. */
+/* More than 10,000 corrupt GGUFs, derived deterministically from a small realistic one: truncated at every byte, bits
+ * flipped, bytes and counts replaced by interesting values, pieces deleted, duplicated and moved. The reader must
+ * read each without harm or refuse it with a text. No allocation may exceed a bound in proportion to the file size. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,8 @@ static char dir[200], path[300];
 
 static struct { long total, accepted, refused, by_file; } seen;
 
-/* What reading n bytes may allocate: at a time (a list of tensors is about 9 bytes for each of the file), in all. */
+/* Bounds for reading n bytes: the largest allocation (a tensor list is about 9 bytes per byte of file), and the peak
+ * total. */
 static size_t largest_allowed(size_t n) { return 10 * n + 4096; }
 static size_t peak_allowed(size_t n) { return 16 * n + 8192; }
 
@@ -30,7 +31,7 @@ static void check_refusal(int rc, const pi_error *err)
     for (const char *c = err->msg; *c; c++) assert_true((unsigned char) *c >= 0x20);
 }
 
-/* p has exactly n bytes, so that ASan sees a read past the end. */
+/* p has exactly n bytes, so that ASan detects reads past the end. */
 static void try_image(const uint8_t *p, size_t n)
 {
     counting_alloc a;
@@ -50,7 +51,7 @@ static void try_image(const uint8_t *p, size_t n)
     assert_true(a.largest <= largest_allowed(n));
     assert_true(a.peak <= peak_allowed(n));
     seen.total++;
-    if (seen.total % 41 == 0) { /* as a file too, in each mode: the same verdict */
+    if (seen.total % 41 == 0) { /* also as a file, in each mode, with the same outcome */
         FILE *f = fopen(path, "wb");
         assert_true(f && fwrite(p, 1, n, f) == n);
         fclose(f);
@@ -65,7 +66,7 @@ static void try_image(const uint8_t *p, size_t n)
     pi_set_allocator(NULL);
 }
 
-/* A copy of p that is as long as n, with try_image on it. */
+/* Copies the n bytes of p to a block of exactly this size and calls try_image. */
 static void try_copy(const uint8_t *p, size_t n)
 {
     uint8_t *q = malloc(n ? n : 1);
@@ -89,7 +90,7 @@ static size_t below(size_t n) { return n ? (size_t) (rng() % n) : 0; }
 /* ---- the seeds */
 
 enum { N_SEEDS = 3 };
-static struct { uint8_t *p; size_t n, header; } seed[N_SEEDS]; /* header: bytes before the tensor data */
+static struct { uint8_t *p; size_t n, header; } seed[N_SEEDS]; /* header = bytes before the tensor data */
 
 static int make_seeds(void **state)
 {
@@ -117,14 +118,14 @@ static int free_seeds(void **state)
     return 0;
 }
 
-/* ---- the damages */
+/* ---- mutations */
 
 static void test_cut(void **state)
 {
     (void) state;
     long accepted = seen.accepted;
     for (int i = 0; i < N_SEEDS; i++) for (size_t n = 0; n < seed[i].n; n++) try_copy(seed[i].p, n);
-    /* Only the padding behind the last tensor may be missing: 12 bytes lie before 20 of 32, and 52 before 64. */
+    /* Only the padding after the last tensor is optional: 12 bytes occupy 20 of 32, and 52 of 64. */
     assert_int_equal(seen.accepted - accepted, 20 + 52);
 }
 
@@ -167,8 +168,8 @@ static void test_interesting_numbers(void **state)
     }
 }
 
-/* Every interesting number in every place where the format has a length or a count: found as those 8 bytes of the
- * header that hold a small number. */
+/* Puts every interesting number into every length or count field of the header. The test recognizes a field as 8 bytes
+ * with a small number. */
 static void test_lengths(void **state)
 {
     (void) state;
@@ -191,7 +192,8 @@ static void test_lengths(void **state)
     }
 }
 
-/* One random piece of the file deleted, doubled, moved, or put over from another seed; sometimes several times. */
+/* Deletes, duplicates, moves or replaces a random piece of the file, sometimes repeatedly; replacements come from
+ * another seed. */
 static uint8_t *damage(uint8_t *p, size_t *n)
 {
     int other = (int) below(N_SEEDS);
@@ -204,7 +206,7 @@ static uint8_t *damage(uint8_t *p, size_t *n)
         memcpy(q + from, p + from + len, *n - from - len);
         *n -= len;
         break;
-    case 1: /* doubled elsewhere */
+    case 1: /* duplicated elsewhere */
         memcpy(q, p, at);
         memcpy(q + at, p + from, len);
         memcpy(q + at + len, p + at, *n - at);
@@ -238,7 +240,7 @@ static void test_splices(void **state)
     }
 }
 
-/* The whole of it: 10,000 at least, and both verdicts often. */
+/* At least 10,000 mutants were tried, and both outcomes occurred often. */
 static void test_enough(void **state)
 {
     (void) state;
@@ -248,7 +250,8 @@ static void test_enough(void **state)
     assert_true(seen.by_file >= 500);
 }
 
-/* The densest files: as many entries, strings or tensors as n bytes can hold. Memory stays in proportion. */
+/* The densest files, with the maximum number of entries, strings or tensors for n bytes. Memory stays in
+ * proportion. */
 static void test_dense(void **state)
 {
     (void) state;
@@ -276,7 +279,7 @@ static void test_dense(void **state)
             if (kind == 0) {
                 memcpy(e, &type, 4);
                 e += 5;
-            } else { /* without dimensions; the data of all but one will overlap, when all have been read */
+            } else { /* without dimensions; the data of all but one overlap, which is found after reading all */
                 memcpy(e + 4, &i8, 4);
                 e += 16;
             }

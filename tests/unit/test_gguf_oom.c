@@ -1,5 +1,5 @@
-/* Every allocation of reader, writer and inspect failed in turn: a clean PI_ENOMEM each time, nothing leaked, no file
- * left behind; and the next try succeeds. */
+/* Each allocation of reader, writer and inspect fails in turn: PI_ENOMEM, no leak, no remaining file; the next attempt
+ * succeeds. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +22,8 @@ static int files_in_dir(void)
     return n;
 }
 
-/* Runs job with allocation 0, 1, 2 ... failing until it needs no more of them. optional: that many failures may be
- * survived, because the library does without. Returns how many allocations the job makes. */
+/* Runs job with allocation 0, 1, 2 ... failing, until it succeeds. `optional`: number of allocations that the library
+ * can do without, so that the job survives their failure. Returns the number of allocations that the job makes. */
 static long fail_each(int (*job)(pi_error *err), long optional)
 {
     counting_alloc a;
@@ -90,8 +90,8 @@ static void test_reader(void **state)
     memory = p;
     assert_true(fail_each(read_memory, 0) > 10);
     free(p);
-    /* Each tensor is read once through a bounce buffer, where the file system has O_DIRECT; without the buffer the
-     * bytes come through the page cache. */
+    /* Each tensor is read once through a bounce buffer, if the file system has O_DIRECT. Without the buffer, the read
+     * goes through the page cache. */
     counting_alloc a;
     counting_use(&a, -1);
     pi__gguf *g;
@@ -105,7 +105,7 @@ static void test_reader(void **state)
     fail_each(read_dio, buffers);
 }
 
-/* Tensors in another order than their data: the sort has memory too. */
+/* Tensors in another order than their data: the sort also allocates. */
 static void test_unordered(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* Grammars: masks are what a direct reading of the grammar says, for every token and any cut of the text into tokens; bad
- * grammars are refused with line and reason; tables that are full are cleaned without a change. */
+/* Grammars. Masks equal a direct evaluation of the grammar, for every token and any tokenization of the text. Invalid
+ * grammars are refused with line and reason. Cleaning full tables changes no mask. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static uint32_t random31(void)
     return (uint32_t) (rng >> 33);
 }
 
-/* ------------------------------------------------------------------------------------------------------ vocabularies */
+/* ---------------------------------------------------------------------------------------------------- vocabularies */
 
 static pi__vocab *load(const seed *s)
 {
@@ -36,7 +36,8 @@ static pi__vocab *load(const seed *s)
     return v;
 }
 
-/* Bytes, words over a, b and é, and cut characters: tokens that end or begin in the middle of one are bytes. */
+/* A vocabulary with bytes, words over a, b and é, and cut characters; tokens that start or end inside a character are
+ * bytes. */
 static pi__vocab *letters(void)
 {
     static const char *const texts[] = {"a", "b", "ab", "ba", "aa", "bb", "aba", "\xC3\xA9", "a\xC3\xA9",
@@ -98,7 +99,7 @@ static void feed(pi__matcher *m, const char *text)
     }
 }
 
-/* The text is one of the grammar's: its bytes are allowed one by one, then the end. */
+/* True if the text is in the grammar's language: its bytes are allowed one by one, then the end. */
 static bool matches(int kind, const char *grammar, const char *text)
 {
     pi__matcher *m = matcher(kind, grammar, NULL);
@@ -115,16 +116,16 @@ static bool matches(int kind, const char *grammar, const char *text)
     return ok;
 }
 
-/* -------------------------------------------------------------------------------------------- a direct reading */
+/* ----------------------------------------------------------------------------------------------- direct evaluation */
 
-/* Texts of at most MOST letters of an alphabet of N bytes, numbered; a language is a bit for each text that is in it, and
- * one for each start of MOST letters of longer ones. The language of a concatenation, choice or repetition follows from
- * those of its parts, without any automaton. */
+/* Texts of at most MOST letters of an alphabet of N bytes have an index. A language is one bit for each of its texts,
+ * and one bit for each prefix of MOST letters of its longer texts. The languages of parts give the language of a
+ * concatenation, choice or repetition, without any automaton. */
 enum { N = 4, MOST = 5, TEXTS = 1 + 4 + 16 + 64 + 256 + 1024, MAX_RULES = 4 };
 static const char letter[N] = {'a', 'b', '\xC3', '\xA9'};
 
 typedef struct lang {
-    uint8_t whole[TEXTS], start[TEXTS]; /* start: only those of MOST letters */
+    uint8_t whole[TEXTS], start[TEXTS]; /* start: only prefixes of MOST letters */
 } lang;
 
 static int length_of(int t, int *first)
@@ -135,7 +136,7 @@ static int length_of(int t, int *first)
     return n;
 }
 
-/* The number of the text of x and then y, cut after MOST letters; *cut: it was. */
+/* Returns the index of text x followed by y, truncated to MOST letters; *cut = true if it was truncated. */
 static int join(int x, int y, bool *cut)
 {
     int bx, by, n = length_of(x, &bx), k = length_of(y, &by), digits = x - bx, rest = y - by;
@@ -179,8 +180,8 @@ static void add(lang *out, const lang *x)
 
 static lang rule_lang[MAX_RULES];
 
-/* A random expression of some size: its text is appended to *p, and its language put into *out. Rules refer to later ones
- * only, or to themselves at an end. */
+/* Creates a random expression of the given size: appends its text to *p and writes its language to *out. Rules refer
+ * to later rules only. */
 static void random_expr(char **p, lang *out, int size, int rule, int n_rules)
 {
     lang x, y;
@@ -228,7 +229,7 @@ static void random_expr(char **p, lang *out, int size, int rule, int n_rules)
     }
 }
 
-/* The language of "rule i: X | "b" ri "a" X'" is not made: rules that refer to themselves are tested by balanced(). */
+/* Writes a random grammar without recursive rules; nesting() tests recursion. */
 static void random_grammar(char *text)
 {
     char body[MAX_RULES][4096];
@@ -241,7 +242,7 @@ static void random_grammar(char *text)
         "root ::= %s\n", body[i]);
 }
 
-/* The number of a text of the alphabet, or -1. */
+/* Returns the index of a text over the alphabet, or -1. */
 static int number_of(const char *s, size_t n)
 {
     int t = 0, count = 1;
@@ -255,7 +256,7 @@ static int number_of(const char *s, size_t n)
     return t;
 }
 
-/* A text of the language starts with text number t. */
+/* True if a text of the language starts with text t. */
 static bool viable(const lang *l, int t)
 {
     int first, n = length_of(t, &first), lo = t - first, width = 1, base = first, count = 1;
@@ -300,7 +301,7 @@ static void masks_are_exact(void **state)
                     const int here = number_of(so_far, n), t = len ? number_of(next, n + len) : -1;
                     bool want = id == 2 ? l->whole[here] : t >= 0 && viable(l, t);
                     counted += pi__mask_has(&mask, id);
-                    if (len && n + len > MOST) continue; /* the language is not known that far */
+                    if (len && n + len > MOST) continue; /* the language is unknown for longer texts */
                     if (pi__mask_has(&mask, id) != want)
                         fail_msg("%s after \"%.*s\": token %d is %s", text, (int) n, so_far, id, want ? "missing"
                                  : "allowed");
@@ -321,7 +322,7 @@ static void masks_are_exact(void **state)
     assert_true(checked > 50 * n_rounds && n_texts > 5 * n_rounds / 4);
 }
 
-/* Masks take whole subtrees of the vocabulary where they may: what they say is what each token by itself gives. */
+/* Masks decide complete subtrees of the vocabulary where possible; the result equals a test of each single token. */
 static void masks_are_what_tokens_give(void **state)
 {
     (void) state;
@@ -350,7 +351,7 @@ static void masks_are_what_tokens_give(void **state)
                 for (int32_t t = 0; t < pi__vocab_size(vocab); t++) {
                     const bool has = pi__mask_has(&mask, t);
                     if (has != (pi__matcher_count(m, &t, 1) == 1)) fail_msg("form %zu, token %d: %d", f, t, has);
-                    const bool word = pi__vocab_attr(vocab, t) == PI__TOK_NORMAL; /* more often than bytes */
+                    const bool word = pi__vocab_attr(vocab, t) == PI__TOK_NORMAL; /* prefers words to bytes */
                     if (has && (word || random31() % 16 == 0) && random31() % (uint32_t) ++n == 0) id = t;
                 }
                 if (id < 0) id = mask.only;
@@ -378,7 +379,7 @@ static void nesting(void **state)
         text[n] = 0;
         assert_int_equal(matches(PI__GRAMMAR_GBNF, balanced, text), ok && !depth);
     }
-    /* a list by recursion in its tail needs no stack: tables do not grow with its length */
+    /* tail recursion needs no stack: tables do not grow with the length of the list */
     pi__matcher *m = matcher(PI__GRAMMAR_GBNF, "root ::= \"a\" root | \"b\"", NULL);
     for (int i = 0; i < 1000; i++) feed(m, "a");
     feed(m, "b");
@@ -391,7 +392,7 @@ static void nesting(void **state)
     pi__matcher_free(m);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- forms */
+/* ----------------------------------------------------------------------------------------------------------- forms */
 
 static void gbnf(void **state)
 {
@@ -483,7 +484,7 @@ static void refused(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tokens */
+/* ---------------------------------------------------------------------------------------------------------- tokens */
 
 static void tokens(void **state)
 {
@@ -493,7 +494,7 @@ static void tokens(void **state)
     pi__matcher *m = matcher(PI__GRAMMAR_GBNF, "root ::= <call> (!<call>){2} <[2]> | \"<call>\"", NULL);
     const int32_t call = token("<call>");
     assert_true(allowed(m, call));       /* by its name */
-    assert_true(allowed(m, token("<0x3C>"))); /* as text only byte by byte */
+    assert_true(allowed(m, token("<0x3C>"))); /* as text, only byte by byte */
     assert_int_equal(pi__matcher_accept(m, call, &err), PI_OK);
     assert_false(allowed(m, call));
     assert_true(allowed(m, 1) && allowed(m, token("aba")) && !allowed(m, 2));
@@ -502,18 +503,19 @@ static void tokens(void **state)
     assert_int_equal(pi__matcher_mask(m, true, &mask, &err), PI_OK);
     assert_int_equal(mask.n, 1);
     assert_int_equal(mask.only, 2);
-    assert_int_equal(pi__matcher_accept(m, call, &err), PI_EINVAL); /* and it stays where it was */
+    assert_int_equal(pi__matcher_accept(m, call, &err), PI_EINVAL); /* the matcher keeps its state */
     assert_int_equal(pi__matcher_accept(m, 2, &err), PI_OK);
     pi__matcher_free(m);
 
-    m = matcher(PI__GRAMMAR_GBNF, "root ::= \"a\"{1,3}", NULL); /* the end beside others, where it may come */
+    /* an optional end is allowed together with other tokens */
+    m = matcher(PI__GRAMMAR_GBNF, "root ::= \"a\"{1,3}", NULL);
     feed(m, "a");
     assert_int_equal(pi__matcher_mask(m, true, &mask, &err), PI_OK);
     assert_true(pi__mask_has(&mask, 2) && pi__mask_has(&mask, token("aa")));
     assert_int_equal(pi__matcher_mask(m, false, &mask, &err), PI_OK);
     assert_false(pi__mask_has(&mask, 2));
     feed(m, "aa");
-    assert_int_equal(pi__matcher_mask(m, false, &mask, &err), PI_OK); /* nothing else can come */
+    assert_int_equal(pi__matcher_mask(m, false, &mask, &err), PI_OK); /* only the end is allowed */
     assert_true(pi__mask_has(&mask, 2) && mask.n == 1);
     assert_int_equal(pi__matcher_count(m, &(int32_t) {2}, 1), 1);
     assert_int_equal(pi__matcher_count(m, (int32_t[]) {2, 2}, 2), 1);
@@ -526,7 +528,7 @@ static void triggers(void **state)
     pi__matcher *m = matcher(PI__GRAMMAR_GBNF, "root ::= \"1\"+", "[\"aab\", \"<call>\"]");
     const int32_t call = token("<call>");
     assert_true(allowed(m, 2) && allowed(m, 1) && allowed(m, call) && allowed(m, token("true")));
-    feed(m, "xaaa"); /* "aaab" has the trigger at its end */
+    feed(m, "xaaa"); /* "aaab" ends with the trigger */
     assert_true(allowed(m, token("b")) && allowed(m, token("ba")) == false && allowed(m, token("bb")) == false);
     assert_true(allowed(m, token("aa")) && allowed(m, 2) && allowed(m, 1));
     feed(m, "b");
@@ -535,14 +537,15 @@ static void triggers(void **state)
     assert_true(allowed(m, 2) && !allowed(m, token("12")));
     pi__matcher_free(m);
     m = matcher(PI__GRAMMAR_GBNF, "root ::= \"1\"+", "[\"aab\", \"<call>\"]");
-    feed(m, "aa<call>"); /* as text it is no trigger */
+    feed(m, "aa<call>"); /* as text, "<call>" is not a trigger */
     assert_true(allowed(m, 2));
     assert_int_equal(pi__matcher_accept(m, call, NULL), PI_OK);
     assert_true(!allowed(m, 2) && allowed(m, token("<0x31>")));
     pi__matcher_free(m);
 }
 
-/* Grammars of equal text are one; those that nobody used for long are forgotten, and may be in use all the same. */
+/* Grammars of equal text share one object. Grammars that were unused for long are evicted, even if a matcher still
+ * holds them. */
 static void sharing(void **state)
 {
     (void) state;
@@ -562,7 +565,8 @@ static void sharing(void **state)
     for (int i = 0; i < 100; i++) pi__grammar_release(g[i]);
 }
 
-/* More states than the tables hold: they are cleaned, and the masks of those who are somewhere stay what they were. */
+/* With more states than the tables hold, the tables are cleaned; masks of matchers in the middle of a text do not
+ * change. */
 static void cleaning(void **state)
 {
     (void) state;
@@ -599,7 +603,7 @@ static void cleaning(void **state)
     pi__matcher_free(fixed);
 }
 
-/* A grammar that asks for too much ends with an error, soon. */
+/* A grammar that exceeds a limit ends with an error after bounded work. */
 static void hostile(void **state)
 {
     (void) state;
@@ -628,7 +632,7 @@ static void hostile(void **state)
     if (!getenv("PI_TEST_EMULATED")) assert_true(pi__now_ms() - start < 60000);
 }
 
-/* Every allocation fails once: an error, no leak, no crash. */
+/* Each allocation fails in turn: an error, no leak, no crash. */
 static void out_of_memory(void **state)
 {
     (void) state;
@@ -666,7 +670,7 @@ static void out_of_memory(void **state)
 
 enum { BIG = 1 << 20 };
 
-/* A form of n parts. */
+/* Writes a grammar with n parts. */
 typedef size_t (*form_fn)(char *out, int n);
 
 static size_t enum_of(char *out, int n, const char *format)
@@ -691,7 +695,7 @@ static size_t twice(char *out, int n)
     return k + (size_t) sprintf(out + k, "]}");
 }
 
-static size_t steps_of_texts(char *out, int n) /* each is the start of the next one */
+static size_t steps_of_texts(char *out, int n) /* each text is a prefix of the next one */
 {
     size_t k = (size_t) sprintf(out, "[");
     for (int i = 0; i < n / 8; i++) k += (size_t) sprintf(out + k, "%s\"%.*s\"", i ? "," : "", 1 + i % 500,
@@ -709,7 +713,7 @@ static size_t parts(char *out, int n)
     return k + (size_t) sprintf(out + k, "]}");
 }
 
-/* Schemas that each refer to the next. */
+/* A chain of schemas, each with a reference to the next. */
 static size_t references(char *out, int n)
 {
     size_t k = (size_t) sprintf(out, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{\"d%d\":{\"type\":\"null\"}", n);
@@ -760,7 +764,7 @@ static uint64_t steps_of(int kind, form_fn form, int n)
     return w.steps - w.due;
 }
 
-/* Twice as many parts take twice the work. */
+/* Twice the number of parts takes twice the work. */
 static void compile_is_linear(void **state)
 {
     (void) state;
@@ -780,7 +784,7 @@ static void compile_is_linear(void **state)
     }
 }
 
-/* A budget ends the compile with its code; no memory is left behind. */
+/* Compilation ends with an error code when its budget is used up, and leaks nothing. */
 static void compile_ends_with_its_budget(void **state)
 {
     (void) state;
@@ -810,7 +814,8 @@ static pi__grammar_counts counts_of(int kind, const char *text)
     return c;
 }
 
-/* Within a text of limited length there is one mask, as within one of any length, and it takes a few steps a token. */
+/* A text of limited length uses a single mask inside the text, as unlimited text does, and needs a few steps per
+ * token. */
 static void counted_texts_share_masks(void **state)
 {
     (void) state;
@@ -838,7 +843,7 @@ static void counted_texts_share_masks(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- masks that wait */
+/* --------------------------------------------------------------------------------------------------- pending masks */
 
 static pthread_mutex_t ready_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ready_cond = PTHREAD_COND_INITIALIZER;
@@ -873,7 +878,7 @@ static pi__matcher *matcher_in(pi__grammars *gs, const char *regex)
     return m;
 }
 
-/* Many ways at once: a mask is some 100,000 steps. */
+/* A regex with very many active states: a mask takes about 100,000 steps. */
 static const char *slow_regex(void)
 {
     static char text[40000];
@@ -889,7 +894,7 @@ static void wait_until_ready(pi__matcher *m)
     pthread_mutex_unlock(&ready_lock);
 }
 
-/* With no step left a mask is made by the worker: it is the mask that a caller makes, and so are all after it. */
+/* Without steps left, the worker makes the mask. It equals the mask that a caller makes, and so do all later ones. */
 static void worker_makes_the_same_masks(void **state)
 {
     (void) state;
@@ -916,8 +921,8 @@ static void worker_makes_the_same_masks(void **state)
     pi__grammars_free(gs);
 }
 
-/* While a mask is pending, other matchers of the same grammar and of another one go on. A matcher may also move on, or be
- * freed, before its mask is made. */
+/* While a mask is pending, other matchers of the same grammar and of other grammars continue. A matcher may also
+ * advance, or be freed, before its mask is made. */
 static void pending_masks_block_no_matcher(void **state)
 {
     (void) state;
@@ -936,13 +941,14 @@ static void pending_masks_block_no_matcher(void **state)
         assert_int_equal(pi__matcher_mask(quick, true, &mask, NULL), PI_OK);
         assert_int_equal(pi__matcher_accept(quick, token("ab"), NULL), PI_OK);
     }
-    assert_int_equal(pi__matcher_accept(slow[0], token("a"), NULL), PI_OK); /* drafts do that */
+    assert_int_equal(pi__matcher_accept(slow[0], token("a"), NULL), PI_OK); /* as drafts do */
     assert_int_equal(pi__matcher_count(slow[1], (int32_t[]) {token("ab"), token("{\"")}, 2), 1);
-    assert_int_equal(pi__matcher_mask(slow[2], true, &mask, NULL), PI_OK); /* a caller that cannot wait makes it */
+    /* a caller that cannot wait makes the mask itself */
+    assert_int_equal(pi__matcher_mask(slow[2], true, &mask, NULL), PI_OK);
     pi__matcher_free(slow[3]);
     pi__matcher_free(slow[7]);
     steps = 1000000000;
-    assert_true(pi__matcher_ready(slow[0], &steps)); /* its new state's */
+    assert_true(pi__matcher_ready(slow[0], &steps)); /* the mask of its new state */
     wait_until_ready(slow[1]);
     for (int i = 0; i < 8; i++)
         if (i != 3 && i != 7) pi__matcher_free(slow[i]);
@@ -950,7 +956,7 @@ static void pending_masks_block_no_matcher(void **state)
     pi__grammars_free(gs);
 }
 
-/* The grammars are closed while the worker is busy with a mask of a matcher that was freed. */
+/* Closes the grammars while the worker makes a mask of a freed matcher. */
 static void closing_while_masks_are_pending(void **state)
 {
     (void) state;
@@ -969,7 +975,8 @@ static void closing_while_masks_are_pending(void **state)
     }
 }
 
-/* Tables that are full in the middle of a mask are cleaned, and it goes on: more states than they hold. */
+/* Tables that fill up while a mask is made are cleaned, and the mask continues; it needs more states than they
+ * hold. */
 static void cleaning_within_a_mask(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* Digests: SHA-256 against the vectors of NIST and RFC 4231, every implementation that this processor has, and messages of
- * fields, of which no two different ones are one string of bytes. */
+/* Digests: SHA-256 compared with vectors of NIST and RFC 4231, for every implementation that this processor supports.
+ * Also messages of fields; different field lists must have different encodings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static void is_hex(pi__digest d, const char *want)
     assert_true(pi__digest_parse(hex, &again) && pi__digest_equal(&d, &again));
 }
 
-/* FIPS 180-4's examples, and NIST's test vectors of short messages. */
+/* Examples of FIPS 180-4, and NIST's test vectors of short messages. */
 static void vectors(void **state)
 {
     (void) state;
@@ -50,7 +50,8 @@ static void vectors(void **state)
     is_hex(pi__sha256_end(&h), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-/* All lengths around the edges of blocks, whole and in every two pieces: the digest of all digests is another library's. */
+/* All lengths near block boundaries, in one piece and in every two pieces. Another library computed the digest of
+ * digests. */
 static void every_length(void **state)
 {
     (void) state;
@@ -86,7 +87,7 @@ static void implementations_agree(void **state)
         const size_t blocks = (size_t) round % 33, off = (size_t) round & 1; /* also unaligned */
         uint32_t want[8], got[8], first[8];
         for (size_t i = 0; i < 64 * 33 + 1; i++) data[i] = (uint8_t) ((rng = rng * 6364136223846793005u + 1442695040888963407u) >> 56);
-        memcpy(first, data + 7, sizeof first); /* any state, not that of the beginning alone */
+        memcpy(first, data + 7, sizeof first); /* any state, not only the initial one */
         memcpy(want, first, sizeof want);
         pi__sha256_generic(want, data + off, blocks);
         for (int i = 0; i < n; i++) {
@@ -126,7 +127,7 @@ static void macs(void **state)
     assert_false(pi__mac_equal(&a, &b));
 }
 
-/* The definition of NH, and HMAC over its sums. */
+/* NH by its definition, and HMAC over its sums. */
 static pi__digest slow_bulk(const pi__mac_key *k, const uint8_t *p, size_t n)
 {
     const uint64_t length = n;
@@ -139,7 +140,7 @@ static pi__digest slow_bulk(const pi__mac_key *k, const uint8_t *p, size_t n)
             uint64_t sum = 0;
             for (size_t w = 0; w < 256; w++) {
                 uint32_t x = 0, y = 0;
-                if (w % 4 >= 2) continue; /* words 0 and 1 of four go with words 2 and 3 */
+                if (w % 4 >= 2) continue; /* words 0 and 1 of each four are paired with words 2 and 3 */
                 for (size_t b = 0; b < 4; b++) {
                     const size_t i = at + 4 * w + b, j = i + 8;
                     if (i < n) memcpy((uint8_t *) &x + b, p + i, 1);
@@ -169,12 +170,12 @@ static void bulk_macs(void **state)
         assert_false(pi__mac_equal(&d, &wrong));
     }
     memset(data, 0, MOST);
-    for (size_t n = 0; n < 3000; n += 7) { /* of zeros alone: the length counts */
+    for (size_t n = 0; n < 3000; n += 7) { /* all zeros: the length matters */
         const pi__digest d = pi__mac_bulk(&k, data, n), longer = pi__mac_bulk(&k, data, n + 1);
         assert_false(pi__mac_equal(&d, &longer));
     }
     const pi__digest none = pi__mac_bulk(&k, data, 3000);
-    for (size_t bit = 0; bit < 3000 * 8; bit += 5) { /* and every bit */
+    for (size_t bit = 0; bit < 3000 * 8; bit += 5) { /* every bit matters */
         data[bit / 8] ^= (uint8_t) (1u << bit % 8);
         const pi__digest d = pi__mac_bulk(&k, data, 3000);
         assert_false(pi__mac_equal(&d, &none));
@@ -192,7 +193,7 @@ static pi__digest two(enum pi__hash_domain domain, const char *a, const char *b)
     return pi__hash_end(&h);
 }
 
-/* Where fields end counts, and how many there are, and what they are of. */
+/* The digest depends on field boundaries, the number of fields, and the kind of hash. */
 static void fields_are_apart(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* Templates: what small ones of every kind make, compared with jinja2's output (jinja_expected.h); where errors are said
- * to be; the bounds that end hostile ones; JSON; every allocation failed in turn. */
+/* Templates: output of small templates of every kind compared with jinja2 (jinja_expected.h); error positions; limits
+ * that stop hostile templates; JSON; each allocation failed in turn. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +19,10 @@
 typedef struct result {
     int rc;
     pi_error err;
-    pi__text out; /* NUL terminated where rc is PI_OK */
+    pi__text out; /* NUL-terminated if rc is PI_OK */
 } result;
 
-static const pi__jinja_env env = {.now = JINJA_NOW, .max_steps = 10000000}; /* a bound that is soon reached */
+static const pi__jinja_env env = {.now = JINJA_NOW, .max_steps = 10000000}; /* a low limit */
 
 /* Renders text with the members of json as variables. */
 static result render_n(const char *text, size_t n, const char *json, size_t memory, size_t output)
@@ -65,7 +65,7 @@ static void expect_error(const char *text, int rc, const char *msg)
     pi__free(r.out.p);
 }
 
-/* ----------------------------------------------------------------------------------------------------- the language */
+/* ---------------------------------------------------------------------------------------------------- the language */
 
 static void test_as_jinja2(void **state)
 {
@@ -113,12 +113,14 @@ static void test_beyond_jinja2(void **state)
     (void) state;
     expect("{{ -9223372036854775807 - 1 }} {{ (-9223372036854775807 - 1) // 1 }} {{ (-9223372036854775807 - 1) % -1 }}",
            "{}", "-9223372036854775808 -9223372036854775808 0");
-    expect("{{ x | map('upper') | tojson }}", "{\"x\": [\"a\"]}", "[\"A\"]"); /* a list where jinja2 has a generator */
+    /* a list, while jinja2 has a generator */
+    expect("{{ x | map('upper') | tojson }}", "{\"x\": [\"a\"]}", "[\"A\"]");
     expect("{% set l = [] %}{% set _ = l.append(l) %}{{ l == l }}{{ l | length }}", "{}", "True1");
-    expect("{{ a.b }}{{ a['b'] }}", "{\"a\": {\"b\": 1, \"b\": 2}}", "22"); /* the last one counts */
+    expect("{{ a.b }}{{ a['b'] }}", "{\"a\": {\"b\": 1, \"b\": 2}}", "22"); /* the last of duplicate keys counts */
 }
 
-/* Sets of characters at their ends: what lies beside a bound, in planes that have none, and beyond all of them. */
+/* Character classes at their limits: neighbors of a bound, planes without members, and code points beyond all
+ * planes. */
 static void test_characters(void **state)
 {
     (void) state;
@@ -139,14 +141,15 @@ static void test_characters(void **state)
         if (pi__uis(cases[i].cp, cases[i].set) != cases[i].is) fail_msg("U+%04X", (unsigned) cases[i].cp);
     assert_int_equal(pi__udigit('7'), 7);
     assert_int_equal(pi__udigit(0x663), 3);
-    assert_int_equal(pi__udigit(0x1D7FF), 9); /* the last of five rows of digits without a gap */
+    assert_int_equal(pi__udigit(0x1D7FF), 9); /* the last of five contiguous rows of digits */
     assert_int_equal(pi__udigit(0x1D7D8), 0);
-    assert_int_equal(pi__udigit(0xB2), -1); /* superscripts are digits of no number */
-    assert_true(pi__uis_upper(0x1D400) && !pi__uis_lower(0x1D400)); /* without a lowercase form */
+    assert_int_equal(pi__udigit(0xB2), -1); /* superscripts are not decimal digits */
+    assert_true(pi__uis_upper(0x1D400) && !pi__uis_lower(0x1D400)); /* has no lowercase form */
     uint32_t out[PI__UCASE_MAX];
     assert_int_equal(pi__ucase(0x390, 'U', out), 3);
     assert_int_equal(out[2], 0x301);
-    assert_int_equal(pi__ucase(0x10D0, 'T', out), 1); /* Georgian: its titlecase is itself, its uppercase is not */
+    /* Georgian: the titlecase is the letter itself, the uppercase is not */
+    assert_int_equal(pi__ucase(0x10D0, 'T', out), 1);
     assert_int_equal(out[0], 0x10D0);
     assert_int_equal(pi__ucase(0x10FFFF, 'L', out), 1);
 }
@@ -211,14 +214,14 @@ static void test_bounds(void **state)
                  "too");
     expect_bound(strdup("{% set n = namespace(d={}) %}{% for i in range(20000) %}{% set _ = n.d.update({i | string: i}) %}"
                         "{% endfor %}{% for i in range(999) %}{% set m = dict(**n.d) %}{% endfor %}"), PI_ETOOBIG, "too");
-    /* Lists that share their elements are small, and huge when compared. */
+    /* Lists with shared elements are small in memory, but huge when compared. */
     expect_bound(strdup("{% set n = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
                         "{% set n.b = [n.b, n.b] %}{% endfor %}{{ n.a == n.b }}"), PI_ETOOBIG, "too many steps");
     expect_bound(strdup("{% set n = namespace(a=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}"
                         "{{ n.a | string | length }}"), PI_ETOOBIG, "too much memory");
 }
 
-/* What grows piece by piece takes memory in proportion to its size. */
+/* Values that grow piece by piece use memory in proportion to their size. */
 static void test_linear_memory(void **state)
 {
     (void) state;
@@ -231,7 +234,7 @@ static void test_linear_memory(void **state)
     pi__free(r.out.p);
 }
 
-/* The numbers that loops count through are not kept. */
+/* range() does not store its numbers. */
 static void test_range_memory(void **state)
 {
     (void) state;
@@ -243,7 +246,7 @@ static void test_range_memory(void **state)
     pi__free(r.out.p);
 }
 
-/* A long conversation is far from every bound: a thousand messages, each compared with those before it. */
+/* A long conversation stays far below every limit: a thousand messages, each compared with all earlier ones. */
 static void test_long_conversation(void **state)
 {
     (void) state;
@@ -254,7 +257,7 @@ static void test_long_conversation(void **state)
     free(json);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- JSON */
+/* ------------------------------------------------------------------------------------------------------------ JSON */
 
 static void expect_json(const char *json, const char *want)
 {
@@ -290,7 +293,7 @@ static void test_json(void **state)
     expect_json("\"\\ud800\"", "\"\xEF\xBF\xBD\""); /* half a surrogate pair */
     expect_json("\"\\udc00\\ud800\\u0041\\ud83d\\ud83d\\ude00\"",
                 "\"\xEF\xBF\xBD\xEF\xBF\xBD" "A\xEF\xBF\xBD\xF0\x9F\x98\x80\"");
-    expect("{{ v }}", "\xEF\xBB\xBF{\"v\": 1}", "1"); /* behind a byte order mark */
+    expect("{{ v }}", "\xEF\xBB\xBF{\"v\": 1}", "1"); /* after a byte order mark */
     expect_json("{\"a\": null, \"\": {\"b\": [true, false]}, \"a\": 1}", "{\"a\": 1, \"\": {\"b\": [true, false]}}");
     expect_bad_json("", "messages: line 1, column 1: the text ends where a value is expected");
     expect_bad_json("[1,\n 2,]", "messages: line 2, column 4: not a value");
@@ -317,7 +320,7 @@ static void test_json(void **state)
     free(deep);
 }
 
-/* An object of many keys is read in linear time and its members are found. */
+/* An object with many keys is parsed in linear time, and its members are found. */
 static void test_large_object(void **state)
 {
     (void) state;
@@ -332,7 +335,7 @@ static void test_large_object(void **state)
     free(json);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- memory */
+/* ---------------------------------------------------------------------------------------------------------- memory */
 
 static void test_out_of_memory(void **state)
 {
@@ -373,7 +376,7 @@ static void test_out_of_memory(void **state)
     pi__free(whole.out.p);
 }
 
-/* A limit on memory or output at every size gives an error that says so, or the whole output. */
+/* Any limit on memory or output gives an error that names the limit, or the full output. */
 static void test_limits(void **state)
 {
     (void) state;

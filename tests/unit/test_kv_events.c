@@ -1,4 +1,4 @@
-/* test_kv_events.c: the publisher of KV events without a server: bytes of a batch, replay, loss, endings. */
+/* test_kv_events.c: the publisher of KV events without a server: bytes of a batch, replay, loss, shutdown. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static kv_events *open_one(size_t keep)
     return k;
 }
 
-/* Until the publisher has sent n batches. */
+/* Waits until the publisher has sent n batches. */
 static void await(const kv_events *k, uint64_t n)
 {
     for (int i = 0; i < 5000 && kv_events_sent(k) < n; i++) zmq_poll(NULL, 0, 1);
@@ -35,7 +35,7 @@ static void await(const kv_events *k, uint64_t n)
 typedef struct reply {
     uint64_t seq;
     size_t n;
-    char payload[4096]; /* as msgpack prints it: [time, [["AllBlocksCleared"]], 0] without the time */
+    char payload[4096]; /* msgpack printed as text, without the time: [time, [["AllBlocksCleared"]], 0] */
 } reply;
 
 static void print(reply *r, const char *p, size_t n)
@@ -52,7 +52,7 @@ static void print(reply *r, const char *p, size_t n)
     msgpack_unpacked_destroy(&u);
 }
 
-/* All that a replay from 0 has. */
+/* Reads the complete replay from 0. */
 static size_t replay(const kv_events *k, reply *out, size_t cap)
 {
     void *ctx = zmq_ctx_new(), *d = zmq_socket(ctx, ZMQ_DEALER);
@@ -118,7 +118,8 @@ static void batches_are_as_vllm_has_them(void **state)
     kv_events_close(k);
 }
 
-/* A change that the queue has no room for: its number is missing, and then all is to be forgotten. */
+/* A change that does not fit the queue leaves a gap in the sequence numbers, followed by an event that clears all
+ * blocks. */
 static void loss_is_told(void **state)
 {
     (void) state;
@@ -167,13 +168,13 @@ static size_t entries(const char *path)
     return n;
 }
 
-/* Open ones and those that cannot be leave no thread and no descriptor, with subscribers that never read, too. */
+/* Opening and closing leaks no thread and no descriptor, also if opening fails or subscribers never read. */
 static void nothing_is_left(void **state)
 {
     (void) state;
     static const char *const wrong[] = {"udp://127.0.0.1:1", "tcp://127.0.0.1", "ipc:///none/at/all", "tcp://", "x"};
     char err[256];
-    kv_events_close(open_one(1)); /* what the libraries do once */
+    kv_events_close(open_one(1)); /* one-time initialization of the libraries */
     const size_t fds = entries("/proc/self/fd");
     size_t tasks = entries("/proc/self/task");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -192,7 +193,8 @@ static void nothing_is_left(void **state)
         zmq_close(sub);
         zmq_ctx_term(ctx);
     }
-    for (int i = 0; i < 1000 && entries("/proc/self/task") > tasks; i++) zmq_poll(NULL, 0, 1); /* ended threads go soon */
+    /* ended threads disappear soon */
+    for (int i = 0; i < 1000 && entries("/proc/self/task") > tasks; i++) zmq_poll(NULL, 0, 1);
     assert_int_equal(entries("/proc/self/task"), tasks);
     assert_int_equal(entries("/proc/self/fd"), fds);
 }

@@ -1,4 +1,4 @@
-/* test_kv_queue.c: changes of the cache from the step thread to the one that publishes them: order, joining, overflow. */
+/* test_kv_queue.c: the queue of cache changes from the step thread to the publisher: order, merging, overflow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,8 @@ static void what_goes_in_comes_out(void **state)
     pi_cache_event got;
     size_t at = 0;
     assert_true(kv_queue_open(&q, 4096));
-    for (size_t i = 0; i < 4; i++) assert_int_equal(kv_queue_put(&q, &put[i]), i == 0); /* the first one wakes */
+    /* only the first one wakes the reader */
+    for (size_t i = 0; i < 4; i++) assert_int_equal(kv_queue_put(&q, &put[i]), i == 0);
     const kv_changes c = kv_queue_take(&q);
     assert_int_equal(c.lost, 0);
     for (size_t i = 0; i < 4; i++) {
@@ -61,14 +62,14 @@ static void expect_run(const kv_changes *c, size_t *at, int kind, size_t n, uint
     if (n) assert_int_equal(r.hashes[0], first);
 }
 
-/* Blocks are one run as far as each follows from the one before. */
+/* Consecutive blocks become one run if each is the child of the previous one. */
 static void neighbours_are_joined(void **state)
 {
     (void) state;
     const uint64_t h[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     const int32_t t[2 * BLOCK] = {0};
     const pi_cache_event put[] = {stored(h + 1, 2, t, -1), stored(h + 3, 1, t, 2), /* follows */
-                                  stored(h + 4, 1, t, 2), /* beside it */
+                                  stored(h + 4, 1, t, 2), /* a sibling */
                                   stored(h + 5, 1, t, -1), stored(h + 6, 1, t, -1), removed(h + 1, 2), removed(h + 4, 1),
                                   {.kind = PI_CACHE_CLEARED}, {.kind = PI_CACHE_CLEARED}, removed(h + 7, 1)};
     kv_queue q;
@@ -89,7 +90,8 @@ static void neighbours_are_joined(void **state)
     kv_queue_close(&q);
 }
 
-/* What does not fit is lost, and all behind it, also what would fit: a reader knows where the hole is. */
+/* A change that does not fit is lost, and so are all later ones, even if they would fit; the reader knows the gap's
+ * position. */
 static void a_full_queue_loses_the_rest(void **state)
 {
     (void) state;
@@ -106,7 +108,7 @@ static void a_full_queue_loses_the_rest(void **state)
     for (size_t at = 0; kv_changes_next(&c, &at, &ev); n++) assert_int_equal(ev.n_hashes, 64);
     assert_in_range(n, 7, 7); /* 7 times 552 bytes */
     assert_int_equal(n + c.lost, 11);
-    assert_true(kv_queue_put(&q, &small)); /* and then it takes changes again */
+    assert_true(kv_queue_put(&q, &small)); /* after a read, it accepts changes again */
     c = kv_queue_take(&q);
     assert_int_equal(c.lost, 0);
     assert_true(c.n > 0);
@@ -125,7 +127,7 @@ static void *put_many(void *ud)
     return NULL;
 }
 
-/* One thread fills, another one reads: each change is there once, in order, or counted as lost. */
+/* One thread writes, another one reads: each change arrives once, in order, or is counted as lost. */
 static void two_threads(void **state)
 {
     (void) state;

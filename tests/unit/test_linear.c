@@ -1,6 +1,6 @@
-/* Matrices on the CPU: every weight format in many shapes against double arithmetic, the promise that a result does not
- * depend on batch or threads (to the bit), the prologues, and embedding rows. Each instruction set the machine has runs
- * the same tests. */
+/* Matmul on the CPU: every weight format in many shapes compared with double arithmetic. Results are bitwise
+ * independent of batch and threads. Also prologues and embedding rows. Each available instruction set runs the same
+ * tests. */
 #include "rounds.h"
 #include "weights.h"
 
@@ -9,7 +9,7 @@ static void backend_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t
     cpu_start(cpu, k, threads, &(pi__limits) {.max_tokens = max_rows, .max_n_in = max_n_in});
 }
 
-/* The operand that kernels may read instead of x: codes up to `most` times a scale, in blocks of 32. */
+/* Rounds x as kernels may do: integer codes up to `most` times a scale, in blocks of 32. */
 static void round_row(const float *x, int64_t n, float most, double *q)
 {
     for (int64_t b = 0; b < n; b += 32) {
@@ -37,7 +37,8 @@ static void check_results(const fixture *f, const float *x, const float *y, int6
                 size += fabs((double) w[k] * q[k]);
                 bound += fabs((double) w[k] * (q[k] - xr[k]));
             }
-            /* Min formats subtract larger terms than the values: their rounding is in proportion to those. */
+            /* Formats with a minimum subtract terms larger than the values, and their rounding error is relative to
+             * these terms. */
             double tight = 4e-6 * (size + 1e-3), got = y[r * ldy + o];
             if (!(fabs(got - same) <= tight) || !(fabs(got - exact) <= bound + tight))
                 fail_msg("%s %lld x %lld, row %d, out %lld: %.9g, not %.9g", pi__type_info_of(f->w.type)->name, (long long) n,
@@ -68,7 +69,7 @@ static void run_shape(const pi__cpu_linear_kernels *k, int type, int64_t n_in, i
 
 static void shapes(const pi__cpu_linear_kernels *k)
 {
-    if (emulated() && !strcmp(k->name, "generic")) return; /* plain C runs natively in another build */
+    if (emulated() && !strcmp(k->name, "generic")) return; /* other builds run plain C natively */
     static const int32_t rows[] = {1, 2, 3, 8, 17, 64};
     static const int64_t outs[] = {1, 7, 16, 33, 640};
     for (int t = 0; t < N_TYPES; t++) {
@@ -83,12 +84,12 @@ static void shapes(const pi__cpu_linear_kernels *k)
 }
 static void test_shapes(void **state) { (void) state; each_isa(shapes); }
 
-/* Codes that all have all bits, or none, with activations that are all of full size: the largest sums there are. */
+/* Codes with all bits set or clear, and activations of maximum magnitude, give the largest possible sums. */
 static void full_codes(const pi__cpu_linear_kernels *k)
 {
     enum { N = 512, OUT = 24, ROWS = 7 };
     float x[ROWS * N], y[ROWS * OUT];
-    for (int i = 0; i < ROWS * N; i++) x[i] = i / N % 2 ? -1.0f : i / 64 % 2 ? 1.0f : 0.5f; /* blocks of one value */
+    for (int i = 0; i < ROWS * N; i++) x[i] = i / N % 2 ? -1.0f : i / 64 % 2 ? 1.0f : 0.5f; /* constant blocks */
     for (int t = 0; t < N_TYPES; t++) {
         fixture f = {0};
         const pi__type_info *info = pi__type_info_of(all_types[t]);
@@ -113,7 +114,7 @@ static void full_codes(const pi__cpu_linear_kernels *k)
 }
 static void test_full_codes(void **state) { (void) state; each_isa(full_codes); }
 
-/* The instruction sets of x86 give the same bits. */
+/* All x86 instruction sets give the same bits. */
 static void x86_bits(int type, int bits, const float *x, const float *x2, const float *w)
 {
     enum { N_IN = 768, N_OUT = 40 };
@@ -123,7 +124,7 @@ static void x86_bits(int type, int bits, const float *x, const float *x2, const 
         fixture f = {0};
         if (!kernels_here(isa, bits)) continue;
         backend_start(&f.cpu, kernels_here(isa, bits), 2, N_IN, 25);
-        seed = 54321; /* the same weights for all */
+        seed = 54321; /* equal weights for all */
         weight_make(&f, type, N_IN, N_OUT, 1);
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             const pi__lin_in in = {.kind = type % 4, .x = x, .ldx = N_IN, .x2 = x2, .ldx2 = N_IN, .w = w, .eps = 1e-6f};
@@ -145,13 +146,14 @@ static void test_x86_bits(void **state)
     (void) state;
     enum { N = 25 * 768 };
     float *x = random_rows(N), *x2 = random_rows(N), *w = random_rows(768);
-    for (int i = 0; i < N; i += 32) x[i] *= 100, x2[i + 5] *= 100; /* codes of full size beside small ones */
+    for (int i = 0; i < N; i += 32) x[i] *= 100, x2[i + 5] *= 100; /* codes of full size next to small ones */
     for (int t = 0; t < N_TYPES; t++)
         for (int bits = 8; bits <= 15; bits += 7) x86_bits(all_types[t], bits, x, x2, w);
     free(x), free(x2), free(w);
 }
 
-/* Every width of group and every number of rows gives each row the same bits as it gets alone, with any threads. */
+/* Every group width and row count gives each row the bits that it gets in a batch of one, with any number of
+ * threads. */
 static void same_bits(const pi__cpu_linear_kernels *k)
 {
     enum { ROWS = 70 };
@@ -164,7 +166,7 @@ static void same_bits(const pi__cpu_linear_kernels *k)
         for (int32_t threads = 1; threads <= 3; threads += crossed() ? 2 : 1) {
             fixture f = {0};
             backend_start(&f.cpu, k, threads, n_in, ROWS);
-            seed = 12345; /* the same weights for every number of threads */
+            seed = 12345; /* equal weights for every number of threads */
             weight_make(&f, all_types[t], n_in, n_out, 1);
             pi__lin_in in = {.kind = t % 4, .x = x, .ldx = n_in, .x2 = x2, .ldx2 = n_in, .w = w, .eps = 1e-6f};
             if (threads == 1)
@@ -189,7 +191,8 @@ static void same_bits(const pi__cpu_linear_kernels *k)
 }
 static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
 
-/* Instruction sets whose products and sums are fused have the same bits; plain C rounds each. */
+/* All instruction sets with fused multiply-add give the same bits; plain C is excluded because it rounds each
+ * operation. */
 static void test_forms(void **state)
 {
     enum { ROWS = 19, N = 768, OUT = 40 };
@@ -202,7 +205,7 @@ static void test_forms(void **state)
             if (!pi__isa_there(isa)) continue;
             fixture f = {0};
             backend_start(&f.cpu, pi__cpu_linear_kernels_of(isa, i % 2 ? 8 : 15), 2, N, ROWS);
-            seed = 54321; /* the same weights for all */
+            seed = 54321; /* equal weights for all */
             weight_make(&f, all_types[i / 2], N, OUT, 1);
             const pi__lin_in in = {.kind = i / 2 % 4, .x = x, .ldx = N, .x2 = x2, .ldx2 = N, .w = w, .eps = 1e-6f};
             float *to = y[n > 0];
@@ -220,8 +223,8 @@ static void test_forms(void **state)
     free(x), free(x2), free(w);
 }
 
-/* A format of each kind, with scales and activations that make every product and sum an integer that a float holds: every
- * instruction set has the one right result. */
+/* A format of each kind, with scales and activations for which every product and sum is an integer that a float can
+ * hold. Every instruction set must return the exact result. */
 static void exact(const pi__cpu_linear_kernels *k)
 {
     enum { N = 256, OUT = 21, ROWS = 11 };
@@ -259,7 +262,7 @@ static void exact(const pi__cpu_linear_kernels *k)
 }
 static void test_exact(void **state) { (void) state; each_isa(exact); }
 
-/* ---- prologues, seen through a matrix that copies: the identity in F32 */
+/* ---- prologues, tested with the F32 identity matrix */
 
 static double prologue(int kind, const float *x, const float *x2, const float *w, double eps, int64_t n, int64_t k)
 {
@@ -299,7 +302,7 @@ static void prologues(const pi__cpu_linear_kernels *k)
                 const float cut = fminf(x[r * N + i], limit), cut2 = fmaxf(-limit, fminf(x2[r * N + i], limit));
                 double want = limit > 0 ? prologue(kind, &cut, &cut2, w, 1e-6, 1, 0)
                                         : prologue(kind, x + r * N, x2 + r * N, w, 1e-6, N, i), got = y[r * N + i];
-                /* tanh loses all digits of 1 + tanh in the far negative; absolute then */
+                /* in the far negative range, 1 + tanh cancels all digits, so the tolerance is absolute */
                 if (!(fabs(got - want) <= 1e-6 * fabs(want) + 3e-7 * (kind >= PI__IN_GEGLU)))
                     fail_msg("kind %d, %g: %.9g, not %.9g", kind, x[r * N + i], got, want);
             }
@@ -310,7 +313,7 @@ static void prologues(const pi__cpu_linear_kernels *k)
 }
 static void test_prologues(void **state) { (void) state; each_isa(prologues); }
 
-/* A value that is no number shows in the results of its row and nowhere else. */
+/* A NaN or infinity affects the results of its own row only. */
 static void not_finite(const pi__cpu_linear_kernels *k)
 {
     static const int types[] = {PI__Q8_0, PI__Q4_K, PI__Q6_K, PI__Q2_K, PI__F16};
@@ -339,7 +342,7 @@ static void not_finite(const pi__cpu_linear_kernels *k)
 }
 static void test_not_finite(void **state) { (void) state; each_isa(not_finite); }
 
-/* Several matrices of different formats that read the same rows, one of them with a factor and stacked. */
+/* Several matrices of different formats with common input rows; one has a scale and is stacked. */
 static void many(const pi__cpu_linear_kernels *k)
 {
     enum { ROWS = 19, N = 256 };
@@ -370,7 +373,7 @@ static void many(const pi__cpu_linear_kernels *k)
 }
 static void test_many(void **state) { (void) state; each_isa(many); }
 
-/* Rows come back exactly as the reader gives them, from every format, also where n_out is no multiple of 16. */
+/* Embedding rows equal the reader's decoded rows for every format, also if n_out is not a multiple of 16. */
 static void embed(const pi__cpu_linear_kernels *k)
 {
     for (int t = 0; t < N_TYPES; t++) {
@@ -433,7 +436,7 @@ static void test_sizes(void **state)
 {
     (void) state;
     pi__weight w = {.type = PI__Q5_0, .n_in = 640, .n_out = 1024, .n_mat = 1};
-    assert_int_equal(pi__cpu_weight_size(NULL, &w), 1024 * 640 / 32 * 22); /* as large as the file */
+    assert_int_equal(pi__cpu_weight_size(NULL, &w), 1024 * 640 / 32 * 22); /* as large as in the file */
     w = (pi__weight) {.type = PI__Q6_K, .n_in = 2048, .n_out = 640, .n_mat = 3};
     assert_int_equal(pi__cpu_weight_size(NULL, &w), 3 * 640 * 2048 / 256 * 210);
     w.n_in = 2048 + 32; /* not a multiple of the block */
@@ -445,12 +448,13 @@ static void test_sizes(void **state)
 }
 
 #ifdef PI__SIMD_X86
-/* What AMX is tried out with before it is used: its twin passes, digits of the other width do not. */
+/* The self-test before AMX is used: the emulated AMX kernels pass, kernels for the other activation width fail. */
 static void test_tryout(void **state)
 {
     (void) state;
     const pi__cpu_linear_kernels *few = pi__lin_kernels_avx512(8), *two = pi__lin_kernels_avx512(15);
-    if (!pi__isa_there(PI__ISA_AVX512) || few->max_cols < PI__LIN_MANY) skip(); /* or nothing would be compared */
+    /* otherwise the test compares nothing */
+    if (!pi__isa_there(PI__ISA_AVX512) || few->max_cols < PI__LIN_MANY) skip();
     assert_true(pi__lin_agrees(few, pi__lin_amx_twin[0]) && pi__lin_agrees(two, pi__lin_amx_twin[1]));
     assert_false(pi__lin_agrees(few, pi__lin_amx_twin[1]));
     assert_false(pi__lin_agrees(two, pi__lin_amx_twin[0]));

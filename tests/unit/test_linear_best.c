@@ -1,5 +1,6 @@
-/* Op linear of which only the largest values are wanted: op topk gives what it gives for the whole product, to the bit, for each
- * format and instruction set, with ties, values that are not finite, and rows that are wanted whole. */
+/* Op linear in the mode that computes only the largest values. Op topk returns bitwise the result of the full
+ * product, for each format and instruction set. Covers ties, NaN and infinite values, and rows that need all
+ * values. */
 #include "rounds.h"
 #include "weights.h"
 
@@ -15,7 +16,7 @@ static void find(pi__cpu *cpu, float *of, const pi__topk_request *request, const
                                               .out = out});
 }
 
-/* How many values are not those of the whole product. */
+/* Returns the number of values that differ from the full product. */
 static int check(fixture *f, int32_t most_k, float margin, bool whole_rows)
 {
     const int32_t skip[3] = {(int32_t) (rnd() % N_OUT), 100, (int32_t) (rnd() % N_OUT)};

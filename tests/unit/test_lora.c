@@ -1,6 +1,6 @@
-/* Adapters (LoRA): what a request with one gets is what the model with the adapter merged into its matrices gives; who shares
- * a step, with which adapters, changes no bit, nor do several devices; prefixes of different adapters never meet; loading
- * and unloading while requests run; files that are refused, and why. */
+/* LoRA adapters. Logits match a model with the adapter merged into its matrices. Results are bitwise independent of
+ * the batch's other adapters and of splitting the model over devices. Prefixes of different adapters are never
+ * shared. Also loading and unloading while requests run, and errors of invalid files. */
 #include <math.h>
 #include <pthread.h>
 
@@ -13,7 +13,7 @@
 
 static char model[256], plain[256], merged[256], file[5][256];
 
-/* a, b: of all matrices; c: of some, in F16; d: as a, under another name; e: of rank 37, in BF16. */
+/* a, b: all matrices; c: some matrices, in F16; d: equal to a, under another name; e: rank 37, in BF16. */
 static const adapter_spec specs[5] = {
     {.seed = 1, .rank = 8, .alpha = 16}, {.seed = 2, .rank = 4, .alpha = 4},
     {.seed = 3, .rank = 16, .alpha = 16, .type = PI__F16, .only = "attn_"},
@@ -56,7 +56,7 @@ static void load_all(pi__core *e)
     for (int i = 0; i < 5; i++) load(e, names[i], file[i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------ merged weights */
+/* -------------------------------------------------------------------------------------------------- merged weights */
 
 typedef struct row_log { float *row[64]; size_t n; int count; } row_log;
 
@@ -133,11 +133,13 @@ static void test_merged(void **st)
     }
 }
 
-/* ------------------------------------------------------------------------------------- keys and values of latents as one */
+/* -------------------------------------------------------------------------------- fused keys and values of latents */
 
-enum { HEADS = 3, KEY = 32, VALUE = 64, LATENT = 96, EACH = KEY + VALUE, PART = 8 /* rank of the adapter */ }; /* of deepseek2-old */
+/* Sizes of deepseek2-old; PART is the rank of the adapter. */
+enum { HEADS = 3, KEY = 32, VALUE = 64, LATENT = 96, EACH = KEY + VALUE, PART = 8 };
 
-/* Rows of attn_kv_b, n values each, as what is made of them: [HEADS][n][KEY], keys' columns, or [HEADS][VALUE][n]. */
+/* Converts rows of attn_kv_b, n values each, into key rows [HEADS][n][KEY] (transposed) or value rows
+ * [HEADS][VALUE][n]. */
 static void turn_keys(const float *both, int64_t n, float *to)
 {
     for (int64_t h = 0; h < HEADS; h++)
@@ -150,9 +152,9 @@ static void take_values(const float *both, int64_t n, float *to)
     for (int64_t h = 0; h < HEADS; h++) memcpy(to + h * VALUE * n, both + (h * EACH + KEY) * n, (size_t) (VALUE * n) * sizeof *to);
 }
 
-/* A tensor of a file that has others instead of attn_kv_b, and what is written of it. */
+/* A tensor that replaces a part of attn_kv_b in a file, and the function that computes it. */
 typedef struct part {
-    const char *of, *to;                 /* "attn_kv_b.weight" and, behind the layer, the new name */
+    const char *of, *to;                 /* "attn_kv_b.weight", and the new name after the layer prefix */
     int n_dims;
     int64_t ne[3];
     void (*make)(const float *, int64_t, float *);
@@ -167,7 +169,7 @@ static void turn(const float *a, int64_t n, float *to) /* [PART, LATENT] */
 
 static void keep(const float *a, int64_t n, float *to) { memcpy(to, a, (size_t) (n * PART) * sizeof *to); }
 
-static const part parts[] = { /* of a model, and of its adapter */
+static const part parts[] = { /* for a model, and for its adapter */
     {"attn_kv_b.weight", "attn_k_b.weight", 3, {KEY, LATENT, HEADS}, turn_keys},
     {"attn_kv_b.weight", "attn_v_b.weight", 3, {LATENT, VALUE, HEADS}, take_values},
     {"attn_kv_b.weight.lora_a", "attn_k_b.weight.lora_b", 2, {PART, LATENT}, turn},
@@ -176,7 +178,7 @@ static const part parts[] = { /* of a model, and of its adapter */
     {"attn_kv_b.weight.lora_b", "attn_v_b.weight.lora_b", 3, {PART, VALUE, HEADS}, take_values}};
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-/* The name that the tensor has as that part; NULL: it is not of it. */
+/* Returns the new name of the tensor for that part; NULL = the part is not computed from this tensor. */
 static const char *part_name(const pi__tensor *t, const part *p, char name[96])
 {
     int n = 0, layer;
@@ -205,7 +207,7 @@ static int write_parts(pi__gguf_writer *w, const pi__gguf *g, const pi__tensor *
     return data ? pi__gguf_writer_data(w, pi__gguf_tensor_data(g, t), t->size, err) : PI_OK;
 }
 
-/* The file of a model, or of its adapter, with parts instead of attn_kv_b. */
+/* Copies the file of a model or adapter, with attn_kv_b replaced by its parts. */
 static void take_apart(const char *to, const char *from)
 {
     pi_error err = {0};
@@ -223,11 +225,11 @@ static void take_apart(const char *to, const char *from)
     if (rc || end) fail_msg("%s", err.msg);
 }
 
-/* What an adapter has for attn_kv_b, goes for a file that has it, and for one that has attn_k_b and attn_v_b; an adapter that has
- * pairs of these, one half of which all heads share, is the same to the bit. */
+/* An adapter for attn_kv_b works with a model file that has attn_kv_b, and with one that has attn_k_b and attn_v_b. An
+ * equivalent adapter with separate pairs, in which all heads share one matrix, gives bitwise the same result. */
 static void test_as_one(void **st)
 {
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static row_log want, got, apart, base;
     const adapter_spec s = {.seed = 7, .rank = PART, .alpha = 32, .size = 8, .only = "attn_kv_b"};
     pi_error err = {0};
@@ -250,13 +252,13 @@ static void test_as_one(void **st)
     unlink(model), unlink(plain), unlink(merged), unlink(file[0]), unlink(file[1]);
 }
 
-/* --------------------------------------------------------------------------------------------------------- mixed batches */
+/* --------------------------------------------------------------------------------------------------- mixed batches */
 
 static const pi__lora_ask asks[N_JOBS][3] = {
     {{"a", 1}, {"b", 0.5f}, {"c", -1}}, {{"b", 1}}, {{"a", 1}}, {{"a", 0.25f}}, {{"e", 1}, {"a", 1}}};
 static const size_t n_asks[N_JOBS] = {3, 1, 1, 1, 2};
 
-/* Jobs 0.. have no adapter, by mask. */
+/* Fills the jobs; the bits of mask `base` select jobs without an adapter. */
 static void fill(job *j, unsigned base)
 {
     jobs_fill(j);
@@ -291,7 +293,8 @@ static void company(const char *arch)
     run(&c, false, true, want);
     run(&c, false, false, base);
     for (int i = 0; i < N_JOBS; i++) assert_true(want[i].rows != base[i].rows);
-    for (unsigned mask = 0; mask < 32; mask = mask * 2 + 5) { /* some with, some without, in steps of other sizes */
+    /* some with an adapter, some without, in steps of other sizes */
+    for (unsigned mask = 0; mask < 32; mask = mask * 2 + 5) {
         c = config(model);
         c.max_batch_tokens = mask % 3 ? 13 : 300;
         c.block_size = mask % 2 ? 32 : 16;
@@ -313,7 +316,7 @@ static void company(const char *arch)
     jobs_check(got, want, arch, 2);
     assert_true(got[N_JOBS - 1].n_cached >= 200);
     static const int drafters[] = {PI__SPEC_NGRAM, PI__SPEC_MTP};
-    for (int d = 0; d <= !strcmp(arch, "qwen35"); d++) { /* which drafts there are, depends on the adapter; answers do not */
+    for (int d = 0; d <= !strcmp(arch, "qwen35"); d++) { /* drafts depend on the adapter, results do not */
         c = config(model);
         c.spec = drafters[d];
         c.n_draft = 3, c.ngram_n = 1, c.ngram_m = 3;
@@ -339,22 +342,22 @@ static void test_company(void **st)
         if (!emulated() || i == 1) company(of[i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------ divided models */
+/* --------------------------------------------------------------------------------------- models split over devices */
 
-/* A way of several: devices that share each layer, stages, a device and the CPU. */
+/* Configures a split: tensor parallel, pipeline stages, or a device plus the CPU. */
 static void divide(pi__config *c, int how)
 {
     c->device = how < 2 ? "cpu,cpu,cpu" : how < 4 ? "cpu,cpu" : how < 5 ? "far,far" : "far";
     if (how == 1) c->device = "cpu,cpu";
     c->tensor = how < 2;
     c->layers = how >= 2 && how < 5;
-    if (how == 3) c->max_batch_tokens = 300; /* all prompts in a step */
+    if (how == 3) c->max_batch_tokens = 300; /* all prompts in one step */
     if (how > 4) c->placement = (pi__placement_rules) {.limited = how == 5, .gpu_layers = 1, .n_cpu_moe = how == 6 ? 2 : 0};
 }
 
 static void test_divided(void **st)
 {
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const char *const of[] = {"mixtral", "llama3", "gpt-oss", "gemma4", "qwen35moe", "deepseek2"};
     static job want[N_JOBS], got[N_JOBS];
     (void) st;
@@ -378,9 +381,9 @@ static void test_divided(void **st)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- prefixes */
+/* -------------------------------------------------------------------------------------------------------- prefixes */
 
-/* Tokens that a request with these adapters finds. */
+/* Returns the number of prompt tokens that a request with these adapters finds in the cache. */
 static uint32_t found(pi__core *e, const pi__lora_ask *ask, size_t n)
 {
     static job j[N_JOBS];
@@ -393,7 +396,7 @@ static uint32_t found(pi__core *e, const pi__lora_ask *ask, size_t n)
 
 static void test_prefixes(void **st)
 {
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const pi__lora_ask a = {"a", 1}, b = {"b", 1}, half = {"a", 0.5f}, none = {"a", 0}, same = {"d", 1};
     static const pi__lora_ask two[2] = {{"a", 1}, {"b", 1}};
     static const pi__lora_ask owt[2] = {{"b", 1}, {"a", 1}};
@@ -413,11 +416,11 @@ static void test_prefixes(void **st)
     assert_true(found(e, NULL, 0) >= 200);
     assert_true(found(e, &none, 1) >= 200);
     assert_true(found(e, &a, 1) >= 200);
-    assert_true(found(e, &same, 1) >= 200); /* the same numbers under another name */
+    assert_true(found(e, &same, 1) >= 200); /* equal values under another name */
     assert_true(found(e, &half, 1) >= 200);
     assert_true(found(e, owt, 2) >= 200);
     assert_int_equal(pi__core_lora_unload(e, "a", &err), PI_OK);
-    load(e, "a", file[1]); /* another under the name: it finds b's, and not what a computed */
+    load(e, "a", file[1]); /* another adapter under this name: it finds b's prefixes and not a's */
     pi__lora_ask quarter = {"a", 0.25f};
     assert_int_equal(found(e, &half, 1), 0);
     assert_true(found(e, &a, 1) >= 200);
@@ -430,7 +433,7 @@ static void test_prefixes(void **st)
     for (int i = 0; i < 5; i++) unlink(file[i]);
 }
 
-/* ------------------------------------------------------------------------------------------------ loading under load */
+/* ---------------------------------------------------------------------------------------------- loading under load */
 
 typedef struct shift { pi__core *e; atomic_int stop, loads; } shift;
 
@@ -440,7 +443,7 @@ static void *load_and_unload(void *ud)
     for (int i = 0; !atomic_load(&s->stop); i++) {
         pi_error err = {0};
         const int rc = pi__core_lora_load(s->e, "moving", file[i % 2 ? 0 : 3], 0, &err);
-        if (rc && rc != PI_EBUSY) fail_msg("load: %s", err.msg); /* the other thread's */
+        if (rc && rc != PI_EBUSY) fail_msg("load: %s", err.msg); /* a collision with the other thread's call */
         atomic_fetch_add(&s->loads, !rc);
         pi_lora l = {.size = sizeof l};
         for (size_t k = 0; !pi__core_lora_at(s->e, k, &l); k++) assert_true(l.n_matrices > 0);
@@ -451,7 +454,7 @@ static void *load_and_unload(void *ud)
 
 static void test_under_load(void **st)
 {
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     enum { ROUNDS = 60 };
     static const pi__lora_ask moving = {"moving", 1}, a = {"a", 1};
     static job want[N_JOBS], base[N_JOBS], got[N_JOBS];
@@ -500,7 +503,8 @@ static void *replace(void *ud)
         pi_error err = {0};
         if (pi__core_lora_replace(s->e, "moving", file[i % 2], &err)) fail_msg("replace: %s", err.msg);
         atomic_fetch_add(&s->loads, 1);
-        assert_int_equal(pi__core_lora_replace(s->e, "moving", model, &err), PI_EFORMAT); /* no adapter: nothing changes */
+        /* not an adapter file: nothing changes */
+        assert_int_equal(pi__core_lora_replace(s->e, "moving", model, &err), PI_EFORMAT);
     }
     return NULL;
 }
@@ -512,10 +516,10 @@ static pi_lora described(pi__core *e, size_t i)
     return l;
 }
 
-/* While one is replaced by another again and again, requests find it every time, and have one of the two. */
+/* While an adapter is replaced repeatedly, every request finds it and uses exactly one of the two versions. */
 static void test_replace(void **st)
 {
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const pi__lora_ask moving = {"moving", 1};
     static job want[2], got;
     (void) st;
@@ -563,10 +567,10 @@ static void test_replace(void **st)
     for (int i = 0; i < 5; i++) unlink(file[i]);
 }
 
-/* An adapter that is unloaded while a request has it stays until that ends. */
+/* A running request keeps an unloaded adapter until the request ends. */
 static void test_unload_in_use(void **st)
 {
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const pi__lora_ask a = {"a", 1};
     static job j[N_JOBS];
     (void) st;
@@ -601,7 +605,7 @@ static void test_unload_in_use(void **st)
     for (int i = 0; i < 5; i++) unlink(file[i]);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- files */
+/* ----------------------------------------------------------------------------------------------------------- files */
 
 static void refused(pi__core *e, const char *path, int code, const char *why)
 {
@@ -626,7 +630,8 @@ static void refused_spec(pi__core *e, const char *path, const adapter_spec *s, i
     refused(e, path, code, why);
 }
 
-/* Requests that choose nothing have at most as many as one can have; others may be loaded beside them. */
+/* The number of adapters with a default scale, which requests without a selection use, has the limit of one request.
+ * More adapters may be loaded with scale 0. */
 static void test_too_many_for_all(void **st)
 {
     char path[256], name[16];
@@ -659,7 +664,8 @@ static void test_too_many_for_all(void **st)
     unlink(model), unlink(path);
 }
 
-/* What is no number any more is told as an error, of vectors, too, and what it left in the cache is nobody else's. */
+/* A NaN or infinity is reported as an error, also for embedding vectors, and the request's cached blocks are not
+ * reused. */
 static void test_overflow(void **st)
 {
     static const pi__lora_ask huge = {"huge", 3e38f};
@@ -672,7 +678,7 @@ static void test_overflow(void **st)
     tiny_path(path, "lora-huge");
     assert_int_equal(adapter_write(path, model, &(adapter_spec) {.seed = 1, .rank = 2, .size = 1000}, &err), PI_OK);
     pi__config c = config(model);
-    c.kv_tokens = 320; /* the same blocks again and again */
+    c.kv_tokens = 320; /* uses the same blocks repeatedly */
     pi__core *e = job_core(&c);
     if (pi__core_lora_load(e, "huge", path, 0, &err)) fail_msg("%s", err.msg);
     jobs_fill(all);
@@ -697,7 +703,7 @@ static void test_overflow(void **st)
     unlink(model), unlink(path);
 }
 
-/* Of layers that are left out an adapter's matrices are, too. */
+/* Layers that layer exit skips also skip their adapter matrices. */
 static void test_layer_exit(void **st)
 {
     char path[256];
@@ -714,12 +720,12 @@ static void test_layer_exit(void **st)
     assert_int_equal(pi__core_lora_at(e, 0, &l), PI_OK);
     assert_int_equal(l.n_matrices, 2);
     refused_spec(e, path, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q", .more = "blk.3.attn_q.weight.lora_a"}, PI_EINVAL,
-                 "no such matrix"); /* of a model with more layers */
+                 "no such matrix"); /* belongs to a model with more layers */
     pi__core_close(e);
     unlink(model), unlink(path);
 }
 
-/* A model whose output is its embedding has no other. */
+/* An adapter for the output matrix is refused by a model with tied embeddings. */
 static void test_tied(void **st)
 {
     char bad[256];
@@ -734,11 +740,11 @@ static void test_tied(void **st)
     unlink(model), unlink(bad);
 }
 
-/* Of matrices of heads. */
+/* Invalid adapters for per-head matrices are refused. */
 static void test_refused_heads(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     char bad[256], other[256];
     pi_error err = {0};
     write_model("deepseek2-old");
@@ -766,7 +772,7 @@ static void test_refused_heads(void **st)
 static void test_refused(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     char bad[256];
     write_model("mixtral");
     tiny_path(bad, "lora-bad");
@@ -816,11 +822,11 @@ static void test_refused(void **st)
     unlink(model), unlink(bad), unlink(narrow);
 }
 
-/* Every beginning of a file, and files with bytes changed: refused or loaded, and never more than that. */
+/* Every truncation of a file, and files with changed bytes, are refused or loaded, without any other effect. */
 static void test_damaged(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     char bad[256];
     pi_error err = {0};
     uint64_t rng = 5;
@@ -857,11 +863,11 @@ static void test_damaged(void **st)
     unlink(model), unlink(bad);
 }
 
-/* Reading with each allocation failing in turn. */
+/* Loading with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static counting_alloc a;
     pi_error err = {0};
     pi__model m = {0};

@@ -1,4 +1,4 @@
-/* Damaged models through the whole of opening: each is refused with a text, or opens and answers. */
+/* Corrupt models through the complete opening: each is refused with a text, or opens and generates. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void write_at(int fd, const char *p, size_t n, size_t at)
     assert_int_equal(pwrite(fd, p, n, (off_t) at), n);
 }
 
-/* Changes a number of the header (where metadata and tensor headers are), or cuts the file. */
+/* Changes a number in the header (metadata and tensor headers), or truncates the file. */
 static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
 {
     static const uint64_t odd[] = {0, 1, 2, 3, 31, 32, 255, 65535, INT32_MAX, UINT32_MAX, UINT64_MAX, (uint64_t) 1 << 62};
@@ -62,10 +62,10 @@ static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
     return tiny_random(rng) % 10 == 0 ? tiny_random(rng) % n : n;
 }
 
-static char target[256]; /* of the drafter that the file is; "": it is none */
-static bool makes_vectors; /* and no text */
+static char target[256]; /* path of the target model if the file is a drafter; "" = the file is not a drafter */
+static bool makes_vectors; /* the model computes embedding vectors and generates no text */
 
-/* true: it opened and answered. */
+/* Returns true if the file opened and completed a request. */
 static bool open_and_ask(const char *path)
 {
     pi__config c = {.model = path, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4, .block_size = 16, .ctx_size = 64,
@@ -94,7 +94,7 @@ static bool open_and_ask(const char *path)
     return true;
 }
 
-/* last: name of the file's last tensor, n_mutants: how many files of it. */
+/* last: name of the file's last tensor; n_mutants: number of mutants to try. */
 static void damaged(const char *path, const char *last, int n_mutants)
 {
     char bad[300];
@@ -110,7 +110,8 @@ static void damaged(const char *path, const char *last, int n_mutants)
     write_all(bad, good, n);
     int fd = open(bad, O_WRONLY);
     assert_true(fd >= 0);
-    for (int i = 0; i < rounds(n_mutants); i++) { /* only what changes is written: ten thousand whole files are 10 GB */
+    /* rewrites only changed parts: ten thousand complete files are 10 GB */
+    for (int i = 0; i < rounds(n_mutants); i++) {
         memcpy(p, good, header);
         const size_t left = damage(p, n, header, &rng);
         write_at(fd, p, header, 0);
@@ -180,7 +181,7 @@ static void damaged_dflash(void **st)
     target[0] = 0;
 }
 
-/* Models, and a late tensor of each. */
+/* Models, each with a tensor near the end of its header. */
 static void damaged_each(const char *const list[][2], size_t n, const char *file, int n_mutants)
 {
     char path[256];

@@ -1,12 +1,12 @@
-/* Routed experts on the CPU: routing and results against double arithmetic in every format, and batch-invariant, with
- * any number of threads. Each instruction set the machine has runs the same tests. */
+/* Routed experts on the CPU: routing and results compared with double arithmetic in every format. Also
+ * batch-invariant with any number of threads. Each available instruction set runs the same tests. */
 #include "rounds.h"
 #include "weights.h"
 
 typedef struct moe_fixture {
-    fixture gate, up, down;           /* stacks; up.w.n_mat 0: gate holds both */
-    float *scale[3];                  /* factors of gate, up, down by expert */
-    float *x, *logits, *y, *w;        /* of max_rows rows */
+    fixture gate, up, down;           /* stacked matrices; up.w.n_mat 0 = gate holds gate and up */
+    float *scale[3];                  /* per-expert factors of gate, up, down */
+    float *x, *logits, *y, *w;        /* arrays of max_rows rows */
     int32_t max_rows;
     pi__moe a;
 } moe_fixture;
@@ -47,22 +47,22 @@ static void fixture_stop(moe_fixture *t)
     backend_stop(&t->gate.cpu);
 }
 
-/* The logit of expert e. */
+/* Returns the logit of expert e. */
 static double logit_of(const pi__moe *a, const float *logits, int32_t e)
 {
     return logits[e] + (a->gating == PI__GATE_SOFTMAX && a->bias ? a->bias[e] : 0);
 }
 
-/* A routing weight before it is divided, where the softmax has this sum. */
+/* Returns a routing weight before normalization; `all` is the sum of the softmax. */
 static double gate_of(const pi__moe *a, double logit, double all)
 {
     if (a->gating == PI__GATE_SIGMOID) return 1 / (1 + exp(-logit));
     return a->gating == PI__GATE_SOFTMAX ? exp(logit) / all : sqrt(log1p(exp(logit)));
 }
 
-static const int32_t token_of[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2}; /* tokens of rows, where experts are by table */
+static const int32_t token_of[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2}; /* token of each row, for experts selected by table */
 
-/* The reference's routing of row r: ids by rank and their weights. */
+/* Computes the reference routing of row r: ids by rank and their weights. */
 static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
 {
     const float *logits = a->logits + r * a->ldl;
@@ -94,7 +94,7 @@ static double act_of(int act, double v)
     return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
 }
 
-/* Row o of a stack's matrix e times x, and in *size what rounding x may move: half of a code's step. */
+/* Returns row o of a stack's matrix e times x; *size = bound of the error from rounding x (half a code step). */
 static double dot(const fixture *f, const float *scale, int32_t e, int64_t o, const double *x, double most, double *size)
 {
     const float *w = f->ref + ((int64_t) e * f->w.n_out + o) * f->w.n_in;
@@ -114,7 +114,7 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
-/* y += weight * expert e of x; bound: how far off a result may be. */
+/* Adds weight * expert e of x to y, and the maximum error to bound. */
 static void expert(const moe_fixture *t, int32_t e, double weight, const double *x, double *y, double *bound)
 {
     const int64_t E = t->gate.w.n_in, F = t->down.w.n_in;
@@ -143,7 +143,7 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
     free(mid), free(off);
 }
 
-/* The first row and each `step` rows one, and the last. */
+/* Checks the first row, one row in every `step`, and the last row. */
 static void check_rows(const moe_fixture *t, int32_t n_rows, int32_t step, const char *what)
 {
     const int64_t E = t->gate.w.n_in;
@@ -168,7 +168,8 @@ static void check_rows(const moe_fixture *t, int32_t n_rows, int32_t step, const
 
 static int64_t unit_of(int type) { return pi__type_info_of(type)->blck_size < 32 ? 32 : pi__type_info_of(type)->blck_size; }
 
-/* Every format for gate, up and down, with sizes that fit no tile and, where the format allows it, no block. */
+/* Every format for gate, up and down, with sizes that are not multiples of a tile, and of a block if the format
+ * permits. */
 static void formats(const pi__cpu_linear_kernels *k)
 {
     static const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
@@ -193,7 +194,7 @@ static void formats(const pi__cpu_linear_kernels *k)
 }
 static void test_formats(void **state) { (void) state; each_isa(formats); }
 
-/* Weights from the softplus, a bias that moves only the choice, experts that tokens bring along, a limit of the activation. */
+/* Softplus weights, a bias that affects only the selection, experts selected by token, and an activation limit. */
 static void softplus(const pi__cpu_linear_kernels *k)
 {
     static const int types[3] = {PI__F32, PI__F16, PI__BF16};
@@ -208,7 +209,7 @@ static void softplus(const pi__cpu_linear_kernels *k)
         t.a.limit = i ? 0.5f : 0;
         t.a.bias = i == 1 ? bias : NULL;
         t.a.table = i == 2 ? table : NULL;
-        t.logits[3] = -40; /* rounds to a weight of nothing */
+        t.logits[3] = -40; /* rounds to a weight of zero */
         t.logits[4] = 60;
         t.a.n_rows = t.max_rows;
         pi__cpu_moe(&t.gate.cpu.be, &batch, &t.a);
@@ -218,7 +219,7 @@ static void softplus(const pi__cpu_linear_kernels *k)
 }
 static void test_softplus(void **state) { (void) state; each_isa(softplus); }
 
-/* Biases of experts and of logits, sigmoids with a bias of the choice alone, the activation that goes with them. */
+/* Biases of experts and of logits, sigmoid gates with a selection-only bias, and the corresponding activation. */
 static void biases(const pi__cpu_linear_kernels *k)
 {
     enum { E = 64, F = 80, X = 6, ROWS = 23 };
@@ -238,7 +239,7 @@ static void biases(const pi__cpu_linear_kernels *k)
         t.a.n_rows = t.max_rows;
         pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
         check_rows(&t, t.max_rows, 3, "biases");
-        t.a.n_rows = 1; /* as one of many */
+        t.a.n_rows = 1; /* one row gives the same bits as in a batch */
         float first[E];
         memcpy(first, t.y, sizeof first);
         pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
@@ -249,7 +250,7 @@ static void biases(const pi__cpu_linear_kernels *k)
 }
 static void test_biases(void **state) { (void) state; each_isa(biases); }
 
-/* Rows that all go to few experts make groups of every width; equal logits go to the lower index. */
+/* Many rows on few experts form groups of every width; equal logits select the lower index. */
 static void many_rows(const pi__cpu_linear_kernels *k)
 {
     static const int types[3] = {PI__Q8_0, PI__Q5_0, PI__Q4_1};
@@ -264,7 +265,7 @@ static void many_rows(const pi__cpu_linear_kernels *k)
 }
 static void test_many_rows(void **state) { (void) state; each_isa(many_rows); }
 
-/* So many equal experts that the sum of the routing weights is below its bound. */
+/* With very many equal experts, the sum of the selected routing weights is below its lower bound. */
 static void test_least_sum(void **state)
 {
     (void) state;
@@ -278,7 +279,7 @@ static void test_least_sum(void **state)
     fixture_stop(&t);
 }
 
-/* Logits that are no numbers: the row is lost, the others are not. */
+/* A row with NaN or infinite logits is invalid; the other rows are correct. */
 static void test_not_finite(void **state)
 {
     (void) state;
@@ -300,7 +301,7 @@ static void test_not_finite(void **state)
     fixture_stop(&t);
 }
 
-/* Alone, in any batch and with any threads: the same bits. */
+/* MoE results are bitwise identical in a batch of one, in any batch and with any number of threads. */
 static void same_bits(const pi__cpu_linear_kernels *k)
 {
     enum { ROWS = 18, E = 256, F = 256 };
@@ -310,7 +311,7 @@ static void same_bits(const pi__cpu_linear_kernels *k)
         float *alone = malloc(ROWS * E * sizeof *alone);
         for (int32_t threads = 1; threads <= 4; threads += 3) {
             moe_fixture t;
-            seed = 4711; /* the same weights for every number of threads */
+            seed = 4711; /* equal weights for every number of threads */
             fixture_start(&t, k, threads, types, E, F, 3, 2, ROWS, i % 2);
             t.a.ldy = E;
             t.a.in.kind = PI__IN_RMSNORM;

@@ -1,5 +1,5 @@
-/* Opening an engine: how far it is, canceling it at every moment, files that cannot run by themselves, layers for a GPU that
- * is not there; and the metadata of an engine and of a file, as text. */
+/* Opening an engine: progress, cancellation at every callback, files that cannot run by themselves, GPU layers
+ * without a GPU. Also the metadata of an engine and of a file as text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,20 +30,20 @@ static void set(pi_options *o, const char *key, const char *value)
     if (pi_options_set(o, key, value, &err)) fail_msg("%s", err.msg);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- progress */
+/* -------------------------------------------------------------------------------------------------------- progress */
 
 typedef struct watch {
-    long cancel_at;       /* the call that cancels; negative: none */
-    long n;               /* calls */
-    int stage;            /* of the last one */
-    uint64_t done, total; /* of the last one */
-    int n_read, n_weights; /* times that a stage began */
+    long cancel_at;       /* the call that cancels; negative = do not cancel */
+    long n;               /* number of calls */
+    int stage;            /* stage of the last call */
+    uint64_t done, total; /* values of the last call */
+    int n_read, n_weights; /* number of times that a stage began */
 } watch;
 
 static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
 {
     watch *w = ud;
-    if (!done) { /* a stage begins, and the one before it is complete */
+    if (!done) { /* a stage begins; the previous one must be complete */
         assert_true(w->done == w->total);
         assert_true(stage >= w->stage);
         if (stage == PI_LOAD_READ) w->n_read++;
@@ -58,7 +58,7 @@ static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
     return w->n++ == w->cancel_at;
 }
 
-/* Opens, canceled at that call, and closes; nothing is left. Returns the calls. */
+/* Opens with cancellation at call w->cancel_at and closes; checks that nothing leaks. Returns the number of calls. */
 static long open_canceled(pi_options *o, watch *w)
 {
     static counting_alloc a;
@@ -76,7 +76,7 @@ static long open_canceled(pi_options *o, watch *w)
     return w->n;
 }
 
-/* Each way to read the file, with and without a drafter beside it; canceled at every call, or at some. */
+/* Each load mode, with and without a drafter file; canceled at every call, or at some. */
 static void test_progress(void **st)
 {
     (void) st;
@@ -101,7 +101,7 @@ static void test_progress(void **st)
     }
 }
 
-/* A plan loads nothing, tells nobody, and copies no file, whatever load-mode says. */
+/* pi_engine_plan loads nothing, calls no progress callback, and copies no file, for any load-mode. */
 static void test_plan(void **st)
 {
     (void) st;
@@ -125,11 +125,11 @@ static void test_plan(void **st)
     pi_options_free(o);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- logs */
+/* ------------------------------------------------------------------------------------------------------------ logs */
 
 typedef struct lines {
     int n;
-    char text[300]; /* the last one that is about gpu-layers */
+    char text[300]; /* the last line about gpu-layers */
 } lines;
 
 static void on_log(void *ud, int level, const char *msg)
@@ -141,7 +141,7 @@ static void on_log(void *ud, int level, const char *msg)
     snprintf(l->text, sizeof l->text, "%s", msg);
 }
 
-/* Lines that an engine with these options says of gpu-layers; v NULL: not given. */
+/* Returns the number of log lines about gpu-layers for an engine with these options; layers NULL = option not set. */
 static int lines_of(const char *layers, const char *device, lines *l)
 {
     pi_options *o = options(model_path);
@@ -163,7 +163,7 @@ static void test_no_gpu(void **st)
     lines l;
     pi_device d = {.size = sizeof d};
     assert_int_equal(pi_device_describe(0, &d), PI_OK);
-    if (strcmp(d.name, "cpu") && d.usable) skip(); /* there is one */
+    if (strcmp(d.name, "cpu") && d.usable) skip(); /* a GPU exists */
     assert_int_equal(lines_of("20", "auto", &l), 1);
     assert_non_null(strstr(l.text, "all layers run on the CPU"));
     assert_non_null(strstr(l.text, strcmp(d.name, "cpu") ? d.lacks : "PAGEDINFER_CUDA"));
@@ -172,11 +172,11 @@ static void test_no_gpu(void **st)
     assert_int_equal(lines_of("0", "auto", &l), 0);
     assert_int_equal(lines_of("auto", "auto", &l), 0);
     assert_int_equal(lines_of(NULL, "auto", &l), 0);
-    assert_int_equal(lines_of("20", "cpu", &l), 0); /* as asked for */
+    assert_int_equal(lines_of("20", "cpu", &l), 0); /* the CPU was requested explicitly */
     assert_int_equal(lines_of("20", "none", &l), 0);
 }
 
-/* --------------------------------------------------------------------------------------------------------- drafters */
+/* -------------------------------------------------------------------------------------------------------- drafters */
 
 static void test_drafters(void **st)
 {
@@ -193,8 +193,8 @@ static void test_drafters(void **st)
 }
 
 typedef struct found {
-    const char *text; /* looked for */
-    int n;            /* lines that have it */
+    const char *text; /* text to find */
+    int n;            /* number of lines that contain it */
 } found;
 
 static void look(void *ud, const char *line)
@@ -222,7 +222,7 @@ static void test_kinds(void **st)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- metadata */
+/* -------------------------------------------------------------------------------------------------------- metadata */
 
 static void expect_meta(const pi_engine *e, const char *key, const char *value)
 {
@@ -231,7 +231,7 @@ static void expect_meta(const pi_engine *e, const char *key, const char *value)
     if (n != (int64_t) strlen(value) || strcmp(text, value)) fail_msg("%s is %lld bytes, %s", key, (long long) n, text);
 }
 
-/* Every key of the file by its number, and each value as the file's reader has it. */
+/* Every key of the file is accessible by index, and each value equals the file reader's. */
 static void test_metadata(void **st)
 {
     (void) st;
@@ -275,7 +275,7 @@ static void test_metadata(void **st)
     pi_engine_close(e);
 }
 
-/* A value as text, plain and as JSON. */
+/* Checks a value formatted as text, plain and as JSON. */
 static void expect_text(const pi__gguf_kv *kv, uint64_t most, const char *plain, const char *json)
 {
     for (int i = 0; i < 2; i++) {
@@ -334,7 +334,7 @@ static void test_json(void **st)
     assert_int_equal(pi_model_json(model_path, PI_JSON_TENSORS, look, &tensor, &err), PI_OK);
     assert_true(tensor.n > 20);
     assert_int_equal(pi_model_json(model_path, 0, look, &cut, &err), PI_OK);
-    assert_int_equal(cut.n, 3); /* the vocabulary's */
+    assert_int_equal(cut.n, 3); /* the vocabulary */
     cut.n = 0;
     assert_int_equal(pi_model_json(model_path, PI_JSON_ALL, look, &cut, &err), PI_OK);
     assert_int_equal(cut.n, 0);

@@ -1,5 +1,5 @@
-/* The table of operands: every pointer of an op's struct is in it, so that whoever moves an op (split, several devices)
- * moves all of it, and the trace of a step says the same for the same step. */
+/* The operand table contains every pointer of each op's struct, so that code that moves ops between devices finds all
+ * operands. Also: equal steps give equal traces. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "backend/operands.h"
 #include "model_jobs.h"
 
-/* The number of pointers in each op's struct that the op reads. */
+/* Number of pointers in each op's struct that the op reads. */
 static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_add_norm, 4}, {PI__OP_norm, 3}, {PI__OP_layer_norm, 5}, {PI__OP_gelu, 2}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1},
     {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2},
@@ -23,7 +23,7 @@ static const struct { pi__op_id id; int n; } pointers[] = {
     {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4},
     {PI__OP_experts_layer, 17}};
 
-/* Arguments whose pointers all lead to the same memory, which is zero: a matrix without rows, a cache without heads. */
+/* Fills an op's arguments; all pointers lead to one zeroed object: a matrix without rows, a cache without heads. */
 static void fill(pi__op_id id, pi__op_record *r, void *target)
 {
     memset(r, 0, sizeof *r);
@@ -122,18 +122,19 @@ static void test_all_pointers(void **state)
             assert_true(o.op[k].at + sizeof(void *) <= pi__op_size(i));
             for (int j = 0; j < k; j++) assert_true(o.op[j].at != o.op[k].at);
         }
-        /* Words of the struct that hold the address and are not in the table: none, or an input that its kind leaves out. */
+        /* Words of the struct that hold the address but are not in the table: NULL, or an input that the op's kind
+         * does not use. */
         for (size_t at = 0; at + sizeof(void *) <= pi__op_size(i); at += sizeof(void *)) {
             const void *p;
             memcpy(&p, (char *) &r.args + at, sizeof p);
             n += p == (void *) &target;
         }
-        if (i == PI__OP_hyper_post) n -= 3; /* it shares the struct of hyper_pre */
+        if (i == PI__OP_hyper_post) n -= 3; /* uses the struct of hyper_pre */
         if (n != o.n) fail_msg("%s: %d pointers, %d operands", pi__op_name(i), n, o.n);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- trace */
+/* ----------------------------------------------------------------------------------------------------------- trace */
 
 typedef struct trace { int lines; uint64_t hash; bool named[PI__N_OPS]; } trace;
 
@@ -150,7 +151,7 @@ static void on_log(void *ud, int level, const char *line)
     }
 }
 
-/* The same request twice: the same lines. Another prompt: others. */
+/* Equal requests give equal trace lines; another prompt gives other lines. */
 static void test_trace(void **state)
 {
     (void) state;

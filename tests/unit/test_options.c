@@ -1,5 +1,5 @@
-/* The option table and what is built from it: every row is consistent, values are checked, errors name what is wrong.
- * */
+/* The option table and the configuration built from it: every row is consistent, values are validated, and errors
+ * name the fault. */
 #include <locale.h>
 #include <math.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@ static void each_row_is_consistent(void **state)
     for (; !pi_options_describe(n, &a); n++) {
         pi_error err = {0};
         assert_true(*a.key && *a.help && *a.section);
-        assert_true(!*a.flags == !strcmp(a.key, "n")); /* for programs: the tool has --copies */
+        assert_true(!*a.flags == !strcmp(a.key, "n")); /* for programs only: the tool has --copies */
         if (strcmp(a.type, "enum") == 0) assert_non_null(strchr(a.range, '|'));
         if (*a.def && pi_options_set(o, a.key, a.def, &err)) fail_msg("%s: %s", a.key, err.msg);
         for (size_t k = 0; k < n; k++) {
@@ -41,8 +41,7 @@ static void each_row_is_consistent(void **state)
     pi_options_free(o);
 }
 
-/* No two rows may take the same spelling on one command line. */
-/* The last device is the CPU, which every build and every machine has. */
+/* The last device is the CPU, which exists in every build and on every machine. */
 static void devices_end_with_the_cpu(void **state)
 {
     (void) state;
@@ -60,6 +59,7 @@ static void devices_end_with_the_cpu(void **state)
     assert_int_equal(pi_device_describe(0, NULL), PI_EINVAL);
 }
 
+/* No two rows accept the same spelling on one command line. */
 static void spellings_are_unique(void **state)
 {
     (void) state;
@@ -127,7 +127,7 @@ static void decimal_numbers_in_any_locale(void **state)
     static const char *const good[] = {"0.8",  ".5",         "5.",  "-0.25",        "1e-3",
                                        "1E+2", "123456.789", "0.1", "3.4028234e38", "1e-400"};
     static const char *const bad[] = {"", ".", "-", "1,5", "1e", "0x1p3", "nan", "inf", "1e999", "1 ", "--1"};
-    setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is there, a comma is the decimal point */
+    setlocale(LC_ALL, "de_DE.UTF-8"); /* if the locale is installed, a comma is the decimal point */
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         double v;
         if (pi__parse_float(bad[i], false, &v)) fail_msg("'%s' is %g", bad[i], v);
@@ -303,7 +303,7 @@ static void ranges_and_numbers(void **state)
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) assert_int_equal(pi__parse_numbers(none[i], v, 4), 0);
 }
 
-/* Each word of the table is the instruction set of that name. */
+/* Each word of the table selects the instruction set with that name. */
 static void instruction_sets(void **state)
 {
     (void) state;
@@ -321,7 +321,7 @@ static void instruction_sets(void **state)
     pi_options_free(o);
 }
 
-/* Options of llama.cpp that several of ours come from. */
+/* Several of our options correspond to one option of llama.cpp. */
 static void flags_become_one_config(void **state)
 {
     (void) state;
@@ -342,7 +342,7 @@ static void flags_become_one_config(void **state)
     assert_true(c.layers && !c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit && c.fit_margin == UINT64_C(2) << 30);
     assert_true(c.cpu.n_batch == 7 && c.cpu.affinity == 0x13 && c.cpu.strict == PI__STRICT_YES);
     assert_true(c.cpu.numa == PI__NUMA_ISOLATE && c.cpu.prio == 2);
-    assert_string_equal(c.device, "cpu"); /* which has no numbers */
+    assert_string_equal(c.device, "cpu"); /* the CPU has no device number */
     assert_int_equal(set(o, "batch-size", "100", &err) | set(o, "load-mode", "mmap+mlock", &err), 0);
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
     assert_true(c.max_batch_tokens == 100 && c.mlock && c.load_mode == PI__LOAD_MMAP);
@@ -384,7 +384,7 @@ static void scopes(void **state)
     pi__opt_clear(&s);
 }
 
-/* Every allocation failed in turn. */
+/* Each allocation fails in turn. */
 static int countdown;
 static void *failing_malloc(void *ud, size_t n) { (void) ud; return countdown-- > 0 ? malloc(n) : NULL; }
 static void *failing_realloc(void *ud, void *p, size_t n) { (void) ud; return countdown-- > 0 ? realloc(p, n) : NULL; }

@@ -1,4 +1,4 @@
-/* Streaming text: stop strings wherever the token borders are, and characters that are never cut. */
+/* Streamed text: stop strings for any token boundaries, and characters that are never cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include "api/output.h"
 #include "base/alloc.h"
 
-typedef struct shown { /* all text that came out */
+typedef struct shown { /* all emitted text */
     char text[4096];
     size_t n;
     bool hit;
@@ -26,7 +26,7 @@ static void add(shown *s, const char *text, size_t n)
     s->text[s->n] = 0;
 }
 
-/* Feeds `in` cut into pieces at the bits of `cuts` (bit i: a border behind byte i). */
+/* Feeds `in` cut at the bits of `cuts` (bit i = a boundary after byte i). */
 static shown stream(const char *in, size_t n, uint64_t cuts, char **stop, size_t n_stop)
 {
     shown s = {0};
@@ -53,7 +53,7 @@ static shown stream(const char *in, size_t n, uint64_t cuts, char **stop, size_t
     return s;
 }
 
-/* The answer is the same for every way to cut the text. */
+/* The result is the same for every way to cut the text. */
 static void expect(const char *in, const char *want, bool hit, char **stop, size_t n_stop)
 {
     size_t n = strlen(in);
@@ -80,7 +80,7 @@ static void a_stop_string_ends_the_text(void **state)
     expect("abcENDdef", "abc", true, end, 1);
     expect("END", "", true, end, 1);
     expect("EENEND", "EEN", true, end, 1);
-    expect("abEN", "abEN", false, end, 1); /* only its beginning: shown at the end */
+    expect("abEN", "abEN", false, end, 1); /* only a prefix of the stop string: emitted at the end */
     expect("ENENEND.", "ENEN", true, end, 1);
     char *aab[] = {"aab"};
     expect("aaaaab", "aaa", true, aab, 1);
@@ -165,7 +165,7 @@ static uint32_t rnd(uint32_t n)
     return (x >> 16) % n;
 }
 
-/* Against a plain search in the whole text, on random texts of two letters, where partial matches abound. */
+/* Matches a plain search in the complete text, for random texts of two letters with many partial matches. */
 static void like_a_search_in_the_whole(void **state)
 {
     (void) state;
@@ -193,7 +193,8 @@ static void like_a_search_in_the_whole(void **state)
     }
 }
 
-/* Strings inside of others, and thousands of them: the automaton has no more nodes than they have bytes. */
+/* Stop strings inside of others, and thousands of them: the automaton has at most as many nodes as the strings have
+ * bytes. */
 static void many_stop_strings(void **state)
 {
     (void) state;

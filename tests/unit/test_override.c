@@ -1,5 +1,5 @@
-/* Metadata that the user sets over the file's: it counts as if it were the file's, and what is no rule or does not fit is
- * refused with a reason. */
+/* User-defined metadata overrides the file's and has the same effect. Invalid rules and unsuitable values are refused
+ * with a reason. */
 #include <math.h>
 
 #include "counting_alloc.h"
@@ -48,7 +48,7 @@ static void counts_as_the_files(void **st)
     same_or_not(&c, true);
 }
 
-/* Contexts are stretched by options as by metadata; YaRN tells of a longer one. */
+/* Rope scaling by options equals rope scaling by metadata; with YaRN the model reports a longer training context. */
 static void stretched(void **st)
 {
     (void) st;
@@ -77,7 +77,7 @@ static void stretched(void **st)
     pi__core_close(e);
 }
 
-/* Against the formula of the paper, with numbers of Qwen 2.5's: 128 values, base 1e6, 32,768 tokens, times 4. */
+/* YaRN matches the paper's formula with Qwen 2.5's parameters: 128 values, base 1e6, 32,768 tokens, factor 4. */
 static void yarn(void **st)
 {
     (void) st;
@@ -93,7 +93,8 @@ static void yarn(void **st)
     assert_true(pi__model_ok(&m));
     assert_true(fabs(mscale - (1 + 0.1 * log(4))) < 1e-6);
     for (int k = 0; k < 64; k++) {
-        const double f = pow(1e6, -k / 64.0); /* pairs 0 to 23 turn 32 times and more, those from 40 on less than once */
+        /* pairs 0 to 23 rotate 32 times and more, pairs from 40 on less than once */
+        const double f = pow(1e6, -k / 64.0);
         const double r = k <= 23 ? 1 : k >= 40 ? 0 : 1 - (k - 23) / 17.0, want = r * f + (1 - r) * f / 4;
         if (!(fabs(freq[k] - want) <= 1e-6 * want)) fail_msg("pair %d: %g, expected %g", k, (double) freq[k], want);
     }

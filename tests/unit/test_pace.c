@@ -1,5 +1,5 @@
-/* The share of prompts in a step (pace.c): it finds the target from far away, follows costs that change, and a prompt always
- * goes on. */
+/* The prefill part of a step (pace.c): it converges to the target from far away, follows changes in cost, and a
+ * prompt always makes progress. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "engine/pace.h"
 
-/* A machine on which a step takes so long. */
+/* Step time of the simulated machine. */
 static double cost(double token_ms, int32_t n_prefill, int32_t n_decode) { return 2.0 + 0.5 * n_decode + token_ms * n_prefill; }
 
 static void steps_come_to_the_target(void **state)
@@ -17,7 +17,7 @@ static void steps_come_to_the_target(void **state)
     (void) state;
     static const double token_ms[] = {0.1, 1.0, 8.0, 0.4};
     pi__pace p = {.target_ms = 100};
-    assert_int_equal(pi__pace_limit(&p), 0); /* nothing is known yet */
+    assert_int_equal(pi__pace_limit(&p), 0); /* no measurement yet */
     pi__pace_measure(&p, 512, 0, cost(token_ms[0], 512, 0));
     for (int k = 0; k < 4; k++) {
         double ms = 0;

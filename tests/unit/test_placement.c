@@ -1,5 +1,5 @@
-/* One model on several backends, of every architecture: divided among two or three devices (split-mode tensor), and
- * split between a device and the CPU beside it. Whatever the placement, answers and logits are the bits of one CPU. */
+/* One model on several backends, for every architecture: split over two or three devices (split-mode tensor), and
+ * split between a device and the CPU. Tokens and logits are bitwise identical to a single CPU for any placement. */
 #include "discrete_device.h"
 #include "model_jobs.h"
 
@@ -17,7 +17,7 @@ static pi__config config(int model)
                          .prefix_cache = true, .cpu = {.n_threads = 1}};
 }
 
-/* Under an emulator, which is slow, every ninth way. */
+/* Under a slow emulator, tests every ninth placement only. */
 static bool left_out(int i) { return getenv("PI_TEST_EMULATED") && i % 9; }
 
 static const job *wanted(int model)
@@ -67,7 +67,7 @@ static void test_split(void **st)
     }
 }
 
-/* Drafts of the head behind the last layer. */
+/* Drafts of the head after the last layer. */
 static void test_own_head(void **st)
 {
     (void) st;
@@ -83,7 +83,7 @@ static void test_own_head(void **st)
     }
 }
 
-/* Drafts of a head in a file of its own. */
+/* Drafts of a head in its own file. */
 static void test_drafts(void **st)
 {
     (void) st;

@@ -1,5 +1,5 @@
-/* The thread pool: every thread runs every job once, results are visible after run, items are handed out once, barriers
- * hold, more threads than cores get through, and a thread that cannot be started is a clean error. */
+/* The thread pool. Every thread runs every job once, results are visible after run, items are handed out once, and
+ * barriers hold. More threads than cores make progress. Failure to start a thread is an error without leaks. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@
 #include "backend/cpu/pool.h"
 #include "base/alloc.h"
 
-/* pthread_create as the library sees it: the call number fail_at fails. */
+/* Replaces pthread_create for the library: call number fail_at fails. */
 static int fail_at = -1;
 static int n_calls;
 
@@ -38,11 +38,11 @@ int pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*fn)(void *)
 
 typedef struct job {
     pi__pool *pool;
-    int32_t n_items;         /* of next */
-    int32_t *hits;           /* [n_items] how often an item was handed out */
+    int32_t n_items;         /* number of items that next hands out */
+    int32_t *hits;           /* [n_items] number of times that each item was handed out */
     int64_t per_thread[64];  /* plain memory: a job writes, the caller reads after run */
     _Atomic int32_t entered; /* threads in the job */
-    _Atomic int32_t wrong;   /* broken expectations seen by threads */
+    _Atomic int32_t wrong;   /* failed checks in threads */
 } job;
 
 static pi__pool *make(int32_t n, uint64_t affinity, int32_t poll)
@@ -59,7 +59,7 @@ static void count_job(void *arg, int32_t ith, int32_t nth)
     j->per_thread[ith] += nth;
 }
 
-/* n_jobs one after the other on n threads. */
+/* Runs n_jobs jobs in sequence on n threads. */
 static void run_many(int32_t n, int32_t poll, int n_jobs)
 {
     pi__pool *p = make(n, 0, poll);
@@ -115,7 +115,8 @@ static void test_next(void **state)
 
 enum { PHASES = 200 };
 
-/* Each phase: all write their cell, barrier, all look at everybody's cell, barrier; between, next starts anew. */
+/* Each phase: every thread writes its cell, barrier, every thread reads all cells, barrier. `next` restarts in
+ * between. */
 static void barrier_job(void *arg, int32_t ith, int32_t nth)
 {
     job *j = arg;
@@ -146,7 +147,7 @@ static void test_barrier(void **state)
     }
 }
 
-/* Workers that went to sleep come back. */
+/* Sleeping workers wake up. */
 static void test_sleep_and_wake(void **state)
 {
     (void) state;
@@ -166,7 +167,7 @@ static void pinned_job(void *arg, int32_t ith, int32_t nth)
     job *j = arg;
     (void) nth;
     cpu_set_t set;
-    if (ith == 0) return; /* the caller's own mask is not touched */
+    if (ith == 0) return; /* the caller's own mask stays unchanged */
     if (pthread_getaffinity_np(pthread_self(), sizeof set, &set) || CPU_COUNT(&set) != 1) j->wrong++;
 }
 
@@ -193,8 +194,8 @@ static void test_affinity(void **state)
     assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof before, &before), 0);
 }
 
-/* Jobs of another number of threads each, in any order: every thread of a job is in it once, and no other; barriers and
- * items are the job's. Some sleep meanwhile. */
+/* Jobs with different numbers of threads, in any order. Exactly the threads of a job run it, once each; barriers and
+ * items belong to the job. Some threads sleep meanwhile. */
 static void test_fewer_threads(void **state)
 {
     (void) state;
@@ -222,12 +223,12 @@ static void test_fewer_threads(void **state)
         j = (job) {.pool = p};
         pi__pool_run(p, barrier_job, &j);
         assert_int_equal(j.wrong, 0);
-        if (n == 4) pi__pool_use(p, 1); /* destroyed while most are left out */
+        if (n == 4) pi__pool_use(p, 1); /* destroyed while most threads are unused */
         pi__pool_destroy(p);
     }
 }
 
-/* Where a worker runs: as many processors as these, and all of them. */
+/* Records the number of processors that a worker may run on. */
 static void places_job(void *arg, int32_t ith, int32_t nth)
 {
     job *j = arg;
@@ -283,7 +284,7 @@ static void test_nodes(void **state)
     while (!CPU_ISSET(first, &all)) first++;
     snprintf(text, sizeof text, "%d\n", first);
     put_file(dir, "node0", text);
-    put_file(dir, "node1", "\n"); /* memory alone */
+    put_file(dir, "node1", "\n"); /* a node with memory only */
     put_file(dir, "node2", "0-1023\n");
     put_file(dir, "node5", "0-3,x\n");
     put_file(dir, "node7", "1000000-1000003\n");
@@ -294,7 +295,7 @@ static void test_nodes(void **state)
     assert_int_equal(pi__numa_nodes("/nowhere", node, 4), 0);
     snprintf(cmd, sizeof cmd, "rm -r %s", dir);
     assert_int_equal(system(cmd), 0);
-    for (int numa = PI__NUMA_NONE; numa <= PI__NUMA_NUMACTL; numa++) { /* whatever this machine has */
+    for (int numa = PI__NUMA_NONE; numa <= PI__NUMA_NUMACTL; numa++) { /* for any topology of this machine */
         pi__pool *p;
         const pi__pool_config c = {.n_threads = 3, .poll = 1, .numa = numa};
         job j = {0};
@@ -321,7 +322,7 @@ static void test_priority(void **state)
     const pi__pool_config c = {.n_threads = 3, .poll = 1, .prio = -1};
     assert_int_equal(pi__pool_create_with(&p, &c, NULL), PI_OK);
     pi__pool_run(p, nice_job, &j);
-    assert_int_equal(j.per_thread[0], before); /* the caller's own until it is given a place */
+    assert_int_equal(j.per_thread[0], before); /* pi__pool_place_thread would change the caller's own priority */
     for (int t = 1; t < 3; t++) assert_int_equal(j.per_thread[t], 10);
     pi__pool_destroy(p);
     for (int prio = -1; prio <= 3; prio++) {

@@ -1,5 +1,6 @@
-/* Vectors of prompts (option pooling), on random models of each architecture: what they are made of, that they are the same to
- * the bit alone, in chunks, beside requests that generate, after preemption and with several answers running; refusals. */
+/* Vectors of prompts (option pooling), on random models of each architecture: their definition, and errors. Vectors
+ * are bitwise identical for a single request, in chunks, in a batch with generating requests, after preemption, and
+ * with several running requests. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +41,7 @@ static int set_all(void *of, int (*set)(void *of, const char *key, const char *v
 static int set_option(void *o, const char *key, const char *value, pi_error *err) { return pi_options_set(o, key, value, err); }
 static int set_request(void *r, const char *key, const char *value, pi_error *err) { return pi_request_set(r, key, value, err); }
 
-/* NULL: the file is no model that runs by itself. */
+/* Returns NULL if the file cannot run by itself. */
 static pi_engine *open_model(const char *path, const char *const *kv)
 {
     pi_options *o = pi_options_new();
@@ -80,7 +81,7 @@ static void take(const pi_event *ev, vectors *out)
     for (size_t i = 0; i < out->n; i++) memcpy(out->v[i], ev->embedding + i * ev->n_embd, ev->n_embd * sizeof(float));
 }
 
-/* Runs r to its end; every other event is let go. */
+/* Runs r to its end; releases all other events. */
 static void run(pi_engine *e, pi_request *r, vectors *out)
 {
     pi_error err = {0};
@@ -106,10 +107,10 @@ static void vectors_of(pi_engine *e, size_t n, uint64_t seed, const char *const 
     run(e, request_of(e, n, seed, kv), out);
 }
 
-/* Its tokens see those behind them. */
+/* True if the architecture's attention is bidirectional. */
 static bool both_ways(const char *arch) { return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding"); }
 
-/* What each kind of pooling is of the tokens' own vectors. */
+/* Each kind of pooling matches its definition over the token vectors. */
 static void check_kinds(pi_engine *e, const char *name, vectors *all)
 {
     static vectors one;
@@ -147,21 +148,22 @@ static void check_norms(pi_engine *e, const vectors *all)
             sum += pow(a, p);
             most = a > most ? a : most;
             assert_true(fabs((double) one.v[0][i] * (double) all->v[149][0] - (double) one.v[0][0] * (double) all->v[149][i]) <
-                        1e-4 * (p ? 1 : 32760)); /* the same direction */
+                        1e-4 * (p ? 1 : 32760)); /* parallel to the unnormalized vector */
         }
         assert_true(p ? fabs(sum - 1) < 1e-5 : fabs(most - 32760) < 0.1);
     }
 }
 
-/* To the bit the same whoever shares the steps, and however many of them there are; what does not fit a step is refused, as is an
- * answer. */
+/* Bidirectional models: vectors are bitwise identical for any batch and number of steps. A prompt longer than a step
+ * is refused, and so is generation. */
 static void check_ways_whole(const char *path, const vectors *all)
 {
     static vectors got;
+    /* the last one has steps long enough for microbatches */
     static const char *const how[][3] = {{"ubatch-size=150", "split-mode=none", "device=cpu"},
                                          {"ubatch-size=512", "split-mode=none", "device=cpu"},
                                          {"kv-cache-tokens=400", "split-mode=none", "device=cpu"},
-                                         {"ubatch-size=512", "split-mode=layer", "device=cpu,cpu"} /* long enough for microbatches */};
+                                         {"ubatch-size=512", "split-mode=layer", "device=cpu,cpu"}};
     pi_error err = {0};
     for (int i = 0; i < 4; i++) {
         pi_engine *e = open_model(path, LIST(how[i][0], how[i][1], how[i][2], "parallel=4"));
@@ -187,7 +189,7 @@ static void check_ways_whole(const char *path, const vectors *all)
     }
 }
 
-/* To the bit the same in small chunks, with little memory, and beside others. */
+/* Causal models: vectors are bitwise identical in small chunks, with little memory, and in a batch. */
 static void check_ways(const char *path, const vectors *all)
 {
     static vectors got;
@@ -235,7 +237,7 @@ static void every_architecture_gives_vectors(void **state)
     assert_true(n_models >= 8);
 }
 
-/* y = W x, of the file's matrix. */
+/* Computes y = W x with a matrix of the file. */
 static void times_matrix(const pi__gguf *g, const char *name, const double *x, double *y)
 {
     const pi__tensor *t = pi__gguf_find_tensor(g, name);
@@ -248,7 +250,7 @@ static void times_matrix(const pi__gguf *g, const char *name, const double *x, d
     }
 }
 
-/* Dense heads read the pooled vector, before it is cut and normed; vectors of tokens are as they are. */
+/* Dense heads read the pooled vector before truncation and normalization; they do not change token vectors. */
 static void dense_heads(void **state)
 {
     (void) state;
@@ -295,7 +297,7 @@ static void refusals_say_why(void **state)
         assert_int_equal(pi_request_submit(r, &err), PI_EINVAL);
         if (!strstr(err.msg, bad[i].word)) fail_msg("%s: %s", bad[i].what, err.msg);
         assert_int_equal(set_all(r, set_request, LIST(bad[i].mended), &err), PI_OK);
-        run(e, r, &got); /* mended, it runs */
+        run(e, r, &got); /* runs with the fault corrected */
         assert_int_equal(got.n, 1);
     }
     pi_engine_close(e);

@@ -1,5 +1,5 @@
-/* What the prefix index tells is what a request could take over: random sequences on small pools, and after every few
- * operations each prompt that ever ran is looked up. */
+/* The prefix index reports exactly the blocks that a request could reuse. Runs random sequences on small pools, and
+ * looks up every earlier prompt after every few operations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum { SEQS = 4, CTX = 4096, PROMPTS = 1200, KNOWN = 8192 };
 
-/* A block that was told of. */
+/* A block that was reported. */
 typedef struct known {
     pi__digest hash, parent;
     bool there, has_parent;
@@ -42,7 +42,7 @@ static known *find(run *r, uint64_t told)
     return NULL;
 }
 
-/* Chained as the cache does it, by hash blocks. */
+/* Extends the hash chain as the cache does, by hash blocks. */
 static pi__digest extend(const pi__cache *c, pi__digest h, const int32_t *tokens, int32_t n)
 {
     for (int32_t i = 0; i < n; i += c->hash_block) h = pi__block_hash_extend(&h, tokens + i, c->hash_block, false);
@@ -83,7 +83,7 @@ static void listen(void *ud, const pi_cache_event *ev)
             known *k = find(r, ev->hashes[i]);
             assert_true(k && k->there);
             k->there = false;
-            for (int32_t j = 0; j < r->n_known; j++) /* those behind it went before */
+            for (int32_t j = 0; j < r->n_known; j++) /* its descendants were removed before */
                 assert_false(r->set[j].there && r->set[j].has_parent && pi__digest_equal(&r->set[j].parent, &k->hash));
         }
         break;
@@ -95,7 +95,7 @@ static void listen(void *ud, const pi_cache_event *ev)
     }
 }
 
-/* Every block that some prompt finds was told, and none else; or, where not all have to be known, none else. */
+/* The index reports exactly the blocks that some prompt finds; with `all` false, a subset of them. */
 static void compare(run *r, uint32_t without, bool all)
 {
     static bool found[KNOWN];
@@ -131,7 +131,7 @@ static void start(run *r, int32_t s, int32_t longest, uint32_t without)
     r->seq[s].on = true;
 }
 
-/* What it computed can be found by whoever goes on from there. */
+/* Records the computed prefix of row s, which other prompts can reuse. */
 static void remember(run *r, int32_t s)
 {
     if (r->seq[s].salted) return;
@@ -185,7 +185,7 @@ static void random_ops(const pi__group_spec *spec, int32_t n_groups, uint32_t wi
     for (int i = 0; i < n_ops && r->n_prompts < PROMPTS; i++) {
         one_op(r, longest, without);
         if (i % 16) continue;
-        const int32_t n = r->n_prompts; /* those that run count, too */
+        const int32_t n = r->n_prompts; /* includes running sequences */
         for (int32_t s = 0; s < SEQS && r->n_prompts < PROMPTS; s++)
             if (r->seq[s].on) remember(r, s);
         compare(r, without, all);
@@ -231,14 +231,14 @@ static void compressed(void **st)
     random_ops(spec, 4, 0, 400, 4000, true);
 }
 
-/* A drafter's group has no say. */
+/* A drafter's cache group does not affect the index. */
 static void drafters(void **st)
 {
     (void) st;
     random_ops((pi__group_spec[]){{"full", 16, 0, 60, false, 0}, {"draft", 16, 0, 60, false, 0}}, 2, 2, 160, 4000, true);
 }
 
-/* More prefixes than there are nodes: too few are told of, none that is not there. */
+/* With more prefixes than nodes, some are not reported, but no removed one is. */
 static void no_room(void **st)
 {
     (void) st;

@@ -1,6 +1,6 @@
-/* Several processes as one, with threads in their place and a transport between these: the bits of one process for every kind
- * of model and batch; a process that dies at any moment, and memory that runs out in any of them, end with errors on all
- * others, in time, and nothing is left. (tests/scripts/check_ranks.py has processes, and MPI.) */
+/* Several processes as one engine; here they are threads with a test transport. Results are bitwise identical to one
+ * process, for every kind of model and batch. A process that dies at any call, or runs out of memory, ends with
+ * errors on all others, in time and without leaks. tests/scripts/check_ranks.py uses real processes, and MPI. */
 #include "model_jobs.h"
 
 #include "backend/ranks.h"
@@ -12,38 +12,40 @@
 
 enum { MOST = 4 };
 
-/* Where the threads meet. */
+/* Shared state of the test transport. */
 typedef struct place {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int32_t n, n_here;        /* ranks; those that wait for the others */
-    uint64_t round;           /* how often all have met */
-    char *buf[MOST];          /* of each, between two meetings */
-    size_t n_bytes[MOST];     /* there */
-    bool gathers[MOST];       /* its call; false: bcast. After a changed order, ranks may make different calls */
-    const void *mail[MOST];   /* on its way from rank 0; NULL: nothing */
-    size_t n_mail[MOST];      /* bytes there */
-    long n_calls, die_at;     /* calls of the victim; the one at which it dies, negative: never */
+    int32_t n, n_here;        /* ranks; ranks that wait for the others */
+    uint64_t round;           /* number of completed collective calls */
+    char *buf[MOST];          /* buffer of each rank during a collective call */
+    size_t n_bytes[MOST];     /* bytes in it */
+    /* type of the rank's call; false = bcast. After a changed command, ranks may make different calls */
+    bool gathers[MOST];
+    const void *mail[MOST];   /* message in transit from rank 0; NULL = no message */
+    size_t n_mail[MOST];      /* bytes in it */
+    long n_calls, die_at;     /* calls of the victim; the call at which it dies, negative = never */
     int32_t victim;
-    long n_orders, change_at; /* what rank 1 was sent so far, and the one in which a word changes, negative: none */
-    uint32_t seed;            /* of the change */
+    /* messages sent to rank 1 so far; the message in which a word changes, negative = none changes */
+    long n_orders, change_at;
+    uint32_t seed;            /* random seed of the change */
 } place;
 
 typedef struct process {
-    pi__ranks r;              /* first: what the library knows */
+    pi__ranks r;              /* first member: the library sees only this */
     place *at;
     pthread_t thread;
-    int code;                 /* of pi__tensor_follow */
+    int code;                 /* result of pi__tensor_follow */
     pi_error err;
 } process;
 
-/* This call is the victim's last one, or comes after it. */
+/* True if this call is at or after the victim's death. */
 static bool is_dead(place *p, int32_t rank)
 {
     return rank == p->victim && p->die_at >= 0 && p->n_calls++ >= p->die_at;
 }
 
-/* Waits until *what changes; the lock is held. false: it is late. */
+/* Waits until the transport changes; the caller holds the lock. Returns false on timeout. */
 static bool wait_here(place *p, const struct timespec *until)
 {
     return pthread_cond_timedwait(&p->changed, &p->lock, until) == 0;
@@ -70,7 +72,7 @@ static struct timespec until(double ms) { return pi__deadline(ms < 0 ? 1e7 : ms)
 
 static uint32_t next_random(place *p) { return p->seed = p->seed * 1664525u + 1013904223u; }
 
-/* A word of what rank 1 was sent becomes another one: a count, an offset, a length, a flag, an address. */
+/* Replaces a word of a message to rank 1: a count, an offset, a length, a flag or an address. */
 static void change_word(place *p, char *buf, size_t n)
 {
     static const int64_t words[] = {0, 1, 2, 7, 64, 4096, 1 << 20, INT32_MAX, (int64_t) INT32_MAX + 1, UINT32_MAX, (int64_t) 1 << 32,
@@ -80,7 +82,7 @@ static void change_word(place *p, char *buf, size_t n)
     int64_t w = words[(next_random(p) >> 16) % (sizeof words / sizeof *words)];
     int32_t old;
     memcpy(&old, buf + at, sizeof old);
-    if (next_random(p) >> 16 & 1) w = old + (w > 0 && w < 100 ? w : 1); /* or a little more than it was */
+    if (next_random(p) >> 16 & 1) w = old + (w > 0 && w < 100 ? w : 1); /* or slightly more than before */
     memcpy(buf + at, &w, size);
 }
 
@@ -151,7 +153,7 @@ static void *follow(void *arg)
 static place here;
 static process proc[MOST];
 
-/* n processes, of which `victim` dies at its call die_at. */
+/* Starts n processes; `victim` dies at its call die_at. */
 static pi__ranks *start(int32_t n, double timeout_ms, int32_t victim, long die_at)
 {
     static const pi__ranks_fns fns = {place_bcast, place_gather, place_send, place_receive};
@@ -167,7 +169,7 @@ static pi__ranks *start(int32_t n, double timeout_ms, int32_t victim, long die_a
     return &proc[0].r;
 }
 
-/* All of them end, with this code, or where it is not PI_OK with either. */
+/* Waits for all processes. They end with PI_OK if code is PI_OK, otherwise with PI_OK or `code`. */
 static void stop(int code)
 {
     const int32_t n = here.n;
@@ -200,7 +202,7 @@ static void write_model(const tiny_spec *spec)
     if (tiny_write(path, spec, &err)) fail_msg("%s", err.msg);
 }
 
-/* n processes, one request at a time and all together; engines come and go. */
+/* n processes give the bits of one process, for single requests and batches, with several engines in sequence. */
 static void same_bits(const tiny_spec *spec, int32_t n, int spec_kind)
 {
     static job want[N_JOBS], got[N_JOBS];
@@ -232,7 +234,7 @@ static void test_bits(void **st)
     same_bits(&(tiny_spec) {.arch = "deepseek3"}, 2, PI__SPEC_NONE);
 }
 
-/* Requests with adapters, with all rows of logits, of which there are more than are computed at once. */
+/* Runs requests with adapters that request all logits rows, which exceed the rows per pass. */
 static void run_adapted(const pi__config *c, const char *adapter, job *j)
 {
     static const pi__lora_ask whole = {"a", 1}, half = {"a", 0.5f};
@@ -268,7 +270,7 @@ static void test_adapters(void **st)
     unlink(path), unlink(adapter);
 }
 
-/* What came of opening an engine, and of one request. */
+/* Opens an engine and runs one request; returns the first error code. */
 static int attempt(pi__ranks *ranks, double *took)
 {
     static job j[N_JOBS];
@@ -304,19 +306,20 @@ static void test_deaths(void **st)
         for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
             pi__ranks *r = start(3, HASTY_MS, victim, at[i]);
             const int rc = attempt(r, &took);
-            if (rc && rc != PI_ENOMEM) assert_int_equal(rc, PI_EDEVICE); /* memory of others is not told from none */
+            /* an allocation fails with PI_ENOMEM if a rank dies during it */
+            if (rc && rc != PI_ENOMEM) assert_int_equal(rc, PI_EDEVICE);
             assert_true(took < 20 * HASTY_MS);
             n_failed += rc != PI_OK, n_done += rc == PI_OK;
             stop(PI_EDEVICE);
         }
     assert_true(n_failed >= 12);
     pi__ranks *r = start(3, PATIENT_MS, 1, -1);
-    assert_int_equal(attempt(r, &took), PI_OK); /* the same, where nobody dies */
+    assert_int_equal(attempt(r, &took), PI_OK); /* the same run succeeds if no process dies */
     stop(PI_OK);
     unlink(path);
 }
 
-/* Orders that were changed on their way: rank 1 follows them or ends, in memory of its own. */
+/* With commands changed in transit, rank 1 executes them or ends, within its own memory. */
 static void test_changed_orders(void **st)
 {
     (void) st;
@@ -340,7 +343,8 @@ static void test_changed_orders(void **st)
     unlink(path);
 }
 
-/* Who is asked nothing for longer than that stays: on one try of three at least, as a machine may be slow. */
+/* A worker rank that is idle for longer than the timeout stays connected. One of three attempts must succeed, because
+ * the machine may be slow. */
 static void test_idle(void **st)
 {
     (void) st;
@@ -418,7 +422,7 @@ static void test_out_of_memory(void **st)
     unlink(path);
 }
 
-/* Words that an environment has, and what they mean. */
+/* Environment variables of a launcher, and the expected rank and number of ranks. */
 static void launched(const char *rank, const char *a, const char *n, const char *b, int32_t want_rank, int32_t want_n)
 {
     pi__launch got;
@@ -439,13 +443,13 @@ static void test_launchers(void **st)
     static const char *const mpirun[] = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
     launched(NULL, "", NULL, "", 0, 1);
     launched(mpirun[0], "3", mpirun[1], "4", 3, 4);
-    launched(mpirun[0], "4", mpirun[1], "4", 0, 1); /* makes no sense */
+    launched(mpirun[0], "4", mpirun[1], "4", 0, 1); /* inconsistent */
     launched(mpirun[0], "", mpirun[1], "4", 0, 1);
     launched(mpirun[0], "1x", mpirun[1], "4", 0, 1);
-    launched("SLURM_PROCID", "0", NULL, "", 0, 1); /* a batch script's own commands are no ranks */
+    launched("SLURM_PROCID", "0", NULL, "", 0, 1); /* commands of a batch script are not ranks */
     launched("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", 1, 2);
     launched("PMI_RANK", "1", "PMI_SIZE", "8", 1, 8);
-    launched("RANK", "0", "WORLD_SIZE", "2", 0, -1); /* and nowhere to meet */
+    launched("RANK", "0", "WORLD_SIZE", "2", 0, -1); /* without an address to meet at */
     launched("RANK", "0", "WORLD_SIZE", "1", 0, 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     launched("RANK", "0", "WORLD_SIZE", "2", 0, -1);

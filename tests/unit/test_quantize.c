@@ -1,5 +1,5 @@
-/* pi_quantize on small files that the test writes: types and metadata of the result, options, refusals, full disks, and
- * every allocation failed in turn. */
+/* pi_quantize on small files that the test writes: types and metadata of the result, options, errors, full disks, and
+ * each allocation failed in turn. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -29,9 +29,9 @@ static const struct source_tensor {
 } tensors[] = {
     {"output_norm.weight", PI__F32, 1, {256, 1, 1, 1}},
     {"output.weight", PI__F16, 2, {256, 40, 1, 1}},
-    {"blk.0.attn_v.weight", PI__BF16, 2, {256, 70, 1, 1}}, /* more than a piece */
-    {"blk.0.ffn_down.weight", PI__F32, 2, {96, 5, 1, 1}},  /* no multiple of 256 */
-    {"blk.0.ffn_up.weight", PI__F32, 2, {40, 5, 1, 1}},    /* no multiple of 32 */
+    {"blk.0.attn_v.weight", PI__BF16, 2, {256, 70, 1, 1}}, /* larger than one work piece */
+    {"blk.0.ffn_down.weight", PI__F32, 2, {96, 5, 1, 1}},  /* not a multiple of 256 */
+    {"blk.0.ffn_up.weight", PI__F32, 2, {40, 5, 1, 1}},    /* not a multiple of 32 */
     {"blk.0.ffn_gate_inp.weight", PI__F32, 2, {256, 3, 1, 1}},
     {"blk.0.ssm_conv1d.weight", PI__F32, 2, {4, 256, 1, 1}},
     {"blk.1.ffn_gate_exps.weight", PI__F16, 3, {256, 6, 3, 1}},
@@ -111,7 +111,7 @@ static int teardown(void **state)
     unlink(source);
     unlink(target);
     unlink(other);
-    return rmdir(folder); /* fails when something was left behind */
+    return rmdir(folder); /* fails if any file was left */
 }
 
 static int quantize(const char *type, const char *a, const char *b, pi_error *err)
@@ -143,7 +143,7 @@ static int32_t type_in(const pi__gguf *g, const char *name)
     return t->type;
 }
 
-/* Relative error of tensor i in the file; exact where its type is the source's. */
+/* Returns the relative error of tensor i in the file; 0 if the type is the source's. */
 static double error_of(const pi__gguf *g, size_t i)
 {
     const pi__tensor *t = pi__gguf_find_tensor(g, tensors[i].name);
@@ -277,7 +277,7 @@ static void metadata_is_set(void **state)
     kv = pi__gguf_find(g, "llama.yes");
     assert_true(kv && kv->type == PI__GGUF_BOOL && pi__gguf_elem_u64(kv, 0) == 1);
     kv = pi__gguf_find(g, "general.file_type");
-    assert_true(kv && pi__gguf_elem_u64(kv, 0) == 1); /* as it was */
+    assert_true(kv && pi__gguf_elem_u64(kv, 0) == 1); /* unchanged */
     pi__str name;
     assert_int_equal(pi__gguf_get_str(g, "general.name", &name, NULL), PI_OK);
     assert_true(name.n == 5 && !memcmp(name.p, "a=b:c", 5));
@@ -313,7 +313,7 @@ static void layers_are_left_out(void **state)
     unlink(target);
 }
 
-/* Names get shorter where a number does: layer 10 of 11 becomes 9. */
+/* Renumbering can shorten a name: layer 10 of 11 becomes 9. */
 static void names_get_shorter(void **state)
 {
     (void) state;
@@ -392,7 +392,8 @@ static void refusals_name_the_cause(void **state)
     assert_int_equal(pi_quantize(source, "/no/such/folder/x.gguf", "Q8_0", NULL, NULL, NULL, &err), PI_ENOENT);
 }
 
-/* An imatrix that knows one matrix of three experts (the last was never asked) and says column 3 counts most. */
+/* Writes an imatrix for one matrix of three experts, the last without samples; every fourth column has the most
+ * weight. */
 static void write_imatrix(const char *path, float odd)
 {
     pi__gguf_writer *w;
@@ -409,7 +410,7 @@ static void write_imatrix(const char *path, float odd)
     assert_int_equal(pi__gguf_writer_close(w, true, NULL), PI_OK);
 }
 
-/* Squared error of every fourth column (the important ones) of one expert of the matrix above. */
+/* Returns the squared error of every fourth column (the important ones) of one expert of that matrix. */
 static double error_of_columns(int expert)
 {
     const size_t i = 7;
@@ -509,7 +510,7 @@ static void odd_values_are_reported(void **state)
     write_source(other, INFINITY);
     int n[3] = {0};
     assert_int_equal(pi_quantize(other, target, "Q4_0", NULL, collect, n, NULL), PI_OK);
-    assert_int_equal(n[1], 6); /* matrices that got a block format; the one that became F16 keeps its infinity */
+    assert_int_equal(n[1], 6); /* matrices with a block format; the F16 one keeps its infinity */
     assert_int_equal(n[2], 2);
     assert_int_equal(n[0], COUNT(tensors) + 6 + 2);
     unlink(other);
@@ -531,12 +532,12 @@ static void full_disk_leaves_nothing(void **state)
     setrlimit(RLIMIT_FSIZE, &old);
     signal(SIGXFSZ, handler);
     assert_int_equal(rc, PI_EIO);
-    assert_int_not_equal(access(target, F_OK), 0); /* and teardown sees that the folder is empty */
+    assert_int_not_equal(access(target, F_OK), 0); /* teardown also checks that the folder is empty */
 }
 
 /* ------------------------------------------------------------------------------------------------- no memory */
 
-static long n_left, n_live; /* allocations until one fails (-1: none does); blocks that were not freed */
+static long n_left, n_live; /* allocations until one fails (-1 = none fails); blocks not freed */
 
 static bool denied(void)
 {

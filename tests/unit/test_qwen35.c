@@ -1,5 +1,6 @@
-/* Qwen 3.5, dense and with experts, and Qwen3-Next, on tiny random models: however requests are run together, cut into steps, preempted
- * and continued from snapshots, the logits are the same bits; what is wrong in a file is refused by name. */
+/* Qwen 3.5, dense and with experts, and Qwen3-Next, on tiny random models. Logits are bitwise identical for every
+ * batch, step size, preemption and reuse of snapshots. Invalid files are refused with an error that names the
+ * fault. */
 #include "model_jobs.h"
 #include "random_model.h"
 #include "rounds.h"
@@ -27,7 +28,7 @@ static void same_in_any_cut(const job *want)
     }
 }
 
-/* A neighbour that is cancelled in the middle of its prefill or decode: its slot goes to others. */
+/* Another sequence is canceled in the middle of its prefill or decode, and its slot is reused. */
 static void same_beside_cancelled(const job *want)
 {
     static job got[N_JOBS], other[2];
@@ -84,7 +85,8 @@ static void test_all_rows(void **st)
     jobs_all_rows(config());
 }
 
-/* Another answer to the same prompt is scored: the state before the first scored token comes from the first one's snapshot. */
+/* Scores another answer to the same prompt: the state before the first scored token comes from the first request's
+ * snapshot. */
 static void test_scoring(void **st)
 {
     (void) st;
@@ -111,7 +113,7 @@ static void test_scoring(void **st)
     pi__core_close(e);
 }
 
-/* ---- files that are refused */
+/* ---- files that must be refused */
 
 static void assert_refused(model_file f, const char *why)
 {
@@ -152,7 +154,7 @@ static void refuse_numbers(bool moe)
 static void test_refused(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const char *const needed[] = {
         "blk.0.attn_qkv.weight", "blk.0.attn_gate.weight", "blk.1.ssm_alpha.weight", "blk.1.ssm_beta.weight",
         "blk.3.ssm_conv1d.weight", "blk.3.ssm_dt.bias", "blk.0.ssm_a", "blk.1.ssm_norm.weight", "blk.3.ssm_out.weight",
@@ -176,11 +178,11 @@ static void test_refused(void **st)
     assert_refused(f, "a draft head alone");
 }
 
-/* Without the array every fourth layer is attention: another model than the file's. */
+/* Without the array, every fourth layer has attention, which does not match the file's tensors. */
 static void test_interval(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     model_file f = model_read(model_path);
     model_find(f, "recurrent_layers")[0] = 'X';
     assert_refused(f, "blk.2.attn_qkv.weight");
@@ -203,12 +205,13 @@ static int make_experts(void **st)
 static void test_next_refused(void **st)
 {
     (void) st;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     static const char *const needed[] = {"blk.0.ssm_in.weight", "blk.1.ssm_ba.weight", "blk.3.ssm_dt.bias", "blk.3.ssm_out.weight"};
     static const bad_value numbers[] = {{"ssm.time_step_rank", 4, 2, "inner_size is 128"},
                                         {"ssm.conv_kernel", 4, 9, "channels with 9 taps are more"}};
     pi__config c = config();
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) { /* without ssm_in queries, keys and values are looked for */
+    /* without ssm_in, the loader looks for separate queries, keys and values */
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
         model_file f = model_read(model_path);
         model_find(f, needed[i])[0] = 'X';
         assert_refused(f, i ? needed[i] : "blk.0.attn_qkv.weight");

@@ -1,6 +1,6 @@
-/* Classifier heads (option pooling, rank), on random models of each architecture: scores against the head's own arithmetic in
- * double precision over the vector that pooling last or mean gives; the same to the bit in chunks and beside others; prompts
- * of pairs; what a damaged head and a missing one say. */
+/* Classifier heads (option pooling, rank), on random models of each architecture. Scores match the head in double
+ * precision over the vector of pooling last or mean. They are bitwise identical in chunks and in a batch. Also
+ * prompts for text pairs, and errors of a damaged or missing head. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include "pagedinfer.h"
 #include "random_model.h"
 
-enum { N = 150, WIDTH = 512 }; /* tokens of a prompt, more than a block of any cache; values of a vector at most */
+enum { N = 150, WIDTH = 512 }; /* tokens of a prompt, more than a block of any cache; maximum size of a vector */
 
 typedef struct values {
     float v[WIDTH];
@@ -24,7 +24,7 @@ typedef struct values {
     uint32_t cached, prompt_tokens;
 } values;
 
-/* set: "key=value", or NULL. NULL: the file is no model that runs by itself. */
+/* `set`: "key=value" strings or NULL. Returns NULL if the file cannot run by itself. */
 static pi_engine *open_with(const char *path, const char *const set[2], pi_error *err)
 {
     pi_options *o = pi_options_new();
@@ -84,9 +84,10 @@ static void of_tokens(pi_engine *e, const char *pooling, uint64_t seed, values *
     run(e, r, out);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reference */
+/* ------------------------------------------------------------------------------------------------------- reference */
 
-/* y = W x + b in double precision, W and b from the file. Returns the rows of W, 0: the file has no such matrix. */
+/* Computes y = W x + b in double precision, with W and b from the file. Returns the rows of W; 0 = the file lacks
+ * it. */
 static int multiply(const pi__gguf *g, const char *name, const double *x, int64_t n, double *y)
 {
     char full[64];
@@ -123,7 +124,7 @@ static int reference(const char *path, const float *vector, size_t n, bool softm
     return n_labels;
 }
 
-/* Of the scores that got has, over the vector that pooling gives. */
+/* Checks got's scores against the head applied to the pooled vector. */
 static void check_scores(pi_engine *e, const char *path, const char *pooling, const values *got)
 {
     static values vector;
@@ -140,12 +141,13 @@ static void check_scores(pi_engine *e, const char *path, const char *pooling, co
     assert_true(n == 1 || apart > 1e-3);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- tests */
+/* ----------------------------------------------------------------------------------------------------------- tests */
 
-/* Under an emulator, seconds each: the head's arithmetic is the same beside all of them. */
+/* An emulator takes seconds per model; the head's arithmetic is the same for all, so only one model runs. */
 static bool left_out(size_t i) { return getenv("PI_TEST_EMULATED") && strcmp(tiny_row_name(i), "qwen3") != 0; }
 
-/* Its tokens see those behind them: the first one's vector is scored, a prompt is one step, and nothing comes from the cache. */
+/* True if attention is bidirectional: the first token's vector is scored, a prompt is one step, and no prefix is
+ * cached. */
 static bool both_ways(const char *arch) { return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding"); }
 
 static void check_beside(const char *path, const values *want)
@@ -167,7 +169,7 @@ static void check_beside(const char *path, const values *want)
     pi_engine_close(e);
 }
 
-/* To the bit the same in small chunks and beside others. */
+/* Scores are bitwise identical in small chunks and in a batch. */
 static void check_ways(const char *path, const values *want)
 {
     pi_error err = {0};
@@ -184,7 +186,7 @@ static void check_ways(const char *path, const values *want)
     of_tokens(e, "rank", 3, &got);
     assert_int_equal(got.n, want->n);
     assert_memory_equal(got.v, want->v, want->n * sizeof(float));
-    of_tokens(e, "rank", 3, &got); /* the beginning is in the cache now */
+    of_tokens(e, "rank", 3, &got); /* the prefix is cached now */
     assert_true(got.cached > 0);
     assert_memory_equal(got.v, want->v, want->n * sizeof(float));
     for (int k = 0; k < 3; k++) pi_request_free(beside[k]);
@@ -264,7 +266,8 @@ static void same_score(const values *a, const values *b)
     assert_true(a->n == b->n && !memcmp(a->v, b->v, a->n * sizeof(float)));
 }
 
-/* Of an encoder: [CLS] query [SEP] document [SEP]. What types of tokens do to scores tests/golden/vectors_bert.json has. */
+/* Pair prompt of an encoder: [CLS] query [SEP] document [SEP]. tests/golden/vectors_bert.json covers the effect of
+ * token types. */
 static void pairs_of_an_encoder(void **state)
 {
     (void) state;
@@ -286,7 +289,7 @@ static void pairs_of_an_encoder(void **state)
     unlink(path);
 }
 
-/* In the model's template, of which only its own text becomes control tokens. */
+/* Pair prompt by the model's template; only the template's own text gives control tokens. */
 static void pairs_by_template(void **state)
 {
     (void) state;
@@ -298,7 +301,7 @@ static void pairs_by_template(void **state)
     assert_int_equal(tiny_write(tiny_path(path, "rank"), &s, NULL), 0);
     pi_engine *e = open_with(path, (const char *const[2]) {NULL}, &err);
     if (!e) fail_msg("%s", err.msg);
-    score_pair(e, "the {document}", "of you {query}", &got); /* what a query says is no place of the template */
+    score_pair(e, "the {document}", "of you {query}", &got); /* a placeholder inside the query is not replaced */
     size_t n = tokens_of(e, "<|im_start|>q the {document}\nd of you {query}<|im_end|>", PI_TOK_SPECIAL, ids);
     score_ids(e, ids, n, &want);
     same_score(&got, &want);
@@ -332,13 +335,13 @@ static void pairs_by_tokens(void **state)
     ids[n++] = TINY_EOS;
     score_ids(e, ids, n, &want);
     same_score(&got, &want);
-    score_pair(e, "", "", &got); /* nothing but the form */
+    score_pair(e, "", "", &got); /* only the control tokens */
     assert_int_equal(got.prompt_tokens, 3);
     pi_engine_close(e);
     unlink(path);
 }
 
-/* What a reranker needs beside others: opened, and a pair made a prompt. */
+/* Opens a reranker and makes one pair prompt. */
 static int open_and_pair(const char *path, pi_error *err)
 {
     pi_options *o = pi_options_new();
@@ -413,7 +416,7 @@ static void what_is_missing_or_damaged_is_said(void **state)
     assert_int_equal(pi_request_submit(r, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "classifier"));
     assert_int_equal(pi_request_set(r, "pooling", "model", &err), PI_OK);
-    run(e, r, &got); /* a vector of the last token, where the file says rank and has no head */
+    run(e, r, &got); /* a vector of the last token if the file declares rank but has no head */
     assert_true(got.n > 1);
     pi_engine_close(e);
     assert_int_equal(tiny_write(path, &(tiny_spec) {.arch = "qwen3", .sizes = "j=2"}, NULL), 0);

@@ -1,6 +1,6 @@
-/* Ranks over TCP, with threads in the place of processes: what goes between them arrives; connections that are no rank's are
- * dropped and hold up nobody; who does not come, or is of something else, is an error within the time; one that is gone ends the
- * others' calls. */
+/* Ranks over TCP; here they are threads. Data between ranks arrive. Foreign connections are dropped without delaying
+ * ranks. A missing rank, or a rank of another job, is an error within the timeout. If a rank exits, pending calls of
+ * the others end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,15 +28,15 @@ typedef struct process {
     pi__tcp_place at;
     int32_t rank, n;
     double timeout_ms;
-    void (*then)(struct process *p); /* when it has joined */
-    int rounds;                      /* of calls that it has made */
+    void (*then)(struct process *p); /* called after the rank has joined */
+    int rounds;                      /* number of completed rounds of calls */
     int code;
     pi_error err;
     pthread_t thread;
 } process;
 
 static char port[16];
-static atomic_int n_dropped; /* log lines of connections */
+static atomic_int n_dropped; /* log lines about dropped connections */
 
 static void count_line(void *ud, int level, const char *line)
 {
@@ -45,7 +45,7 @@ static void count_line(void *ud, int level, const char *line)
     if (strstr(line, "is dropped")) atomic_fetch_add(&n_dropped, 1);
 }
 
-/* A port that nobody has. */
+/* Chooses an unused port. */
 static void choose_port(void)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -66,7 +66,7 @@ static void *process_main(void *arg)
     return NULL;
 }
 
-static const char *secret; /* of ranks that start from now on; NULL: none */
+static const char *secret; /* secret of ranks that start after this; NULL = no secret */
 
 static void start(process *p, int32_t rank, double timeout_ms, void (*then)(process *p))
 {
@@ -82,7 +82,7 @@ static void end(process *p, int code)
     pi__tcp_close(&p->t);
 }
 
-/* A connection that sends some bytes, or none, and stays. */
+/* Opens a connection that sends some bytes or none, and stays open. */
 static int stray(const void *bytes, size_t n)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) atoi(port))};
@@ -123,7 +123,7 @@ static void all_calls(process *p)
         assert_true(r->fns->receive(r, big, BIG, 1e4));
         for (size_t i = 0; i < BIG; i += 991) assert_int_equal(big[i], to);
     }
-    assert_int_equal(r->local, r->rank); /* all are on one machine */
+    assert_int_equal(r->local, r->rank); /* all ranks are on one machine */
     assert_int_equal(r->n_local, N);
     free(big);
 }
@@ -161,7 +161,7 @@ static void another_secret_is_refused(void **st)
     secret = NULL;
 }
 
-/* Rank 0 has a secret and a rank has none, and the other way round. */
+/* Rank 0 has a secret and a rank has none, or the reverse. */
 static void one_side_without_a_secret_is_refused(void **st)
 {
     (void) st;
@@ -190,11 +190,11 @@ static void a_network_needs_a_secret(void **st)
         }
 }
 
-/* Between rank 0 and the others: a bit of one byte, on its way from or to rank 0, changes. */
+/* A proxy between rank 0 and the others that changes one bit of a byte in transit. */
 typedef struct middle {
     int listener, fd[2];      /* [0] to the rank, [1] to rank 0 */
-    bool down;                /* the byte is on its way to the rank */
-    size_t at, n[2];          /* which byte; how many went each way, from fd[i] */
+    bool down;                /* change a byte that goes to the rank */
+    size_t at, n[2];          /* index of the byte; number of bytes sent from fd[i] */
     pthread_t thread;
 } middle;
 
@@ -230,7 +230,7 @@ static void *middle_main(void *arg)
 
 enum { ROUNDS = 8 };
 
-/* Calls that must not give what was not sent: the data are right, or the call fails. */
+/* Collective calls through the proxy must return the correct data or fail. */
 static void calls_or_nothing(process *p)
 {
     pi__ranks *r = &p->t.r;
@@ -280,7 +280,7 @@ static void changed_bytes_are_never_taken(void **st)
     secret = NULL;
 }
 
-/* A port without a listener: a rank that connects to it never meets itself. */
+/* Without a listener on the port, a connecting rank does not connect to itself. */
 static void no_rank_meets_itself(void **st)
 {
     (void) st;
@@ -291,7 +291,7 @@ static void no_rank_meets_itself(void **st)
     assert_non_null(strstr(p.err.msg, "does not listen"));
 }
 
-/* Connections before and between the ranks': silent ones, others' words, a hello with a wrong key. */
+/* Foreign connections before and between the ranks' own: silent ones, other protocols, a hello with a wrong key. */
 static void test_strays(void **st)
 {
     (void) st;
@@ -302,7 +302,7 @@ static void test_strays(void **st)
     choose_port();
     atomic_store(&n_dropped, 0);
     start(&p[0], 0, 2e4, all_calls);
-    for (int i = 0; i < 40; i++) fd[i] = stray(NULL, 0); /* more than may wait */
+    for (int i = 0; i < 40; i++) fd[i] = stray(NULL, 0); /* more than the backlog */
     fd[40] = stray(http, sizeof http);
     fd[41] = stray("PIRANK!", 8);
     fd[42] = stray(hello, sizeof hello);
@@ -315,7 +315,7 @@ static void test_strays(void **st)
     for (int i = 0; i < 44; i++) close(fd[i]);
 }
 
-/* One is missing; one has the number of another, or is of another job; and rank 0 is. */
+/* A missing rank, a duplicate rank number, a rank of another job, and a missing rank 0 are errors. */
 static void test_missing(void **st)
 {
     (void) st;
@@ -344,7 +344,8 @@ static void test_missing(void **st)
     for (int32_t i = 0; i < 2; i++) end(&p[i], PI_EDEVICE);
 }
 
-/* Rank 2 ends; the others' next call that needs it fails at once, and one that waits for a silent one when it is time. */
+/* Rank 2 exits: the others' next call that needs it fails immediately, and a call that waits for a silent rank fails
+ * at the timeout. */
 static void dies(process *p)
 {
     pi__ranks *r = &p->t.r;

@@ -1,4 +1,4 @@
-/* Automata of regular languages: the lengths of their texts. */
+/* Automata of regular languages: minimum and maximum length of their texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

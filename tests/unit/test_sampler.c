@@ -1,5 +1,5 @@
-/* The sampler: every stage against a plain double-precision reference that sorts everything, the draw's distribution,
- * histories, DRY by brute force, rows of NaN and infinities, memory that runs out. */
+/* The sampler. Every stage is compared with a plain double-precision reference that sorts all candidates. Also the
+ * distribution of draws, histories, DRY by brute force, rows with NaN and infinities, and failed allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,7 +102,7 @@ static void ref_from(ref *r, const float *x, int n)
     ref_softmax(r);
 }
 
-/* Whether two values are so near that single precision may decide either way. */
+/* True if two values are so close that single precision may order them either way. */
 static bool close_call(double a, double b) { return fabs(a - b) <= 2e-6 * (1 + fabs(a) + fabs(b)); }
 
 static bool ref_has(const ref *r, int id)
@@ -221,7 +221,7 @@ static void test_select(void **state)
     }
 }
 
-/* Rows that grow, shrink or are equal: the buffer of the best so far overflows again and again. */
+/* Increasing, decreasing and constant rows: the buffer of the best values overflows repeatedly. */
 static void test_top_adversarial(void **state)
 {
     (void) state;
@@ -357,7 +357,8 @@ static void test_typical(void **state)
             near |= close_call(sum, (double) p);
             if (sum > (double) p && n_kept >= min_keep) break;
         }
-        /* The next one is as typical (a tie of two sides, or of equal logits in double only): either set is right. */
+        /* If the next one is equally typical (a tie of both sides, or of equal logits in double only), either set is
+         * correct. */
         if (n_kept < r.n) near |= close_call(s[n_kept - 1][0], s[n_kept][0]);
         kept.n = n_kept;
         pi__stage_typical(&v, p, (size_t) min_keep);
@@ -407,12 +408,12 @@ static void test_temperature_stage(void **state)
     });
 }
 
-/* ------------------------------------------------------------------------------------------------------ whole chain */
+/* -------------------------------------------------------------------------------------------------- complete chain */
 
 enum { DRAWN_TOKENS = 40000 };
 
-/* Draws many tokens of one row and compares their numbers with the probabilities: chi-square far below what a wrong
- * distribution gives (for k degrees of freedom it is k + 5 sqrt(2k) about once in a million). */
+/* Draws many tokens of one row and compares their counts with the probabilities. The chi-square limit is far below
+ * the value of a wrong distribution; for k degrees of freedom, k + 5 sqrt(2k) is exceeded about once in a million. */
 static void check_distribution(const pi__sampling *p, const float *x, int n, const double *prob)
 {
     pi__sampler *s = make(p, n, DRAWN_TOKENS);
@@ -465,7 +466,7 @@ static void test_distribution(void **state)
     double prob[N];
     ref r = {0};
     fill(x, N, 0);
-    for (int seed = 1; seed <= (crossed() ? 1 : 3); seed++) { /* the whole row */
+    for (int seed = 1; seed <= (crossed() ? 1 : 3); seed++) { /* the full row */
         pi__sampling p = defaults();
         p.seed = (uint64_t) seed;
         p.temp = seed == 1 ? 1 : 0.7f;
@@ -486,27 +487,27 @@ static void test_xtc_probability(void **state)
     pi__sampling p = defaults();
     p.xtc_probability = 0.5f;
     p.xtc_threshold = 0.15f;
-    /* Half of the time 0 and 1 are removed (0.2 is the last above the threshold), and 0.2 : 0.1 remains. */
+    /* Half of the time, 0 and 1 are removed (0.2 is the last above the threshold), and 0.2 : 0.1 remains. */
     double prob[] = {0.2, 0.15, 0.1 + 1 / 3.0, 0.05 + 0.5 / 3.0};
     check_distribution(&p, x, 4, prob);
-    p.xtc_threshold = 0.51f; /* off */
+    p.xtc_threshold = 0.51f; /* disabled */
     double plain[] = {0.4, 0.3, 0.2, 0.1};
     check_distribution(&p, x, 4, plain);
-    p.xtc_threshold = 0.35f; /* one token alone reaches it: it stays */
+    p.xtc_threshold = 0.35f; /* only one token reaches the threshold: it stays */
     check_distribution(&p, x, 4, plain);
     p.xtc_threshold = 0.15f;
-    p.min_keep = 3; /* two would be left: too few */
+    p.min_keep = 3; /* two would be left, fewer than min_keep */
     check_distribution(&p, x, 4, plain);
     p.min_keep = 2;
     check_distribution(&p, x, 4, prob);
     p.xtc_probability = 1;
-    p.xtc_threshold = 0; /* all reach it: the least likely remains */
+    p.xtc_threshold = 0; /* all reach the threshold: the least likely remains */
     p.min_keep = 0;
     double last[] = {0, 0, 0, 1};
     check_distribution(&p, x, 4, last);
 }
 
-/* The default chain with everything on, against the same stages in double. */
+/* The default chain with all stages enabled, compared with the stages in double precision. */
 static void test_chain(void **state)
 {
     (void) state;
@@ -606,7 +607,7 @@ static void test_seed(void **state)
     assert_in_range(same, 0, 100);
 }
 
-/* Asking twice at the same place gives the same token; what is accepted moves on. */
+/* Sampling twice at one position gives the same token; accepting a token advances the state. */
 static void test_redraw(void **state)
 {
     (void) state;
@@ -645,7 +646,7 @@ static void test_greedy(void **state)
         p.top_p = (float) rnd01();
         p.min_p = (float) rnd01();
         p.top_n_sigma = (float) rnd01();
-        p.xtc_probability = 0; /* would be behind the filters, before the temperature */
+        p.xtc_probability = 0; /* XTC would run after the filters, before the temperature */
         pi__sampler *s = make(&p, 500, 10);
         assert_true(pi__sampler_is_argmax(s));
         memcpy(row, x, sizeof x);
@@ -706,7 +707,7 @@ static void test_bias_and_forbid(void **state)
     pi__sampler_scratch_free(w);
 }
 
-/* What is told of a token is what it was drawn by: the same token, probabilities of what the stages left. */
+/* The reported token is the drawn one, and the reported probabilities are the ones after the last stage. */
 static void test_drawn(void **state)
 {
     (void) state;
@@ -740,7 +741,7 @@ static void test_drawn(void **state)
             sum += q;
             if (out[1 + left].id == id) own = q;
             assert_true(!left || out[1 + left].logprob <= out[left].logprob);
-            if (p.temp > 0) /* ratios stay those of the row at this temperature */
+            if (p.temp > 0) /* ratios equal the row's ratios at this temperature */
                 assert_true(fabs(log(q) - (double) out[1].logprob - (r.l[left] - r.l[0]) / (double) p.temp) < 1e-4);
         }
         assert_true(sum < 1 + 1e-5 && (left == MOST || sum > 1 - 1e-5));
@@ -778,14 +779,14 @@ static void test_bad_rows(void **state)
         assert_int_equal(pi__sampler_sample(s, w, row, NULL, 0), -1);
         for (int i = 0; i < N; i++) row[i] = i == 77 ? -5 : i % 2 ? (float) NAN : -INFINITY;
         assert_int_equal(pi__sampler_sample(s, w, row, NULL, 0), 77);
-        /* +inf wins over everything finite */
+        /* +inf is larger than every finite value */
         for (int i = 0; i < N; i++) row[i] = i == 100 ? INFINITY : i % 3 ? (float) (i % 7) : (float) NAN;
         assert_int_equal(pi__sampler_sample(s, w, row, NULL, 0), 100);
         for (int i = 0; i < N; i++) row[i] = i == 99 ? FLT_MAX : i % 3 ? -FLT_MAX : -INFINITY;
         assert_int_equal(pi__sampler_sample(s, w, row, NULL, 0), 99);
         pi__sampler_free(s);
     }
-    /* With a tiny temperature the largest wins, however near the next. */
+    /* With a tiny temperature, the largest logit is always chosen, even with a close second. */
     pi__sampling p = defaults();
     p.temp = 1e-38f;
     pi__sampler *s = make(&p, 3, 10);
@@ -795,7 +796,7 @@ static void test_bad_rows(void **state)
     pi__sampler_scratch_free(w);
 }
 
-/* ------------------------------------------------------------------------------------------------ what looks back */
+/* ------------------------------------------------------------------------------------------------------- penalties */
 
 static void test_penalties(void **state)
 {
@@ -815,7 +816,7 @@ static void test_penalties(void **state)
         int32_t history[HISTORY];
         int reach = window < 0 || window > all ? all : window;
         for (int t = 0; t < HISTORY; t++) {
-            history[t] = rnd_int(rnd_int(2) ? N : 5) - (rnd_int(30) == 0 ? 100 : 0); /* some are no tokens */
+            history[t] = rnd_int(rnd_int(2) ? N : 5) - (rnd_int(30) == 0 ? 100 : 0); /* some are not tokens */
             pi__sampler_accept(s, history[t]);
             if (t % 13 && t > 20) continue;
             float x[N], y[N];
@@ -845,7 +846,7 @@ static void test_penalties(void **state)
     pi__sampler_scratch_free(w);
 }
 
-/* What DRY subtracts from each token, straight from its definition. */
+/* Computes DRY's penalty of each token directly from its definition. */
 static void dry_reference(const pi__sampling *p, const int32_t *h, int n, int n_vocab, int max_history, double *out)
 {
     int window = p->dry_penalty_last_n < 0 || p->dry_penalty_last_n > max_history ? max_history : p->dry_penalty_last_n;
@@ -853,7 +854,7 @@ static void dry_reference(const pi__sampling *p, const int32_t *h, int n, int n_
     if (n > window) h += n - window, n = window;
     if (n <= p->dry_allowed_length) return;
     int limit = n;
-    for (int i = n - 1; i >= 0 && limit == n; i--) { /* the newest place where a breaker starts */
+    for (int i = n - 1; i >= 0 && limit == n; i--) { /* the newest position at which a breaker starts */
         int longest = 0;
         for (size_t b = 0; b < p->n_dry_breakers; b++) {
             int len = 0;
@@ -863,7 +864,8 @@ static void dry_reference(const pi__sampling *p, const int32_t *h, int n, int n_
         if (longest) limit = n - i - longest;
     }
     if (limit < p->dry_allowed_length) return;
-    for (int end = 1; end < n; end++) { /* the tokens before `end` against the newest ones; h[end] would go on */
+    /* compares the tokens before `end` with the newest ones; h[end] would continue the repetition */
+    for (int end = 1; end < n; end++) {
         int len = 0;
         while (len < end && h[end - 1 - len] == h[n - 1 - len]) len++;
         if (len > limit) len = limit;
@@ -885,7 +887,7 @@ static void check_dry(const pi__sampling *p, const int32_t *h, int n, int n_voca
     pi__sampler *s = make(p, n_vocab, max_history);
     for (int i = 0; i < n; i++) pi__sampler_accept(s, h[i]);
     dry_reference(p, h, n, n_vocab, max_history, want);
-    for (int call = 0; call < 2; call++) { /* nothing stays from the first call */
+    for (int call = 0; call < 2; call++) { /* no state remains from the first call */
         pi__cands v = {.w = w, .row = x, .n_row = n_vocab};
         memcpy(x, y, sizeof x);
         if (list) pi__cands_list(&v);
@@ -917,7 +919,7 @@ static void test_dry_worked_example(void **state)
     assert_true(close_call((double) x[C], -0.8 * 1.75)); /* "a b c" -> "a b c c": three */
     assert_true(close_call((double) x[Y], -0.8));        /* "b c" -> "b c y": two */
     pi__sampler_free(s);
-    /* b c is a breaker: only what follows it counts, which is nothing. */
+    /* b c is a breaker: only the tokens after it count, and there are none. */
     const int32_t bc[] = {B, C, -1}, *breakers[] = {bc};
     p.dry_breakers = breakers;
     p.n_dry_breakers = 1;
@@ -953,7 +955,7 @@ static void test_dry_random(void **state)
     }
 }
 
-/* A long repetition: the penalty stays finite, and the work linear (quadratic would take minutes). */
+/* With a long repetition, the penalty stays finite and the work linear (quadratic work would take minutes). */
 static void test_dry_long(void **state)
 {
     (void) state;
@@ -1077,7 +1079,7 @@ static void count_free(void *ud, void *p)
 static void test_out_of_memory(void **state)
 {
     (void) state;
-    if (crossed()) skip(); /* the same on every processor */
+    if (crossed()) skip(); /* does not depend on the processor */
     const pi_allocator a = {.size = sizeof a, .malloc = count_malloc, .realloc = count_realloc, .free = count_free};
     static const int32_t b0[] = {1, 2, -1}, b1[] = {0, -1}, *breakers[] = {b0, b1};
     pi__logit_bias bias = {1, 1};
@@ -1098,7 +1100,7 @@ static void test_out_of_memory(void **state)
         int rc = pi__sampler_scratch_create(&w, 100, &err);
         if (rc == PI_OK) rc = pi__sampler_create(&s, &p, 100, 1000, &err);
         done = rc == PI_OK;
-        if (done) { /* and none is allocated while it works */
+        if (done) { /* sampling itself allocates nothing */
             float x[100] = {0};
             long live = n_live;
             fail_at = 0;

@@ -1,5 +1,6 @@
-/* Mirostat, adaptive-p and dynamic temperature against a plain double-precision reference that sorts everything: which
- * candidates are left with which probabilities, how the state moves, and that only an accepted token moves it. */
+/* Mirostat, adaptive-p and dynamic temperature, compared with a plain double-precision reference that sorts all
+ * candidates: the remaining candidates and their probabilities, and the state update. Only an accepted token changes
+ * the state. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ static double rnd01(void)
     return (double) (rng_state >> 11) * 0x1p-53;
 }
 
-/* A bell, so steep that some tokens are likely; or flat, or with equal values. */
+/* A bell so steep that some tokens are likely; or a flat row, or one with equal values. */
 static void fill(float *x, int n, int kind)
 {
     const double steep = kind == 1 ? 0.1 : 2 + 6 * rnd01();
@@ -73,7 +74,7 @@ static int ref_find(const ref *r, int id)
     return -1;
 }
 
-/* The candidates that sampling left in the scratch: weights by id, of the tokens in r and of no other key. */
+/* Checks the candidates that sampling left in the scratch: the weights by id of exactly the tokens in r. */
 static void check_probabilities(const pi__cands *v, const ref *r)
 {
     assert_true(v->list);
@@ -146,7 +147,7 @@ static void mirostat(void **state)
             memcpy(row, x, sizeof x);
             ref_from(&r, x, n, (double) p.temp);
             assert_true(fabs((double) s->feedback.mu - mu) < 1e-3);
-            mu = (double) s->feedback.mu; /* so that single precision does not add up */
+            mu = (double) s->feedback.mu; /* so that single-precision errors do not accumulate */
             const int k = version == 1 ? mirostat_1_keeps(&r, mu, n) : mirostat_2_keeps(&r, mu);
             const int same[] = {version == 1 ? mirostat_1_keeps(&r, mu - 1e-4, n) : mirostat_2_keeps(&r, mu - 1e-4),
                                 version == 1 ? mirostat_1_keeps(&r, mu + 1e-4, n) : mirostat_2_keeps(&r, mu + 1e-4)};
@@ -167,7 +168,7 @@ static void mirostat(void **state)
                 near++;
                 mu = NAN;
             }
-            assert_true(s->feedback.mu == before); /* sampled is not accepted */
+            assert_true(s->feedback.mu == before); /* sampling does not change the state */
             pi__sampler_accept(s, id);
             if (isnan(mu)) mu = (double) s->feedback.mu;
         }
@@ -178,7 +179,7 @@ static void mirostat(void **state)
     pi__sampler_scratch_free(w);
 }
 
-/* Surprise comes near the target where the model's own is far from it. */
+/* Surprise converges to the target, even if the model's own surprise is far from it. */
 static void mirostat_reaches_its_target(void **state)
 {
     (void) state;
@@ -214,7 +215,7 @@ static void adaptive_p(void **state)
     for (int trial = 0; trial < 20; trial++) {
         const int n = 2 + (int) (rnd01() * (MOST - 2));
         pi__sampling p = params();
-        p.chain[0] = PI__SMP_ADAPTIVE_P; /* is the last one all the same */
+        p.chain[0] = PI__SMP_ADAPTIVE_P; /* runs last in any case */
         p.chain[1] = PI__SMP_TOP_K;
         p.chain[2] = PI__SMP_N;
         p.top_k = trial % 2 ? 10 : 0;
@@ -255,7 +256,7 @@ static void adaptive_p(void **state)
     pi__sampling p = params();
     p.chain[0] = PI__SMP_ADAPTIVE_P;
     pi__sampler *s = make(&p, 5);
-    assert_int_equal(s->chain[0], PI__SMP_N); /* a target below 0 */
+    assert_int_equal(s->chain[0], PI__SMP_N); /* disabled by a target below 0 */
     pi__sampler_free(s);
     pi__sampler_scratch_free(w);
 }
@@ -288,7 +289,7 @@ static void dynamic_temperature(void **state)
         softmax(&r);
         pi__cands v = {.w = w, .row = x, .n_row = n};
         for (const uint8_t *c = s->chain; *c != PI__SMP_N; c++) pi__sampler_apply(s, *c, &v);
-        if (t > 0.05) check_probabilities(&v, &r); /* below, single precision of the logits shows */
+        if (t > 0.05) check_probabilities(&v, &r); /* at lower temperatures, the rounding of the logits is visible */
         pi__sampler_free(s);
     }
     /* temperature 0 is greedy, but not as the middle of a range */
@@ -326,7 +327,8 @@ static void dynamic_temperature(void **state)
 
 /* ----------------------------------------------------------------------------------------------------------- state */
 
-/* Sampling again changes nothing; a token that was not sampled moves no state; odd rows and greedy requests end well. */
+/* Repeated sampling changes nothing, and an accepted token that was not sampled does not change the state. Odd rows
+ * and greedy requests cause no errors. */
 static void state_is_of_what_was_accepted(void **state)
 {
     (void) state;

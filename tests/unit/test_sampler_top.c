@@ -1,6 +1,6 @@
-/* Sampling from the head of a row (sampler_top.c): wherever it gives a token, it is the one that the whole row gives, with
- * the same log-probabilities to the bit, for any chain, history, bias and row; and it gives one where it should. What a device is
- * told to draw (pi__sampler_draw) is that token, too. */
+/* Sampling from the top-k head of a row (sampler_top.c). If it returns a token, the token and its log-probabilities
+ * are bitwise those of the full row, for any chain, history, bias and row. It returns a token wherever it should. A
+ * device that draws by pi__sampler_draw gets that token, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,8 +27,8 @@ static double rnd01(void) { return (double) (rnd() >> 11) * 0x1p-53; }
 static int rnd_int(int n) { return (int) (rnd() % (uint64_t) n); }
 static float either(float a, float b) { return rnd_int(2) ? a : b; }
 
-/* kind 0: bell shaped; 1: many ties; 2: one peak; 3: flat; 4: most forbidden; 5: zeros of both signs; 6: with NaN; 7: with
- * infinity; 8: nothing */
+/* kind 0: bell shaped; 1: many ties; 2: one peak; 3: flat; 4: most forbidden; 5: zeros of both signs; 6: with NaN; 7:
+ * with infinity; 8: all -infinity */
 enum { KINDS = 9 };
 static void fill(float *x, int n, int kind)
 {
@@ -46,7 +46,7 @@ static void fill(float *x, int n, int kind)
     }
 }
 
-/* A request's parameters: what people use, in all combinations, and some that nobody does. */
+/* Returns random parameters: common settings in all combinations, and some unusual ones. */
 static pi__sampling random_params(pi__logit_bias *bias, int n_vocab)
 {
     static const uint8_t usual[] = {PI__SMP_PENALTIES, PI__SMP_DRY, PI__SMP_TOP_N_SIGMA, PI__SMP_TOP_K, PI__SMP_TYPICAL,
@@ -92,7 +92,7 @@ static pi__sampling random_params(pi__logit_bias *bias, int n_vocab)
     return p;
 }
 
-/* The top-k result of a row from a device, at most k values. */
+/* Returns the top-k result of a row as a device reports it, with at most k values. */
 static pi__top top_of(const float *row, int n, int k, bool sum, uint64_t *key)
 {
     pi__top t = {.key = key};
@@ -118,7 +118,7 @@ static void check_logprobs(const float *row, int n, const pi__top *t, int32_t id
     }
 }
 
-/* A logit with the penalties of its token; fed: the token of which the host has not told. */
+/* Applies the penalties of a token to its logit; fed: the latest token, which only the device knows. */
 static float lowered(const pi__draw *d, const uint32_t *seen, int32_t fed, float x, int32_t id)
 {
     uint32_t count = d->fed && id == fed;
@@ -129,7 +129,7 @@ static float lowered(const pi__draw *d, const uint32_t *seen, int32_t fed, float
     return pi__logit_clamp(x - ((float) count * d->frequency + d->presence));
 }
 
-/* Penalties, and what is left of the top k above what is not in the head. */
+/* Applies penalties, and keeps the part of the top k that is above every token outside of the head. */
 static void look_back(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__cands *v)
 {
     uint64_t *key = v->w->key;
@@ -141,7 +141,7 @@ static void look_back(const pi__draw *d, const uint32_t *seen, int32_t fed, cons
     v->n = d->top_k && n > (size_t) d->top_k ? (size_t) d->top_k : n;
 }
 
-/* What a device draws from a row, of which it knows the head. */
+/* Returns the token that a device draws from a row's head. */
 static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__sampler_scratch *w, const float *row,
                      float *scribble, int n)
 {
@@ -159,7 +159,7 @@ static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const
     return pi__keys_draw(w->key, v.n, pi__cands_max(&v), u);
 }
 
-/* Of a request those that a device draws for, with penalties that look back at few tokens or many. */
+/* Returns parameters that a device can sample with, with penalties over a short or long history. */
 static pi__sampling with_penalties(uint64_t seed)
 {
     pi__sampling p = {.seed = seed, .temp = rnd_int(4) ? (float) (0.2 + rnd01()) : 0,
@@ -172,10 +172,11 @@ static pi__sampling with_penalties(uint64_t seed)
     return p;
 }
 
-static int n_drawn, n_lowered, n_of_row; /* tokens that a device could draw, of them those with penalties, those without top-k */
+/* tokens that a device could draw; n_lowered: with penalties; n_of_row: without top-k */
+static int n_drawn, n_lowered, n_of_row;
 
-/* One request: some tokens, each from the head and from the row. Counts those that the head was asked for, and those it
- * gave. */
+/* Runs one request: samples some tokens from the head and from the row. Counts the attempts to use the head in
+ * *asked, and the tokens that it returned in *given. */
 static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
 {
     static float row[MOST], copy[MOST], scribble[MOST];
@@ -186,7 +187,8 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
     pi__sampler *s = NULL;
     pi__draw d = {0};
     uint32_t seen_ahead[PI__MAX_SEEN];
-    bool ahead = false; /* d was told with the token before, and is of those in seen_ahead and of that token */
+    /* d was computed one token early; it covers the tokens in seen_ahead and the latest token */
+    bool ahead = false;
     int32_t fed = -1;
     assert_int_equal(pi__sampler_create(&s, &p, n, 200, NULL), PI_OK);
     for (int i = rnd_int(60); i > 0; i--) pi__sampler_accept(s, rnd_int(n < 30 ? n : 30));
@@ -196,7 +198,7 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
         bool sum;
         fill(row, n, kind);
         uint64_t allowed[(MOST + 63) / 64];
-        const bool masked = rnd_int(3) == 0; /* some tokens, many or few, are not allowed */
+        const bool masked = rnd_int(3) == 0; /* a random part of the tokens is not allowed */
         const int share = 1 + rnd_int(8);
         memset(allowed, 0, sizeof allowed);
         for (int id = 0; id < n; id++) allowed[id >> 6] |= (uint64_t) (rnd_int(8) < share) << (id & 63);
@@ -223,12 +225,12 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
             const pi__excluded x = {skipped, n_forbid, masked ? allowed : NULL};
             const int32_t got = pi__sampler_sample_top(s, w, &t, scribble, &x);
             if (got != PI__NEED_ROW) assert_int_equal(got, want);
-            assert_true(s->feedback.value == value); /* what the next token depends on, too */
+            assert_true(s->feedback.value == value); /* this also determines the next token */
             if (got != PI__NEED_ROW && !masked) check_logprobs(row, n, &t, got, w);
             *asked += kind == 0 && !masked;
             *given += kind == 0 && !masked && got != PI__NEED_ROW;
         }
-        ahead = pi__sampler_draw(s, 1, &d, seen_ahead); /* before it is known what was drawn */
+        ahead = pi__sampler_draw(s, 1, &d, seen_ahead); /* before the drawn token is known */
         fed = want < 0 ? 0 : want;
         pi__sampler_accept(s, fed);
     }
@@ -251,7 +253,7 @@ static void test_same(void **state)
     pi__sampler_scratch_free(w);
 }
 
-/* The top-k request to a device for requests as they are. */
+/* The top-k request to a device matches the request's parameters. */
 static void test_asks(void **state)
 {
     (void) state;
@@ -279,7 +281,7 @@ static void test_asks(void **state)
     }
 }
 
-/* A flat row has too much below its head, and what was lowered may leave too little above the border. */
+/* Too much probability of a flat row is outside its head. Also, excluded tokens can leave too few in the head. */
 static void test_not_enough(void **state)
 {
     (void) state;

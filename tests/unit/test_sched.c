@@ -1,13 +1,13 @@
-/* The scheduler over the real cache, without a model: random submits, cancels, failures, ends and step budgets in pools
- * that are too small, against a simple model of what the cache memory would contain.
+/* The scheduler with the real cache, without a model. Random submits, cancels, failures, ends and step budgets in
+ * pools that are too small, compared with a simple model of the cache memory.
  *
- * After each operation: the whole cache is what it promises (pi__cache_check: references equal the tables that hold a block
- * and the loads that fill one, free list, index, tables), rows and lists agree.
- * After each step: everything that a token can see is its own sequence's prefix, recurrent states included; no
- * sequence in decode was left out; the budget was kept. Steps in which all decode are followed by some that are fed ahead.
+ * After each operation, the cache satisfies its invariants (pi__cache_check: references equal the tables with a block
+ * plus the loads that fill it; free list, index, tables), and rows and lists agree.
+ * After each step, every position that a token can read holds its own sequence's prefix, recurrent states included. No
+ * sequence in decode was left out, and the budget was kept. Decode-only steps are followed by asynchronous steps.
  *
- * Once more with a host tier: what the pools evict is copied there and back, torn and late, and must be what it was. And
- * with sequences whose grammars take their time: these leave their last token out, all others go on. */
+ * A second run has a host tier: blocks that the pools evict are copied there and back, torn and late, and must be
+ * unchanged. A third run has sequences with slow grammars: their last token waits, while all others continue. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,27 +27,30 @@
 enum { SEQS = 8, CTX = 400, MOST = 24, PROMPT = 150, SAVES = 64 };
 
 typedef struct fixture {
-    pi__backend be;                   /* first: saves and loads states */
+    pi__backend be;                   /* first member: saves and loads states */
     pi__cache cache;
     pi__stats stats;
     pi__sched sched;
     pi__snapshots snapshots;
     pi__tiering tiering;
-    pi__block_map map;                /* of slot */
-    int state_group;                  /* -1: none */
+    pi__block_map map;                /* map of `slot` */
+    int state_group;                  /* -1 = no state group */
     int32_t budget;                   /* tokens of a step */
-    uint64_t *slot[PI__MAX_GROUPS];   /* [n_blocks * block_size] hash of the prefix that ends there; or of a snapshot */
+    /* [n_blocks * block_size] hash of the prefix that ends in this token, or of a snapshot */
+    uint64_t *slot[PI__MAX_GROUPS];
     pi__state_layer layer;
-    uint64_t state[SEQS];             /* of each row: hash of the prefix that was computed */
-    uint64_t bound[SEQS];             /* the same, up to the last chunk boundary */
-    int32_t bound_at[SEQS];           /* where that is */
+    uint64_t state[SEQS];             /* for each row: hash of the computed prefix */
+    uint64_t bound[SEQS];             /* hash up to the last chunk boundary */
+    int32_t bound_at[SEQS];           /* position of that boundary */
     uint64_t rng;
     int32_t n_live;
     uint64_t n_arrived;
-    bool masks;                       /* some sequences have a grammar, whose masks are late at times */
+    bool masks;                       /* some sequences have a grammar with masks that are sometimes late */
     long late;                        /* last tokens that waited for a mask */
-    long submitted, ended, preempted, resumed, reused, restored, saved, steps; /* so that nothing passes on idling */
-    long ahead, dropped, while_waiting; /* steps fed ahead, rows of them that nobody wants any more, steps while others wait */
+    /* counters that prove that the test was not idle */
+    long submitted, ended, preempted, resumed, reused, restored, saved, steps;
+    /* asynchronous steps; their rows of ended sequences; asynchronous steps while sequences wait */
+    long ahead, dropped, while_waiting;
 } fixture;
 
 static uint32_t rnd(fixture *w, uint32_t n)
@@ -91,7 +94,7 @@ static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy
 
 static const pi__op_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
-/* A host tier as large as twice the pools, whose memory is the fixture's. */
+/* Opens a host tier of twice the size of the pools, in the fixture's memory. */
 static void open_tier(fixture *w, pi__device_fns *ops)
 {
     pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
@@ -127,7 +130,7 @@ static void leaves(void *ud, pi__seq *s, bool intact)
     pi__tiering_touch(&w->tiering, s);
 }
 
-/* References to blocks of group g that loads have, or (slots) those that copies and loads have to slots of the host tier. */
+/* Returns references of loads to blocks of group g; slots true = references of copies and loads to host tier slots. */
 static int32_t *held_of(const fixture *w, int g, bool slots)
 {
     int32_t *refs = calloc((size_t) (slots ? pi__host_pool(w->tiering.offload.host,
@@ -142,7 +145,7 @@ static int32_t *held_of(const fixture *w, int g, bool slots)
     return refs;
 }
 
-/* ------------------------------------------------------------------------------------------------------- conservation */
+/* ---------------------------------------------------------------------------------------------------- conservation */
 
 static void check_cache(fixture *w)
 {
@@ -181,7 +184,7 @@ static void check(fixture *w)
     assert_int_equal(running + waiting, w->n_live);
 }
 
-/* --------------------------------------------------------------------------------------------------------- operations */
+/* ------------------------------------------------------------------------------------------------------ operations */
 
 static void submit(fixture *w)
 {
@@ -220,7 +223,7 @@ static pi__seq *any(fixture *w)
     return s;
 }
 
-/* Who has just been admitted starts from what the cache gave him. */
+/* Initializes the model's state of newly admitted sequences from their cached prefix. */
 static void note_new(fixture *w, pi__seq *const *before, int32_t n_before)
 {
     for (const pi__seq *s = w->sched.running.head; s; s = s->next) {
@@ -230,13 +233,13 @@ static void note_new(fixture *w, pi__seq *const *before, int32_t n_before)
         w->reused += s->n_computed;
         w->resumed += s->n_preempted > 0;
         if (s->n_computed) continue;
-        w->state[s->row] = 7; /* the first token finds zeros, whatever the slot held */
+        w->state[s->row] = 7; /* the first token reads zeros, regardless of the slot's old content */
         w->bound_at[s->row] = 0;
     }
 }
 
-/* The cache as a model would read and write it for n_new tokens of s from `from` on in a step; next: the token behind those that
- * are known. */
+/* Reads and writes the cache as a model would for n_new tokens of s from `from` on. next: the token after the known
+ * ones. */
 static void compute(fixture *w, pi__seq *s, int32_t from, int32_t n_new, int32_t next)
 {
     uint64_t h = 7;
@@ -264,7 +267,7 @@ static void compute(fixture *w, pi__seq *s, int32_t from, int32_t n_new, int32_t
     if (w->state_group >= 0) assert_true(w->state[s->row] == h);
 }
 
-/* The sequences in decode before the step are all in it, unless they lost their blocks. */
+/* All sequences that were in decode before the step are in it, unless they lost their blocks. */
 static void check_decoders(fixture *w, pi__seq *const *decoder, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -274,7 +277,7 @@ static void check_decoders(fixture *w, pi__seq *const *decoder, int32_t n)
     }
 }
 
-/* Blocks that no later token can see were given back. */
+/* Blocks that no later token can read were freed. */
 static void check_windows(const fixture *w, const pi__seq *s)
 {
     for (int g = 0; g < w->cache.n_groups; g++) {
@@ -284,7 +287,7 @@ static void check_windows(const fixture *w, const pi__seq *s)
     }
 }
 
-/* A step's token of s is there. true: that ended it. */
+/* Completes a step's token of s. Returns true if it ended the sequence. */
 static bool landed(fixture *w, pi__seq *s, int32_t n_new, int32_t token)
 {
     s->n_computed += n_new;
@@ -297,7 +300,7 @@ static bool landed(fixture *w, pi__seq *s, int32_t n_new, int32_t token)
     return ends;
 }
 
-/* Every sequence of the plan computes the one token that it misses. */
+/* True if every sequence of the plan computes exactly its one pending token. */
 static bool only_decodes(const pi__step_plan *p)
 {
     for (int32_t q = 0; q < p->n_seqs; q++)
@@ -305,8 +308,8 @@ static bool only_decodes(const pi__step_plan *p)
     return p->n_seqs > 0;
 }
 
-/* The step that was computed is not looked at before the one behind it is: its tokens are known to the device alone. Those who
- * end with it leave a row in that which nobody looks at; what it wrote must be nobody's, which later steps check. */
+/* Runs asynchronous steps: the host sees a step's tokens only after the next step, so only the device knows them. If a
+ * sequence ends, its row in the next step is dropped. Later steps check that the row's writes damage nothing. */
 static void fly(fixture *w, pi__step_plan *p)
 {
     int32_t token[2][SEQS];
@@ -368,10 +371,12 @@ static void step(fixture *w)
     }
     assert_int_equal(used, plan->n_tokens);
     assert_int_equal(n_prefill, plan->n_prefill);
-    if (n_decoders && !w->masks && w->stats.n_preempted == preempted && w->sched.max_prefill) /* who is preempted leaves his share */
+    /* a preempted sequence leaves its part unused */
+    if (n_decoders && !w->masks && w->stats.n_preempted == preempted && w->sched.max_prefill)
         assert_true(n_prefill <= w->sched.max_prefill && n_decode);
     assert_true(used <= w->budget && (used > 0) == (plan->n_seqs > 0));
-    assert_true(used > 0 || !w->n_live || w->masks || pi__tiering_busy(&w->tiering, w->sched.waiting.n)); /* somebody can always go on */
+    /* some sequence can always continue */
+    assert_true(used > 0 || !w->n_live || w->masks || pi__tiering_busy(&w->tiering, w->sched.waiting.n));
     bool failed = rnd(w, 50) == 0;
     for (int32_t i = 0; i < plan->n_seqs; i++)
         pi__snapshots_plan(&w->snapshots, plan->seq[i], plan->seq[i]->n_computed + plan->seq[i]->n_new);
@@ -422,7 +427,7 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
         uint32_t what = rnd(w, 100);
         pi__seq *s = any(w);
         if (what < 20) submit(w);
-        else if (what < 24 && s) end(w, s, true); /* cancelled in whatever state */
+        else if (what < 24 && s) end(w, s, true); /* canceled in any state */
         else if (what == 99 && rnd(w, 20) == 0) {
             pi__cache_clear(&w->cache, NULL);
             pi__tiering_clear(&w->tiering, NULL);
@@ -436,7 +441,7 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
     for (int i = 0; tier && i < 4 * PI__MAX_LOADS; i++) pi__tiering_poll(&w->tiering);
     pi__tiering_close(&w->tiering);
     for (int g = 0; g < n_groups; g++) assert_int_equal(w->cache.group[g].pool.n_free, spec[g].n_blocks);
-    long least = tier ? 20 : 100; /* who waits for copies is not preempted */
+    long least = tier ? 20 : 100; /* sequences that wait for copies are not preempted */
     assert_true(w->submitted > 1000 && w->preempted > least && w->resumed > least && w->reused > 10000);
     if (masks) assert_true(w->late > 1000);
     else assert_true(w->ahead > 1000 && w->dropped > 100 && w->while_waiting > 100);
@@ -452,9 +457,9 @@ static const pi__group_spec only_full[] = {{"full", 16, 0, 40, false, 0}};
 static const pi__group_spec with_window[] = {{"full", 16, 0, 44, false, 0}, {"window", 16, 50, 40, false, 0}};
 static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false, 0}, {"recurrent", 16, 0, 12, true, 0}};
 
-/* ------------------------------------------------------------------------------------------------- order of admission */
+/* ---------------------------------------------------------------------------------------------- order of admission */
 
-/* A scheduler with one row: who is admitted is who goes first. */
+/* A scheduler with one row, so that only the first sequence in the order is admitted. */
 typedef struct queue {
     pi__cache cache;
     pi__stats stats;
@@ -470,7 +475,7 @@ static void queue_open(queue *q, bool by_priority, double max_wait_ms, int32_t r
     assert_int_equal(pi__sched_init(&q->sched, &c, &q->cache, &q->stats, NULL), PI_OK);
 }
 
-/* A request of 4 tokens that has waited for so many ms. */
+/* Adds a request of 4 tokens that has already waited for `waited` ms. */
 static pi__seq *queue_add(queue *q, int32_t priority, uint32_t tenant, double waited)
 {
     pi__seq *s = calloc(1, sizeof *s);
@@ -493,7 +498,7 @@ static void queue_end(queue *q, pi__seq *s)
     free(s);
 }
 
-/* The one that is admitted now, all others having ended. */
+/* Returns the sequence that is admitted next, after all others have ended. */
 static pi__seq *queue_next(queue *q)
 {
     pi__schedule(&q->sched, 64);
@@ -526,14 +531,14 @@ static void lower_priority_goes_first(void **st)
     }
 }
 
-/* However many more urgent ones keep coming. */
+/* Aged requests are admitted first, for any number of more urgent arrivals. */
 static void aged_requests_go_first(void **st)
 {
     (void) st;
     queue q;
     queue_open(&q, true, 10000, 1);
     pi__seq *late = queue_add(&q, 1000, 0, 10001), *later = queue_add(&q, 2000, 0, 10001);
-    queue_add(&q, 1500, 0, 9000); /* not yet */
+    queue_add(&q, 1500, 0, 9000); /* not aged yet */
     for (int i = 0; i < 5; i++) queue_add(&q, -1000, 0, 0);
     assert_ptr_equal(queue_next(&q), late);
     queue_end(&q, late);
@@ -549,7 +554,7 @@ static void aged_requests_go_first(void **st)
     queue_close(&q);
 }
 
-/* An aged sequence that runs is not the first to lose its blocks. */
+/* An aged running sequence is not the first to be preempted. */
 static void aged_requests_stay_in_front(void **st)
 {
     (void) st;
@@ -561,7 +566,7 @@ static void aged_requests_stay_in_front(void **st)
     queue_close(&q);
 }
 
-/* One tenant has a hundred requests, another one comes with three: they are in every second place. */
+/* One tenant has a hundred requests; another tenant's three requests get every second place. */
 static void tenants_take_turns(void **st)
 {
     (void) st;
@@ -578,7 +583,7 @@ static void tenants_take_turns(void **st)
     }
 }
 
-/* A tenant that has much running waits for one that has none, but not for ever. */
+/* A tenant with running sequences waits for a tenant without any, but only until its request has aged. */
 static void turns_count_what_runs(void **st)
 {
     (void) st;

@@ -1,5 +1,5 @@
-/* JSON Schemas: each keyword's rule, by texts that are the schema's and texts that are not, byte by byte; what is
- * refused, and how the message says it. */
+/* JSON Schemas: each keyword's rule, tested byte by byte with valid and invalid texts; unsupported schemas and their
+ * error messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ enum { MOST = 24 };
 
 typedef struct rule {
     const char *schema;
-    const char *yes[MOST], *no[MOST]; /* up to NULL */
+    const char *yes[MOST], *no[MOST]; /* both end with NULL */
 } rule;
 
 static bool matches(pi__grammar *g, const char *text)
@@ -57,7 +57,7 @@ static void check(const rule *r, size_t n)
 
 #define CHECK(r) check(r, sizeof (r) / sizeof *(r))
 
-/* ---------------------------------------------------------------------------------------------------------- numbers */
+/* --------------------------------------------------------------------------------------------------------- numbers */
 
 static void bounds(void **state)
 {
@@ -113,7 +113,7 @@ static void multiples(void **state)
     CHECK(r);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ texts */
+/* ----------------------------------------------------------------------------------------------------------- texts */
 
 static void texts(void **state)
 {
@@ -138,7 +138,7 @@ static void texts(void **state)
          "\"123e4567-e89b-12d3-c456-426614174000\""}},
         {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"@example\\\\.com$\",\"maxLength\":254}",
          {"\"a.b@example.com\""}, {"\"a.b@example.org\"", "\"a@@example.com\""}},
-        /* lookaheads after ^: zod's email, and each kind by itself */
+        /* lookaheads after ^: zod's email, and each kind separately */
         {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"^(?!\\\\.)(?!.*\\\\.\\\\.)([A-Za-z0-9_'+\\\\-\\\\.]*)"
          "[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\\\-]*\\\\.)+[A-Za-z]{2,}$\"}",
          {"\"a@b.de\"", "\"a.b+c@d-e.f.org\""}, {"\".a@b.de\"", "\"a..b@c.de\"", "\"a@b\""}},
@@ -211,7 +211,7 @@ static void formats(void **state)
     CHECK(r);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- objects */
+/* --------------------------------------------------------------------------------------------------------- objects */
 
 static void names(void **state)
 {
@@ -308,7 +308,7 @@ static void combined(void **state)
     CHECK(r);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ lists */
+/* ----------------------------------------------------------------------------------------------------------- lists */
 
 static void lists(void **state)
 {
@@ -345,7 +345,7 @@ static void lists(void **state)
     CHECK(r);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- refused */
+/* --------------------------------------------------------------------------------------------------------- refused */
 
 static void refused(void **state)
 {
@@ -378,7 +378,7 @@ static void refused(void **state)
     }
 }
 
-/* Choices that multiply, automata that explode and long chains end with a message, not with much work. */
+/* Choices that multiply, exploding automata and long chains end with a message after bounded work. */
 static void hostile(void **state)
 {
     (void) state;
@@ -409,7 +409,7 @@ static void hostile(void **state)
     }
 }
 
-/* Every allocation fails once: an error, no leak, no crash. */
+/* Each allocation fails in turn: an error, no leak, no crash. */
 static void out_of_memory(void **state)
 {
     (void) state;

@@ -1,4 +1,4 @@
-/* test_server_parts.c: parts of the server that know neither engine nor sockets: text, JSON, keys and HTTP. */
+/* test_server_parts.c: parts of the server without engine and sockets: text, JSON, keys and HTTP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "serve/keys.h"
 #include "serve/text.h"
 
-/* The server's count of a token's text has to be what the library makes of the same bytes. */
+/* The server's repaired text of a token equals the library's for the same bytes. */
 static void text_is_repaired_as_the_library_does(void **state)
 {
     (void) state;
@@ -58,7 +58,7 @@ static json_t *read_text(const char *text, size_t n)
     return v;
 }
 
-/* What is read of text is written as want. */
+/* Parsing text and writing the result gives `want`. */
 static void expect_json(const char *text, const char *want)
 {
     json_t *v = read_text(text, strlen(text));
@@ -82,7 +82,7 @@ static void json_is_written_as_it_was_read(void **state)
     (void) state;
     expect_json(" [ ] ", "[]");
     expect_json("{\"a\" : {\"\":[true,false , null]} }", "{\"a\":{\"\":[true,false,null]}}");
-    expect_json("{\"a\":1,\"b\":2,\"a\":3}", "{\"a\":3,\"b\":2}"); /* the last value, at the first place */
+    expect_json("{\"a\":1,\"b\":2,\"a\":3}", "{\"a\":3,\"b\":2}"); /* the last value, at the first position */
     expect_json("\xEF\xBB\xBF{\"a\":1}", "{\"a\":1}");
     expect_json("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\ud83d\\ude00\"",
                 "\"\\\"\\\\/\\b\\f\\n\\r\\tA\xC3\xA9\xF0\x9F\x98\x80\"");
@@ -122,7 +122,8 @@ static void json_keeps_numbers(void **state)
     assert_string_equal(json_number_text(json_array_get(v, 0)), "18446744073709551616");
     assert_string_equal(json_number_text(json_array_get(copy, 0)), "18446744073709551616");
     assert_string_equal(json_number_text(json_array_get(v, 1)), "1e400");
-    for (size_t i = 2; i < 5; i++) assert_null(json_number_text(json_array_get(v, i))); /* no client can write one */
+    /* numbers that a client cannot send */
+    for (size_t i = 2; i < 5; i++) assert_null(json_number_text(json_array_get(v, i)));
     assert_false(json_is_string(json_array_get(v, 0)) || json_is_number(json_array_get(v, 0)));
     json_decref(copy);
     json_decref(v);
@@ -183,11 +184,11 @@ static void keys_are_compared_whole(void **state)
     keys_free(&k);
 }
 
-/* ---- what a comparison tells by its time: the instructions that it takes, counted one by one in a traced child */
+/* ---- timing side channel of key comparison: counts the instructions one by one in a traced child */
 
 typedef bool (*compare_fn)(const keys *k, const char *key);
 
-/* What an attacker hopes for: it ends at the first byte that differs. */
+/* A leaky comparison, which ends at the first different byte. */
 static bool compare_early(const keys *k, const char *key)
 {
     for (size_t i = 0; i < k->n; i++) {
@@ -198,11 +199,11 @@ static bool compare_early(const keys *k, const char *key)
     return false;
 }
 
-/* The child: it stops itself before and after each comparison. */
+/* The child process: stops itself before and after each comparison. */
 static void compare_between_stops(compare_fn f, const keys *k, char (*key)[KEY_MAX], size_t n)
 {
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL)) _exit(77);
-    (void) f(k, key[0]); /* what is linked at its first call is linked now */
+    (void) f(k, key[0]); /* triggers lazy linking before the measurement */
     for (size_t i = 0; i < n; i++) {
         raise(SIGUSR1);
         (void) f(k, key[i]);
@@ -211,7 +212,8 @@ static void compare_between_stops(compare_fn f, const keys *k, char (*key)[KEY_M
     _exit(0);
 }
 
-/* Lets it run to its next stop by SIGUSR1; steps: counts the instructions up to there. false: there is none. */
+/* Runs the child to its next SIGUSR1 stop; step: counts the instructions in *steps. Returns false if the child
+ * ended. */
 static bool next_stop(pid_t child, bool step, long *steps)
 {
     int status;
@@ -223,7 +225,7 @@ static bool next_stop(pid_t child, bool step, long *steps)
     }
 }
 
-/* Instructions of each of n comparisons. false: nobody may be traced here. */
+/* Counts the instructions of each of n comparisons. Returns false if tracing is not permitted. */
 static bool count_steps(compare_fn f, const keys *k, char (*key)[KEY_MAX], size_t n, long *steps)
 {
     int status;
@@ -241,18 +243,19 @@ static bool count_steps(compare_fn f, const keys *k, char (*key)[KEY_MAX], size_
     return ok;
 }
 
-/* However much of a key is right, and of whichever key, finding out takes the same number of instructions. */
+/* A comparison takes the same number of instructions for any number of correct bytes of any key. */
 static void time_of_keys_tells_nothing(void **state)
 {
     (void) state;
     enum { N = 4 };
     static char key[N][KEY_MAX];
-    static const struct { int key, n; } of[N] = {{0, 0}, {0, 8}, {0, 16}, {1, 16}}; /* so many bytes are right, of which */
+    /* key index, and number of correct bytes of it */
+    static const struct { int key, n; } of[N] = {{0, 0}, {0, 8}, {0, 16}, {1, 16}};
     static const char right[2][17] = {"sk-aaaaaaaaaaaaa", "sk-bbbbbbbbbbbbb"};
     long steps[N];
     keys k = {0};
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* the instructions of the sanitizer are counted, too, and take long */
+    skip(); /* would also count the sanitizer's instructions, which takes long */
 #endif
     if (getenv("PI_TEST_EMULATED")) skip();
     for (int i = 0; i < 2; i++) assert_null(keys_add(&k, right[i]));
@@ -265,7 +268,7 @@ static void time_of_keys_tells_nothing(void **state)
     for (size_t i = 1; i < N; i++) assert_int_equal(steps[i], steps[0]);
     assert_true(steps[0] > 2 * KEY_MAX);
     assert_true(count_steps(compare_early, &k, key, N, steps));
-    assert_true(steps[1] > steps[0]); /* the count would have shown it */
+    assert_true(steps[1] > steps[0]); /* the count detects a leaky comparison */
     keys_free(&k);
 }
 
@@ -287,7 +290,7 @@ static void keys_come_from_a_file(void **state)
     assert_non_null(keys_read(&k, path));
     unlink(path);
     assert_non_null(keys_read(&k, path));
-    assert_int_equal(mkfifo(path, 0600), 0); /* without a writer: nothing is waited for */
+    assert_int_equal(mkfifo(path, 0600), 0); /* a FIFO without a writer must not block */
     assert_non_null(keys_read(&k, path));
     unlink(path);
     assert_non_null(keys_read(&k, "/tmp"));
@@ -295,7 +298,7 @@ static void keys_come_from_a_file(void **state)
     assert_int_equal(k.n, 0);
 }
 
-/* After a refusal the request can still be taken, which a paused or failed parser must survive. */
+/* After a refusal, the request can still be taken; a paused or failed parser must permit this. */
 static void refused_requests_are_taken(void **state)
 {
     (void) state;
@@ -320,7 +323,7 @@ static void refused_requests_are_taken(void **state)
     }
 }
 
-/* The path and the query of a target, in whichever form it comes. */
+/* Path and query of a target, for each form of targets. */
 static void targets_become_paths(void **state)
 {
     (void) state;
@@ -348,7 +351,7 @@ static void targets_become_paths(void **state)
     }
 }
 
-/* A header at its limit leaves room for chunks, and for the end of the body. */
+/* A header at its size limit still permits chunks, and the end of the body. */
 static void chunks_do_not_count_as_header(void **state)
 {
     (void) state;

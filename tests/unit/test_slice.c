@@ -1,4 +1,4 @@
-/* Slices of a vocabulary: their tokens, and the nodes on the way to all other tokens. */
+/* Slices of a vocabulary: their tokens, and the trie nodes that lead to all other tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,8 @@
 
 enum { WORDS = 140 };
 
-/* Bytes, and words over two letters, a digit and two signs; a fifth of the words also has a character beyond ASCII. */
+/* Creates a vocabulary of bytes and of words over two letters, a digit and two signs. A fifth of the words also has a
+ * non-ASCII character. */
 static pi__tokens *make_tokens(pi__vocab **v)
 {
     static const char letters[] = "aG1_\"";
@@ -39,7 +40,7 @@ static pi__tokens *make_tokens(pi__vocab **v)
 
 static bool is_in(const pi__tokens *t, uint64_t kinds, uint32_t k) { return !(t->set[t->set_of[k]] & ~kinds); }
 
-/* The subtree of node i has a token that is not in the slice. */
+/* True if the subtree of node i has a token that is not in the slice. */
 static bool has_others(const pi__tokens *t, uint64_t kinds, uint32_t i)
 {
     bool found = false;
@@ -47,7 +48,7 @@ static bool has_others(const pi__tokens *t, uint64_t kinds, uint32_t i)
     return found;
 }
 
-/* Compares the slice with a direct reading of the trie. */
+/* Compares the slice with a direct evaluation of the trie. */
 static void check(const pi__tokens *t, uint64_t kinds)
 {
     pi__slice *s;
@@ -88,12 +89,12 @@ static void slices_are_what_the_trie_says(void **state)
     const uint64_t sets[] = {some, ~(quote | broken), ~broken, some | quote, some | (uint64_t) 1 << PI__KIND_WIDE,
                              some & ~((uint64_t) 1 << pi__char_kind('G')), quote, 0, ~quote};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) check(t, sets[i]);
-    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) check(t, sets[i]); /* now they are kept */
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) check(t, sets[i]); /* now from the cache */
     pi__tokens_free(t);
     pi__vocab_free(v);
 }
 
-/* Tokens of the same kinds of characters share a set. */
+/* Tokens with equal character kinds share a set. */
 static void sets_are_counted(void **state)
 {
     (void) state;
@@ -105,7 +106,7 @@ static void sets_are_counted(void **state)
         for (size_t k = 0; k < i; k++) assert_true(t->set[i] != t->set[k]);
     }
     assert_true(t->n_sets > 8 && t->n_sets < t->first[t->n_nodes] / 2);
-    assert_int_equal(sum, t->first[t->n_nodes]); /* none is long */
+    assert_int_equal(sum, t->first[t->n_nodes]); /* no list is long */
     pi__tokens_free(t);
     pi__vocab_free(v);
 }

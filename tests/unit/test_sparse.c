@@ -1,5 +1,5 @@
-/* The ops of latent attention, and of DeepSeek V4, on the CPU against plain arithmetic in double precision, and the same bits in every
- * chunking, with any threads and blocks; for each instruction set that is there. What was never written is NaN. */
+/* The CPU ops of latent attention and of DeepSeek V4. Compared with double precision; bitwise identical for every
+ * chunking, thread count and block size, for each available instruction set. Unwritten memory is NaN. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,12 +15,12 @@
 #include "isas.h"
 
 enum { LEN = 300, D = 48, H = 20, ROT = 16, WINDOW = 24, TOP = 7, J = 32, I = 17, BLOCKS = 64 };
-enum { RANK = D - ROT /* of rows whose first values are the value */ };
+enum { RANK = D - ROT /* a row's first RANK values are also the value */ };
 static const float EPS = 1e-6f;
 
 typedef struct config {
     int isa, n_threads, block, chunk;
-    int32_t type, ratio; /* of the cache; 4 or 128, 0: rows of all tokens, as DeepSeek V2 and V3 have them */
+    int32_t type, ratio; /* type of the cache; ratio 4 or 128, 0 = rows of all tokens, as in DeepSeek V2 and V3 */
 } config;
 
 /* The projections' outputs of a layer, and its small tensors. */
@@ -99,7 +99,7 @@ static void stop(fixture *w)
     pi__pool_destroy(w->cpu.pool);
 }
 
-/* Queries as they are, rows under their norm but for what is rotated, which is no value. */
+/* Unchanged queries; rows are normalized except for their rotated part, which is not part of the value. */
 static void step_latent(fixture *w, const pi__batch *b, float *q_now, const float *row_now, const float *rope)
 {
     const pi__mla_qkv prep = {.rows = &w->rows, .q = q_now, .ldq = H * D, .n_head = H, .dim = D, .q_scale = 1 / sqrtf(D),
@@ -110,7 +110,7 @@ static void step_latent(fixture *w, const pi__batch *b, float *q_now, const floa
     pi__cpu_sparse(&w->cpu.be, b, &att);
 }
 
-/* Tokens pos to pos + n as one step of sequence 1 (0 has none). */
+/* Runs tokens pos to pos + n as one step of sequence 1; sequence 0 has no tokens. */
 static void step(fixture *w, int32_t pos, int32_t n)
 {
     pi__backend *be = &w->cpu.be;
@@ -190,7 +190,7 @@ static void ref_rotate(double *x, int n, int pos, int sign)
     }
 }
 
-/* Entry e of a compressor: width floats of values, then of scores, a token. */
+/* Computes entry e of a compressor. Each token has `width` floats of values, then `width` scores. */
 static void ref_entry(int e, int ratio, int n, const float *x, int ld, const float *pe, const float *w,
                       double *out)
 {
@@ -226,7 +226,7 @@ static double dot(const double *a, const double *b, int n)
     return s;
 }
 
-/* Those that were picked score no less than all others that are seen. */
+/* Checks that picked entries score at least as high as all other visible ones. */
 static void check_picks(const fixture *w, int t)
 {
     const int n = (t + 1) / 4, k = n < TOP ? n : TOP;
@@ -341,7 +341,7 @@ static void cuts(int isa)
         const int32_t type = types[i / 3], ratio = i % 3 == 2 ? 0 : i % 3 ? 128 : 4;
         run(&want, &(config) {isa, 2, 16, 50, type, ratio});
         for (int k = 0; k < (emulated() ? 2 : 4); k++) {
-            if (way[k].chunk == 1 && i > 5) continue; /* the slowest one */
+            if (way[k].chunk == 1 && i > 5) continue; /* the slowest case */
             run(&got, &(config) {isa, way[k].threads, way[k].block, way[k].chunk, type, ratio});
             assert_memory_equal(got.out, want.out, sizeof got.out);
             assert_memory_equal(got.pick, want.pick, sizeof got.pick);
@@ -350,7 +350,7 @@ static void cuts(int isa)
 }
 static void test_cuts(void **state) { (void) state; each_isa(cuts); }
 
-/* Equal scores: the lowest entries win. All heads' weights are 0, or no number. */
+/* With equal scores, the lowest entries are picked. The weights of all heads are 0, or NaN. */
 static void ties(int isa)
 {
     static fixture w;
@@ -365,7 +365,7 @@ static void ties(int isa)
 }
 static void test_ties(void **state) { (void) state; each_isa(ties); }
 
-/* ---- streams */
+/* ---- residual streams */
 
 static void ref_comb(const pi__hyper *a, const float *m, double f, double c[4][4])
 {

@@ -1,5 +1,5 @@
-/* Sparse prefill in the engine: answers, and all rows of prompts, are the same to the bit alone and in company, with any step
- * budget, with prefixes from memory and from disk, after preemption; and where all blocks are chosen, those of dense
+/* Sparse prefill in the engine. Tokens and all prompt rows are bitwise identical in every batch, with any step
+ * budget, with cached prefixes (memory or disk), and after preemption. If all blocks are chosen, they equal dense
  * prefill. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ typedef struct job {
     int32_t prompt[MAX_PROMPT], n_prompt, n_gen;
     bool scored, no_cache;
     int32_t tokens[MAX_GEN], n_tokens;
-    uint64_t rows; /* hash of all logits rows given */
+    uint64_t rows; /* hash of all received logits rows */
     pi__job_end end;
     atomic_int done;
     pi__seq *seq;
@@ -97,7 +97,7 @@ static void run(pi__core *e, job *j)
     wait_job(j);
 }
 
-/* Prompts of which some share their first 1,000 tokens. */
+/* Fills prompts; some share their first 1,000 tokens. */
 static void fill(job *j, uint32_t seed, int32_t n_prompt)
 {
     uint64_t shared = 5, own = seed;
@@ -132,7 +132,7 @@ static pi_stats stats_of(const pi__core *e)
 
 static job plain[N_JOBS], other[N_JOBS];
 
-/* All of them at once, or one after the other. */
+/* Runs all jobs concurrently, or one after the other. */
 static void run_as(const pi__config *c, bool at_once, const char *how)
 {
     pi__core *e = open_core(c);
@@ -143,7 +143,7 @@ static void run_as(const pi__config *c, bool at_once, const char *how)
     for (int i = 0; i < N_JOBS; i++) assert_same(&plain[i], &other[i], how);
 }
 
-/* Also what the sparse runs are compared with. */
+/* Runs the jobs one by one; the results are the reference for later runs. */
 static void run_plain(const pi__config *c, bool sparse)
 {
     pi__core *e = open_core(c);
@@ -170,7 +170,7 @@ static void company_changes_nothing(void)
     run_as(&c, true, "together, one thread, blocks of 64, steps of 300 that should take a millisecond");
     c = base_config();
     run_as(&c, false, "one after the other, with prefixes");
-    c.kv_tokens = 2048; /* for one at a time, nearly */
+    c.kv_tokens = 2048; /* hardly enough for more than one request */
     c.max_batch_tokens = 200;
     run_as(&c, true, "with preemption");
 }
@@ -186,11 +186,11 @@ static void all_blocks_are_dense(void)
     run_as(&c, true, "all blocks are chosen");
     c.sparsity = 2;
     run_plain(&c, true);
-    assert_true(plain[0].rows != dense[0].rows); /* or nothing was looked at */
+    assert_true(plain[0].rows != dense[0].rows); /* otherwise sparsity had no effect */
     assert_int_equal(plain[2].rows, dense[2].rows); /* too short to be sparse */
 }
 
-/* What a prompt finds of others, and that it is what it would compute. */
+/* A prompt reuses other prompts' prefixes, which equal its own computation. */
 static void prefixes(void)
 {
     char dir[] = "/tmp/pagedinfer-sparse-XXXXXX", cmd[400];
@@ -207,7 +207,7 @@ static void prefixes(void)
     run(e, &b);
     assert_int_equal(b.end.cached_tokens, 1488);
     assert_same(&a, &b, "again");
-    /* The next turn: sparse where the first one, near its end, was dense, so that this much is not found. */
+    /* The next turn is sparse at positions where the first turn was dense (near its end), so this part is a miss. */
     fill(&b, 1, 1500);
     memcpy(b.prompt + 1500, a.tokens, MAX_GEN * sizeof(int32_t));
     b.n_prompt = 1700;
@@ -217,12 +217,14 @@ static void prefixes(void)
     run(e, &alone);
     run(e, &b);
     assert_int_equal(alone.end.cached_tokens, 0);
-    assert_int_equal(b.end.cached_tokens, 10 * B); /* 1500 tokens begin 12 blocks, of which the last two are dense */
+    /* 1500 tokens fill or begin 12 blocks; the last two of them are dense */
+    assert_int_equal(b.end.cached_tokens, 10 * B);
     assert_same(&alone, &b, "the next turn");
-    /* One that leaves it after 1,000 tokens, and one that is dense there. */
+    /* A prompt that diverges after 1,000 tokens, and one that is dense there. */
     fill(&b, 9, 1500);
     run(e, &b);
-    assert_true(b.end.cached_tokens >= 2 * B && b.end.cached_tokens <= 7 * B); /* where windows, or snapshots, are kept */
+    /* depends on retained windows or snapshots */
+    assert_true(b.end.cached_tokens >= 2 * B && b.end.cached_tokens <= 7 * B);
     assert_int_equal(b.end.cached_tokens % B, 0);
     alone = b;
     alone.no_cache = true;
@@ -246,7 +248,7 @@ static void prefixes(void)
     e = open_core(&c);
     b = a;
     run(e, &b);
-    assert_int_equal(b.end.cached_tokens, 0); /* computed in another way */
+    assert_int_equal(b.end.cached_tokens, 0); /* prefixes of another sparsity do not match */
     pi__core_close(e);
     snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
     assert_int_equal(system(cmd), 0);

@@ -1,6 +1,6 @@
-/* Sparse prefill on the CPU: the choice of key blocks and what is attended to, against a reference in double precision; the
- * bits of dense attention where all blocks are chosen; and the same bits in every batch, chunking, block size, number of
- * threads; for each instruction set that is there. */
+/* Sparse prefill on the CPU. The choice of key blocks and the output match a double-precision reference. If all
+ * blocks are chosen, the output equals dense attention bitwise. Bitwise identical for every batch, chunking, block
+ * size and thread count, for each available instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static int find_isas(void **state)
 static const config base = {.n_threads = 2, .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .n_head = 4,
                             .n_head_kv = 2, .head_dim = 32, .chunk = 10000, .sparsity = 0.5f, .sparse_from = 384};
 
-/* The queries of a block, head h, look for something that the keys of some block have in common, the vector given. */
+/* Makes the queries of a block, head h, similar to a vector `common` that is part of some block's keys. */
 static void look_for(const config *c, sequence *s, int first, int h, const float *common)
 {
     const int D = c->head_dim;
@@ -57,9 +57,9 @@ static void start(fixture *w, const config *c, int n_seqs, const int *lens)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reference */
+/* ------------------------------------------------------------------------------------------------------- reference */
 
-/* Row x as the cache holds it. */
+/* Rounds row x to the cache type. */
 static void through(const fixture *w, int32_t type, const float *x, float *y)
 {
     char row[4 * 512];
@@ -76,7 +76,7 @@ static double logit(const config *c, const float *q, const double *k)
     return c->softcap != 0 ? c->softcap * tanh(dot / c->softcap) : dot;
 }
 
-/* What head h of query block m of s chooses, added to taken[0..m]. mean: [blocks, n_head_kv, head_dim] */
+/* Adds the choice of head h of query block m of s to taken[0..m]. mean: [blocks, n_head_kv, head_dim] */
 static void choose(const fixture *w, const sequence *s, const double *mean, int m, int h, bool *taken)
 {
     const config *c = &w->c;
@@ -97,7 +97,7 @@ static void choose(const fixture *w, const sequence *s, const double *mean, int 
     }
 }
 
-/* The result of token t, head h, which attends to the keys in blocks that are taken. */
+/* Computes the output of token t, head h, over the keys in taken blocks. */
 static void reference(const fixture *w, const sequence *s, const double *k, const double *v, int t, int h, const bool *taken,
                       double *out)
 {
@@ -118,7 +118,7 @@ static void reference(const fixture *w, const sequence *s, const double *k, cons
     for (int d = 0; c->gate && d < D; d++) out[d] /= 1 + exp(-(double) s->gate[(t * c->n_head + h) * D + d]);
 }
 
-/* Key blocks that are taken of those there are, for all query blocks of a sequence. */
+/* Taken and all key blocks, summed over the query blocks of a sequence. */
 typedef struct counts {
     int taken, all;
 } counts;
@@ -128,7 +128,7 @@ static counts check_sequence(const fixture *w, int i)
     const config *c = &w->c;
     const sequence *s = &w->seq[i];
     const int D = c->head_dim, nk = c->n_head_kv * D, blocks = s->len / B, group = c->n_head / c->n_head_kv;
-    bool chosen[4][64] = {{0}}; /* by the heads of keys, of the query block that t is in */
+    bool chosen[4][64] = {{0}}; /* by key-value head, for t's query block */
     counts n = {0, 0};
     assert_true(c->n_head_kv <= 4);
     double *k = must(malloc((size_t) (s->len * nk) * sizeof *k)), *v = must(malloc((size_t) (s->len * nk) * sizeof *v));
@@ -142,7 +142,7 @@ static counts check_sequence(const fixture *w, int i)
     }
     for (int j = 0; j < blocks * B; j++)
         for (int d = 0; d < nk; d++) mean[j / B * nk + d] += k[j * nk + d] / B;
-    for (int t = 0; t < s->len; t += t % B == B - 1 ? 1 : 42) { /* three of a block, the last one among them */
+    for (int t = 0; t < s->len; t += t % B == B - 1 ? 1 : 42) { /* three tokens per block, including the last */
         if (t % B == 126) t++;
         const bool sparse = t >= c->sparse_from && t < sparse_end(w, i);
         if (t % B == 0) { /* a query block chooses once */
@@ -165,7 +165,7 @@ static counts check_sequence(const fixture *w, int i)
     return n;
 }
 
-/* On each instruction set; what is chosen is some of it. */
+/* Runs on each instruction set; checks that the choice is neither empty nor everything. */
 static void run_and_check(const config *c0, int n_seqs, const int *lens)
 {
     for (int i = 0; i < n_isas; i++) {
@@ -209,7 +209,8 @@ static void reference_is_met(void **state)
     }
 }
 
-/* Above 1 no score is enough: the first two and the last four blocks. Of head 0 alone that is said by counts. */
+/* With sparsity above 1, no score suffices: only the first two and the last four blocks are attended. The counts show
+ * this. */
 static void sinks_and_window(void **state)
 {
     (void) state;
@@ -227,7 +228,7 @@ static void sinks_and_window(void **state)
     fixture_free(&w);
 }
 
-/* ------------------------------------------------------------------------------------------------------- to the bit */
+/* ----------------------------------------------------------------------------------------------- bitwise identical */
 
 static void assert_same(const fixture *a, const fixture *b, const char *what)
 {

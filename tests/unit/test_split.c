@@ -1,5 +1,5 @@
-/* Two backends as one (src/backend/split.c), both of them the CPU here: random ops on random rows give what one CPU gives,
- * to the bit, whichever backend each ran on. Whole models on the emulated device are in simt/test_sides.cpp. */
+/* Two backends as one (src/backend/split.c); both are CPUs here. Random ops on random rows give bitwise the results
+ * of one CPU, for any backend of each op. simt/test_sides.cpp covers models on the emulated device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,13 +24,13 @@ static uint32_t below(uint32_t n)
 }
 static float value(void) { return (float) below(2001) / 1000.0f - 1.0f; }
 
-/* The same memory twice: of the two backends as the ops know it, and of one CPU alone. */
+/* Equal memory twice: of the combined backend and of a single CPU. */
 typedef struct fixture {
     pi__backend *two, *one;
-    float *x, *x1;         /* [ALL] of both */
-    float *w, *w1;         /* [N] a vector of the model */
-    pi__weight mat[3];     /* [N, N] with the device, with the CPU; and of `one` */
-    float rows[N * N];     /* as in a file */
+    float *x, *x1;         /* [ALL] rows of both */
+    float *w, *w1;         /* [N] a vector of the model, for both */
+    pi__weight mat[3];     /* [N, N] on the device; on the CPU; and of `one` */
+    float rows[N * N];     /* file layout */
 } fixture;
 
 static pi__backend *cpu(void)
@@ -95,7 +95,7 @@ static void close_fixture(fixture *v)
     v->one->dev->destroy(v->one);
 }
 
-/* n floats from at on are the same. */
+/* Checks that n floats from `at` on are equal. */
 static void check(fixture *v, int32_t at, int32_t n, int step)
 {
     static float got[ALL];
@@ -105,7 +105,8 @@ static void check(fixture *v, int32_t at, int32_t n, int step)
         if (memcmp(&got[i], &v->x1[at + i], sizeof *got)) fail_msg("step %d: value %d of slot %d", step, (at + i) % SLOT, (at + i) / SLOT);
 }
 
-/* The matrix of this backend, or of both where it is 2, from slot b to slot a: results side by side in each row. */
+/* Multiplies slot b by the matrix of backend `side` into slot a; side 2 = both matrices, with results adjacent in
+ * each row. */
 static void multiply(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const int64_t ld = N + below(16), ldy = 2 * N + below(16);
@@ -126,7 +127,7 @@ static void cap(fixture *v, int32_t at, int32_t n)
     pi__op_softcap(v->one, NULL, &(pi__softcap) {v->x1 + at, 2.0f, 1, n});
 }
 
-/* An op that runs where the last one did, from slot b to slot a. */
+/* Runs an elementwise op on the backend of the previous op, from slot b to slot a. */
 static void small_op(fixture *v, int kind, int32_t a, int32_t b, int32_t rows)
 {
     int32_t row[ROWS];
@@ -174,7 +175,7 @@ static void test_ops(void **state)
     close_fixture(&v);
 }
 
-/* More pieces than the list has entries, newer in one memory and the other in turn, in any order. */
+/* Creates more ranges than the list has entries; the newer copy alternates between both memories, in any order. */
 static void test_pieces(void **state)
 {
     (void) state;
@@ -188,7 +189,7 @@ static void test_pieces(void **state)
     close_fixture(&v);
 }
 
-/* Calls of the two backends, in order: small letters the device, capital ones the CPU, with the rows of products. */
+/* Recorded calls of both backends in order: lowercase = device, uppercase = CPU, with the row counts of products. */
 static char asked[256];
 static const pi__device_fns *cpu_ops;
 static const pi__backend *traced_cpu;
@@ -238,7 +239,7 @@ static void asks(const char *want)
     *asked = 0;
 }
 
-/* Slot a = matrix of that backend times slot b. */
+/* Slot a = matrix of backend `side` times slot b. */
 static void product(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows)
 {
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = v->x + b * SLOT, .ldx = N};
@@ -246,8 +247,8 @@ static void product(fixture *v, int32_t side, int32_t a, int32_t b, int32_t rows
                                                                                               v->x + a * SLOT, N}}});
 }
 
-/* A decode step is told to the device in graph segments, from one of the CPU's ops to the next, and padded to as many
- * rows as it likes; the CPU computes those that there are. Nothing of an earlier step is copied. */
+/* The device receives a decode step as graph segments, each between two CPU ops, padded to the number of rows that it
+ * prefers. The CPU computes only the actual rows. No data of an earlier step is copied. */
 static void test_parts(void **state)
 {
     (void) state;
@@ -278,7 +279,7 @@ static void test_parts(void **state)
         product(&v, PI__AT_CPU, 4, 3, ROWS);
         product(&v, PI__AT_CPU, 5, 4, ROWS);
         asks("down queued wait CPU3 CPU3 ");
-        product(&v, PI__AT_CPU, 6, 2, ROWS); /* nothing else has begun */
+        product(&v, PI__AT_CPU, 6, 2, ROWS); /* no other work is in progress */
         asks("part down queued wait CPU3 ");
         product(&v, PI__AT_DEVICE, 7, 6, ROWS);
         product(&v, PI__AT_DEVICE, 1, 7, ROWS);
@@ -297,7 +298,7 @@ static void test_parts(void **state)
     close_fixture(&v);
 }
 
-/* Memory for as many regions as models ask for, and not without end; what is not there is told. */
+/* Memory has regions for all requests of a model, but a bounded number; an allocation failure is reported. */
 static void test_memory(void **state)
 {
     (void) state;
@@ -314,7 +315,7 @@ static void test_memory(void **state)
     two->dev->destroy(two);
 
     static counting_alloc a;
-    for (long i = 0; i < 2; i++) { /* the device's memory, the CPU's */
+    for (long i = 0; i < 2; i++) { /* the device's memory, then the CPU's */
         counting_use(&a, -1);
         assert_int_equal(pi__split_create(&two, cpu(), cpu(), NULL), PI_OK);
         const long live = a.live;

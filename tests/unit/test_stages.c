@@ -1,6 +1,6 @@
-/* Several devices as the stages of a pipeline (split-mode layer): whatever their number, and however steps are cut into
- * microbatches, answers and logits are the bits of one device, for every architecture; a stage that fails ends the step; and
- * what cannot be placed is refused. The devices are CPUs, and CPUs whose memory the host cannot read ("far"). */
+/* Several devices as stages of a pipeline (split-mode layer). Tokens and logits are bitwise identical to one device,
+ * for every architecture, number of devices and microbatch size. A failing stage ends the step, and an impossible
+ * placement is refused. The devices are CPUs, some with memory that the host cannot read ("far"). */
 #include "discrete_device.h"
 #include "model_jobs.h"
 
@@ -34,7 +34,7 @@ static void written(int rc, const pi_error *err)
     if (rc) fail_msg("%s", err->msg);
 }
 
-/* Writes the model, and runs it on one device. */
+/* Writes the model and runs it on one device. */
 static void begin(int i)
 {
     pi_error err = {0};
@@ -53,7 +53,7 @@ static void check(const pi__config *c, int i, const char *how, int n)
     jobs_check(got, want, what, n);
 }
 
-/* 2 stages of CPUs, 4 of devices with memory of their own: prompts in microbatches, and answers. */
+/* 2 stages of CPUs, and 4 of devices with their own memory: prompts in microbatches, and decode. */
 static void test_same_bits(void **st)
 {
     (void) st;
@@ -64,11 +64,11 @@ static void test_same_bits(void **st)
         c = config("far,far,far,far");
         c.prefix_cache = true;
         check(&c, i, "stages", 4);
-        assert_true(got[N_JOBS - 1].n_cached >= 128); /* a block of DeepSeek V4 */
+        assert_true(got[N_JOBS - 1].n_cached >= 128); /* one block of DeepSeek V4 */
     }
 }
 
-/* Steps of other lengths, preemption, and parts that are not equal. */
+/* Steps of other lengths, preemption, and parts of unequal size. */
 static void test_batches(void **st)
 {
     (void) st;
@@ -91,7 +91,7 @@ static void test_batches(void **st)
     assert_true(preempted > 0);
 }
 
-/* Drafts of the model's own head; of one in a file of its own; of layers of the model, where the first stage is enough. */
+/* Drafts of the model's own head, of a head in its own file, and by layer exit, which needs only the first stage. */
 static void test_drafts(void **st)
 {
     (void) st;
@@ -111,13 +111,13 @@ static void test_drafts(void **st)
     c.spec = PI__SPEC_LAYER_EXIT;
     c.n_draft = 2, c.draft_layers = 2;
     check(&c, QWEN35, "drafts of layers", 2);
-    begin(GEMMA4); /* it reads what layers of all stages captured */
+    begin(GEMMA4); /* the drafter reads captured layers of all stages */
     written(tiny_write(head_path, &(tiny_spec) {.arch = "dflash", .sizes = "v=1"}, &err), &err);
     c = config("far,far,far");
     c.draft_model = head_path;
     c.n_draft = 4;
     check(&c, GEMMA4, "drafts of blocks", 4);
-    c.device = "cpu,cpu"; /* microbatches, and two layers whose queries go to the other stage, in rows of two lengths */
+    c.device = "cpu,cpu"; /* microbatches, and two layers with queries for the other stage, in rows of two lengths */
     for (int i = 0; i < 4; i++) check(&c, GEMMA4, "drafts of blocks, in microbatches", 4);
     begin(DEEPSEEK4);
     written(tiny_write(head_path, &(tiny_spec) {.arch = "deepseek4-draft"}, &err), &err);
@@ -127,7 +127,7 @@ static void test_drafts(void **st)
     check(&c, DEEPSEEK4, "drafts of a file", 2);
 }
 
-/* Each place has its layers' weights and cache: together those of one device. */
+/* Each device has its layers' weights and cache; the sums equal a single device's. */
 static void test_plan(void **st)
 {
     (void) st;
@@ -149,15 +149,15 @@ static void test_plan(void **st)
     assert_int_equal(four.kv_bytes, one.kv_bytes);
 }
 
-/* ---- microbatches, one by one */
+/* ---- individual microbatches */
 
 enum { N = 32, T = 64 };
 
-static pi__device_fns ops; /* of the CPU, but: */
+static pi__device_fns ops; /* the CPU's functions, except finish */
 static int (*cpu_finish)(pi__backend *be, pi_error *err);
 static pi__backend *dev[2];
-static int n_finished[2]; /* calls of it */
-static bool fails;        /* the second device does */
+static int n_finished[2]; /* calls of finish per device */
+static bool fails;        /* the second device's finish fails */
 
 static int counted_finish(pi__backend *be, pi_error *err)
 {
@@ -166,7 +166,7 @@ static int counted_finish(pi__backend *be, pi_error *err)
     return cpu_finish(be, err);
 }
 
-/* A matrix of one stage, each row the numbers of its place. */
+/* Returns a matrix of one stage: a diagonal of 2 + stage. */
 static pi__weight matrix(pi__backend *be, int32_t stage)
 {
     float rows[N][N];
@@ -179,7 +179,7 @@ static pi__weight matrix(pi__backend *be, int32_t stage)
     return w;
 }
 
-/* y = second first x, of T tokens of two sequences. */
+/* Computes y = second * (first * x) for T tokens of two sequences. */
 static int multiply(pi__backend *be, const pi__weight w[2], float *x, float *mid, float *y, pi_error *err)
 {
     int32_t zeros[T + 1] = {0}, pos[T], seq[T], start[3] = {0, 24, T}, len[2] = {24, 40}, verified[2] = {24, 40};
@@ -220,12 +220,12 @@ static void test_microbatches(void **st)
     be->dev->upload(be, x, ones, sizeof ones);
     memset(n_finished, 0, sizeof n_finished);
     written(multiply(be, w, x, mid, y, &err), &err);
-    assert_true(n_finished[0] >= 3 && n_finished[1] >= 3); /* microbatches of 21 tokens or so */
+    assert_true(n_finished[0] >= 3 && n_finished[1] >= 3); /* microbatches of about 21 tokens */
     be->dev->download(be, out, y, sizeof out);
     written(be->dev->finish(be, &err), &err);
     for (int i = 0; i < T * N; i++) assert_true(out[i / N][i % N] == 6 * (float) i);
 
-    fails = true; /* nobody waits for it, and it does not last */
+    fails = true; /* no other stage waits for the failed one, and the failure is temporary */
     assert_int_equal(multiply(be, w, x, mid, y, &err), PI_EDEVICE);
     assert_non_null(strstr(err.msg, "it was told to fail"));
     fails = false;
@@ -259,7 +259,7 @@ static void test_refused(void **st)
     refused(&c, PI_EUNSUPPORTED, "unset gpu-layers");
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void test_out_of_memory(void **st)
 {
     static counting_alloc a;

@@ -1,5 +1,5 @@
-/* Structured output through the public interface, on tiny random models: every answer has the form that was asked for, alone
- * and in any company, with and without jumping ahead or drafts, through preemption. */
+/* Structured output through the public interface, on tiny random models. Every answer satisfies its constraint, and
+ * is the same in any batch, with and without forced tokens or drafts, and after preemption. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,7 +87,7 @@ static void ask(pi_engine *e, const char *prompt, const char *const *kv, answer 
     pi_request_free(r);
 }
 
-/* As SCHEMA has it. */
+/* Checks that the answer matches SCHEMA. */
 static void check_person(const answer *a)
 {
     pi__zone z;
@@ -110,11 +110,11 @@ static void same(const answer *a, const answer *b)
     if (a->n != b->n || memcmp(a->ids, b->ids, a->n * sizeof *a->ids)) fail_msg("%s\nis not\n%s", a->text, b->text);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tests */
+/* ----------------------------------------------------------------------------------------------------------- tests */
 
 enum { N_SEEDS = 6 };
 
-/* Answers of SCHEMA for some seeds, the first one greedy; n: at once, or one after the other. */
+/* Generates answers of SCHEMA for some seeds, the first one greedy; concurrently if at_once, otherwise one by one. */
 static void people(pi_engine *e, bool at_once, const char *const *more, answer *out)
 {
     pi_request *r[N_SEEDS];
@@ -144,13 +144,13 @@ static void answers_have_the_form(void **state)
     people(e, false, NULL, alone);
     for (int i = 0; i < N_SEEDS; i++) complete += alone[i].reason == PI_FINISH_STOP;
     assert_true(complete > N_SEEDS / 2);
-    people(e, true, NULL, now); /* in company */
+    people(e, true, NULL, now); /* in a batch */
     for (int i = 0; i < N_SEEDS; i++) same(&now[i], &alone[i]);
-    people(e, true, LIST("logprobs=3"), now); /* from whole rows */
+    people(e, true, LIST("logprobs=3"), now); /* with full logits rows */
     for (int i = 0; i < N_SEEDS; i++) same(&now[i], &alone[i]);
     pi_engine_close(e);
     e = open_with(model, LIST("kv-cache-tokens=480", "ctx-size=400", "prefix-cache=false"));
-        /* too few for all: they take turns */
+        /* too few cache tokens for all: sequences wait or are preempted */
     people(e, true, NULL, now);
     for (int i = 0; i < N_SEEDS; i++) same(&now[i], &alone[i]);
     pi_engine_close(e);
@@ -159,7 +159,7 @@ static void answers_have_the_form(void **state)
 static void nothing(void *ud, uint32_t pos, const float *row, size_t n) { (void) pos, (void) row, (void) n,
                                                                          ++*(int *) ud; }
 
-/* Tokens about which there is no choice take no steps of their own, and who looks at each row of logits gets the same. */
+/* Tokens without an alternative take no steps of their own, and a request for all logits rows gets equal results. */
 static void jumping_ahead(void **state)
 {
     (void) state;
@@ -211,7 +211,8 @@ static void other_forms(void **state)
     ask(e, "ab", LIST("regex=\\d{3}-[a-f]{2}", "temp=1"), &a);
     assert_int_equal(strlen(a.text), 6);
     assert_true(a.text[3] == '-' && a.text[0] >= '0' && a.text[0] <= '9' && a.text[5] >= 'a' && a.text[5] <= 'f');
-    ask(e, "ab", LIST("choice=[\"yes\"]", "ignore-eos=true", "min-tokens=50"), &a); /* the form is stronger */
+    /* the constraint takes precedence */
+    ask(e, "ab", LIST("choice=[\"yes\"]", "ignore-eos=true", "min-tokens=50"), &a);
     assert_string_equal(a.text, "yes");
     ask(e, "ab", LIST("choice=[\"yes\"]", "no-stop=true"), &a);
     assert_string_equal(a.text, "yes");
@@ -219,7 +220,8 @@ static void other_forms(void **state)
     assert_int_equal(a.reason, PI_FINISH_LENGTH);
     ask(e, "ab", LIST("regex=\\d+", "grammar-trigger=[\"h\", \"e\", \"l\", \"o\", \"a\", \"b\", \"c\"]",
                       "max-tokens=60", "temp=2", "top-k=0", "min-p=0"), &a);
-    for (char *c; (c = strstr(a.text, "<bos>")) || (c = strstr(a.text, "<pad>"));) memset(c, '.', 5); /* these trigger nothing */
+    /* these tokens do not trigger the grammar */
+    for (char *c; (c = strstr(a.text, "<bos>")) || (c = strstr(a.text, "<pad>"));) memset(c, '.', 5);
     const char *t = strpbrk(a.text, "heloabc");
     if (t) assert_int_equal(strlen(t + 1), strspn(t + 1, "0123456789"));
     pi_engine_close(e);
@@ -248,7 +250,7 @@ static void samples_and_cancels(void **state)
     pi_engine_close(e);
 }
 
-/* Many ways at once, whose masks take longer than a step may wait for them. */
+/* Very many active grammar states; a mask takes longer than a step may wait. */
 static const char *slow_form(void)
 {
     static char text[120000];
@@ -257,8 +259,8 @@ static const char *slow_form(void)
     return text;
 }
 
-/* A sequence whose mask is being made sits out steps: others go on, it goes on later with the same answer; it can be
- * canceled, run into its deadline, or be there when the engine is closed. */
+/* A sequence with a pending mask skips steps, while others continue; it continues later with unchanged results. It
+ * can be canceled, exceed its deadline, or still wait when the engine closes. */
 static void slow_masks(void **state)
 {
     (void) state;
@@ -282,7 +284,7 @@ static void slow_masks(void **state)
     pi_engine_close(e);
     e = open_with(drafted, LIST("spec-type=mtp", "spec-adaptive=false", "spec-draft-n-max=3"));
     ask(e, "ab", LIST(slow_form(), "max-tokens=12", "temp=0"), &now);
-    ask(e, "ab", LIST(slow_form(), "max-tokens=12", "temp=0"), &other); /* with all masks known */
+    ask(e, "ab", LIST(slow_form(), "max-tokens=12", "temp=0"), &other); /* all masks are cached now */
     same(&now, &other);
     pi_engine_close(e);
     e = open_with(model, NULL);
@@ -296,7 +298,7 @@ static void slow_masks(void **state)
     }
     r = request_of(e, "hello", slow);
     if (pi_request_submit(r, &err)) fail_msg("%s", err.msg);
-    pi_request_free(r); /* its mask may still be in the making */
+    pi_request_free(r); /* its mask may still be pending */
     pi_engine_close(e);
 }
 

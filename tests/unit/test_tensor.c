@@ -1,5 +1,5 @@
-/* Several devices as one (split-mode tensor), with CPUs as the devices: whatever their number, the logits are the bits that
- * one device gives, for every architecture, in any batch; where one fails, all do, and nobody waits for ever. */
+/* Several devices as one (split-mode tensor); the devices are CPUs. Logits are bitwise identical to one device for
+ * every architecture, number of devices and batch. If one device fails, all fail, and none waits forever. */
 #include "model_jobs.h"
 
 #include "backend/link.h"
@@ -17,7 +17,7 @@ static pi__config config(const char *device)
                          .tensor = true, .cpu = {.n_threads = 2, .poll = 1}};
 }
 
-/* 1, 2 and 4 devices, one request at a time; then 2 in all kinds of batch composition. */
+/* 1, 2 and 4 devices, one request at a time; then 2 devices with all kinds of batches. */
 static void same_bits(void)
 {
     static job want[N_JOBS], got[N_JOBS];
@@ -47,7 +47,7 @@ static void same_bits(void)
     assert_true(preempted > 0);
 }
 
-/* With drafts of the model's own head: tokens and rows as without. */
+/* Drafts of the model's own head change no token and no row. */
 static void drafts(void)
 {
     static job want[N_JOBS], got[N_JOBS];
@@ -61,7 +61,7 @@ static void drafts(void)
     jobs_check(got, want, "drafts of", 3);
 }
 
-/* Some are cancelled in the middle of their prefill or decode. */
+/* Requests are correct while others are canceled in the middle of their prefill or decode. */
 static void beside_cancelled(void)
 {
     static job want[N_JOBS], got[N_JOBS], other;
@@ -85,7 +85,7 @@ static void beside_cancelled(void)
     jobs_check(got, want, "beside cancelled ones", 1);
 }
 
-/* Bytes a device takes of the whole. */
+/* Each device needs only a part of the bytes of a single device. */
 static void smaller(bool cache)
 {
     pi_plan one = {.size = sizeof one}, two = one;
@@ -98,7 +98,7 @@ static void smaller(bool cache)
     if (cache) assert_true(two.kv_bytes < one.kv_bytes);
 }
 
-/* Opening with each allocation failing in turn: refused, and everything given back. */
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
 static void out_of_memory(void)
 {
     static counting_alloc a;
@@ -167,15 +167,15 @@ static void test_qwen35(void **st)
     unlink(path);
 }
 
-/* ---- failures: two CPUs, of which the second fails when it is told to */
+/* ---- failures: two CPUs; the second one fails on request */
 
-static pi__device_fns ops;          /* of the CPU, but: */
+static pi__device_fns ops;          /* the CPU's functions, except finish */
 static int (*cpu_finish)(pi__backend *be, pi_error *err);
-static pi__backend *second;          /* the one that fails */
-static int fail_finish;              /* with this code */
-static pi__link_ops link_ops;        /* of the local link, but: */
+static pi__backend *second;          /* the device that fails */
+static int fail_finish;              /* error code of the failure; 0 = no failure */
+static pi__link_ops link_ops;        /* the local link's functions, except gather */
 static bool (*local_gather)(pi__link *l, int32_t rank, float *buf, size_t count);
-static bool fail_gather;             /* the second rank's gather fails */
+static bool fail_gather;             /* true = the second rank's gather fails */
 
 static int failing_finish(pi__backend *be, pi_error *err)
 {
@@ -219,7 +219,7 @@ static pi__backend *two_cpus(void)
 
 enum { N_IN = 32, N_OUT = 64, ROWS = 3 };
 
-/* y = W x through be, W the same numbers in each column; the result of finish. */
+/* Computes y = W x on be and returns the result of finish; each row of W is constant. */
 static int multiply(pi__backend *be, const pi__weight *w, float *x, float *y, pi_error *err)
 {
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N_IN};
@@ -249,12 +249,12 @@ static void test_failures(void **st)
     written(multiply(be, &w, x, y, &err), &err);
     for (int i = 0; i < ROWS * N_OUT; i++) assert_true(y[i] == (float) (i % N_OUT * N_IN));
 
-    fail_finish = PI_ENOMEM; /* which does not last */
+    fail_finish = PI_ENOMEM; /* a temporary failure */
     assert_int_equal(multiply(be, &w, x, y, &err), PI_ENOMEM);
     assert_non_null(strstr(err.msg, "device 2 of 2: it was told to fail"));
     fail_finish = 0;
     written(multiply(be, &w, x, y, &err), &err);
-    fail_gather = true; /* which does: nobody may wait for a rank that left */
+    fail_gather = true; /* a permanent failure: no rank may wait for a rank that left */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(multiply(be, &w, x, y, &err), PI_EDEVICE);
         assert_non_null(strstr(err.msg, "were not reached"));

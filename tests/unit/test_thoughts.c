@@ -1,5 +1,5 @@
-/* Budgets of thought: when the closing tag is forced, for tags that are tokens and tags that are text, whatever the prompt
- * ends with; and through the interface, where forced tokens are part of the answer in any batch. */
+/* Thought budgets: the position of the forced closing tag, for token tags and text tags, and for any end of the
+ * prompt. Through the interface, forced tokens are part of the answer in any batch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static int setup(void **state)
     seed s;
     pi_error err = {0};
     seed_gpt2(&s);
-    if (seed_load(&s, &bytes_only, &err)) return -1; /* <think> is a token, all others are text */
+    if (seed_load(&s, &bytes_only, &err)) return -1; /* <think> is a token, all other tags are text */
     seed_tok(&s, "</think>", PI__TOK_CONTROL, 0);
     if (seed_load(&s, &with_tokens, &err)) return -1;
     return tiny_write(tiny_path(model, "thoughts"), NULL, &err);
@@ -47,7 +47,7 @@ static pi__thoughts *make(const pi__vocab *v, int32_t budget, const char *messag
     return t;
 }
 
-/* What comes of a model that wants to say this: its tokens, but for those that are forced, in between. */
+/* Checks the output for a model that would generate `says`; forced tokens are inserted into it. */
 static void expect(const pi__vocab *v, int32_t budget, const char *message, const char *prompt, const char *says,
                    const char *want)
 {
@@ -79,15 +79,16 @@ static void when_it_is_forced(void **state)
         expect(v, 3, "", "hi<think>", "xyzzy", "xyz</think>zy"); /* the prompt opened it */
         expect(v, 0, "", "hi<think>\n", "xyzzy", "</think>xyzzy");
         expect(v, 0, "", "hi", "<think>xyzzy", "<think></think>xyzzy");
-        expect(v, 0, "", "<think></think>hi", "xyzzy", "xyzzy"); /* it was closed again */
+        expect(v, 0, "", "<think></think>hi", "xyzzy", "xyzzy"); /* the prompt closed it again */
         expect(v, 2, "", "<think></think>hi<think>", "xyzzy", "xy</think>zzy");
-        expect(v, 99, "", "hi", "<think>xy</think>zzy", "<think>xy</think>zzy"); /* it ends by itself */
+        expect(v, 99, "", "hi", "<think>xy</think>zzy", "<think>xy</think>zzy"); /* the model closes it */
         expect(v, 12, "", "hi", "<think>x</think>abcdefghijklmnop", "<think>x</think>abcdefghijklmnop");
-        expect(v, 2, "", "hi", "xyz", "xyz"); /* no thought at all */
-        expect(v, 1, "", "hi", "<think>ab<think>cd", "<think>a</think>b<think>c</think>d"); /* a budget each */
-        expect(v, 1, "", "hi", "<think>\xC3\xA9z", "<think>\xC3\xA9</think>z"); /* whole characters */
+        expect(v, 2, "", "hi", "xyz", "xyz"); /* no thought */
+        /* each thought has its own budget */
+        expect(v, 1, "", "hi", "<think>ab<think>cd", "<think>a</think>b<think>c</think>d");
+        expect(v, 1, "", "hi", "<think>\xC3\xA9z", "<think>\xC3\xA9</think>z"); /* complete characters */
         expect(v, 1, "", "hi", "<think>\xE2\x82\xACz", "<think>\xE2\x82\xAC</think>z");
-        /* tags that are text: only in front of all else */
+        /* text tags count only at the start of the answer */
         expect(v, 4, "", "hi", "[THINK]xyzzy", "[THINK]xyzz[/THINK]y");
         expect(v, 4, "", "hi", " \n<thinking>xyzzy", " \n<thinking>xyzz</thinking>y");
         expect(v, 4, "", "hi", "say [THINK]xyzzy", "say [THINK]xyzzy");
@@ -119,7 +120,7 @@ static void out_of_memory(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- the interface */
+/* --------------------------------------------------------------------------------------------------- the interface */
 
 enum { N_GEN = 40 };
 typedef struct answer {
@@ -178,7 +179,7 @@ static void part_of_the_answer(void **state)
     const answer none = run(e, "5", "the\n", "-1"), free_of_it = run(e, "-1", "the\n", "-1");
     assert_memory_equal(none.id, free_of_it.id, sizeof none.id);
 
-    /* among others, and preempted: the pool holds four of twelve */
+    /* in a batch and preempted: the pool has capacity for four of twelve */
     pi_request *r[12];
     for (int i = 0; i < 12; i++) r[i] = start(e, i % 2 ? "5" : "-1", i % 3 ? prompt : "the\n", i % 4 ? "-1" : "2", "1");
     for (int i = 0; i < 12; i++) {
@@ -189,7 +190,7 @@ static void part_of_the_answer(void **state)
     pi_stats s = {.size = sizeof s};
     assert_int_equal(pi_engine_stats(e, &s), PI_OK);
     assert_true(s.n_preempted > 0);
-    pi_request *two = start(e, "5", prompt, "-1", "2"); /* each sample has thoughts of its own */
+    pi_request *two = start(e, "5", prompt, "-1", "2"); /* each sample has its own thoughts */
     const answer first = end(two, 0), second = end(two, 1);
     assert_memory_equal(first.id, five.id, sizeof five.id);
     assert_memory_equal(second.id + 5, ids, (size_t) n * sizeof *ids);

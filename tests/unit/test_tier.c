@@ -1,11 +1,11 @@
-/* The disk tier: what is put comes back right, within the limit, and in the order of use. What goes wrong outside of it
- * is in test_tier_faults.c. */
+/* The disk tier. Entries come back unchanged, the size limit is kept, and eviction follows the order of use.
+ * test_tier_faults.c covers external faults. */
 #include "rounds.h"
 #include "tier_fixture.h"
 
 #include <fcntl.h>
 
-/* ------------------------------------------------------------------------------------------------------- the basics */
+/* ---------------------------------------------------------------------------------------------------------- basics */
 static void test_put_and_load(void **state)
 {
     (void) state;
@@ -37,7 +37,7 @@ static void test_put_and_load(void **state)
     assert_int_equal(warnings, 0);
 }
 
-/* A directory that is only read: what is there is found, what is new is not kept. */
+/* In a read-only directory, existing entries are found, and new ones are not kept. */
 static void test_read_only(void **state)
 {
     (void) state;
@@ -59,7 +59,7 @@ static void test_read_only(void **state)
     assert_int_equal(warnings, 0);
 }
 
-/* The same hash with other tokens, another parent or another length: a miss that harms nobody. */
+/* An equal hash with other tokens, another parent or another length is a miss without side effects. */
 static void test_collision(void **state)
 {
     (void) state;
@@ -111,7 +111,7 @@ static void test_fingerprints(void **state)
     c.fingerprint.byte[0]++;
     t = open_with(&c);
     assert_int_equal(stats(t).entries, 0);
-    assert_int_equal(stats(t).bytes, bytes); /* the limit is for all */
+    assert_int_equal(stats(t).bytes, bytes); /* the limit applies to all models */
     for (int id = 0; id < 10; id++) assert_false(has(t, id) || loads(t, id));
     put_all(t, 3, 4);
     pi__tier_close(t);
@@ -129,9 +129,9 @@ static void test_fingerprints(void **state)
     assert_int_equal(stats(t).damaged, 1);
     pi__tier_close(t);
 
-    /* A small limit evicts the other model's file as well, and its empty directories go with the next open. */
+    /* A small limit also evicts the other model's file; the next open removes its empty directories. */
     t = open_tier(PAGE);
-    assert_int_equal(stats(t).entries, 0); /* none fits: the latest used has more than a page */
+    assert_int_equal(stats(t).entries, 0); /* no entry fits: the most recently used one needs more than a page */
     pi__tier_close(t);
     count_files();
     assert_int_equal(seen.files, 0);
@@ -141,7 +141,7 @@ static void test_fingerprints(void **state)
     assert_int_equal(seen.dirs, dirs - 2);
 }
 
-/* ----------------------------------------------------------------------------------------------- limits and staging */
+/* ---------------------------------------------------------------------------------------------- limits and staging */
 static void test_limit(void **state)
 {
     (void) state;
@@ -155,12 +155,12 @@ static void test_limit(void **state)
         assert_int_equal(stats(t).bytes, seen.pages * PAGE);
     }
     assert_int_equal(stats(t).evicted + stats(t).entries, 200);
-    put_all(t, 180, 200); /* those that were evicted are written again, one by one: the staging ring holds few */
+    put_all(t, 180, 200); /* evicted entries are written again, one by one, because the staging ring is small */
     pi__tier_close(t);
     count_files();
     assert_true(seen.pages <= LIMIT);
 
-    /* With a lower limit the latest used stay. */
+    /* A lower limit keeps the most recently used entries. */
     t = open_tier(20 * PAGE);
     pi__tier_stats s = stats(t);
     assert_true(s.bytes <= 20 * PAGE && s.evicted > 0 && s.entries > 0);
@@ -170,7 +170,7 @@ static void test_limit(void **state)
     pi__tier_close(t);
 }
 
-/* Order of use survives closing, also when only memory knew it. */
+/* The order of use survives closing, even if it was only in memory. */
 static void test_touch(void **state)
 {
     (void) state;
@@ -196,7 +196,7 @@ static void test_touch(void **state)
     pi__tier_close(t);
 }
 
-/* A file from the future is not the latest used for ever. */
+/* A file with a timestamp in the future does not stay the most recently used one forever. */
 static void test_future(void **state)
 {
     (void) state;
@@ -229,7 +229,7 @@ static int64_t time_of(int id)
     return (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
 }
 
-enum { LARGE = 4 << 20 }; /* takes long enough to write and read that something can happen meanwhile */
+enum { LARGE = 4 << 20 }; /* takes long enough to write and read for other events to occur meanwhile */
 static unsigned char large[LARGE], large_copy[LARGE];
 
 static bool put_large(pi__tier *t, int id)
@@ -239,7 +239,7 @@ static bool put_large(pi__tier *t, int id)
     return pi__tier_put(t, KEY(id), group_of(id), tokens, TOKENS, large, LARGE);
 }
 
-/* An entry that is used while it is being written. */
+/* An entry is used while it is being written. */
 static void test_touch_while_writing(void **state)
 {
     (void) state;
@@ -257,7 +257,7 @@ static void test_touch_while_writing(void **state)
     }
 }
 
-/* Other processes that open the directory leave the file alone that is being written. */
+/* Other processes that open the directory do not touch the file that is being written. */
 static void test_open_while_writing(void **state)
 {
     (void) state;
@@ -274,7 +274,7 @@ static void test_open_while_writing(void **state)
     pi__tier_close(t);
 }
 
-/* Holds the tier's thread inside the wake of one load. */
+/* Blocks the tier's thread inside the wake of one load. */
 static void hold(pi__tier *t, int id, unsigned char *data)
 {
     gated = true;
@@ -334,23 +334,24 @@ static void test_too_large(void **state)
     pi__tier *t = open_with(&c);
     unsigned char data[5 * PAGE] = {0};
     int32_t tokens[TOKENS + 1] = {0};
-    assert_false(pi__tier_put(t, KEY(1), 0, tokens, 1, data, 3 * PAGE)); /* more than the ring */
+    assert_false(pi__tier_put(t, KEY(1), 0, tokens, 1, data, 3 * PAGE)); /* larger than the ring */
     assert_false(pi__tier_put(t, KEY(1), 0, tokens, TOKENS + 1, data, 10));
     assert_false(pi__tier_put(t, KEY(1), 0, tokens, -1, data, 10));
     assert_false(pi__tier_put(t, KEY(1), 0, tokens, 1, data, SIZE_MAX - 100));
     assert_int_equal(stats(t).dropped, 4);
-    assert_true(pi__tier_put(t, KEY(1), 0, tokens, 1, data, 2 * PAGE - pi__tier_head_size(1))); /* exactly the ring */
+    /* exactly the size of the ring */
+    assert_true(pi__tier_put(t, KEY(1), 0, tokens, 1, data, 2 * PAGE - pi__tier_head_size(1)));
     sync_writes(t);
     assert_int_equal(pi__tier_load(t, KEY(1), 0, tokens, TOKENS + 1, data, 10, 0), MISSED);
     pi__tier_close(t);
     c.staging_bytes = 1 << 20;
     t = open_with(&c);
-    assert_false(pi__tier_put(t, KEY(2), 0, tokens, 1, data, 3 * PAGE)); /* more than the limit */
+    assert_false(pi__tier_put(t, KEY(2), 0, tokens, 1, data, 3 * PAGE)); /* larger than the limit */
     assert_true(has_in(t, 1, 0));
     pi__tier_close(t);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ loads */
+/* ----------------------------------------------------------------------------------------------------------- loads */
 static void test_many_loads(void **state)
 {
     (void) state;
@@ -358,7 +359,7 @@ static void test_many_loads(void **state)
     pi__tier *t = open_tier(1 << 24);
     put_all(t, 0, 41);
     hold(t, 40, data[40]);
-    for (int id = 0; id < 40; id++) /* 32 with the one that is held */
+    for (int id = 0; id < 40; id++) /* 32 including the blocked one */
         assert_int_equal(load(t, id, data[id]) != MISSED, id < 31);
     release();
     for (int i = 0; i < 31; i++) wait_for(&finished);
@@ -396,7 +397,7 @@ static void test_cancel(void **state)
             memset(data[i], 0xEE, sizeof data[i]);
         }
         pi__tier_cancel(t, 0);
-        pi__tier_cancel(t, id[0] + ((uint64_t) 1 << 32)); /* of nobody yet */
+        pi__tier_cancel(t, id[0] + ((uint64_t) 1 << 32)); /* an id that is not in use yet */
         pi__tier_cancel(t, 1u << 31);
         int left = 0;
         for (int i = 0; i < N; i++) left += !cancelled[i];
@@ -412,14 +413,14 @@ static void test_cancel(void **state)
         }
         for (int i = 0; i < N; i++)
             for (size_t b = 0; cancelled[i] && b < sizeof data[i]; b++) assert_int_equal(data[i][b], 0xEE);
-        for (int i = 0; i < N; i++) pi__tier_cancel(t, id[i]); /* all over: nothing happens */
+        for (int i = 0; i < N; i++) pi__tier_cancel(t, id[i]); /* all loads have ended: no effect */
     }
     assert_true(reported > rounds(1000));
     for (int i = 0; i < N; i++) (void) load(t, i, data[i]); /* pending at close */
     pi__tier_close(t);
 }
 
-/* Cancelling a load that is being read: dst is not touched once cancel has returned. */
+/* Cancels a load that is being read: dst is not written after cancel has returned. */
 static void test_cancel_while_reading(void **state)
 {
     (void) state;
@@ -448,7 +449,7 @@ static void test_cancel_while_reading(void **state)
     pi__tier_close(t);
 }
 
-/* Nothing is found after a clear, what is put again is, and the files are gone. */
+/* After a clear, no entry is found, new entries are, and the files are removed. */
 static void test_clear(void **state)
 {
     (void) state;
@@ -464,7 +465,7 @@ static void test_clear(void **state)
     for (int id = 60; id < 70; id++) assert_true(put(t, id));
     pi__tier_clear(t, NULL);
     for (int id = 0; id < 70; id++) assert_false(has(t, id) || loads(t, id));
-    for (int id = 50; id < 65; id++) assert_true(put(t, id)); /* some whose file is still there or still staged */
+    for (int id = 50; id < 65; id++) assert_true(put(t, id)); /* for some, the file still exists or is still staged */
     pi__tier_done done;
     release();
     sync_writes(t);
@@ -473,8 +474,8 @@ static void test_clear(void **state)
     assert_int_equal(stats(t).entries, 15);
     assert_int_equal(stats(t).dropped + stats(t).damaged, 0);
     count_files();
-    assert_int_equal(seen.files, 15 + 5); /* the other model's stay */
-    for (int round = 0; round < rounds(200); round++) { /* at any moment of a write */
+    assert_int_equal(seen.files, 15 + 5); /* the other model's files stay */
+    for (int round = 0; round < rounds(200); round++) { /* clears at any moment of a write */
         for (int id = 100; id < 105; id++) put(t, id);
         if (round % 2) pause_ms(round % 5 == 0);
         pi__tier_clear(t, NULL);
@@ -504,7 +505,7 @@ static void test_clear_while_writing(void **state)
         nanosleep(&ts, NULL);
         pi__tier_clear(t, NULL);
         assert_int_equal(stats(t).entries, 0);
-        if (again) assert_true(put(t, 1)); /* smaller, and it stays */
+        if (again) assert_true(put(t, 1)); /* a smaller entry, which stays */
         sync_writes(t);
         while (stats(t).bytes > (again ? pages_of(1) * PAGE : 0)) pause_ms(1);
         assert_in_range(stats(t).writes - writes, again, 1 + again);
@@ -516,8 +517,8 @@ static void test_clear_while_writing(void **state)
     pi__tier_close(t);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- random */
-/* Each operation is waited for, so that the model knows exactly what is there. */
+/* ---------------------------------------------------------------------------------------------------------- random */
+/* Waits for each operation, so that the model knows the exact contents. */
 static void test_random_model(void **state)
 {
     (void) state;
@@ -533,9 +534,9 @@ static void test_random_model(void **state)
         if (what < 5) {
             pi__tier_close(t);
             t = open_tier(LIMIT * PAGE);
-            at = 0; /* keeps the order */
+            at = 0; /* close and open keep the order */
             known = false;
-        } else if (what < 25 && known) { /* damaged or gone */
+        } else if (what < 25 && known) { /* damaged or removed */
             char path[512];
             path_of(id, path);
             assert_int_equal(what < 15 ? unlink(path) : truncate(path, (off_t) rnd(&rng, (uint32_t) file_of(id))), 0);
@@ -575,7 +576,7 @@ static void test_random_model(void **state)
     assert_true(hits > 1000 && evicted > 500);
 }
 
-/* Nothing is waited for. */
+/* Does not wait for operations. */
 static void test_storm(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* The disk tier where something goes wrong: damaged and strange files, a full disk, no memory, killed and competing
- * processes. What comes back is right or a miss. */
+/* The disk tier under faults: damaged and foreign files, a full disk, failed allocations, killed and competing
+ * processes. A load is correct or a miss. */
 #include "tier_fixture.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "counting_alloc.h"
 
-/* ---------------------------------------------------------------------------------------------------- damaged files */
+/* --------------------------------------------------------------------------------------------------- damaged files */
 static void expect_damaged(pi__tier *t, int id, const char *what, long at)
 {
     int64_t before = stats(t).damaged;
@@ -51,7 +51,7 @@ static void test_damaged_bytes(void **state)
     memset(bad, 0, n);
     write_file(path, bad, n);
     expect_damaged(t, 7, "all zero", 0);
-    assert_int_equal(warnings, 1); /* told once */
+    assert_int_equal(warnings, 1); /* reported once */
     pi__tier_close(t);
 }
 
@@ -62,16 +62,16 @@ static void test_strange_files(void **state)
     put_all(t, 7, 11);
     char path[512], other[512];
     path_of(7, path);
-    path_of(10, other); /* of the same group */
+    path_of(10, other); /* in the same group */
     assert_int_equal(group_of(7), group_of(10));
 
-    assert_int_equal(unlink(path), 0); /* vanished: a miss, and it can be written again */
+    assert_int_equal(unlink(path), 0); /* removed: a miss, and it can be written again */
     assert_false(loads(t, 7));
     assert_false(has(t, 7));
     assert_int_equal(stats(t).damaged, 0);
     put_all(t, 7, 8);
 
-    assert_int_equal(rename(other, path), 0); /* a sound file of another entry */
+    assert_int_equal(rename(other, path), 0); /* a valid file of another entry */
     expect_damaged(t, 7, "renamed", 0);
     assert_false(loads(t, 10));
     unlink(path);
@@ -90,13 +90,13 @@ static void test_strange_files(void **state)
     assert_true(stats(t).writable);
     assert_int_equal(stats(t).dropped, 1);
 
-    remove_tree(dir); /* everything, under a running tier */
+    remove_tree(dir); /* removes everything under a running tier */
     assert_false(loads(t, 9));
     assert_true(stats(t).writable);
     pi__tier_close(t);
 }
 
-/* What a dead writer left goes, a living one's stays, and so does what is not ours. */
+/* Temporary files of dead writers are removed; files of living writers and foreign files stay. */
 static void test_strays(void **state)
 {
     (void) state;
@@ -109,7 +109,7 @@ static void test_strays(void **state)
         {"tmp-dead", true, false, false, 0, false},
         {"tmp-alive", true, false, true, 0, true},
         {"tmp-alive-for-long", true, false, true, 1800, true},
-        {"tmp-forgotten", true, false, true, 7200, false}, /* of a file system that forgets locks */
+        {"tmp-forgotten", true, false, true, 7200, false}, /* for file systems that lose locks */
         {"tmp-just-made", true, true, false, 0, true},     /* about to be locked */
         {"tmp-died-at-once", true, true, false, 120, false},
         {"tmp-elsewhere", false, false, false, 7200, true},
@@ -148,7 +148,7 @@ static void test_strays(void **state)
     assert_int_equal(access(upper, F_OK), 0);
 }
 
-/* ---------------------------------------------------------------------------------------------------- what can fail */
+/* -------------------------------------------------------------------------------------------------------- failures */
 static void expect_refused(const char *where, uint64_t limit, int code, const char *message)
 {
     pi__tier_config c = config_of(limit);
@@ -182,7 +182,7 @@ static void test_refused(void **state)
     pi__tier_close(NULL);
 }
 
-/* As an ordinary user, in a directory that may only be read. */
+/* As an ordinary user, with a read-only directory. */
 static void test_read_only(void **state)
 {
     (void) state;
@@ -204,11 +204,11 @@ static void test_read_only(void **state)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) skip(); /* root that cannot be anybody else */
+    if (WEXITSTATUS(status) == 77) skip(); /* root without permission to change user */
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Files can no longer grow: writing stops, reading goes on. */
+/* If files can no longer grow, writing stops and reading continues. */
 static void test_disk_full(void **state)
 {
     (void) state;
@@ -240,7 +240,7 @@ static void test_disk_full(void **state)
     assert_int_equal(warnings, 1);
 }
 
-/* The same when it opens: what is there is found, nothing is written, and a warning says so. */
+/* If the disk is full at open, existing entries are found, nothing is written, and a warning is logged. */
 static void test_disk_full_at_open(void **state)
 {
     (void) state;
@@ -267,7 +267,7 @@ static void test_disk_full_at_open(void **state)
     assert_false(put(t, 11));
     for (int id = 0; id < 10; id++) assert_true(loads(t, id));
     pi__tier_close(t);
-    t = open_tier(1 << 24); /* there is room again */
+    t = open_tier(1 << 24); /* the disk has space again */
     assert_true(stats(t).writable && put(t, 11));
     pi__tier_close(t);
     assert_int_equal(warnings, 1);
@@ -302,7 +302,7 @@ static void test_out_of_memory(void **state)
             assert_true(loads(t, 3) && loads(t, 103));
             pi__tier_close(t);
             assert_int_equal(a.live, 0);
-            assert_int_equal(a.count, count); /* nothing is allocated after open */
+            assert_int_equal(a.count, count); /* no allocations after open */
             assert_true(a.peak >= pi__tier_memory(&c) && a.largest == pi__tier_memory(&c));
             break;
         }
@@ -316,7 +316,7 @@ static void test_out_of_memory(void **state)
     assert_int_equal(pi__tier_memory(&c), 0);
 }
 
-/* -------------------------------------------------------------------------------------------------------- processes */
+/* ------------------------------------------------------------------------------------------------------- processes */
 static void test_killed_writer(void **state)
 {
     (void) state;
@@ -394,7 +394,7 @@ static void test_two_processes(void **state)
     pi__tier_close(t);
 }
 
-/* What the other process wrote meanwhile is taken over instead of being written again. */
+/* Entries that the other process wrote meanwhile are adopted instead of written again. */
 static void test_adopted(void **state)
 {
     (void) state;
@@ -406,7 +406,7 @@ static void test_adopted(void **state)
     assert_int_equal(stats(b).writes, 0);
     assert_int_equal(stats(b).bytes, stats(a).bytes);
     pi__tier_close(b);
-    b = open_tier(PAGE); /* evicts under a */
+    b = open_tier(PAGE); /* evicts files that a knows */
     for (int id = 0; id < 20; id++) assert_int_equal(loads(a, id), pages_of(id) == 1 && has(b, id));
     assert_int_equal(stats(a).damaged, 0);
     pi__tier_close(a);

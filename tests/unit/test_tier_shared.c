@@ -1,12 +1,12 @@
-/* Several processes on one directory of the disk tier: what one writes another finds, what one removes is a miss for the
- * other, the limit holds for all, and whoever is killed leaves nothing that is wrong. */
+/* Several processes on one directory of the disk tier. Each finds entries that others write. Entries that others
+ * remove are a miss. The limit holds for all together, and a killed process leaves no wrong data. */
 #include "rounds.h"
 #include "tier_fixture.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Each look wakes once. */
+/* Starts a rescan and waits for its single wake. */
 static void look(pi__tier *t)
 {
     const uint64_t n = pi__tier_look(t);
@@ -18,7 +18,7 @@ static void test_found_elsewhere(void **state)
 {
     (void) state;
     pi__tier *a = open_tier(1 << 24), *b = open_tier(1 << 24);
-    for (int round = 0; round < 4; round++) { /* the later ones within the resolution of a folder's time */
+    for (int round = 0; round < 4; round++) { /* the later rounds are within the resolution of a folder's timestamp */
         put_all(a, round * 10, round * 10 + 10);
         assert_false(has(b, round * 10));
         look(b);
@@ -41,7 +41,7 @@ static void test_found_elsewhere(void **state)
     assert_int_equal(warnings, 0);
 }
 
-/* A look changes nothing of what is known already: staged entries, those of other models, those that nobody changed. */
+/* A rescan does not change known entries: staged ones, other models' ones, unchanged ones. */
 static void test_nothing_new(void **state)
 {
     (void) state;
@@ -68,7 +68,7 @@ static void test_nothing_new(void **state)
     pi__tier_close(a);
 }
 
-/* Two that write in turn stay within one limit together, and what one of them uses the other one leaves alone. */
+/* Two processes that write alternately keep one common limit, and neither evicts entries that the other uses. */
 static void test_one_limit(void **state)
 {
     (void) state;
@@ -77,7 +77,7 @@ static void test_one_limit(void **state)
     put_all(t[0], 0, 4);
     for (int id = 4; id < 300; id++) {
         look(t[id % 2]);
-        for (int k = 0; k < 4; k++) assert_true(loads(t[0], k)); /* the first four are in use there all the time */
+        for (int k = 0; k < 4; k++) assert_true(loads(t[0], k)); /* t[0] keeps using the first four */
         pause_ms(1);
         put_all(t[id % 2], id, id + 1);
         if (id % 50 == 0) pause_ms(1100); /* times of use are written back once a second */
@@ -89,7 +89,7 @@ static void test_one_limit(void **state)
     pi__tier_close(t[1]);
 }
 
-/* Writes, looks and reads until it is killed. */
+/* Writes, rescans and reads until it is killed. */
 static _Noreturn void work(int from)
 {
     uint64_t seed = (uint64_t) from;
@@ -121,7 +121,7 @@ static void test_killed(void **state)
         for (int id = 0; id < 400; id++) found += has(t, id) && loads(t, id); /* loads checks the data */
     }
     assert_true(found > 100);
-    assert_int_equal(stats(t).damaged, 0); /* files have their names when they are complete */
+    assert_int_equal(stats(t).damaged, 0); /* files get their final name only when they are complete */
     pi__tier_close(t);
     t = open_tier(1 << 22);
     count_files();

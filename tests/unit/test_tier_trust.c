@@ -1,5 +1,5 @@
-/* What the disk tier believes: with a key files that a holder of it wrote, without one a directory that no other user can
- * write to. And the key file itself. Parts that change owners run as root alone. */
+/* Trust of the disk tier: with a key, it accepts files from holders of the key; without one, it needs a directory
+ * that no other user can write to. Also the key file. Parts that change owners run only as root. */
 #include "tier_fixture.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static pi__tier *open_keyed(const pi__mac_key *key)
     return open_with(&c);
 }
 
-/* The one space in the directory, and a path in it. */
+/* Returns the only space in the directory, and a path in it. */
 static pi__digest only_space(void)
 {
     pi__digest fp = {{0}}, one;
@@ -43,7 +43,7 @@ static void keyed_path_of(const pi__digest *space, int id, char out[512])
     snprintf(out, 512, "%s/%s", dir, path);
 }
 
-/* Entry id is damaged, its file goes, and it can be written again. */
+/* Entry id counts as damaged, its file is removed, and it can be written again. */
 static void expect_forged(pi__tier *t, const pi__digest *space, int id)
 {
     char path[512];
@@ -68,10 +68,10 @@ static void keys_share(void **state)
         assert_true(loads(c, id));
         assert_false(has(b, id));
     }
-    put_all(b, 0, 10); /* the same entries, beside the others */
+    put_all(b, 0, 10); /* equal entries, next to the others */
     assert_true(loads(b, 3) && loads(a, 3));
     pi__tier_close(c);
-    c = open_tier(1 << 24); /* none */
+    c = open_tier(1 << 24); /* no key */
     assert_int_equal(stats(c).entries, 0);
     assert_int_equal(stats(a).damaged + stats(b).damaged + stats(c).damaged, 0);
     pi__tier_close(c);
@@ -107,7 +107,7 @@ static void changed_bytes_miss(void **state)
     pi__tier_close(t);
 }
 
-/* Files that are whole but for the key, as somebody writes them who knows everything else. */
+/* Files that are correct except for the key, as an attacker with all other knowledge would write them. */
 static void forged_files_miss(void **state)
 {
     (void) state;
@@ -127,7 +127,7 @@ static void forged_files_miss(void **state)
         assert_int_equal(unlink(path), 0);
         pi__tier_image(image, &(pi__tier_what) {space, key_of(7), group_of(7), tokens, TOKENS, bytes_of(7)}, data);
         assert_int_equal(pi__tier_write(dir_fd, by[how], image, file_of(7), 1), PI__TIER_OK);
-        if (how == 2) { /* the MAC of the head is right, the data are not */
+        if (how == 2) { /* the header's MAC is right, the data are wrong */
             unsigned char file[1024];
             const size_t n = read_file(path, file, sizeof file);
             file[n - 1] ^= 1;
@@ -150,13 +150,13 @@ static void replayed_files_miss(void **state)
     put_all(t, 0, 12);
     const pi__digest space = only_space();
     keyed_path_of(&space, 4, from);
-    keyed_path_of(&space, 10, to); /* of the same group */
+    keyed_path_of(&space, 10, to); /* in the same group */
     assert_int_equal(group_of(4), group_of(10));
     write_file(to, file, read_file(from, file, sizeof file));
     expect_forged(t, &space, 10);
     pi__tier_close(t);
 
-    c.key = &key; /* the same entry of another model */
+    c.key = &key; /* the entry with equal tokens of another model */
     c.fingerprint.byte[0]++;
     t = open_with(&c);
     put_all(t, 4, 5);
@@ -172,7 +172,7 @@ static void replayed_files_miss(void **state)
     pi__tier_close(t);
 }
 
-/* A folder that is a link leads nowhere: nothing is read there, written or removed. */
+/* A folder that is a symbolic link is not followed: no file in it is read, written or removed. */
 static void links_are_not_followed(void **state)
 {
     (void) state;
@@ -187,7 +187,7 @@ static void links_are_not_followed(void **state)
     snprintf(path, sizeof path, "%s/%s", dir, shard);
     assert_int_equal(rename(path, elsewhere) || symlink(elsewhere, path), 0);
     keyed_path_of(&space, 7, file);
-    assert_int_equal(access(file, R_OK), 0); /* others can follow it */
+    assert_int_equal(access(file, R_OK), 0); /* other programs can follow it */
     t = open_keyed(&key);
     assert_false(loads(t, 7));
     assert_true(put(t, 7));
@@ -239,7 +239,7 @@ static void open_directories_are_refused(void **state)
     assert_int_equal(try_open(NULL, &err), PI_OK);
     assert_int_equal(chmod(parent, 0755), 0);
 
-    snprintf(link, sizeof link, "%s-link", dir); /* of our own: it may lead there */
+    snprintf(link, sizeof link, "%s-link", dir); /* our own link may lead there */
     assert_int_equal(symlink(dir, link), 0);
     pi__tier *t;
     pi__tier_config c = config_of(1 << 24);
@@ -259,7 +259,7 @@ static void open_directories_are_refused(void **state)
     assert_int_equal(unlink(link), 0);
 }
 
-/* From a time when the directory was open to all. */
+/* Files from a time when others could write the directory are a miss. */
 static void files_of_others_miss(void **state)
 {
     (void) state;
@@ -278,7 +278,7 @@ static void files_of_others_miss(void **state)
     pi__tier_close(t);
 }
 
-/* --------------------------------------------------------------------------------------------------------- key files */
+/* ------------------------------------------------------------------------------------------------------- key files */
 
 static char file[160];
 
@@ -325,7 +325,7 @@ static void one_key_for_all(void **state)
             if (fork()) continue;
             pi__secret s;
             close(go[1]);
-            (void) !read(go[0], &byte, 1); /* all at once */
+            (void) !read(go[0], &byte, 1); /* all at the same time */
             const bool ok = !pi__secret_load(&s, file, "k", NULL) && s.n == 65 && write(told[1], s.byte, 65) == 65;
             _exit(!ok);
         }
@@ -382,7 +382,7 @@ static void bad_key_files(void **state)
         refused("another user's (12345)");
     }
     assert_int_equal(unlink(file) || mkfifo(file, 0600), 0);
-    refused("no regular file"); /* and does not wait */
+    refused("no regular file"); /* must not block on the FIFO */
     assert_int_equal(unlink(file) || mkdir(file, 0700), 0);
     refused("no regular file");
     assert_int_equal(rmdir(file) || symlink("nothing-there", file), 0);

@@ -1,4 +1,4 @@
-/* The command line's options: the library's and the tool's rows as one list, values of the tool's checked. */
+/* Command line options: the library's and the tool's rows as one list, and validation of the tool's values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static void the_library_comes_first(void **state)
     for (; !pi_options_describe(n, &b); n++) {
         assert_true(options_at(n, &a));
         assert_true(a.key == b.key && a.help == b.help && a.env == b.env && a.scope == b.scope);
-        assert_int_not_equal(b.scope, PI_SCOPE_TOOL); /* those that only the tool has are not the library's */
+        assert_int_not_equal(b.scope, PI_SCOPE_TOOL); /* rows with tool scope are not in the library's table */
     }
     size_t n_tool = 0;
     for (; options_at(n + n_tool, &a); n_tool++) assert_int_equal(a.scope, PI_SCOPE_TOOL);
@@ -58,7 +58,7 @@ static void each_row_is_consistent(void **state)
     pi_options_free(o);
 }
 
-/* No two rows may take the same spelling on one command line; a subcommand's own win over those that it shares. */
+/* No two rows accept the same spelling on one command line; a subcommand's own rows override shared ones. */
 static void spellings_are_unique(void **state)
 {
     (void) state;
@@ -138,12 +138,12 @@ static void the_nearest_name(void **state)
     assert_false(options_nearest("zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", any, NULL, near));
     assert_true(options_nearest("n-pormpt", of_section, "bench", near));
     assert_string_equal(near, "--n-prompt");
-    assert_true(options_nearest("gnl", of_section, "model", near)); /* a short one, where no long one is near */
+    assert_true(options_nearest("gnl", of_section, "model", near)); /* a short option if no long option is close */
     assert_string_equal(near, "-ngl");
     assert_false(options_nearest("n-pormpt", of_section, "quantize", near));
 }
 
-/* A name is refused once, says why, and no row of the library takes it. */
+/* Each refused name occurs once and has a reason, and no row of the library accepts it. */
 static void refused_names_are_unique(void **state)
 {
     (void) state;

@@ -1,5 +1,5 @@
-/* Op topk of the CPU: the best values of rows, what is missing and the sums are those of the whole row to the bit, with each
- * instruction set, for any number of threads and rows; and rows that ask for nothing stay as they are. */
+/* The CPU's op topk: the best values, the missing count and the sums are bitwise those of the full row. Covers each
+ * instruction set and any number of threads and rows. Rows without a request stay unchanged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,8 +27,8 @@ static uint64_t rnd(void)
 
 static int rnd_int(int n) { return (int) (rnd() % (uint64_t) n); }
 
-/* kind 0: bell shaped; 1: many ties; 2: ascending; 3: most forbidden; 4: zeros of both signs; 5: with NaN; 6: with infinity;
- * 7: nothing; 8: a few */
+/* kind 0: bell shaped; 1: many ties; 2: ascending; 3: most forbidden; 4: zeros of both signs; 5: with NaN; 6: with
+ * infinity; 7: all -infinity; 8: a few values */
 enum { KINDS = 9 };
 static void fill(float *row, int n, int kind)
 {
@@ -46,7 +46,8 @@ static void fill(float *row, int n, int kind)
     }
 }
 
-/* What the op has to give for a row, whose skipped values are -inf already: words of which it writes 2 + the keys there are. */
+/* Computes the op's expected result for a row with skipped values already set to -inf. Returns the number of words
+ * that the op writes: 2 + number of keys. */
 static int expected(const float *row, int n, const pi__topk_request *r)
 {
     bool odd;
@@ -78,7 +79,7 @@ static void check_rows(const pi__topk *a, int k)
     }
 }
 
-/* Some rows, asked for all kinds of things; of_step: as a part of a step, whose results are as long as the batch says. */
+/* Runs some rows with all kinds of requests; of_step = as a part of a step, with the result length of the batch. */
 static void run_once(pi__backend *be, int n_rows, int n, bool of_step)
 {
     static const int32_t ks[] = {1, 1, 0, 40, 64, 255, PI__MAX_TOP};

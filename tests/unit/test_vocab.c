@@ -1,5 +1,5 @@
-/* Vocabularies: what each kind makes of a text, special tokens, text from ids, UTF-8 in a stream, refusals of bad
- * metadata, and every allocation failed in turn. Real vocabularies are compared by check_tokenizers.py. */
+/* Vocabularies: tokenization by each kind, special tokens, detokenization, streamed UTF-8, errors of bad metadata,
+ * and each allocation failed in turn. check_tokenizers.py compares real vocabularies. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ static pi__vocab *load(const seed *s)
 
 enum { ADD = 1, SPECIAL = 2 };
 
-/* The ids of text are those of the tokens spelled in want, separated by '|'. */
+/* The ids of text are the tokens spelled in `want`, separated by '|'. */
 static void expect_n(const pi__vocab *v, const char *text, size_t n, int flags, const char *want)
 {
     pi__ids ids = {0};
@@ -52,7 +52,7 @@ static void expect_text(const pi__vocab *v, const int32_t *ids, size_t n, bool s
     pi__free(out);
 }
 
-/* Tokenized and put together again the text is want. */
+/* Tokenizing and detokenizing the text gives `want`. */
 static void round_trip(const pi__vocab *v, const char *text, size_t n, int flags, const char *want, size_t n_want)
 {
     pi__ids ids = {0};
@@ -66,7 +66,7 @@ static void round_trip(const pi__vocab *v, const char *text, size_t n, int flags
     pi__free(ids.p);
 }
 
-/* ---------------------------------------------------------------------------------------------------- SentencePiece */
+/* --------------------------------------------------------------------------------------------------- SentencePiece */
 
 static void test_spm(void **state)
 {
@@ -85,7 +85,8 @@ static void test_spm(void **state)
     expect(v, "aaa", 0, SP " aa a");                   /* equal scores: leftmost */
     expect(v, "aaaaa", 0, SP " aa aa a");
     expect(v, "\xC3\xA9", 0, SP " <0xC3> <0xA9>");     /* no piece: its bytes */
-    expect(v, "a\xFF" "bcdef", 0, SP " a <0xFF> <0x62> <0x63> <0x64> e <0x66>"); /* the first byte says: four */
+    /* the first byte announces four bytes */
+    expect(v, "a\xFF" "bcdef", 0, SP " a <0xFF> <0x62> <0x63> <0x64> e <0x66>");
     expect(v, "a\x80" "b\xE2\x96", 0, SP " a <0x80> b <0xE2> <0x96>");
     expect(v, "\n", 0, SP " <0x0A>");
     expect_n(v, "a\0b", 3, 0, SP " a <0x00> b");
@@ -113,7 +114,7 @@ static void test_spm_special(void **state)
     expect(v, "<t<t><t>", 0, SP " <0x3C> <0x74> <t><t>");
     expect(v, "<|end|>", SPECIAL, "<|end|>");
     expect(v, "a<s>b</s>", SPECIAL, SP " a <s> " SP " b </s>");
-    expect(v, "<s>", 0, SP " <0x3C> <0x73> <0x3E>");           /* control tokens only where asked for */
+    expect(v, "<s>", 0, SP " <0x3C> <0x73> <0x3E>");           /* control tokens only on request */
     expect(v, "<unused0>", SPECIAL, SP " <0x3C> <0x75> <0x6E> <0x75> <0x73> e <0x64> <0x30> <0x3E>");
     assert_true(pi__vocab_is_eog(v, 2));
     assert_true(pi__vocab_is_eog(v, pi__vocab_find(v, "<|end|>", 7)));
@@ -136,7 +137,7 @@ static void test_spm_special(void **state)
     expect_text(v, wrong, 3, true, "hello");
     pi__vocab_free(v);
 
-    s.name = "A Phi-3 model"; /* drops white space after special tokens, some excepted */
+    s.name = "A Phi-3 model"; /* drops white space after special tokens, with some exceptions */
     v = load(&s);
     expect(v, "<|end|> \n a", SPECIAL, "<|end|> " SP " a");
     expect(v, "<t> a<s> a", SPECIAL, "<t> " SP " a <s> " SP SP " a");
@@ -144,7 +145,7 @@ static void test_spm_special(void **state)
     pi__vocab_free(v);
 }
 
-/* --------------------------------------------------------------------------------------------------- byte-level BPE */
+/* -------------------------------------------------------------------------------------------------- byte-level BPE */
 
 static void test_bpe(void **state)
 {
@@ -152,7 +153,7 @@ static void test_bpe(void **state)
     seed s;
     seed_gpt2(&s);
     pi__vocab *v = load(&s);
-    expect(v, "", ADD, ""); /* no BOS unless the file asks for it */
+    expect(v, "", ADD, ""); /* no BOS unless the file enables it */
     expect(v, "hello hello", 0, "hello \xC4\xA0hello");
     expect(v, "hellhe  hello", 0, "hell he \xC4\xA0 \xC4\xA0hello");
     expect(v, "aaaaa", 0, "aaaa a");
@@ -197,8 +198,8 @@ static void test_bpe_any_bytes(void **state)
         const char *in, *out;
     } bad[] = {
         {"\xFF" "a\xC3", "\xEF\xBF\xBD" "a\xEF\xBF\xBD"},
-        {"\xE2\x96x", "\xEF\xBF\xBD\xEF\xBF\xBDx"},            /* one a byte */
-        {"\xC1\x81\xE0\x81\x81", "AA"},                        /* overlong forms are read */
+        {"\xE2\x96x", "\xEF\xBF\xBD\xEF\xBF\xBDx"},            /* one per byte */
+        {"\xC1\x81\xE0\x81\x81", "AA"},                        /* overlong forms are accepted */
         {"a\xED\xA0\x80" "b", "a\xED\xA0\x80" "b"},            /* a surrogate stays */
         {"\xF4\x90\x80\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
         {"\xF8\x88\x80\x80\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
@@ -225,13 +226,13 @@ static void test_pretokenizers(void **state)
     } cases[] = {
         {"gpt-2", "I'll go  12345 x!?\n\n a\t", "[I]['ll][ go][ ][ 12345][ x][!?][\n\n][ a][\t]"},
         {"gpt-2", "I'LL", "[I]['][LL]"},
-        {"gpt-2", "a\xE1\xA0\x8E" "b", "[a][\xE1\xA0\x8E][b]"}, /* U+180E is no space */
+        {"gpt-2", "a\xE1\xA0\x8E" "b", "[a][\xE1\xA0\x8E][b]"}, /* U+180E is not a space */
         {"gpt-2", "e\xCC\x81", "[e][\xCC\x81]"},
         {"default", "a.b 1234", "[a][.][b][ ][123][4]"},
         {"falcon", "x=1234;", "[x][=][123][4][;]"},
         {"starcoder", "a12 b", "[a][1][2][ b]"},
         {"llama-bpe", "I'LL pay 12345 $x\r\n  \n y  ", "[I]['LL][ pay][ ][123][45][ $][x][\r\n  \n][ y][  ]"},
-        {"llama-bpe", "'\xC5\xBF", "['\xC5\xBF]"}, /* long s is no s */
+        {"llama-bpe", "'\xC5\xBF", "['\xC5\xBF]"}, /* long s is not s */
         {"llama-bpe", "a!!\n\nb  c", "[a][!!\n\n][b][ ][ c]"},
         {"qwen2", "a 12 e\xCC\x81", "[a][ ][1][2][ e][\xCC\x81]"},
         {"qwen35", "a 12 e\xCC\x81x !\n", "[a][ ][1][2][ e\xCC\x81x][ !\n]"},
@@ -251,7 +252,8 @@ static void test_pretokenizers(void **state)
         {"youtu", "HTTPServer caf\xC3\xA9 \xE4\xBD\xA0\xE3\x80\x82 12", "[HTTPServer][ caf\xC3\xA9][ ][\xE4\xBD\xA0]"
                   "[\xE3\x80\x82][ ][1][2]"},
         {"kimi-k2", "camelCase HTTPServer's 1234", "[camel][Case][ HTTPServer's][ ][123][4]"},
-        {"kimi-k2", "caf\xC3\xA9\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82x \xE3\x81\xAE .\n\n", /* letters end where Han begins */
+        /* letters end at the start of Han */
+        {"kimi-k2", "caf\xC3\xA9\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82x \xE3\x81\xAE .\n\n",
          "[caf\xC3\xA9][\xE4\xBD\xA0\xE5\xA5\xBD][\xE3\x80\x82x][ \xE3\x81\xAE][ .\n\n]"},
         {"kimi-k2", "I'LL don't", "[I'LL][ don't]"},
     };
@@ -268,7 +270,7 @@ static void test_pretokenizers(void **state)
     }
 }
 
-/* Every name in the table compiles, and its words put together are the text. */
+/* Every pre-tokenizer in the table compiles, and its words joined together are the text. */
 static void test_pretokenizers_cover(void **state)
 {
     (void) state;
@@ -288,7 +290,7 @@ static void test_pretokenizers_cover(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- Gemma 4 */
+/* --------------------------------------------------------------------------------------------------------- Gemma 4 */
 
 static void test_gemma4(void **state)
 {
@@ -296,7 +298,7 @@ static void test_gemma4(void **state)
     seed s;
     seed_gemma4(&s);
     pi__vocab *v = load(&s);
-    assert_true(pi__vocab_add_bos(v)); /* although the file says no */
+    assert_true(pi__vocab_add_bos(v)); /* although the file disables it */
     expect(v, "hello hello", ADD, "<bos> hello " SP "hello");
     expect(v, " hello     x", 0, SP "hello " SP SP SP SP " " SP " x");
     expect(v, "o x", 0, "o" SP " x");                           /* a merge across the space is not cut */
@@ -328,15 +330,17 @@ static void test_wpm(void **state)
     pi__vocab *v = load(&s);
     expect(v, "Hello x's", ADD, "[CLS] " SP "hello " SP "x " SP "' " SP "s [SEP]");
     expect(v, "hellox hel", 0, SP "hello x " SP "he l");
-    expect(v, "hexy x", 0, "[UNK] " SP "x");                    /* all of a word, or nothing */
+    expect(v, "hexy x", 0, "[UNK] " SP "x");                    /* a complete word or [UNK] */
     expect(v, "x$x.", 0, SP "x " SP "$ " SP "x " SP ".");
-    expect(v, "\xC3\x89 h\xC3\xA9llo e\xCC\x81", 0, SP "e " SP "hello " SP "e"); /* accents, composed or not, and capitals */
+    /* accents, composed or decomposed, and capitals */
+    expect(v, "\xC3\x89 h\xC3\xA9llo e\xCC\x81", 0, SP "e " SP "hello " SP "e");
     expect(v, "x\xE4\xBD\xA0x", 0, SP "x " SP "\xE4\xBD\xA0 " SP "x");     /* a Chinese character is a word */
-    expect(v, "\xEA\xB0\x80", 0, SP "\xE1\x84\x80 \xE1\x85\xA1");         /* a syllable is its letters */
-    expect(v, "x\xE2\x80\x8Bx\x01\xEF\xBF\xBD\xFF\xED\xA0\x80\xC2\x85x", 0, SP "x x x"); /* no text */
+    expect(v, "\xEA\xB0\x80", 0, SP "\xE1\x84\x80 \xE1\x85\xA1");         /* a syllable is split into its letters */
+    /* characters that are dropped */
+    expect(v, "x\xE2\x80\x8Bx\x01\xEF\xBF\xBD\xFF\xED\xA0\x80\xC2\x85x", 0, SP "x x x");
     expect(v, " \t\n\r\xC2\xA0\xE3\x80\x80", 0, "");
     expect(v, "x<t>x [SEP]l", SPECIAL, SP "x <t> " SP "x [SEP] " SP "l");
-    expect(v, "[CLS]", 0, "[UNK] [UNK] [UNK]");                 /* brackets, and what is between them */
+    expect(v, "[CLS]", 0, "[UNK] [UNK] [UNK]");                 /* the brackets and the text between them */
     char word[128] = "";
     memset(word, 'x', 101);
     expect(v, word, 0, "[UNK]");
@@ -361,26 +365,27 @@ static void test_ugm(void **state)
     seed s;
     seed_ugm(&s);
     pi__vocab *v = load(&s);
-    expect(v, "hello", ADD, "<s> " SP "he llo </s>");              /* -10, as hell and o are, which come later */
-    expect(v, "  a   ab ", 0, SP "a " SP "a b");                     /* many spaces are one, at the end none */
-    expect(v, "Qb", 0, SP " abb");                                  /* by the map; -9, where a, b, b are -10 */
-    expect(v, "a\xE6\x97\xA5\xE6\x97\xA5x\xFFl", 0, SP "a <unk> l"); /* unknown neighbours are one */
+    expect(v, "hello", ADD, "<s> " SP "he llo </s>");              /* -10, like hell + o, which come later */
+    /* repeated spaces become one; trailing spaces are dropped */
+    expect(v, "  a   ab ", 0, SP "a " SP "a b");
+    expect(v, "Qb", 0, SP " abb");                                  /* by the map; -9, while a, b, b has -10 */
+    expect(v, "a\xE6\x97\xA5\xE6\x97\xA5x\xFFl", 0, SP "a <unk> l"); /* adjacent unknown characters become one token */
     expect(v, "a<t>Q</s>", SPECIAL, SP "a <t> " SP "a b </s>");
     expect(v, " ", 0, "");
     static const char text[] = "ab l";
     round_trip(v, text, sizeof text - 1, ADD, text, sizeof text - 1);
     pi__vocab_free(v);
-    s.charsmap[0] = 13; /* no multiple of 4 */
+    s.charsmap[0] = 13; /* not a multiple of 4 */
     refused(&s, PI_EFORMAT, "precompiled_charsmap");
-    s.charsmap[0] = 16; /* more than there is */
+    s.charsmap[0] = 16; /* larger than the array */
     refused(&s, PI_EFORMAT, "precompiled_charsmap");
-    s.charsmap[0] = 12, s.charsmap[12] = 200; /* a text that is not there */
+    s.charsmap[0] = 12, s.charsmap[12] = 200; /* a text offset out of range */
     v = load(&s);
     expect(v, "Qa", 0, SP " <unk> a");
     pi__vocab_free(v);
 }
 
-/* The prompt, spelled as expect_n spells. */
+/* The infill prompt has the tokens of `want`, spelled as for expect_n. */
 static void expect_infill(const pi__vocab *v, const pi_infill_parts *in, const char *want)
 {
     pi_error err = {0};
@@ -419,7 +424,7 @@ static void test_infill(void **state)
     in.typed = "x", in.typed_len = 1;
     expect_infill(v, &in, "<|fim_suffix|> e f g <|fim_prefix|> a b c d x <|fim_middle|>");
     in.suffix_first = 0;
-    in.prefix = "<|fim_middle|>", in.prefix_len = 14; /* text stays text */
+    in.prefix = "<|fim_middle|>", in.prefix_len = 14; /* special tokens in text stay text */
     expect_infill(v, &in, "<|fim_prefix|> < | f i m _ m i d d l e | > x <|fim_suffix|> e f g <|fim_middle|>");
     in.prefix = "", in.prefix_len = 0;
     in.files = &one, in.n_files = 1;
@@ -433,11 +438,11 @@ static void test_infill(void **state)
                             .n_files = 1, .repo = "r", .name = "n"};
     expect_infill(v, &in, "<|repo_name|> r \xC4\x8A <|file_sep|> b . c \xC4\x8A y z <|file_sep|> n \xC4\x8A "
                   "<|fim_prefix|> a b c d <|fim_suffix|> e f g h <|fim_middle|>");
-    in.max_tokens = 16; /* files lose their beginning, */
+    in.max_tokens = 16; /* first, files lose their beginning */
     expect_infill(v, &in, "y z <|file_sep|> n \xC4\x8A <|fim_prefix|> a b c d <|fim_suffix|> e f g h <|fim_middle|>");
-    in.max_tokens = 9; /* then the suffix its end, */
+    in.max_tokens = 9; /* then the suffix loses its end */
     expect_infill(v, &in, "<|fim_prefix|> a b c d <|fim_suffix|> e f <|fim_middle|>");
-    in.max_tokens = 7; /* and the prefix its beginning */
+    in.max_tokens = 7; /* then the prefix loses its beginning */
     expect_infill(v, &in, "<|fim_prefix|> b c d <|fim_suffix|> e <|fim_middle|>");
     pi_error err = {0};
     pi__ids ids = {0};
@@ -446,7 +451,7 @@ static void test_infill(void **state)
     pi__free(ids.p);
     pi__vocab_free(v);
 
-    seed_gpt2(&s); /* no such tokens */
+    seed_gpt2(&s); /* a vocabulary without infill tokens */
     v = load(&s);
     ids = (pi__ids) {0};
     assert_int_equal(pi__infill(v, &in, &ids, &err), PI_EUNSUPPORTED);
@@ -484,7 +489,7 @@ static void test_end_of_message(void **state)
     pi__vocab_free(v);
 }
 
-/* The tokens that begin a turn are those spelled in want, separated by spaces. */
+/* The tokens that begin a turn are the ones spelled in `want`, separated by spaces. */
 static void expect_turns(seed *s, const char *chat_template, const char *want)
 {
     s->chat_template = chat_template;
@@ -500,13 +505,13 @@ static void expect_turns(seed *s, const char *chat_template, const char *want)
     pi__vocab_free(v);
 }
 
-/* What ends an answer and what begins a turn, in the families' own spellings and templates. */
+/* End-of-answer tokens and turn tokens in the spellings and templates of model families. */
 static void test_families(void **state)
 {
     (void) state;
     static const struct {
-        const char *tokens[4], *chat_template; /* tokens: those that end an answer, then NULL */
-        const char *turn, *turns;              /* further tokens, and which of them begin a turn */
+        const char *tokens[4], *chat_template; /* tokens: the ones that end an answer, then NULL */
+        const char *turn, *turns;              /* further tokens, and the ones among them that begin a turn */
     } families[] = {
         {{"<|end_of_text|>", "<|eot_id|>", "<|eom_id|>"},
          "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] + '<|eot_id|>' }}",
@@ -533,11 +538,11 @@ static void test_families(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ UTF-8 */
+/* ----------------------------------------------------------------------------------------------------------- UTF-8 */
 
 static void feed_case(const char *in, size_t n, const char *want)
 {
-    for (size_t step = 1; step <= n; step++) { /* the same however it is cut */
+    for (size_t step = 1; step <= n; step++) { /* independent of the cut */
         pi__utf8_hold h = {0};
         char out[256];
         size_t o = 0;
@@ -561,9 +566,9 @@ static void test_utf8_hold(void **state)
     } cases[] = {
         {"plain", "plain"},
         {"\xC3\xA9\xE4\xBD\xA0\xF0\x9F\xA6\x99.", "\xC3\xA9\xE4\xBD\xA0\xF0\x9F\xA6\x99."},
-        {"\xF0\x9F\xA6", "\xEF\xBF\xBD"},                                       /* cut at the end */
-        {"\xF0\x9F\xA6z", "\xEF\xBF\xBDz"},                                     /* one maximal part */
-        {"\xE4\xBD\xC3\xA9", "\xEF\xBF\xBD\xC3\xA9"},                           /* cut by another character */
+        {"\xF0\x9F\xA6", "\xEF\xBF\xBD"},                                       /* truncated at the end */
+        {"\xF0\x9F\xA6z", "\xEF\xBF\xBDz"},                                     /* one maximal subpart */
+        {"\xE4\xBD\xC3\xA9", "\xEF\xBF\xBD\xC3\xA9"},                           /* truncated by another character */
         {"\x80\xBF", "\xEF\xBF\xBD\xEF\xBF\xBD"},
         {"\xC0\xAF\xFF", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
         {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},               /* surrogate */
@@ -576,7 +581,7 @@ static void test_utf8_hold(void **state)
         feed_case(cases[i].in, strlen(cases[i].in), cases[i].want);
 }
 
-/* --------------------------------------------------------------------------------------------------------- refusals */
+/* -------------------------------------------------------------------------------------------------------- refusals */
 
 static void refused(const seed *s, int code, const char *part)
 {
@@ -636,7 +641,7 @@ static void test_refused(void **state)
     free(m.b);
 }
 
-/* Bytes of good files changed at random: each loads or is refused, and what loads can be used. */
+/* Random byte changes to valid files: each file loads or is refused, and a loaded one can be used. */
 static void test_mutated(void **state)
 {
     (void) state;
@@ -673,15 +678,15 @@ static void test_mutated(void **state)
     assert_true(n_loaded > 100 && n_refused > 100);
 }
 
-/* Odd but not wrong: files like these exist or could. */
+/* Unusual but valid files, which exist or could exist. */
 static void test_tolerated(void **state)
 {
     (void) state;
     seed s;
     seed_spm(&s);
     s.tok[280].n = 0;                                                 /* an empty token is never found */
-    s.tok[281] = s.tok[259];                                          /* a text twice: the first is found */
-    seed_extra(&s, "tokenizer.ggml.bos_token_id", PI__GGUF_I32, -1);  /* none */
+    s.tok[281] = s.tok[259];                                          /* a duplicate text: the first one is found */
+    seed_extra(&s, "tokenizer.ggml.bos_token_id", PI__GGUF_I32, -1);  /* no BOS */
     s.n_types = SIZE_MAX;
     pi__vocab *v = load(&s);
     expect(v, "a", ADD, SP " a");
@@ -691,10 +696,10 @@ static void test_tolerated(void **state)
     pi__vocab_free(v);
 
     seed_gpt2(&s);
-    s.merge[s.n_merge++] = "x y"; /* merges to what is no token: its bytes come out */
+    s.merge[s.n_merge++] = "x y"; /* the merged text is not a token: its bytes come out */
     s.merge[s.n_merge++] = "xy z";
-    s.merge[s.n_merge++] = "h e"; /* said twice */
-    s.tok['q'].n = 0;             /* a byte without a token is left out */
+    s.merge[s.n_merge++] = "h e"; /* a duplicate merge */
+    s.tok['q'].n = 0;             /* a byte without a token is dropped */
     v = load(&s);
     expect(v, "xyz.hello", 0, "x y z . hello");
     expect(v, "aqa", 0, "a a");
@@ -702,7 +707,7 @@ static void test_tolerated(void **state)
     pi__vocab_free(v);
 }
 
-/* ------------------------------------------------------------------------------------------ large texts and threads */
+/* ----------------------------------------------------------------------------------------- large texts and threads */
 
 static void test_long_texts(void **state)
 {
@@ -763,10 +768,10 @@ static void test_threads(void **state)
     pi__vocab_free(v);
 }
 
-/* ---------------------------------------------------------------------------------------------------- out of memory */
+/* --------------------------------------------------------------------------------------------------- out of memory */
 
 static struct {
-    long left; /* allocations that still succeed; negative: all */
+    long left; /* allocations that still succeed; negative = all */
     long live; /* blocks not freed */
 } heap;
 
@@ -795,7 +800,7 @@ static void count_free(void *ud, void *p)
     free(p);
 }
 
-/* Load, tokenize, detokenize. PI_ENOMEM anywhere ends it. */
+/* Loads, tokenizes and detokenizes; stops at the first PI_ENOMEM. */
 static int whole_use(const pi__gguf *g)
 {
     static const char text[] = " hello<t><think>123 \xFF\xED\xA0\x80 \xC3\xA9\n<|im_end|>hello";
@@ -849,7 +854,7 @@ static void test_out_of_memory(void **state)
     pi_set_allocator(NULL);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ turns */
+/* ----------------------------------------------------------------------------------------------------------- turns */
 
 static void test_turns(void **state)
 {
@@ -869,9 +874,9 @@ static void test_turns(void **state)
     expect_turns(&s, "{{ \"<|sep|>\" ~ m.role }}<|sep|>{{ role }}", "<|sep|>");
     expect_turns(&s, "<|sep|>user\n", "<|sep|>");
     expect_turns(&s, "{{- '<|sep|>' }}{{ 'model' }}", "<|sep|>");
-    expect_turns(&s, "<|sep|>{{ message.content }}user", "<|im_start|>"); /* nothing told: by name */
+    expect_turns(&s, "<|sep|>{{ message.content }}user", "<|im_start|>"); /* the template says nothing: by name */
     expect_turns(&s, "<|sep|>users<|sep|>tool_calls<|sep|>user.name", "<|im_start|>");
-    expect_turns(&s, "<|sep|><|im_end|>user", "<|im_start|>"); /* an end is no beginning */
+    expect_turns(&s, "<|sep|><|im_end|>user", "<|im_start|>"); /* an end token does not begin a turn */
     expect_turns(&s, "<|sep|>{{ x }}<|im_start|>", "<|im_start|>");
     expect_turns(&s, "<|USER_TOKEN|>a<|end_user|>b</user>c<assistant>d<|superuser|>e<user>",
                  "<|USER_TOKEN|> <assistant>");
@@ -895,7 +900,7 @@ static void test_turns(void **state)
     expect_turns(&s, NULL, "");
 }
 
-/* ------------------------------------------------------------------------------------------------- public interface */
+/* ------------------------------------------------------------------------------------------------ public interface */
 
 static void test_public(void **state)
 {

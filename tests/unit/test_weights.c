@@ -1,5 +1,5 @@
-/* Weights that processes share: from an owner's socket, from a directory; what a foreign owner, a foreign client or a damaged
- * file can do; and that the packed layout has the version it says. */
+/* Weights shared by processes, through an owner's socket or a directory. Also the effects of a malicious owner, a
+ * malicious client and a damaged file, and the version of the packed layout. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -95,7 +95,7 @@ static void answer(pi_engine *e, int32_t out[N])
     pi_request_free(r);
 }
 
-/* What an engine of these options answers. */
+/* Computes the tokens that an engine with this option generates. */
 static void answer_of(const char *path, const char *key, const char *value, int32_t out[N])
 {
     pi_engine *e = NULL;
@@ -124,7 +124,7 @@ static int count_maps(const char *what)
     return n;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- owner */
+/* ----------------------------------------------------------------------------------------------------------- owner */
 
 static void from_an_owner(void **state)
 {
@@ -135,10 +135,10 @@ static void from_an_owner(void **state)
     answer_of(other, NULL, NULL, want_other);
     assert_memory_not_equal(want, want_other, sizeof want);
     pi_engine *e[3] = {NULL};
-    assert_int_equal(open_engine(&e[0], model, "weights-from", sock, &err), PI_EIO); /* nobody is there */
+    assert_int_equal(open_engine(&e[0], model, "weights-from", sock, &err), PI_EIO); /* no owner listens */
     pi_weights *w = own(model);
     for (int i = 0; i < 3; i++) assert_int_equal(open_engine(&e[i], model, "weights-from", sock, &err), PI_OK);
-    assert_int_equal(count_maps("pagedinfer weights"), 3); /* of one memory */
+    assert_int_equal(count_maps("pagedinfer weights"), 3); /* all map one memory */
     pi_engine *none = NULL;
     assert_int_equal(open_engine(&none, other, "weights-from", sock, &err), PI_EIO);
     assert_non_null(strstr(err.msg, "another model"));
@@ -149,7 +149,7 @@ static void from_an_owner(void **state)
     answer(e[0], got);
     assert_memory_equal(got, want, sizeof want);
     pi_engine_close(e[0]);
-    pi_weights_close(w); /* the others keep what they have */
+    pi_weights_close(w); /* the other engines keep their mappings */
     assert_int_equal(access(sock, F_OK), -1);
     w = own(other);
     for (int i = 1; i < 3; i++) {
@@ -162,7 +162,7 @@ static void from_an_owner(void **state)
     pi_weights_close(w);
 }
 
-/* Opened and closed again and again, and an owner that is killed: nothing is left over. */
+/* Repeated opening and closing, and a killed owner, leak nothing. */
 static void nothing_leaks(void **state)
 {
     (void) state;
@@ -181,7 +181,8 @@ static void nothing_leaks(void **state)
         for (int k = 0; owner && access(sock, F_OK) && k < 10000; k++) usleep(1000);
         pi_engine *e = NULL;
         pi_error err = {0};
-        for (int k = 0; open_engine(&e, model, "weights-from", sock, &err); k++) { /* a socket that is not listened to yet */
+        /* the owner does not listen on the socket yet */
+        for (int k = 0; open_engine(&e, model, "weights-from", sock, &err); k++) {
             if (!owner || k == 1000) fail_msg("%s", err.msg);
             usleep(1000);
         }
@@ -193,10 +194,10 @@ static void nothing_leaks(void **state)
     }
     assert_int_equal(count_fds(), fds);
     assert_int_equal(count_maps("pagedinfer weights"), 0);
-    (void) unlink(sock); /* of the last one killed, perhaps */
+    (void) unlink(sock); /* possibly left by the last killed owner */
 }
 
-/* -------------------------------------------------------------------------------------------------- foreign ends */
+/* ------------------------------------------------------------------------------------------------- malicious peers */
 
 enum rogue { GONE, HALF, GARBAGE, OLD, NO_FD, DEV_NULL, UNSEALED, ZEROS, SMALL, TWO, TWENTY, N_ROGUES };
 
@@ -255,7 +256,7 @@ static void foreign_owners(void **state)
     void *bad;
     int32_t tokens[N];
     char path[700];
-    answer_of(model, "weights-cache", cache, tokens); /* makes a file of the image's size */
+    answer_of(model, "weights-cache", cache, tokens); /* creates a file of the image's size */
     DIR *d = opendir(cache);
     for (const struct dirent *de; (de = readdir(d));)
         if (strstr(de->d_name, ".weights")) snprintf(path, sizeof path, "%s/%s", cache, de->d_name);
@@ -281,7 +282,7 @@ static void foreign_owners(void **state)
     close(rogue_fd);
 }
 
-/* Clients that send too little, too much, something else, or nothing, and go. */
+/* Clients that send too little, too much, other data, or nothing, and disconnect. */
 static void foreign_clients(void **state)
 {
     (void) state;
@@ -309,7 +310,7 @@ static void foreign_clients(void **state)
     pi_weights_close(w);
 }
 
-/* Clients that connect and stay, without a word or with half a request: others are served beside them. */
+/* Clients that stay connected silently or with half a request do not delay other clients. */
 static void silent_clients(void **state)
 {
     (void) state;
@@ -325,7 +326,7 @@ static void silent_clients(void **state)
         assert_int_equal(connect(s[i], (struct sockaddr *) &at, sizeof at), 0);
         if (i % 2) assert_int_equal(send(s[i], "PIweight\3\0\0", 12, MSG_NOSIGNAL), 12);
     }
-    for (int i = 0; i < 3; i++) { /* in turn, two seconds for each of the others would be more than a client waits */
+    for (int i = 0; i < 3; i++) { /* serially, two seconds per silent client would exceed a client's timeout */
         answer_of(model, "weights-from", sock, got);
         assert_memory_equal(got, want, sizeof want);
     }
@@ -335,9 +336,9 @@ static void silent_clients(void **state)
     pi_weights_close(w);
 }
 
-/* --------------------------------------------------------------------------------------------------------- directory */
+/* ------------------------------------------------------------------------------------------------------- directory */
 
-/* The one image there; its checksum of the data. */
+/* Returns the path of the only image, and its data checksum. */
 static uint64_t only_image(char path[700])
 {
     int n = 0;
@@ -383,7 +384,7 @@ static void from_a_directory(void **state)
     }
     assert_int_equal(warnings, 0);
     const off_t at[] = {0, 9, 20, 40, 60, 90, 100, PAGE + 5, st.st_size / 2, st.st_size - 1};
-    for (size_t i = 0; i < sizeof at / sizeof *at + 3; i++) { /* damaged: removed, and made anew */
+    for (size_t i = 0; i < sizeof at / sizeof *at + 3; i++) { /* damaged images are removed and created again */
         const size_t flips = sizeof at / sizeof *at;
         int fd = open(path, O_RDWR);
         char c;
@@ -402,7 +403,7 @@ static void from_a_directory(void **state)
     }
 }
 
-/* A writer that was killed leaves a file that the next one removes; a folder that cannot be written costs a warning. */
+/* The next writer removes a killed writer's file; a directory that is not writable causes only a warning. */
 static void bad_directories(void **state)
 {
     (void) state;
@@ -418,13 +419,13 @@ static void bad_directories(void **state)
     answer_of(model, "weights-cache", cache, got);
     assert_memory_equal(got, want, sizeof want);
     only_image(path);
-    assert_int_equal(unlink(path) | mkdir(path, 0700), 0); /* something else has its name */
+    assert_int_equal(unlink(path) | mkdir(path, 0700), 0); /* a directory with the image's name */
     warnings = 0;
     answer_of(model, "weights-cache", cache, got);
     assert_memory_equal(got, want, sizeof want);
     assert_true(warnings > 0);
     empty_cache();
-    fd = open(cache, O_CREAT | O_WRONLY, 0600); /* no directory */
+    fd = open(cache, O_CREAT | O_WRONLY, 0600); /* not a directory */
     close(fd);
     answer_of(model, "weights-cache", cache, got);
     assert_memory_equal(got, want, sizeof want);
@@ -435,7 +436,7 @@ static void bad_directories(void **state)
     assert_int_equal(unlink(cache), 0);
 }
 
-/* Another file under the same name, as large and as old to the second: another key. */
+/* Another file with equal name, size and time in seconds has another key. */
 static void another_file(void **state)
 {
     (void) state;
@@ -454,15 +455,16 @@ static void another_file(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ layout */
+/* ---------------------------------------------------------------------------------------------------------- layout */
 
-/* The bytes of packed weights: who changes them changes PI__PACKED_LAYOUT too, or files of an older build would be read as
- * what they are not. */
+/* Hash of the packed bytes. A change of the packed bytes must increase PI__PACKED_LAYOUT; otherwise newer builds would
+ * misread files of older builds. */
 static void packed_layout(void **state)
 {
     (void) state;
     static const int32_t types[] = {PI__F32, PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_K, PI__Q6_K, PI__IQ4_XS, PI__NVFP4};
-    static const char *const isa[] = {"generic", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm", "sve256"}; /* one layout */
+    /* one common layout */
+    static const char *const isa[] = {"generic", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm", "sve256"};
     static const uint64_t known = 0x0b628f783cfdad2a;
     int wrong = 0;
     for (size_t k = 0; k < (emulated() ? 1 : sizeof isa / sizeof *isa); k++) {
@@ -479,7 +481,7 @@ static void packed_layout(void **state)
             pi_options_free(o);
             pi_engine_close(e);
             assert_int_equal(unlink(file), 0);
-            if (rc == PI_EUNSUPPORTED) break; /* another processor's */
+            if (rc == PI_EUNSUPPORTED) break; /* needs another processor */
             assert_int_equal(rc, PI_OK);
             const uint64_t sum = only_image(path);
             all = pi__hash64(&sum, sizeof sum, all);
@@ -487,7 +489,7 @@ static void packed_layout(void **state)
         if (all != known) print_message("%s: %016llx\n", isa[k], (unsigned long long) all);
         wrong += all && all != known;
     }
-    assert_int_equal(PI__PACKED_LAYOUT, 1); /* then the sums are these */
+    assert_int_equal(PI__PACKED_LAYOUT, 1); /* the hash belongs to this version */
     assert_int_equal(wrong, 0);
 }
 

@@ -1,5 +1,5 @@
-/* Budgets of work: each limit ends it and stays, and what the library does before a request runs obeys them: reading
- * JSON, rendering a template, tokenizing, compiling a grammar. */
+/* Work budgets: each exceeded limit ends the budget permanently. All work before a request runs obeys the budget:
+ * JSON parsing, template rendering, tokenization, grammar compilation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,10 +54,10 @@ static void steps_end_where_they_should(void **state)
     while (pi__work_step(&w, 1)) n++;
     assert_in_range(n, 100000 - PI__WORK_LOOK, 100000 + PI__WORK_LOOK);
     assert_int_equal(w.code, PI_ETOOBIG);
-    assert_false(pi__work_step(&w, 0)); /* for good */
+    assert_false(pi__work_step(&w, 0)); /* permanently */
     assert_false(pi__work_take(&w, 1));
     pi__work_init(&w, 100000, 0, -1);
-    assert_false(pi__work_step(&w, 100001)); /* also at once */
+    assert_false(pi__work_step(&w, 100001)); /* also in a single call */
 }
 
 static void time_and_cancel_end_it(void **state)
@@ -110,12 +110,12 @@ static void json_obeys(void **state)
     z.work = &w;
     assert_int_equal(pi__json_read(&z, text, 2 * N + 1, "tools", &v, &err), PI_ECANCELED);
     pi__zone_free(&z);
-    pi__work_init(&w, 0, 1 << 20, -1); /* a list of so many takes 2.4 MB */
+    pi__work_init(&w, 0, 1 << 20, -1); /* a list of this length takes 2.4 MB */
     pi__zone_init(&z, (size_t) 64 << 20);
     z.work = &w;
     assert_int_equal(pi__json_read(&z, text, 2 * N + 1, "tools", &v, &err), PI_ETOOBIG);
     pi__zone_free(&z);
-    assert_int_equal(w.bytes, 0); /* all given back */
+    assert_int_equal(w.bytes, 0); /* all returned */
 }
 
 static void templates_obey(void **state)
@@ -141,7 +141,7 @@ static void templates_obey(void **state)
     pi__free(out.p);
 }
 
-/* Each kind of vocabulary, a text of distinct characters and one of a single word. */
+/* Each kind of vocabulary, with a text of distinct characters and one of a single word. */
 static void tokenizing_obeys(void **state)
 {
     (void) state;

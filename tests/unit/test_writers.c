@@ -1,4 +1,4 @@
-/* Writing block formats: error on gaussian and heavy-tailed rows, input that no model should hold, importance. */
+/* Encoding of block formats: error on Gaussian and heavy-tailed rows, extreme input, importance weights. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include "formats/formats.h"
 
-#define N 16384 /* values a test, a multiple of every block */
+#define N 16384 /* values per test, a multiple of every block size */
 
 static float x[N], y[N], importance[N];
 static uint8_t blocks[N * 4];
@@ -52,8 +52,8 @@ static double relative_error(void)
     return sqrt(e / p);
 }
 
-/* Bounds: a percent or so above what the search reaches; plain rounding (the largest value to the last code) is well
- * above every one of them, except for Q8_0, which is plain rounding. */
+/* Error bounds, about a percent above the error of the search. Plain rounding (the largest value gets the last code)
+ * exceeds each bound, except for Q8_0, which uses plain rounding. */
 static const struct {
     int32_t type;
     double gauss, laplace;
@@ -85,7 +85,7 @@ static void errors_are_small(void **state)
     assert_int_equal(writable, N_WRITERS);
 }
 
-/* What comes out of a format goes in again with next to no further loss. */
+/* Encoding decoded values again loses almost nothing more. */
 static void second_time_is_lossless(void **state)
 {
     (void) state;
@@ -116,7 +116,7 @@ static void zeros_stay_zero(void **state)
     }
 }
 
-/* Any bits at all: every format but the float ones gives finite values back, within the range of a half. */
+/* For random bits, every format except the float ones decodes to finite values within the range of a half. */
 static void hostile_values_are_defined(void **state)
 {
     (void) state;
@@ -145,7 +145,7 @@ static void hostile_values_are_defined(void **state)
     }
 }
 
-/* One NaN in a block costs its own value alone. */
+/* One NaN in a block affects only its own value. */
 static void nan_harms_no_neighbour(void **state)
 {
     (void) state;
@@ -159,7 +159,7 @@ static void nan_harms_no_neighbour(void **state)
     }
 }
 
-/* A constant row is exact or nearly so, whatever its sign; a rising row does not fall. */
+/* A constant row is exact or almost exact for either sign; an ascending row stays ascending. */
 static void simple_rows(void **state)
 {
     (void) state;
@@ -172,14 +172,15 @@ static void simple_rows(void **state)
             double limit = t == PI__MXFP4 ? 0.09 : t == PI__NVFP4 ? 0.03 : 0.01; /* FP4 has coarse scales */
             if (relative_error() > limit) fail_msg("%s: constant %g became %g", name, x[0], y[0]);
         }
-        for (int k = 0; k < N; k++) x[k] = (float) (k % 16 - 6) * 0.01f; /* groups of 16 share a scale in all formats */
+        /* groups of 16 share a scale in all formats */
+        for (int k = 0; k < N; k++) x[k] = (float) (k % 16 - 6) * 0.01f;
         round_trip(bounds[i].type, NULL);
         for (int k = 1; k < N; k++)
             if (k % 16 && y[k] < y[k - 1]) fail_msg("%s: falls at %d", name, k);
     }
 }
 
-/* Columns that matter more are stored with less error than without the hint. */
+/* Columns with higher importance have a smaller error than without importance weights. */
 static void importance_helps(void **state)
 {
     (void) state;
