@@ -1,4 +1,4 @@
-/* A paged cache for the tests of kernels, read and written by the plain description in backend/cuda/kernels.h. */
+/* A paged cache for kernel checks, read and written by the plain layout description in backend/cuda/kernels.h. */
 #ifndef PI__SELFTEST_CACHE_REF_H
 #define PI__SELFTEST_CACHE_REF_H
 
@@ -16,7 +16,7 @@ namespace selftest {
 
 /* ---- rotated types, by the matrix of formats/cache_rotation.h, in double precision */
 
-/* Each 32 of n values rotated, or back. */
+/* Rotates each group of 32 of the n values; `back` applies the inverse rotation. */
 inline void turn_ref(float *x, int32_t n, bool back)
 {
     auto sign = [](int i) { return PI__ROTATION_SIGNS >> i & 1 ? -1.0 : 1.0; };
@@ -38,10 +38,10 @@ inline int code_value(int32_t type, int code)
     static const int tq4[] = {PI__TQ4_0_VALUES}, tq3[] = {PI__TQ3_0_VALUES};
     return type == PI__TQ4_0 ? tq4[code] : tq3[code];
 }
-/* Bit b of code i of a group: which bit of its codes. */
+/* Index of bit b of code i, among the code bits of its group. */
 inline int code_bit(int32_t type, int i, int b) { return type == PI__TQ4_0 ? i % 16 * 8 + i / 16 * 4 + b : 3 * i + b; }
 
-/* The values as they are stored: rotated. */
+/* Dequantizes stored values without undoing their rotation. */
 inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
 {
     for (int32_t at = 0; at < n; at += 32, p += pi__kv_row_size(type, 32)) {
@@ -58,7 +58,8 @@ inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
     }
 }
 
-/* The nearest codes where the largest value has the last one: nothing that kernels have to do as well. */
+/* Rotates and quantizes a row. The group's largest value gets the last code and the others get the nearest code.
+ * Kernels may choose other codes. */
 inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
 {
     std::vector<float> x(row, row + n);
@@ -84,7 +85,8 @@ inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
     }
 }
 
-/* What one of 32 values may be off by, as each is made of all rotated ones: a part of their length. */
+/* Allowed error of one of 32 values: a fraction of the group's norm, since each value is computed from all rotated
+ * ones. */
 inline double rotated_step(int32_t type, const double *x)
 {
     double squares = 0;
@@ -92,7 +94,8 @@ inline double rotated_step(int32_t type, const double *x)
     return std::sqrt(squares * (type == PI__TQ4_0 ? 0.02 : 0.06));
 }
 
-/* A cache in device memory: blocks of one layer with another layer's bytes of the block behind it, full of NaN. */
+/* A cache in device memory: the blocks of one layer. After each block come another layer's bytes; all bytes start as
+ * NaN. */
 struct paged {
     pi__k_cache c;
     int32_t n_blocks;
@@ -110,13 +113,13 @@ struct paged {
         c = {memory.get(), stride_of(tk, tv, heads, dim, block_size), tk, tv, heads, dim, block_size};
     }
 
-    /* Bytes of the side of 32 values. */
+    /* Bytes of the side data (scale, minimum) of 32 values. */
     static size_t side_bytes(int32_t type)
     {
         return type == PI__Q5_1 ? 8 : type == PI__Q5_0 ? 6 : type == PI__Q4_1 ? 4
              : type == PI__Q8_0 || type == PI__Q4_0 || type == PI__IQ4_NL || pi__kv_rotated(type) ? 2 : 0;
     }
-    /* Byte i of a plane: of codes, or of sides, of a token's row. */
+    /* Address of byte i of a token's row in one plane: the plane of side data if `sides`, else the plane of codes. */
     char *at(bool v, int32_t slot, int32_t head, bool sides, size_t i) const
     {
         int32_t type = v ? c.type_v : c.type_k, groups = c.head_dim / 32;
@@ -127,7 +130,7 @@ struct paged {
         p += (size_t) head * n * row;
         return sides ? p + n * codes + token * sc + i : p + token * codes + i;
     }
-    /* A row as the bytes of the file format, from the planes, or to them. */
+    /* Copies a row between the planes and the byte order of the file format; `write` copies into the planes. */
     void move(bool v, int32_t slot, int32_t head, uint8_t *bytes, bool write) const
     {
         int32_t type = v ? c.type_v : c.type_k;
@@ -140,7 +143,7 @@ struct paged {
             else bytes[i] = (uint8_t) *p;
         }
     }
-    /* stored: of rotated types what lies there, which is rotated. */
+    /* Dequantizes a row. With `stored`, rows of rotated types stay rotated. */
     std::vector<float> read(bool v, int32_t slot, int32_t head, bool stored = false) const
     {
         const int32_t type = v ? c.type_v : c.type_k;

@@ -1,12 +1,12 @@
-/* Checks of kernels, which run wherever there is a runtime (backend/cuda/runtime.h): on a device, and on the emulator of the
- * tests, whose programs tests/simt/test_kernels_*.cpp run each of them in every order of threads and copies.
+/* Kernel checks. They run wherever a runtime (backend/cuda/runtime.h) exists: on a device, and on the tests'
+ * emulator. There, the programs tests/simt/test_kernels_*.cpp run each check in every order of threads and copies.
  *
- * A check is a function that computes on the target and compares with a reference on the host. What differs ends it with
- * an exception, whose text is the first difference; nothing in here prints. Launches that must_run are waited for, so that
- * the host may read and write buffers between them.
+ * A check is a function that computes on the target and compares with a reference on the host. The first difference
+ * ends the check with an exception that carries its text. Checks print nothing. `must_run` waits for a launch, so
+ * that the host may read and write buffers between launches.
  *
- * Memory: std::vector on the host; buffers of the target, which host and device both reach. Threads: a target is one
- * thread's, which sets `now`. */
+ * Memory: std::vector on the host; `buffer` for memory that host and device both access. Threads: each target belongs
+ * to one thread, which sets `now`. */
 #ifndef PI__SELFTEST_CHECK_H
 #define PI__SELFTEST_CHECK_H
 
@@ -22,28 +22,29 @@
 
 namespace selftest {
 
-/* What only an emulator can do; NULL: this one does not. */
+/* Abilities of an emulator. A NULL function pointer means that this emulator lacks the ability. */
 struct emulation {
-    bool (*mode)(int i);         /* sets order i of threads, blocks and copies; false, and as before: there is none */
-    void (*arch)(int arch);      /* the device that it is; 0: as before */
-    unsigned long (*launched)(); /* kernels so far */
-    long (*replayed)();          /* graphs so far */
-    bool slow;                   /* it is itself emulated: fewer rounds */
-    bool thorough;               /* as many rounds as on a device */
-    /* what fn's launch number i moves in shared memory, as a multiple of what it would without conflicts of banks */
+    /* sets order i of threads, blocks and copies; false if i is too large, and resets the order */
+    bool (*mode)(int i);
+    void (*arch)(int arch);      /* sets the emulated architecture; 0 = restore the default */
+    unsigned long (*launched)(); /* number of kernels launched so far */
+    long (*replayed)();          /* number of graphs replayed so far */
+    bool slow;                   /* the emulator is itself emulated: run fewer rounds */
+    bool thorough;               /* run the same number of rounds as on a device */
+    /* shared memory wavefronts of fn's launch number i, relative to an execution without bank conflicts */
     double (*conflicts)(void (*fn)(void *), void *arg, size_t i);
 };
 
-/* Where checks run. */
+/* Where a check runs. */
 struct target {
     pi__rt *rt;           /* the device's queue */
     pi__rt_info info;     /* of the device */
-    const char *name;     /* as pi__device_create takes it */
-    const emulation *emu; /* NULL: what a device can do */
-    double worst;         /* largest error of the check so far, as a part of what is allowed */
-    char about[160];      /* shapes that the check is at; "": it does not say */
+    const char *name;     /* as accepted by pi__device_create */
+    const emulation *emu; /* abilities of the emulator; NULL = a device */
+    double worst;         /* largest error of the check so far, relative to its bound */
+    char about[160];      /* shape that is being checked; "" = not given */
 };
-inline thread_local target *now; /* of the check that runs */
+inline thread_local target *now; /* target of the running check */
 
 struct entry {
     const char *name;
@@ -52,7 +53,7 @@ struct entry {
 /* The checks of one file. */
 struct family {
     const char *name;
-    const char *what; /* that it covers */
+    const char *what; /* description of the covered kernels */
     const entry *checks;
     int n;
 };
@@ -77,7 +78,7 @@ __attribute__((format(printf, 1, 2), noreturn)) inline void fail_check(const cha
     throw f;
 }
 
-/* The target cannot do what the check is about. */
+/* Ends the check as skipped: the target lacks a required feature. */
 [[noreturn]] inline void skip_check(const char *why)
 {
     skipped s;
@@ -85,7 +86,7 @@ __attribute__((format(printf, 1, 2), noreturn)) inline void fail_check(const cha
     throw s;
 }
 
-/* Says what is being checked: it is part of what a failure says. */
+/* Sets the description of the current shape. Failure messages include it. */
 __attribute__((format(printf, 1, 2))) inline void about(const char *fmt, ...)
 {
     va_list args;
@@ -94,7 +95,7 @@ __attribute__((format(printf, 1, 2))) inline void about(const char *fmt, ...)
     va_end(args);
 }
 
-/* An error of at most the bound; takes note of the worst. */
+/* True if the error `off` is at most `bound`. Records the largest relative error. */
 inline bool within(double off, double bound)
 {
     const double part = bound > 0 ? off / bound : off > 0 ? 2 : 0;
@@ -129,7 +130,7 @@ inline void expect_equal_at(long long a, long long b, const char *what, int line
 #define expect_equal(a, b) selftest::expect_equal_at((long long) (a), (long long) (b), #a, __LINE__)
 #define expect_bytes(a, b, n) selftest::expect_bytes_at(a, b, n, #a, __LINE__)
 
-/* A launch that has to succeed, to its end. */
+/* Waits for a launch; the check fails if the launch or the wait fails. */
 inline void must_run_at(int code, const char *what, int line)
 {
     if (!code) code = pi__rt_wait(now->rt);
@@ -137,7 +138,7 @@ inline void must_run_at(int code, const char *what, int line)
 }
 #define must_run(call) selftest::must_run_at(call, #call, __LINE__)
 
-/* ------------------------------------------------------------------------------------------------------- the target */
+/* ------------------------------------------------------------------------------------------------------ the target */
 
 inline void *stream() { return pi__rt_stream(now->rt); }
 inline bool slow() { return now->emu && now->emu->slow; }
@@ -148,8 +149,8 @@ inline void need_fp4()
     if (!has_fp4()) skip_check("no tensor cores for FP4");
 }
 
-/* n values that host and device reach, filled with 0xFF: no number is untouched memory. On an emulator nothing lies behind
- * them; on a device what is written there is found when they are given back. */
+/* n values that host and device both access, filled with 0xFF so that uninitialized floats are NaN. An emulator
+ * detects accesses past the end. On a device, the destructor detects writes to a guard area after the values. */
 template <class T> class buffer {
 public:
     explicit buffer(size_t n) : n_(n), guard_(now->emu ? 0 : 1024), p_(nullptr)
@@ -172,7 +173,7 @@ public:
     {
         const unsigned char *behind = reinterpret_cast<const unsigned char *>(p_ + (n_ ? n_ : 1));
         for (size_t i = 0; i < guard_; i++)
-            if (behind[i] != 0xff) now->worst = INFINITY; /* run_check fails for that */
+            if (behind[i] != 0xff) now->worst = INFINITY; /* run_check then reports a failure */
         pi__rt_free(now->rt, p_);
     }
     T *get() { return p_; }
@@ -187,8 +188,8 @@ private:
     T *p_;
 };
 
-/* f() in every order of threads and blocks, with late and with early copies; on a device as often as may show that one
- * of them matters. */
+/* Runs f() in every order of threads and blocks, with late and with early copies. On a device, runs f() three times,
+ * which may reveal a dependence on the order. */
 template <class F> void in_all_modes(F f)
 {
     const emulation *e = now->emu;
@@ -203,7 +204,7 @@ template <class F> void in_all_modes(F f)
     for (int i = 0; e->mode(i); i++) f();
 }
 
-/* f() on that kind of device; skipped on another, which is none. */
+/* Runs f() on an emulated device of that architecture. On a device of another architecture, skips the check. */
 template <class F> void on_arch(int arch, F f)
 {
     const emulation *e = now->emu;
@@ -219,7 +220,8 @@ template <class F> void on_arch(int arch, F f)
     f();
 }
 
-/* f() as each kind of copies to shared memory has it: by 16 bytes (sm_80), in bulk (sm_90). A device has one of them. */
+/* Runs f() with each kind of copy to shared memory: 16 bytes each (sm_80) and bulk (sm_90). A device runs its own
+ * kind only. */
 template <class F> void on_all_archs(F f)
 {
     const emulation *e = now->emu;
@@ -234,7 +236,7 @@ template <class F> void on_all_archs(F f)
     }
 }
 
-/* The struct of arguments that a launch takes by pointer, for as long as the call. */
+/* Pointer to an argument struct that a launch reads during the call. */
 template <class T> const T *arguments(const T &a) { return &a; }
 
 } // namespace selftest

@@ -1,6 +1,6 @@
-/* attention kernels against double precision, and batch-invariant: the same bits alone and in a batch, in every
- * chunking of the prefill, in tiles of any size, with a KV split over thread blocks and without, for every block size of the
- * cache. */
+/* Attention kernels against double precision, and batch-invariant. The bits are the same in a batch of one and in a
+ * larger batch, and in every chunking of the prefill. Neither the tile size, nor a KV split over thread blocks, nor
+ * the cache block size changes them. */
 #include "selftest/cache_ref.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@ struct config {
     int32_t type_k, type_v, n_head, n_head_kv, dim, window;
     float softcap;
     bool sinks, gate;
-    int32_t first, past; /* past -1: a row sees all rows of its sequence in the step */
+    int32_t first, past; /* past -1: a row attends to all rows of its sequence in the step */
 };
 
-/* A sequence: its values, and the blocks that hold its cache. */
+/* A sequence: its values, and the block table of its cache. */
 struct sequence {
     int32_t len;
     std::vector<float> q, k, v, gate; /* [len, heads * dim] */
@@ -31,9 +31,9 @@ struct fixture {
     std::vector<sequence> seqs;
     std::unique_ptr<paged> cache;
     std::vector<float> sinks;
-    bool fast; /* q is rounded to f16 */
-    bool wgmma; /* rows are so many that it is taken */
-    bool tails; /* where rows are few */
+    bool fast;  /* q is rounded to f16 */
+    bool wgmma; /* pass enough rows to select the WGMMA kernel */
+    bool tails; /* add an epilogue where there are few rows */
 };
 
 fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
@@ -42,7 +42,7 @@ fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t 
     int32_t blocks = 1;
     for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
-    int32_t next = blocks - 1; /* from the end, so that no table is a row of numbers that ascend */
+    int32_t next = blocks - 1; /* descending, so that no table is contiguous */
     for (size_t i = 0; i < lens.size(); i++) {
         random r(i + 10);
         size_t n = (size_t) lens[i], nq = n * (size_t) (c.n_head * c.dim), nk = n * (size_t) (c.n_head_kv * c.dim);
@@ -62,13 +62,14 @@ fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t 
     return w;
 }
 
-/* Results of tokens from[i] .. to[i] - 1 of the sequences in which, one after the other. */
+/* Tokens from .. to - 1 of a sequence. run() returns the outputs of all spans, one after the other. */
 struct span {
     size_t seq;
     int32_t from, to;
 };
 std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t n_sm, bool scratch_there,
-                       size_t scratch_size = (size_t) 1 << 24, bool *split = nullptr /* keys were split */)
+                       size_t scratch_size = (size_t) 1 << 24,
+                       bool *split = nullptr /* set to true if keys were split */)
 {
     const config &c = w.c;
     size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
@@ -88,7 +89,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
         table.insert(table.end(), row.begin(), row.end());
         max_keys = std::max(max_keys, s.to - (c.window && s.from >= c.window ? s.from - c.window + 1 : 0));
     }
-    if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as qkv leaves them */
+    if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as the qkv kernel leaves them */
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table);
     buffer<char> scratch(scratch_size);
@@ -177,7 +178,8 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
     }
 }
 
-/* 11 bits of P, and of K and V where the cache has more, as against an F32 cache; of fast, 11 bits of q as well. */
+/* P is rounded to 11 bits, and so are K and V if the cache type has more. Fast mode also rounds q to 11 bits. With
+ * F32 caches nothing is rounded. */
 double tolerance_of(const config &c, bool fast = false)
 {
     return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : fast ? 4e-3 : 2e-3;
@@ -208,7 +210,7 @@ void test_shapes()
     }
 }
 
-/* Every way of computing the same rows gives the same bits. */
+/* Checks that every way of computing the same rows gives the same bits. */
 void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
 {
     fixture w = make_fixture(c, lens, 16);
@@ -217,7 +219,8 @@ void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
     std::vector<float> want = run(w, all, 0, false), one, split;
     check(w, all, want, tolerance_of(c));
     for (const span &s : all) {
-        for (int32_t t = s.from; t < s.to;) { /* alone, in ragged chunks; with a KV split where one can be */
+        /* in ragged chunks, each in a batch of one; with a KV split where possible */
+        for (int32_t t = s.from; t < s.to;) {
             int32_t to = std::min(s.to, t + 1 + t % 7);
             std::vector<float> a = run(w, {{s.seq, t, to}}, 0, false), b = run(w, {{s.seq, t, to}}, 1000, true);
             one.insert(one.end(), a.begin(), a.end());
@@ -227,7 +230,7 @@ void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
     }
     expect_bytes(want.data(), one.data(), want.size() * 4);
     expect_bytes(want.data(), split.data(), want.size() * 4);
-    std::vector<float> wide = run(w, all, 1, true); /* more rows a block */
+    std::vector<float> wide = run(w, all, 1, true); /* more rows per thread block */
     expect_bytes(want.data(), wide.data(), want.size() * 4);
     for (int32_t size : {32, 64}) {
         fixture other = make_fixture(c, lens, size);
@@ -238,7 +241,7 @@ void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
 
 void test_same_bits()
 {
-    if (slow()) { /* an emulator in an emulator */
+    if (slow()) { /* the emulator is itself emulated */
         check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 280);
         return;
     }
@@ -248,7 +251,7 @@ void test_same_bits()
     check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 250);
 }
 
-/* Heads of 80 and 112 values, in caches without groups of 32: in every mode, the right numbers and the same bits. */
+/* Heads of 80 and 112 values, in caches without groups of 32: right results and the same bits in every mode. */
 void test_odd_heads()
 {
     for (int32_t dim : {80, 112}) {
@@ -266,7 +269,7 @@ void test_odd_heads()
     }
 }
 
-/* All keys of the sequence that the span's rows do not see become NaN, whatever the type. */
+/* Overwrites all keys and values that no row of the span attends to with NaN. */
 void poison(fixture &w, const span &rows)
 {
     const config &c = w.c;
@@ -283,10 +286,12 @@ void poison(fixture &w, const span &rows)
     }
 }
 
-/* Larger tiles, tiles of 16 rows, keys split over blocks, what no row sees full of NaN: the same bits. */
+/* Larger tiles, tiles of 16 rows, and a KV split over blocks give the same bits. Keys that no row attends to are
+ * NaN. */
 void check_tiles(const config &c, bool fast)
 {
-    const span rows = {0, 256, 268}; /* with four heads a kv head more than half of the largest tile; they end in a split's first keys */
+    /* with four heads per KV head, more than half of the largest tile; the rows end in the first keys of a split */
+    const span rows = {0, 256, 268};
     fixture w = make_fixture(c, {275}, 16);
     w.fast = fast;
     about("%d values, %s", c.dim, fast ? "fast" : "exact");
@@ -316,14 +321,14 @@ void test_tiles()
         {PI__F16, PI__F16, 4, 1, 256, 0, 0, false, false, 0, 0},  {PI__Q4_0, PI__Q8_0, 4, 1, 256, 33, 0, false, false, 0, 0},
         {PI__F16, PI__F16, 4, 1, 512, 0, 0, false, false, 0, 0},  {PI__BF16, PI__Q5_1, 4, 1, 512, 0, 0, false, false, 0, 0}};
     for (const config &c : cases) {
-        if (slow() && c.dim > 64) continue; /* an emulator in an emulator */
+        if (slow() && c.dim > 64) continue; /* the emulator is itself emulated */
         for (bool fast : {true, false}) check_tiles(c, fast);
     }
 }
 
-/* More keys than a span has: a block does all of them, a span, or a split, all kv heads at once or one after the other,
- * tiles have 8 rows (of heads of 256) or 16, a chunk begins anywhere. Launches and what lies in
- * scratch tell which it was. */
+/* More keys than a span has. One block computes all keys, a span, or a split; KV heads run in parallel or in
+ * sequence. Tiles have 8 rows (heads of 256) or 16, and a chunk begins anywhere. The number of launches and the
+ * contents of the scratch buffer show which variant ran. */
 void check_spans(const config &c, int32_t len)
 {
     fixture w = make_fixture(c, {len}, 64);
@@ -357,7 +362,7 @@ void test_spans()
     check_spans({PI__F32, PI__F32, 2, 2, 32, 0, 20, false, false, 1030, 1}, 2120);
 }
 
-/* There really was a KV split in the test above, and it took no launch more; blocks that combine come in any order. */
+/* Checks that the test above really used a KV split without an extra launch. Blocks that combine run in any order. */
 void test_splits()
 {
     fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
@@ -375,7 +380,8 @@ void test_splits()
     });
 }
 
-/* Prompts by wgmma have the bits of mma.sync, whatever is read or written beside them: rows end within tiles, what no row sees is NaN. */
+/* WGMMA prefill gives the bits of mma.sync, with any side input or extra output. Rows end within tiles; keys that no
+ * row attends to are NaN. */
 void check_wgmma(const config &c, const std::vector<int32_t> &lens, const std::vector<span> &spans, int32_t block_size, bool modes = false)
 {
     fixture w = make_fixture(c, lens, block_size);
@@ -398,7 +404,7 @@ void test_wgmma()
         check_wgmma({PI__F16, PI__F16, 1, 1, 64, 0, 0, false, false, 0, 0}, {275}, {{0, 100, 275}}, 16);
         check_wgmma({PI__BF16, PI__F16, 4, 1, 128, 0, 0, false, false, 0, 0}, {300}, {{0, 240, 300}}, 32, !slow());
         check_wgmma({PI__F16, PI__F16, 3, 1, 256, 0, 0, true, false, 0, 0}, {290}, {{0, 250, 290}}, 16, !slow());
-        if (slow()) return; /* an emulator in an emulator */
+        if (slow()) return; /* the emulator is itself emulated */
         check_wgmma({PI__BF16, PI__F16, 6, 2, 64, 70, 0, true, false, 0, 0}, {200, 70, 1}, {{0, 60, 200}, {2, 0, 1}, {1, 0, 70}}, 16);
         check_wgmma({PI__F16, PI__BF16, 10, 2, 112, 0, 5, false, true, 3, 1}, {90, 40}, {{1, 0, 40}, {0, 50, 90}}, 64);
         check_wgmma({PI__BF16, PI__BF16, 16, 1, 128, 33, 0, false, false, 0, 0}, {150}, {{0, 118, 150}}, 128);
@@ -407,7 +413,7 @@ void test_wgmma()
         check_wgmma({PI__F16, PI__F16, 8, 1, 128, 0, 0, false, false, 0, 0}, {1300}, {{0, 1270, 1300}}, 16);
         if (now->emu && !now->emu->thorough) return;
         for (int32_t dim : {64, 112, 128, 256}) {
-            for (int32_t group = 1; group <= 16; group++) { /* whatever share of a tile's rows a token has */
+            for (int32_t group = 1; group <= 16; group++) { /* every number of heads per token in a tile */
                 const int32_t k = group % 2 ? PI__F16 : PI__BF16, v = group % 3 ? PI__F16 : PI__BF16, n = 130 / group + 3;
                 check_wgmma({k, v, 2 * group, 2, dim, group % 4 ? 0 : 19 + group, 0, group % 5 == 0, false, 0, 0},
                             {260 + group, n, n + 40}, {{0, 260 - n, 260 + group}, {2, 20, n + 40}, {1, 0, n}}, 16);

@@ -1,5 +1,5 @@
-/* centroid_head kernels: selected clusters against a sort; the CUDA backend's op against double precision and the
- * CPU's, to the bit against linear, and batch-invariant, captured or not. */
+/* centroid_head kernels: the selected clusters against a sort. The CUDA backend's op against double precision and the
+ * CPU's op, bitwise identical to linear, and batch-invariant, captured or not. */
 #include "selftest/op_ref.h"
 
 #include <numeric>
@@ -8,7 +8,7 @@
 namespace selftest {
 namespace {
 
-/* A permutation of the numbers below n. */
+/* Returns a permutation of 0 .. n - 1. */
 std::vector<int32_t> shuffled(size_t n, uint64_t seed)
 {
     random r(seed);
@@ -18,9 +18,9 @@ std::vector<int32_t> shuffled(size_t n, uint64_t seed)
     return v;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- kernels */
+/* --------------------------------------------------------------------------------------------------------- kernels */
 
-/* The n_pick best of n scores: by value, then the lower index; NaN is the worst. */
+/* Indices of the n_pick largest of n scores, ties by lower index; NaN ranks last. */
 std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
 {
     std::vector<int32_t> id((size_t) n);
@@ -30,7 +30,7 @@ std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
     return id;
 }
 
-/* Kinds of scores: 0 bell shaped, 1 many ties, zeros of both signs, infinities, 2 with NaN, 3 all the same. */
+/* Kinds of scores: 0 normally distributed; 1 many ties, zeros of both signs, infinities; 2 with NaN; 3 all equal. */
 float score_of(random &r, int kind)
 {
     const float f = r.normal();
@@ -81,7 +81,7 @@ void test_picks()
     expect_equal(pi__k_pick_centroids(stream(), &a, &to), 1);
 }
 
-/* Vocabularies of one block and of several; values that are no numbers are put where they belong. */
+/* Vocabularies of one block and of several; NaN logits are scattered like all others. */
 void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t n, bool nan)
 {
     random r(7);
@@ -118,7 +118,7 @@ void test_spread()
     if (!slow()) in_all_modes([] { check_spread(1, 70, 9, 120, true); });
 }
 
-/* -------------------------------------------------------------------------------------------------------------- the op */
+/* ---------------------------------------------------------------------------------------------------------- the op */
 
 struct shape {
     int32_t type;   /* of the head */
@@ -126,7 +126,7 @@ struct shape {
     int32_t n_mat, n_pick, rows;
 };
 
-/* A head and rows for it on a device. */
+/* A head and its input rows on a device. */
 struct fixture {
     shape s;
     device d;
@@ -150,7 +150,7 @@ struct fixture {
         d.reserve(lim);
         centroids.reset(new stack(d, PI__BF16, s.E, s.n_mat, 1));
         head.reset(new stack(d, s.type, s.E, s.per, s.n_mat));
-        for (stack *k : {centroids.get(), head.get()}) { /* there are no factors here */
+        for (stack *k : {centroids.get(), head.get()}) { /* no scale factors in this test */
             k->w.scale = nullptr;
             std::fill(k->factors.begin(), k->factors.end(), 1.0f);
         }
@@ -159,7 +159,7 @@ struct fixture {
         a.pick = pick.get(), a.some = some.get(), a.logits = logits.get();
     }
     size_t V() const { return (size_t) (s.per * s.n_mat); }
-    /* Rows first .. first + n - 1 alone. */
+    /* Runs rows first .. first + n - 1 only. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         pi__centroid_head part = a;
@@ -170,7 +170,7 @@ struct fixture {
         d.finish();
         return std::vector<float>(logits.get(), logits.get() + (size_t) n * V());
     }
-    /* The result of linear for cluster c and row r. */
+    /* Returns the result of linear for cluster c and row r. */
     std::vector<float> alone(int32_t c, int32_t r)
     {
         pi__weight one = head->w;
@@ -189,7 +189,7 @@ struct fixture {
     }
 };
 
-/* Row r of a run of all, whose picks are still there. */
+/* Checks row r of a run of all rows; the picks of that run must still be stored. */
 void check_row(fixture &t, int32_t r, const std::vector<float> &all)
 {
     const size_t E = (size_t) t.s.E;
@@ -235,7 +235,7 @@ void test_values()
     }
 }
 
-/* Alone, some together and all together: the same bits; also with products in FP4. */
+/* One row, some rows and all rows together give the same bits; also with FP4 activations. */
 void test_batch_composition()
 {
     for (const shape &s : {shapes[1], shapes[2], shapes[6]}) {
@@ -258,7 +258,8 @@ void test_batch_composition()
     });
 }
 
-/* The CPU's op looks at the same clusters (no scores here are that close), and gives nearly the same. */
+/* The CPU's op selects the same clusters (no two scores here are close enough to change the selection) and gives
+ * nearly the same logits. */
 void test_cpu()
 {
     for (const shape &s : {shapes[3], shapes[0], shapes[2]}) {
@@ -274,7 +275,8 @@ void test_cpu()
     }
 }
 
-/* A step with it can be captured, and is the same when it is replayed; another order takes effect. */
+/* A step with this op can be captured and gives the same result when replayed. A changed order of clusters takes
+ * effect. */
 void test_recorded()
 {
     fixture t(shapes[1]);
@@ -305,7 +307,7 @@ void test_recorded()
     expect_true(std::memcmp(again.data(), first.data(), first.size() * sizeof(float)));
 }
 
-/* More than there is room for is an error. */
+/* More rows or picks than the capacity are an error. */
 void test_refused()
 {
     fixture t(shapes[1]);

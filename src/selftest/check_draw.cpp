@@ -1,5 +1,5 @@
-/* Tokens drawn on the device are the sampler's: rows of all kinds, with penalties, top-k or without, top-p, min-p and temperature of
- * their own, now and for the token after the next one. */
+/* Tokens drawn on the device equal the host sampler's, for the next token and for the token after it. Rows of all
+ * kinds have their own penalties, top-p, min-p and temperature, with or without top-k. */
 #include "selftest/checks.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 enum { KINDS = 9 };
 
-/* kind 0: bell shaped; 1: ties; 2: all the same; 3: one peak; 4: with NaN; 5: with infinities; 6: nothing; 7: so large that
- * dividing overflows; 8: zeros of both signs */
+/* kind 0: normally distributed; 1: ties; 2: all equal; 3: one peak; 4: with NaN; 5: with infinities; 6: no usable
+ * logits, only -infinity and NaN; 7: so large that dividing overflows; 8: zeros of both signs */
 std::vector<float> row_of(random &r, int64_t n, int kind)
 {
     std::vector<float> v = r.normals((size_t) n);
@@ -34,9 +34,10 @@ std::vector<float> row_of(random &r, int64_t n, int kind)
     return v;
 }
 
-enum { FED = 1 /* the next token of those that look one further */ };
+enum { FED = 1 /* next token of requests that sample one token ahead */ };
 
-/* Penalties of two thirds of the requests; what they look back at is among the best of the row, or anywhere. */
+/* Gives two thirds of the requests penalties. The tokens of the penalty window are among the best of the row, or
+ * anywhere. */
 void add_penalties(random &r, int i, pi__sampling *p)
 {
     if (i % 3 == 1) return;
@@ -47,7 +48,7 @@ void add_penalties(random &r, int i, pi__sampling *p)
     if (p->top_k > PI__K_TOP - PI__MAX_SEEN) p->top_k = PI__K_TOP - PI__MAX_SEEN;
 }
 
-/* Tokens of a row from the best one on, and of the lowest id first. */
+/* Token ids of a row by descending logit; equal logits by ascending id, NaN last. */
 std::vector<int32_t> by_value(const std::vector<float> &row)
 {
     std::vector<int32_t> id(row.size());
@@ -59,7 +60,8 @@ std::vector<int32_t> by_value(const std::vector<float> &row)
     return id;
 }
 
-/* A request's sampler after some tokens, what it asks of a row, and the token that it gives. most: values of top-k; 0: without. */
+/* A request's sampler after some tokens: its top-k request for a row, its draw parameters and the expected token.
+ * `most`: max top-k; 0 = top-k is disabled. */
 struct request {
     int32_t asks[3];
     pi__draw draw;
@@ -98,7 +100,7 @@ struct request {
     }
 };
 
-/* Rows of n values, of so many kinds; top-k is `most` or less. */
+/* Draws from n_rows rows of n values of all kinds; top-k is at most `most` (0 = disabled). */
 void run_rows(int32_t n, int n_rows, int32_t most)
 {
     random r((uint64_t) n);
@@ -118,7 +120,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         k = q.asks[0] > k ? q.asks[0] : k;
         sum |= q.asks[2];
     }
-    asks[3] = 0; /* nothing is asked of the second row: it is padding */
+    asks[3] = 0; /* the second row is padding and requests nothing */
     want[1] = -1;
     buffer<int32_t> request(asks);
     buffer<pi__draw> draw(draws);
@@ -150,14 +152,14 @@ void test_kinds()
     if (!slow()) run_rows(777, 12 * KINDS, 64);
 }
 
-/* All that topk finds, and one value alone. */
+/* The largest top-k, and a top-k of 1. */
 void test_most()
 {
     run_rows(1000, slow() ? KINDS : 4 * KINDS, PI__K_TOP);
     run_rows(500, 2 * KINDS, 1);
 }
 
-/* Without top-k: of many rows fewer values are found than are left of them. */
+/* Without top-k: for many rows, topk finds fewer values than the row's filters keep. */
 void test_rows()
 {
     run_rows(300, KINDS, 0);

@@ -1,5 +1,5 @@
-/* The op of a layer of experts (pi__experts_layer): to the bit the ops that it stands for, in fewer launches, whatever the number of
- * rows; and batch-invariant. */
+/* The op of a layer of experts (pi__experts_layer): bitwise identical to the separate ops for any number of rows, in
+ * fewer launches, and batch-invariant. */
 #include "selftest/op_ref.h"
 
 #include "selftest/checks.h"
@@ -7,9 +7,9 @@
 namespace selftest {
 namespace {
 
-/* Types of the experts' gate and up, and down; of the shared expert's; of the router. groups: experts are chosen from the best 2 of
- * so many, by sigmoids with a bias, and the shared expert has no gate, as DeepSeek V3 has it. streams: nor has it one, and what is left
- * is the sum of all experts, as DeepSeek V4 has it. */
+/* Weight types: the experts' gate and up, and down; the shared expert's; the router's. `groups` > 0, as in DeepSeek
+ * V3: experts come from the best 2 of that many groups, by sigmoids with a bias, and the shared expert has no gate.
+ * `streams`, as in DeepSeek V4: the shared expert has no gate, and the result is the sum of all experts. */
 struct kinds {
     int32_t experts, down, shared, shared_down, router;
     int matmul;
@@ -42,7 +42,7 @@ struct layer {
         d.reserve(lim);
         return d;
     }
-    /* The residual stream, or the sum of all experts, of rows first .. first + n - 1. */
+    /* Residual stream, or the sum of all experts, of rows first .. first + n - 1. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         std::copy(x0.get(), x0.get() + x0.size(), x.get());
@@ -90,9 +90,12 @@ void test_same_bits()
     }
 }
 
-/* A decode step asks for no more launches than these: the input in both forms; router and what makes the shared expert's
- * activation; gate and up of experts; down of all, and the rest, which of experts in FP8 is two. Where the launch before it has prepared
- * the input, one less. */
+/* Checks the number of launches of a decode step:
+ *   1. the input in both formats
+ *   2. the router, and the shared expert's activation
+ *   3. gate and up of the experts
+ *   4. all down matrices and the sum; two launches with FP8 experts
+ * If the previous launch has packed the input, the first one is omitted. */
 void test_launches()
 {
     const kinds k = {PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0};

@@ -1,5 +1,5 @@
-/* fp4 kernels: products with FP4 activations against double precision over a plain description of their rounding, and
- * batch-invariant: to the bit against themselves in every batch composition. */
+/* fp4 kernels: products with FP4 activations against double precision with a plain description of their rounding, and
+ * batch-invariant: bitwise identical in every batch composition. */
 #include "selftest/expert_ref.h"
 #include "selftest/checks.h"
 #include "selftest/split_ref.h"
@@ -8,7 +8,7 @@
 namespace selftest {
 namespace {
 
-/* Random blocks without NVFP4's scale 480, which the instruction has not. */
+/* Random blocks without NVFP4's scale 480, which the instruction cannot represent. */
 matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
 {
     random r((uint64_t) (n_in + n_out) + seed);
@@ -19,7 +19,7 @@ matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
     return pack_matrix(type, n_in, n_out, bytes);
 }
 
-/* x in the matrix's own format, or in 8 bits. */
+/* A4: x in the matrix's own format; A8: x in 8 bits. */
 enum activations { A4, A8 };
 
 std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, activations a = A4)
@@ -41,7 +41,7 @@ double e2m1_value(uint8_t c)
 
 double e4m3_value(uint8_t d) { return d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10); }
 
-/* The code from 0 to last whose value is nearest, of two the even one; value ascends. */
+/* Code from 0 to `last` with the nearest value, ties to the even code. `value` must ascend. */
 uint8_t nearest(double (*value)(uint8_t), uint8_t last, double x)
 {
     uint8_t c = 0;
@@ -51,11 +51,11 @@ uint8_t nearest(double (*value)(uint8_t), uint8_t last, double x)
     return (uint8_t) (c + (above < below || (above == below && c % 2)));
 }
 
-/* To the nearest, what is too large to the largest. */
+/* Rounds to the nearest value; larger values saturate. */
 uint8_t to_e4m3(double f) { return nearest(e4m3_value, 126, f); }
 uint8_t to_e2m1(float f) { return (uint8_t) (nearest(e2m1_value, 7, std::fabs(f)) | (std::signbit(f) ? 8 : 0)); }
 
-/* Nearest value of 4 significant bits, ties to even. */
+/* Nearest value with 4 significant bits, ties to even. */
 double four_bits(float f)
 {
     int e;
@@ -63,8 +63,8 @@ double four_bits(float f)
     return std::ldexp(std::nearbyint(m * 16), e - 4);
 }
 
-/* A row as the format rounds it: of NVFP4 with codes by scales of 4 bits, which are then rounded to what the row's largest
- * leaves room for. */
+/* Rounds a row as its FP4 format does. NVFP4 chooses its codes with scales of 4 significant bits. It then rounds the
+ * scales to e4m3, relative to the row's largest scale. */
 std::vector<double> rounded(int32_t type, const float *x, size_t n)
 {
     const size_t unit = type == PI__NVFP4 ? 16 : 32;
@@ -96,7 +96,7 @@ std::vector<double> rounded(int32_t type, const float *x, size_t n)
     return out;
 }
 
-/* The same in e4m3, with powers of two for 32. */
+/* Rounds a row to e4m3 with a power-of-two scale per 32 values. */
 std::vector<double> rounded_8(const float *x, size_t n)
 {
     std::vector<double> out(n);
@@ -142,7 +142,7 @@ void test_values()
             buffer<float> x(v);
             std::vector<float> y = product(w, x.get(), c.rows, way.a);
             check(w, v.data(), y, c.rows, way.a);
-            for (int32_t i = 0; i < c.rows; i += 7) { /* a row alone, and in a batch of nine */
+            for (int32_t i = 0; i < c.rows; i += 7) { /* in a batch of one, and in a batch of nine */
                 size_t bytes = (size_t) c.n_out * 4;
                 expect_bytes(product(w, x.get() + i * n_in, 1, way.a).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
@@ -152,8 +152,8 @@ void test_values()
     }
 }
 
-/* Every shape of tiles gives a row the bits that it has alone: slices shared out over blocks, thin matrices, and blocks of
- * 128 x 128, of which there have to be many. Several matrices are what they are one by one. */
+/* A row has the same bits in every tile shape as in a batch of one: slices split over blocks, thin matrices, and
+ * tiles of 128 x 128, which need many blocks. Several matrices in one call give the same bits as separate calls. */
 void test_shapes()
 {
     need_fp4();
@@ -206,8 +206,8 @@ void test_added()
     }
 }
 
-/* Two matrices times x, whose slices blocks of threads share in so many parts or which are each one block's: the same bits. tile:
- * rows of W and of x that a block makes. */
+/* Two matrices times x: slices split over thread blocks in a given number of parts, or each tile in one block. Both
+ * give the same bits. tile: rows of W and of x per block. */
 struct shared_case {
     int32_t type;
     activations a;
@@ -269,8 +269,8 @@ void test_modes()
     }
 }
 
-/* Gate and up in one launch: what down reads is to the bit what products and rounding by themselves give, however many rows
- * there are, and of matrices one below the other. */
+/* Gate and up in one launch: the input of down is bitwise identical to that of separate products and rounding. This
+ * holds for any number of rows, and with gate and up stored as one matrix (`below`). */
 void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t rows, bool below, bool modes = false)
 {
     about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
@@ -316,7 +316,7 @@ void test_glu()
     check_glu(PI__MXFP4, A8, 96, 160, 65, true);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- experts */
+/* --------------------------------------------------------------------------------------------------------- experts */
 
 void check_one(const matrix &w, const float *x, const std::vector<float> &y) { check(w, x, y, 1); }
 
@@ -351,7 +351,8 @@ void test_experts()
     experts(in_fp8, PI__MXFP4, 352, 33, 23).test();
 }
 
-/* What gate and up of experts leave for down, to the bit what products and rounding by themselves give. */
+/* The experts' gate and up in one launch: the input of down is bitwise identical to that of separate products and
+ * rounding. */
 void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t rows, bool modes)
 {
     about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
@@ -384,7 +385,7 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
     };
     if (modes) in_all_modes(run);
     else run();
-    e.arrived = nullptr; /* scales by a launch of their own */
+    e.arrived = nullptr; /* scales in a separate launch */
     mid.fill(0);
     must_run(multiply(stream(), &c.a, &e, prepared.get()));
     expect_same_fp4(want, mid, columns, n, fp8);
@@ -399,7 +400,7 @@ void test_experts_glu()
     check_experts_glu(PI__MXFP4, A8, 96, 160, 30, false);
 }
 
-/* Scales of files: 0x7f stands for 0, bit 7 for nothing, 0xff for 480, which becomes 448. */
+/* Scales in files: 0x7f means 0, bit 7 is ignored, and 0xff means 480, which becomes 448. */
 void test_odd_scales()
 {
     need_fp4();
@@ -415,7 +416,7 @@ void test_odd_scales()
     }
 }
 
-/* NaN and infinity stay with their row; an architecture that has no instructions for FP4 leaves results alone. */
+/* NaN and infinity stay within their row. An architecture without FP4 instructions leaves the output untouched. */
 void test_not_numbers()
 {
     need_fp4();

@@ -1,5 +1,6 @@
-/* gdn kernels: against the plain recurrence in double precision, and batch-invariant: the same bits in every
- * chunking, batch composition and fate of drafts. Slots and snapshots begin as NaN; nothing is written between them. */
+/* gdn kernels against the plain recurrence in double precision, and batch-invariant. The bits are the same in every
+ * chunking and batch composition, with drafts accepted or rejected. Slots and snapshots begin as NaN; the gaps
+ * between them stay unwritten. */
 #include "selftest/check.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 
 const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
 
-/* Products are of numbers of two F16, or of one: tests run with both that are of sums, cuts, drafts and what becomes of states. */
+/* Matmul operands are two F16 terms each (exact), or one. Tests of sums, chunking, drafts and states run with both. */
 bool exact = true;
 template <void (*TEST)()> void both()
 {
@@ -31,16 +32,17 @@ template <void (*TEST)()> void both()
 
 struct shape {
     int32_t n_k, n_v, dim, n_draft, n_conv = 4;
-    float gates = 1; /* what alpha and beta are multiplied by: with 12, tokens forget all or nothing, are written whole or not */
+    /* factor of alpha and beta; with 12, gates are close to 0 or 1: all or nothing is forgotten or written */
+    float gates = 1;
 };
 
-/* A sequence, and what came out for it. */
+/* A sequence, with its inputs and its output. */
 struct sequence {
     int len, done, slot;
     std::vector<float> qkv, z, ab, out; /* [len] rows */
 };
 
-/* A sequence's tokens of a step: its next n tokens, the `right` after them as drafts, then `wrong` drafts. */
+/* A sequence's tokens of a step: its next n tokens, then `right` correct drafts and `wrong` wrong drafts. */
 struct turn {
     int n = 0, right = 0, wrong = 0;
     std::vector<std::pair<int32_t, int32_t>> saves; /* position, snapshot */
@@ -51,8 +53,8 @@ public:
     shape c;
     std::vector<sequence> seq;
     size_t channels, values;
-    bool grouped = false; /* value heads of a key head are side by side in out */
-    bool padded = false; /* steps end with a padding token */
+    bool grouped = false; /* in `out`, value heads of a key head are adjacent */
+    bool padded = false;  /* steps end with a padding token */
     int32_t n_sm = 0;
     float eps = 1e-6f;
 
@@ -141,7 +143,7 @@ public:
         }
     }
 
-    /* Each sequence alone, whole. */
+    /* Runs each sequence in a batch of one, in a single step. */
     fixture &alone()
     {
         for (size_t i = 0; i < seq.size(); i++) {
@@ -152,7 +154,8 @@ public:
         return *this;
     }
 
-    /* Values are so much larger: inputs of their convolutions that leave the bend of silu, so much above 0. */
+    /* Scales values by f. Inputs and weights of their convolutions become positive, so that large f leave silu's
+     * curve. */
     void scale_values(float f)
     {
         const size_t from = (size_t) (2 * c.n_k * c.dim);
@@ -169,8 +172,9 @@ public:
     float *snapshot(int32_t i) { return &snaps_[(size_t) i * snap_floats_]; }
     size_t snapshot_floats() const { return snap_floats_ - GAP; }
 
-    /* Results differ from the recurrence's by at most so much of 1, or of themselves. With one F16 it is that of rounded keys and
-     * queries, and what remains is the rounding of states. */
+    /* Checks results against the recurrence: the error is at most `bound` of (1 + |value|). With one F16 term the
+     * bound is `of_one`: the reference rounds keys and queries as the kernel does, so that the rounding of states
+     * remains. */
     void check_reference(double bound = 1e-5, double of_one = 1e-3) const
     {
         if (!exact) bound = of_one;
@@ -219,7 +223,7 @@ private:
         }
     }
 
-    /* The inputs of a token; a wrong draft's are out of range, some not even numbers. */
+    /* Writes the inputs of a token. Inputs of a wrong draft are out of range, sometimes NaN or infinite. */
     void fill(float *row, size_t i, int at)
     {
         const sequence &s = seq[i];
@@ -234,7 +238,7 @@ private:
         std::memcpy(row + channels + values, &s.ab[(size_t) at * ab], ab * 4);
     }
 
-    /* As a kernel has it, in units of 1 / per. */
+    /* Rounds x as the kernel does, to F16 in units of 1 / per; unchanged in exact mode. */
     static double rounded(double x, float per)
     {
         return exact ? x : (double) (pi__f16_to_f32(pi__f32_to_f16((float) x * per)) / per);
@@ -328,12 +332,12 @@ void test_reference()
     }
 }
 
-/* Errors do not add up: after 10,000 tokens (fewer where each costs time), whatever the gates do. Where all but the last
- * tokens is forgotten, results are the few products q . k of those, which may all be next to 0, with the error that q and k
- * come with: eps is the size to which the norm does not bring up what is smaller. With one F16 the
- * error of all but one of 100 tokens is below 3e-4, at the end as at the beginning. The worst of 10,000, with twelve seeds, are 5e-4
- * to 3.2e-3: where an output is small beside what it is the sum of; the largest of one seed is where a value of a query lies so near
- * the middle of two F16 that the reference rounds it to the other. */
+/* Errors do not accumulate over 10,000 tokens (fewer on a slow emulator), for any gates. Strong gates forget all but
+ * the last tokens, so that results come from few products q . k. If all of these are near 0, the errors of q and k
+ * dominate. Hence the larger eps: the norm does not amplify values below it. With one F16 term, the error of all but
+ * one of 100 tokens is below 3e-4, at the end as at the beginning. The worst error of 10,000 tokens is 5e-4 to 3.2e-3
+ * over twelve seeds, where an output is small relative to its summands. The largest error of one seed has another
+ * cause: a query value close to the midpoint of two F16 values, which the reference rounds the other way. */
 void test_long()
 {
     const int len = now->emu && !now->emu->thorough ? 700 : 10000;
@@ -347,23 +351,24 @@ void test_long()
     }
 }
 
-/* Values and states of any size: results are the same, times a power of two, as the norm takes it away. With it goes what small
- * rows have hidden behind eps: where all keys that count are next to orthogonal to a query, the norm brings up the error of the
- * sum with it. That is 0.93e-5 at most with exact exponentials, on the emulator, and 1.3e-5 with those of an H200. */
+/* Values and states of any magnitude give the same results up to a power of two, which the norm removes. The tiny eps
+ * no longer hides errors of small rows: if all relevant keys are nearly orthogonal to a query, the norm amplifies the
+ * error of the sum. The error is at most 0.93e-5 with exact exponentials (emulator) and 1.3e-5 with those of an
+ * H200. */
 void test_scales()
 {
     for (int32_t e : {-35, -9, 11, 40}) {
         const shape c = {1, 1, 32, 0};
         fixture w(c, {70});
         about("values times 2^%d", e);
-        w.eps = 1e-30f; /* else it would hide what small values come to */
+        w.eps = 1e-30f; /* a larger eps would hide small values */
         w.scale_values(std::ldexp(1.0f, e));
         w.run_in_cuts(70);
         w.check_reference(now->emu ? 1e-5 : 2e-5);
     }
 }
 
-/* Every order of threads and blocks: the same bits. */
+/* Every order of threads and blocks gives the same bits. */
 void test_modes()
 {
     const shape c = {1, 2, 32, 2};
@@ -390,7 +395,7 @@ void test_cuts()
             if (c.dim > 32 && cut > 2 && cut < 15) continue;
             fixture b(c, lens);
             b.padded = cut % 2 == 0;
-            b.n_sm = cut == 1 ? 0 : 100; /* two warps share a state's columns: the same bits */
+            b.n_sm = cut == 1 ? 0 : 100; /* two warps share a state's columns and give the same bits */
             b.run_in_cuts(cut);
             same_results(a, b, "cut", cut);
             b.check_gaps();
@@ -398,7 +403,8 @@ void test_cuts()
     }
 }
 
-/* Steps of one token and drafts, of which every number is accepted, with prefill chunks of others in the same steps. */
+/* Steps of one token plus drafts, with every possible number of accepted drafts. Other sequences prefill in the same
+ * steps. */
 void test_drafts()
 {
     const std::vector<int> lens = {90, 35, 60};
@@ -426,7 +432,7 @@ void test_drafts()
     }
 }
 
-/* For positions of the one sure token around the ends of chunks and numbers of drafts, each number of accepted ones. */
+/* The one committed token stands at positions around chunk ends; each number of drafts, and of accepted drafts. */
 void test_draft_counts()
 {
     const int most = 18, len = 16 + 16 + 1 + most;
@@ -447,8 +453,8 @@ void test_draft_counts()
     }
 }
 
-/* As many rows between base and the end of a step as there can be: heads of one key head, whose blocks run one after the
- * other, write no row that another still reads. */
+/* The maximum number of rows between the ring's base and the end of a step. Blocks of one key head's value heads run
+ * one after the other: none overwrites a row that another one still reads. */
 void test_longest_rings()
 {
     for (int n_draft : {1, 3, 4}) {
@@ -468,7 +474,7 @@ void test_longest_rings()
     }
 }
 
-/* Snapshots taken in a prefill step, in decode, outside of steps and after accepted drafts: the same. */
+/* Snapshots are the same if taken in a prefill step, in decode, between steps, or after accepted drafts. */
 void test_snapshots()
 {
     const shape c = {1, 2, 32, 20};
@@ -506,14 +512,14 @@ void test_snapshots()
     b.check_gaps();
 }
 
-/* Two warps for the same columns of a state: it is saved, kept and gone on with as by one. */
+/* Two warps share the columns of a state: saving, keeping and continuing it works as with one warp. */
 void test_parts()
 {
     const shape c = {1, 1, 128, 2};
     fixture a(c, {71}), b(c, {71});
     a.n_sm = 100;
     for (fixture *f : {&a, &b}) {
-        f->run({{55, 0, 2, {{48, 1}}}}); /* behind chunks that have nothing to save */
+        f->run({{55, 0, 2, {{48, 1}}}}); /* after chunks that save nothing */
         f->run({{1, 0, 2, {}}});
         f->run({{15, 0, 0, {{64, 2}}}});
         f->check_gaps();
@@ -523,7 +529,7 @@ void test_parts()
     for (int i = 1; i <= 2; i++) expect_bytes(a.snapshot(i), b.snapshot(i), a.snapshot_floats() * 4);
 }
 
-/* Convolutions of every length: the recurrence, in every cut, with drafts, and from a snapshot on. */
+/* Convolutions of every length: the recurrence in every chunking, with drafts, and from a snapshot. */
 void test_taps()
 {
     for (int32_t taps = PI__LEAST_CONV; taps <= PI__MOST_CONV; taps++) {
@@ -545,7 +551,7 @@ void test_taps()
     }
 }
 
-/* A sequence that goes on from a snapshot, in a slot that another one left. */
+/* A sequence continues from a snapshot, in a slot that another sequence used before. */
 void test_load()
 {
     const shape c = {1, 2, 64, 3};
@@ -567,7 +573,7 @@ void test_load()
     }
 }
 
-/* A token and up to 15 drafts take one launch, a prompt three. */
+/* A token with up to 15 drafts takes one launch, a prompt takes three. */
 void test_launches()
 {
     if (!now->emu || !now->emu->launched) return;
@@ -581,8 +587,8 @@ void test_launches()
     }
 }
 
-/* Walking a prompt's chunks, no access to shared memory waits for another. What copies and tensor cores' loads do is known
- * exactly, the rest nearly. */
+/* The chunk loop of a prompt causes no shared memory bank conflicts. Copies and tensor core loads are counted
+ * exactly, other accesses nearly. */
 void test_conflicts()
 {
     if (!now->emu || !now->emu->conflicts) return;

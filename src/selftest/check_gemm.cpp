@@ -1,4 +1,5 @@
-/* Products with many rows of x: to the bit what few rows give, for every packed format; races and copies in every mode. */
+/* Products with many rows of x: bitwise identical to products with few rows, for every packed format; races and
+ * copies in every mode. */
 #include "selftest/matrix_ref.h"
 #include "selftest/checks.h"
 
@@ -14,7 +15,7 @@ pi__k_input rows_of(const buffer<float> &x, int64_t n_in, int64_t first)
     return {PLAIN, x.get() + first * n_in, n_in, nullptr, 0, nullptr, 0, 0};
 }
 
-/* The same product, 32 rows at a time. */
+/* Returns the same product, computed 32 rows at a time. */
 std::vector<float> in_pieces(const matrix &w, const buffer<float> &x, int32_t rows)
 {
     std::vector<float> all;
@@ -62,7 +63,7 @@ void test_modes()
     }
 }
 
-/* A row of x that is not a number leaves the others alone. */
+/* A row of x with a NaN does not affect the other rows. */
 void test_not_numbers()
 {
     matrix w = make_matrix(PI__Q5_K, 256, 40);

@@ -1,6 +1,7 @@
-/* Sparse prefill: the choice of key blocks against the rule in double precision, with scores that are the same in f16 and equal
- * ones among them; attention to what is chosen against double precision; the bits of dense attention where all is chosen; the
- * same bits for every block size of the cache, and with other sequences in the step. */
+/* Sparse prefill. The choice of key blocks is checked against the rule in double precision, with equal scores among
+ * them, all exact in f16. Attention to the chosen blocks is checked against double precision. If all blocks are
+ * chosen, it has the bits of dense attention. Bits are the same for every cache block size, and with other sequences
+ * in the step. */
 #include "selftest/cache_ref.h"
 
 #include <algorithm>
@@ -17,17 +18,19 @@ struct config {
     float sparsity, softcap;
 };
 
-/* Sequences of whole blocks, whose last `n` are computed in the step, as query blocks. Before them a token each of others. */
+/* A sequence of full blocks; the step computes its last `n` blocks as query blocks. `others` more sequences come
+ * first, with one token each. */
 struct fixture {
     config c;
     int32_t block_size, blocks, n, others;
-    std::vector<float> q, k, v; /* q of the step's tokens */
+    std::vector<float> q, k, v; /* queries of the step's tokens */
     std::unique_ptr<paged> cache;
     std::vector<int32_t> table; /* [others + 1, stride] */
     int32_t stride;
 };
 
-/* What the keys of a block have in common, by kv head; several blocks have the same. Whole numbers, so that means are exact. */
+/* Common component of a block's keys, by KV head; several blocks have the same one. Integers, so that means are
+ * exact. */
 int32_t common(int32_t block, int32_t head, int32_t d)
 {
     return (int32_t) ((uint32_t) (block % 5 * 7 + head * 3 + d * 11) * 2654435761u >> 29) - 4;
@@ -43,11 +46,11 @@ fixture make_fixture(const config &c, int32_t block_size, int32_t blocks, int32_
     w.cache.reset(new paged(c.type, c.type, c.n_head_kv, D, block_size, next));
     for (int32_t i = 0; i < (others + 1) * w.stride; i++) w.table.push_back(--next);
     w.v = r.normals((size_t) (len * c.n_head_kv * D));
-    for (int32_t t = 0; t < len; t++) /* keys t and t ^ 1 differ from what is common by opposite numbers */
+    for (int32_t t = 0; t < len; t++) /* keys t and t ^ 1 deviate from the common component in opposite directions */
         for (int32_t h = 0; h < c.n_head_kv; h++)
             for (int32_t d = 0; d < D; d++)
                 w.k.push_back((float) (common(t / B, h, d) + ((t ^ d) & 1 ? 1 : -1)));
-    for (int32_t t = 0; t < others + n * B; t++) /* a query block looks for one of five */
+    for (int32_t t = 0; t < others + n * B; t++) /* a query block matches every fifth block */
         for (int32_t h = 0; h < c.n_head; h++)
             for (int32_t d = 0; d < D; d++)
                 w.q.push_back(0.0625f * (float) common((t < others ? 0 : (t - others) / B) + h, h / (c.n_head / c.n_head_kv), d));
@@ -67,7 +70,7 @@ struct result {
     std::vector<unsigned long long> counts;
 };
 
-/* sparse: by query blocks; else as one run. wgmma: attention goes by it. */
+/* sparse: process query blocks; else one run of tokens. wgmma: use the WGMMA attention kernel. */
 result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true, bool wgmma = false)
 {
     const config &c = w.c;
@@ -115,7 +118,7 @@ double logit(const config &c, const float *q, const double *k)
     return c.softcap != 0 ? c.softcap * std::tanh(dot / c.softcap) : dot;
 }
 
-/* What query block i chooses for a kv head. */
+/* Key blocks that query block i chooses for a KV head. */
 std::vector<bool> choice(const fixture &w, int32_t i, int32_t kvh)
 {
     const config &c = w.c;
@@ -132,7 +135,7 @@ std::vector<bool> choice(const fixture &w, int32_t i, int32_t kvh)
             for (int32_t n = 0; n <= m; n++) score[(size_t) n] += std::exp(s[(size_t) n] - top);
         }
         const double most = *std::max_element(score.begin(), score.end());
-        for (int32_t n = 0; n <= m; n++) /* equal scores are equal */
+        for (int32_t n = 0; n <= m; n++) /* scores that are equal in f16 count as equal */
             taken[(size_t) n] = taken[(size_t) n] || n < 2 || m - n < 4 || score[(size_t) n] >= c.sparsity * most * (1 - 1e-9);
     }
     return taken;
@@ -198,13 +201,14 @@ void test_choice()
                  {{PI__F16, 1, 1, 80, 0.5f, 20.0f}, 8, 1, 0}, {{PI__F16, 1, 1, 128, 0.5f, 0}, 8, 1, 0},
                  {{PI__F16, 1, 1, 256, 0.5f, 0}, 8, 1, 0}};
     for (const auto &k : cases) {
-        if (slow() && k.c.dim > 32) continue; /* an emulator in an emulator */
+        if (slow() && k.c.dim > 32) continue; /* the emulator is itself emulated */
         about("%d values, type %d", k.c.dim, k.c.type);
         const fixture w = make_fixture(k.c, 16, k.blocks, k.n, k.others);
         const result got = run(w, true);
         check(w, got, k.c.type == PI__F32 ? 5e-5 : 8e-3);
         if (!k.others) continue;
-        const fixture other = make_fixture(k.c, 64, k.blocks, k.n, 0); /* alone, blocks of 64, larger tiles of rows */
+        /* in a batch of one, blocks of 64, larger tiles of rows */
+        const fixture other = make_fixture(k.c, 64, k.blocks, k.n, 0);
         const result again = run(other, true, 1);
         expect_bytes(&got.out[(size_t) (w.others * k.c.n_head * k.c.dim)], again.out.data(), again.out.size() * 4);
         expect_bytes(got.taken.data(), again.taken.data(), got.taken.size() * 4);
@@ -218,7 +222,7 @@ void test_all_is_dense()
         const config c = {dim == 32 ? PI__Q4_0 : PI__F16, 1, 1, dim, 1e-30f, 0};
         const fixture w = make_fixture(c, 32, dim == 32 ? 9 : 2, 1, 1);
         for (bool fast : {true, false}) {
-            const int32_t n_sm = fast ? 1 : 0; /* large tiles of rows, small ones */
+            const int32_t n_sm = fast ? 1 : 0; /* large tiles of rows, then small ones */
             const result dense = run(w, false, n_sm, fast), all = run(w, true, n_sm, fast);
             expect_equal(all.counts[0], all.counts[1]);
             expect_bytes(dense.out.data(), all.out.data(), all.out.size() * 4);
@@ -237,7 +241,7 @@ void test_modes()
     });
 }
 
-/* Prompts by wgmma, which walk over the same key blocks: the bits of mma.sync. */
+/* WGMMA prefill over the chosen key blocks gives the bits of mma.sync. */
 void test_wgmma()
 {
     on_arch(90, [] {

@@ -6,7 +6,7 @@
 namespace selftest {
 namespace {
 
-/* Rounding of x to 15 bits moves a product by at most half a step of its block for each weight. */
+/* Rounding x to 15 bits moves a product by at most half a step of the block's scale per weight. */
 void check(const matrix &w, const std::vector<double> &x, const std::vector<float> &y, int32_t n_rows)
 {
     size_t n = (size_t) w.m.n_in;
@@ -43,7 +43,7 @@ void test_formats()
             pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
             std::vector<float> y = multiply(w, in, c.rows);
             check(w, xd, y, c.rows);
-            for (int32_t i = 0; i < c.rows; i += 4) { /* a row alone */
+            for (int32_t i = 0; i < c.rows; i += 4) { /* a batch of one */
                 pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0, 0};
                 expect_bytes(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
             }
@@ -67,7 +67,7 @@ void test_modes()
     }
 }
 
-/* Norm and gates on the way in, and the factor on the way out. */
+/* The input's norm and gates, and the output's factor. */
 void test_inputs()
 {
     for (int32_t type : {PI__Q8_0, PI__F32}) {
@@ -78,7 +78,7 @@ void test_inputs()
         std::vector<float> v = r.normals((size_t) (rows * ld)), nw = r.normals((size_t) n);
         buffer<float> x(v), norm(nw), factor(std::vector<float>{0.5f});
         w.m.scale = factor.get();
-        for (int k = PLAIN; k <= SWIGLU + 1; k++) { /* the last with a limit */
+        for (int k = PLAIN; k <= SWIGLU + 1; k++) { /* the last kind is repeated with a limit */
             const int kind = std::min(k, (int) SWIGLU);
             const float limit = k > kind ? 0.5f : 0;
             bool glu = kind == GEGLU || kind == SWIGLU;
@@ -116,7 +116,7 @@ void test_embed()
     }
 }
 
-/* NaN and infinity stay with their row. */
+/* NaN and infinity stay within their row. */
 void test_not_numbers()
 {
     matrix w = make_matrix(PI__Q8_0, 64, 16);
@@ -130,7 +130,7 @@ void test_not_numbers()
     for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
 
-/* Matrices in one call give what each gives alone. */
+/* Several matrices in one call give the same bits as separate calls. */
 void test_together()
 {
     for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__IQ3_S, PI__F32}) {
@@ -157,8 +157,8 @@ void test_together()
     }
 }
 
-/* The kernels of matrices of floats for many rows have the bits of that for few, with 8 rows of W a warp and with 4, of which the
- * last warps have fewer. */
+/* For float matrices, the kernels for many rows give the bits of the kernels for few rows. Warps have 8 rows of W, or
+ * 4; the last warps have fewer. */
 void test_many_floats()
 {
     const struct { int32_t type; int64_t n_in, n_out; int32_t rows; } cases[] = {

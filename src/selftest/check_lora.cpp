@@ -1,5 +1,5 @@
-/* Adapters' kernels against double precision: types, ranks, groups that are not full, or empty, matrices that an adapter leaves
- * alone; to the bit in every mode, and in any company. */
+/* LoRA kernels against double precision: types, ranks, partly filled and empty groups, matrices without an adapter.
+ * Results are bitwise identical in every mode and in any batch. */
 #include <deque>
 
 #include "backend/cuda/kernels_lora.h"
@@ -9,9 +9,9 @@
 namespace selftest {
 namespace {
 
-enum { ROWS = 11, N_LIN = 3, GROUPS = 4 /* of the first adapter two, none, and of the second one */ };
+enum { ROWS = 11, N_LIN = 3, GROUPS = 4 /* two groups of the first adapter, one empty, one of the second adapter */ };
 
-/* A or B: what is stored, and as doubles. */
+/* Matrix A or B: the stored values, and the same values as doubles. */
 struct values {
     buffer<char> raw;
     std::vector<double> of;
@@ -25,7 +25,7 @@ struct values {
     }
 };
 
-/* An adapter of one matrix. */
+/* An adapter's A and B for one matrix. */
 struct pair_of {
     int64_t n_in, n_out, lda, ldb;
     int32_t rank;
@@ -44,13 +44,13 @@ struct pair_of {
             for (int64_t c = 0; c < n; c++) v[(size_t) (i * ld + c)] = r.normal();
         return v;
     }
-    /* from: where the table is that it goes to, and addresses are counted from. */
+    /* Table entry with addresses relative to `from`, the address of its table. */
     pi__lora_pair raw(int32_t type, const pi__lora_pair *from) const
     {
         return {(uint64_t) ((uintptr_t) a.raw.get() - (uintptr_t) from), (uint64_t) ((uintptr_t) b.raw.get() - (uintptr_t) from), lda, ldb,
                 rank, type, factor, 0};
     }
-    /* factor * (B A x)[o] */
+    /* Returns factor * (B A x)[o]. */
     double times(const double *x, int64_t o) const
     {
         double sum = 0;
@@ -65,8 +65,8 @@ struct pair_of {
 
 struct fixture {
     int64_t n_in, n_out[N_LIN];
-    std::deque<pair_of> pair[2];       /* of two adapters, by matrix */
-    buffer<pi__lora_pair> table[2];    /* by target, from 1 on */
+    std::deque<pair_of> pair[2];       /* by adapter, then by matrix */
+    buffer<pi__lora_pair> table[2];    /* by adapter, then by target; the first target is 1 */
     std::vector<float> x0, w0, y0;
     buffer<float> x, w, t;
     buffer<int32_t> row;
@@ -82,7 +82,7 @@ struct fixture {
     {
         random r(4);
         for (int l = 0, o = 0; l < N_LIN; l++) {
-            for (int k = 0; k < 2; k++) { /* the second one has nothing for the second matrix */
+            for (int k = 0; k < 2; k++) { /* the second adapter has none for the second matrix */
                 pair[k].emplace_back(r, type, in, n_out[l], k && l == 1 ? 0 : rank + 3 * k);
                 table[k][(size_t) l + 1] = pair[k].back().raw(type, table[k].get());
             }
@@ -95,7 +95,7 @@ struct fixture {
         group[2] = {nullptr, 0.0f, 0, 0, 0};
         group[3] = {table[1].get(), -0.5f, 5, 3, 0}; /* rows 1, 7, 10 */
     }
-    /* first..first + n of the groups. */
+    /* Runs groups first .. first + n - 1. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         buffer<float> out(y0);
@@ -111,7 +111,7 @@ struct fixture {
         must_run(pi__k_lora_run(stream(), &a));
         return std::vector<float>(out.get(), out.get() + out.size());
     }
-    /* What row i of x is as the matrices' input. */
+    /* Row i of x after the input transformation of `kind`. */
     std::vector<double> input(int32_t i) const
     {
         std::vector<double> v((size_t) n_in);
@@ -135,8 +135,8 @@ struct fixture {
     }
 };
 
-/* What every mode gives, to the bit, and near what is wanted; and what runs 3 on give alone. f: either fixture, whose rows are so many
- * floats apart. */
+/* Checks that every mode gives the same bits and is close to the reference. The last group must give the same bits in
+ * a batch of one. f: either fixture; ld: its output row stride in floats. */
 template <class F> void check_runs(F &f, const char *what, int64_t n_in, int32_t rank, size_t ld, bool modes)
 {
     const std::vector<double> want = f.want();
@@ -154,7 +154,7 @@ template <class F> void check_runs(F &f, const char *what, int64_t n_in, int32_t
             fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", what, (long long) n_in, rank, i, (double) all[i],
                        want[i]);
     }
-    const std::vector<float> last = f.run(3, 1); /* alone */
+    const std::vector<float> last = f.run(3, 1); /* a batch of one */
     for (size_t e = 5; e < 8; e++) expect_bytes(&all[(size_t) f.row[e] * ld], &last[(size_t) f.row[e] * ld], ld * sizeof(float));
 }
 
@@ -169,7 +169,7 @@ void test_types()
     for (int32_t type : {PI__F32, PI__F16, PI__BF16}) check_shape(type, 70, 5, type == PI__F16, false);
 }
 
-/* Rows of several pieces, ranks of several turns of the warps. */
+/* Rows of several pieces; ranks that take the warps several rounds. */
 void test_sizes()
 {
     check_shape(PI__F32, 1, 1, false, false);
@@ -179,12 +179,12 @@ void test_sizes()
 
 void test_modes() { check_shape(PI__F16, 200, 20, true, true); }
 
-/* Adapters of a matrix for each head, whose parts of rows have something behind them. */
+/* Adapters of a matrix per head; each head's part of a row is followed by a gap. */
 struct heads_fixture {
     enum { HEADS = 3, N_IN = 80, N_OUT = 144, X_STEP = N_IN + 16, Y_STEP = N_OUT + 16, LDX = HEADS * X_STEP, LDY = HEADS * Y_STEP };
     enum { LDB = (N_OUT + PI__LORA_TILE - 1) / PI__LORA_TILE * PI__LORA_TILE };
     int32_t type, rank[2];
-    std::deque<values> a, b; /* of two adapters, by head */
+    std::deque<values> a, b; /* by adapter, all heads */
     buffer<pi__lora_pair> table[2];
     std::vector<float> x0, y0;
     buffer<float> x;
@@ -219,7 +219,7 @@ struct heads_fixture {
         must_run(pi__k_lora_heads_run(stream(), &k));
         return std::vector<float>(out.get(), out.get() + out.size());
     }
-    /* What adapter k adds to value o of head h, without its scale. */
+    /* Value o of head h that adapter k adds to row i, without the request's scale. */
     double times(size_t k, int h, int32_t i, int o) const
     {
         double sum = 0;

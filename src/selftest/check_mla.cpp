@@ -1,5 +1,5 @@
-/* The kernels of DeepSeek V2 to V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every mode; what
- * lies in a cache and was not written is NaN. */
+/* Kernels of DeepSeek V2 to V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every
+ * mode. Cache memory that was not written is NaN. */
 #include "selftest/cache_ref.h"
 
 #include <algorithm>
@@ -23,10 +23,10 @@ void check_near(double got, double want, double tolerance, const char *what, siz
 
 int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
 
-/* Rows of two sequences in blocks of `block` tokens, in no order. */
+/* A cache of rows of two sequences, in blocks of `block` tokens; block ids are shuffled. */
 struct rows {
     enum { SEQS = 2 };
-    int32_t block, ratio, each; /* tokens a block, a row; blocks a sequence */
+    int32_t block, ratio, each; /* tokens per block; tokens per row; blocks per sequence */
     paged memory;
     std::vector<int32_t> blocks;
     buffer<int32_t> table;
@@ -69,7 +69,7 @@ struct rows {
     }
 };
 
-/* Cosines and sines for the tokens, halves of n_rot. */
+/* Cosines, then sines, of each token; n_rot / 2 values each. */
 std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_rot)
 {
     std::vector<float> t;
@@ -101,7 +101,8 @@ std::vector<double> normed(const float *x, int32_t n, const float *w, double eps
     return y;
 }
 
-/* A stored row is what it should be, but for the format's rounding; behind its n values are zeros (but for that rounding). */
+/* Checks a stored row against the reference, within the rounding of the format. Padding after its n values is zero,
+ * within that rounding. */
 void check_row(int32_t type, const std::vector<float> &got, const std::vector<double> &want, double tolerance)
 {
     double most = 0;
@@ -118,11 +119,11 @@ void check_row(int32_t type, const std::vector<float> &got, const std::vector<do
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------------- hyper */
+/* ----------------------------------------------------------------------------------------------------------- hyper */
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/* post, comb of a row. */
+/* The coefficients post and comb of a row. */
 std::vector<double> mixing(const float *m, double f, const float *scale, const float *base, double eps, int32_t n_iter)
 {
     std::vector<double> c(20);
@@ -133,7 +134,7 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
         for (int b = 0; b < 4; b++) sum += k[4 * a + b] = std::exp(m[8 + 4 * a + b] * f * scale[2] + base[8 + 4 * a + b]);
         for (int b = 0; b < 4; b++) k[4 * a + b] = k[4 * a + b] / sum + eps;
     }
-    for (int32_t i = 0; i < 2 * n_iter - 1; i++) /* columns, then rows and columns in turn */
+    for (int32_t i = 0; i < 2 * n_iter - 1; i++) /* columns first, then rows and columns alternate */
         for (int a = 0; a < 4; a++) {
             const int from = i % 2 ? 4 * a : a, step = i % 2 ? 1 : 4;
             double sum = eps;
@@ -143,7 +144,8 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
     return c;
 }
 
-/* Streams of R rows of n values, a block's result, and the matrix of the next one's weights: M rows. */
+/* Residual streams of R rows of n values, the output of a block, and the matrix for the next block's mixing weights
+ * (M rows). */
 struct streams {
     int32_t R, n_iter;
     int64_t n;
@@ -159,13 +161,13 @@ struct streams {
           scale(r.normals(3)), base(r.normals((size_t) mixes())), coef(coef0), y(result0.size()), sums(pi__k_hyper_sums(R, n)),
           halves(w.size()), arrived((size_t) PI__K_HYPER_ROWS)
     {
-        const float by = 1 / std::sqrt(4 * (float) n); /* sums are of the streams' size */
+        const float by = 1 / std::sqrt(4 * (float) n); /* so that sums have the magnitude of the streams */
         for (size_t i = 0; i < w.size(); i++) w.get()[i] *= by;
         arrived.fill(0);
         again();
     }
     int32_t mixes() const { return n_iter ? 24 : 4; }
-    /* The matrix is of that type. */
+    /* Rounds the matrix to that type. */
     void round_to(int32_t t)
     {
         type = t;
@@ -176,13 +178,13 @@ struct streams {
             f = t == PI__F16 ? pi__f16_to_f32(h) : pi__bf16_to_f32(h);
         }
     }
-    /* As before a launch. */
+    /* Restores the inputs and clears the outputs before a launch. */
     void again()
     {
         memcpy(x.get(), x0.data(), x0.size() * 4), memcpy(coef.get(), coef0.data(), coef0.size() * 4);
         mix.fill(0xff), y.fill(0xff), sums.fill(0xff); /* NaN */
     }
-    /* Of rows from `first` on. */
+    /* Arguments for `rows` rows from `first`. */
     pi__k_streams all(int32_t first, int32_t rows)
     {
         pi__k_streams k = {};
@@ -195,7 +197,7 @@ struct streams {
     }
     void run(const pi__k_streams &k) { must_run(pi__k_streams_run(stream(), &k, nullptr)); }
     void run_all() { run(all(0, R)); }
-    /* What was made: streams, what is read, coefficients. */
+    /* Outputs: streams, the next block's input, coefficients. */
     std::vector<float> made() const
     {
         std::vector<float> m(x.get(), x.get() + x.size());
@@ -205,11 +207,11 @@ struct streams {
     }
 };
 
-/* What is prepared of the streams' sum where that is made: the bits of launches behind it. */
+/* The epilogue packs the sum of the streams in the same launch: bitwise identical to separate launches. */
 void test_hyper_prepared()
 {
     random r(2);
-    for (int32_t n : {64, 1568, 12000}) { /* of the last there is no room for a copy */
+    for (int32_t n : {64, 1568, 12000}) { /* the last size has no room for a smem copy */
         streams s(r, n == 64 ? 3 : n == 1568 ? 9 : 2, n, 20);
         buffer<float> w(r.normals((size_t) n));
         forms want(s.R, n);
@@ -246,7 +248,7 @@ void test_hyper_prepared()
     }
 }
 
-/* Row `row` of what was made, against double precision. */
+/* Checks row `row` of the outputs against double precision. */
 void check_streams(const streams &s, size_t row)
 {
     const size_t n = (size_t) s.n, M = (size_t) s.mixes();
@@ -290,12 +292,12 @@ void test_hyper()
                 for (size_t row = 0; row < (size_t) R; row++) check_streams(s, row);
             });
             const std::vector<float> made = s.made();
-            s.again(); /* by themselves */
+            s.again(); /* post, mix and input in separate launches */
             pi__k_streams k = s.all(0, R), post = k, mix = k;
             post.w = nullptr, post.y = nullptr, mix.result = nullptr, mix.y = nullptr, k.result = nullptr, k.w = nullptr;
             s.run(post), s.run(mix), s.run(k);
             expect_bytes(made.data(), s.made().data(), made.size() * 4);
-            s.again(); /* rows by themselves, what is read in the place of the result */
+            s.again(); /* one row at a time, with the output in place of the block's result */
             for (int32_t row = 0; row < R; row++) {
                 pi__k_streams one = s.all(row, 1);
                 memcpy(one.y, one.result, (size_t) n * 4);
@@ -306,7 +308,7 @@ void test_hyper()
         }
 }
 
-/* What experts give for rows of n values: sums of them are added to y. */
+/* Expert outputs for rows of n values; their weighted sums are added to y. */
 struct given {
     enum { USED = 3 };
     buffer<int32_t> column;
@@ -317,7 +319,7 @@ struct given {
     {
         for (int32_t i = 0; i < rows * USED; i++) column.get()[i] = rows * USED - 1 - i;
     }
-    /* Added to `to`, in the tail. */
+    /* Adds the sums to `to` in the epilogue. */
     void put_in(pi__k_tail &t, float *to, int32_t rows, int64_t n)
     {
         t.sum.n_rows = rows, t.sum.n_used = USED, t.sum.column = column.get(), t.sum.weight = weight.get(), t.sum.x = x.get();
@@ -326,8 +328,8 @@ struct given {
     }
 };
 
-/* Results of a product added to streams where they are made, with what experts give, and without: the bits of launches one behind
- * the other. */
+/* The results of a product are added to the streams in the product's launch, with and without expert outputs: bitwise
+ * identical to consecutive launches. */
 void test_behind_product()
 {
     const struct {
@@ -347,7 +349,7 @@ void test_behind_product()
         x_terms.prepare({PLAIN, in.get(), c.n_in, nullptr, 0, nullptr, 0, 0});
         const float *floats = (const float *) (const void *) x_terms.at.get();
         for (bool sums : {false, true}) {
-            if (c.n > 1000 && sums == (c.n > 10000)) continue; /* a minute of the same */
+            if (c.n > 1000 && sums == (c.n > 10000)) continue; /* a full set of combinations would take a minute */
             streams s(r, c.rows, c.n, c.rows == 2 ? 0 : 20);
             if (c.rows != 1) s.round_to(c.rows == 3 ? PI__F16 : PI__BF16);
             given g(r, c.rows, c.n);
@@ -356,7 +358,7 @@ void test_behind_product()
                 if (terms) must_run(pi__k_mma16_products(stream(), &p, 1, floats, c.rows));
                 else must_run(pi__k_w16_linear(stream(), &p, 1, x.halves.get(), c.rows));
             };
-            multiply(); /* then the sums, the streams and what reads them */
+            multiply(); /* then the sums, the streams and the packing of the next input */
             pi__k_tail t = {};
             t.n_rows = c.rows;
             if (sums) g.put_in(t, s.result.get(), c.rows, c.n), must_run(pi__k_finish_rows(stream(), &t));
@@ -390,10 +392,10 @@ void test_behind_product()
     pi__k_streams k = {};
     const pi__k_mixed_more more = {nullptr, nullptr, nullptr, &k};
     p.w.type = PI__Q8_0;
-    expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, &p, nullptr, 1, &t, &more), 1); /* streams of no rows */
+    expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, &p, nullptr, 1, &t, &more), 1); /* streams with zero rows */
 }
 
-/* ------------------------------------------------------------------------------------------------------------- mla_qkv */
+/* --------------------------------------------------------------------------------------------------------- mla_qkv */
 
 void test_mla_qkv()
 {
@@ -432,9 +434,9 @@ void test_mla_qkv()
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ compress */
+/* -------------------------------------------------------------------------------------------------------- compress */
 
-/* Entry e of tokens x [any, 2 width]. */
+/* Reference entry e, compressed from tokens x [n_tokens, 2 * width]. */
 std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a, int32_t e)
 {
     const int32_t W = a.overlap ? 2 * a.dim : a.dim, start = e * a.ratio, first = a.overlap && start ? start - a.ratio : start;
@@ -461,7 +463,7 @@ std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a,
     return y;
 }
 
-/* However tokens are cut into steps. */
+/* Checks every split of the tokens into steps. */
 void test_compress()
 {
     random r(3);
@@ -492,9 +494,9 @@ void test_compress()
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- beside a product */
+/* ---------------------------------------------------------------------------------------- with a latent side input */
 
-/* A row and two compressors of three tokens, the cache of which keeps them. */
+/* A latent row and two compressors of three tokens each, with the caches that they write. */
 struct latent_case {
     enum { T = 3, D = 64, RATIO = 4 };
     std::vector<int32_t> pos = {3, 10, 11}, seq = {0, 1, 1};
@@ -514,7 +516,7 @@ struct latent_case {
             a.compress[i] = {{nullptr, nullptr, x.get() + i * 4 * D, 8 * D, RATIO, D, true, w.get(), w.get() + i, 1e-6f, w.get(), 8},
                              recent[i].at(pos, seq), entries[i].at(pos, seq), T, p.get(), s.get()};
     }
-    /* What it left in the caches. */
+    /* Rows and entries that the launch wrote to the caches. */
     std::vector<float> made() const
     {
         std::vector<float> m;
@@ -534,7 +536,7 @@ private:
     buffer<int32_t> p, s;
 };
 
-/* In blocks beside those of a product: the bits of launches of their own. */
+/* Extra blocks in a product's launch give the bits of separate launches. */
 void test_beside()
 {
     enum { N_IN = 512, T = latent_case::T, D = latent_case::D };
@@ -563,13 +565,13 @@ void test_beside()
             expect_bytes(want.get(), got.get(), (size_t) (T * (n > 1 ? 140 : 100)) * sizeof(float));
             expect_bytes(caches.data(), beside.made().data(), caches.size() * sizeof(float));
         });
-    latent_case wrong(row, x, ape, rope); /* of other tokens */
+    latent_case wrong(row, x, ape, rope); /* a side input with another number of tokens */
     wrong.a.q[0].n_tokens = 1;
     const pi__k_mixed_more more = {nullptr, nullptr, &wrong.a, nullptr};
     expect_equal(pi__k_mixed_linear_more(stream(), p, 1, x_of.halves.get(), nullptr, T, nullptr, &more), 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- indexer */
+/* --------------------------------------------------------------------------------------------------------- indexer */
 
 struct index_case {
     int32_t type, dim, n_head, n_top;
@@ -577,7 +579,7 @@ struct index_case {
     bool modes;
 };
 
-/* What is picked is as good as what is not, ascending. */
+/* Checks that picks ascend and that no score outside exceeds a picked one, within rounding. */
 void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n, const int32_t *pick)
 {
     std::vector<double> score, off;
@@ -603,7 +605,7 @@ void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *
     }
 }
 
-/* Queries of tokens, as a product made them, with norm and rotation. */
+/* Queries of tokens: a product's output after norm and rotation. */
 std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head, int32_t dim, bool normed,
                                 float scale)
 {
@@ -622,7 +624,8 @@ void run_indexer(const index_case &c)
     std::vector<int32_t> seq;
     for (int32_t t = 0; t < T; t++) seq.push_back(t % 2);
     std::vector<float> q0 = r.normals((size_t) (T * Q)), w0 = r.normals((size_t) (T * c.n_head));
-    for (int32_t i = 0; i < Q; i++) q0[(size_t) i] *= 1e-4f; /* small, and all zero: any are as good, the first are taken */
+    /* a small query, and a query of zeros: all entries score equally for it, and the first ones are picked */
+    for (int32_t i = 0; i < Q; i++) q0[(size_t) i] *= 1e-4f;
     for (int32_t i = 0; i < Q && T > 1; i++) q0[(size_t) (Q + i)] = 0;
     const std::vector<float> raw0 = q0, table = rotation(c.pos, 16);
     q0 = made_queries(raw0, table, c.n_head, c.dim, false, 1.5f);
@@ -633,7 +636,8 @@ void run_indexer(const index_case &c)
     std::vector<int32_t> first;
     const size_t room = pi__k_indexer_scratch((last + 1) / 4);
     buffer<char> scratch(2 * room);
-    auto run = [&](int32_t n_sm, size_t size, bool is_raw = false) { /* is_raw: queries are as a product made them */
+    /* is_raw: queries are unprocessed product outputs */
+    auto run = [&](int32_t n_sm, size_t size, bool is_raw = false) {
         buffer<int32_t> pick((size_t) (T * c.n_top));
         pick.fill(0xff);
         pi__k_indexer k = {{nullptr, (is_raw ? raw : q).get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
@@ -665,16 +669,17 @@ void test_indexer()
     run_indexer({PI__F16, 32, 2, 600, {4 * 16384 + 2002, 4 * 16384 - 1, 2399}, false}); /* in two parts */
 }
 
-/* -------------------------------------------------------------------------------------------------------------- sparse */
+/* ---------------------------------------------------------------------------------------------------------- sparse */
 
 struct sparse_case {
-    int32_t type, type_entries, dim, n_head, window, ratio, n_top, first; /* ratio 0: no entries; n_top 0: all of them */
+    /* ratio 0: no entries; n_top 0: use all entries */
+    int32_t type, type_entries, dim, n_head, window, ratio, n_top, first;
     std::vector<int32_t> pos;
-    int32_t dim_v = 0; /* 0: dim; else nothing is rotated back, and there are no sinks */
+    int32_t dim_v = 0; /* 0 = dim; otherwise nothing is rotated back, and there are no sinks */
 };
 
-/* Of sums of rows whose values are about 1: where what is multiplied is not exact, 11 bits of P and of q of long rows, as in attention
- * (tolerance_of in check_attention.cpp). */
+/* Allowed error of sums of rows with values of about 1. Fast mode rounds P, and the q of long rows, to 11 bits, as
+ * attention does (tolerance_of in check_attention.cpp). */
 double tolerance_of(const sparse_case &c, bool fast, bool mixed)
 {
     const bool f32 = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
@@ -682,7 +687,7 @@ double tolerance_of(const sparse_case &c, bool fast, bool mixed)
     return mixed && !f32 ? 1e-4 : 1e-5; /* floats before they are rounded */
 }
 
-/* A row as tensor cores get it: rounded to f16, if not exact; stored: as rotated types store it. */
+/* A row as tensor cores read it: rounded to f16 unless exact. stored: rotated, as rotated types store it. */
 std::vector<float> as_read(std::vector<float> row, bool exact, bool stored)
 {
     for (float &f : row) f = exact ? f : pi__f16_to_f32(pi__f32_to_f16(f));
@@ -723,8 +728,8 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
     }
 }
 
-/* Rows of n_in values as matrices of that type read them, and as results of groups are compared: words, and factors of the rows that
- * there are. */
+/* Rows of n_in values in the layout that a matrix of that type reads, and the comparable part of group outputs:
+ * words, and the factors of existing rows. */
 struct prepared_rows {
     std::vector<uint8_t> words;
     std::vector<float> factor;
@@ -750,7 +755,7 @@ void same_prepared(const prepared_rows &a, const prepared_rows &b)
     expect_bytes(a.factor.data(), b.factor.data(), a.factor.size() * 4);
 }
 
-/* Heads that can be one row of groups; 0: none. */
+/* Number of heads that can form one row of groups; 0 = none. */
 int32_t grouped_heads(const sparse_case &c)
 {
     int32_t n = c.dim % 32 || c.dim_v || c.dim > PI__K_RAW_QUERIES ? 0 : 1;
@@ -758,7 +763,8 @@ int32_t grouped_heads(const sparse_case &c)
     return n;
 }
 
-/* Results as rows of groups: those that are made of the floats. apart: each group's rows are by themselves. run(k): launches it. */
+/* Checks outputs in the form of group rows against rows packed from the float outputs. apart: each group has its own
+ * buffer. run(k) launches the kernel. */
 template <class F> void run_groups(const sparse_case &c, const std::vector<float> &want, int32_t type, bool apart, F run)
 {
     pi__k_groups g = {};
@@ -766,7 +772,7 @@ template <class F> void run_groups(const sparse_case &c, const std::vector<float
     const int32_t T = (int32_t) c.pos.size(), n = c.n_head / g.heads, W = g.heads * c.dim, rows = apart ? T : n * T;
     const size_t size = pi__k_w16_prepared_bytes(rows, W), factors = size - pi__k_w16_factor_bytes(rows);
     buffer<char> all(apart ? (size_t) n * size : size);
-    all.fill(0); /* rows behind the last are not written */
+    all.fill(0); /* rows after the last one are not written */
     g.words = all.get(), g.factor = all.get() + factors;
     if (apart) g.step = size;
     else g.rows = T;
@@ -793,7 +799,7 @@ void run_sparse(const sparse_case &c, bool fast)
         seq.push_back(t % 2);
         for (int32_t i = 0; i < c.n_top; i++) picks.push_back(std::min(2 * i, (c.pos[(size_t) t] + 1) / 4 - c.n_top + i));
     }
-    for (int32_t t = 0; t < T; t++) /* of those that see few, all */
+    for (int32_t t = 0; t < T; t++) /* tokens with few entries use all of them */
         for (int32_t i = 0; i < c.n_top && (c.pos[(size_t) t] + 1) / 4 <= c.n_top; i++) picks[(size_t) (t * c.n_top + i)] = i;
     std::vector<float> q0 = r.normals((size_t) (T * Q)), table = rotation(c.pos, 16);
     const float raw_scale = 3 / std::sqrt((float) c.dim);
@@ -811,11 +817,13 @@ void run_sparse(const sparse_case &c, bool fast)
     buffer<float> scratch((size_t) (T * (c.n_head + 15) * (most / 128 + 1) * (c.dim + 2)));
     std::vector<float> want;
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
-    const bool few = fast && c.dim > 512 && c.type != PI__F32 && most > 1024; /* splits, of 256 rows at least */
+    const bool few = fast && c.dim > 512 && c.type != PI__F32 && most > 1024; /* splits have at least 256 rows */
     const int32_t splits = std::max(few ? 8 : 1, std::min((most + 127) / (few ? 256 : 128), 16));
-    const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * splits * (c.dim + 2)) * 4; /* a token's units */
-    /* Tokens from..from + n, as results of the first ones; room: bytes of scratch. A launch with a block a split has as many tokens
-     * as there is room for. Or results in place of the queries; raw: which are as a product made them. */
+    /* scratch bytes of a token's units */
+    const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * splits * (c.dim + 2)) * 4;
+    /* Checks tokens from .. from + n - 1 against the first run. room: bytes of scratch; a launch with one block per
+     * split takes the number of tokens that fits. in_place: outputs overwrite the queries. raw: queries are
+     * unprocessed product outputs. */
     auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false, bool raw = false,
                    const pi__k_groups *groups = nullptr) {
         buffer<float> out(in_place ? (raw ? raw0 : q0) : std::vector<float>((size_t) (n * Q)));
@@ -841,7 +849,7 @@ void run_sparse(const sparse_case &c, bool fast)
         const unsigned long launches = splits ? ((unsigned long) n + at_once - 1) / at_once : 1;
         if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
         std::vector<float> now(out.get(), out.get() + out.size());
-        for (size_t i = 0; i < now.size(); i++) /* behind the values of a head queries are left */
+        for (size_t i = 0; i < now.size(); i++) /* after the first dim_v values of a head, the queries remain */
             if (in_place && (int32_t) i % c.dim >= k.a.dim_v) now[i] = want[i];
         if (want.empty()) want = now;
         expect_bytes(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
@@ -850,7 +858,8 @@ void run_sparse(const sparse_case &c, bool fast)
     if (most > 2048) run(0, T, 0, all);
     else in_all_modes([&] { run(0, T, 0, all); });
     for (const size_t room : {all, one, one - 4})
-        if (most <= 2048 || room == one) run(0, T, 1000, room); /* with a block a split, if there is room for any token's */
+        /* one block per split, if any token's units fit */
+        if (most <= 2048 || room == one) run(0, T, 1000, room);
     if (most > 128 && most <= 512) in_all_modes([&] { run(0, T, 1000, all, true); });
     run(0, T, 0, all, true);
     if (may_be_raw && c.dim <= 96) in_all_modes([&] { run(0, T, 0, all, true, true); });
@@ -863,8 +872,8 @@ void run_sparse(const sparse_case &c, bool fast)
             run_groups(c, want, apart ? PI__MXFP4 : PI__Q8_0, apart,
                        [&](const pi__k_groups &g) { run(0, T, n_sm, room, raw, raw, &g); });
         };
-        grouped(0, all, false), grouped(1000, all, false); /* with whole lists, with splits */
-        grouped(1000, one, may_be_raw);                    /* of one token at a time */
+        grouped(0, all, false), grouped(1000, all, false); /* with full lists, with splits */
+        grouped(1000, one, may_be_raw);                    /* one token at a time */
     }
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
@@ -877,24 +886,26 @@ const sparse_case sparse_cases[] = {
     {PI__F16, PI__F16, 512, 33, 16, 4, 150, 0, {700, 15}},
     {PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}},
     {PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}},
-    {PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}, /* as DeepSeek V2 and V3 are */
-    {PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512}, /* heads of two blocks, several splits */
+    {PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}, /* as in DeepSeek V2 and V3 */
+    {PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512}, /* heads in two blocks, several splits */
     {PI__F16, PI__F16, 544, 33, INT32_MAX, 0, 0, 0, {2100}, 512}, /* splits of 256 */
-    {PI__F16, PI__F16, 576, 18, 140, 4, 20, 3, {160, 11}, 512}, /* a window, and entries that are picked */
+    {PI__F16, PI__F16, 576, 18, 140, 4, 20, 3, {160, 11}, 512}, /* a window and picked entries */
     {PI__F32, PI__F32, 80, 4, INT32_MAX, 0, 0, 0, {0, 270}, 64},
     {PI__Q8_0, PI__Q8_0, 576, 2, INT32_MAX, 0, 0, 0, {20}, 512},
-    {PI__F16, PI__F16, 560, 5, INT32_MAX, 0, 0, 0, {1100, 32}, 512}, /* splits of 256, if not exact */
-    {PI__TQ4_0, PI__TQ3_0, 576, 17, 140, 4, 20, 0, {150, 40}, 512}, /* long rows that stay as they are stored */
-    {PI__F16, PI__TQ3_0, 576, 3, 40, 4, 0, 0, {170}, 512}, /* and that are rotated back */
-    {PI__TQ4_0, PI__TQ4_0, 80, 3, INT32_MAX, 0, 0, 0, {200, 5}, 48}, /* 32 that are rotated together, half of them values */
-    {PI__TQ3_0, PI__TQ4_0, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}}, /* rows stay as they are stored */
+    {PI__F16, PI__F16, 560, 5, INT32_MAX, 0, 0, 0, {1100, 32}, 512}, /* splits of 256 unless exact */
+    {PI__TQ4_0, PI__TQ3_0, 576, 17, 140, 4, 20, 0, {150, 40}, 512}, /* long rows that stay rotated */
+    {PI__F16, PI__TQ3_0, 576, 3, 40, 4, 0, 0, {170}, 512}, /* long rows that are rotated back */
+    /* 32 values that are rotated together, half of them part of V */
+    {PI__TQ4_0, PI__TQ4_0, 80, 3, INT32_MAX, 0, 0, 0, {200, 5}, 48},
+    {PI__TQ3_0, PI__TQ4_0, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}}, /* rows stay rotated */
     {PI__TQ4_0, PI__TQ3_0, 144, 17, 8, 4, 150, 0, {700, 15}},
     {PI__TQ4_0, PI__TQ4_0, 272, 3, 140, 0, 0, 0, {150}},
-    {PI__TQ4_0, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0}}, /* they are rotated back */
+    {PI__TQ4_0, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0}}, /* rows are rotated back */
     {PI__F16, PI__TQ3_0, 144, 17, 8, 4, 0, 0, {130}},
-    {PI__F16, PI__F16, 512, 40, 16, 4, 150, 0, {700, 15, -1}}, /* results of eight heads as a row: in two blocks of heads */
-    {PI__F16, PI__F16, 64, 18, 140, 4, 0, 0, {200, 0, 150, 20, 300, 141, 90, 139, 17}}, /* of two; more than eight rows */
-    {PI__TQ4_0, PI__TQ3_0, 96, 12, 140, 4, 20, 0, {160, 11, 150}}, /* of four */
+    {PI__F16, PI__F16, 512, 40, 16, 4, 150, 0, {700, 15, -1}}, /* eight heads per group row, in two blocks of heads */
+    /* two heads per group row; 9 tokens */
+    {PI__F16, PI__F16, 64, 18, 140, 4, 0, 0, {200, 0, 150, 20, 300, 141, 90, 139, 17}},
+    {PI__TQ4_0, PI__TQ3_0, 96, 12, 140, 4, 20, 0, {160, 11, 150}}, /* four heads per group row */
     {PI__F16, PI__F16, 48, 3, 2000, 4, 0, 0, {2200, 190}}, /* a list of more than 2,048 rows: splits of 256 */
 };
 
@@ -902,7 +913,7 @@ void test_sparse()
 {
     for (const sparse_case &c : sparse_cases) run_sparse(c, false);
 }
-/* Which long rows alone know of. */
+/* Fast mode applies to long rows only. */
 void test_sparse_fast()
 {
     for (const sparse_case &c : sparse_cases)

@@ -1,6 +1,6 @@
-/* moe kernels: routing against double precision and by its own rules; the CUDA backend's op against double precision
- * for every format, to the bit against linear kernels, and batch-invariant; and matrices of heads (op head_linear), which the same
- * kernels multiply. */
+/* moe kernels: routing against double precision and against its invariants. The CUDA backend's op against double
+ * precision for every format, bitwise identical to linear kernels, and batch-invariant. The same kernels multiply
+ * matrices of heads (op head_linear). */
 #include "selftest/op_ref.h"
 
 #include <cfloat>
@@ -10,9 +10,9 @@
 namespace selftest {
 namespace {
 
-/* ------------------------------------------------------------------------------------------------------------- routing */
+/* --------------------------------------------------------------------------------------------------------- routing */
 
-/* The reference's: ids by rank, and their weights. */
+/* Reference routing: expert ids by rank, and their weights. */
 void route(const float *from, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
            std::vector<double> &weight, const float *bias = nullptr)
 {
@@ -34,7 +34,7 @@ void route(const float *from, int32_t n_expert, int32_t n_used, double scale, st
     for (double &w : weight) w *= scale / std::max(sum, (double) PI__K_LEAST_SUM);
 }
 
-/* The results of pi__k_route. */
+/* Buffers for the results of pi__k_route. */
 struct routes {
     pi__k_routes a;
     buffer<int32_t> id, column, row, n_tile;
@@ -56,7 +56,8 @@ struct routes {
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
 
-/* Columns are sorted by expert, then row; each is in one tile, and the tile of its expert. */
+/* Checks that columns are sorted by expert, then row, and that each column is in exactly one tile, which has its
+ * expert. */
 void check_columns(routes &t)
 {
     size_t pairs = t.id.size();
@@ -91,7 +92,8 @@ void test_routing()
     for (auto c : cases) {
         random r((uint64_t) (c.rows + c.experts));
         std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));
-        for (size_t i = 0; i < l.size(); i++) { /* 1: many ties, zeros of both signs; 2: almost all rows to a few experts */
+        /* kind 1: many ties, zeros of both signs; kind 2: almost all rows go to a few experts */
+        for (size_t i = 0; i < l.size(); i++) {
             if (c.kind == 1) l[i] = r.below(3) ? (float) r.below(2) : -0.0f;
             if (c.kind == 2 && i % 7) l[i] += (int32_t) i % (c.experts + 1) < c.used ? 9 : 0;
         }
@@ -112,7 +114,8 @@ void test_routing()
     }
 }
 
-/* Lists have room for every way to spread pairs over experts, and not for what cannot be: 2,048 rows, 8 of 256 experts. */
+/* The tile lists have the capacity for every distribution of pairs over experts, and no more than that for 2,048 rows
+ * and 8 of 256 experts. */
 void test_tile_bounds()
 {
     const int32_t want[] = {256, 256, 380};
@@ -122,7 +125,8 @@ void test_tile_bounds()
         const int32_t rows = 1 + (int32_t) r.below(i % 2 ? 40 : 400), experts = 1 + (int32_t) r.below(20);
         const int32_t used = 1 + (int32_t) r.below((unsigned) experts);
         int32_t left = rows * used, n_tile[3] = {0, 0, 0};
-        for (int32_t e = experts; e; e--) { /* as many columns as others can leave it, often where a list's tile begins */
+        /* n: a column count that leaves the other experts a valid number, often at the start of a list's tile */
+        for (int32_t e = experts; e; e--) {
             const int32_t least = std::max(0, left - (e - 1) * rows), edges[] = {1, 9, 33, 65, 97, least, rows};
             const int32_t n = e == 1 ? left : std::min(std::min(left, rows), std::max(least, edges[r.below(7)])), rest = n % 64;
             left -= n;
@@ -133,7 +137,7 @@ void test_tile_bounds()
     }
 }
 
-/* Gates of their own, of softplus and of sigmoid: a bias moves the choice alone; experts by token. */
+/* Softplus and sigmoid gates: the bias affects the choice but not the weights; experts by token id. */
 void test_softplus()
 {
     for (int32_t rows : {3, 40}) {
@@ -141,7 +145,7 @@ void test_softplus()
         random r((uint64_t) rows);
         std::vector<float> l = r.normals((size_t) (rows * (X + 1))), b = r.normals((size_t) X);
         std::vector<int32_t> token, table;
-        l[3] = 60, l[4] = -60; /* of a row's gates, one that is the root of its logit, and one of nothing */
+        l[3] = 60, l[4] = -60; /* one gate of the row is the square root of its logit, another one is 0 */
         for (int32_t i = 0; i < rows; i++) token.push_back((int32_t) r.below(9));
         for (int32_t i = 0; i < 9 * K; i++) table.push_back((int32_t) r.below((unsigned) X / K) * K + i % K);
         buffer<float> bias(b);
@@ -180,7 +184,7 @@ void test_softplus()
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- groups of experts */
+/* ----------------------------------------------------------------------------------------------- groups of experts */
 
 struct choice_case {
     int32_t rows, experts, used, groups, groups_used;
@@ -188,7 +192,7 @@ struct choice_case {
     bool divided;
 };
 
-/* The ids that are best by value, of those that may be chosen, at most n. */
+/* At most n ids with the largest values, among the ids with `open` set. */
 std::vector<int32_t> best_of(const std::vector<double> &value, const std::vector<bool> &open, int32_t n)
 {
     std::vector<int32_t> id;
@@ -199,7 +203,7 @@ std::vector<int32_t> best_of(const std::vector<double> &value, const std::vector
     return id;
 }
 
-/* Experts that groups leave: gates with what is added for the choice. */
+/* Experts in the selected groups. value: gates plus the bias for the choice. */
 std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &value)
 {
     const size_t each = value.size() / (size_t) std::max(c.groups, 1);
@@ -215,7 +219,8 @@ std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &
     return open;
 }
 
-/* The choice as the tail of the product that makes its logits: what it is behind that in a launch of its own. */
+/* The expert choice as the epilogue of the product that computes its logits is bitwise identical to a separate
+ * launch. */
 void check_choice_behind(const choice_case &c)
 {
     const int32_t X = c.experts, K = c.used, N = 64;
@@ -303,9 +308,9 @@ void test_choice()
     check_choice({5, 160, 6, 8, 3, PI__GATE_SOFTMAX, false});  /* V2 */
     check_choice({17, 64, 6, 0, 0, PI__GATE_SOFTMAX, false});  /* V2-Lite */
     check_choice({3, 64, 2, 64, 5, PI__GATE_SIGMOID, false});
-    check_choice({40, 64, 4, 8, 3, PI__GATE_SIGMOID, true});   /* more rows than one launch takes */
+    check_choice({40, 64, 4, 8, 3, PI__GATE_SIGMOID, true});   /* more rows than one launch accepts */
     check_choice({4, 120, 7, 40, 9, PI__GATE_SIGMOID, true});
-    check_choice({6, 320, 40, 16, 5, PI__GATE_SIGMOID, true}); /* more than lanes hold */
+    check_choice({6, 320, 40, 16, 5, PI__GATE_SIGMOID, true}); /* more than the lanes of a warp hold */
     check_choice({6, 300, 9, 0, 0, PI__GATE_SOFTMAX, false});
     in_all_modes([] { check_choice({9, 12, 3, 4, 2, PI__GATE_SIGMOID, true}); });
     check_choice_behind({9, 256, 8, 8, 4, PI__GATE_SIGMOID, true});
@@ -320,8 +325,8 @@ void test_choice()
     expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, nullptr, 1, &t, &more), 1);
 }
 
-/* A NaN is taken where there is nothing else; equal experts without end have a bounded weight; more experts than there are
- * is an error. */
+/* A NaN is chosen only if nothing else is left. A very large number of equal experts gives bounded weights. Choosing
+ * more experts than exist is an error. */
 void test_odd_logits()
 {
     std::vector<float> l(3 * 5, NAN);
@@ -340,9 +345,9 @@ void test_odd_logits()
     expect_equal(pi__k_route(stream(), &t.a), 1);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- the op */
+/* ---------------------------------------------------------------------------------------------------------- the op */
 
-/* A layer of experts and rows for it. */
+/* A layer of experts and its input rows. */
 struct fixture {
     device d;
     std::unique_ptr<stack> gate, up, down;
@@ -372,7 +377,7 @@ struct fixture {
     int64_t E() const { return gate->w.n_in; }
     int64_t F() const { return down->w.n_in; }
     void set_logits(const std::vector<float> &l) { std::copy(l.begin(), l.end(), logits.get()), l0 = l; }
-    /* Rows first .. first + n - 1 alone. */
+    /* Runs rows first .. first + n - 1 only. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         pi__moe part = a;
@@ -401,7 +406,7 @@ double activated(int act, double v)
     return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
-/* y += weight * expert e of x; bound grows by how far off that may be. */
+/* y += weight * expert e of x; bound grows by the allowed error of the result. */
 void add_expert(const fixture &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
                        std::vector<double> &bound)
 {
@@ -443,7 +448,7 @@ void check_row(const fixture &t, int32_t r, const std::vector<float> &got)
 
 int64_t unit_of(int32_t type) { return std::max<int64_t>(32, pi__type_info_of(type)->blck_size); }
 
-/* Every format for gate, up and down, with sizes that fit no tile. */
+/* Every format for gate, up and down, with sizes that do not fit the tiles. */
 void test_formats()
 {
     const int n = sizeof types / sizeof *types;
@@ -463,7 +468,8 @@ void test_formats()
     }
 }
 
-/* Biases of experts and of the router's logits, by integers, 16-bit floats and floats, with few rows and with many. */
+/* Biases of experts and of the router's logits, with integer, 16-bit and float products, for few rows and many
+ * rows. */
 void test_biases()
 {
     const int32_t type[][3] = {{PI__MXFP4, PI__MXFP4, PI__MXFP4}, {PI__Q5_0, PI__Q5_0, PI__Q8_0}, {PI__F32, PI__F32, PI__F32}};
@@ -479,7 +485,7 @@ void test_biases()
     }
 }
 
-/* Rows that go to few experts make tiles of every width; the last experts get none. */
+/* Rows that go to few experts make tiles of every width; the last experts get no rows. */
 void test_many_rows()
 {
     fixture t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
@@ -493,7 +499,7 @@ void test_many_rows()
     }
 }
 
-/* Three matrices and rows for the first two of them, most for the first; prepared. */
+/* Three matrices, and packed rows for the first two of them, most for the first. */
 struct columns {
     device d;
     stack s;
@@ -526,7 +532,7 @@ struct columns {
         got.fill(0xff);
         must_run(pi__k_experts_run(stream(), &t->a, &e, prepared->get()));
     }
-    /* An expert's columns are rows times a matrix: the bits of linear kernels, and of gemm kernels. */
+    /* Checks that an expert's columns have the bits of linear kernels and of gemm kernels on the same rows. */
     void check()
     {
         const int64_t F = one.m.n_out;
@@ -551,7 +557,7 @@ void test_linear()
     }
 }
 
-/* The same in every order of threads and copies, with copies of 16 bytes and in bulk. */
+/* Every order of threads and copies gives the same bits, with copies of 16 bytes and in bulk. */
 void test_modes()
 {
     for (int32_t type : {PI__Q4_K, PI__Q8_0}) {
@@ -560,7 +566,7 @@ void test_modes()
     }
 }
 
-/* Alone, in any batch, in every order of threads and blocks: the same bits. */
+/* A row has the same bits in a batch of one, in any batch, and in every order of threads and blocks. */
 void test_batch_composition()
 {
     const int32_t kinds[][3] = {{PI__Q4_K, PI__Q4_K, PI__Q5_1}, {PI__Q6_K, PI__NVFP4, PI__IQ4_NL}, {PI__BF16, PI__BF16, PI__F32}};
@@ -574,19 +580,19 @@ void test_batch_composition()
                 expect_bytes(t.run(first, n).data(), &all[(size_t) first * E], (size_t) n * E * 4);
             }
         }
-        if (slow()) return; /* an emulator in an emulator */
+        if (slow()) return; /* the emulator is itself emulated */
         if (k[0] == PI__Q4_K) in_all_modes([&] { expect_bytes(t.run(0, t.max_rows).data(), all.data(), all.size() * 4); });
     }
 }
 
-/* A row times matrix e of a stack: in FP4 or by 16-bit tensor cores, where the type has it. */
+/* A row times matrix e of a stack: in FP4 or by 16-bit tensor cores, if the type supports it. */
 std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
 {
     pi__k_matrix m = {};
     m.type = s.w.type, m.n_in = s.w.n_in, m.n_out = s.w.n_out, m.scale = s.scale->get() + e;
     expect_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
     m.data = (const uint8_t *) s.w.data + (size_t) e * m.shape.mat_bytes;
-    buffer<char> prepared(pi__k_mma16_prepared_bytes(PI__BF16, 1, m.n_in)); /* the most */
+    buffer<char> prepared(pi__k_mma16_prepared_bytes(PI__BF16, 1, m.n_in)); /* the largest size */
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
         must_run(pi__k_fp4_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
@@ -603,7 +609,7 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
-/* Row r of the op, made of products of single rows. */
+/* Row r of the op, computed by separate products of that row. */
 std::vector<float> in_steps(const fixture &t, int32_t r)
 {
     const int64_t E = t.E(), F = t.F(), ldl = t.a.ldl;
@@ -625,8 +631,8 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
     return sum;
 }
 
-/* With fp4-mode w4a4: each matrix in FP4 whose type has it, the others as ever; to the bit what single rows give. So are 16-bit
- * floats. */
+/* fp4-mode w4a4: matrices with an FP4 type use FP4 activations, the others use their usual kernels. Results, also of
+ * 16-bit floats, are bitwise identical to those of single rows. */
 void test_fp4()
 {
     need_fp4();
@@ -638,7 +644,7 @@ void test_fp4()
         const bool fused = &k == &kinds[1];
         fixture t(k, 256, k[2] == PI__MXFP4 ? 96 : 64, 5, 3, 71, fused, true);
         t.a.in.kind = fused ? PI__IN_PLAIN : PI__IN_RMSNORM;
-        for (size_t i = 0; i < t.l0.size(); i++) t.l0[i] += i % 6 == 2 ? 3 : 0; /* many rows at expert 2 */
+        for (size_t i = 0; i < t.l0.size(); i++) t.l0[i] += i % 6 == 2 ? 3 : 0; /* many rows go to expert 2 */
         t.set_logits(std::vector<float>(t.l0));
         std::vector<float> all = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 10) {
@@ -650,7 +656,7 @@ void test_fp4()
     expect_true(std::memcmp(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256));
 }
 
-/* What matrices beside the experts have prepared is not prepared again, unless it may have changed. */
+/* An input that a product before the experts has packed is not packed again, unless it may have changed. */
 void test_same_input()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 64, 32, 4, 2, 5, false);
@@ -674,15 +680,16 @@ void test_same_input()
     t.y.fill(0);
     const unsigned long n = launches(false, false, alone), more = launches(true, false, both);
     expect_bytes(alone.data(), both.data(), alone.size() * 4);
-    if (counts_launches()) expect_equal(more, n + 1); /* the product: its input is there for the experts */
+    if (counts_launches()) expect_equal(more, n + 1); /* the product: the experts reuse its packed input */
     const unsigned long most = launches(true, true, changed);
-    if (counts_launches()) expect_equal(most, n + 2); /* the norm is the product's tail; the input is prepared anew */
+    /* the norm is the product's epilogue; the input is packed again */
+    if (counts_launches()) expect_equal(most, n + 2);
     launches(false, false, again);
     expect_bytes(changed.data(), again.data(), changed.size() * 4);
     expect_true(std::memcmp(changed.data(), alone.data(), alone.size() * 4) != 0);
 }
 
-/* NaN and infinity stay with their row. */
+/* NaN and infinity stay within their row. */
 void test_not_numbers()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 12, false);
@@ -697,9 +704,9 @@ void test_not_numbers()
     }
 }
 
-/* --------------------------------------------------------------------------------------------------- matrices of heads */
+/* ----------------------------------------------------------------------------------------------- matrices of heads */
 
-/* Heads' matrices, and rows with a part for each. */
+/* Matrices of heads, and rows with a part for each head. */
 struct heads {
     device d;
     std::unique_ptr<stack> w;
@@ -731,7 +738,7 @@ struct heads {
     }
 };
 
-/* Head h's results of all rows by op linear: [rows, n_out]. */
+/* Head h's results for all rows by op linear: [rows, n_out]. */
 std::vector<float> by_linear(heads &t, int32_t h)
 {
     const int64_t n_out = t.w->w.n_out;
@@ -763,7 +770,8 @@ void check_heads(const heads &t, int32_t r, const float *got)
     }
 }
 
-/* All rows at once against double precision and the CPU's, and rows alone to the bit; more rows than are taken at once. */
+/* All rows in one call against double precision and the CPU's op; rows in a batch of one are bitwise identical. Also
+ * more rows than one pass takes. */
 void test_heads()
 {
     const struct { int32_t type; int64_t n_in, n_out; int32_t n_head, tail, rows; } cases[] = {
@@ -787,8 +795,9 @@ void test_heads()
     });
 }
 
-/* Few rows, which 16-bit floats multiply in two launches, have the bits of many, and either those of op linear, in every way to
- * multiply: short rows and long ones, of fewer blocks than slices; parts of 64 rows of W that are not full. */
+/* 16-bit floats multiply few rows in two launches. In every matmul mode, the results are bitwise identical to those
+ * of many rows and of op linear. Short and long rows, of fewer blocks than slices; partly filled tiles of 64 rows of
+ * W. */
 void test_few_heads()
 {
     const struct { int32_t type, matmul; int64_t n_in, n_out; int32_t tail; bool fp4; const char *name; } cases[] = {
@@ -799,7 +808,7 @@ void test_few_heads()
         {PI__BF16, PI__MATMUL_AUTO, 160, 48, 0, false, nullptr}, {PI__F32, PI__MATMUL_AUTO, 96, 24, 0, false, nullptr},
         {PI__NVFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr}, {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr},
         {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"}, {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
-    enum { HEADS = 4, ROWS = 35 }; /* so many matrices end where the last of them does */
+    enum { HEADS = 4, ROWS = 35 }; /* memory ends directly after the last of the four matrices */
     for (const auto &c : cases) {
         about("%s, %d columns", pi__type_info_of(c.type)->name, (int) c.n_in);
         heads t(c.type, c.n_in, c.n_out, HEADS, c.tail, ROWS, c.name, c.matmul, c.fp4);
@@ -815,7 +824,7 @@ void test_few_heads()
                 expect_bytes(&all[(size_t) r * ld + (size_t) (h * t.a.y_step)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);
         }
     }
-    heads t(PI__Q8_0, 64, 80, 2, 16, 265, nullptr, PI__MATMUL_AUTO); /* more than are taken at once */
+    heads t(PI__Q8_0, 64, 80, 2, 16, 265, nullptr, PI__MATMUL_AUTO); /* more rows than one pass takes */
     const std::vector<float> all = t.run(0, 265);
     for (int32_t first : {0, 120, 245})
         expect_bytes(t.run(first, 20).data(), &all[(size_t) (first * t.a.ldy)], (size_t) (20 * t.a.ldy) * 4);
@@ -828,7 +837,7 @@ void test_few_heads()
     });
 }
 
-/* More rows than there is room for, and types without kernels, are errors. */
+/* More rows than the capacity, and types without kernels, are errors. */
 void test_refused()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);

@@ -1,6 +1,6 @@
-/* moe_w16 kernels: products of experts with 16-bit weights and activations. To the bit what the dense kernels of w16 make of a
- * row alone; gate, up and activation in one launch to the bit what they are one after the other; down within the error of its
- * roundings; and batch-invariant. And heads' own matrices, which are multiplied as those are. */
+/* moe_w16 kernels: products of experts with 16-bit weights and activations. They are bitwise identical to the dense
+ * w16 kernels on the row alone, and batch-invariant. Gate, up and activation in one launch have the bits of separate
+ * launches. Down is within the error of its roundings. Matrices of heads go through the same kernels. */
 #include "selftest/checks.h"
 #include "backend/cuda/kernels_heads.h"
 #include "selftest/expert_ref.h"
@@ -21,11 +21,11 @@ int one_product(void *stream, const pi__k_matrix *w, const void *prepared, int32
     const pi__k_product one = {*w, y, ldy, 0};
     return pi__k_w16_linear(stream, &one, 1, prepared, n_rows);
 }
-void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp has that */
+void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp checks these values */
 
 const way in_w16 = {make, bytes_of, pi__k_w16_prepare, one_product, pi__k_w16_experts, no_check};
 
-/* Shapes that fill no item, fewer blocks than slices; each kernel. */
+/* Shapes that do not fill an item, fewer blocks than slices; covers each kernel. */
 void test_products()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {{3, 50, 3}, {9, 33, 20}, {11, 145, 70}};
@@ -43,7 +43,7 @@ void test_modes()
     for (int32_t rows : {5, 20, 40}) experts(in_w16, PI__Q4_K, 256, 70, rows).test_modes();
 }
 
-/* Two stacks of gate and up, and one of down. */
+/* Stacks of gate, up and down matrices. */
 struct layer {
     int64_t E, F;
     int32_t type, down_type;
@@ -64,7 +64,7 @@ struct layer {
         e.n_sm = 5;
         return e;
     }
-    /* x of the rows, prepared; gate and up by column, [columns, 2F]. */
+    /* Packs x of the n rows. */
     std::unique_ptr<buffer<char>> prepare(const float *x, int32_t n) const
     {
         pi__k_input in = {PLAIN, x, E, nullptr, 0, nullptr, 0, 0};
@@ -73,7 +73,7 @@ struct layer {
         return p;
     }
     size_t mid_bytes(size_t columns) const { return pi__k_w16_mid_bytes((int64_t) columns, F); }
-    /* In one launch. */
+    /* Computes gate, up and activation in one launch. */
     void to_mid(concurrency &c, const void *x, int act, void *mid)
     {
         pi__k_experts e = all_of(gate);
@@ -81,7 +81,7 @@ struct layer {
         e.mid = mid, e.mid_type = down_type, e.act = act, e.limit = act == SWIGLU ? 1.5f : 0;
         must_run(pi__k_w16_experts(stream(), &c.a, &e, x));
     }
-    /* In two; h: by column. */
+    /* Computes gate, up and activation in two launches. h: gate and up by column, [columns, 2F]. */
     void in_steps(concurrency &c, const void *x, int act, buffer<float> &h, void *mid)
     {
         pi__k_experts e = all_of(gate);
@@ -108,7 +108,8 @@ double activated(int act, double v)
     return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
-/* Down of pair p against double precision of what gate and up gave: roundings of mid, weights and scales to 11 bits, or 8. */
+/* Checks down of pair p against double precision of the gate and up outputs. mid, weights and scales are rounded to
+ * 11 bits, or 8. */
 void check_down(const layer &t, const concurrency &c, size_t p, int act, const buffer<float> &h, const std::vector<float> &y)
 {
     const size_t F = (size_t) t.F, E = (size_t) t.E, column = (size_t) c.column[p], e = (size_t) c.id[p];
@@ -134,7 +135,7 @@ void check_down(const layer &t, const concurrency &c, size_t p, int act, const b
     }
 }
 
-/* Gate, up and activation in one launch; then down. Alone a row gives the same. */
+/* Gate, up and activation in one launch, then down. In a batch of one, a row gives the same bits. */
 void test_layer()
 {
     const struct { int32_t type, down; int64_t E, F; int32_t rows; int act; } cases[] = {
@@ -158,7 +159,8 @@ void test_layer()
         expect_bytes(mid.get(), want.get(), mid.size());
         const std::vector<float> y = t.from_mid(all, mid.get());
         for (size_t p = 0; p < all.row.size(); p += 5) check_down(t, all, p, s.act, h, y);
-        for (int32_t i = 0; i < s.rows; i += 16) { /* the row, which would go elsewhere as the only one: its logits with it */
+        /* a batch of one with the row's own logits, so that it goes to the same experts */
+        for (int32_t i = 0; i < s.rows; i += 16) {
             concurrency one(1);
             const float *logits = all.logits.get() + i * concurrency::EXPERTS;
             std::copy(logits, logits + concurrency::EXPERTS, one.logits.get());
@@ -173,7 +175,7 @@ void test_layer()
     }
 }
 
-/* The same in every order of threads and copies, on as many multiprocessors as there are. */
+/* Every order of threads and copies, on any number of multiprocessors, gives the same bits. */
 void test_layer_modes()
 {
     for (int32_t rows : {7, 21, 40}) {
@@ -193,7 +195,8 @@ void test_layer_modes()
     }
 }
 
-/* Values of very different sizes, NaN and infinity: a pair's results are its own, and what is infinite is not a number. */
+/* Values of very different magnitude, NaN and infinity affect only their own pairs; NaN or infinity gives non-finite
+ * results. */
 void test_extremes()
 {
     for (int32_t rows : {6, 40}) {
@@ -221,8 +224,8 @@ void test_extremes()
     }
 }
 
-/* Heads' own matrices, which are as many as experts: what few rows have in one launch, or in two, is to the bit what many have in
- * three. With queries of latent attention, and the tokens' rows, or without. */
+/* Matrices of heads, as many as experts. Few rows take one or two launches and have the bits of many rows, which take
+ * three. Optional: queries and rows of latent attention. */
 struct heads {
     static constexpr int32_t N = concurrency::EXPERTS;
     int32_t rows, n_tail;
@@ -311,8 +314,8 @@ void test_heads()
         {512, 128, 0, false, 1e-12f, 1, {2, 8, 17, 32}},
         {256, 70, 6, false, INFINITY, 1, {5, 0}},
         {4096, 64, 0, false, 1, 1, {1, 4, 0}},
-        {4096, 64, 8, false, 1, 2, {5, 9, 0}}, /* rows that are long */
-        {64, 64, 96, true, 1, 2, {3, 0}},      /* much behind them */
+        {4096, 64, 8, false, 1, 2, {5, 9, 0}}, /* long rows */
+        {64, 64, 96, true, 1, 2, {3, 0}},      /* a long tail after each head */
     };
     for (auto s : cases) {
         for (int32_t rows : s.rows) {
@@ -325,7 +328,7 @@ void test_heads()
     }
 }
 
-/* What no kernel is for. */
+/* Unsupported arguments. */
 void test_refused()
 {
     layer t(PI__Q8_0, PI__Q8_0, 32, 32);
@@ -333,7 +336,7 @@ void test_refused()
     buffer<char> mid(1 << 12);
     pi__k_experts e = layer::all_of(t.gate);
     e.mid = mid.get();
-    expect_equal(pi__k_w16_experts(stream(), &c.a, &e, mid.get()), 1); /* one matrix, activation of two */
+    expect_equal(pi__k_w16_experts(stream(), &c.a, &e, mid.get()), 1); /* one matrix, but an activation of two */
     expect_equal(pi__k_w16_down(stream(), &c.a, &e, mid.get()), 1);
     e.mid = nullptr;
     e.w.type = PI__Q5_0;

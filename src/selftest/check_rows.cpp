@@ -35,7 +35,7 @@ void test_add_norm()
                     buffer<float> out((size_t) (rows * (n + 2)));
                     must_run(pi__k_norm(stream(), arguments(pi__norm{out.get(), n + 2, y.get(), w.get(),
                                                                                1e-6f, rows, n})));
-                    for (int64_t i = 0; i < rows * n; i++) { /* as add_norm has it: x is what is added */
+                    for (int64_t i = 0; i < rows * n; i++) { /* as in add_norm: x includes the addend */
                         double want = x[(size_t) i] * 2 - x0[(size_t) i];
                         check_near(out[(size_t) (i / n * (n + 2) + i % n)], want, 2e-6, "norm", (size_t) i);
                     }
@@ -115,7 +115,7 @@ void test_layer_norm_gelu()
 {
     random r(6);
     for (int64_t n : {1, 63, 640, 1031})
-        for (int part = 0; part < 3; part++) { /* y and its bias, y alone, neither */
+        for (int part = 0; part < 3; part++) { /* y and its bias, y only, neither */
             const size_t width = (size_t) n;
             const std::vector<float> x0 = r.normals(3 * width);
             buffer<float> y(r.normals(3 * width)), b(r.normals(width)), w(r.normals(width)), shift(r.normals(width));
@@ -142,7 +142,7 @@ void test_layer_norm_gelu()
         }
 }
 
-/* Two sequences, of 1 and of 4 tokens, with fewer and more taps than those. */
+/* Two sequences of 1 and 4 tokens, with fewer and more taps than tokens. */
 void test_block_conv()
 {
     random r(5);
@@ -168,14 +168,14 @@ void test_block_conv()
         }
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- qkv */
+/* ------------------------------------------------------------------------------------------------------------- qkv */
 
 struct qkv_case {
     int32_t type_k, type_v, n_head, n_head_kv, dim, n_rot, block_size;
     bool norms, v_norm, biases;
 };
 
-/* Row x as q or k is worked on. */
+/* Reference for row x after the preparation of q or k: bias, norm, rotation. */
 std::vector<double> prepared(const float *x, const float *bias, const float *w, bool norm, const float *rope,
                                     const qkv_case &c)
 {
@@ -194,7 +194,7 @@ std::vector<double> prepared(const float *x, const float *bias, const float *w, 
     return y;
 }
 
-/* The cache's row differs from want by no more than the format's rounding. */
+/* The cache's row differs from `want` by no more than the format's rounding. */
 void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
 {
     for (size_t i = 0; i < want.size(); i++) {
@@ -207,12 +207,12 @@ void check_stored(int32_t type, const std::vector<float> &got, const std::vector
         case PI__F16: step = std::fabs(want[i]) * 0x1p-11; break;
         case PI__BF16: step = std::fabs(want[i]) * 0x1p-8; break;
         case PI__Q8_0: step = most / 127 * 0.51; break;
-        case PI__Q5_1: step = (top - low) / 31 * 0.51 + most * 0x1p-10; break; /* and the minimum's rounding */
+        case PI__Q5_1: step = (top - low) / 31 * 0.51 + most * 0x1p-10; break; /* plus the rounding of the minimum */
         case PI__Q4_1: step = (top - low) / 15 * 0.51 + most * 0x1p-10; break;
         case PI__Q5_0: step = most / 16 * 1.01; break;
         case PI__TQ4_0: case PI__TQ3_0: step = rotated_step(type, &want[i / 32 * 32]); break;
-        case PI__IQ4_NL: step = most / 127 * 14.5; break; /* of those at -113 and beyond 113 */
-        case PI__Q4_0: step = most / 8 * 1.01; break; /* the side that ends at 7 loses up to one step */
+        case PI__IQ4_NL: step = most / 127 * 14.5; break; /* largest gap between codes: at -113, and beyond 113 */
+        case PI__Q4_0: step = most / 8 * 1.01; break; /* the end at code 7 loses up to one step */
         default: step = 0; break;
         }
         if (!within(std::fabs(got[i] - want[i]), step + 2e-6 * (1 + most))) {
@@ -228,7 +228,7 @@ void turn_doubles(std::vector<double> &x)
     x.assign(f.begin(), f.end());
 }
 
-/* As a launch, or as the tail of one. */
+/* Runs qkv as a launch, or as the epilogue of a product. */
 void run_qkv(const qkv_case &c, bool tail)
 {
     const int32_t T = 5, Q = c.n_head * c.dim, KV = c.n_head_kv * c.dim, ld = Q + 2 * KV + 4;
@@ -286,8 +286,8 @@ void run_qkv(const qkv_case &c, bool tail)
                              prepared(row + Q + KV + h * c.dim, bias.get() + Q + KV + h * c.dim, nullptr, c.v_norm, nullptr, c));
             }
         }
-        expect_bytes(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v stay as they are */
-        for (size_t b = 1; b < 2; b++) { /* block 1 is in no slot */
+        expect_bytes(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v in x stay unchanged */
+        for (size_t b = 1; b < 2; b++) { /* no slot refers to block 1 */
             for (size_t i = 0; i < cache.c.stride; i++) expect_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
         }
     });
@@ -305,7 +305,7 @@ void test_qkv()
     for (const qkv_case &c : cases) run_qkv(c, false), run_qkv(c, true);
 }
 
-/* Values that a quantised cache cannot hold. */
+/* Values that exceed the range of a quantized cache. */
 void test_qkv_limits()
 {
     for (int32_t type : {PI__Q8_0, PI__Q5_1, PI__Q5_0, PI__Q4_1, PI__Q4_0, PI__IQ4_NL}) {
@@ -329,7 +329,7 @@ void test_qkv_limits()
         std::vector<float> k = cache.read(false, 0, 0), v = cache.read(true, 0, 0);
         for (float f : k) expect_true(std::isfinite(f));
         for (float f : v) expect_true(std::isfinite(f));
-        const float zero = type == PI__IQ4_NL ? 65504.0f / 127 : 0; /* it has none */
+        const float zero = type == PI__IQ4_NL ? 65504.0f / 127 : 0; /* IQ4_NL has no code for zero */
         expect_true(std::fabs(k[0]) <= zero * 1.01f && k[1] > 57000 && v[0] < -65000);
     }
 }

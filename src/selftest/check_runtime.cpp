@@ -1,4 +1,4 @@
-/* The runtime under the kernels: captured work that is replayed, copies, mapped pages, and two devices side by side. */
+/* The runtime API used by the kernels: replay of captured work, copies, mapped pages, and two devices in parallel. */
 #include "selftest/matrix_ref.h"
 
 #include <thread>
@@ -9,7 +9,7 @@
 namespace selftest {
 namespace {
 
-/* Memory of the device alone. */
+/* Device memory. */
 struct device_memory {
     pi__rt *rt;
     char *p;
@@ -47,7 +47,7 @@ struct graph {
     ~graph() { pi__rt_graph_free(rt, g); }
 };
 
-/* What a step does again and again: rows are prepared, multiplied, and added to what was there. */
+/* A typical repeated step: rows are packed, multiplied, and added to a running sum. */
 struct work {
     int32_t rows;
     matrix w;
@@ -65,7 +65,7 @@ struct work {
         for (size_t i = 0; i < x.size(); i++) x[i] = r.normal();
         for (size_t i = 0; i < sum.size(); i++) sum[i] = r.normal();
     }
-    /* Queues it `times` over; a code. */
+    /* Queues the work `times` times; returns a runtime error code. */
     int queue(pi__rt *rt, int times)
     {
         const pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
@@ -82,7 +82,8 @@ struct work {
     std::vector<float> result() const { return std::vector<float>(sum.get(), sum.get() + sum.size()); }
 };
 
-/* Replayed as often as one likes, also without waiting between, with what its memory has then. */
+/* A graph can be replayed repeatedly, also without waiting in between, and reads the current contents of its
+ * memory. */
 void test_replay()
 {
     for (int32_t rows : {3, 40}) {
@@ -101,7 +102,7 @@ void test_replay()
         const int queued = a.queue(now->rt, 3);
         const int ended = pi__rt_capture_end(now->rt, &g.g);
         expect_true(!queued && !ended && g.g);
-        expect_bytes(before.data(), a.sum.get(), before.size() * sizeof(float)); /* nothing ran */
+        expect_bytes(before.data(), a.sum.get(), before.size() * sizeof(float)); /* capturing runs nothing */
         for (uint64_t seed : {2, 1, 3, 2}) {
             a.begin(seed);
             const int first = pi__rt_replay(now->rt, g.g);
@@ -112,7 +113,8 @@ void test_replay()
     }
 }
 
-/* Sizes that fit nothing; memory that may be changed as soon as the call returns; copies beside the queue. */
+/* Sizes without alignment; source memory that changes as soon as the call returns; copies concurrent with the
+ * queue. */
 void test_copies()
 {
     for (size_t n : {(size_t) 1, (size_t) 4095, ((size_t) 1 << 20) + 3}) {
@@ -141,13 +143,14 @@ void test_copies()
     }
 }
 
-/* Pages that are mapped together are one memory to kernels and copies; what is mapped anew is zero, and its neighbour as it
- * was. */
+/* Pages mapped next to each other act as one memory for kernels and copies. Newly mapped pages are zero; adjacent
+ * pages keep their contents. */
 void test_pages()
 {
     const size_t page = now->info.page;
     if (!page) skip_check("the device cannot map pages");
-    struct range { /* what is left of it goes at the end: two pages that are one map, and one more */
+    /* unmaps the rest at the end: two pages mapped as one, and one more page */
+    struct range {
         pi__rt *rt;
         size_t page;
         char *p;
@@ -189,9 +192,9 @@ void test_pages()
     compare(behind, some);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- two devices */
+/* ----------------------------------------------------------------------------------------------------- two devices */
 
-/* One more device, with its kernels. */
+/* A second device, with its kernels loaded. */
 struct other {
     pi__rt *rt = nullptr;
 
@@ -205,7 +208,7 @@ struct other {
     ~other() { pi__rt_close(rt); }
 };
 
-/* One thread, turn and turn about. */
+/* One thread alternates between two devices. */
 void test_two_devices()
 {
     other o;
@@ -226,7 +229,7 @@ void test_two_devices()
 
 enum { SHARD = 3000 };
 
-/* f(rank) on a thread for each of two; it throws nothing. */
+/* Calls f(rank) on one thread for each of the two ranks; f must not throw. */
 template <class F> void on_both(F f)
 {
     std::thread t([&] { f(1); });
@@ -234,7 +237,8 @@ template <class F> void on_both(F f)
     t.join();
 }
 
-/* Each has its shard of both at the end: queued, and captured on both before either replays (backend/tensor.c). */
+/* After an all-gather each rank has both shards: queued, and captured on both ranks before either replays
+ * (backend/tensor.c). */
 void test_all_gather()
 {
     other o;

@@ -1,5 +1,5 @@
-/* Tails of products: the bits of separate launches, for every number of rows that they take, whoever shares the rows; and the
- * counter is as it was before. */
+/* Epilogues of products: bitwise identical to separate launches, for every number of rows that they support and any
+ * split of rows over blocks. The arrival counter has its old value afterwards. */
 #include "backend/cuda/kernels_mma16.h"
 #include "selftest/checks.h"
 #include "selftest/tail_ref.h"
@@ -7,15 +7,16 @@
 namespace selftest {
 namespace {
 
-enum { E = 320, F = 96 }; /* what a residual has; what a feed-forward has */
+enum { E = 320, F = 96 }; /* columns of the residual; columns of the feed-forward */
 enum way_of { EXACT, W16, W4A4, W4A8 };
 
-/* A product, then what comes behind it: by launches of their own, or as the tail of the product, or as one launch. */
+/* A product and its post-processing: in separate launches, as the product's epilogue, or in one launch after the
+ * product. */
 struct half_layer {
     const matrix &w;
     way_of way;
-    bool adds, twice;     /* twice: results are normed by themselves first */
-    const float *norm;    /* of what is added, or NULL */
+    bool adds, twice;     /* adds: residual addition; twice: the results are normed separately first */
+    const float *norm;    /* norm weights for the addend; NULL = no norm */
     int32_t rows;
     buffer<char> prepared;
     buffer<float> x0, y, normed, next_w;
@@ -91,7 +92,9 @@ void check(half_layer &l)
     want_terms.prepare(l.next(want_x.get()));
     const std::vector<float> want_y(l.y.get(), l.y.get() + n);
     in_all_modes([&] {
-        for (int i = 0; i < 3; i++) { /* twice as a tail, the counter being as it is when that is replayed; then as a launch of its own */
+        /* 0 and 1: as an epilogue, twice, with the counter in the state that a replay finds; 2: as a launch after the
+         * product */
+        for (int i = 0; i < 3; i++) {
             buffer<float> x(x0);
             forms got(l.rows, l.next_n(), fp4, l.way == W4A8);
             pi__k_tail t = l.tail(x, got);
@@ -131,7 +134,7 @@ void test_all(bool adds)
 void test_residual() { test_all(true); }
 void test_gate() { test_all(false); }
 
-/* Rows of which a block's shared memory has room for some copies, one, or none. */
+/* Rows so wide that a block's shared memory has room for some copies, one, or none. */
 void test_wide()
 {
     const struct {
@@ -148,8 +151,8 @@ void test_wide()
     }
 }
 
-/* A norm to floats of both sizes as a launch of its own, whose values stay in registers, behind each kind of addition or none, and
- * rounding alone; the last row has a value that is infinite. */
+/* Finish launches that keep a row's values in registers. A norm with F32 and 16-bit outputs follows each kind of
+ * addition or none; one kind only rounds. The last row contains an infinity. */
 void test_held()
 {
     enum { ALONE, NONE, NORMED, BIAS, PLAIN_SUM, FRESH, KINDS, ROWS = 3 };
@@ -185,8 +188,8 @@ void test_held()
     }
 }
 
-/* Matrices of several types in one launch, with a tail, of which some are `other`, F32, F16 or BF16: what a launch for each type and
- * those behind them give. */
+/* Matrices of several types in one launch with an epilogue. Some are of type `other` (F32, F16 or BF16). The bits are
+ * those of one launch per type, followed by separate launches for the epilogue's work. */
 void check_mixed(int32_t other, std::initializer_list<int32_t> numbers_of_rows)
 {
     enum { N_IN = 512, N = 5 };
@@ -231,7 +234,7 @@ void test_mixed()
     check_mixed(PI__F16, {13});
 }
 
-/* More rows than a tail takes, and matrices of floats. */
+/* More rows than an epilogue supports, and matrices of unsupported float types. */
 void test_refused()
 {
     pi__k_tail t = {};
@@ -247,10 +250,10 @@ void test_refused()
     expect_true(pi__k_linear_then(stream(), &p, 1, &none, 1, &t) != 0);
     pi__k_product two[2] = {};
     const float nothing = 0;
-    two[0].w.type = PI__Q8_0, two[1].w.type = PI__MXFP4; /* whose x has another form */
+    two[0].w.type = PI__Q8_0, two[1].w.type = PI__MXFP4; /* MXFP4 reads x in another format */
     expect_true(pi__k_mixed_linear(stream(), two, 2, &none, &nothing, 1, nullptr) != 0);
     expect_true(pi__k_mixed_linear(stream(), two, 1, &none, &nothing, PI__K_MIXED_ROWS + 1, nullptr) != 0);
-    two[0].w.type = PI__F32, two[1].w.type = PI__BF16; /* as here */
+    two[0].w.type = PI__F32, two[1].w.type = PI__BF16; /* BF16 reads x in another format */
     expect_true(pi__k_mixed_linear(stream(), two, 2, &none, &nothing, 1, nullptr) != 0);
     two[0].w.type = PI__BF16;
     expect_true(pi__k_mixed_linear(stream(), two, 1, &none, &nothing, PI__K_MIXED_ROWS + 1, nullptr) != 0);

@@ -1,4 +1,5 @@
-/* top kernels against a sort: rows of all sizes and kinds, with wishes of their own, in every mode; sums as the sampler has them. */
+/* top kernels against a sort: rows of all sizes and kinds, each with its own request, in every mode; sums equal the
+ * sampler's. */
 #include "selftest/checks.h"
 
 #include <algorithm>
@@ -13,8 +14,8 @@ double pi__row_exp_sum(const float *x, int32_t n, float max);
 namespace selftest {
 namespace {
 
-/* kind 0: bell shaped; 1: ties; 2: all the same; 3: zeros of both signs; 4: with NaN; 5: with infinities; 6: nothing;
- * 7: ascending */
+/* kind 0: normally distributed; 1: ties; 2: all equal; 3: zeros of both signs; 4: with NaN; 5: with infinities; 6: no
+ * usable value; 7: ascending */
 std::vector<float> row_of(random &r, int64_t n, int kind)
 {
     std::vector<float> v = r.normals((size_t) n);
@@ -40,7 +41,7 @@ uint64_t key_of(float f, uint32_t i)
     return (uint64_t) ~u << 32 | i;
 }
 
-/* The expected top-k result of a row. */
+/* Checks a row's top-k result. */
 void check_row(const std::vector<float> &v, const int32_t *request, const uint64_t *out)
 {
     std::vector<uint64_t> want;
@@ -60,7 +61,7 @@ void check_row(const std::vector<float> &v, const int32_t *request, const uint64
     expect_bytes(&out[1], &sum, sizeof sum);
 }
 
-/* Rows of n values of so many kinds, from `kind` on; each row wants something else, at most k. */
+/* Checks n_rows rows of n values, of kinds from `kind` on; each row has its own request of at most k values. */
 void run_rows(int64_t n, int kind, int n_rows, int k)
 {
     random r((uint64_t) (n + kind));
@@ -112,7 +113,7 @@ void test_greedy()
     for (int64_t n : {1, 65, 3001}) run_rows(n, 0, 8, 1);
 }
 
-/* More threads, and more groups than values are asked for. */
+/* More threads, and more groups than requested values. */
 void test_long()
 {
     run_rows(20011, 0, 1, PI__K_TOP);
@@ -122,7 +123,7 @@ void test_long()
     run_rows(270001, 1, 1, 50);
 }
 
-/* Tokens out of what was found: by row, 0 where a row has nothing. */
+/* Tokens from the results by row index; 0 for a row without a result. */
 void test_tokens()
 {
     buffer<uint64_t> found(std::vector<uint64_t> {0, 0, key_of(1, 5), 1, 0, ~UINT64_C(0), UINT64_C(1) << 32, 0, key_of(-2, 70000)});

@@ -1,5 +1,5 @@
-/* w16 kernels: products with 16-bit weights and activations against double precision, at most with the error that is
- * usual, and batch-invariant: a row's bits are the same in every company. */
+/* w16 kernels: products with 16-bit weights and activations against double precision. The error is at most 1.1 times
+ * that of q8_1 activations. Batch-invariant: a row has the same bits in every batch. */
 #include "selftest/checks.h"
 #include "selftest/glu_ref.h"
 #include "selftest/matmul_error.h"
@@ -11,8 +11,8 @@ namespace {
 
 pi__k_input plain(const float *x, int64_t n_in) { return {PLAIN, x, n_in, nullptr, 0, nullptr, 0, 0}; }
 
-/* Each rounding to F16 is 2^-11 of a value at most: of x, a scale and a weight; with a minimum the terms of a weight may
- * be larger than it is, but not than the largest of its block is times 3. */
+/* Each rounding to F16 costs at most 2^-11 of a value: of x, of a scale and of a weight. In types with a minimum, the
+ * terms of a weight may exceed the weight, but not 3 times the largest weight of its block. */
 void check(const matrix &w, const std::vector<float> &x, const std::vector<float> &y, int32_t n_rows)
 {
     const size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
@@ -37,7 +37,7 @@ void check(const matrix &w, const std::vector<float> &x, const std::vector<float
     }
 }
 
-/* Odd shapes: fewer blocks than slices, rows that fill no tile, tiles that fill no block of threads. */
+/* Odd shapes: fewer blocks than slices, rows that do not fill a tile, tiles that do not fill a thread block. */
 void test_values()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
@@ -56,7 +56,8 @@ void test_values()
     }
 }
 
-/* A row's bits: alone, and with as many others as every kernel takes, wherever it stands. */
+/* A row has the same bits in a batch of one and at any position of batches of every size that selects another
+ * kernel. */
 void test_company()
 {
     enum { ROWS = 130 };
@@ -78,7 +79,8 @@ void test_company()
     }
 }
 
-/* So many rows of W that a block of threads makes more of them: the bits of the same rows among fewer. */
+/* So many rows of W that a thread block computes more of them: the bits are those of the same rows in a smaller
+ * matrix. */
 void test_long_matrices()
 {
     for (int32_t type : {PI__Q4_0, PI__Q6_K}) {
@@ -116,7 +118,8 @@ void test_modes()
     }
 }
 
-/* The largest and smallest scales that F16 has (E8M0: of what is far apart), rows of very large and very small values. */
+/* The largest and smallest scales of F16 (E8M0: scales that are far apart); rows of very large and very small
+ * values. */
 void test_extremes()
 {
     enum { ROWS = 5, OUT = 20 };
@@ -144,7 +147,7 @@ void test_extremes()
     }
 }
 
-/* NaN and infinity stay with their row. */
+/* NaN and infinity stay within their row. */
 void test_not_numbers()
 {
     for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
@@ -161,7 +164,7 @@ void test_not_numbers()
     }
 }
 
-/* Matrices in one call give what each gives alone; factors, and the input's norm and gate. */
+/* Several matrices in one call, with factors, norm and gate, give the bits of separate calls. */
 void test_together()
 {
     for (int32_t type : {PI__Q4_K, PI__NVFP4}) {
@@ -197,7 +200,7 @@ void test_together()
     }
 }
 
-/* Many rows add to the residual; few are refused, as a tail does that. */
+/* Many rows add to the residual. With few rows, `add` is refused: an epilogue adds instead. */
 void test_added()
 {
     for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
@@ -213,7 +216,8 @@ void test_added()
     }
 }
 
-/* Matrices of one type with so many columns, times x: by blocks of threads that have all slices, and by those that share them. */
+/* Matrices of one type and column count times x: with all slices of a tile in one block, and with slices split over
+ * blocks. */
 struct shared_products {
     enum { VALUES = 128 * 128 /* of a tile */ };
     std::vector<matrix> w;
@@ -270,8 +274,8 @@ struct shared_products {
     }
 };
 
-/* Slices that begin and end inside of a stage, tiles and rows that are not all there, several matrices: the bits of blocks that
- * have whole tiles. */
+/* Slices that begin and end inside a stage, partly filled tiles and rows, several matrices: the bits are those of
+ * blocks that compute full tiles. */
 void test_shared_slices()
 {
     for (int32_t type : w16_types) {
@@ -287,7 +291,7 @@ void test_shared_slices()
     in_all_modes([&] { p.check({8}); });
 }
 
-/* Captured work finds the counters as it left them. */
+/* Replays of captured work find the counters reset. */
 void test_replayed_slices()
 {
     const shared_products p(PI__Q8_0, 35, {33, 9}, 67);
@@ -308,7 +312,7 @@ void test_replayed_slices()
     s.check();
 }
 
-/* Where tiles are many, or few columns, or there is no room for sums, slices stay together. */
+/* Slices are not split if there are many tiles, few columns, or no room for partial sums. */
 void test_whole_tiles()
 {
     const shared_products p(PI__Q4_0, 43, {40}, 65), few(PI__Q4_0, 9, {40}, 65);
@@ -319,7 +323,7 @@ void test_whole_tiles()
     for (size_t i = 0; i < s.sums.size(); i++) expect_true(std::isnan(s.sums[i]));
 }
 
-/* By mma.sync, perhaps with slices that blocks share. */
+/* Gate and up by mma.sync, with and without split slices. */
 void test_gate_and_up()
 {
     const pi__k_split *shared = nullptr;
@@ -338,7 +342,8 @@ void test_gate_and_up()
     if (!slow()) two.check(PI__IN_SWIGLU, 1.5f, PI__Q8_0, run);
 }
 
-/* Of few rows, whose last blocks round them up to PI__K_TAIL_ROWS; of one row each a part of it. */
+/* Gate and up for few rows: the last blocks convert up to PI__K_TAIL_ROWS rows; of a single row, each converts a
+ * part. */
 void test_gate_and_up_few()
 {
     auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_w16_glu_few(stream(), &a, x, rows); };
@@ -356,7 +361,7 @@ void test_gate_and_up_few()
     expect_true(run(one.launch(PI__IN_SWIGLU, 0, PI__Q8_0), one.prepared.get(), PI__K_MMA_ROWS + 1) != 0);
 }
 
-/* The bar for "matmul auto": 1.1 of the error of activations in q8_1, with and without outliers. */
+/* Limit for "matmul auto": 1.1 times the error of q8_1 activations, with and without outliers. */
 void test_errors()
 {
     for (int32_t type : w16_types) {

@@ -1,4 +1,4 @@
-/* wgmma kernels: products of many rows on sm_90, to the bit what those of w16 are, whose values check_w16.cpp looks at. */
+/* wgmma kernels: products of many rows on sm_90, bitwise identical to the w16 kernels, which check_w16.cpp checks. */
 #include "selftest/checks.h"
 #include "selftest/glu_ref.h"
 #include "selftest/matmul_error.h"
@@ -6,14 +6,15 @@
 namespace selftest {
 namespace {
 
-enum { ONE = 1, MANY = 1 << 20 /* multiprocessors: blocks of threads are as large as they may be, or small */ };
+/* numbers of multiprocessors: ONE selects the largest thread blocks, MANY selects small ones */
+enum { ONE = 1, MANY = 1 << 20 };
 
 struct products {
     int32_t type;
     int64_t n_in;
-    std::vector<matrix> w; /* of that type, which have the same x */
+    std::vector<matrix> w; /* of that type, all with the same x */
     int64_t ld = 3;
-    float add = 0; /* of all products */
+    float add = 0; /* for all products; 0 = store */
 
     products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out) : type(type_), n_in(columns_of(type_, blocks))
     {
@@ -22,7 +23,7 @@ struct products {
             ld += n;
         }
     }
-    /* The results with n_sm multiprocessors, 0: by mma.sync. What lies between rows stays as it is. */
+    /* Results with n_sm multiprocessors; n_sm 0 = by mma.sync. Gaps between rows stay unwritten. */
     std::vector<float> multiply(const void *prepared, int32_t rows, int32_t n_sm)
     {
         buffer<float> y(std::vector<float>((size_t) (rows * ld), add != 0 ? 3.0f : NAN));
@@ -37,7 +38,7 @@ struct products {
         else must_run(pi__k_w16_linear(stream(), p.data(), n, prepared, rows));
         return std::vector<float>(y.get(), y.get() + y.size());
     }
-    /* Of both, which are the same; how they are. */
+    /* Checks that both kernels give the same results, and returns them. */
     std::vector<float> check(const std::vector<float> &values, int32_t rows, int32_t n_sm)
     {
         buffer<float> x(values);
@@ -53,12 +54,14 @@ struct products {
     {
         random r((uint64_t) rows);
         std::vector<float> v = r.normals((size_t) (rows * n_in));
-        for (size_t i = 0; i < v.size(); i++) v[i] *= i % 7 ? 1.0f : i % 2 ? 300.0f : 0.01f; /* sums are cut */
+        /* uneven magnitudes, so that sums are rounded */
+        for (size_t i = 0; i < v.size(); i++) v[i] *= i % 7 ? 1.0f : i % 2 ? 300.0f : 0.01f;
         check(v, rows, n_sm);
     }
 };
 
-/* Odd shapes: fewer blocks than slices, slices that end inside of 256 columns, rows that fill no tile, teams without rows. */
+/* Odd shapes: fewer blocks than slices, slices that end within 256 columns, partly filled tiles, warpgroups without
+ * rows. */
 void test_bits()
 {
     on_arch(90, [] {
@@ -103,7 +106,7 @@ void test_modes()
     });
 }
 
-/* NaN and infinity stay with their row. */
+/* NaN and infinity stay within their row. */
 void test_not_numbers()
 {
     on_arch(90, [] {
@@ -117,7 +120,7 @@ void test_not_numbers()
     });
 }
 
-/* Rows of W that the teams of the last block have not, or half of them; large blocks and small ones. */
+/* The warpgroups of the last block have no rows of W, or half of theirs; large thread blocks and small ones. */
 void test_gate_and_up()
 {
     on_arch(90, [] {

@@ -1,8 +1,8 @@
-/* The self-test of a CUDA device, or of the emulator: what it is, what the backend chose for it, the checks of kernels, how
- * fast it is. One page, made to be pasted.
+/* The self-test of a CUDA device, or of the emulator: its description, the backend's choices for it, the kernel
+ * checks, and its speed. The report fits on one page, to be pasted.
  *
- * Memory: the runtime's queue and a backend while the choices are read; buffers of checks. The caller's thread, and one
- * more for checks of two devices. No exception leaves: they are caught at each check. */
+ * Memory: the runtime's queue, a backend while the choices are read, and the buffers of checks. Threads: the
+ * caller's, plus one for checks of two devices. Exceptions are caught at each check; none leaves this file. */
 #include "selftest/checks.h"
 #include "selftest/measure.h"
 
@@ -47,7 +47,7 @@ void log_line(void *ud, int, const char *text)
     pi__selftest_line(static_cast<const pi__selftest *>(ud), "  %s", text);
 }
 
-/* What a backend says when it opens: which kernels, and what is off, and why. */
+/* Reports the log lines of a backend that opens: chosen kernels, disabled features and the reasons. */
 int tell_choices(pi__selftest &to, const char *name, pi_error *err)
 {
     pi__log log = {};
@@ -64,7 +64,7 @@ struct tally {
     double worst;
 };
 
-/* One check; its failure is a line at once, and why it was skipped the first time. */
+/* Runs one check. A failure is reported immediately; the reason of a skip is kept for the first skipped check. */
 void run_one(pi__selftest &to, target &t, const family &f, const entry &c, tally &all, char *why, size_t size)
 {
     char text[400];
@@ -77,7 +77,7 @@ void run_one(pi__selftest &to, target &t, const family &f, const entry &c, tally
     if (o == CHECK_SKIPPED && !*why) std::snprintf(why, size, "; %s not: %.120s", c.name, text);
 }
 
-/* false: the device gives errors from now on, whatever it is asked. */
+/* Returns false if the device has failed: every later call on it returns an error. */
 bool run_family(pi__selftest &to, target &t, const family &f)
 {
     tally all = {};

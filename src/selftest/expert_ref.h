@@ -1,5 +1,4 @@
-/* Experts for the tests of kernels that multiply them: each pair's results are to the bit what its matrices make of its row
- * alone. */
+/* Experts for checks of their kernels: each pair's results have the bits of its matrices times its row alone. */
 #ifndef PI__SELFTEST_EXPERT_REF_H
 #define PI__SELFTEST_EXPERT_REF_H
 
@@ -7,7 +6,7 @@
 
 namespace selftest {
 
-/* How rows are prepared and multiplied; check is of one row with one matrix, against double precision. */
+/* How rows are packed and multiplied; `check` compares one row times one matrix with double precision. */
 struct way {
     matrix (*make)(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed);
     size_t (*bytes)(int32_t type, int32_t n_rows, int64_t n_in);
@@ -17,7 +16,7 @@ struct way {
     void (*check)(const matrix &w, const float *x, const std::vector<float> &y);
 };
 
-/* Rows, and where each goes: most of them to expert 1, the rest to 0 and 3, all to 2 as well. */
+/* Rows and their routing: most go to expert 1, the rest to 0 and 3; all rows go to 2 as well. */
 struct concurrency {
     enum { EXPERTS = 4, USED = 2 };
     pi__k_routes a = {};
@@ -44,7 +43,7 @@ struct concurrency {
     static size_t tiles(int32_t n, int list) { return (size_t) pi__k_max_tiles(n, EXPERTS, USED, list); }
 };
 
-/* Matrices of a shape, one behind the other. */
+/* Matrices of one shape, stored one after the other. */
 struct expert_stack {
     std::vector<matrix> one;
     buffer<uint8_t> memory;
@@ -62,7 +61,7 @@ struct expert_stack {
     }
 };
 
-/* Rows, and two stacks of matrices that read them. */
+/* Rows, and two stacks of expert matrices for them. */
 struct experts {
     const way &how;
     expert_stack w, w2;
@@ -83,7 +82,7 @@ struct experts {
         must_run(how.prepare(stream(), &in, m.type, n, m.n_in, p->get()));
         return p;
     }
-    /* By column, of both. gathered: rows are prepared, not columns. */
+    /* Outputs of both stacks, by column. gathered: p has packed rows; otherwise packed columns. */
     std::vector<float> run(bool gathered, const void *p)
     {
         const int64_t n_out = w.one[0].m.n_out, ldy = 2 * n_out + 1;
@@ -121,7 +120,7 @@ struct experts {
         std::vector<float> y = run(true, prepare(x.get(), c.a.n_rows)->get()), sorted;
         compare(y);
         const int64_t n_in = w.one[0].m.n_in;
-        for (size_t i = 0; i < c.row.size(); i++) { /* the same rows, prepared by column */
+        for (size_t i = 0; i < c.row.size(); i++) { /* the same rows, packed in column order */
             const float *row = x.get() + c.row[i] * n_in;
             sorted.insert(sorted.end(), row, row + n_in);
         }
@@ -129,7 +128,7 @@ struct experts {
         std::vector<float> again = run(false, prepare(columns.get(), (int32_t) c.row.size())->get());
         expect_bytes(again.data(), y.data(), y.size() * 4);
     }
-    /* In every order of threads and copies. */
+    /* Every order of threads and copies gives the same bits. */
     void test_modes()
     {
         auto p = prepare(x.get(), c.a.n_rows);

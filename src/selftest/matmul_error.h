@@ -1,7 +1,7 @@
-/* The error of products with packed matrices, at the level of quantisation: what a way of multiplying adds to what the
- * format of the weights costs. Against double precision of the weights as the file's bytes stand for them, and beside what
- * is usual elsewhere: activations in q8_1, blocks of 32 with 8 bits and a float scale. Used by check_w16.cpp and, for
- * docs/matmul.md, by tests/simt/matmul_error.cpp. */
+/* The error of products with packed matrices: the error that a matmul mode adds to the quantization error of the
+ * weights. The reference is double precision of the dequantized weights. The baseline is the usual scheme elsewhere:
+ * activations in q8_1, blocks of 32 with 8 bits and a float scale. Used by check_w16.cpp and, for
+ * docs/perf/matmul.md, by tests/simt/matmul_error.cpp. */
 #ifndef PI__SELFTEST_MATMUL_ERROR_H
 #define PI__SELFTEST_MATMUL_ERROR_H
 
@@ -11,7 +11,7 @@ namespace selftest {
 
 static const int32_t w16_types[] = {PI__Q8_0, PI__Q4_0, PI__Q4_K, PI__Q6_K, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
 
-/* Columns of so many blocks of 32, or as many more as fill blocks of the type. */
+/* Number of columns of that many blocks of 32, rounded up to full blocks of the type. */
 inline int64_t columns_of(int32_t type, int64_t blocks)
 {
     const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
@@ -36,7 +36,8 @@ inline std::vector<float> multiply_w16(const matrix &w, const pi__k_input &in, i
     return out;
 }
 
-/* As the down matrix of an expert that all rows go to: x comes out of an activation, here silu(32) = 32. */
+/* Multiplies with w as the down matrix of an expert that all rows go to. x is the output of an activation, here
+ * silu(32) = 32. */
 inline std::vector<float> multiply_down(const matrix &w, const std::vector<float> &x, int32_t n_rows)
 {
     const int64_t n_in = w.m.n_in, n_out = w.m.n_out;
@@ -58,12 +59,12 @@ inline std::vector<float> multiply_down(const matrix &w, const std::vector<float
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
-/* Errors, each the root of the sum of squares as a part of that of the results. */
+/* Relative errors: the root of the sum of squared errors, divided by that of the results. */
 struct matmul_error {
     double w16, exact, q8_1, down;
 };
 
-/* What a row becomes in q8_1. */
+/* Rounds a row to q8_1. */
 inline std::vector<float> in_q8_1(const std::vector<float> &x)
 {
     std::vector<float> out(x.size());
@@ -76,8 +77,9 @@ inline std::vector<float> in_q8_1(const std::vector<float> &x)
     return out;
 }
 
-/* What a row becomes in the FP4 format of the matrix elsewhere: MXFP4 with the power of two that is nearest on a scale of
- * exponents, which may clip; NVFP4 with the best of five scales about the one that takes the largest value to 6. */
+/* Rounds a row to the matrix's FP4 format as other implementations do. MXFP4 takes the nearest power of two on a
+ * logarithmic scale, which may clip. NVFP4 takes the best of five scales around the one that maps the largest value
+ * to 6. */
 inline std::vector<float> in_usual_fp4(int32_t type, const std::vector<float> &x, size_t n_in)
 {
     const size_t unit = type == PI__NVFP4 ? 16 : 32;
@@ -109,7 +111,7 @@ inline std::vector<float> in_usual_fp4(int32_t type, const std::vector<float> &x
     return out;
 }
 
-/* Normally distributed weights, and activations that are, too; outliers: one column of 97 is 50 times as large. */
+/* Normally distributed weights and activations. outliers: one column of every 97 is multiplied by 50. */
 struct error_case {
     enum { N_IN = 2048, N_OUT = 48, ROWS = 8 };
     std::vector<float> v;
@@ -153,7 +155,7 @@ inline matmul_error error_of(int32_t type, bool outliers)
             c.error(multiply_down(c.w, c.v, c.ROWS))};
 }
 
-/* Of the modes of option fp4-mode: W4A4; W4A8, of MXFP4; and what FP4 activations are elsewhere. */
+/* Errors of the FP4 modes (option fp4-mode): w4a4; w4a8, for MXFP4 only; and of the usual FP4 and q8_1 activations. */
 struct fp4_error {
     double w4a4, w4a8, usual, q8_1;
 };

@@ -1,4 +1,4 @@
-/* Matrices for the tests of kernels: random blocks of every format, packed on the device and as floats. */
+/* Matrices for kernel checks: random blocks of every format, packed on the device and as floats. */
 #ifndef PI__SELFTEST_MATRIX_REF_H
 #define PI__SELFTEST_MATRIX_REF_H
 
@@ -20,21 +20,21 @@ static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0
                                 PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4,
                                 PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M, PI__TQ1_0, PI__TQ2_0};
 
-/* A matrix: packed on the device, and as the floats that the file's bytes stand for. */
+/* A matrix: packed on the device, and dequantized from the file's bytes. */
 struct matrix {
     pi__k_matrix m;
     std::vector<float> values;
     std::unique_ptr<buffer<uint8_t>> memory;
 };
 
-/* A half that is a small number, so that random bytes make a usable block. */
+/* Writes a small half-precision number, so that random bytes make a usable block. */
 inline void put_half(uint8_t *p, random &r)
 {
     uint16_t h = pi__f32_to_f16(0.01f * r.normal());
     std::memcpy(p, &h, 2);
 }
 
-/* Random blocks: every bit pattern of the codes occurs, also where no encoder exists. */
+/* Random blocks: every bit pattern of the codes occurs, even for formats without an encoder. */
 inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_out, random &r)
 {
     const pi__type_info *t = pi__type_info_of(type);
@@ -73,7 +73,7 @@ inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_ou
     return bytes;
 }
 
-/* From the file's bytes. */
+/* Packs a matrix from the file's bytes. */
 inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector<uint8_t> bytes)
 {
     matrix w;

@@ -1,8 +1,8 @@
-/* Rates of a device: copies, weights read for few rows, products with many rows, attention, launches; times are those of
- * the queue (pi__rt_stamp), the best of some rounds. Memory holds random bits, of floats between 0 and 1: what is zero may
- * take less power than what is not.
+/* Rates of a device: copies, weights read for few rows, products with many rows, attention, launches. Times come from
+ * the queue (pi__rt_stamp); the best of several rounds counts. Memory holds random bits, floats between 0 and 1,
+ * since zeros may take less power.
  *
- * Memory: as large as needed to be beyond the device's caches, and given back after each measurement. */
+ * Memory: large enough to exceed the device's caches, and freed after each measurement. */
 #include "selftest/measure.h"
 
 #include <algorithm>
@@ -16,8 +16,9 @@ extern "C" {
 namespace selftest {
 namespace {
 
-/* Published figures of devices, found by a part of their name, the first that fits: bandwidth, and dense products of 16-bit
- * floats summed in f32, of int8, of FP4, 10^12 operations a second; 0: none is published. */
+/* Published figures of devices; the first entry with a name that is part of the device's name applies. Bandwidth in
+ * GB/s, and dense matmul throughput in 10^12 operations per second: 16-bit floats with f32 sums, int8, FP4; 0 = not
+ * published. */
 const struct peak {
     const char *name;
     double gbs, f16, s8, fp4;
@@ -38,10 +39,10 @@ const peak *peak_of(const target &t)
 struct meter {
     target &t;
     const pi__selftest &to;
-    double gbs;       /* peak of memory, 0: not known */
-    bool timed;       /* there is a clock */
-    size_t beyond;    /* bytes that no cache holds */
-    std::vector<uint32_t> bits; /* what memory is filled with */
+    double gbs;       /* peak memory bandwidth in GB/s; 0 = unknown */
+    bool timed;       /* the device has a clock */
+    size_t beyond;    /* bytes that exceed every cache */
+    std::vector<uint32_t> bits; /* contents for memory */
 
     struct region { /* device memory */
         pi__rt *rt = nullptr;
@@ -59,7 +60,7 @@ struct meter {
         return !code && out;
     }
 
-    /* Best time of f in ms, which queues and returns a code; negative: it failed. */
+    /* Best time in ms of f, which queues work and returns a runtime code; negative if it failed. */
     template <class F> double time(F f)
     {
         double best = -1;
@@ -79,7 +80,7 @@ struct meter {
         return code ? -1 : best;
     }
 
-    /* A line of the report: the rate, and its part of the peak where that is known. */
+    /* Reports a rate, and its percentage of the peak if that is known. */
     void tell(const char *what, double ms, double rate, const char *unit, double most)
     {
         if (ms < 0) return;
@@ -98,7 +99,7 @@ struct meter {
     void launches();
 };
 
-/* Rows that are gathered are read and written; between host and device one way. */
+/* Copies between host and device count bytes once; gathered rows are read and written, so they count twice. */
 void meter::copies()
 {
     const int64_t n = 4096;
@@ -121,10 +122,12 @@ void meter::copies()
     pi__rt_host_free(t.rt, host);
 }
 
-/* How matrices are multiplied: as their format is by default in the exact mode, in FP4, or in 16-bit floats, of many rows by wgmma. */
+/* Matmul modes: the exact kernel of the format; FP4 activations; 16-bit floats; 16-bit floats by wgmma, for many
+ * rows. */
 enum { EXACTLY, IN_FP4, IN_W16, BY_WGMMA };
 
-/* Few rows: how fast weights are read. Many (a peak of operations is given then, or 0): how fast they are multiplied. */
+/* Few rows: measures how fast weights are read. Many rows: measures throughput; peak_tflops is its peak, 0 =
+ * unknown. */
 void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
 {
     const bool many = n_rows > 32, mma16 = pi__k_mma16_has(type, 4096);
@@ -160,8 +163,8 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
     else bandwidth(what, ms, (double) m.shape.mat_bytes, gbs);
 }
 
-/* Attention over caches of F16, 8 heads of keys and values, 4 of queries to each: a token of each of some sequences over a
- * long cache, or one sequence's prompt. */
+/* Attention over F16 caches with 8 KV heads and 4 query heads per KV head: one token of each of several sequences
+ * over a long cache, or the prompt of one sequence. */
 void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tflops)
 {
     enum { KV = 8, HEADS = 32, DIM = 128, BLOCK = 16 };
@@ -190,12 +193,14 @@ void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tf
     if (tokens > 1) std::snprintf(what, sizeof what, "attention, a prompt of %d tokens", (int) tokens);
     else std::snprintf(what, sizeof what, "attention, %d sequences x %d keys", (int) seqs, (int) keys);
     const double ms = time([&] { return pi__k_attention(pi__rt_stream(t.rt), &a); });
-    if (tokens > 1) operations(what, ms, 2.0 * HEADS * DIM * (double) tokens * tokens, peak_tflops); /* half of the pairs */
+    /* causal: half of the pairs */
+    if (tokens > 1) operations(what, ms, 2.0 * HEADS * DIM * (double) tokens * tokens, peak_tflops);
     else bandwidth(what, ms, (double) block * blocks, gbs);
 }
 
-/* Delta nets of Qwen3.6 27B's heads: a prompt of one sequence, in tokens a second of one layer; a token of each of many, whose
- * states are read. Slots begin with what 40 tokens leave: two chunks that were folded, and rows since. */
+/* Delta nets with the heads of Qwen3.6 27B: the prompt of one sequence, in tokens per second of one layer; or one
+ * token of each of many sequences, whose states are read. Slots begin with the state after 40 tokens: two folded
+ * chunks, and rows after them. */
 void meter::deltas(int32_t seqs, int32_t tokens)
 {
     enum { N_K = 16, N_V = 48, DIM = 128, TAPS = 4, BEFORE = 40 };
@@ -242,7 +247,7 @@ void meter::deltas(int32_t seqs, int32_t tokens)
     else bandwidth(what, ms, (double) N_V * DIM * DIM * 4 * seqs, gbs);
 }
 
-/* The least that a launch costs, by itself and in a graph. */
+/* The minimum cost of a launch, queued directly and in a graph. */
 void meter::launches()
 {
     enum { N = 100 };

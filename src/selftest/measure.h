@@ -1,4 +1,4 @@
-/* How fast a device is at what engines do with it (measure.cpp). */
+/* Measures the speed of a device at typical engine work (measure.cpp). */
 #ifndef PI__SELFTEST_MEASURE_H
 #define PI__SELFTEST_MEASURE_H
 
@@ -7,10 +7,11 @@
 
 namespace selftest {
 
-/* Lines of the report; on an emulator, which has no clock, everything runs small and once. What cannot run is said. */
+/* Writes the measurements to the report, and names measurements that cannot run. An emulator has no clock: every
+ * measurement runs once, with small sizes. */
 void measure(target &t, const pi__rt_facts &facts, const pi__selftest &to);
 
-/* GB/s of its memory: published, or by clock and width; 0: not known. */
+/* Memory bandwidth in GB/s: published, or computed from clock and bus width; 0 = unknown. */
 double memory_peak(const target &t, const pi__rt_facts &facts, bool *published);
 
 } // namespace selftest

@@ -1,4 +1,4 @@
-/* For the checks of ops: a device, and stacked matrices on it and in double precision. */
+/* For checks of ops: a device, and stacked matrices on it and in double precision. */
 #ifndef PI__SELFTEST_OP_REF_H
 #define PI__SELFTEST_OP_REF_H
 
@@ -10,10 +10,10 @@ extern "C" {
 
 namespace selftest {
 
-/* A device: the target, or the one of that name (the CPU). */
+/* A device: the target, or the device of that name (the CPU). */
 struct device {
     pi__backend *be = nullptr;
-    /* matmul: exact, as most references say. no_fuse: every op has launches of its own. */
+    /* matmul: EXACT, as most references assume. no_fuse: every op has separate launches. */
     explicit device(bool fp4 = false, const char *name = nullptr, int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
     {
         pi__cpu_params cpu = {};
@@ -36,7 +36,7 @@ struct device {
     ~device() { be->dev->destroy(be); }
 };
 
-/* Matrices of one shape, with a factor each: on the device, and as the floats that the file's bytes stand for. */
+/* Matrices of one shape, with a factor each: on the device, and dequantized from the file's bytes. */
 struct stack {
     pi__weight w = {};
     std::vector<float> values, factors;
@@ -68,7 +68,7 @@ struct stack {
     }
 };
 
-/* Row o of matrix e of a stack times x, and in *off by how much rounding x to 15 bits may move it. */
+/* Row o of matrix e of a stack times x. *off: max error from rounding x to 15 bits. */
 inline double dot(const stack &s, int32_t e, int64_t o, const std::vector<double> &x, double *off)
 {
     const int64_t n = s.w.n_in;

@@ -1,4 +1,4 @@
-/* One check on a target: what it throws becomes an outcome. */
+/* Runs one check on a target and converts its exceptions to an outcome. */
 #include "selftest/checks.h"
 
 #include <exception>
@@ -15,7 +15,7 @@ static outcome run(const entry &c, char *text, size_t size)
     } catch (const skipped &s) {
         std::snprintf(text, size, "%s", s.text);
         return CHECK_SKIPPED;
-    } catch (const std::exception &e) { /* of the standard library: mostly that there is no memory */
+    } catch (const std::exception &e) { /* from the standard library, mostly out of memory */
         std::snprintf(text, size, "%s", e.what());
         return CHECK_FAILED;
     }

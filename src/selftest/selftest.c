@@ -1,5 +1,5 @@
-/* The self-test's request: which device, which checks; and the lines of its report. No memory but the stack; the caller's
- * thread. Compiled again for the programs over the emulator, with PI_HAVE_EMU. */
+/* The self-test's request (device and checks) and the lines of its report. Uses only the stack, on the caller's
+ * thread. Compiled a second time, with PI_HAVE_EMU, for programs with the emulator. */
 #include "selftest/selftest.h"
 
 #include <stdarg.h>
@@ -18,7 +18,7 @@ void pi__selftest_line(const pi__selftest *t, const char *fmt, ...)
     t->fn(t->ud, line);
 }
 
-/* Calls f with each word of the list, until it says true; whether one did. */
+/* Calls f with each word of the list until it returns true; returns true if it did. */
 static bool any_word(const char *list, bool (*f)(void *ud, const char *word, size_t n), void *ud)
 {
     for (const char *p = list ? list : ""; *p;) {
@@ -30,7 +30,7 @@ static bool any_word(const char *list, bool (*f)(void *ud, const char *word, siz
 }
 
 typedef struct wish {
-    const char *family, *check; /* check NULL: any of it */
+    const char *family, *check; /* check NULL = any check of the family */
 } wish;
 
 static bool asks_for(void *ud, const char *word, size_t n)

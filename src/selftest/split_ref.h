@@ -1,5 +1,5 @@
-/* Products whose slices blocks of threads share (kernels/split.cuh): where these leave sums, as much as so many parts of each tile
- * take, and what is to be seen there. */
+/* Products with slices split over thread blocks (kernels/split.cuh): a buffer of partial sums for a given number of
+ * parts per tile, and a check of its contents. */
 #ifndef PI__SELFTEST_SPLIT_REF_H
 #define PI__SELFTEST_SPLIT_REF_H
 
@@ -9,12 +9,12 @@
 namespace selftest {
 
 struct shared_slices {
-    size_t tiles, entries, values; /* of the launch; of a tile; floats of an entry */
+    size_t tiles, entries, values; /* tiles of the launch; entries of a tile; floats of an entry */
     buffer<float> sums;
     buffer<uint32_t> arrived;
     pi__k_split split;
 
-    /* As many multiprocessors as parts of all tiles, and no room for more of them. */
+    /* A multiprocessor count that splits each tile into `parts` parts; the buffer has no room for more parts. */
     shared_slices(int parts, size_t tiles_, size_t values_)
         : tiles(tiles_), entries((size_t) (9 - 8 / parts)), values(values_), sums(tiles * entries * values),
           arrived(std::vector<uint32_t>(PI__K_SPLIT_TILES, 0)),
@@ -22,7 +22,8 @@ struct shared_slices {
     {
         sums.fill(0xff);
     }
-    /* So many parts there were: the first tile's first entry and its last one are there. Counters are 0 again. */
+    /* Checks that there were `parts` parts: the first tile's first and last entries were written. Counters are 0
+     * again. */
     void check() const
     {
         for (size_t entry : {(size_t) 0, entries - 1}) expect_true(!std::isnan(sums[entry * values]));

@@ -1,4 +1,4 @@
-/* For the checks of launches with a tail: what it prepares, and what launches of their own do. */
+/* For checks of launches with an epilogue: its outputs, and the separate launches that they are compared with. */
 #ifndef PI__SELFTEST_TAIL_REF_H
 #define PI__SELFTEST_TAIL_REF_H
 
@@ -6,7 +6,7 @@
 
 namespace selftest {
 
-/* Rows of FP4, or FP8, behind which their factors lie: kernels/fp4.cuh has the layout. */
+/* Bytes of FP4 or FP8 rows, without the factors that follow them; kernels/fp4.cuh has the layout. */
 inline size_t fp4_bytes(int32_t rows, int64_t n, bool fp8)
 {
     const int64_t chunks = (n + 63) / 64;
@@ -21,7 +21,7 @@ inline void expect_same_fp4(const buffer<char> &a, const buffer<char> &b, int32_
     expect_bytes(a.get() + bytes, b.get() + bytes, (size_t) rows * sizeof(float));
 }
 
-/* Input of the next matrices, in every form. */
+/* Packed activations for the next matrices, in every format. */
 struct forms {
     buffer<char> integers, halves, fp4;
     buffer<float> floats;
@@ -35,13 +35,14 @@ struct forms {
     {
         integers.fill(0), halves.fill(0), floats.fill(0), fp4.fill(0);
     }
-    /* The same as targets; FP4 where the device has it. */
+    /* Sets the buffers as outputs of an epilogue; FP4 only if the device supports it. */
     void put_in(pi__k_tail &t)
     {
         t.integers = integers.get(), t.floats = floats.get(), t.halves = halves.get();
         t.fp4 = has_fp4() ? fp4.get() : nullptr, t.fp4_type = fp4_type, t.fp8 = fp8;
     }
-    /* Floats of both sizes alone, for which rows at hand have code of their own; the others are as wanted. */
+    /* Requests F32 and 16-bit outputs only: a separate code path keeps rows in registers. The other buffers copy
+     * `want`. */
     void put_in_floats(pi__k_tail &t, const forms &want)
     {
         put_in(t);
@@ -56,7 +57,7 @@ struct forms {
         must_run(pi__k_w16_prepare(stream(), &in, type, rows, n, halves.get()));
         must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, fp4_type, rows, n, fp4.get()));
     }
-    /* All but the factors of rows behind the last. */
+    /* Compares all outputs, except the factors of rows after the last one. */
     void expect_same(const forms &o) const
     {
         const size_t group = (size_t) ((rows + 7) / 8 * 8), factors = halves.size() - group * sizeof(float);
@@ -67,7 +68,8 @@ struct forms {
     }
 };
 
-/* The same as sums of 16-bit floats, for matrices of that type (kernels/mma16.cuh), which tails of attention and delta nets have not. */
+/* Packed activations as sums of 16-bit terms, for matrices of that type (kernels/mma16.cuh). Epilogues of attention
+ * and delta nets do not support them. */
 struct term_form {
     int32_t type, rows;
     int64_t n;
@@ -79,7 +81,7 @@ struct term_form {
     }
     void put_in(pi__k_tail &t) { t.terms = at.get(), t.terms_type = type; }
     void prepare(const pi__k_input &in) { must_run(pi__k_mma16_prepare(stream(), &in, type, rows, n, at.get())); }
-    /* In groups of 8 rows, but for those behind the last. */
+    /* Compares groups of 8 rows, except rows after the last one. */
     void expect_same(const term_form &o) const
     {
         const size_t n_terms = type == PI__F16 ? 2 : 3, blocks = (size_t) (n + 31) / 32, bytes = 512 * n_terms + (type == PI__F16 ? 32 : 0);
@@ -92,7 +94,7 @@ struct term_form {
     }
 };
 
-/* The tail of a launch whose results x are the input of the next matrices, as they are. */
+/* The epilogue of a launch that packs its outputs x for the next matrices without a transformation. */
 struct plain_tail {
     pi__k_input in;
     forms got;
@@ -111,7 +113,7 @@ struct plain_tail {
         got.put_in(t);
         if (!with_fp4) t.fp4 = nullptr;
     }
-    /* When the launch is done. */
+    /* Checks the epilogue's outputs after the launch. */
     void check() const
     {
         forms want(t.n_rows, t.n_in, t.fp4_type);
@@ -122,7 +124,8 @@ struct plain_tail {
     }
 };
 
-/* A product of w with so many rows that is added where it is made: the bits of an addition behind it. */
+/* Checks that a product of w with many rows that adds its results to the residual has the bits of a separate
+ * addition. */
 template <class F> void check_added(const matrix &w, int32_t rows, const F &multiply)
 {
     const size_t n = (size_t) (rows * w.m.n_out);
@@ -138,7 +141,7 @@ template <class F> void check_added(const matrix &w, int32_t rows, const F &mult
     expect_bytes(want.get(), got.get(), n * sizeof(float));
 }
 
-/* Runs heads as the tail of a product that has nothing to do with them, of a few blocks of threads. */
+/* Runs heads as the epilogue of an unrelated product with a few thread blocks. */
 inline void run_heads_as_tail(const pi__k_qkv &heads)
 {
     const matrix w = make_matrix(PI__Q8_0, 64, 100);

@@ -1,4 +1,4 @@
-/* Engines asked the same in different ways: prompts together or one by one, logits and texts compared. */
+/* Runs prompts through engines in different ways, together or one by one, and compares logits and texts. */
 #ifndef ANSWERS_H
 #define ANSWERS_H
 
@@ -12,7 +12,7 @@ extern "C" {
 #include "pagedinfer.h"
 }
 
-/* A request's answer: the logits of each position, its text, and how it went. */
+/* A request's outcome: the logits of each position, the text, and the result. */
 struct answer {
     std::string text;
     std::map<uint32_t, std::vector<float>> logits;
@@ -30,7 +30,7 @@ inline void set(pi_options *o, const char *key, const char *value)
     if (pi_options_set(o, key, value, &err)) fail_msg("%s: %s", key, err.msg);
 }
 
-/* All prompts at once, or one after the other; of so many tokens, if not as many as the engine's options have. */
+/* Runs all prompts, concurrently (`together`) or one after the other. max_tokens NULL = the engine's default. */
 inline std::vector<answer> ask(pi_engine *e, const std::vector<std::string> &prompts, bool together,
                                const char *max_tokens = nullptr)
 {
@@ -83,8 +83,8 @@ inline void compare(const char *what, const std::vector<answer> &a, const std::v
     }
 }
 
-/* Of an engine whose opening gave rc: one answer, and it is closed. Returns PI_OK, or PI_EDEVICE, of opening or of the request.
- * answered: called between the two. */
+/* Runs one request on an engine and closes it. rc is the code of opening the engine. Returns PI_OK, or PI_EDEVICE
+ * from opening or from the request. answered: called before the engine closes, or NULL. */
 inline int answer_and_close(pi_engine *e, int rc, pi_error err, void (*answered)() = nullptr)
 {
     if (rc) return strstr(err.msg, "a call was made to fail") ? rc : PI_EINTERNAL;

@@ -1,19 +1,23 @@
 /* Races in global memory between blocks of one launch, in instrumented kernels.
  *
- * Every word of device memory has a record of its last writer and readers in this launch. Accesses of a word by two
- * blocks, one of them a write, are ordered if the earlier was released and that was acquired: its thread, or a thread of
- * its block behind a barrier, calls __threadfence() and then an atomic on some word; the later one's thread, or one
- * before a barrier of its block, sees that word by an atomic and calls __threadfence(). If not, that is a race, in
- * whatever order the blocks happened to run: a kernel that has one may be right on one device and wrong on another.
+ * Every word of device memory has a record of its last writer and reader in this launch. Two blocks access a word,
+ * and at least one writes. These accesses are ordered by a release and an acquire:
+ *
+ *     release  the earlier thread, or a thread of its block after a barrier, calls __threadfence(), then an atomic
+ *     acquire  the later thread, or a thread of its block before a barrier, reads that word by an atomic, then calls
+ *              __threadfence()
+ *
+ * Otherwise the accesses are a race, in any actual order of the blocks: the kernel may be right on one device and
+ * wrong on another.
  *
  *     writer block:  data = ..  __syncthreads()  thread 0: __threadfence()  atomicAdd(flag)
  *     reader block:  thread 0: atomicAdd(flag, 0)  __threadfence()  __syncthreads()  .. = data
  *
- * Of several blocks that read a word one is remembered. Where a launch has fences, a write after several readers is not
- * judged: whether all of them were waited for is not known.
+ * If several blocks read a word, only one is recorded. In launches with fences, a write after several readers is not
+ * judged: the record does not show if the writer waited for all of them.
  *
- * Memory: address space for all records, of which pages are used where memory is; the lists of one launch. Threads: those
- * of simt::run, one at a time. */
+ * Memory: address space for all records, with pages only where device memory is in use; lists of one launch. Threads:
+ * the threads of simt::run, one at a time. */
 #include "simt_impl.h"
 
 #include <cstdio>
@@ -24,30 +28,30 @@ namespace simt {
 
 enum { WORD = 4 };
 
-/* Who accessed a word last. Numbers of barriers and fences are those before it. */
+/* The last access to a word. Barriers and fences are counted before the access. */
 struct mark {
-    uint32_t block;          /* + 1; 0: nobody */
-    uint16_t lin, fence;     /* thread */
+    uint32_t block;          /* block + 1; 0 = no access */
+    uint16_t lin, fence;     /* thread; its fences */
     uint16_t epoch, warp;    /* barriers of the block, of the warp */
-    uint32_t code;           /* where: of a place */
+    uint32_t code;           /* source location, index into `spots` */
 };
 struct word {
-    uint32_t launch;         /* of which this tells */
-    uint8_t written, read;   /* bytes of the word, bits */
-    bool atomic, many;       /* the write was one; more than one block has read */
+    uint32_t launch;         /* launch of this record */
+    uint8_t written, read;   /* bit mask of the word's bytes */
+    bool atomic, many;       /* the last write was atomic; several blocks have read */
     mark writer, reader;
 };
 
-static word *words;                                          /* of the region */
+static word *words;                                          /* of the device region */
 static uint32_t launch_number;
 static bool active;                                          /* this launch is checked */
-static unsigned long n_fences;                               /* in the launch */
-static std::unordered_map<const void *, std::vector<released>> heard_at; /* by words of atomics */
-static std::vector<released> block_has[MOST_RESIDENT];       /* acquired before the last barrier */
+static unsigned long n_fences;                               /* fences in this launch */
+static std::unordered_map<const void *, std::vector<released>> heard_at; /* releases by the word of the atomic */
+static std::vector<released> block_has[MOST_RESIDENT];       /* releases acquired before the block's last barrier */
 
-/* Places in the source that the marks tell of. */
+/* A source location. */
 struct spot {
-    const void *code; /* or NULL: */
+    const void *code; /* NULL = file and line */
     const char *file;
     int line;
 };
@@ -100,7 +104,7 @@ void between_begin(uint64_t blocks)
 
 void between_block() { block_has[resident()].clear(); }
 
-/* What any thread of the block has acquired, all have from now on. */
+/* After a barrier, every thread of the block has acquired the releases of all its threads. */
 void between_barrier()
 {
     if (!active || !n_fences) return;
@@ -134,7 +138,7 @@ static void add(std::vector<released> &to, const released &r)
     to.push_back(r);
 }
 
-/* The word of an atomic passes on what its thread has released, and the thread hears what others have. */
+/* The word of an atomic passes on the releases of its thread, and the thread receives the releases of others. */
 void between_atomic(const void *p)
 {
     if (!active || !n_fences) return;
@@ -155,7 +159,7 @@ static bool covers(const released &r, const mark &m)
     return m.lin == r.lin && m.fence < r.fence;
 }
 
-/* Whether the access before comes before this thread's. */
+/* True if the recorded access happens before this thread's access. */
 static bool ordered(const mark &m)
 {
     if (!m.block || m.block == block_number() + 1) return true;

@@ -1,5 +1,5 @@
-/* The library of products behind blas.h, on the emulator: a product is queued like a kernel. Its sums have an order
- * that depends on the number of rows, as the real library's may. */
+/* The BLAS library of blas.h, on the emulator: a product is queued like a kernel. The order of its sums depends on
+ * the number of rows, as in real libraries. */
 #include <cstring>
 
 #include "backend/cuda/blas.h"
@@ -14,11 +14,11 @@ enum { NO_WORKSPACE = 101, WORKSPACE = 1 << 16 };
 
 struct pi__blas {
     simt::stream *queue;
-    char *workspace; /* NULL: none was given */
-    size_t size;     /* bytes of it */
+    char *workspace; /* NULL = none was set */
+    size_t size;     /* bytes of the workspace */
 };
 
-/* The library's calls name their device (blas.h). */
+/* Queues work and makes its device the current one, as the library's calls do (blas.h). */
 static int given(simt::stream *queue, std::function<int()> work)
 {
     simt::current_device = queue->device();

@@ -41,7 +41,7 @@ __global__ void staged(int bug, const float *x, float *y, int n_tiles)
     if (t < 32) y[31 - t] = s;
 }
 
-/* Tile i, by one thread. */
+/* One thread copies tile i. */
 PI_FN void bring_tile(int bug, unsigned char *raw, const float *x, int i)
 {
     uint32_t full = ptx_shared(raw) + 8 * (unsigned) (i % 2);
@@ -154,7 +154,7 @@ __global__ void chain(float *y)
     y[b] = (b ? y[b - 1] : 0.0f) + 1.0f;
 }
 
-/* The sum of a block's values in every thread of warp 0. */
+/* Returns the sum of a block's values in every thread of warp 0. */
 PI_FN float block_sum(const float *x, int n, float *part)
 {
     float s = 0;
@@ -238,7 +238,7 @@ __global__ void numbered(float *x)
     x[threadIdx.x] = (float) threadIdx.x;
 }
 
-/* The weights come before the wait, x and y after it. */
+/* Reads the weights before the wait, x and y after it. */
 __global__ void dependent(int bug, const float *w, const float *x, float *y)
 {
     PI_SMEM(raw);
@@ -279,7 +279,8 @@ int launch_pass(int bug, const float *x, float *y)
     return pi_launch(nullptr, pass, dim3(1), dim3(64), 256, bug, x, y);
 }
 
-/* B[n][k] is 1 where k is n % 16. A row has 32 bytes, their halves by turns: a swizzle of 32 bytes. */
+/* B[n][k] is 1 if k == n % 16. A row has 32 bytes; its halves are swapped in every other group of 4 rows (32-byte
+ * swizzle). */
 PI_FN void write_b(unsigned char *b)
 {
     for (unsigned i = threadIdx.x; i < 128 * 16; i += 128) {

@@ -1,5 +1,5 @@
-/* The link of emulated devices: the exchange is queued like a kernel, and done when a rank's queue comes to it. Processes join
- * as on a GPU, by NCCL's calls, which are those of nccl_twin.c here. */
+/* The link between emulated devices. The exchange is queued like a kernel, and completes when a rank's queue reaches
+ * it. Processes join by NCCL's calls, as on a GPU; here nccl_twin.c implements them. */
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,14 +10,14 @@
 #include "runtime_emu.h"
 #include "simt.h"
 
-enum { LOST = 100 }; /* code of a queue whose exchange failed */
+enum { LOST = 100 }; /* code of a queue with a failed exchange */
 
 struct emu_link {
-    pi__link link;                            /* first: the public face */
-    pi__link *local;                          /* which does it */
+    pi__link link;                            /* first member: the public interface */
+    pi__link *local;                          /* implements the exchange */
     std::unique_ptr<pi__rt *[]> rt;           /* [n] */
-    std::unique_ptr<std::atomic<bool>[]> lost; /* [n] an exchange of the rank failed */
-    pi__nccl nccl;                            /* of processes; nothing: it is not used */
+    std::unique_ptr<std::atomic<bool>[]> lost; /* [n] true after a failed exchange of the rank */
+    pi__nccl nccl;                            /* between processes; empty otherwise */
     pi__nccl_comm comm;
 };
 
@@ -58,7 +58,7 @@ static void emu_destroy(pi__link *link)
     delete l;
 }
 
-/* Over that link, with the queues of ranks first..first + n_here of n. */
+/* Creates a link over `local`; rt has the queues of ranks first .. first + n_here - 1, of n ranks. */
 static void create(pi__link **out, pi__link *local, pi__rt *const *rt, int32_t n, int32_t first, int32_t n_here)
 {
     static const pi__link_ops ops = {emu_destroy, emu_gather, emu_wait, emu_leave};

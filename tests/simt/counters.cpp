@@ -1,7 +1,8 @@
-/* Counting: see counters.h. The requests of a warp are put together when its lanes meet in a collective.
+/* Counts the work of launches (counters.h). The lanes' accesses are combined into requests of the warp at each
+ * collective.
  *
- * Memory: a footprint's marks take address space for the whole region and pages where it is touched; lists of one launch.
- * Threads: those of simt::run, one at a time. */
+ * Memory: the marks of a footprint take address space for the whole region, and pages only where it is touched; lists
+ * of one launch. Threads: the threads of simt::run, one at a time. */
 #include "counters.h"
 
 #include <algorithm>
@@ -13,19 +14,19 @@
 namespace simt {
 
 enum { SECTOR = 32, MOST_PROBES = 4096 };
-enum { MOST_SAMPLED = 32 /* blocks: bits of a mark */ };
+enum { MOST_SAMPLED = 32 /* sampled blocks: bits of a mark */ };
 
-/* An access of a lane. */
+/* An access of one lane. */
 struct event {
     const void *code;
     uint64_t at;          /* address, global or shared */
-    uint32_t to;          /* of cp.async: shared address */
+    uint32_t to;          /* destination of cp.async: shared address */
     uint16_t size;        /* bytes */
-    uint8_t from_global;  /* of cp.async: bytes it reads */
-    uint8_t what;
+    uint8_t from_global;  /* bytes that cp.async reads */
+    uint8_t what;         /* enum counted */
 };
 
-/* What lanes of a warp access together. */
+/* Accesses of a warp's lanes that form one instruction. */
 struct request {
     int what;
     unsigned n;
@@ -34,12 +35,13 @@ struct request {
     uint32_t to[32], size[32], from_global[32];
 };
 
-static std::vector<event> events[1024]; /* of each thread since its last collective */
-static launch_counts *now;              /* the launch that runs; NULL: it is not counted */
+static std::vector<event> events[1024]; /* by thread, since its last collective */
+static launch_counts *now;              /* the running launch; NULL = not counted */
 
-/* --------------------------------------------------------------------------------------------------------- footprints */
+/* ------------------------------------------------------------------------------------------------------ footprints */
 
-/* Which sampled blocks touched a sector: a bit each. Of a launch that runs whole, one for all. */
+/* Sectors touched by sampled blocks, one bit of the mark per block. Launches that are not sampled use one bit for all
+ * blocks. */
 struct footprint {
     uint32_t *mark;
     std::vector<size_t> touched; /* sectors */
@@ -72,34 +74,34 @@ static void forget(footprint &f)
     f.touched.clear();
 }
 
-/* -------------------------------------------------------------------------------------------------------------- samples */
+/* --------------------------------------------------------------------------------------------------------- samples */
 
-/* Of one dimension of the grid. */
+/* Sampling of one dimension of the grid. */
 struct axis {
     unsigned size;               /* blocks */
-    std::vector<unsigned> picks; /* those that run */
-    double scale;                /* blocks with work that one of them stands for */
-    double working;              /* blocks with work */
+    std::vector<unsigned> picks; /* blocks that run */
+    double scale;                /* number of blocks with work that each pick represents */
+    double working;              /* number of blocks with work */
 };
 static axis axes[3];
 static bool sampled;
 static double block_scale;
-static bool trial_worked; /* the block of the probe did something */
-static bool ended;        /* one block of the sample has been the last of all */
-static bool once;         /* what the block does now is not done by others */
+static bool trial_worked; /* the probed block did something */
+static bool ended;        /* a sampled block has taken the path of the last-arriving block */
+static bool once;         /* the running block does work that only one block of the launch does */
 static launch_counts before_once;
 
 static unsigned &of_axis(dim3 &d, int i) { return i == 0 ? d.x : i == 1 ? d.y : d.z; }
 
-/* The i-th of n places among so many, one in each n-th of them. They are not evenly apart: kernels have patterns, as an empty block
- * before each sequence's. */
+/* The i-th of n positions below `size`, one in each n-th part. Positions are not equidistant, since kernels have
+ * patterns, for example an empty block before each sequence. */
 static unsigned place(unsigned size, unsigned n, unsigned i)
 {
     const double within = 0.5 + i * 0.6180339887498949;
     return n >= size ? i : (unsigned) ((i + within - (double) (unsigned) within) * size / n);
 }
 
-/* Every block of the axis has work where the probe is told nothing else. */
+/* Selects the blocks of an axis. If the probe finds no work at all, every block counts as working. */
 static void pick(axis &a, int which, unsigned most, bool (*probe)(dim3))
 {
     std::vector<unsigned> found;
@@ -149,11 +151,11 @@ bool count_trial()
 {
     bool worked = trial_worked;
     for (const event &e : events[0]) worked |= e.what == DO_STG;
-    return worked || events[0].size() > 64; /* a search for its work takes some */
+    return worked || events[0].size() > 64; /* a block needs some accesses to find out if it has work */
 }
 
-/* How many sectors of the launch one that so many sampled blocks touched stands for. What is each block's own is more in
- * each direction in which others were looked at and did not touch it. */
+/* Number of sectors of the launch that one sector with this mark represents. The number is multiplied by the scale of
+ * each dimension in which only one sampled position touched the sector. */
 static double stands_for(uint32_t mark)
 {
     const size_t nx = axes[0].picks.size(), ny = axes[1].picks.size();
@@ -183,7 +185,7 @@ static double whole(const footprint &f)
     return sum;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- launches */
+/* -------------------------------------------------------------------------------------------------------- launches */
 
 bool counting() { return now; }
 
@@ -199,7 +201,7 @@ bool ends_sample()
     return true;
 }
 
-/* What was counted since, as it is when all else is multiplied. */
+/* Divides the counts since `before_once` by the scale, since only one block of the launch does this work. */
 static void end_once()
 {
     const launch_counts &b = before_once;
@@ -269,9 +271,9 @@ void add_counts(launch_counts *sum, const launch_counts &more)
     sum->touched_written += more.touched_written;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- requests */
+/* -------------------------------------------------------------------------------------------------------- requests */
 
-/* Wavefronts of the words of one phase, given by their addresses: a bank with most different ones. */
+/* Number of wavefronts for the words of one phase: the max number of different words in one bank. */
 static unsigned conflicts(const uint32_t *word, unsigned n)
 {
     uint32_t seen[32][32];
@@ -329,7 +331,7 @@ static void finish(const request &r)
     shared_request(r, address);
 }
 
-/* Neighbouring words of 16 bytes that a lane accessed one after the other become one access. */
+/* Adjacent words within 16 aligned bytes that a lane accesses in sequence become one access. */
 static void join(std::vector<event> &list)
 {
     size_t n = 0;
@@ -355,7 +357,7 @@ static void put(request &r, unsigned lane, const event &e)
     r.from_global[r.n++] = e.from_global;
 }
 
-/* Lanes that went the same way: what one did n-th all did. */
+/* True if both lanes took the same path, so that their n-th accesses belong together. */
 static bool same_way(const std::vector<event> &a, const std::vector<event> &b)
 {
     if (a.size() != b.size()) return false;
@@ -364,11 +366,11 @@ static bool same_way(const std::vector<event> &a, const std::vector<event> &b)
     return true;
 }
 
-/* Lanes that did not. */
+/* Combines the accesses of lanes that took different paths. */
 static void meet_apart(const std::vector<event> *list, unsigned mask)
 {
     static std::vector<request> requests;
-    static std::unordered_map<const void *, std::vector<size_t>> by_code; /* requests at a place, by time */
+    static std::unordered_map<const void *, std::vector<size_t>> by_code; /* requests by code address, n-th access */
     static std::unordered_map<const void *, size_t> times;
     requests.clear();
     by_code.clear();

@@ -1,21 +1,21 @@
-/* What launches did, counted: instructions of warps by kind, wavefronts of shared memory, sectors of global memory.
+/* Counts the work of launches: warp instructions by kind, wavefronts of shared memory, sectors of global memory.
  *
- * Exact, as their lanes' addresses all pass the emulator: tensor-core instructions, ldmatrix, asynchronous copies,
- * collectives. Plain loads and stores are known where kernels are instrumented (shadow_hooks.cpp): what the lanes of a warp
- * did at one place of the code, each for the n-th time since their last collective, is one request; loads of neighbouring
- * words of 16 aligned bytes that follow each other in a lane are one access, as the host's compiler cuts vectors into
- * words. So these are near, not exact.
+ * Counts are exact for tensor-core instructions, ldmatrix, asynchronous copies and collectives: all their addresses
+ * pass through the emulator. Plain loads and stores are counted only in instrumented kernels (shadow_hooks.cpp), and
+ * approximately. The n-th accesses of a warp's lanes at one code address since their last collective form one
+ * request. Consecutive loads of adjacent words within 16 aligned bytes form one access, since the host compiler
+ * splits vectors into words.
  *
- * A wavefront: what shared memory moves at once: of 32 banks of 4 bytes, each one word, which any lanes may share. Accesses of
- * 8 bytes go by halves of a warp, those of 16 bytes and the rows of ldmatrix by quarters. `least` counts those that there
- * would be without conflicts.
+ * A wavefront is one shared memory transaction: one word of 4 bytes from each of 32 banks, readable by any lanes.
+ * Accesses of 8 bytes are processed by half warps; accesses of 16 bytes and rows of ldmatrix by quarter warps.
+ * `least` is the number of wavefronts without bank conflicts.
  *
- * A sector: 32 bytes of global memory. A request moves each of its sectors once; they come from the second-level cache. The
- * footprint is what the launch touches, each sector once: what the memory behind has to move at least.
+ * A sector is 32 bytes of global memory. A request moves each of its sectors once; they come from the L2 cache. The
+ * footprint counts each sector that the launch touches once: the minimum traffic of DRAM.
  *
- * Launches may be sampled: of large grids some blocks run, and what they do stands for all; the blocks are the same places
- * in each dimension, so that what several share is known from what is each one's own. Blocks that end at once, having
- * nothing to do, are found out before, and counted apart. */
+ * Launches may be sampled: some blocks of a large grid run, and their counts are scaled up. The blocks have the same
+ * positions in each dimension, so that shared sectors can be told from private ones. Blocks without work, which end
+ * immediately, are detected first and counted separately. */
 #ifndef SIMT_COUNTERS_H
 #define SIMT_COUNTERS_H
 
@@ -27,36 +27,36 @@ namespace simt {
 
 enum counted {
     DO_MMA_BF16, DO_MMA_F16, DO_MMA_TF32, DO_MMA_S8_K16, DO_MMA_S8_K32, DO_MMA_NVFP4, DO_MMA_MXFP4, DO_MMA_MX8,
-    DO_WGMMA, /* of 128 columns each; tensor cores until here */
+    DO_WGMMA, /* 128 columns each; the last tensor core kind */
     DO_LDMATRIX, DO_SHUFFLE, DO_VOTE /* and sums */, DO_SYNC_WARP, DO_BARRIER, DO_BULK /* copies */,
     DO_CP_ASYNC, DO_LDS, DO_STS, DO_LDG, DO_STG, /* requests */
-    DO_ATOMIC, /* of lanes */
+    DO_ATOMIC, /* counted per lane */
     N_COUNTED
 };
 
 struct launch_counts {
     const void *kernel;
     dim3 grid, block;
-    size_t shared;            /* bytes of a block */
-    int part;                 /* as the counter had it */
-    uint64_t ran;             /* blocks */
-    double blocks, empty;     /* of the launch; of them, with nothing to do */
-    double op[N_COUNTED];     /* instructions of warps */
-    double wavefronts, least; /* of shared memory */
-    double read, written;     /* sectors by requests, of plain accesses and of copies */
-    double bulk;              /* of read: of bulk copies */
-    double touched_read, touched_written; /* footprint, sectors */
+    size_t shared;            /* bytes per block */
+    int part;                 /* value of counter.part at the launch */
+    uint64_t ran;             /* number of blocks that ran */
+    double blocks, empty;     /* number of blocks in the grid; number of blocks without work */
+    double op[N_COUNTED];     /* warp instructions */
+    double wavefronts, least; /* shared memory wavefronts; minimum without bank conflicts */
+    double read, written;     /* sectors of requests, by plain accesses and copies */
+    double bulk;              /* part of `read` that comes from bulk copies */
+    double touched_read, touched_written; /* footprint in sectors */
 };
 
-/* Where launches are counted: simt::options.count. */
+/* Receives the counts of launches: simt::options.count. */
 struct counter {
-    unsigned sample = 0;                 /* blocks of a dimension that are run at most; 0: all are */
-    bool (*whole)(const void *kernel) = nullptr; /* kernels that are never sampled */
-    int part = 0;                        /* a mark for the launches that come */
-    std::vector<launch_counts> launches; /* in order */
+    unsigned sample = 0;                 /* max blocks that run per dimension; 0 = all */
+    bool (*whole)(const void *kernel) = nullptr; /* true for kernels that are never sampled */
+    int part = 0;                        /* label for the following launches */
+    std::vector<launch_counts> launches; /* in launch order */
 };
 
-/* Sums of what one kernel's launches did; those of launch_counts, save shapes. */
+/* Adds the counts of a launch of the same kernel; the launch shape in `sum` stays. */
 void add_counts(launch_counts *sum, const launch_counts &more);
 
 } // namespace simt

@@ -1,4 +1,5 @@
-/* Requests to an engine on the emulated device, and the logits they get, to compare runs to the bit. */
+/* Sends requests to an engine on the emulated device and records their logits, to check that runs are bitwise
+ * identical. */
 #ifndef ENGINE_JOBS_H
 #define ENGINE_JOBS_H
 
@@ -20,7 +21,7 @@ int simt_drafter_write(const char *path, int32_t n_pick);
 int simt_flash_write(const char *path, const char *sizes);
 }
 
-static std::string model_path; /* of the tiny model that engines open */
+static std::string model_path; /* the tiny model that engines open */
 
 static void set(pi_options *o, const char *key, const char *value)
 {
@@ -28,12 +29,12 @@ static void set(pi_options *o, const char *key, const char *value)
     if (pi_options_set(o, key, value, &err)) fail_msg("%s: %s", key, err.msg);
 }
 
-static const char *cuda_graphs = "auto"; /* of engines that are opened */
-static const char *drafts = "";          /* a sequence and step; "": none */
-static std::string drafter_path;         /* of the drafter; "": the model itself, by */
+static const char *cuda_graphs = "auto"; /* option of engines that are opened */
+static const char *drafts = "";          /* drafts per sequence and step; "" = none */
+static std::string drafter_path;         /* draft model; "" = the model itself, by `draft_type` */
 static const char *draft_type = "mtp";
 
-/* An engine on the devices named. */
+/* Options for an engine on these devices. */
 static pi_options *options_on(const char *devices, const char *batch)
 {
     pi_options *o = pi_options_new();
@@ -52,7 +53,7 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "temp", "0");
     set(o, "ignore-eos", "true");
     set(o, "logits", "generated");
-    set(o, "cache-ram", "0"); /* a failure of an asynchronous copy is none of the engine */
+    set(o, "cache-ram", "0"); /* the engine reports no errors of asynchronous copies */
     return o;
 }
 
@@ -69,14 +70,14 @@ static int open_engine_on(pi_engine **e, const char *devices, const char *batch,
     return open_engine_on(e, "emu", batch, err);
 }
 
-/* A prompt, and how many tokens are to follow. */
+/* A prompt, and the number of tokens to generate. */
 struct job {
     std::vector<int32_t> prompt;
     const char *max_tokens;
-    const char *lora = nullptr; /* its adapters */
+    const char *lora = nullptr; /* adapters of the request */
 };
 
-/* The logits of each position, as they came. */
+/* Logits by position. */
 typedef std::map<uint32_t, std::vector<float>> rows;
 
 static void take_logits(void *ud, uint32_t pos, const float *logits, size_t n)
@@ -97,7 +98,8 @@ static pi_request *submit(pi_engine *e, const job &j, rows *out, int *code, pi_e
     return r;
 }
 
-/* Takes events until nothing runs; codes go to where the requests' users point. first: told once of the first event. */
+/* Takes events until no request is running. A code is stored where the request's user pointer points. `first` is
+ * called once, at the first event. */
 template <class F> static void take_events(pi_engine *e, F first)
 {
     bool told = false;
@@ -112,7 +114,7 @@ template <class F> static void take_events(pi_engine *e, F first)
     }
 }
 
-/* Runs the jobs: all but the last at once, the last when the first event came. */
+/* Runs the jobs: all but the last together, the last one after the first event. */
 static std::vector<rows> run_jobs(pi_engine *e, const std::vector<job> &jobs)
 {
     std::vector<rows> out(jobs.size());
@@ -129,7 +131,7 @@ static std::vector<rows> run_jobs(pi_engine *e, const std::vector<job> &jobs)
     return out;
 }
 
-/* Tokens from the small vocabulary's pieces, always the same. */
+/* A deterministic prompt of tokens from the small vocabulary. */
 static std::vector<int32_t> prompt(size_t n, int32_t seed)
 {
     std::vector<int32_t> p = {2};
@@ -150,7 +152,7 @@ static void same_rows(const std::vector<rows> &a, const std::vector<rows> &b)
     }
 }
 
-/* A name for this program's model. */
+/* Sets the path of this program's model file. */
 static void name_model(const char *what)
 {
     const char *tmp = getenv("TMPDIR");

@@ -1,6 +1,6 @@
-/* Lists every kernel with the threads and the most bytes of shared memory that a block of it is launched with, at the
- * shapes of large models: a line "ADDRESS THREADS BYTES" each, for tools/kernel_report.py, which looks the address in this
- * program's file up among its symbols. Nothing runs. */
+/* Lists every kernel with the threads and the maximum bytes of shared memory of its blocks, at the shapes of large
+ * models. Each line "ADDRESS THREADS BYTES" is for tools/kernel_report.py, which looks up the address in this
+ * program's symbol table. No kernel runs. */
 #include <cstdio>
 #include <map>
 
@@ -17,7 +17,7 @@
 #include "formats/formats.h"
 #include "simt.h"
 
-extern "C" const char __executable_start; /* the linker's: where the file's address 0 is */
+extern "C" const char __executable_start; /* from the linker: the address where the file is loaded */
 
 namespace {
 
@@ -46,7 +46,7 @@ void check(int code, const char *what)
 
 const int32_t row_counts[] = {1, 8, 16, 32, 64, 512};
 const int64_t N_IN = 4096, N_OUT = 12288;
-char memory[1]; /* what pointers that may not be NULL point to */
+char memory[1]; /* target of pointers that must not be NULL */
 float *const some = reinterpret_cast<float *>(memory);
 int32_t *const ints = reinterpret_cast<int32_t *>(memory);
 
@@ -159,7 +159,8 @@ void attention(int32_t n, int32_t dim, int32_t type)
     a.cache = q.cache;
     a.scratch = memory;
     a.scratch_size = SIZE_MAX;
-    for (int32_t way = 0; way < 4; way++) { /* large tiles where there are rows for them, and keys split over blocks */
+    /* large tiles, small tiles with keys split over blocks; exact, fast */
+    for (int32_t way = 0; way < 4; way++) {
         a.n_sm = way % 2 ? 148 : 0;
         a.n_head = way % 2 ? 4 : 16;
         a.fast = way / 2;
@@ -187,7 +188,7 @@ void delta_net(int32_t n, int32_t dim, int32_t taps)
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
 }
 
-/* DeepSeek V4. */
+/* Kernels of DeepSeek V4. */
 void compressed(int32_t n, int32_t dim, int32_t type)
 {
     const pi__k_rows rows = {{memory, 0, type, type, 1, dim, 32}, 4, ints, ints, 1};
@@ -210,7 +211,7 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     }
 }
 
-/* DeepSeek V3. */
+/* Kernels of DeepSeek V3. */
 void latent(int32_t n, int32_t type)
 {
     const pi__k_rows rows = {{memory, 0, type, type, 1, 576, 32}, 1, ints, ints, 1};
@@ -325,7 +326,7 @@ void products(int32_t n, int32_t type)
         pi__k_heads heads = {};
         heads.w = w, heads.n_rows = n, heads.n_head = 8, heads.x = some, heads.y = some, heads.prepared = memory;
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads, false));
-        heads.w.n_in = 512; /* rows that blocks prepare themselves */
+        heads.w.n_in = 512; /* rows that blocks pack themselves */
         if (n <= PI__K_HEADS_ROWS) CHECK(pi__k_heads_run(nullptr, &heads, false));
         pi__k_product few = one;
         for (int64_t n_out : {1024, 24576}) {

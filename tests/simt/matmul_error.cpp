@@ -1,5 +1,5 @@
-/* Writes docs/perf/matmul.md: what each way of multiplying packed matrices adds to what their format costs, as the kernels do
- * it, emulated. check_w16.cpp holds them to it.
+/* Writes docs/perf/matmul.md: the error that each matmul mode adds to the error of the weights' format, computed by
+ * the emulated kernels. check_w16.cpp enforces the limits.
  *
  *     matmul_error > docs/perf/matmul.md */
 #include <cstdio>

@@ -1,7 +1,7 @@
-/* Device memory of the emulator: allocations and mapped pages in one reserved region of addresses, each ending at a page
- * that faults where nothing lies behind it.
+/* Device memory of the emulator. Allocations and mapped pages are in one reserved region of addresses; after each
+ * comes a page that faults, unless another mapping follows.
  *
- * Memory: the pages of what is allocated; the region's addresses are kept. Threads: any; under the lock of launches. */
+ * Memory: the pages of allocations; the region stays reserved. Threads: any, under the launch lock. */
 #include "runtime_emu.h"
 #include "simt_impl.h"
 
@@ -14,28 +14,28 @@
 
 namespace simt {
 
-enum { PAGE = 64 << 10 /* of any kernel */ };
+enum { PAGE = 64 << 10 /* a multiple of every system's page size */ };
 
 struct allocation {
-    size_t size;  /* bytes asked for */
+    size_t size;  /* requested bytes */
     char *map;    /* first page */
     size_t pages; /* bytes mapped */
-    bool mapped;  /* by device_map, or shared: */
-    enum { OWN, SHARED, IMPORTED } from; /* whose memory it is; imported memory is only read */
-    int device;   /* number of the one that it is on: the current one of who took it */
+    bool mapped;  /* from device_map */
+    enum { OWN, SHARED, IMPORTED } from; /* kind of memory; imported memory is only read */
+    int device;   /* number of its device: the current device of the allocating thread */
 };
 
-/* Behind the bytes of memory that is shared. */
+/* Trailer after the bytes of shared memory. */
 struct shared_end {
     char magic[8];
     int64_t device;
 };
 static const char shared_magic[8] = {'e', 'm', 'u', ' ', 'v', 'm', 'm', 0};
 static std::map<char *, allocation> allocations; /* by first byte */
-static std::map<char *, size_t> reservations; /* bytes, by first one */
+static std::map<char *, size_t> reservations; /* size in bytes, by first byte */
 static char *region;        /* reserved address space */
-static char *last_begin, *last_end; /* of an allocation: the one found last */
-static size_t region_used;  /* bytes of it handed out; from the start again when nothing is allocated or reserved */
+static char *last_begin, *last_end; /* bounds of the allocation found last */
+static size_t region_used;  /* bytes handed out; starts at 0 again when nothing is allocated or reserved */
 
 static bool have_region()
 {
@@ -98,7 +98,7 @@ void *device_reserve(size_t size)
     return p;
 }
 
-/* The first allocation that reaches into the bytes from p on, or the end. */
+/* The first allocation that overlaps the `size` bytes from p, or the end. */
 static std::map<char *, allocation>::iterator first_in(char *p, size_t size)
 {
     auto it = allocations.upper_bound(p);
@@ -116,7 +116,7 @@ bool device_unreserve(void *p)
     return true;
 }
 
-/* Whole pages of a reservation, where nothing is mapped yet. */
+/* True if the bytes are full pages of a reservation without mappings. */
 static bool can_map(char *c, size_t size)
 {
     auto it = reservations.upper_bound(c);
@@ -214,10 +214,10 @@ static void protect_others(int device, int prot)
         if (a.second.device != device) protect(a.second, prot);
 }
 
-static std::mutex alone_lock; /* held while some memory cannot be reached */
-static volatile int alone_is; /* the device that runs then */
+static std::mutex alone_lock; /* held while some device memory is hidden */
+static volatile int alone_is; /* the device that runs meanwhile */
 
-/* The first access to another device's memory ends the program: what a device would do is not known. */
+/* Ends the program at the first access to another device's memory, since a real device's behavior is undefined. */
 static void tell_other_device(int, siginfo_t *info, void *)
 {
     char text[200];
@@ -237,7 +237,7 @@ static void watch_accesses()
     struct sigaction how = {};
     how.sa_sigaction = tell_other_device;
     how.sa_flags = SA_SIGINFO;
-    sigaction(SIGSEGV, &how, nullptr); /* again each time: test programs have one of their own */
+    sigaction(SIGSEGV, &how, nullptr); /* again each time: test programs install their own handler */
 }
 
 alone::alone(int device)

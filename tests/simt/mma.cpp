@@ -1,13 +1,14 @@
-/* Tensor-core arithmetic, bit for bit.
+/* Bit-exact tensor-core arithmetic.
  *
- * A sum of products and C is one fused operation: every term is aligned to the largest exponent, cut (toward zero) to F
- * bits after that exponent's unit, the cut terms are added exactly, and the total is rounded toward zero to a float. F is
- * 25 for 16-bit floats, tf32 and mxf8f6f4, 35 for the FP4 kinds, whose terms are exact sums of 16 products times their scales
- * (sm_90 and newer; sm_80 cuts 16-bit floats to 24 bits in two passes of 8). After Xie et al., MMA-Sim
- * (arXiv 2511.10909); fixtures/ holds results of that model.
+ * The sum of products and C is one fused operation. Every term is aligned to the largest exponent and truncated
+ * (toward zero) to F bits after that exponent's unit. The truncated terms are added exactly, and the total is rounded
+ * toward zero to a float. F is 25 for 16-bit floats, tf32 and mxf8f6f4. F is 35 for the FP4 kinds; their terms are
+ * exact sums of 16 products times their scales. This is the arithmetic of sm_90 and newer; sm_80 truncates 16-bit
+ * floats to 24 bits in two passes of 8. Source: Xie et al., MMA-Sim (arXiv 2511.10909); fixtures/ holds results of
+ * that model.
  *
- * The exponent of a product is the sum of its factors' exponents, its significand is not brought back below 2; a zero
- * counts with exponent -126, as the smallest float. */
+ * The exponent of a product is the sum of its factors' exponents, without normalizing a significand of 2 or more. A
+ * zero has exponent -126, like the smallest float. */
 #include "ptx.h"
 
 #include "counters.h"
@@ -22,7 +23,7 @@ namespace simt {
 struct term {
     int64_t m; /* the value is m * 2^q */
     int q;
-    int e;     /* exponent by which it is aligned */
+    int e;     /* exponent for the alignment */
     bool special; /* infinity or NaN; m is the sign, 0 for NaN */
 };
 
@@ -37,7 +38,7 @@ static term float_term(float f)
     return {sign * m, e - 150, m ? e - 127 : -126, false};
 }
 
-/* A small float of eb exponent and mb fraction bits; ieee: the largest exponent means infinity or NaN. */
+/* A small float with eb exponent bits and mb fraction bits; ieee: the largest exponent means infinity or NaN. */
 static term small_term(uint32_t u, int eb, int mb, bool ieee)
 {
     int bias = (1 << (eb - 1)) - 1, e = (int) (u >> mb) & ((1 << eb) - 1);
@@ -67,10 +68,10 @@ static term times(const term &a, const term &b)
 {
     if (!a.special && !b.special) return {a.m * b.m, a.q + b.q, a.e + b.e, false};
     int64_t sa = (a.m > 0) - (a.m < 0), sb = (b.m > 0) - (b.m < 0);
-    return {sa * sb, 0, 0, true}; /* infinity * 0 and NaN: 0 stands for NaN */
+    return {sa * sb, 0, 0, true}; /* infinity * 0 and NaN: m 0 means NaN */
 }
 
-/* sum * 2^q, cut to a float. */
+/* sum * 2^q, truncated to a float. */
 static float cut_to_float(int64_t sum, int q)
 {
     if (!sum) return 0;
@@ -107,7 +108,7 @@ static float fused_sum(const term *t, int n, int fraction)
     return cut_to_float(sum, top - fraction);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- fragments */
+/* ------------------------------------------------------------------------------------------------------- fragments */
 
 struct mma_arg {
     void *d;           /* float or int32_t */
@@ -118,8 +119,9 @@ struct mma_arg {
 
 static const mma_arg *of(void **arg, int lane) { return static_cast<const mma_arg *>(arg[lane]); }
 
-/* Element i of a lane's words of elements with `bits` bits; a column is 32 bits wide in all shapes, so the fragments of
- * m16n8k16 (16 bits), k32 (8 bits) and k64 (4 bits) differ in nothing else. k: columns of A that the instruction has. */
+/* Element i of a lane's words, with `bits` bits per element. A column is 32 bits wide in all shapes, so that the
+ * fragments of m16n8k16 (16 bits), k32 (8 bits) and k64 (4 bits) differ only in `bits`. k: columns of A in the
+ * instruction. */
 static uint32_t element(const uint32_t *w, int i, int bits)
 {
     int per = 32 / bits;
@@ -128,7 +130,7 @@ static uint32_t element(const uint32_t *w, int i, int bits)
 
 static void gather(void **arg, int bits, int k, uint32_t (*a)[64], uint32_t (*b)[64])
 {
-    int per = 32 / bits, halves = k / (4 * per); /* words side by side in a row */
+    int per = 32 / bits, halves = k / (4 * per); /* adjacent words in a row */
     for (int l = 0; l < 32; l++) {
         int g = l >> 2, t = l & 3;
         for (int i = 0; i < 2 * halves * per; i++) {
@@ -139,11 +141,11 @@ static void gather(void **arg, int bits, int k, uint32_t (*a)[64], uint32_t (*b)
     }
 }
 
-/* Where D's element i of a lane is. */
+/* Row and column of a lane's element i of D. */
 static int row_of(int lane, int i) { return (lane >> 2) + 8 * (i >> 1); }
 static int col_of(int lane, int i) { return 2 * (lane & 3) + (i & 1); }
 
-/* Scale byte i of row m of A, of column n of B. */
+/* Scale byte i of row m of A, and of column n of B. */
 static uint8_t scale_a(void **arg, int m, int i)
 {
     const scales &s = of(arg, 0)->s;
@@ -155,17 +157,18 @@ static uint8_t scale_b(void **arg, int n, int i)
     return (uint8_t) (of(arg, 4 * n + s.thread_b)->s.b >> 8 * (s.byte_b + i));
 }
 
-/* --------------------------------------------------------------------------------------------------------------- kinds */
+/* ----------------------------------------------------------------------------------------------------------- kinds */
 
-/* A product of 16-bit floats that are neither infinite nor NaN, in 32-bit integers: significands with their signs, and the
- * exponents that terms are aligned by. Rows of B are side by side, so that a row of D is one vector. */
+/* A product of finite 16-bit floats in 32-bit integers: signed significands, and the exponents for the alignment of
+ * terms. Rows of B are contiguous, so that a row of D is one vector. */
 struct small_mma {
     int32_t a[16][16], a_e[16][16]; /* m, k */
     int32_t b[16][8], b_e[16][8];   /* k, n */
-    int32_t top[16][8], sum[16][8]; /* in: C's exponents; out: the largest; the products in units of 2^(top - 25) */
+    /* top: C's exponents on entry, then the largest; sum: the products in units of 2^(top - 25) */
+    int32_t top[16][8], sum[16][8];
 };
 
-/* A product has 2 MB + 2 bits at most, shifted to 27: sixteen of them fit. */
+/* A product has at most 2 MB + 2 bits, shifted to 27: sixteen of them fit in 32 bits. */
 template <int MB> static inline __attribute__((always_inline)) void add_products(small_mma *x)
 {
     for (int m = 0; m < 16; m++) {
@@ -194,7 +197,7 @@ template <int MB> static inline __attribute__((always_inline)) void add_products
 template <int MB> __attribute__((target("avx2"))) static void add_products_avx2(small_mma *x) { add_products<MB>(x); }
 #endif
 
-/* False for infinities and NaN. */
+/* Returns false for infinities and NaN. */
 template <int EB, int MB> static bool split_16(uint32_t h, int32_t *m, int32_t *e)
 {
     const int32_t exponent = (int32_t) (h >> MB) & ((1 << EB) - 1), fraction = (int32_t) (h & ((1u << MB) - 1));
@@ -204,7 +207,7 @@ template <int EB, int MB> static bool split_16(uint32_t h, int32_t *m, int32_t *
     return exponent != (1 << EB) - 1;
 }
 
-/* False if some factor or C is infinite or NaN: nothing was done. */
+/* Returns false, without any effect, if a factor or C is infinite or NaN. */
 template <int EB, int MB> static bool mma_16_finite(void **arg)
 {
     small_mma x;
@@ -286,7 +289,7 @@ void multiply_16(float *const *d, const uint32_t (*a)[4], const uint32_t (*b)[2]
     else mma_16<5, 10>(arg);
 }
 
-/* A lane's results: terms of a row of A, of K columns, times those of a column of B, moved by `unit`, and what was there. */
+/* A lane's result: a row of A of K columns times a column of B, scaled by `unit`, plus c. */
 template <int K> static float sum_of_products(const term *a, const term *b, const term &unit, float c, int fraction)
 {
     term t[K + 1];
@@ -300,7 +303,7 @@ template <int K> static float sum_of_products(const term *a, const term *b, cons
     return fused_sum(t, K + 1, fraction);
 }
 
-/* Floats of which the last 13 bits are not looked at. */
+/* The last 13 bits of each float are ignored. */
 static void do_mma_tf32(void **arg, const char *, int)
 {
     count_op(DO_MMA_TF32);
@@ -339,7 +342,7 @@ template <int K> static void do_mma_s8(void **arg, const char *, int)
     }
 }
 
-/* E2m1 by e2m1, scales a block: of 16 (nvf4: ue4m3) or 32 (ue8m0). */
+/* e2m1 by e2m1 with block scales: per 16 values (nvf4: ue4m3) or per 32 (ue8m0). */
 template <bool NV> static void do_mma_fp4(void **arg, const char *, int)
 {
     count_op(NV ? DO_MMA_NVFP4 : DO_MMA_MXFP4);
@@ -392,7 +395,7 @@ static void do_mma_mx8(void **arg, const char *, int)
     }
 }
 
-/* A lane's results, as broken hardware has them. */
+/* Corrupts a lane's results, to emulate broken hardware. */
 template <class T> static void spoil(int what, T *d)
 {
     if (options.spoil & what) d[self->lin % 4] += 4096;
@@ -449,10 +452,10 @@ void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx 
     spoil(SPOIL_FP4, d);
 }
 
-/* ---------------------------------------------------------------------------------------------------- pairs of 16 bits */
+/* ------------------------------------------------------------------------------------------------ pairs of 16 bits */
 
-/* p + q, where p is a product, which is exact in double. What sum and float lose goes to the float's last bit (rounding to odd), so
- * that the one rounding that counts is the next. */
+/* p + q for an exact product p, rounded to odd: a loss in the sum or in the float conversion sets the float's last
+ * bit. The next rounding is then the only one that counts. */
 static inline float odd_sum(double p, double q)
 {
     const double s = p + q;
@@ -460,7 +463,7 @@ static inline float odd_sum(double p, double q)
     if (!std::isfinite(f)) return f;
     const double back = s - p, lost = (p - (s - back)) + (q - back);
     if ((double) f != s || lost != 0) {
-        const double over = (double) f != s ? (double) f - s : -lost; /* what f is too large by */
+        const double over = (double) f != s ? (double) f - s : -lost; /* amount by which f is too large */
         uint32_t u = __float_as_uint(f);
         if (f != 0 && (over > 0) == (f > 0)) u--;
         f = __uint_as_float(u | 1);
@@ -477,7 +480,7 @@ template <float FROM(uint16_t), uint16_t TO(float)> static uint32_t fma_both(uin
     return fma_16<FROM, TO>(a, b, c) | fma_16<FROM, TO>(a >> 16, b >> 16, c >> 16) << 16;
 }
 #if defined __x86_64__
-/* As fma_both of F16, by the processor's conversions. */
+/* fma_both for F16 by the processor's conversion instructions. */
 __attribute__((target("f16c"))) static uint32_t fma_both_f16c(uint32_t a, uint32_t b, uint32_t c)
 {
     float x[4], y[4], z[4];
@@ -499,9 +502,9 @@ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
 }
 uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return fma_both<from_bf16, to_bf16>(a, b, c); }
 
-/* --------------------------------------------------------------------------------------------------------- conversions */
+/* ----------------------------------------------------------------------------------------------------- conversions */
 
-/* Nearest of the codes 0..last by value, ties to the even code; |f| beyond the last becomes it. */
+/* The nearest of the codes 0 .. last by value, ties to the even code. Values above the largest one saturate. */
 static uint8_t nearest(float f, uint8_t last, mx type)
 {
     float a = std::fabs(f);

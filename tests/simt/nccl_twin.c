@@ -1,10 +1,10 @@
-/* NCCL's calls, as far as src/backend/cuda/nccl.h has them, for emulated devices: processes, or threads, join as with NCCL,
- * and whoever has joined waits, without end, until all have. Nothing is exchanged by it: comm_emu.cpp does that.
+/* The NCCL calls of src/backend/cuda/nccl.h, for emulated devices. Processes or threads join as with NCCL: each waits
+ * until all have joined, without a timeout. This library exchanges no data: comm_emu.cpp does.
  *
- * They meet at a socket that the id names, of which nothing is left when a process dies. NCCL_TWIN of the environment says what
- * goes wrong when this process joins: "dies", "stays away" (it never comes), "fails".
+ * Participants meet at an abstract socket named by the id, which disappears with its process. The environment
+ * variable NCCL_TWIN selects a failure of this process on joining: "dies", "stays away" (it never joins), "fails".
  *
- * Memory: an object a communicator. Threads: any. */
+ * Memory: one object per communicator. Threads: any. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ const char *ncclGetErrorString(int error);
 #pragma GCC visibility pop
 
 static atomic_int n_made, n_live; /* communicators */
-/* Those that there are; and were. */
+/* Returns the number of live communicators; *made is the number ever created. */
 int nccl_twin_counts(int *made)
 {
     *made = n_made;
@@ -49,7 +49,7 @@ int ncclGetUniqueId(nccl_id *id)
     return OK;
 }
 
-/* The name without a file, which begins with a zero. */
+/* The address of an abstract socket: its path begins with a zero byte. */
 static socklen_t place(struct sockaddr_un *at, const nccl_id *id)
 {
     *at = (struct sockaddr_un) {.sun_family = AF_UNIX};
@@ -58,7 +58,7 @@ static socklen_t place(struct sockaddr_un *at, const nccl_id *id)
     return (socklen_t) (offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-/* Rank 0: all others come, and are told so. */
+/* Rank 0: waits for all other ranks, then notifies them. */
 static int wait_for_all(int fd, int n)
 {
     int there[MOST], n_there = 0, rc = OK;
@@ -71,7 +71,7 @@ static int wait_for_all(int fd, int n)
     return rc;
 }
 
-/* Another: until rank 0 is there, and until it says that all are. */
+/* Other ranks: wait for rank 0, then for its notification that all ranks have joined. */
 static int wait_for_word(int fd, const struct sockaddr_un *at, socklen_t size)
 {
     char word;
@@ -122,7 +122,7 @@ int ncclCommGetAsyncError(ncclComm *comm, int *error)
 
 const char *ncclGetErrorString(int error) { return error ? "unhandled system error" : "no error"; }
 
-/* Not of use to emulated devices. */
+/* Not used with emulated devices. */
 int ncclCommInitAll(ncclComm **comm, int n, const int *device)
 {
     (void) comm, (void) n, (void) device;

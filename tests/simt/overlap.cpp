@@ -1,14 +1,15 @@
-/* Dependent launches (programmatic dependent launch): faults that would show only where a kernel begins before those
- * before it have ended.
+/* Dependent launches (programmatic dependent launch): finds faults that show only if a kernel begins before earlier
+ * ones end.
  *
- * The emulator runs launches one after the other. What may still run when a dependent one begins is every launch of its
- * chain: since the last that was none, or since a copy, or since the host has waited for the queue. Until a thread of it has
- * waited it must not read what one of these wrote, nor write at all; and it must have waited when it ends, or those who wait
- * for its launch could go on while an earlier one still runs. Writes are known where kernels are instrumented (shadow.cpp);
- * that a thread ends without waiting is found everywhere.
+ * The emulator runs launches one after the other. Every launch of the chain may still run when a dependent launch
+ * begins. A chain starts at the last launch that is not dependent, at a copy, or when the host has waited for the
+ * queue. Before its wait, a thread must not read the output of a launch in the chain, and must not write at all. A
+ * thread must wait before it ends. Otherwise a launch that waits for this one could continue while an earlier one
+ * still runs. Writes are known in instrumented kernels (shadow.cpp); a thread that ends without waiting is found in
+ * all builds.
  *
- * Memory: address space for the last writer of each word, of which pages are used where memory is. Threads: those of
- * simt::run, one at a time; next_launch is each thread's own. */
+ * Memory: address space for the last writer of each word, with pages only where device memory is in use. Threads: the
+ * threads of simt::run, one at a time; next_launch is thread-local. */
 #include "runtime_emu.h"
 #include "simt_impl.h"
 
@@ -22,8 +23,9 @@ unsigned long n_dependent;
 
 enum { WORD = 4 };
 
-static uint32_t *writer;    /* of each word of the region, the number of the launch that wrote it last; NULL: none is known */
-static bool dependent;      /* the launch is one */
+/* per word of the region: number of the launch that wrote it last; NULL = no records yet */
+static uint32_t *writer;
+static bool dependent;      /* the current launch is dependent */
 static unsigned long first; /* number of the first launch that may still run */
 
 static bool have_writers()
@@ -61,7 +63,7 @@ void overlap_thread_end()
         fail(nullptr, 0, "a thread of %s, a dependent launch, ends and has not waited for the launches before", source_of(kernel()));
 }
 
-/* What the thread that runs does too early. */
+/* Reports a premature access of the running thread. */
 static void tell(const char *what, const void *p, const char *why, const void *code, const char *file, int line)
 {
     char name[300];

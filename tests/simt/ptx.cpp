@@ -1,8 +1,8 @@
-/* Instructions that move data: asynchronous copies, also in bulk with the mbarriers that count them, and matrix loads.
+/* Instructions that move data: asynchronous copies, bulk copies with the mbarriers that count them, and matrix loads.
  *
- * An asynchronous copy may land at any moment between its issue and the wait that must see it. Both ends are tried: as
- * late as possible, so that a wait too few leaves old bytes, or (simt::options.eager) at once, so that a buffer still in
- * use is overwritten under its readers. */
+ * An asynchronous copy may complete at any moment between its issue and the wait for it. The emulator runs both
+ * extremes. A copy as late as possible shows old bytes if a wait is missing. An immediate copy (simt::options.eager)
+ * overwrites a buffer that is still in use. */
 #include "ptx.h"
 
 #include <algorithm>
@@ -51,27 +51,27 @@ void cp_async_wait(unsigned n, const char *file, int line)
     me->async.erase(me->async.begin(), me->async.begin() + (ptrdiff_t) i);
 }
 
-/* ------------------------------------------------------------------------------------------- mbarriers and bulk copies */
+/* --------------------------------------------------------------------------------------- mbarriers and bulk copies */
 
 struct mbarrier {
     uint32_t at;             /* shared address */
-    unsigned owner;          /* thread that made it */
-    bool fenced;             /* bulk copies can see it */
-    unsigned count, pending; /* arrivals a phase, and those that this phase still wants */
-    int64_t tx;              /* bytes expected less bytes come, in this phase */
-    uint64_t phase;          /* phases that have ended */
-    uint64_t arrived[32];    /* by warp: when it last arrived */
-    uint64_t ended[32];      /* the same, of the phases that have ended */
-    std::vector<size_t> coming, landed; /* copies that it counts: under way; come, which no thread has seen yet */
+    unsigned owner;          /* thread that initialized it */
+    bool fenced;             /* visible to bulk copies */
+    unsigned count, pending; /* arrivals per phase; arrivals still missing in this phase */
+    int64_t tx;              /* bytes expected minus bytes arrived, in this phase */
+    uint64_t phase;          /* number of completed phases */
+    uint64_t arrived[32];    /* by warp: time of its last arrival */
+    uint64_t ended[32];      /* `arrived` at the end of the last phase */
+    std::vector<size_t> coming, landed; /* its copies: in flight; complete, but not yet seen by a thread */
 };
 struct transfer {
-    async_copy c;    /* group is not used */
-    size_t barrier;  /* that counts it */
-    uint64_t phase;  /* in which it landed */
-    uint32_t seen;   /* 1 + barriers of the block before a thread first saw that it had; 0: none did */
-    uint64_t read[32]; /* by warp: when what it brought was last read there */
+    async_copy c;    /* group is unused */
+    size_t barrier;  /* index of its mbarrier */
+    uint64_t phase;  /* phase in which it completed */
+    uint32_t seen;   /* 1 + the block's barrier count when a thread first saw it complete; 0 = not seen */
+    uint64_t read[32]; /* by warp: time of its last read of the copied data */
 };
-struct bulk_state { /* of a block */
+struct bulk_state { /* per block */
     std::vector<mbarrier> barriers;
     std::vector<transfer> transfers;
     uint64_t time; /* arrivals so far */
@@ -110,8 +110,8 @@ bool bulk_knows(unsigned lin, unsigned warp, uint64_t time)
     return !knows.empty() && knows[warp] > time;
 }
 
-/* What a copy brought may be overwritten once all who read it, and somebody has, have arrived at an mbarrier that the writer
- * waited for. */
+/* The data of a copy may be overwritten once every reader has arrived at an mbarrier that the writer waited for.
+ * There must be at least one reader. */
 void bulk_read(unsigned lin, size_t copy) { bulk->transfers[copy].read[lin / 32] = bulk->time; }
 bool bulk_let_go(unsigned lin, size_t copy)
 {
@@ -124,7 +124,7 @@ bool bulk_let_go(unsigned lin, size_t copy)
     return any;
 }
 
-/* The barrier at an address; the first one after an error, which ends the block. */
+/* Index of the mbarrier at an address. After an error, which ends the block, returns 0. */
 static size_t find(uint32_t at, const char *file, int line)
 {
     size_t i = 0;
@@ -185,7 +185,7 @@ static void bring(size_t k, const char *file, int line)
     count_bytes(t.barrier, -(int64_t) t.c.size, file, line);
 }
 
-/* Late copies: now that a thread waits and only they are missing. */
+/* Performs late copies: a thread waits and only they are missing. */
 static void bring_all(size_t i, const char *file, int line)
 {
     std::vector<size_t> &coming = bulk->barriers[i].coming;
@@ -263,18 +263,18 @@ void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line)
     }), landed.end());
 }
 
-/* ------------------------------------------------------------------------------------------------------------ ldmatrix */
+/* -------------------------------------------------------------------------------------------------------- ldmatrix */
 
 struct load {
     uint32_t *r;      /* result */
     int n;            /* matrices */
     bool trans;
-    uint32_t address; /* of row lane % 8 of matrix lane / 8 */
+    uint32_t address; /* address of row lane % 8 of matrix lane / 8 */
     unsigned lin;     /* thread */
 };
 
-/* Row i of matrix m, size bytes; NULL after an error. It is read by several lanes, of which two are told: so it counts as
- * one that many have read. */
+/* Row i of matrix m, `size` bytes; NULL after an error. Several lanes read the row. Two of them are recorded, so that
+ * it counts as read by several lanes. */
 static const unsigned char *row(load *const *all, int m, int i, unsigned size, const char *file, int line)
 {
     uint32_t address = all[8 * m + i]->address;

@@ -1,6 +1,7 @@
-/* The instructions that kernels/ptx.cuh wraps, for the host compiler: declarations. ptx.cpp moves data, mma.cpp and wgmma.cpp compute.
+/* Declarations of the instructions that kernels/ptx.cuh wraps, for the host compiler. ptx.cpp moves data; mma.cpp and
+ * wgmma.cpp compute.
  *
- * Fragments are laid out as the PTX manual has them; scale selectors are {byte, thread} as in the block-scaled forms. */
+ * Fragments have the layouts of the PTX manual; scale selectors are {byte, thread} as in the block-scaled forms. */
 #ifndef SIMT_PTX_H
 #define SIMT_PTX_H
 
@@ -8,19 +9,19 @@
 
 namespace simt {
 
-/* cp.async of size bytes (4, 8 or 16) to shared address dst: n bytes of src, then zeros. */
+/* cp.async of `size` bytes (4, 8 or 16) to shared address dst: n bytes from src, then zeros. */
 void cp_async(uint32_t dst, const void *src, unsigned size, unsigned n, const char *file, int line);
 void cp_async_commit();
-/* Until at most n groups of this thread are pending. */
+/* Waits until at most n groups of this thread are pending. */
 void cp_async_wait(unsigned n, const char *file, int line);
 
-/* mbarriers: count arrivals and all expected bytes end a phase. The word itself is opaque. */
+/* mbarriers: a phase ends after `count` arrivals and all expected bytes. The mbarrier word in memory is opaque. */
 void mbarrier_init(uint32_t at, unsigned count, const char *file, int line);
-/* Makes this thread's inits visible to bulk copies, and what it wrote to shared memory to wgmma. */
+/* Makes this thread's mbarrier inits visible to bulk copies, and its writes to shared memory visible to wgmma. */
 void fence_async();
 void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int line);
-/* Until the phase of that parity has ended. Every thread that waits for a barrier is taken to wait for each of its
- * phases: one that another thread's arrivals pass by is an error. */
+/* Waits until the phase of that parity has ended. A thread that waits for a barrier must wait for each of its phases:
+ * skipping a phase is an error. */
 void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line);
 /* cp.async.bulk from global to shared memory. */
 void bulk_copy(uint32_t dst, const void *src, unsigned size, uint32_t mbarrier, const char *file, int line);
@@ -37,16 +38,16 @@ void mma_tf32(float *d, const uint32_t *a, const uint32_t *b, const char *file, 
 void mma_s8_k32(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 void mma_s8_k16(int32_t *d, const uint32_t *a, const uint32_t *b, const char *file, int line);
 
-/* wgmma of 16-bit floats, m64nNk16, A from registers (4 words), B by its descriptor: D += A B, n / 2 values of D. A warp does its
- * 16 of the 64 rows. The others of sm_90a:
+/* wgmma of 16-bit floats, m64nNk16: D += A B, with A from registers (4 words), B by its descriptor, n / 2 values of
+ * D. A warp computes its 16 of the 64 rows. The other instructions of sm_90a:
  *
- *     fence   words of A written before it may be read by what follows
- *     commit  what was issued is a group
- *     wait    until at most n groups are pending
+ *     fence   makes earlier writes to words of A readable for later instructions
+ *     commit  puts the issued instructions into a group
+ *     wait    waits until at most n groups are pending
  *
- * Errors: registers of A that no fence has seen as they are, or that change before the wait; of D that are written before;
- * what is still under way when its block ends; warps of four that do not issue as many; B that a thread wrote, or copied without
- * a bulk copy, and did not fence. D read before the wait is NaN. */
+ * Errors: registers of A without a fence after their last change, or changed before the wait; registers of D written
+ * before the wait; instructions in flight when the block ends; warps of a warpgroup that issue different numbers; B
+ * written by a thread, or copied without a bulk copy, without a fence. D read before the wait is NaN. */
 struct wgmma_kind {
     int n;      /* columns of B */
     bool first; /* D = A B */
@@ -59,7 +60,7 @@ void wgmma_commit();
 void wgmma_wait(unsigned n, const char *file, int line);
 
 struct scales {
-    uint32_t a, b;           /* this lane's words of scales */
+    uint32_t a, b;           /* this lane's scale words */
     int byte_a, thread_a;    /* selectors */
     int byte_b, thread_b;
 };
@@ -73,16 +74,16 @@ void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx 
 uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c);
 uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c);
 
-/* cvt.rn.satfinite of one value to a code. NaN: the code's NaN for e4m3, the largest value for e2m1. */
+/* cvt.rn.satfinite of one value to a code. NaN gives the NaN code for e4m3, the largest value for e2m1. */
 uint8_t to_e4m3(float f);
 uint8_t to_e2m1(float f);
-/* cvt.rn.f16.f32 and cvt.rn.bf16.f32, of which a NaN is 0x7fff, and back. */
+/* cvt.rn.f16.f32 and cvt.rn.bf16.f32 (a NaN gives 0x7fff), and the inverse conversions. */
 inline uint16_t to_half(float f)
 {
     const uint32_t u = __float_as_uint(f), sign = u >> 16 & 0x8000, m = u & 0x7fffffff;
     if (m > 0x7f800000) return 0x7fff;
     if (m >= 0x477ff000) return (uint16_t) (sign | 0x7c00);
-    /* Of one below the least normal half, the sum with 0.5 rounds at 2^-24. */
+    /* below the smallest normal half: adding 0.5 rounds at 2^-24 */
     if (m < 0x38800000) return (uint16_t) (sign | (__float_as_uint(__uint_as_float(m) + 0.5f) - 0x3f000000));
     return (uint16_t) (sign | ((m + 0xfff + (m >> 13 & 1) - (112u << 23)) >> 13));
 }

@@ -1,9 +1,9 @@
-/* Counts what steps of a model launch: for tools/roofline.py, which writes docs/roofline.md.
+/* Counts the work of a model's launches per step, for tools/roofline.py, which writes docs/roofline.md.
  *
  *     roofline MODEL SAMPLE SMS SEQUENCESxTOKENSxCONTEXT...
  *
- * Of launches with more blocks than a few, SAMPLE blocks of a dimension run (counters.h); the device has SMS
- * multiprocessors. For each step JSON: its launches summed up by kernel, apart for each layer. */
+ * Launches with many blocks run SAMPLE blocks per dimension (counters.h); the device has SMS multiprocessors. Prints
+ * JSON for each step: the sums of its launches by kernel, separately for each layer. */
 #include "roofline.h"
 
 #include <cstdio>
@@ -22,14 +22,15 @@ static simt::counter c;
 
 void roofline_layer(int32_t layer) { c.part = layer; }
 
-/* Kernels whose results say what others do. */
+/* Kernels with results that determine the work of other kernels. */
 static bool decides(const char *name)
 {
     for (const char *part : {"route", "sort", "choice", "pick", "tile", "scan", "count"})
         if (std::string(name).find(part) != std::string::npos) return true;
     return false;
 }
-/* Attention of a decode step: its blocks have more or fewer keys, or none, in a pattern that a sample may have by half. */
+/* Attention of a decode step: its blocks have more keys, fewer or none, in a pattern that a sample could hit
+ * unevenly. */
 static bool decoding;
 static bool runs_whole(const void *kernel)
 {
@@ -66,7 +67,8 @@ static void print_kernels(const simt::counter &all, int part)
     }
 }
 
-/* Parts are layers by their number, -1 what comes before them, and the last what comes behind. */
+/* Parts are layer numbers; -1 is the work before the first layer, and the last part is the work after the last
+ * layer. */
 static void print(const char *step, const simt::counter &all)
 {
     std::map<int, int> parts;
@@ -97,11 +99,11 @@ int main(int n, char **arg)
         std::fprintf(stderr, "usage: %s MODEL SAMPLE SMS SEQUENCESxTOKENSxCONTEXT...\n", arg[0]);
         return 1;
     }
-    simt::options.eager = true; /* a launch runs in its turn, when c.part is its layer */
+    simt::options.eager = true; /* a launch runs when it is queued, while c.part is its layer */
     simt::options.untouched = true;
     simt::options.check = false;
     simt::watch.n_sm = std::atoi(arg[3]);
-    simt::watch.memory = (size_t) 1 << 36; /* caches of every token in every group, of which little is touched */
+    simt::watch.memory = (size_t) 1 << 36; /* caches of every token in every group; little of it is touched */
     c.sample = (unsigned) std::atoi(arg[2]);
     c.whole = runs_whole;
     int rc = roofline_open(arg[1], tokens, seqs, cache);

@@ -1,7 +1,7 @@
-/* A model on the emulated device, and steps of it, without the engine around: what the engine would give the model's graph
- * for so many sequences with so many tokens in the cache. For roofline.cpp; opened once a process.
+/* Runs steps of a model on the emulated device without the engine: builds the batches that the engine would pass to
+ * the model's graph, for given numbers of sequences and cached tokens. Used by roofline.cpp; opened once per process.
  *
- * Activations begin as random values: of a sampled launch most rows stay what they were, and routers see them. */
+ * Activations begin as random values: in a sampled launch most rows keep them, and routers read them. */
 #include "roofline.h"
 
 #include <stdio.h>
@@ -19,11 +19,11 @@ typedef struct setup {
     pi__model *m;
     pi__limits lim;
     float *logits;                       /* [MAX_ROWS, n_vocab] on the device */
-    char *pool[PI__MAX_GROUPS];          /* NULL: no layer keeps blocks there */
-    size_t block_bytes[PI__MAX_GROUPS];  /* of all layers of the group */
-    size_t slot_bytes;                   /* of all recurrent layers */
-    size_t max_blocks;                   /* of a pool */
-    int32_t *ints;                       /* the arrays of a batch */
+    char *pool[PI__MAX_GROUPS];          /* NULL = no layer keeps blocks in this group */
+    size_t block_bytes[PI__MAX_GROUPS];  /* sum over all layers of the group */
+    size_t slot_bytes;                   /* sum over all recurrent layers */
+    size_t max_blocks;                   /* blocks per pool */
+    int32_t *ints;                       /* memory of a batch's arrays */
 } setup;
 static setup s;
 static void (*device_linear)(pi__backend *be, const pi__batch *b, const pi__linear *a);
@@ -37,8 +37,8 @@ static size_t kv_bytes(const pi__kv_layer *kv)
     return s.be->dev->row_bytes(s.be, kv->type_k, kv->head_dim, block / kv->ratio);
 }
 
-/* The layer that a matrix is of, behind the last one if it is of none; or -1: it is part of one of the file's, and not the first
- * of a layer. */
+/* The layer of a matrix; the number of layers for a matrix outside of layers; -1 for a part of a file tensor, which
+ * never comes first in a layer. */
 static int32_t layer_of(const pi__weight *w)
 {
     int32_t layer = s.m->n_layer;
@@ -50,8 +50,8 @@ static int32_t layer_of(const pi__weight *w)
     return -1;
 }
 
-/* The device's own linear, and then which layer it is of, when its first matrices come: those that begin it. What the device
- * held until now, the layer before ends with; these it holds in turn (backend/cuda/fuse.c). */
+/* Calls the device's linear, then reports the layer of its matrices. The call launches pending work of the previous
+ * layer; the products that it makes pending belong to the new layer (backend/cuda/fuse.c). */
 static pi__op_fns told;
 static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
@@ -60,7 +60,7 @@ static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a
     if (layer >= 0) roofline_layer(layer);
 }
 
-/* A cache of F16 for max_blocks blocks in each group, and a state for each sequence. */
+/* Allocates F16 caches for max_blocks blocks in each group, and a state for each sequence. */
 static int caches(pi_error *err)
 {
     size_t at[PI__MAX_GROUPS] = {0};
@@ -155,7 +155,7 @@ static int32_t *take(int32_t **at, int32_t n)
     return p;
 }
 
-/* Blocks of the sequences one behind the other; -1 behind a window. */
+/* Fills the tables of a group: blocks of the sequences in order; -1 for blocks before the window. */
 static void group(pi__batch *b, int32_t g, int32_t **at, int32_t ctx)
 {
     const int32_t block = block_of(g), keep = s.m->group[g].keep, window = keep ? keep : s.m->group[g].window;
@@ -174,7 +174,7 @@ static void group(pi__batch *b, int32_t g, int32_t **at, int32_t ctx)
     b->kv[g] = (pi__kv_batch) {block, width, table, slot};
 }
 
-/* The logits rows as a batch of their own: one a sequence, its last token. */
+/* The logits rows as a separate batch: the last token of each sequence. */
 static void fill_rows(pi__batch *rows, const pi__batch *b, int32_t **at)
 {
     int32_t *token = take(at, b->n_rows), *pos = take(at, b->n_rows), *seq = take(at, b->n_rows),
@@ -211,7 +211,7 @@ static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t ea
     b->logits_batch = last;
 }
 
-/* States are as at the last chunk boundary before the step (kernels/gdn.cuh: base comes first in a slot). */
+/* Sets states to the last chunk boundary before the step (kernels/gdn.cuh: `base` is the first field of a slot). */
 static void set_states(int32_t n_seqs, int32_t pos)
 {
     for (int32_t i = 0; i < s.m->n_state; i++) {

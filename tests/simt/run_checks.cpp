@@ -1,6 +1,6 @@
-/* The checks of kernels (src/selftest/check_FAMILY.cpp) on the emulator: each is a test, in every order of threads and
- * copies; the programs test_kernels_FAMILY are this file with one family each. Where kernels are instrumented, races and
- * what lies outside of memory are errors, too. */
+/* Runs the kernel checks (src/selftest/check_FAMILY.cpp) on the emulator. Each check is a test, run in every order of
+ * threads and copies. The programs test_kernels_FAMILY are this file with one family each. In instrumented kernels,
+ * races and out-of-bounds accesses are errors, too. */
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -34,7 +34,7 @@ static void set_arch(int arch) { simt::options.arch = before.arch = arch ? arch 
 static unsigned long launched() { return simt::n_launches; }
 static long replayed() { return simt::watch.n_replayed; }
 
-/* Sanitizers come between the loads of an instruction, of which counts are made. */
+/* Sanitizers access memory between the loads of an instruction, so that counts would be wrong. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static double (*const conflicts)(void (*fn)(void *), void *arg, size_t i) = nullptr;
 #else

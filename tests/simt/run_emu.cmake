@@ -1,4 +1,4 @@
-# `pagedinfer eval --cases` on the emulated device gives the tokens that it gives on the CPU.
+# Checks that `pagedinfer eval --cases` generates the same tokens on the emulated device as on the CPU.
 #     cmake -DPROGRAM=... "-DEMULATOR=..." -DMODEL=... -DCASES=... ["-DFLAGS=FLAG;..."] -P run_emu.cmake
 cmake_minimum_required(VERSION 3.21)
 foreach(device cpu emu)

@@ -1,14 +1,15 @@
-/* The runtime of the CUDA backend over the emulator.
+/* The CUDA backend's runtime on the emulator.
  *
- * As late as is legal: what is queued runs when somebody waits for it, and reads its memory then. With simt::options.eager
- * it runs when it is queued. While a queue is captured nothing runs, and what a real capture refuses is an error.
- * An error of queued work stays: every later call of the device gives it.
+ * Queued work runs as late as possible: when a caller waits for it, and it reads its memory then. With
+ * simt::options.eager work runs when it is queued. During a capture nothing runs, and everything that a real capture
+ * refuses is an error. An error of queued work persists: every later call for the device returns it.
  *
- * As with CUDA's runtime a thread has a current device. The calls of runtime.h make their device the current one, save the
- * end of a capture; a launch goes to the current one, and is an error where its queue is another's.
+ * As in CUDA's runtime, a thread has a current device. The calls of runtime.h make their device the current one,
+ * except the end of a capture. A launch goes to the current device; it is an error if its queue belongs to another
+ * device.
  *
- * Asynchronous copies beside the queue are as bad as they may be: one half of the bytes moves at once, the other when
- * the copy is said to have ended, some questions later. */
+ * Asynchronous copies outside of the queue behave as badly as allowed: half of the bytes move immediately, the other
+ * half when the copy is reported complete, several queries later. */
 #include "runtime_emu.h"
 
 #include <cstdio>
@@ -34,31 +35,31 @@ enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE,
 typedef std::function<int()> work;
 
 struct pi__rt_graph {
-    std::shared_ptr<std::vector<work>> list; /* in order */
+    std::shared_ptr<std::vector<work>> list; /* in launch order */
 };
 
-/* Counts a call; the code that it fails with. */
+/* Counts a call. Returns its error code if it is selected to fail, else 0. */
 static int counted()
 {
     long n = simt::watch.n_calls++, at = simt::watch.fail_at;
     return at >= 0 && (n == at || (simt::watch.dead && n > at)) ? CALL_FAILED : 0;
 }
 
-static char not_loaded[300]; /* text of NOT_LOADED */
+static char not_loaded[300]; /* message for NOT_LOADED */
 
 thread_local int simt::current_device;
 
-/* The code for what is given to a device while another is the current one. */
+/* Returns an error code unless the device is the thread's current one. */
 static int wrong_device(int index) { return index == simt::current_device ? 0 : OTHER_DEVICE; }
 
 struct copy {
     char *dst;
     const char *src;
     size_t n;      /* bytes of the second half */
-    unsigned left; /* questions that find it under way */
+    unsigned left; /* number of queries that still find it in flight */
 };
 
-/* Memory that nobody has written stays so where zeros are copied to it (config::untouched). */
+/* Copies, but does not write zeros over zeros, so that untouched pages take no memory (config::untouched). */
 static void copy_touching_little(char *dst, const char *src, size_t n)
 {
     static const char zeros[4096] = {0};
@@ -79,24 +80,25 @@ static int move(void *dst, const void *src, size_t n)
 }
 
 struct pi__rt : simt::stream {
-    std::deque<copy> copies;                         /* beside the queue, under way */
-    uint64_t n_copies = 0;                           /* of them, queued so far */
-    uint64_t rng = 1;                                /* how long they take */
-    std::deque<work> queue;                          /* not yet run */
-    uint64_t n_run = 0;                              /* of all that were queued, those that were run */
-    uint64_t fence[PI__RT_FENCES] = {};              /* how many were queued before it */
-    std::shared_ptr<std::vector<work>> recording;    /* NULL: no capture is open */
-    bool spoiled = false;                            /* the capture was asked for what it cannot hold */
-    int failed = 0;                                  /* code of queued work that failed */
-    int32_t index = 0;                               /* number of the device */
-    bool broken = false;                             /* the kernel that comes next (simt::watch.broken) */
-    bool is_kernel = false;                          /* what comes next is one, not an exchange of devices or a product of a library */
-    long n_intact = 0;                               /* of those that could be, so far */
-    std::set<const void *> loaded;                   /* marks of files whose kernels are on it */
-    simt::launch_chain chain;                        /* its dependent launches, as they are run */
+    std::deque<copy> copies;                         /* asynchronous copies in flight, outside of the queue */
+    uint64_t n_copies = 0;                           /* copies queued so far */
+    uint64_t rng = 1;                                /* for the duration of copies */
+    std::deque<work> queue;                          /* work that has not run */
+    uint64_t n_run = 0;                              /* amount of queued work that has run */
+    uint64_t fence[PI__RT_FENCES] = {};              /* amount of work queued before the fence */
+    std::shared_ptr<std::vector<work>> recording;    /* NULL = no open capture */
+    bool spoiled = false;                            /* the capture is invalid after a call that cannot be captured */
+    int failed = 0;                                  /* code of queued work that failed; 0 = none */
+    int32_t index = 0;                               /* device number */
+    bool broken = false;                             /* the next kernel does nothing (simt::watch.broken) */
+    /* the next work is a kernel, not an exchange or a library product */
+    bool is_kernel = false;
+    long n_intact = 0;                               /* kernels so far that match simt::watch.broken */
+    std::set<const void *> loaded;                   /* marks of files with loaded kernels */
+    simt::launch_chain chain;                        /* dependent launches, in the order in which they run */
 
     int device() const override { return index; }
-    /* Counts a call; now: it is one that cannot be captured. */
+    /* Counts a call. now: the call cannot be captured. */
     int call(bool now)
     {
         int code = counted();
@@ -108,7 +110,7 @@ struct pi__rt : simt::stream {
         }
         return code;
     }
-    /* Runs the queued work up to the n-th; none any more after an error. */
+    /* Runs queued work up to number n; after an error, drops it. */
     void run_to(uint64_t n)
     {
         for (; n_run < n; n_run++) {
@@ -117,7 +119,7 @@ struct pi__rt : simt::stream {
         }
     }
     void run_all() { run_to(n_run + queue.size()); }
-    /* The host waits for all of it. */
+    /* The host waits for all queued work. */
     void settle()
     {
         run_all();
@@ -160,7 +162,7 @@ struct pi__rt : simt::stream {
 };
 
 static std::mutex host_lock;
-static std::map<char *, size_t> host_memory; /* of host_alloc */
+static std::map<char *, size_t> host_memory; /* from host_alloc: size by first byte */
 
 static bool in_host_memory(const void *p)
 {
@@ -214,8 +216,8 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
 
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
-    int code = index < PI__RT_MAX ? pi__rt_tell(0, info) : (int) NO_DEVICE; /* all are like the one that is told of */
-    if (!code) code = counted(); /* for the page */
+    int code = index < PI__RT_MAX ? pi__rt_tell(0, info) : (int) NO_DEVICE; /* all devices are like device 0 */
+    if (!code) code = counted(); /* for the query of the page size */
     *out = code ? nullptr : new pi__rt;
     if (code) return code;
     info->page = simt::options.page;
@@ -232,7 +234,7 @@ void pi__rt_close(pi__rt *rt)
     delete rt;
 }
 
-/* The device's number among those of all boards. */
+/* Device number over all boards. */
 static int board_of(int32_t index) { return simt::watch.board * PI__RT_MAX + index; }
 
 static size_t free_bytes()
@@ -263,7 +265,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     return 0;
 }
 
-/* Not where device memory is hidden: then the host cannot reach it. */
+/* Must not be used with config::hide, since the host cannot reach the memory. */
 int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
 {
     *out = nullptr;
@@ -282,7 +284,7 @@ void pi__rt_free(pi__rt *rt, void *p)
     simt::watch.live--;
 }
 
-/* What is given back wrongly, or twice, is one more thing that is left at the end. */
+/* Memory that is freed wrongly or twice raises watch.live, so that it is found at the end. */
 int pi__rt_reserve(pi__rt *rt, void **out, size_t size)
 {
     *out = nullptr;
@@ -424,7 +426,7 @@ static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n)
     int code = rt->call(true);
     if (!code && simt::options.fail_copy >= 0 && simt::options.fail_copy-- == 0) code = CALL_FAILED;
     if (code) return code;
-    rt->run_all(); /* what was queued before it */
+    rt->run_all(); /* work queued before the copy */
     rt->rng = rt->rng * 6364136223846793005u + 1442695040888963407u;
     std::memcpy(dst, src, n / 2);
     rt->copies.push_back({static_cast<char *>(dst) + n / 2, static_cast<const char *>(src) + n / 2, n - n / 2,
@@ -510,7 +512,7 @@ int pi__rt_capture_end(pi__rt *rt, pi__rt_graph **out)
 {
     *out = nullptr;
     std::shared_ptr<std::vector<work>> list;
-    list.swap(rt->recording); /* it ends even where the call fails */
+    list.swap(rt->recording); /* the capture ends even if the call fails */
     for (int i = 0; rt->index && i < simt::watch.late_graphs && !simt::watch.n_waiting; i++) usleep(1000);
     simt::watch.n_risky += simt::watch.n_waiting > 0;
     int code = wrong_device(rt->index);

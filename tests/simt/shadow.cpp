@@ -1,13 +1,16 @@
-/* Faults in the memory accesses of instrumented kernels: races, uninitialised reads, accesses out of bounds.
+/* Faults in the memory accesses of instrumented kernels: races, uninitialized reads, accesses out of bounds.
  *
- * Kernels of the race build are compiled with -fsanitize=thread, which makes the compiler call a function before each
- * load and store; the library that usually answers is not linked, the functions are here. Every byte of shared memory
- * has a record of its last writer and readers. Two accesses of a byte by two threads, one of them a write, are ordered
- * if a __syncthreads() lies between them, or a __syncwarp() and they are lanes of one warp; what follows may also have waited for
- * an mbarrier where the other's warp, or those of all who read, arrived since. If not, that is a race, whatever order they
- * happened to run in. Shuffles and tensor-core instructions order registers, not memory.
+ * Kernels of the race build are compiled with -fsanitize=thread: the compiler calls a function before each load and
+ * store. These functions are here, instead of the sanitizer's library. Every byte of shared memory has a record of
+ * its last writer and readers. Two accesses to a byte by two threads, at least one of them a write, are ordered in
+ * one of three ways:
+ *   - a __syncthreads() is between them;
+ *   - a __syncwarp() is between them, and both threads are lanes of one warp;
+ *   - the later thread has waited for an mbarrier, and the other warp, or the warps of all readers, have arrived at
+ * it.
+ * Otherwise they are a race, in any actual order. Shuffles and tensor-core instructions order registers, not memory.
  *
- * Memory: the records of one block. Threads: those of simt::run, one at a time. */
+ * Memory: the records of one block. Threads: the threads of simt::run, one at a time. */
 #include "counters.h"
 #include "simt_impl.h"
 
@@ -17,25 +20,27 @@
 namespace simt {
 
 struct cell {
-    uint16_t writer, reader;         /* thread + 1; 0: none in this block */
-    bool many_lanes, many_warps;     /* others read too: of the reader's warp, of other warps */
+    uint16_t writer, reader;         /* thread + 1; 0 = none in this block */
+    bool many_lanes, many_warps;     /* other readers: lanes of the reader's warp, other warps */
     bool atomic;                     /* the last write was atomic */
     bool in_flight;                  /* an asynchronous copy to it was issued and not waited for */
-    uint32_t written;                /* there is a value in it */
-    uint32_t bulk;                   /* bulk copy that brought it, by its number + 1; 0: none */
+    uint32_t written;                /* the byte is initialized */
+    uint32_t bulk;                   /* index + 1 of the bulk copy that wrote it; 0 = none */
     uint32_t w_block, w_warp;        /* barriers before the last write: of the block, of the writer's warp */
-    uint32_t r_block, r_warp;        /* the same for the last read */
-    uint32_t w_time;                 /* arrivals at mbarriers before the last write */
-    uint32_t w_fences;               /* the writer's fences for wgmma before it */
+    uint32_t r_block, r_warp;        /* barriers before the last read */
+    uint32_t w_time;                 /* mbarrier arrivals before the last write */
+    uint32_t w_fences;               /* the writer's wgmma fences before the last write */
 };
 static_assert(std::has_unique_object_representations<cell>::value, "cells are compared as bytes");
 
-struct last_read { /* of 16 bytes, by a warp: arrivals at mbarriers before it, 0: it has not read; its own barriers; lanes since */
+/* A warp's last read of 16 bytes: mbarrier arrivals before it (0 = no read), the warp's barriers before it, lanes
+ * since then. */
+struct last_read {
     uint32_t time, epoch, lanes;
 };
-struct shadow_state { /* of a block */
+struct shadow_state { /* per block */
     std::vector<cell> cells;
-    std::vector<last_read> reads; /* [a warp of 32] for each 16 bytes */
+    std::vector<last_read> reads; /* [32 warps] for each 16 bytes */
     uint32_t block_epoch, warp_epoch[32];
 };
 static shadow_state states[MOST_RESIDENT], *sh = states;
@@ -85,8 +90,8 @@ static bool unordered_reader(unsigned lin, const cell &c)
     return unordered(lin, c.reader, c.r_block, c.r_warp);
 }
 
-/* All warps that have read byte i, and some have, arrived at an mbarrier since for which this thread has waited; of its own warp
- * no other lane has read it since they met. */
+/* True if every warp that has read byte i has since arrived at an mbarrier that this thread has waited for; true
+ * without readers. In this thread's own warp, no other lane may have read the byte since the last warp barrier. */
 static bool readers_let_go(unsigned lin, size_t i)
 {
     for (unsigned w = 0; w < 32; w++) {
@@ -126,7 +131,7 @@ static void note_write(unsigned lin, cell &c, access kind)
     c.bulk = 0;
 }
 
-/* One byte, of number i. */
+/* Checks and records an access to byte i. */
 static void access_cell(unsigned lin, size_t i, access kind, const char *file, int line)
 {
     cell &c = sh->cells[i];
@@ -134,7 +139,7 @@ static void access_cell(unsigned lin, size_t i, access kind, const char *file, i
     if (c.in_flight && kind != access::copy_done) {
         fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
     } else if (kind == access::copy_issued && c.bulk && bulk_let_go(lin, c.bulk - 1)) {
-        /* those who read it have waited for it, and this thread for them */
+        /* the readers have arrived at a barrier, and this thread has waited for it */
     } else if (c.bulk && !bulk_visible(lin, c.bulk - 1, sh->block_epoch)) {
         fail(file, line, "race: access to shared memory + %zu, which a bulk copy brought, without a wait for it", i);
     } else if (reads && !c.written) {
@@ -165,7 +170,7 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
     if (!checks() || !size) return;
     cell before = sh->cells[at];
     access_cell(lin, at, kind, file, line);
-    for (size_t i = at + 1; i < at + size; i++) { /* mostly the bytes of a word have the same past */
+    for (size_t i = at + 1; i < at + size; i++) { /* the bytes of a word mostly have the same history */
         cell &c = sh->cells[i];
         if (!std::memcmp(&c, &before, sizeof c)) {
             c = sh->cells[i - 1];
@@ -196,7 +201,7 @@ void atomic_access(const void *p, size_t size, bool polls, const char *file, int
     between_atomic(p);
 }
 
-/* The page behind the arena, and a little in front of it, belong to shared memory when bounds are checked. */
+/* With bounds checks, the page after the arena and a few bytes before it belong to shared memory. */
 static bool near_shared(const unsigned char *p)
 {
     return here.shared_size && p + 64 >= here.shared && p < here.shared + here.shared_size + (64 << 10);

@@ -1,5 +1,5 @@
-/* The functions that code compiled with -fsanitize=thread calls, here in place of that sanitizer's library. Programs with
- * instrumented kernels link this file; its being there switches the checks of shadow.cpp on. */
+/* Functions that code compiled with -fsanitize=thread calls, in place of that sanitizer's library. Programs with
+ * instrumented kernels link this file; linking it enables the checks of shadow.cpp. */
 #include "simt_impl.h"
 
 using simt::compiled_access;
@@ -19,7 +19,7 @@ HOOKS(8)
 HOOKS(16)
 void __tsan_read_range(void *p, size_t n) { compiled_access(p, n, false, false, AT); }
 void __tsan_write_range(void *p, size_t n) { compiled_access(p, n, true, false, AT); }
-/* Clang's, of pointers to virtual tables, in the host code of launches. */
+/* Clang calls these for virtual table pointers, in the host code of launches. */
 void __tsan_vptr_read(void *p) { compiled_access(p, sizeof(void *), false, true, AT); }
 void __tsan_vptr_update(void *p, void *) { compiled_access(p, sizeof(void *), true, true, AT); }
 void __tsan_init() {}

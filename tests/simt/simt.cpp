@@ -1,13 +1,13 @@
 /* The emulator's scheduler: fibers, barriers, warp collectives, launches.
  *
- * A thread of a block is a fiber with a stack of its own; switching is a dozen instructions. The scheduler lets a warp
- * run until all of its lanes wait, then goes to the next warp; in which order is the configuration's choice, because an
- * order that hides a missing barrier is easily found by accident. When a whole round makes no progress, the block can
- * never end, and the error says where each thread waits.
+ * A thread of a block is a fiber with its own stack; a switch takes a dozen instructions. The scheduler runs a warp
+ * until all of its lanes wait, then the next warp. The configuration sets the order, since a single order easily
+ * hides a missing barrier. If a whole round makes no progress, the block can never end; the error then reports where
+ * each thread waits.
  *
- * Blocks that run at the same time are residents: each has fibers and shared memory of its own, and a round in its turn.
- * A thread that polls memory steps aside until something else has moved, in its block or in another; when nothing has in
- * all residents, they wait for a block that is not there.
+ * Blocks that run at the same time are residents: each has its own fibers and shared memory, and they run
+ * round-robin. A thread that polls memory yields until another thread has made progress, in its block or in another.
+ * If all residents only poll, they wait for a block that is not resident, which is an error.
  *
  * Memory: stacks and the blocks' arenas are mapped once and kept. Threads: run() takes a lock. */
 #include "counters.h"
@@ -46,7 +46,8 @@ simt_switch:
     popq %rbp
     ret
 .size simt_switch,.-simt_switch)");
-static const int saved_words = 6, entry_word = 6, frame_words = 8; /* registers, return address, end of the chain */
+/* saved registers; index of the return address; total, with the end of the call chain */
+static const int saved_words = 6, entry_word = 6, frame_words = 8;
 #elif defined(__aarch64__)
 asm(R"(.text
 .globl simt_switch
@@ -86,7 +87,8 @@ static const int saved_words = 20, entry_word = 11, frame_words = 20;
 
 namespace simt {
 
-enum { STACK = 256 << 10, PAGE = 64 << 10 /* of any kernel */, MAX_THREADS = 1024 };
+/* PAGE: a multiple of every system's page size */
+enum { STACK = 256 << 10, PAGE = 64 << 10, MAX_THREADS = 1024 };
 
 config options;
 unsigned long n_launches, n_switches;
@@ -95,21 +97,21 @@ block_view here;
 
 std::mutex launch_lock;
 
-/* A place where a block runs. */
+/* Storage of one resident block. */
 struct place {
     fiber threads[MAX_THREADS];
-    block_view view;       /* of its block */
-    bool live;             /* there is one */
+    block_view view;       /* the block's indices and sizes */
+    bool live;             /* a block is running here */
     uint32_t number;       /* of the block in the grid */
     unsigned char *arena;  /* shared memory ends at its end, where an inaccessible page begins */
     size_t arena_size;
 };
 static place places[MOST_RESIDENT];
-static place *busy = places;   /* the one that runs */
+static place *busy = places;   /* the running one */
 static fiber *threads = places[0].threads;
-static unsigned n_threads;     /* of the blocks that run; 0: none */
-static void *scheduler_sp;     /* while a fiber runs */
-static bool failed;            /* the launch is given up */
+static unsigned n_threads;     /* threads per block of the launch; 0 = no launch */
+static void *scheduler_sp;     /* stack pointer of the scheduler while a fiber runs */
+static bool failed;            /* the launch is aborted */
 static char error_text[4096];
 static const void *kernel_code;
 static void (*thread_main)(void *);
@@ -145,7 +147,7 @@ static void select(place *p)
     wgmma_select(resident());
 }
 
-/* --------------------------------------------------------------------------------------------------------------- errors */
+/* ---------------------------------------------------------------------------------------------------------- errors */
 
 static size_t append(size_t at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static size_t append(size_t at, const char *fmt, ...)
@@ -191,7 +193,7 @@ static void fail_stuck()
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- waiting */
+/* --------------------------------------------------------------------------------------------------------- waiting */
 
 void wait() { simt_switch(&current()->sp, scheduler_sp); }
 
@@ -203,7 +205,7 @@ void step_aside(bool polls)
     wait();
 }
 
-/* All lanes of the mask are here: the last to come does it for them. */
+/* Called by the last lane of the mask to arrive: runs the operation for all. */
 static __attribute__((noinline)) void warp_op_together(fiber *warp, unsigned mask, warp_fn fn, const char *file, int line)
 {
     void *args[32];
@@ -225,7 +227,8 @@ void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line)
     me->arg = arg;
     me->file = file;
     me->line = line;
-    for (unsigned n = 1; n < 32; n++) { /* lanes mostly come in order: the next one tells soonest that not all are here */
+    /* lanes mostly arrive in order: checking the next lane first is the fastest way to find a missing one */
+    for (unsigned n = 1; n < 32; n++) {
         const unsigned i = (lane() + n) & 31;
         if (!(mask >> i & 1)) continue;
         const fiber &f = warp[i];
@@ -246,7 +249,7 @@ void barrier(const char *file, int line)
     wait();
 }
 
-/* The last one to come opens it. */
+/* The last thread to arrive opens the barrier. */
 void first_barrier(unsigned n, const char *file, int line)
 {
     fiber *me = current();
@@ -325,9 +328,9 @@ static void do_most(void **arg, const char *, int)
 }
 void most(unsigned mask, sum_arg *a, const char *file, int line) { warp_op(mask, do_most, a, file, line); }
 
-/* ------------------------------------------------------------------------------------------------------- shared memory */
+/* --------------------------------------------------------------------------------------------------- shared memory */
 
-/* Addresses begin above 0, so that a forgotten conversion is not mistaken for the first byte. */
+/* Addresses start above 0, so that a missing conversion does not look like the first byte. */
 static const uint32_t shared_base = 0x400;
 
 uint32_t shared_address(const void *p)
@@ -336,8 +339,8 @@ uint32_t shared_address(const void *p)
 }
 unsigned char *shared_pointer(uint32_t address) { return here.shared + (int64_t) address - shared_base; }
 
-/* An arena whose first byte is as aligned as on the device, with as little as possible between its end and the page
- * that faults. */
+/* Maps an arena whose first byte has the alignment of the device. Its end is as close as possible to the page that
+ * faults. */
 static bool map_arena(place *w, size_t size)
 {
     size_t need = (size + PAGE - 1) / PAGE * PAGE;
@@ -361,7 +364,7 @@ static bool map_arenas(size_t size)
     return all;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- blocks */
+/* ---------------------------------------------------------------------------------------------------------- blocks */
 
 static unsigned random_below(unsigned n)
 {
@@ -386,7 +389,7 @@ static bool start_thread(unsigned i, dim3 dim)
         f.stack = static_cast<char *>(p);
     }
 #ifdef SIMT_ASAN
-    __asan_unpoison_memory_region(f.stack, STACK); /* what an abandoned thread left behind */
+    __asan_unpoison_memory_region(f.stack, STACK); /* left by an abandoned thread */
 #endif
     void **sp = reinterpret_cast<void **>(f.stack + STACK - 64) - frame_words;
     std::memset(sp, 0, frame_words * sizeof *sp);
@@ -407,7 +410,7 @@ static bool start_thread(unsigned i, dim3 dim)
     return true;
 }
 
-/* Runs a warp until none of its lanes can. Returns whether any did something else than to ask again. */
+/* Runs a warp until none of its lanes can run. Returns true if a lane did anything other than poll. */
 static bool run_warp(unsigned warp)
 {
     bool any = false, again = true;
@@ -431,7 +434,7 @@ static bool run_warp(unsigned warp)
     return any;
 }
 
-/* Opens the barrier when every thread that has not ended waits at it. */
+/* Opens the barrier when every live thread waits at it. */
 static bool open_barrier(unsigned live)
 {
     unsigned waiting = 0;
@@ -457,7 +460,7 @@ static dim3 index_of(uint64_t b)
                 (unsigned) (b / here.grid.x / here.grid.y));
 }
 
-/* Begins block b in the place that is selected. */
+/* Starts block b in the selected place. */
 static bool start_block(uint64_t b)
 {
     here.idx = busy->view.idx = index_of(b);
@@ -478,7 +481,7 @@ static bool start_block(uint64_t b)
     return true;
 }
 
-/* Lets each warp run once; true: some thread went on, or ended. */
+/* Runs each warp once. Returns true if a thread made progress or ended. */
 static bool run_round()
 {
     unsigned n_warps = (n_threads + 31) / 32, live = 0;
@@ -498,10 +501,11 @@ static bool run_round()
     return true;
 }
 
-static bool arrived; /* the probed block's thread */
+static bool arrived; /* set by the probed block's thread */
 void arrives() { arrived = true; }
 
-/* Runs thread 0 of a block until it waits: true, or until it has ended, or arrived: false, if it changed nothing. */
+/* Runs thread 0 of a block until it waits (returns true), or until it ends or arrives: then returns true if it had
+ * any effect. */
 static bool would_work(dim3 idx)
 {
     bool ended = false;
@@ -537,10 +541,10 @@ static std::vector<uint64_t> block_order(uint64_t total)
 
 static void run_blocks(uint64_t total)
 {
-    const std::vector<uint64_t> which = block_order(total); /* empty: all, in order */
+    const std::vector<uint64_t> which = block_order(total); /* block numbers; empty = all, in order */
     const unsigned n = counting() ? 1 : max(1u, min(options.resident, (unsigned) MOST_RESIDENT));
     uint64_t next = 0, live = 0, end = which.empty() ? total : which.size();
-    unsigned idle = 0; /* rounds in a row without progress */
+    unsigned idle = 0; /* consecutive rounds without progress */
     for (unsigned turn = 0; !failed && (next < end || live); turn = n > 1 ? random_below(n) : 0) {
         select(&places[turn]);
         if (!busy->live && next == end) continue;

@@ -1,22 +1,23 @@
-/* CUDA's device language for the host compiler: what kernels see when they are built against the emulator.
+/* CUDA's device language for the host compiler: the environment of kernels that are built for the emulator.
  *
- * A kernel file compiles unchanged with a C++17 host compiler when kernels/device.cuh includes this header instead of
- * CUDA's. A launch runs its blocks one after the other, or a few at a time (config::resident); the threads of a block are
- * fibers of one OS thread, so a kernel can be stepped through with a debugger and every run with the same simt::config is
- * the same to the last bit.
+ * A kernel file compiles unchanged with a C++17 host compiler if kernels/device.cuh includes this header instead of
+ * CUDA's. A launch runs its blocks one after the other, or a few at a time (config::resident). The threads of a block
+ * are fibers of one OS thread. So a debugger can step through a kernel, and runs with the same simt::config are
+ * bitwise identical.
  *
- * What is modelled: barriers, warp collectives (they wait for every lane of their mask), one dynamic shared memory a
- * block, asynchronous copies at the earliest or the latest moment the program allows, tensor-core arithmetic to the bit
- * (mma.cpp). What is found: a collective that some lane never reaches, shuffles from lanes that take no part, misaligned
- * addresses, shared memory past its end; and in builds whose kernels are instrumented (shadow.cpp) races between
- * threads, of a block in shared and of different blocks in global memory (between.cpp), reads of shared memory nobody
- * wrote, global accesses outside of any allocation, and what kernels launched as
- * dependent ones do too early (overlap.cpp). What is counted, when it is asked for: counters.h.
- * What is not modelled: speed, registers, values that stay unseen by other blocks for want of a fence (the missing fence
- * is found all the same).
+ * - Modelled: barriers, warp collectives (they wait for every lane of their mask), one dynamic shared memory per
+ *   block, asynchronous copies at the earliest or the latest legal moment, bit-exact tensor-core arithmetic (mma.cpp).
+ * - Detected: collectives that a lane never reaches, shuffles from lanes that do not take part, misaligned addresses,
+ *   accesses past the end of shared memory.
+ * - Detected in instrumented kernels (shadow.cpp): races in shared memory, races between blocks in global memory
+ *   (between.cpp), reads of uninitialized shared memory, global accesses outside of allocations, premature accesses
+ *   of dependent launches (overlap.cpp).
+ * - Counted on request: see counters.h.
+ * - Not modelled: speed, registers, values that other blocks do not see for lack of a fence (the missing fence itself
+ *   is detected).
  *
- * Threads: one launch at a time in the process; launches from several threads take turns. Errors never end the process:
- * the launch stops at the first one and returns it. */
+ * Threads: one launch at a time in the process; launches from several threads take turns. Errors never end the
+ * process: the launch stops at the first error and returns it. */
 #ifndef SIMT_H
 #define SIMT_H
 
@@ -39,7 +40,7 @@
 
 /* Functions of the emulator itself are never instrumented. */
 #define SIMT_PLAIN __attribute__((no_sanitize("thread")))
-/* Where a collective stands in the source: lanes meet only at the same place. */
+/* Source location of a collective: lanes meet only at the same location. */
 #define SIMT_AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 struct dim3 {
@@ -53,73 +54,78 @@ struct alignas(8) float2 { float x, y; };
 
 namespace simt {
 
-/* ------------------------------------------------------------------------------------------------ for those who launch */
+/* ----------------------------------------------------------------------------------------- for callers of launches */
 
-/* Tensor-core instructions whose results may be made wrong; bits. */
+/* Tensor-core instructions to corrupt; bits. */
 enum spoiled { SPOIL_NONE, SPOIL_S8 = 1, SPOIL_MMA16 = 2, SPOIL_FP4 = 4, SPOIL_WGMMA = 8 };
 
 enum class order { forward, reverse, random };
 
 struct counter;
 
-/* How launches run from now on. */
+/* Settings for the following launches. */
 struct config {
-    order threads = order::forward; /* order in which a block's warps and lanes run while they may */
+    order threads = order::forward; /* order of a block's runnable warps and lanes */
     order blocks = order::forward;  /* order of the grid's blocks */
-    unsigned resident = 1;          /* blocks that run at the same time, at most MOST_RESIDENT, in turns by the seed */
-    bool check = true;              /* what instrumented kernels access is checked */
-    bool between = true;            /* and for races between blocks, which takes longest */
-    counter *count = nullptr;       /* where launches are counted (counters.h) */
-    bool no_mma = false;            /* tensor-core instructions give nothing: they are only counted */
-    bool untouched = false;         /* device memory is not filled: pages nobody writes take no memory, and are zeros */
-    bool eager = false;             /* asynchronous copies: at once, not when they are waited for */
+    /* blocks that run at the same time, at most MOST_RESIDENT; `seed` sets their order */
+    unsigned resident = 1;
+    bool check = true;              /* check the accesses of instrumented kernels */
+    bool between = true;            /* also check for races between blocks, the slowest check */
+    counter *count = nullptr;       /* receives the counts of launches (counters.h); NULL = do not count */
+    bool no_mma = false;            /* tensor-core instructions compute nothing: they are only counted */
+    bool untouched = false;         /* do not fill device memory: unwritten pages take no memory, and are zeros */
+    bool eager = false;             /* perform asynchronous copies immediately, not at the wait */
     uint64_t seed = 1;              /* of the random orders */
-    long fail_alloc = -1;           /* device_alloc and device_map: after so many, one fails */
-    size_t page = 2 << 20;          /* of device_map, a power of two from 4 KiB on; 0: devices cannot */
-    long fail_copy = -1;            /* asynchronous copies: after so many, one is refused */
+    long fail_alloc = -1;           /* device_alloc and device_map: fail after this many calls; -1 = never */
+    /* page size of device_map, a power of two from 4 KiB; 0 = devices cannot map pages */
+    size_t page = 2 << 20;
+    long fail_copy = -1;            /* asynchronous copies: fail after this many; -1 = never */
     bool fail_pin = false;          /* host memory cannot be pinned */
-    size_t max_shared = 101376;     /* bytes a block may have; the smallest of the targets (sm_120); of sm_90 232448 */
-    int spoil = SPOIL_NONE;         /* what gives wrong results, as broken hardware would */
-    int arch = 120;                 /* 80, 90 or 120: what the device has, for kernels that go more than one way */
-    bool hide = false;              /* device memory can be reached by kernels and the runtime's copies only */
+    /* max shared memory per block in bytes: the minimum of the targets (sm_120); sm_90: 232448 */
+    size_t max_shared = 101376;
+    int spoil = SPOIL_NONE;         /* instructions with wrong results, to emulate broken hardware */
+    int arch = 120;                 /* 80, 90 or 120: the emulated architecture, for kernels with several variants */
+    bool hide = false;              /* only kernels and the runtime's copies can access device memory */
     void (*on_launch)(bool begins) = nullptr; /* called around each launch */
     void (*list)(const void *kernel, unsigned threads, size_t shared) = nullptr; /* called instead of launching */
 };
 extern config options;
 enum { MOST_RESIDENT = 4 };
-/* The modes that kernels are tested in: every order of threads and blocks, with late and with early copies. Races between
- * blocks, which are found in any order, are looked for in the first; in the last three blocks run at a time. */
+/* The test modes for kernels: every order of threads and blocks, with late and with early copies. Only the first mode
+ * looks for races between blocks, which are found in any order. In the last three modes, several blocks run at the
+ * same time. */
 enum { N_MODES = 6 };
 void use_mode(int i);
 
-/* The error that the last failed launch stopped at, with the source line where it is known; "" when there was none. */
+/* The error that stopped the last failed launch, with its source line if known; "" = no error. */
 const char *last_error();
 void clear_error();
-/* Launches, and fiber switches, so far: for measuring. */
+/* Number of launches and of fiber switches so far, for measurements. */
 extern unsigned long n_launches, n_switches;
 
-/* Device memory: what instrumented kernels may access. Ends at an inaccessible page; filled with 0xFF. NULL: too much. */
+/* Allocates device memory, which instrumented kernels may access. It ends at an inaccessible page and is filled with
+ * 0xFF. NULL = out of memory. */
 void *device_alloc(size_t size);
 void device_free(void *p);
-size_t device_bytes(); /* allocated, or mapped */
-/* Addresses of device memory, a multiple of the page, and memory for whole pages of them, filled with zeros, which ends as
- * an allocation does: what is mapped behind it is another. NULL, false: none left, or misuse. */
+size_t device_bytes(); /* allocated or mapped bytes */
+/* device_reserve reserves addresses, a multiple of the page size. device_map maps zeroed memory for full pages of
+ * them; accesses past its end fault, unless another mapping follows. NULL or false = out of memory, or misuse. */
 void *device_reserve(size_t size);
 bool device_unreserve(void *p);
 bool device_map(void *p, size_t size);
 bool device_unmap(void *p, size_t size);
 
-/* While one exists, device memory can be reached by everybody. */
+/* While an object exists, the host can access device memory despite config::hide. */
 struct visible {
     visible();
     ~visible();
 };
 
-/* ------------------------------------------------------------------------------------ behind the names that kernels use */
+/* ---------------------------------------------------------------------------------- implementation of CUDA's names */
 
 struct thread_view {
     dim3 tid;          /* threadIdx */
-    unsigned lin;      /* number in the block */
+    unsigned lin;      /* thread number in the block */
 };
 struct block_view {
     dim3 idx, dim, grid;
@@ -129,22 +135,22 @@ struct block_view {
 extern thread_view *self; /* the running thread; NULL outside of kernels */
 extern block_view here;   /* its block */
 
-/* Programmatic dependent launches of a queue: what a launch may overlap with, and how the next one of the calling thread
- * is launched. Work that is no launch of a kernel waits for all before it, and all after it waits for it: it makes the
- * chain fresh. */
+/* State of programmatic dependent launches in a queue: the launches that may still run, and the kind of the calling
+ * thread's next launch. Work other than a kernel launch waits for all earlier work, and all later work waits for it:
+ * it resets the chain. */
 struct launch_chain {
-    bool fresh = true;       /* nothing before the next launch can still run */
-    unsigned long first = 0; /* number of the first launch that can */
+    bool fresh = true;       /* no earlier launch can still run when the next one begins */
+    unsigned long first = 0; /* number of the first launch that can still run */
 };
 struct launch_kind {
-    bool dependent = false;        /* it may begin before those before it have ended */
-    launch_chain *chain = nullptr; /* of its queue, or NULL */
+    bool dependent = false;        /* the launch may begin before earlier ones have ended */
+    launch_chain *chain = nullptr; /* chain of its queue; NULL = none */
 };
 extern thread_local launch_kind next_launch;
-/* griddepcontrol.wait, by the thread that runs. */
+/* griddepcontrol.wait of the running thread. */
 void wait_grids();
 
-/* 0, or 1 after an error (last_error()). thread(arg) runs once for each thread of that kernel. */
+/* Runs a kernel: thread(arg) is called once in each thread. Returns 0, or 1 after an error (last_error()). */
 int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg);
 
 template <class... P, class... A>
@@ -164,20 +170,21 @@ int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args
     }, &c);
 }
 
-/* Where a kernel was compiled, and the mark by which it is loaded: see device.cuh. */
+/* Source file of a kernel, and the mark that identifies it for loading: see device.cuh. */
 struct kernel_file {
     const char *name;
     const void *mark;
 };
 
-/* The device that the calling thread's launches go to, as the runtime's current one. */
+/* Device for the calling thread's launches: the runtime's current device. */
 extern thread_local int current_device;
 
-/* The queue of launches that are not run at once: see runtime_emu.cpp. */
+/* A queue of deferred launches: see runtime_emu.cpp. */
 struct stream {
-    virtual int device() const = 0; /* number of its device */
-    virtual int take(std::function<int()> work, bool dependent = false) = 0; /* dependent: it is a launch of that kind */
-    virtual int need(kernel_file from) = 0; /* 0, or a code: its kernels are not loaded */
+    virtual int device() const = 0; /* device number */
+    /* queues work; dependent: a dependent launch */
+    virtual int take(std::function<int()> work, bool dependent = false) = 0;
+    virtual int need(kernel_file from) = 0; /* returns 0, or an error code if the file's kernels are not loaded */
     virtual ~stream() = default;
 };
 template <class... P, class... A>
@@ -191,34 +198,34 @@ int queue(stream *to, kernel_file from, bool dependent, void (*kernel)(P...), di
     }, dependent);
 }
 
-/* Warp collectives: the last lane of the mask to arrive runs the operation for all. arg[i] is lane i's, NULL for lanes
- * outside of the mask. */
+/* Warp collectives: the last lane of the mask to arrive runs the operation for all. arg[i] is lane i's operand, NULL
+ * for lanes outside of the mask. */
 typedef void (*warp_fn)(void **arg, const char *file, int line);
 void warp_op(unsigned mask, warp_fn fn, void *arg, const char *file, int line);
 void barrier(const char *file, int line);
-/* Of the first n threads of the block alone. What the others have done is as much before it as what these have: they may be seen
- * as ordered where they are not. */
+/* A barrier of the first n threads of the block. Race checks treat it as a barrier of all threads, so that they may
+ * miss races with the other threads. */
 void first_barrier(unsigned n, const char *file, int line);
 void sync_warp(unsigned mask, const char *file, int line);
 
 struct shuffle_arg {
-    uint64_t in, out; /* value of this lane, value it gets */
-    unsigned src;     /* lane it reads */
+    uint64_t in, out; /* value of this lane; received value */
+    unsigned src;     /* source lane */
 };
 void shuffle(unsigned mask, shuffle_arg *a, const char *file, int line);
 struct vote_arg {
     bool in;      /* predicate */
-    unsigned out; /* lanes whose predicate holds */
+    unsigned out; /* mask of lanes with a true predicate */
 };
 void vote(unsigned mask, vote_arg *a, const char *file, int line);
 struct sum_arg {
-    unsigned in, out; /* of this lane, of all */
+    unsigned in, out; /* this lane's value; the result */
 };
 void sum(unsigned mask, sum_arg *a, const char *file, int line);
-void most(unsigned mask, sum_arg *a, const char *file, int line); /* the largest instead of the sum */
+void most(unsigned mask, sum_arg *a, const char *file, int line); /* the maximum instead of the sum */
 
 unsigned lane();
-/* Shared memory by its 32-bit address, as PTX has it. */
+/* Converts between pointers and 32-bit shared memory addresses, as PTX uses them. */
 uint32_t shared_address(const void *p);
 unsigned char *shared_pointer(uint32_t address);
 
@@ -232,19 +239,20 @@ template <class T> T shuffled(unsigned mask, T v, unsigned src, const char *file
     return v;
 }
 
-/* Atomics run whole. They are no race with each other; where blocks run at the same time, another may go on before one.
- * polls: it only asks, as long as the answer is the same: its thread can go on when another has. */
+/* Called before an atomic. Atomics are never interrupted and do not race with each other; another resident block may
+ * run before one. polls: the atomic only polls for a change, so that its thread may wait until another thread has
+ * made progress. */
 void atomic_access(const void *p, size_t size, bool polls, const char *file, int line);
-/* Of all memory: what this thread and those ordered before it wrote is to be seen by who sees its next atomic, and
- * what others wrote before the atomics that it saw is seen by it. */
+/* __threadfence(). Releases the writes of this thread, and of threads ordered before it, to readers of its next
+ * atomic. Acquires writes that other threads made before the atomics that this thread has read. */
 void fence();
 
-/* Of the launch only some blocks run, and stand for all (counters.h). */
+/* True if only some blocks of the launch run, as a sample for all (counters.h). */
 bool sampling();
-/* A thread has done its share: a block that has nothing else to do is one that ends at once. */
+/* Called when a thread has done its part. A block without other work counts as a block that ends immediately. */
 void arrives();
-/* The block has done its share, and waits for the others: true for one of a sample, which is then taken to be the last, and
- * goes on for all. By one thread between two barriers. */
+/* Called by one thread between two barriers, when the block has done its part and waits for the others. True for one
+ * block of a sample: it is treated as the last block and does the work that follows for all. */
 bool ends_sample();
 
 } // namespace simt
@@ -254,7 +262,7 @@ bool ends_sample();
 #define blockDim (simt::here.dim)
 #define gridDim (simt::here.grid)
 
-/* --------------------------------------------------------------------------------------------------- CUDA's own names */
+/* --------------------------------------------------------------------------------------------------- CUDA's names */
 
 inline void __syncthreads(SIMT_AT) { simt::barrier(file, line); }
 inline void __syncwarp(unsigned mask = ~0u, SIMT_AT) { simt::sync_warp(mask, file, line); }

@@ -1,4 +1,5 @@
-/* Shared by the emulator's and the kernels' tests: cmocka for C++, device buffers, the modes every kernel runs in. */
+/* Shared by the tests of the emulator and of kernels: cmocka for C++, device buffers, the modes in which kernels
+ * run. */
 #ifndef SIMT_TEST_H
 #define SIMT_TEST_H
 
@@ -19,7 +20,7 @@ extern "C" {
 
 namespace simt_test {
 
-/* n values of device memory; past its end lies nothing. */
+/* n values of device memory; an access past the end faults. */
 template <class T> class buffer {
 public:
     explicit buffer(size_t n) : n_(n), p_(static_cast<T *>(simt::device_alloc((n ? n : 1) * sizeof(T))))
@@ -42,7 +43,7 @@ private:
     T *p_;
 };
 
-/* f() in every mode. */
+/* Runs f() in every mode. */
 template <class F> void in_all_modes(F f)
 {
     simt::config before = simt::options;
@@ -53,7 +54,7 @@ template <class F> void in_all_modes(F f)
     simt::options = before;
 }
 
-/* A launch that has to succeed. */
+/* Launches a kernel; fails the test on an error. */
 #define must_run(call)                                                                                                  \
     do {                                                                                                                \
         if (call) fail_msg("%s", simt::last_error());                                                                   \
@@ -61,7 +62,7 @@ template <class F> void in_all_modes(F f)
 
 using selftest::random;
 
-/* The struct of arguments that a launch takes by pointer, for as long as the call. */
+/* Pointer to an argument struct that a launch reads during the call. */
 template <class T> const T *arguments(const T &a) { return &a; }
 
 } // namespace simt_test

@@ -1,5 +1,5 @@
-/* Names and source lines of code, for messages and tables: asked of addr2line (binutils), which reads the program's own
- * symbols. Where there is none the address in the file stands for them. */
+/* Names and source lines of code, for messages and tables. They come from addr2line (binutils), which reads the
+ * program's own symbols; without it, the address in the file is used. */
 #include "simt_impl.h"
 
 #include <cstdio>
@@ -7,11 +7,12 @@
 #include <unistd.h>
 #include <unordered_map>
 
-extern "C" const char __executable_start; /* the linker's: where the file's address 0 is */
+extern "C" const char __executable_start; /* from the linker: the address where the file is loaded */
 
 namespace simt {
 
-/* The innermost place that is no header of instructions or of the emulator: lines come in pairs, function and place. */
+/* The innermost location outside of the emulator's and the instructions' headers. addr2line prints pairs of lines:
+ * function, location. */
 static std::string asked(unsigned long offset)
 {
     char command[96], line[2][600];

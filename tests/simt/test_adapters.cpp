@@ -1,6 +1,6 @@
-/* Adapters (LoRA) on the emulated device: nearly what the CPU gives; the same bits in any company, with launches fused and not,
- * and beside them those of requests without; captured and not, fed ahead and not; on several devices; loaded and unloaded while
- * requests run; no memory left. */
+/* LoRA adapters on the emulated device: nearly the CPU's results, and the same bits in any batch, with fused and
+ * separate launches, also next to requests without adapters; captured or not, with async scheduling or not; on
+ * several devices; loaded and unloaded while requests run; all memory is freed. */
 #include "engine_jobs.h"
 
 extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
@@ -8,7 +8,7 @@ extern "C" int simt_adapter_write(const char *path, const char *model, uint32_t 
 
 static std::string file(const char *name) { return model_path + "." + name; }
 
-/* a: of all matrices; b: of those whose input another launch may make; c: of odd rank. */
+/* a: all matrices; b: matrices with an input that another launch may compute; c: an odd rank. */
 static void write_files(const char *arch, int32_t type)
 {
     assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : nullptr), 0);
@@ -54,7 +54,7 @@ static double difference(const std::vector<rows> &a, const std::vector<rows> &b)
     for (size_t i = 0; i < a.size(); i++)
         for (const auto &p : a[i]) {
             const auto it = b[i].find(p.first);
-            if (it == b[i].end() || p.first > jobs[i].prompt.size()) continue; /* before any token is another */
+            if (it == b[i].end() || p.first > jobs[i].prompt.size()) continue; /* before the first differing token */
             for (size_t k = 0; k < p.second.size(); k++) most = std::max(most, (double) std::fabs(p.second[k] - it->second[k]));
         }
     return most;
@@ -100,7 +100,7 @@ static void test_bits(void **)
     check("deepseek2", PI__Q8_0, "exact", "off", 2e-3);
 }
 
-/* The tokens of greedy requests, each with its adapters, at whose logits nobody looks. */
+/* Tokens of greedy requests without logits, each with its adapters. */
 static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
 {
     std::vector<std::vector<int32_t>> out(loras.size());
@@ -125,7 +125,7 @@ static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vect
     return out;
 }
 
-/* What so many tokens cost. */
+/* Counts of runtime calls for a number of tokens. */
 struct cost {
     long launched, recorded, replayed, ahead;
 };
@@ -137,11 +137,12 @@ static cost cost_of(pi_engine *e, const std::vector<const char *> &loras, const 
     return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, simt::watch.n_ahead};
 }
 
-/* Decode steps of what is divided are so many graphs, or more, also with adapters that were not there when they were captured; and
- * launches beside them, of what puts in the tokens where they are fed ahead. */
+/* Checks that a decode step on several devices is the given number of graphs, or more, also with adapters loaded
+ * after the capture. launches: launches per step outside of graphs, which insert the token ids under async
+ * scheduling. */
 static void check_graphs(pi_engine *e, const char *how, long graphs, long launches)
 {
-    simt::watch.idle = true; /* what kernels compute does not matter */
+    simt::watch.idle = true; /* the results of kernels do not matter */
     for (int i = 0; i < 3; i++) cost_of(e, {"a"}, "12");
     const cost few = cost_of(e, {"a:0.5"}, "4"), more = cost_of(e, {"a:0.5"}, "12");
     if (more.recorded) fail_msg("%s: %ld steps are captured anew", how, more.recorded);
@@ -150,8 +151,8 @@ static void check_graphs(pi_engine *e, const char *how, long graphs, long launch
     simt::watch.idle = false;
 }
 
-/* Devices that share each layer, and stages, to the bit, each with the adapters in its own memory; the CPU beside a device, whoever
- * shares the step. */
+/* Tensor and layer splits are bitwise identical to one device, each device with the adapters in its own memory. With
+ * experts on the CPU, a request's bits are the same in any batch. */
 static void test_divided(void **)
 {
     static const struct {
@@ -159,7 +160,8 @@ static void test_divided(void **)
         settings how;
         long launches;
     } ways[] = {{"tensor", {}, 0}, {"layer", {{"split-mode", "layer"}}, 2}};
-    const int rounds = getenv("PI_TEST_EMULATED") ? 1 : 2; /* the second one replays what the first captured */
+    /* the second round replays the graphs that the first one captured */
+    const int rounds = getenv("PI_TEST_EMULATED") ? 1 : 2;
     write_files("mixtral", PI__Q8_0);
     pi_engine *one = open_with("emu", {}, true), *beside = open_with("emu", {{"cpu-moe", "true"}}, true);
     const std::vector<rows> want = run_jobs(one, jobs), partly = run_jobs(beside, jobs);
@@ -179,7 +181,7 @@ static void test_divided(void **)
     remove_files();
 }
 
-/* An engine with the adapters, and with d, which is like a. */
+/* An engine with the adapters of write_files, and with d, which has the shapes of a. */
 static pi_engine *open_with_four(const char *arch)
 {
     pi_error err;
@@ -191,8 +193,8 @@ static pi_engine *open_with_four(const char *arch)
     return e;
 }
 
-/* A decode step with adapters is a graph, which is that of other adapters, too, if these are alike; it launches nothing beside
- * that but, as it is fed ahead, what puts in the tokens. */
+/* A decode step with adapters is one graph, shared with other adapters of the same shapes. Outside of the graph it
+ * has a single launch, which inserts the token ids under async scheduling. */
 static void check_captured(pi_engine *e, const char *first, const std::vector<const char *> &others)
 {
     for (int i = 0; i < 3; i++) cost_of(e, {first}, "12");
@@ -206,12 +208,12 @@ static void check_captured(pi_engine *e, const char *first, const std::vector<co
 
 static void test_captured(void **)
 {
-    simt::watch.idle = true; /* what kernels compute does not matter */
+    simt::watch.idle = true; /* the results of kernels do not matter */
     for (const char *arch : {"llama2", "deepseek2"}) {
         pi_engine *e = open_with_four(arch);
         check_captured(e, "a", {"a", "a:0.5", "d", "d:2"});
         check_captured(e, "a,d", {"d:3,a:2"});
-        assert_true(cost_of(e, {"c"}, "12").recorded > 0); /* of another rank */
+        assert_true(cost_of(e, {"c"}, "12").recorded > 0); /* another rank */
         check_captured(e, "c", {"c:2"});
         pi_engine_close(e);
         assert_int_equal(simt::watch.live, 0);
@@ -220,7 +222,8 @@ static void test_captured(void **)
     simt::watch.idle = false;
 }
 
-/* Their tokens are those of each request alone, and of steps that wait for each other. */
+/* Tokens under async scheduling equal the tokens of each request in a batch of one, and of steps that wait for each
+ * other. */
 static void check_ahead(const char *arch)
 {
     const std::vector<const char *> mixes[] = {{"a:30", "d:20", nullptr, "b:40"}, {"d:-30", "a:20", "a:15,d:30", nullptr}};
@@ -236,7 +239,7 @@ static void check_ahead(const char *arch)
     assert_true(simt::watch.n_ahead > 8);
     const std::vector<std::vector<int32_t>> none = tokens_of(e, {nullptr, nullptr, nullptr, nullptr}, "7");
     assert_true(none != want[0] && none != want[1] && none[3] == want[1][3]);
-    for (size_t k = 0; k < 4; k++) { /* the others have none: what one has then is the prompt's */
+    for (size_t k = 0; k < 4; k++) { /* the other requests have no adapter */
         std::vector<const char *> one(4, nullptr);
         one[k] = mixes[1][k];
         assert_true(tokens_of(e, one, "7")[k] == want[1][k]);
@@ -250,7 +253,7 @@ static void test_ahead(void **)
     check_ahead(getenv("PI_TEST_EMULATED") ? "llama2" : "mixtral");
 }
 
-/* Each job's adapter unloaded and loaded anew while it runs. */
+/* While a job runs, its adapter is unloaded and loaded again. */
 static void test_loading(void **)
 {
     write_files("llama2", PI__Q8_0);

@@ -1,6 +1,6 @@
-/* Steps that are fed ahead (option async-scheduling): the answers are those of one step after the other, alone and together,
- * whoever ends, is cancelled, preempted or joins meanwhile; no step waits for what the host does between two; and nothing is
- * lost when the device fails. With PAGEDINFER_LONG=1 more requests, more kinds of caches, more failures. */
+/* Async scheduling (option async-scheduling): results equal those of strictly sequential steps, in a batch of one and
+ * together, with any request ending, cancelled, preempted or joining. No step waits for the host's work between two
+ * steps. Nothing is lost when the device fails. PAGEDINFER_LONG=1 adds requests, kinds of caches and failures. */
 #include "simt_test.h"
 
 #include <algorithm>
@@ -17,16 +17,16 @@ int simt_typed_write(const char *path, const char *arch, int32_t type, const cha
 
 typedef std::vector<std::pair<std::string, std::string>> settings;
 
-/* What came of a request. */
+/* The outcome of a request. */
 struct answer {
     std::vector<int32_t> tokens;
     std::vector<pi_token_prob> probs;
     int reason = -1, code = 0;
-    size_t cancel_after = 0; /* tokens, 0: it is not cancelled */
+    size_t cancel_after = 0; /* cancel after this many tokens; 0 = never */
     pi_request *request = nullptr;
 };
 
-/* A request: its prompt, options, and when it is cancelled. */
+/* A request: prompt, options, and the number of tokens before its cancellation. */
 struct ask {
     std::string prompt;
     settings how;
@@ -60,7 +60,7 @@ static void submit(pi_engine *e, const ask &a, answer *to)
     to->code = pi_request_submit(r, &err);
 }
 
-/* Submits the first n_first, and one more for each event, until all have ended. */
+/* Submits the first n_first requests, and one more at each event, until all have ended. */
 static std::vector<answer> run(pi_engine *e, const std::vector<ask> &asks, size_t n_first)
 {
     std::vector<answer> out(asks.size());
@@ -83,7 +83,7 @@ static std::vector<answer> run(pi_engine *e, const std::vector<ask> &asks, size_
     return out;
 }
 
-/* The same answers; of one that was cancelled the tokens that both have. */
+/* Checks that the results are the same; for a cancelled request, the tokens that both runs have. */
 static void same(const char *what, const std::vector<ask> &asks, const std::vector<answer> &a, const std::vector<answer> &b)
 {
     for (size_t i = 0; i < a.size(); i++) {
@@ -112,8 +112,9 @@ static std::string model_file(const char *arch)
     return path;
 }
 
-/* Requests of n tokens with beginnings in common, whose answers end at several places: by length, by a token that an answer
- * of the kind has (stop), cancelled, late ones behind others; some with log-probabilities; mixed: some that the host samples. */
+/* n requests with common prefixes. They end by length, by a stop token, or by cancellation; some wait for others.
+ * Some ask for log-probabilities. stop: a token that occurs in generated text, -1 = none. mixed: the host samples
+ * some requests. */
 static std::vector<ask> requests(size_t n, bool mixed, int32_t stop)
 {
     std::vector<ask> a;
@@ -133,8 +134,8 @@ static std::vector<ask> requests(size_t n, bool mixed, int32_t stop)
     return a;
 }
 
-/* The requests with and without, twice each, so that later ones find prefixes. Returns steps that began before the last one was
- * read. */
+/* Compares the requests with and without async scheduling, twice each, so that later ones find prefixes. Returns the
+ * number of steps that began before the previous one was read. */
 static long check(const char *arch, const settings &more, size_t n, size_t n_first, bool mixed)
 {
     const std::string path = model_file(arch);
@@ -166,15 +167,16 @@ static const bool lengthy = getenv("PAGEDINFER_LONG") != nullptr;
 static void test_one(void **) { assert_true(check("gemma3", {}, lengthy ? 3 : 2, 1, false) > (lengthy ? 10 : 1)); }
 static void test_many(void **) { assert_true(!lengthy || check("gemma3", {}, 16, 12, false) > 5); }
 
-/* Requests that sample by top-k, top-p, min-p and temperature, beside greedy ones, with penalties and without. */
+/* Requests with top-k, top-p, min-p and temperature next to greedy ones, with and without penalties. */
 static void test_sampled(void **)
 {
     const size_t n = lengthy ? 12 : 5;
-    assert_true(check("gemma3", {}, n, n, true) > (lengthy ? 2 : 5)); /* of twelve the host samples one nearly to the end */
+    /* of twelve requests, the host samples one nearly to the end */
+    assert_true(check("gemma3", {}, n, n, true) > (lengthy ? 2 : 5));
     if (lengthy) check("qwen35", {{"top-k", "100"}, {"top-p", "0.9"}}, 6, 3, true);
 }
 
-/* Pools so small that requests are preempted; and requests that the host samples, or that have drafts. */
+/* Small pools, so that requests are preempted; requests that the host samples, or with drafts. */
 static void test_preempted(void **)
 {
     const size_t n = lengthy ? 12 : 5;
@@ -182,11 +184,12 @@ static void test_preempted(void **)
     if (lengthy) check("gemma3", {{"spec-type", "ngram"}}, 8, 4, true);
 }
 
-/* States, whose chunks are not completed ahead, and which later requests take over; entries of many tokens. */
+/* Recurrent states: no lookahead step completes a chunk, and later requests take over the states. Then compressed
+ * entries. */
 static void test_states(void **) { assert_true(check("qwen35", {}, lengthy ? 4 : 1, 1, false) > 1); }
 static void test_entries(void **) { assert_true(!lengthy || check("deepseek4", {}, 4, 2, false) > 5); }
 
-/* More sequences than have logits at once elsewhere (PI__USUAL_ROWS): as many of them as a device has, in one step. */
+/* More sequences with logits than the usual rows per pass (PI__USUAL_ROWS): a device computes all rows in one step. */
 static void test_wide(void **)
 {
     const std::string path = model_file("gemma3");
@@ -198,16 +201,17 @@ static void test_wide(void **)
                                                  {"async-scheduling", i ? "true" : "false"}});
         simt::watch.n_ahead = 0;
         got[i] = run(e, asks, asks.size());
-        if (i) assert_true(simt::watch.n_ahead > 4); /* of the ten steps that have all of them */
+        if (i) assert_true(simt::watch.n_ahead > 4); /* of the ten steps with all sequences */
         pi_engine_close(e);
     }
     unlink(path.c_str());
     same("gemma3", asks, got[0], got[1]);
 }
 
-/* In a run of decode steps each is queued, as one graph, before the host waits for the one before it, and the host never waits
- * for all but the prompt's step, also where the steps' batches go round in memory that has room for a few; without, it waits in
- * every step. each: waits for a step of which the host samples, two where it takes the whole row. */
+/* Checks the order of calls in a run of decode steps. With async scheduling, each step is queued as one graph before
+ * the host waits for the previous one. The host waits for the whole queue only in the prompt's step, even when the
+ * steps' batches share a small ring of memory. Without it, the host waits in every step. each: waits per step that
+ * the host samples; 2 if it needs the full row. */
 static void check_order(const settings &how, long each = 1)
 {
     const std::string path = model_file("gemma3");
@@ -216,7 +220,7 @@ static void check_order(const settings &how, long each = 1)
         settings all = {{"async-scheduling", on}, {"parallel", "2"}, {"ubatch-size", "8"}, {"ctx-size", "64"}};
         all.insert(all.end(), how.begin(), how.end());
         pi_engine *e = open_engine(path.c_str(), all);
-        for (const char *tokens : {"2", "2", "3", "21"}) { /* in the last one the step's shape was seen twice */
+        for (const char *tokens : {"2", "2", "3", "21"}) { /* in the last run, the step's shape was seen twice */
             simt::watch.n_waits = simt::watch.n_ahead = simt::watch.n_replayed = 0;
             const answer a = run(e, {{"day", {{"max-tokens", tokens}, {"cache", "false"}}}}, 1)[0];
             if (*on == 'f') want = a.tokens;
@@ -240,7 +244,7 @@ static void test_order(void **)
     check_order({{"temp", "0.9"}, {"seed", "7"}, {"top-k", "0"}, {"top-p", "0.95"}, {"min-p", "0"}}, 2);
 }
 
-/* Calls of the runtime failing: every request ends, with an error of the device or well, and nothing stays behind. */
+/* Failing runtime calls: every request ends, with a device error or normally, and everything is freed. */
 static void test_failures(void **)
 {
     const std::string path = model_file("gemma3");

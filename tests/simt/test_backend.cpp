@@ -1,5 +1,5 @@
-/* The CUDA backend as a whole, emulated: a tiny Gemma 3 gives the CPU's tokens and, nearly, its logits, and its own to the
- * bit in any batch: it is batch-invariant. */
+/* The emulated CUDA backend as a whole. A tiny Gemma 3 gives the CPU's tokens and nearly its logits. It is
+ * batch-invariant: its logits are bitwise identical in any batch. */
 #include "answers.h"
 #include "runtime_emu.h"
 
@@ -52,7 +52,7 @@ static void test_model(int32_t type, const char *cache, const char *matmul = "au
     unlink(path);
     unsigned long before = simt::n_launches;
     std::vector<answer> want = ask(cpu, prompts, true), got = ask(emu, prompts, true);
-    assert_true(simt::n_launches > before + 100); /* it really ran there */
+    assert_true(simt::n_launches > before + 100); /* the kernels really ran on the emulator */
     compare(what, want, got, tolerance);
     compare(what, got, ask(emu, prompts, false), 0);
     compare(what, got, ask(cut, prompts, true), 0);
@@ -70,14 +70,14 @@ static void test_q8_0(void **)
     if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "f16");
 }
 static void test_q4_k(void **) { test_model(PI__Q4_K, "q8_0"); }
-/* Rotated, other types in the first layer. Where the CPU's value and the device's lie on both sides of a border between two
- * codes, they are further apart than in other caches. */
+/* Rotated types, with other types in the first layer. The CPU's and the device's values can be on different sides of
+ * a rounding boundary between two codes. Such differences are larger than in other cache types. */
 static void test_rotated(void **)
 {
     if (!getenv("PI_TEST_EMULATED")) test_model(PI__Q8_0, "L0.k:f16,*.k:tq4_0,first1:q8_0,*:tq3_0", "exact", 0.05);
 }
 
-/* Blocks that other prompts evict come back from host memory, with the same answers; so many layers on the device. */
+/* Blocks evicted by other prompts come back from host memory with the same results. layers: layers on the device. */
 static void test_evicted_of(const char *arch, const char *layers)
 {
     const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
@@ -111,8 +111,8 @@ static void test_evicted(void **)
     test_evicted_of("qwen35", "all");
 }
 
-/* The same where two devices share the model, and its cache by heads, or have half of the layers each: what they evict comes
- * back to both, also where copies are refused, of one device only too; and from disk to other engines. */
+/* Eviction with two devices that split the cache by heads, or the layers in halves. Evicted blocks come back to both
+ * devices, also when a copy fails on one device only. Other engines read them from disk. */
 static void test_evicted_split(const char *mode)
 {
     const std::string a = "the other hand and the other day on the other hand in the morning you and", b(70, 'y');
@@ -121,8 +121,9 @@ static void test_evicted_split(const char *mode)
     assert_int_equal(simt_tiny_write(path, PI__Q8_0), 0);
     assert_non_null(mkdtemp(dir));
     std::vector<answer> first;
-    const bool tensor = !strcmp(mode, "tensor"), few = getenv("PI_TEST_EMULATED") != nullptr; /* few: copies that are refused, or none */
-    const int rounds = few ? 1 + tensor : tensor ? 4 : 2; /* of files test_discrete sees as much */
+    /* few: with and without failing copies, but without the disk, which test_discrete covers */
+    const bool tensor = !strcmp(mode, "tensor"), few = getenv("PI_TEST_EMULATED") != nullptr;
+    const int rounds = few ? 1 + tensor : tensor ? 4 : 2;
     for (int i = few && tensor; i < rounds; i++) {
         pi_error err;
         pi_engine *e = nullptr;
@@ -135,7 +136,7 @@ static void test_evicted_split(const char *mode)
         pi_options_free(o);
         pi_stats s = {};
         s.size = sizeof s;
-        simt::options.fail_copy = i == 1 ? 3 : -1; /* the second device's shard of the second copy */
+        simt::options.fail_copy = i == 1 ? 3 : -1; /* the second device's shard of the second copy fails */
         const std::vector<answer> got = ask(e, {a, b}, false);
         if (first.empty()) first = got;
         compare("first", first, got, 0);
@@ -143,7 +144,7 @@ static void test_evicted_split(const char *mode)
         compare("evicted", first, ask(e, {a, b}, false), 0);
         pi_engine_stats(e, &s);
         assert_true(s.cached_tokens > 0);
-        if (i < 3) assert_true(s.host_writes > 2); /* what came from disk need not be written */
+        if (i < 3) assert_true(s.host_writes > 2); /* blocks that came from disk need not be written */
         if (i != 1) assert_true(s.host_reads > 0);
         if (i == 3) assert_true(s.disk_reads > 0);
         assert_int_equal(simt::options.fail_copy, -1);
@@ -157,7 +158,7 @@ static void test_evicted_split(const char *mode)
 static void test_evicted_shared(void **) { test_evicted_split("tensor"); }
 static void test_evicted_stages(void **) { test_evicted_split("layer"); }
 
-/* FP4 products: other numbers than with fp4-mode off, which are the CPU's, but the same in any batch. */
+/* FP4 products: different logits than with fp4-mode off, which match the CPU's, but the same in any batch. */
 static void test_fp4(void **)
 {
     const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and", "you"};
@@ -176,7 +177,7 @@ static void test_fp4(void **)
     for (pi_engine *e : {cpu, off, fp4, cut}) pi_engine_close(e);
 }
 
-/* Products of a library where there are rows enough: the same but for the order of sums. */
+/* Products by a BLAS library, for enough rows: equal except for the order of sums. */
 static void test_library(void **)
 {
     const std::string text = "the other hand and the other day on the other hand in the morning you and";
@@ -197,10 +198,10 @@ static void test_library(void **)
     for (pi_engine *e : {off, on}) pi_engine_close(e);
 }
 
-/* Wrong results of the first products: without FP4 an engine goes on, without the others it does not open. */
 static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
 
-/* What fp4-mode auto takes: FP8 for MXFP4, where the device has that, it is not wrong, and matmul is auto. */
+/* fp4-mode auto selects FP8 activations for MXFP4, if the device supports it, its self-test passes, and matmul is
+ * auto. */
 static void test_fp4_auto()
 {
     const struct { int arch, matmul, fp4, spoil; bool fp8; const char *line; } cases[] = {
@@ -229,6 +230,7 @@ static void test_fp4_auto()
     simt::options.arch = 120, simt::options.spoil = simt::SPOIL_NONE;
 }
 
+/* A device with wrong FP4 or BLAS products opens without them, and the log says so. */
 static void test_wrong_products(void **)
 {
     std::string lines;
@@ -267,10 +269,10 @@ static void test_wrong_products(void **)
     assert_non_null(strstr(lines.c_str(), "no FP4 tensor cores"));
     simt::options.arch = 120;
     test_fp4_auto();
-    if (getenv("PI_TEST_EMULATED")) return; /* what opens is the same, other kernels are tried */
+    if (getenv("PI_TEST_EMULATED")) return; /* the same results; only other kernels are used */
     simt::options.arch = 90;
     simt::watch.thorough = true;
-    for (int spoil : {0, (int) simt::SPOIL_WGMMA}) { /* that changes a last bit */
+    for (int spoil : {0, (int) simt::SPOIL_WGMMA}) { /* the corruption changes a last bit */
         lines.clear();
         simt::options.spoil = spoil;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
@@ -295,10 +297,10 @@ static void test_wrong_products(void **)
     simt::options.arch = 120;
 }
 
-/* What is wrong on a device when it is opened is done without, and nothing else is; a line of the log says so. */
+/* Features with wrong results in the start-up self-test are disabled, no others; a log line names each. */
 static void test_done_without(void **)
 {
-    enum { INT8 = 1, FLOATS = 2, CACHE = 4, DELTA = 8, EXPERTS = 16, TOP = 32 }; /* what the device has */
+    enum { INT8 = 1, FLOATS = 2, CACHE = 4, DELTA = 8, EXPERTS = 16, TOP = 32 }; /* features of the device */
     const int all = INT8 | FLOATS | CACHE | DELTA | EXPERTS | TOP;
     const struct { const char *broken; bool replay; int spoil, has; const char *line; long after; } cases[] = {
         {nullptr, false, 0, all, nullptr, 0},
@@ -362,7 +364,7 @@ static void test_done_without(void **)
     simt::watch.thorough = false;
 }
 
-/* Answers are the same to the bit where products are made of 32 rows at a time, and where graphs are not replayed. */
+/* Results are bitwise identical with products of 32 rows at a time, and without graph replays. */
 static void test_slower_ways(void **)
 {
     if (getenv("PI_TEST_EMULATED")) return;
@@ -381,7 +383,7 @@ static void test_slower_ways(void **)
         pi_engine *e = open_engine(path, "emu", "f16", "512");
         const std::vector<answer> got = ask(e, prompts, true);
         pi_engine_close(e);
-        assert_true((simt::watch.n_replayed - before > 2) == (i != 2)); /* two are tried when it opens */
+        assert_true((simt::watch.n_replayed - before > 2) == (i != 2)); /* the self-test replays two graphs */
         if (!i) want = got;
         else compare("in a slower way", want, got, 0);
     }
@@ -391,9 +393,8 @@ static void test_slower_ways(void **)
     unlink(path);
 }
 
-/* What the device cannot do is refused with a reason. */
-/* Sparse prefill, where a prompt is so short that all of its blocks are chosen, beside a shorter one: the bits of dense prefill,
- * by other kernels. What it leaves out in longer ones the kernels' own checks look at. */
+/* Sparse prefill of a prompt so short that all of its blocks are chosen, next to a shorter one: the bits of dense
+ * prefill, by other kernels. The kernel checks cover longer prompts, where blocks are left out. */
 static void test_sparse(void **)
 {
     char path[256];
@@ -440,7 +441,8 @@ static void test_refused(void **)
     unlink(path);
 }
 
-/* Opening with each allocation of the host, then of the device, failing in turn: refused, and everything given back. */
+/* Opening with each host allocation, then each device allocation failing in turn: an error, and everything is
+ * freed. */
 static void test_out_of_memory(void **)
 {
     char path[256];
@@ -457,11 +459,11 @@ static void test_out_of_memory(void **)
         if (rc) assert_int_equal(rc, PI_ENOMEM);
     }
     assert_true(i > 20);
-    simt::options.page = 64 << 10; /* most matrices have pages of their own */
+    simt::options.page = 64 << 10; /* most matrices have separate pages */
     for (long k = 0;; k++) {
         simt::options.fail_alloc = k;
         int rc = simt_open(path, -1, &count, &left);
-        bool all = simt::options.fail_alloc >= 0; /* there were no more */
+        bool all = simt::options.fail_alloc >= 0; /* no further allocations */
         simt::options.fail_alloc = -1;
         assert_int_equal(left, 0);
         assert_int_equal(rc, all ? PI_OK : PI_ENOMEM);

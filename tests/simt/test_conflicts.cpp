@@ -1,5 +1,5 @@
-/* Main loops without bank conflicts. Of products: what their wavefronts of shared memory have more than they need is the same
- * for twice as many columns. Plain loads are seen in instrumented kernels alone (counters.h). */
+/* Main loops have no bank conflicts: twice as many columns do not add wavefronts of shared memory beyond the minimum.
+ * Only instrumented kernels show plain loads (counters.h). */
 #include "counters.h"
 #include "simt_test.h"
 
@@ -12,7 +12,7 @@ using namespace simt_test;
 
 namespace {
 
-/* Of the one launch that run() is. */
+/* Counts of the single launch in run(). */
 template <class F> simt::launch_counts counts_of(const F &run)
 {
     simt::counter c;
@@ -54,7 +54,7 @@ void test_w16(void **)
     }
 }
 
-/* Few rows, whose only shared memory is that of the slices' sums, and many. */
+/* Few rows, where only the sums of slices use shared memory, and many rows. */
 void test_mma16(void **)
 {
     for (int32_t type : {PI__F16, PI__BF16}) {
@@ -73,7 +73,7 @@ void test_mma16(void **)
     }
 }
 
-/* None at all but where totals are added up: B's rows are turned, weights lie side by side. */
+/* No conflicts except in the final addition of totals: rows of B are swizzled, and weights are contiguous. */
 void test_wgmma(void **)
 {
     simt::options.arch = 90, simt::options.no_mma = true;
@@ -87,7 +87,7 @@ void test_wgmma(void **)
     simt::options.arch = 120, simt::options.no_mma = false;
 }
 
-/* Attention of 64 tokens with 4 heads, over so many keys. */
+/* Counts of attention for 64 tokens with 4 heads, over `keys` keys. */
 simt::launch_counts prompt(int32_t dim, int32_t keys)
 {
     const size_t block_bytes = (size_t) (2 * 32 * dim * 2);
@@ -105,7 +105,7 @@ simt::launch_counts prompt(int32_t dim, int32_t keys)
     return counts_of([&] { return pi__k_attention(nullptr, &k); });
 }
 
-/* None at all for keys, values and what is made of them. */
+/* No conflicts for keys, values, and the scores and outputs computed from them. */
 void test_prompts(void **)
 {
     simt::options.arch = 90, simt::options.no_mma = true;
@@ -119,7 +119,8 @@ void test_prompts(void **)
     simt::options.arch = 120, simt::options.no_mma = false;
 }
 
-/* Attention to the last 128 of pos + 1 rows and to as many entries, for 64 heads of dim values, a token. */
+/* Counts of attention for one token with 64 heads of dim values, over the last 128 of pos + 1 rows and n_entries
+ * entries. */
 simt::launch_counts sparse(int32_t pos, int32_t n_entries, int32_t dim, bool fast)
 {
     const size_t block_bytes = (size_t) (32 * dim * 2);
@@ -141,7 +142,7 @@ simt::launch_counts sparse(int32_t pos, int32_t n_entries, int32_t dim, bool fas
     return counts_of([&] { return pi__k_sparse_run(nullptr, &k); });
 }
 
-/* None when queries are loaded, either. */
+/* No conflicts at all, not even when queries are loaded. */
 void test_sparse(void **)
 {
     const struct { int32_t dim; bool fast; } forms[] = {{512, false}, {576, false}, {576, true}};

@@ -1,5 +1,5 @@
-/* Several emulated devices: a queue that waits for another one's; and what would go wrong on real ones alone, a kernel or a copy that
- * reaches another device's memory. */
+/* Several emulated devices: a queue that waits for another device's queue. Kernels or copies that access another
+ * device's memory are detected; on real devices they would only fail there. */
 #include "simt_test.h"
 
 #include <sys/wait.h>
@@ -9,12 +9,12 @@
 #include "backend/cuda/runtime.h"
 #include "runtime_emu.h"
 
-enum { N = 256 /* floats of each */ };
+enum { N = 256 /* floats per device */ };
 
 struct devices {
     pi__rt *rt[2];
     float *p[2];     /* [N] zeros */
-    float *host;     /* [N] zeros, which both copy from and to */
+    float *host;     /* [N] zeros, source and target of both devices' copies */
 };
 
 static devices open_both()
@@ -44,14 +44,14 @@ static void close_both(devices *d)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* host[at] goes through that device to host[at + 1]. */
+/* Copies host[at] through that device to host[at + 1]. */
 static void hand_on(const devices *d, int device, int at)
 {
     assert_int_equal(pi__rt_upload(d->rt[device], d->p[device], d->host + at, sizeof(float)), 0);
     assert_int_equal(pi__rt_download(d->rt[device], d->host + at + 1, d->p[device], sizeof(float)), 0);
 }
 
-/* What a queue does is done when another one that follows it goes on, and need not be before. */
+/* A queue that follows another one runs after the work queued there; without that, the order is not guaranteed. */
 static void test_follow(void **)
 {
     for (const bool follows : {true, false}) {
@@ -61,14 +61,14 @@ static void test_follow(void **)
             if (i && follows) assert_int_equal(pi__rt_follow(d.rt[i % 2], d.rt[(i + 1) % 2]), 0);
             hand_on(&d, i % 2, i);
         }
-        assert_int_equal(pi__rt_wait(d.rt[1]), 0); /* of the last one */
+        assert_int_equal(pi__rt_wait(d.rt[1]), 0); /* the last copy's queue */
         assert_true(d.host[6] == (follows ? 7 : 0));
         assert_int_equal(pi__rt_wait(d.rt[0]), 0);
         close_both(&d);
     }
 }
 
-/* The end of a process in which device 1 gathers a row of another one's memory, or of its own. */
+/* Exit code of a process in which device 1 gathers a row from another device's memory, or its own. */
 static int end_of_gather(int from, bool apart)
 {
     const pid_t child = fork();
@@ -90,7 +90,7 @@ static void test_apart(void **)
 {
     assert_int_equal(end_of_gather(1, true), 0);
     assert_int_equal(end_of_gather(0, true), 1);
-    assert_int_equal(end_of_gather(0, false), 0); /* nobody looks */
+    assert_int_equal(end_of_gather(0, false), 0); /* the check is disabled */
 }
 
 static void test_copies(void **)

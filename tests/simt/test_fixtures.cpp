@@ -1,4 +1,4 @@
-/* Tensor-core arithmetic and matrix loads against fixtures/ (see README.md there), to the last bit. */
+/* Tensor-core arithmetic and matrix loads against fixtures/ (see README.md there), bit-exact. */
 #include "simt_test.h"
 
 #include <string>
@@ -8,10 +8,10 @@
 #include "backend/cuda/launch.cuh"
 #include "ptx.cuh"
 
-/* ------------------------------------------------------------------------------------------------------------- mma_*.bin */
+/* ------------------------------------------------------------------------------------------------------- mma_*.bin */
 
 struct fixture {
-    uint32_t sel[4]; /* byte and thread of A's scales, of B's */
+    uint32_t sel[4]; /* byte and thread of A's scales, then of B's */
     uint32_t a[32][4], b[32][2], c[32][4], sfa[32], sfb[32];
 };
 typedef void (*mma_fn)(float *d, const fixture &f, int lane);
@@ -83,7 +83,7 @@ static void test_mma(void **)
     check_file("mma_mxf8f6f4_e2m1_e2m1.bin", fx_mx8<mx::e2m1, mx::e2m1>, 13);
 }
 
-/* What the fixtures leave out: two k16 steps of s8 are one k32 step; f16 against exact sums; infinities and NaN. */
+/* Cases without a fixture: two k16 steps of s8 equal one k32 step; f16 against exact sums; infinities and NaN. */
 static void s8_both_ways(const fixture *f, int32_t (*out)[8])
 {
     int l = (int) threadIdx.x;
@@ -109,15 +109,15 @@ static void test_s8_steps(void **)
     for (int l = 0; l < 32; l++) assert_memory_equal(out[l], out[l] + 4, 16);
 }
 
-/* Where no operand is infinite or NaN, products are added as vectors: an infinity in the last row of A takes them the other
- * way, and changes nothing in the other rows. */
+/* Finite operands use vectorized sums. An infinity in the last row of A selects the scalar path, which must not
+ * change the results of other rows. */
 static void mma_twice(mma_fn fn, const fixture *f, float (*out)[2][4])
 {
     int l = (int) threadIdx.x;
     fixture with = *f;
     for (int i = 0; i < 4; i++) out[l][0][i] = out[l][1][i] = __uint_as_float(f->c[l][i]);
     fn(out[l][0], *f, l);
-    if (l == 31) with.a[31][3] = with.a[31][1] = 0x7f807f80; /* of either type: infinity, NaN */
+    if (l == 31) with.a[31][3] = with.a[31][1] = 0x7f807f80; /* 0x7f80: infinity in BF16, NaN in F16 */
     fn(out[l][1], with, l);
 }
 static void fx_f16(float *d, const fixture &f, int l) { simt::mma_f16(d, f.a[l], f.b[l], "", 0); }
@@ -128,7 +128,8 @@ static void test_finite(void **)
     float out[32][2][4];
     for (int round = 0; round < 200; round++) {
         fixture f = {};
-        auto pair = [&](uint32_t even) { /* exponents far apart in some rounds, halves that are zero or subnormal in others */
+        /* some rounds have exponents that are far apart, others have zeros or subnormal values */
+        auto pair = [&](uint32_t even) {
             const uint32_t u = r.bits() * 3u + r.bits();
             return round % 4 == 0 ? u & 0xbbffbbff : round % 4 == 1 ? (u & 0x87ff87ff) | even : round % 4 == 2 ? u & 0x83ff8000 :
                    u & 0x9fff9fff;
@@ -144,7 +145,7 @@ static void test_finite(void **)
         }
         for (mma_fn fn : {fx_f16, fx_bf16}) {
             must_run(pi_launch(nullptr, mma_twice, dim3(1), dim3(32), 0, fn, &f, out));
-            for (int l = 0; l < 28; l++) { /* rows 7 and 15 are the last four lanes' */
+            for (int l = 0; l < 28; l++) { /* the last four lanes hold rows 7 and 15 */
                 for (int i = 0; i < 4; i++) assert_true(std::isfinite(out[l][0][i]));
                 assert_memory_equal(out[l][0], out[l][1], 16);
             }
@@ -165,7 +166,7 @@ static void test_f16(void **)
 {
     const struct { uint32_t a, b; float c, want; } cases[] = {
         {0x3c003c00, 0x40004000, 0.5f, 16.5f},                    /* 8 times 1 * 2 */
-        {0x00000001, 0x00003c00, 0.0f, 0x1p-22f},                 /* 4 lanes of the smallest subnormal */
+        {0x00000001, 0x00003c00, 0.0f, 0x1p-22f},                 /* the smallest subnormal, from 4 lanes */
         {0x00007bff, 0x00003c00, 0.0f, 4 * 65504.0f},
         {0x00003c00, 0x0000bc00, 4.0f, 0.0f},
         {0x00007c00, 0x00003c00, 0.0f, INFINITY},
@@ -182,7 +183,7 @@ static void test_f16(void **)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- json */
+/* ------------------------------------------------------------------------------------------------------------ json */
 
 static json_t *read_json(const char *name)
 {
@@ -245,7 +246,7 @@ static void test_ldmatrix(void **)
     json_decref(file);
 }
 
-/* Codes of the activation quantiser: the conversions round as the hardware does. */
+/* The conversions round activations to the codes of the fixtures. */
 static void test_conversions(void **)
 {
     json_t *file = read_json("formats.json"), *cases = json_object_get(json_object_get(file, "act_quant"), "cases"), *c;

@@ -1,7 +1,7 @@
-/* Launches that do the work of several ops (src/backend/cuda/fuse.c): the bits of separate launches in whole models, with any
- * number of rows, captured and not; and how many launches a layer takes. Prompts by wgmma: the bits of mma.sync; with slices that
- * blocks share: the bits of blocks that have them all. */
-#include "simt_impl.h" /* before cmocka.h, which has a macro "fail" */
+/* Fused launches (src/backend/cuda/fuse.c). In whole models, they have the bits of separate launches, with any number
+ * of rows, captured or not; the number of launches per layer is limited. WGMMA prefill has the bits of mma.sync.
+ * Slices split over blocks have the bits of unsplit slices. */
+#include "simt_impl.h" /* before cmocka.h, which defines a macro "fail" */
 
 #include "engine_jobs.h"
 
@@ -29,9 +29,9 @@ static pi_engine *open_fused(const char *fuse, const char *matmul, const char *f
     return e;
 }
 
-enum { MANY_SM = 64 /* multiprocessors, with which launches with a tail are of up to 32 rows */ };
+enum { MANY_SM = 64 /* a multiprocessor count at which launches with an epilogue have up to 32 rows */ };
 
-/* Prompts of so many rows, and steps of one to five sequences: as without. */
+/* Checks prompts of n rows, and steps of one to five sequences: fused and separate launches give the same bits. */
 static void check_bits(const char *arch, int32_t type, const char *matmul, const char *fp4 = "off", size_t n = 64,
                        const char *sizes = nullptr)
 {
@@ -50,7 +50,7 @@ static void check_bits(const char *arch, int32_t type, const char *matmul, const
     unlink(model_path.c_str());
 }
 
-/* Steps of so many sequences, and of one less and one: as without. */
+/* Checks steps of n_seqs sequences, of one less, and of one: fused and separate launches give the same bits. */
 static void check_many(const char *arch, int32_t type, const char *matmul, size_t n_seqs, const char *fp4 = "off",
                        const char *sizes = nullptr)
 {
@@ -70,7 +70,8 @@ static void check_many(const char *arch, int32_t type, const char *matmul, size_
     unlink(model_path.c_str());
 }
 
-/* What the groups of the output read is longer than blocks of their products prepare by themselves, of more than 8 rows. */
+/* What the groups of the output read is longer than blocks of their products prepare by themselves, of more than 8
+ * rows. */
 static const char *const LONG_GROUPS = "L=2 D=512 H=8";
 
 static void test_many(void **)
@@ -83,28 +84,29 @@ static void test_many(void **)
     check_many("deepseek3", PI__Q8_0, "auto", 18);
     check_many("deepseek4", 0, "auto", 9, "off", LONG_GROUPS);
     check_many("llama2", PI__NVFP4, "auto", 29, "w4a4", "F=192");
-    simt::watch.n_sm = 22; /* as many rows at most */
+    simt::watch.n_sm = 22; /* at most 22 rows in a launch with an epilogue */
     check_many("llama2", PI__Q8_0, "auto", 23);
     simt::watch.n_sm = MANY_SM;
 }
 
 static void test_bits(void **)
 {
-    check_bits("gemma3", PI__Q8_0, "auto"); /* norms of what is added */
+    check_bits("gemma3", PI__Q8_0, "auto"); /* norms of the addend */
     if (getenv("PI_TEST_EMULATED")) return;
     check_bits("llama2", PI__Q4_0, "exact");
-    check_bits("llama2", PI__Q4_0, "auto", "off", 90); /* results that are added where they are made */
-    check_bits("gemma4", PI__Q8_0, "auto"); /* experts with norms of their own */
+    check_bits("llama2", PI__Q4_0, "auto", "off", 90); /* products that add their results to the residual */
+    check_bits("gemma4", PI__Q8_0, "auto"); /* experts with their own norms */
     check_bits("qwen35", PI__Q8_0, "auto");
     check_bits("qwen35moe", PI__Q8_0, "auto"); /* one input in several forms */
     check_bits("glm4moe", PI__Q8_0, "auto");   /* a shared expert without a gate */
     check_bits("llama2", PI__F16, "auto");     /* matrices that have no tail */
-    check_bits("deepseek3", PI__Q8_0, "auto"); /* heads' own matrices, with a tail, and with what makes queries of their results */
+    /* heads' own matrices, with a tail, and with what makes queries of their results */
+    check_bits("deepseek3", PI__Q8_0, "auto");
     check_bits("deepseek4", 0, "auto", "off", 64, "D=64");  /* the same of groups, whose input attention prepares; */
     check_bits("deepseek4", 0, "auto", "off", 140, "D=64"); /* which are products one by one */
 }
 
-/* Products in FP4, whose gate and up are one launch for any number of rows, of experts too. */
+/* FP4 products: gate and up are one launch for any number of rows, also of experts. */
 static void test_fp4(void **)
 {
     check_bits("llama2", PI__NVFP4, "auto", "w4a4");
@@ -113,15 +115,15 @@ static void test_fp4(void **)
     check_bits("qwen35moe", PI__MXFP4, "auto", "w4a4");
 }
 
-/* More rows than mma.sync is given on sm_90, in products and in attention, and then steps of one; gate and up are one launch there,
- * too. */
+/* More rows than mma.sync handles on sm_90, in products and in attention, then steps of one row. Gate and up are one
+ * launch there, too. */
 static void test_wgmma(void **)
 {
     std::vector<rows> got[2];
     simt::counter c;
     double n = 0;
     long both = 0, attention = 0;
-    simt::watch.n_sm = 6; /* for whose half there are tiles of queries */
+    simt::watch.n_sm = 6; /* enough tiles of queries for half of them */
     assert_int_equal(simt_typed_write(model_path.c_str(), "llama2", PI__Q4_0, "E=256 H=4 G=2 D=64 F=256"), 0);
     for (int i = 0; i < 2; i++) {
         pi_engine *e;
@@ -145,8 +147,8 @@ static void test_wgmma(void **)
     unlink(model_path.c_str());
 }
 
-/* Where multiprocessors are many, slices of down's tiles are shared out among blocks: the same bits. In 16-bit floats gate and up are
- * one launch with their activation, of either. */
+/* With many multiprocessors, the slices of down's tiles are split over blocks and give the same bits. Gate and up
+ * with either activation are one launch in 16-bit floats. */
 static void test_slices(void **)
 {
     const struct { int32_t type; const char *fp4, *sizes; } cases[] = {{PI__Q4_0, "off", "F=1536"}, {PI__MXFP4, "auto", "F=3072"}};
@@ -177,12 +179,11 @@ static void test_slices(void **)
     simt::watch.n_sm = n_sm;
 }
 
-/* What was launched when rows of logits came, on the step thread, and how many had come. That waits with the first one until all
- * sequences are there. */
+/* Counts rows of logits and launches, on the step thread. The first row waits until all sequences are submitted. */
 struct steps_seen {
     std::atomic<bool> all_there{false};
     size_t n_rows = 0;
-    std::vector<std::pair<size_t, long>> at; /* at each of the first sequence: rows, launches */
+    std::vector<std::pair<size_t, long>> at; /* at each row of the first sequence: rows so far, launches so far */
 };
 struct sequence_seen {
     steps_seen *all;
@@ -196,7 +197,7 @@ static void see_row(void *ud, uint32_t, const float *, size_t)
     s.all->n_rows++;
 }
 
-/* The fewest launches of a step that had a token of each of so many sequences. */
+/* Min launches of a step that had a token of each of n_seqs sequences. */
 static long launches_of_step(pi_engine *e, size_t n_seqs)
 {
     steps_seen seen;
@@ -228,7 +229,7 @@ static long launches_of_step(pi_engine *e, size_t n_seqs)
     return least;
 }
 
-/* Launches of a decode step of so many sequences. */
+/* Launches of a decode step of n_seqs sequences. */
 static long launches(const char *arch, const char *sizes, const char *fuse, size_t n_seqs = 1, int32_t type = PI__Q8_0,
                      const char *fp4 = "off")
 {
@@ -244,13 +245,13 @@ static long launches(const char *arch, const char *sizes, const char *fuse, size
     return n;
 }
 
-/* Where these grow, steps of few rows become slower. */
+/* Fails if a fused step has more than `most` launches; more launches make steps of few rows slower. */
 static void expect_launches(const char *what, long fused, long apart, long most, long least_apart)
 {
     if (fused > most || apart < least_apart) fail_msg("%s: %ld launches, %ld apart", what, fused, apart);
 }
 
-/* Those of one layer. */
+/* Launches of one layer. */
 static long of_layer(const char *arch, const char *sizes, const char *more, int layers, const char *fuse, size_t n_seqs)
 {
     const long n = launches(arch, more, fuse, n_seqs) - launches(arch, sizes, fuse, n_seqs);
@@ -258,14 +259,16 @@ static long of_layer(const char *arch, const char *sizes, const char *more, int 
     return n / layers;
 }
 
-/* Of n sequences. Experts that are multiplied in integers are one launch more where one may have more than 8 rows. */
+/* Checks the launches of steps of n sequences. Experts multiplied in integers take one more if an expert may have
+ * over 8 rows. */
 static void check_launches(size_t n)
 {
     const char *fuse[] = {"auto", "off"};
     const long lists = n > 8 ? 2 : 0; /* gate and up; down */
     long layer[2], delta[2], experts[2], moe[2], latent[2];
     for (int i = 0; i < 2; i++) {
-        experts[i] = launches("qwen35moe", nullptr, fuse[i], n); /* the same, each with a shared expert beside others */
+        /* the same, each with a shared expert beside others */
+        experts[i] = launches("qwen35moe", nullptr, fuse[i], n);
         moe[i] = of_layer("qwen3moe", "L=2", "L=4", 2, fuse[i], n);
         layer[i] = of_layer("llama2", "L=3", "L=5", 2, fuse[i], n);
         delta[i] = launches("qwen35", nullptr, fuse[i], n); /* three delta nets and attention */
@@ -280,11 +283,12 @@ static void check_launches(size_t n)
     for (int i = 0; i < 2; i++) latent[i] = of_layer("deepseek3", "L=3", "L=4", 1, fuse[i], n);
     expect_launches("a layer of experts with latent attention", latent[0], latent[1], 9, 24);
     const long v4 = launches("deepseek4", nullptr, "auto", n, 0), v4_apart = launches("deepseek4", nullptr, "off", n, 0);
-    /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them behind products. */
+    /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them
+     * behind products. */
     expect_launches("deepseek4", v4, v4_apart, 49 + 4 * lists, 138);
     const long rows = launches("deepseek4", "L=2", "auto", n, 0), rounded = launches("deepseek4", LONG_GROUPS, "auto", n, 0);
     if (rounded != rows) fail_msg("deepseek4: %ld launches, %ld with long rows", rows, rounded);
-    /* Six layers, five of experts, all with embeddings of their own. */
+    /* Six layers, five of them with experts, all with per-layer embeddings. */
     const long gemma4 = launches("gemma4", nullptr, "auto", n), gemma4_apart = launches("gemma4", nullptr, "off", n);
     expect_launches("gemma4", gemma4, gemma4_apart, 82 + 5 * lists, 160);
 }
@@ -292,7 +296,7 @@ static void check_launches(size_t n)
 static void test_launches(void **)
 {
     for (size_t n : {1, 32}) check_launches(n);
-    simt::watch.n_sm = 22; /* as many rows at most: of more, residual and norm are launches of their own */
+    simt::watch.n_sm = 22; /* max rows: with more rows, residual and norm are separate launches */
     const long few = of_layer("llama2", "L=3", "L=5", 2, "auto", 22), many = of_layer("llama2", "L=3", "L=5", 2, "auto", 23);
     simt::watch.n_sm = MANY_SM;
     if (few > 5 || many <= 5) fail_msg("a layer on few multiprocessors: %ld and %ld launches", few, many);

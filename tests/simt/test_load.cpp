@@ -1,4 +1,4 @@
-/* Weights on their way to the emulated device: what lies there, and what it takes of the host. */
+/* Loading of weights to the emulated device: contents of device memory, and use of host memory. */
 #include "answers.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ static pi__backend *create()
     return be;
 }
 
-/* Rows of a matrix: any bytes, always the same for a row. */
+/* Fills rows of a matrix with bytes that depend only on the row number. */
 static void fill(std::vector<uint8_t> &rows, size_t size, int64_t first)
 {
     for (size_t i = 0; i < rows.size() / size; i++) {
@@ -35,8 +35,9 @@ static void fill(std::vector<uint8_t> &rows, size_t size, int64_t first)
     }
 }
 
-/* Two matrices that are larger than all staging, in pieces whose memory is used again at once: each byte is where pack.h
- * says. The copies run as late as they may, so that a buffer filled too early would spoil them. */
+/* Loads two matrices larger than all staging buffers, in pieces whose memory is reused immediately. Checks that each
+ * byte is where pack.h says. Copies run as late as possible, so that a buffer that is refilled too early corrupts
+ * them. */
 static void load(int32_t type, int64_t n_in, int64_t n_out)
 {
     pi__backend *be = create();
@@ -90,7 +91,7 @@ static void load(int32_t type, int64_t n_in, int64_t n_out)
 static void test_packed(void **) { load(PI__Q4_0, 4096, 17003); }
 static void test_as_in_file(void **) { load(PI__BF16, 1056, 18007); }
 
-/* Vectors on their own, before any matrix: staged from reserve() to the finish() after it, and copied as they are later. */
+/* Vectors before any matrix: staged from reserve() to the next finish(), copied directly after that. */
 static void test_vectors(void **)
 {
     enum { N = 1000 };
@@ -109,7 +110,7 @@ static void test_vectors(void **)
             std::fill(src.begin(), src.end(), -1.0f);
         }
         assert_int_equal(simt::host_bytes() - before, round ? 0 : 64 << 20);
-        if (!round) assert_true(v[0] == 0 && v[N] == 0); /* not waited for */
+        if (!round) assert_true(v[0] == 0 && v[N] == 0); /* the copy is still pending */
         assert_int_equal(be->dev->finish(be, &err), PI_OK);
         assert_int_equal(simt::host_bytes(), before);
         for (int i = 0; i < 2 * N; i++) assert_true(v[i] == (float) (1 + i / N + 2 * round));
@@ -119,7 +120,7 @@ static void test_vectors(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* Loading that is given up gives all back, and a tile that no buffer holds is refused. */
+/* An aborted load frees everything; a tile that does not fit into a staging buffer is refused. */
 static void test_given_up(void **)
 {
     pi_error err;
@@ -140,7 +141,7 @@ static void test_given_up(void **)
     }
 }
 
-/* Tensors of an arena get memory and give it back one by one; what is not mapped cannot be reached. */
+/* Tensors of an arena are mapped and unmapped one by one; unmapped memory is inaccessible. */
 static void test_arena(void **)
 {
     const size_t page = 2 << 20;
@@ -169,7 +170,7 @@ static void test_arena(void **)
         assert_int_equal(be->dev->finish(be, &err), PI_EDEVICE);
         assert_non_null(strstr(err.msg, "leaves device memory"));
     }
-    assert_true(be->dev->arena_map(be, a, page)); /* again, with nothing of what was there */
+    assert_true(be->dev->arena_map(be, a, page)); /* again, without the old contents */
     be->dev->download(be, got, a, sizeof text);
     assert_int_equal(be->dev->finish(be, &err), PI_OK);
     assert_memory_equal(got, zeros, sizeof zeros);
@@ -180,8 +181,8 @@ static void test_arena(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* The emulator finds what is wrong with arenas: memory where there is some, or that is no whole page; what is given back
- * twice, in part, or with memory in it. */
+/* The emulator detects misuse of arenas: mapping over a mapping or a partial page; unmapping twice, partially, or
+ * releasing addresses with mappings. */
 static void test_arena_misuse(void **)
 {
     const size_t page = 2 << 20;
@@ -199,7 +200,7 @@ static void test_arena_misuse(void **)
         assert_int_equal(pi__rt_map(rt, m.at, m.size, &done), 0);
         assert_int_equal(done, m.done);
     }
-    assert_int_equal(simt::watch.live, 4); /* device, addresses, two maps */
+    assert_int_equal(simt::watch.live, 4); /* device, addresses, two mappings */
     pi__rt_unmap(rt, a + 2 * page, page);
     pi__rt_unmap(rt, a, page);
     pi__rt_unreserve(rt, a, 4 * page);
@@ -216,7 +217,7 @@ static void test_arena_misuse(void **)
 
 static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
 
-/* A device that cannot map says so. */
+/* A device that cannot map pages reports it in the log. */
 static void test_no_pages(void **)
 {
     for (size_t page : {(size_t) 0, (size_t) 2 << 20}) {
@@ -234,10 +235,10 @@ static void test_no_pages(void **)
 }
 
 struct load_watch {
-    int64_t cancel_at; /* the call that cancels; negative: none */
-    int64_t n;         /* calls */
-    uint64_t done;     /* of the last one */
-    bool whole;        /* which was the end of it */
+    int64_t cancel_at; /* index of the call that cancels; negative = none */
+    int64_t n;         /* number of calls */
+    uint64_t done;     /* `done` of the last call */
+    bool whole;        /* the last call reported completion */
 };
 
 static bool on_load(void *ud, int stage, uint64_t done, uint64_t total)
@@ -250,7 +251,7 @@ static bool on_load(void *ud, int stage, uint64_t done, uint64_t total)
     return w->n++ == w->cancel_at;
 }
 
-/* Opening an engine on the device tells how far loading is, and ends where it is told to, with nothing left. */
+/* Opening an engine on the device reports loading progress, stops when the callback cancels, and frees everything. */
 static void test_canceled(void **)
 {
     char path[256];
@@ -280,8 +281,8 @@ static void test_canceled(void **)
     unlink(path);
 }
 
-/* A device whose memory is the host's: weights are packed where they stay, not a byte of them is copied, and nothing is kept
- * of evicted blocks in host memory. The same answers. */
+/* A device whose memory is the host's: weights are packed in place without copies, and evicted blocks are not kept in
+ * host memory. The results are the same. */
 static void test_shared(void **)
 {
     char path[256];

@@ -1,7 +1,8 @@
-/* Steps of whole models in kernels that look for races, within blocks and between them: launches with what is done behind them
- * (src/backend/cuda/fuse.c) as graphs have them, which checks of single kernels choose for themselves. With the argument "all" every
- * architecture, in every way of multiplying, for each kind of device, with few rows and many; that takes half an hour. */
-#include "simt_impl.h" /* before cmocka.h, which has a macro "fail" */
+/* Steps of whole models with instrumented kernels, which detect races within blocks and between them. Launches and
+ * their epilogues (src/backend/cuda/fuse.c) are captured as in real steps; the checks of single kernels select their
+ * own. The argument "all" runs every architecture in every matmul mode, for each kind of device, with few rows and
+ * many; that takes half an hour. */
+#include "simt_impl.h" /* before cmocka.h, which defines a macro "fail" */
 
 #include "engine_jobs.h"
 
@@ -10,7 +11,7 @@ int simt_typed_write(const char *path, const char *arch, int32_t type, const cha
 const char *tiny_row_name(size_t i);
 }
 
-/* Prompts, and steps of one to three sequences; a sequence alone has the same bits. */
+/* Checks prompts, and steps of one to three sequences; a sequence in a batch of one has the same bits. */
 static void check(const char *arch, int32_t type, const char *fp4 = "off", const char *sizes = nullptr, const char *matmul = "auto")
 {
     const std::vector<job> jobs = {{prompt(21, 1), "3"}, {prompt(1, 2), "4"}, {prompt(5, 3), "2"}};
@@ -53,7 +54,7 @@ static void test_latent(void **)
     check("deepseek4", 0);
 }
 
-/* Prompts of 70 rows and less, and steps of up to 12 sequences. */
+/* Runs prompts of at most 70 rows, and steps of up to 12 sequences. */
 static void check_many(const char *arch, int32_t type, const char *fp4, const char *matmul, unsigned device, const char *fuse)
 {
     std::vector<job> jobs = {{prompt(70, 1), "3"}, {prompt(33, 2), "2"}};
@@ -61,7 +62,8 @@ static void check_many(const char *arch, int32_t type, const char *fp4, const ch
     pi_error err;
     pi_engine *e;
     simt::options.arch = device;
-    if (simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : nullptr)) { /* rows are no blocks of it */
+    /* the rows are not multiples of the type's block size */
+    if (simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : nullptr)) {
         print_message("no such file\n");
         return;
     }

@@ -1,5 +1,5 @@
-/* Joining over NCCL (src/backend/cuda/nccl.c), with nccl_twin.c in its place: those who come in time join, whoever waits for one
- * that does not come gives up when the time is over, and what comes of its attempt later is given back. */
+/* Joining over NCCL (src/backend/cuda/nccl.c), with nccl_twin.c in its place. Ranks that arrive in time join. A rank
+ * that waits for a missing one gives up at the timeout; a communicator that it gets later is freed. */
 #include <atomic>
 #include <chrono>
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ extern "C" {
 
 static pi__nccl twin;
 static int (*counts)(int *made);
-static std::atomic<int> n_used; /* calls of use with the right device */
+static std::atomic<int> n_used; /* number of `use` calls with the right device */
 
 struct joined { int rc; pi__nccl_comm comm; pi_error err; double s; };
 
@@ -32,7 +32,7 @@ static joined join(const pi__seat &all, int32_t rank)
     return j;
 }
 
-/* The first `come` of n ranks. */
+/* Joins the first `come` of n ranks. */
 static std::vector<joined> join_all(const pi__seat &all, int32_t come)
 {
     std::vector<joined> out(come);
@@ -57,7 +57,7 @@ static int live()
     return counts(&made);
 }
 
-/* true: within ten seconds so many more communicators were made than `before`, and all are gone. */
+/* True if within ten seconds exactly `more` communicators were created since `before`, and none is live. */
 static bool settles(int before, int more)
 {
     int made = 0;
@@ -88,7 +88,7 @@ static void test_one_stays_away(void **)
         assert_non_null(strstr(j.err.msg, "rank-timeout"));
         assert_true(j.s >= 0.29 && j.s < 5);
     }
-    /* The last one comes after all: those who wait no more give up what they were given, and it joins nobody that is there. */
+    /* The last rank arrives after the timeout: the others free their communicators, and it joins none of them. */
     const joined late = join(all, 3);
     assert_int_equal(late.rc, PI_OK);
     assert_int_equal(twin.give_up(late.comm), 0);

@@ -1,6 +1,6 @@
-/* Whole steps of dependent launches (overlap.cpp): nothing is read before the launch that writes it has been waited for,
- * whichever kernels follow each other. Of each architecture a prompt, then captured decode steps, with drafts where it has
- * them. */
+/* Whole steps of dependent launches (overlap.cpp): no kernel reads data before the wait for the launch that writes
+ * it, in any sequence of kernels. Each architecture runs a prompt, then captured decode steps, with drafts if it
+ * supports them. */
 #include "answers.h"
 #include "runtime_emu.h"
 
@@ -53,7 +53,7 @@ static void test_deepseek3(void **) { check("deepseek3", "none"); }
 
 static int look(void **)
 {
-    simt::options.between = false; /* the kernels have tests for that */
+    simt::options.between = false; /* the kernels' own tests check this */
     return 0;
 }
 

@@ -1,4 +1,5 @@
-/* Packing of matrices: every type and every number of rows, against codes put one by one where pack.h says. */
+/* Packing of matrices: every type and every number of rows, against codes stored one by one at the positions of
+ * pack.h. */
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -19,7 +20,7 @@ using namespace selftest;
 
 enum { N_IN = 512 };
 
-/* Bits of a type's codes, and whether they are indices into a table; 0: codebooks. */
+/* Bits of a type's codes; *table is true if they are indices into a table. 0 = codebooks. */
 static int bits_of(int32_t type, bool *table)
 {
     *table = type == PI__IQ4_NL || type == PI__IQ4_XS || type == PI__MXFP4 || type == PI__NVFP4;
@@ -39,7 +40,7 @@ static void put_index(int r, int k, unsigned c, uint8_t *block)
     block[(r % 8 * 4 + k % 16 / 4) * 8 + r / 8 * 4 + k / 16 * 2 + k % 4 / 2] |= (uint8_t) (c << k % 2 * 4);
 }
 
-/* Code c of row r, column k, into the planes. */
+/* Stores code c of row r, column k, in the planes of a block. */
 static void put_code(int bits, int r, int k, unsigned c, uint8_t *block)
 {
     int lane = r % 8 * 4 + k % 16 / 4, word = r / 8 + k / 16 * 2, byte = k % 4;
@@ -62,7 +63,7 @@ static void put_code(int bits, int r, int k, unsigned c, uint8_t *block)
     if (bits) block[lane * 2 + word / 2] |= (uint8_t) ((c & 1) << (word % 2 * 4 + byte));
 }
 
-/* The planes of n rows. */
+/* Returns the code planes of n rows. */
 static std::vector<uint8_t> planes(int32_t type, const pi__cuda_shape &s, const std::vector<uint8_t> &rows, int n)
 {
     const pi__type_info *t = pi__type_info_of(type);
@@ -84,7 +85,7 @@ static std::vector<uint8_t> planes(int32_t type, const pi__cuda_shape &s, const 
     return out;
 }
 
-/* Codes are where they belong, and every byte of a tile is written, whatever was in it; rows that are not there are zeros. */
+/* Codes are at their positions, and every byte of a tile is written, over any old contents; missing rows are zeros. */
 static void test_tiles(void **)
 {
     selftest::random r(11);
@@ -109,7 +110,7 @@ static void test_tiles(void **)
     }
 }
 
-/* Processes share what they have packed: who changes the layout changes its version, too. */
+/* Processes share packed matrices: a change of the layout must also change its version. */
 static void test_layout(void **)
 {
     selftest::random r(12);
@@ -124,7 +125,7 @@ static void test_layout(void **)
         pi__cuda_pack_tile(type, &s, N_IN, rows.data(), 16, tile.data());
         all = pi__hash64(tile.data(), tile.size(), all);
     }
-    assert_int_equal(PI__PACKED_LAYOUT, 1); /* then the sum is this */
+    assert_int_equal(PI__PACKED_LAYOUT, 1); /* the version that belongs to `known` */
     if (all != known) fail_msg("the bytes are of sum %016llx", (unsigned long long) all);
 }
 

@@ -1,7 +1,7 @@
-/* Emulated devices as the stages of a pipeline (split-mode layer): the bits of one device, in whatever way steps are launched;
- * a decode step whose shape was seen twice is a graph a stage and nothing else, queued behind the one before it; and calls that fail end
- * requests, not more. */
-#include <filesystem> /* before cmocka makes macros of names that it has */
+/* Emulated devices as the stages of a pipeline (split-mode layer): the bits of one device, in every launch mode. A
+ * decode step whose shape was seen twice is one graph per stage and nothing else, queued after the previous step. A
+ * failing call ends requests, and nothing else. */
+#include <filesystem> /* before cmocka: its macros clash with names in this header */
 
 #include "answers.h"
 
@@ -28,7 +28,7 @@ static std::string model_file(const char *arch)
     return path;
 }
 
-static long n_ops; /* lines of the log that say that an op was called */
+static long n_ops; /* log lines about op calls */
 static void count_line(void *, int, const char *line) { n_ops += strstr(line, "op linear:") != nullptr; }
 
 static int try_open(pi_engine **e, const std::string &model, const char *devices, const settings &more, pi_error *err)
@@ -53,7 +53,7 @@ static pi_engine *open_engine(const std::string &model, const char *devices, con
     return e;
 }
 
-/* The answers of requests at whose logits nobody looks: with a seed each, if one is given, else greedy. */
+/* Texts of requests without logits: sampled, with the given seed, or greedy if the seed is "". */
 static std::vector<std::string> texts(pi_engine *e, const char *seed, const char *max_tokens, size_t n = 3)
 {
     std::vector<std::string> out(n);
@@ -80,8 +80,8 @@ static std::vector<std::string> texts(pi_engine *e, const char *seed, const char
     return out;
 }
 
-/* The same logits and texts as one device's, with graphs, with few of them, without, and in short steps, whether fed ahead or not;
- * and no kernel reaches for another device's memory. */
+/* Checks for the logits and texts of one device: with graphs, with few graphs, without graphs, and in short steps,
+ * with and without async scheduling. No kernel may access another device's memory. */
 static void check_bits(const char *arch, const char *devices, const settings &more, bool fed_ahead)
 {
     const std::string model = model_file(arch);
@@ -94,16 +94,16 @@ static void check_bits(const char *arch, const char *devices, const settings &mo
         settings all = more;
         all.insert(all.end(), way.begin(), way.end());
         const bool few = way.size() == 1, off = way.size() == 2;
-        simt::watch.graph_bytes = few ? 96 << 10 : 0; /* so that shapes lose their graphs to others */
+        simt::watch.graph_bytes = few ? 96 << 10 : 0; /* so that shapes evict each other's graphs */
         simt::watch.n_recorded = simt::watch.n_replayed = 0;
         simt::watch.n_ahead = 0;
-        simt::watch.hasty = few; /* what has not waited for another device is too early then */
+        simt::watch.hasty = few; /* work that has not waited for another device then runs too early */
         e = open_engine(model, devices, all);
         compare(arch, want, ask(e, prompts, true), 0);
         compare(arch, want, ask(e, prompts, false), 0);
         assert_true(texts(e, "", "9") == greedy);
         assert_true(texts(e, "5", "9") == drawn);
-        if (fed_ahead && !few) assert_true(simt::watch.n_ahead > 4); /* who is hasty has done it before */
+        if (fed_ahead && !few) assert_true(simt::watch.n_ahead > 4); /* a hasty wait has already run the work */
         if (off) assert_int_equal(simt::watch.n_recorded + simt::watch.n_replayed, 0);
         else assert_true(simt::watch.n_recorded > 0 && simt::watch.n_replayed > simt::watch.n_recorded);
         pi_engine_close(e);
@@ -117,7 +117,7 @@ static void check_bits(const char *arch, const char *devices, const settings &mo
 static void test_bits(void **)
 {
     check_bits("gemma3", "emu,emu", {}, true);
-    check_bits("llama3", "emu,emu", {}, true); /* whose first stage has the embedding */
+    check_bits("llama3", "emu,emu", {}, true); /* the first stage has the embedding */
     if (!getenv("PAGEDINFER_LONG")) return;
     check_bits("gemma4", "emu,emu,emu", {}, true);
     check_bits("deepseek4", "emu,emu", {}, true);
@@ -125,7 +125,7 @@ static void test_bits(void **)
     check_bits("gemma3", "emu,emu", {{"async-scheduling", "false"}}, false);
 }
 
-/* Recurrent states, and drafts of the model's own head, whose steps are the pipeline's, too. */
+/* Recurrent states, and drafts of the model's own head, which runs in the pipeline, too. */
 static void test_drafts(void **) { check_bits("qwen35", "emu,emu", {{"spec-type", "mtp"}}, false); }
 
 /* ---- what a step costs */
@@ -141,14 +141,14 @@ static cost cost_of(pi_engine *e, const char *seed, const char *max_tokens)
     return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, n_ops, simt::watch.n_waits, simt::watch.n_ahead};
 }
 
-/* Of 8 decode steps more: so many graphs a step; beside them each device launches what puts in the tokens, and nothing else; no op is
- * called; each step, but for n_alone, is queued before the one before it has ended on any device, and the host waits for no queue to
- * be empty. */
+/* Checks the cost of 8 more decode steps. Each step is n_graphs graphs; otherwise each device launches only the
+ * insertion of token ids, and no op is called. Each step except n_alone is queued before the previous one has ended
+ * on any device. The host never waits for a queue to drain. */
 static void check_cost(const char *arch, const char *devices, long n_graphs, const char *seed, long n_alone = 0)
 {
     const long ahead = (8 - n_alone) * (1 + std::count(devices, devices + strlen(devices), ','));
     const std::string model = model_file(arch);
-    simt::watch.idle = !*seed; /* what kernels compute does not matter then */
+    simt::watch.idle = !*seed; /* the results of kernels do not matter then */
     pi_engine *e = open_engine(model, devices, {{"trace-ops", "true"}});
     for (int i = 0; i < 2; i++) cost_of(e, seed, "12");
     const cost few = cost_of(e, seed, "4"), more = cost_of(e, seed, "12");
@@ -167,13 +167,13 @@ static void test_cost(void **)
 {
     for (const char *seed : {"", "3"}) check_cost("llama3", "emu,emu", 2, seed);
     check_cost("llama3", "emu,emu,emu", 3, "");
-    check_cost("gemma3", "emu,emu", 3, ""); /* the embedding is the output matrix, and so with the last stage */
-    check_cost("gemma4", "emu,emu,emu", 5, ""); /* and its last layers read the keys of earlier ones */
+    check_cost("gemma3", "emu,emu", 3, ""); /* the embedding is the output matrix, so it is in the last stage */
+    check_cost("gemma4", "emu,emu,emu", 5, ""); /* also, its last layers read the keys of earlier ones */
     check_cost("deepseek4", "emu,emu", 2, "");
-    check_cost("qwen35moe", "emu,emu", 2, "", 1); /* a step completes a chunk of its states */
+    check_cost("qwen35moe", "emu,emu", 2, "", 1); /* one step completes a chunk of its states */
 }
 
-/* What goes to the disk is copied beside steps that are fed ahead, whose host waits for no queue to be empty. */
+/* Copies to disk run concurrently with async-scheduled steps; the host never waits for a queue to drain. */
 static void test_copies(void **)
 {
     const std::string model = model_file("gemma3"), dir = model + ".d";
@@ -197,10 +197,11 @@ static void test_copies(void **)
 
 /* ---- failures */
 
-static long n_calls_of_answer; /* up to the end of the last one; those of opening among them, and none of closing */
+/* calls up to the end of the last answer: includes opening, but not closing */
+static long n_calls_of_answer;
 static void count_calls() { n_calls_of_answer = simt::watch.n_calls; }
 
-/* Opens, generates, closes: PI_OK, or PI_EDEVICE, of opening or of a request. */
+/* Opens an engine, generates, closes it. Returns PI_OK, or PI_EDEVICE from opening or from a request. */
 static int one_answer(const std::string &model)
 {
     n_calls_of_answer = 0;
@@ -210,7 +211,8 @@ static int one_answer(const std::string &model)
     return answer_and_close(e, rc, err, count_calls);
 }
 
-/* One call that fails when devices are opened need not matter: how much memory is free is asked to share out layers. */
+/* A single failing call may be harmless while devices open: the query of free memory only guides the placement of
+ * layers. */
 static void test_calls_fail(void **)
 {
     long failed = 0;

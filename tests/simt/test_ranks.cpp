@@ -1,5 +1,5 @@
-/* The CUDA backend as several devices (split-mode tensor), emulated: their number changes no bit, none reaches for another's memory,
- * and where one fails all do, at once and without anybody waiting for ever. */
+/* The CUDA backend on several emulated devices (split-mode tensor). Their number changes no bit, no device accesses
+ * another's memory, and if one fails, all fail immediately; none waits forever. */
 #include "engine_jobs.h"
 
 extern "C" {
@@ -29,7 +29,7 @@ static void same_on_all(int n)
     unlink(model_path.c_str());
 }
 
-/* A cache whose heads are shared out, and one that all have (four devices, two heads). */
+/* A cache split by heads, and a cache that all devices replicate (four devices, two heads). */
 static void test_same_bits(void **)
 {
     assert_int_equal(simt_tiny_write(model_path.c_str(), PI__Q4_K), 0);
@@ -40,7 +40,7 @@ static void test_same_bits(void **)
     simt::options.eager = false;
 }
 
-/* The share of each device. */
+/* The plan of each device. */
 static pi_plan plan_on(const char *names)
 {
     pi_plan plan = {};
@@ -52,7 +52,7 @@ static pi_plan plan_on(const char *names)
     return plan;
 }
 
-/* Bytes of the model's matrices that each device takes, but for what pages have left. */
+/* Bytes of the model's matrices per device, without the rounding to pages. */
 static uint64_t weights_on(const char *names)
 {
     const size_t page = simt::options.page;
@@ -62,7 +62,7 @@ static uint64_t weights_on(const char *names)
     return bytes;
 }
 
-/* Experts, each of which is shared out; gate and up in one matrix, and in two. */
+/* Experts, each split over all devices; gate and up in one matrix, and in two. */
 static void test_experts(void **)
 {
     for (const char *arch : {"gemma4", "qwen35moe", "mixtral"}) {
@@ -73,14 +73,14 @@ static void test_experts(void **)
     }
 }
 
-/* DeepSeek V4, with experts by token: each device has a shard of the embedding, and looks up all experts. */
+/* DeepSeek V4, with experts by token id: each device has a shard of the embedding, and looks up all experts. */
 static void test_tables(void **)
 {
     assert_int_equal(simt_small_write(model_path.c_str(), "deepseek4", PI__F32), 0);
     same_on_all(2);
 }
 
-/* A drafter with a centroid lm_head, which each device has whole. */
+/* A drafter with a centroid lm_head, which every device replicates. */
 static void test_clusters(void **)
 {
     static float want[8000], got[8000];
@@ -91,7 +91,7 @@ static void test_clusters(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* Tensors of an arena have memory on all devices, or on none, and give it back one by one. */
+/* Tensors of an arena are mapped on all devices or on none, and unmapped one by one. */
 static void test_arena(void **)
 {
     const size_t page = simt::options.page;
@@ -129,8 +129,8 @@ static void test_arena(void **)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* Opened, what all devices have is what was planned for each; matrices have pages of their own, and one by one cannot be
- * mapped: refused, and everything given back. */
+/* After opening, the devices' memory equals the plan for each. Matrices have separate pages. A failing map or call is
+ * an error, and everything is freed. */
 static void test_mapped(void **)
 {
     pi_error err;
@@ -138,7 +138,7 @@ static void test_mapped(void **)
     simt::options.page = 4 << 10;
     simt::watch.idle = true;
     assert_int_equal(simt_tiny_write_even(model_path.c_str(), PI__F32), 0);
-    /* What the host has beside a device, block tables, batches and rows of logits, is the same beside two. */
+    /* With one device or two, the host has the same memory for block tables, batches and rows of logits. */
     assert_int_equal(open_engine_on(&e, "emu", "16", &err), PI_OK);
     const size_t host = plan_on("emu").total_bytes - simt::device_bytes();
     pi_engine_close(e);
@@ -149,7 +149,7 @@ static void test_mapped(void **)
     assert_int_equal(pi_engine_info(e, &info), PI_OK);
     const size_t found = PI__USUAL_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
                                          sizeof(pi__topk_request) + sizeof(pi__draw) +
-                                         (PI__MAX_SEEN + 1) * sizeof(int32_t)); /* in the host's memory */
+                                         (PI__MAX_SEEN + 1) * sizeof(int32_t)); /* in host memory */
     assert_in_range(host, found, found + (64 << 10));
     assert_int_equal(simt::device_bytes(), 2 * (plan.total_bytes - host));
     pi_engine_close(e);
@@ -174,8 +174,8 @@ static void test_mapped(void **)
     unlink(model_path.c_str());
 }
 
-/* Decode steps are captured by all ranks and replayed by all, with the bits of steps that are not; sequences join and
- * leave. Nothing is allocated for it. */
+/* All ranks capture decode steps and replay them, with the bits of steps without capture, while sequences join and
+ * leave. Captures allocate no memory. */
 static void check_recorded(const std::vector<job> &jobs, int times)
 {
     pi_error err;
@@ -196,7 +196,8 @@ static void check_recorded(const std::vector<job> &jobs, int times)
         simt::watch.late_graphs = 20;
         same_rows(want, run_jobs(e, jobs));
         simt::watch.late_graphs = 0;
-        assert_int_equal(simt::watch.n_risky, risky); /* all have made their graphs before one waits for another */
+        /* all ranks have created their graphs before one waits for another */
+        assert_int_equal(simt::watch.n_risky, risky);
         assert_true(simt::watch.n_recorded >= 2 && simt::watch.n_recorded % 2 == 0);
         const long replayed = simt::watch.n_replayed;
         assert_true(replayed > simt::watch.n_recorded && replayed % 2 == 0);
@@ -212,7 +213,7 @@ static void check_recorded(const std::vector<job> &jobs, int times)
 
 static void test_recorded(void **)
 {
-    /* One grows over the number of keys that a graph is for. */
+    /* One sequence outgrows the number of keys of its graph. */
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
     check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, getenv("PI_TEST_EMULATED") ? 1 : 2);
     /* With drafts. */
@@ -220,12 +221,12 @@ static void test_recorded(void **)
     drafts = "2";
     check_recorded({{prompt(20, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, 1);
     drafts = "";
-    /* Embeddings are shared out. */
+    /* The embedding is split over the devices. */
     assert_int_equal(simt_tiny_write_even(model_path.c_str(), PI__F32), 0);
     check_recorded({{prompt(9, 1), "9"}, {prompt(2, 2), "8"}, {prompt(4, 5), "9"}, {prompt(1, 3), "4"}}, 1);
 }
 
-/* Opens, generates, closes. false: as if nothing had failed. */
+/* Opens an engine, generates, closes it. Returns false if nothing failed. */
 static bool fails()
 {
     pi_error err = {};
@@ -245,7 +246,7 @@ static bool fails()
     return code != 0;
 }
 
-/* Calls of the runtime that fail, of whichever device they are; then all from one on. */
+/* A failing runtime call on either device; then all calls from one on fail. */
 static void test_calls_fail(void **)
 {
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
@@ -269,7 +270,7 @@ static void test_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
-/* The same where kernels run, so that ranks do wait for each other: calls of steps that are captured and replayed. */
+/* Failing calls while kernels run and ranks wait for each other, in steps that are captured and replayed. */
 static void test_steps_fail(void **)
 {
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
@@ -291,7 +292,7 @@ static void test_steps_fail(void **)
 int main()
 {
     name_model("ranks");
-    alarm(300); /* who waits for ever has failed */
+    alarm(300); /* a rank that waits forever fails the test */
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),  cmocka_unit_test(test_experts),    cmocka_unit_test(test_tables),
         cmocka_unit_test(test_clusters),   cmocka_unit_test(test_arena),      cmocka_unit_test(test_mapped),

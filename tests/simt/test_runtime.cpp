@@ -1,4 +1,4 @@
-/* The CUDA backend and its runtime, emulated: steps that are captured and replayed, and every call failing. */
+/* The emulated CUDA backend and its runtime: steps that are captured and replayed; every call failing in turn. */
 #include "engine_jobs.h"
 
 #include <atomic>
@@ -9,10 +9,10 @@ extern "C" {
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
 
-/* --------------------------------------------------------------------------------------------------- captured steps */
+/* -------------------------------------------------------------------------------------------------- captured steps */
 
-/* Sequences that join and leave, with and without capture: the same bytes. One of them grows over the number of keys
- * that a graph is for. Nothing is allocated for it. */
+/* Sequences join and leave, with and without capture, and give the same bits. One of them outgrows the number of keys
+ * of its graph. Captures allocate no memory. */
 static void test_recorded(void **)
 {
     const std::vector<job> jobs = {{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "14"}, {prompt(9, 4), "7"}};
@@ -46,9 +46,10 @@ static void test_recorded(void **)
     unlink(model_path.c_str());
 }
 
-/* Steps with as many drafts of each sequence are captured, too: the same bytes, alone and with sequences that make the
- * step need padding. Where one has fewer, as its answer ends, the step is not captured. At last there is room for one graph
- * alone: each takes the place of the last one, which may still be running. */
+/* Steps with equal numbers of drafts per sequence are captured, too: the same bits, in a batch of one and with
+ * sequences that make the step need padding. A step where one sequence has fewer drafts, because it ends, is not
+ * captured. The last run has room for a single graph: each graph replaces the previous one, which may still be
+ * running. */
 static void test_recorded_drafts(void **)
 {
     const std::vector<job> jobs = {{prompt(20, 1), "11"}, {prompt(5, 2), "9"}, {prompt(1, 3), "13"}};
@@ -79,9 +80,9 @@ static void test_recorded_drafts(void **)
     unlink(model_path.c_str());
 }
 
-/* A drafter's steps are captured, also those that only fill its cache: a step that verifies two drafts of a sequence and
- * makes two more is a few graphs, the searches for the best tokens and what makes them the next draft's. Kernels are counted,
- * not run: all logits are equal, and all drafts right. */
+/* A drafter's steps are captured, also steps that only fill its cache. The tested step verifies two drafts of a
+ * sequence and makes two more. It is a few graphs, plus the top-k searches and the kernels that pass on their
+ * results. Kernels are counted, not run: all logits are equal, and all drafts are accepted. */
 static void check_draft_steps(const char *arch, long least_queued, long most_captured)
 {
     const job j = {prompt(4, 1), "30"};
@@ -93,7 +94,7 @@ static void check_draft_steps(const char *arch, long least_queued, long most_cap
         before.size = after.size = sizeof after;
         cuda_graphs = graphs;
         assert_int_equal(open_engine(&e, "64", &err), PI_OK);
-        for (int i = 0; i < 3; i++) { /* in the last one all shapes were seen twice */
+        for (int i = 0; i < 3; i++) { /* in the last run, all shapes were seen twice */
             pi_engine_stats(e, &before);
             simt::watch.n_launched = simt::watch.n_replayed = 0;
             run_jobs(e, {j});
@@ -133,7 +134,7 @@ static void test_draft_steps(void **)
     simt::watch.idle = false;
 }
 
-/* What cannot be captured is refused, and spoils the capture. */
+/* A call that cannot be captured is refused, and invalidates the capture. */
 static void test_forbidden(void **)
 {
     pi__rt *rt;
@@ -173,7 +174,7 @@ static void test_forbidden(void **)
     assert_int_equal(pi__rt_replay(rt, g), 0);
     pi__rt_graph_free(rt, g);
 
-    /* A graph reads its memory when it is replayed, each time. */
+    /* Each replay reads the current contents of memory. */
     char *h = static_cast<char *>(host);
     assert_int_equal(pi__rt_capture(rt), 0);
     assert_int_equal(pi__rt_upload(rt, dev, h, 8), 0);
@@ -195,7 +196,7 @@ static void test_forbidden(void **)
 /* A device with two vectors, for steps in graph segments. */
 struct segmented {
     pi__backend *be;
-    float *x;    /* [16] the device's */
+    float *x;    /* [16] on the device */
     float *host; /* [16] in, [16] out */
 };
 
@@ -225,8 +226,8 @@ static void close_parted(segmented &p)
     assert_int_equal(simt::watch.live, 0);
 }
 
-/* A step of n sequences that see so many keys: graph segments of an upload, a kernel and a download. Where nothing
- * fails they do what they are to do; the result is that of finish. */
+/* Runs a step of n sequences with `keys` keys in n_segments graph segments, each an upload, a kernel and a download.
+ * Checks the results unless the step fails; returns the code of `finish`. */
 static int parted_step(segmented &p, int32_t n, int32_t keys, int n_segments)
 {
     static int32_t zeros[4];
@@ -249,7 +250,7 @@ static int parted_step(segmented &p, int32_t n, int32_t keys, int n_segments)
         const pi__softcap cap = {p.x, 8, 1, 16};
         pi__op_softcap(p.be, nullptr, &cap);
         op->download(p.be, p.host + 16, p.x, 64);
-        if (i + 1 < n_segments) (void) op->end_capture(p.be); /* finish ends the last */
+        if (i + 1 < n_segments) (void) op->end_capture(p.be); /* finish ends the last segment */
     }
     int rc = op->finish(p.be, nullptr);
     for (int i = 0; i < 16 && !rc; i++) {
@@ -267,11 +268,11 @@ static void counted(long launched, long recorded, long replayed)
     assert_int_equal(simt::watch.n_replayed, replayed);
 }
 
-/* Graph segments of a step are each captured when its like comes again, and replayed from then on, as many as there is
- * room for; those of the shape used longest ago make room. */
+/* Each graph segment of a step is captured when the same step comes again, and replayed from then on, within a
+ * maximum number of segments. The segments of the least recently used shape are evicted. */
 static void test_parts(void **)
 {
-    const int most = 256; /* of a step */
+    const int most = 256; /* max segments of a step */
     segmented p = open_parted();
     for (int i = 0; i < 4; i++) {
         assert_int_equal(parted_step(p, i % 2 ? 4 : 3, 5, 3), PI_OK);
@@ -287,12 +288,12 @@ static void test_parts(void **)
     counted(0, 2, 2);
     assert_int_equal(parted_step(p, 1, 300, most), PI_OK);
     counted(0, 0, most);
-    assert_int_equal(parted_step(p, 4, 5, 3), PI_OK); /* used longest ago */
+    assert_int_equal(parted_step(p, 4, 5, 3), PI_OK); /* was least recently used */
     counted(3, 0, 0);
     close_parted(p);
 }
 
-/* Each call of the runtime in turn failing in capture and replay: told once, and the next steps are right. */
+/* Each runtime call in turn fails during capture and replay: it is reported once, and the next steps are right. */
 static void test_parts_fail(void **)
 {
     segmented p = open_parted();
@@ -313,9 +314,9 @@ static void test_parts_fail(void **)
     close_parted(p);
 }
 
-/* Kernels are on the device before the first launch; where the driver cannot bring them, the log says so. */
 static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
 
+/* Kernels are loaded before the first launch; if the driver cannot do that, the log says so. */
 static void test_loaded(void **)
 {
     pi__rt *rt;
@@ -349,8 +350,7 @@ static void test_loaded(void **)
     simt::watch.lazy = false;
 }
 
-/* Weights with pages of their own, with shared ones, and in one piece: the same bytes come out, and what is planned is what
- * is there. */
+/* Weights with separate pages, with shared pages, and in one piece give the same bits, and use the planned memory. */
 static void test_pages(void **)
 {
     const std::vector<job> jobs = {{prompt(9, 1), "3"}, {prompt(2, 2), "3"}};
@@ -379,12 +379,13 @@ static void test_pages(void **)
         assert_int_equal(simt::device_bytes(), 0);
     }
     simt::options.page = 2 << 20;
-    assert_int_equal(planned[1], 2 << 20); /* all together */
+    assert_int_equal(planned[1], 2 << 20); /* all weights together */
     assert_true(planned[2] > planned[0] + (256 << 10) && planned[2] % (64 << 10) == 0);
     unlink(model_path.c_str());
 }
 
-/* Tokens of four requests, one of which is not greedy; with its logits asked for, each is sampled on the host. */
+/* Tokens of four requests, one of them sampled, the others greedy. on_host: logits are requested, so that the host
+ * samples. */
 static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, bool on_host)
 {
     static const char *const options[4][2] = {{"ignore-eos", "true"}, {"min-tokens", "4"}, {"temp", "0.9"},
@@ -417,15 +418,15 @@ static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, bool on_host)
     return out;
 }
 
-/* Tokens are found on the device, the same as on the host, and nothing else of their rows comes to the host: an id of greedy
- * ones, the best 40 values of all rows of a step with one that is not. */
+/* Tokens found on the device equal the host's. Downloads are small: one id per greedy row, and the best 40 values of
+ * all rows in a step with a sampled request. */
 static void test_picked(void **)
 {
     pi_error err;
     pi_engine *e;
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
     assert_int_equal(open_engine(&e, "16", &err), PI_OK);
-    assert_true(simt::host_bytes() < 1 << 20); /* nothing stays pinned of what loading took */
+    assert_true(simt::host_bytes() < 1 << 20); /* no memory used for loading stays pinned */
     simt::watch.n_down = 0;
     std::vector<std::vector<int32_t>> want = tokens_of(e, true);
     long all = simt::watch.n_down.exchange(0), row = 313 * (long) sizeof(float);
@@ -441,9 +442,9 @@ static void test_picked(void **)
     unlink(model_path.c_str());
 }
 
-/* ----------------------------------------------------------------------------------------------------------- failures */
+/* -------------------------------------------------------------------------------------------------------- failures */
 
-static std::atomic<long> host_live; /* blocks of the host's memory */
+static std::atomic<long> host_live; /* live host allocations */
 
 static void *count_malloc(void *, size_t size) { return host_live++, std::malloc(size); }
 static void *count_realloc(void *, void *p, size_t size) { return host_live += !p, std::realloc(p, size); }
@@ -455,7 +456,7 @@ static void *count_map(void *, size_t size)
 }
 static void count_unmap(void *, void *p, size_t) { host_live -= p != nullptr, std::free(p); }
 
-/* Opens, generates, closes; what becomes of it has to be clean. false: it went as if nothing had failed. */
+/* Opens an engine, generates, closes it, and checks the outcome. Returns false if nothing failed. */
 static bool survives()
 {
     pi_error err = {};
@@ -471,7 +472,7 @@ static bool survives()
     const job jobs[2] = {{prompt(3, 1), "5"}, {prompt(2, 2), "3"}};
     for (int i = 0; i < 2; i++) {
         r[i] = submit(e, jobs[i], &out[i], &code[i], &err);
-        if (code[i]) assert_int_equal(code[i], PI_ECLOSED); /* the first one had failed by then */
+        if (code[i]) assert_int_equal(code[i], PI_ECLOSED); /* the first request had failed by then */
     }
     take_events(e, [] {});
     bool failed = code[0] || code[1];
@@ -489,18 +490,18 @@ static bool survives()
     return failed;
 }
 
-/* Each call of the runtime in turn, from opening to closing; then all from it on. */
+/* Each runtime call in turn fails, from opening to closing; then all calls from it on. */
 static void test_calls_fail(void **)
 {
     const pi_allocator hooks = {sizeof hooks, nullptr, count_malloc, count_realloc, count_free, count_map, count_unmap};
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__F32), 0);
     pi_set_allocator(&hooks);
-    simt::watch.idle = true; /* what they compute does not matter */
-    simt::options.page = 64 << 10; /* the embedding has pages of its own */
+    simt::watch.idle = true; /* the results of kernels do not matter */
+    simt::options.page = 64 << 10; /* the embedding has separate pages */
     for (int dead = 0; dead < 2; dead++) {
         simt::watch.dead = dead == 1;
         long n = 0, harmless = 0;
-        for (bool reached = true; reached; n += dead ? 7 : 1) { /* deaths are all alike */
+        for (bool reached = true; reached; n += dead ? 7 : 1) { /* a dead device always behaves the same way */
             simt::watch.n_calls = 0;
             simt::watch.fail_at = n;
             bool failed = survives();
@@ -519,7 +520,7 @@ static void test_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
-/* The same of steps with drafts, which are queued before the last one is waited for. */
+/* Failing calls in steps with drafts, which are queued before the previous step has ended. */
 static void test_draft_calls_fail(void **)
 {
     assert_int_equal(simt_small_write(model_path.c_str(), "qwen35", PI__F32), 0);
@@ -542,7 +543,7 @@ static void test_draft_calls_fail(void **)
     unlink(model_path.c_str());
 }
 
-/* The same for what a device has to compute when it is opened. */
+/* Failing calls in the start-up self-test of a device. */
 static void test_first_calls_fail(void **)
 {
     long n = 0;
@@ -565,7 +566,7 @@ static void test_first_calls_fail(void **)
     if (n <= 30) fail_msg("only %ld calls", n);
 }
 
-/* Devices tell what they are, and one that does not answer why. */
+/* Devices are described; a device that fails to respond gives the reason. */
 static void test_told(void **)
 {
     pi_device d = {};
@@ -582,7 +583,7 @@ static void test_told(void **)
     assert_string_equal(d.name, "cpu");
 }
 
-/* A kernel that dies long after it was queued. */
+/* A kernel fails long after it was queued. */
 static void test_kernel_dies(void **)
 {
     pi_error err;

@@ -1,5 +1,6 @@
-/* Sampling where the rows are: requests of all kinds give the tokens and log-probabilities that whole rows give, to the
- * bit, alone and together, with drafts, on one device, beside the CPU and on two. */
+/* Sampling on the device: tokens and log-probabilities are bitwise identical to sampling from full rows. This holds
+ * for requests of all kinds, in a batch of one and together, with drafts, on one device, next to the CPU and on two
+ * devices. */
 #include "answers.h"
 #include "runtime_emu.h"
 
@@ -13,13 +14,13 @@ void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long l
 
 typedef std::vector<std::pair<const char *, const char *>> settings;
 
-/* A request's answer. */
+/* The outcome of a request. */
 struct sampled {
     std::vector<int32_t> tokens;
     std::vector<pi_token_prob> probs;
 };
 
-/* Requests, and whether the device finds all that their samplers want, or draws their tokens but for the first. */
+/* Requests. found: the device finds all values that the sampler needs, or draws all tokens except the first. */
 static const struct { settings how; bool found; } requests[] = {
     {{{"temp", "0"}}, true},
     {{{"top-k", "20"}}, true},
@@ -66,7 +67,8 @@ static void take_events(pi_engine *e)
     }
 }
 
-/* All requests together or one by one; whole: somebody looks at their rows, which have to come to the host then. */
+/* Runs all requests, together or one by one. whole: a callback reads the full rows, so that they are copied to the
+ * host. */
 static std::vector<sampled> run(pi_engine *e, bool together, bool whole)
 {
     std::vector<sampled> out(N);
@@ -127,8 +129,9 @@ static void check(const char *arch, const char *device, const settings &more, bo
     pi_engine_close(e);
 }
 
-/* What samplers ask of the logits is captured with the step: a decode step whose like was seen twice launches nothing by
- * itself, one value a row or lists, with their sums, alone and side by side. own: launches of a step all the same. */
+/* The top-k requests of samplers are captured with the step. A decode step whose shape was seen twice has no launches
+ * outside of its graph: for one value per row or for lists, with their sums, in a batch of one and together. own:
+ * launches per step that remain. */
 static void check_captured(const char *device, const settings &more, const std::vector<settings> &ways, long own = 0)
 {
     char path[256];
@@ -147,7 +150,7 @@ static void check_captured(const char *device, const settings &more, const std::
     unlink(path);
     for (const settings &how : ways) {
         long launched[3], replayed[3];
-        for (int round = 0; round < 3; round++) { /* of the last two, one has three steps more */
+        for (int round = 0; round < 3; round++) { /* of the last two rounds, one has three more steps */
             sampled out;
             simt::watch.n_launched = simt::watch.n_replayed = 0;
             pi_request *r = pi_request_new(e);

@@ -1,5 +1,5 @@
-/* pi_selftest over the emulator: what is right passes, what is spoiled is named, every failing call is told and leaves
- * nothing behind. */
+/* pi_selftest on the emulator: correct kernels pass, broken ones are named, and every failing call is reported and
+ * frees everything. */
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -91,7 +91,7 @@ static void test_refused(void **)
     expect_text(report, "no check was asked for that this device has");
 }
 
-/* Each call of the runtime in turn. */
+/* Each runtime call fails in turn. */
 static void test_calls_fail(void **)
 {
     std::string report;

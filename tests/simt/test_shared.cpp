@@ -1,6 +1,6 @@
-/* Weights of emulated devices that processes share: an owner and engines with weights-from, with one device, several as one, and
- * one beside the CPU; devices and options that do not go together; owners that give other memory than they should; and calls of
- * the device that fail. That owner and engines are processes of their own is tests/scripts/check_weights.py's. */
+/* Weights of emulated devices that processes share: an owner, and engines with weights-from, on one device, on
+ * several as one, and next to the CPU. Devices and options that do not match, owners that pass wrong memory, and
+ * failing device calls. tests/scripts/check_weights.py tests an owner and engines in separate processes. */
 #include "engine_jobs.h"
 
 #include <dirent.h>
@@ -39,7 +39,7 @@ static int open_with(pi_engine **e, const char *devices, const flags &more, pi_e
     return rc;
 }
 
-/* What an engine of these options answers. */
+/* Results of an engine with these options. */
 static std::vector<rows> answers(const char *devices, const flags &more)
 {
     pi_engine *e;
@@ -75,7 +75,7 @@ static int count_fds()
     return n;
 }
 
-/* Mappings of shared memory of that name. */
+/* Number of mappings of shared memory with that name. */
 static int count_maps(const char *what)
 {
     char line[600];
@@ -94,8 +94,8 @@ static void nothing_left(int fds)
     assert_int_equal(count_fds(), fds);
 }
 
-/* Two engines on one owner: the weights are there once, and bits are those of an engine that loads them, also when the owner has
- * gone. own_flags: of the engines as well. */
+/* Two engines on one owner: the weights exist once, and results are bitwise identical to those of an engine that
+ * loads them, also after the owner is closed. `more`: options of the owner and the engines. */
 static void share(const char *devices, const flags &more, bool cpu_too)
 {
     const int fds = count_fds(), n = strchr(devices, ',') ? 2 : 1;
@@ -108,7 +108,7 @@ static void share(const char *devices, const flags &more, bool cpu_too)
     const std::vector<rows> want = run_jobs(alone, jobs);
     pi_engine_close(alone);
     pi_weights *w = own(devices, more);
-    assert_int_equal(simt::watch.live, 0); /* it keeps descriptors alone */
+    assert_int_equal(simt::watch.live, 0); /* the owner keeps only descriptors */
     for (int i = 0; i < 2; i++) {
         if (open_with(&e[i], devices, from, &err)) fail_msg("%s", err.msg);
         const size_t imported = simt::device_imported() / (size_t) (i + 1);
@@ -121,7 +121,7 @@ static void share(const char *devices, const flags &more, bool cpu_too)
     pi_weights_close(w);
     same_rows(want, run_jobs(e[1], jobs));
     pi_engine_close(e[0]);
-    w = own(devices, more); /* another one, beside an engine that has the weights of the first */
+    w = own(devices, more); /* another owner, next to an engine with the weights of the first */
     assert_int_equal(open_with(&e[0], devices, from, &err), PI_OK);
     same_rows(want, run_jobs(e[0], jobs));
     pi_engine_close(e[0]);
@@ -133,19 +133,19 @@ static void share(const char *devices, const flags &more, bool cpu_too)
 static void test_one_device(void **)
 {
     share("emu", {}, false);
-    simt::watch.shares = true; /* the device's memory is the host's */
+    simt::watch.shares = true; /* device memory is host memory */
     share("emu", {}, false);
     simt::watch.shares = false;
 }
 
 static void test_devices_as_one(void **)
 {
-    simt::options.page = 16 << 10; /* an engine that loads has pages for each matrix */
+    simt::options.page = 16 << 10; /* an engine that loads has separate pages for each matrix */
     share("emu,emu", {}, false);
     simt::options.page = 2 << 20;
 }
 
-/* Some layers on the CPU: both halves are shared. */
+/* With some layers on the CPU, the weights on both sides are shared. */
 static void test_beside_the_cpu(void **)
 {
     simt::options.page = 16 << 10;
@@ -153,7 +153,7 @@ static void test_beside_the_cpu(void **)
     simt::options.page = 2 << 20;
 }
 
-/* Options that change no packed byte are the engine's own. */
+/* Options that do not change packed bytes may differ between engine and owner. */
 static void test_other_products(void **)
 {
     const std::vector<rows> want = answers("emu", {{"matmul", "exact"}, {"cuda-fuse", "off"}});
@@ -162,7 +162,7 @@ static void test_other_products(void **)
     pi_weights_close(w);
 }
 
-/* A device that has room for the cache alone, as the owner has taken the rest. */
+/* A device with room only for the cache, as the owner has taken the rest. */
 static void test_little_room(void **)
 {
     pi_engine *e;
@@ -220,7 +220,7 @@ static void test_refused(void **)
 
 /* -------------------------------------------------------------------------------------------------- foreign memory */
 
-/* A message with descriptors, as the socket of an owner has it. */
+/* A message with descriptors, as on the socket of an owner. */
 struct message {
     char bytes[ANSWER];
     int fd[N_FDS], n_fd;
@@ -264,7 +264,7 @@ static int connect_to(const std::string &path)
     return s;
 }
 
-/* Memory of a device, of that size, which is not that of the weights. */
+/* Allocates device memory of that size that does not contain the weights. */
 static int other_memory(size_t size, int32_t index)
 {
     pi__rt *rt;
@@ -286,7 +286,7 @@ enum rogue {
     HONEST, NO_MEMORY, TOO_FEW, TOO_MANY, FAR_TOO_MANY, DEV_NULL, THE_HOSTS, ZEROS, OTHER_MARK, OTHER_SIZE, OTHER_DEVICE, N_ROGUES
 };
 
-/* Asks the real owner, and passes something else on. */
+/* Forwards the request to the real owner, and changes its response. */
 static void answer_as(int s, rogue how, size_t size)
 {
     message m;
@@ -340,10 +340,10 @@ static void test_foreign_memory(void **)
     nothing_left(fds);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- failures */
+/* -------------------------------------------------------------------------------------------------------- failures */
 
-/* Calls of the device fail in turn while an owner, and then an engine, opens: an error, and nothing is left. Most of them have
- * nothing to do with sharing: every ninth is tried, and each with PAGEDINFER_LONG. */
+/* Device calls fail in turn while an owner, and then an engine, opens: an error, and everything is freed. Most calls
+ * have nothing to do with sharing: only every ninth is tried, and each with PAGEDINFER_LONG. */
 template <class F> static void each_failing(F open_and_close)
 {
     for (long i = 0;; i += getenv("PAGEDINFER_LONG") ? 1 : 9) {
@@ -360,7 +360,7 @@ template <class F> static void each_failing(F open_and_close)
     }
 }
 
-/* The same of sharing alone, on devices as one: in that order, what share takes, what adopt takes. */
+/* Each call fails in turn while several devices share memory: first in share, then in adopt. */
 static void test_failing_memory(void **)
 {
     const int fds = count_fds();
@@ -378,7 +378,7 @@ static void test_failing_memory(void **)
         fd[0] = fd[1] = -1;
         const bool shared = be->dev->arena_share(be, a, size, &mark, fd, &err) == PI_OK;
         const bool adopted = shared && be->dev->arena_adopt(be, a + size, size, &mark, fd, &err) == PI_OK;
-        const bool all = simt::watch.n_calls <= i; /* there were no more */
+        const bool all = simt::watch.n_calls <= i; /* no further calls */
         simt::watch.fail_at = -1;
         if (adopted) be->dev->arena_unmap(be, a + size, size);
         if (adopted) assert_int_equal(be->dev->arena_adopt(be, a + size, size, &other, fd, &err), PI_EIO);
@@ -413,7 +413,7 @@ static void test_failing_calls(void **)
         return rc;
     });
     pi_weights_close(w);
-    for (long k = 0, done = 0; !done; k++) { /* no memory left for the owner */
+    for (long k = 0, done = 0; !done; k++) { /* out of memory in the owner */
         pi_error err;
         w = nullptr;
         simt::options.fail_alloc = k;

@@ -1,5 +1,5 @@
-/* Models split between the emulated device and the CPU: the tokens and nearly the logits of the CPU alone however they are
- * split, the same bits in any batch, memory as planned, and no memory reached from the wrong device. */
+/* Models split between the emulated device and the CPU: the tokens and nearly the logits of the CPU, with any
+ * placement; the same bits in any batch; memory as planned; no access to memory of the other side. */
 #include "answers.h"
 
 #include <sys/mman.h>
@@ -34,7 +34,8 @@ static pi_options *options_of(const std::string &model, const char *device, cons
 {
     const settings all = {{"model", model.c_str()}, {"device", device}, {"ctx-size", "256"}, {"parallel", "4"},
                           {"threads", "2"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
-                          {"logits", "generated"}, {"cache-ram", "0"}, {"matmul", "exact"} /* as the CPU's products */};
+                          {"logits", "generated"}, {"cache-ram", "0"},
+                          {"matmul", "exact"} /* to match the CPU's products */};
     pi_options *o = pi_options_new();
     for (const auto &s : all) set(o, s.first, s.second);
     for (const auto &s : more) set(o, s.first, s.second);
@@ -58,7 +59,7 @@ static std::string text_of(const settings &s)
     return t;
 }
 
-/* True when the engine runs on both. */
+/* True if the engine runs on both the device and the CPU. */
 static bool is_split(pi_engine *e)
 {
     pi_info info;
@@ -67,16 +68,16 @@ static bool is_split(pi_engine *e)
     return strstr(info.device, "emu + cpu") != nullptr;
 }
 
-/* Each way to split it gives the CPU's answers; those with `bits` also their own to the bit, alone, and in short steps none of
- * which is captured. */
+/* Each placement gives the CPU's results within a tolerance. Placements with `bits` also give the same bits in a
+ * batch of one, and in short steps without captures. */
 static void check_ways(const char *arch, int32_t type, const std::vector<settings> &ways, bool bits)
 {
-    const double tolerance = strcmp(arch, "gemma4") ? 5e-3 : 0.02; /* of its larger logits */
+    const double tolerance = strcmp(arch, "gemma4") ? 5e-3 : 0.02; /* gemma4 has larger logits */
     const std::string model = model_file(arch, type);
     pi_engine *cpu = open_engine(model, "cpu", {});
     const std::vector<answer> want = ask(cpu, prompts, true);
     pi_engine_close(cpu);
-    const size_t n = getenv("PI_TEST_EMULATED") ? 1 : ways.size(); /* all would take minutes there */
+    const size_t n = getenv("PI_TEST_EMULATED") ? 1 : ways.size(); /* all placements would take minutes there */
     for (size_t i = 0; i < n; i++) {
         settings way = ways[i];
         const std::string what = std::string(arch) + " " + text_of(way);
@@ -104,8 +105,8 @@ static void test_layers(void **)
     check_ways("gemma3", PI__F32, {{{"gpu-layers", "1"}}, {{"gpu-layers", "2"}}, {{"gpu-layers", "4"}}}, false);
 }
 
-/* Layers whose keys and values have types of their own, on both sides. A code that rounding makes another is worth more than
- * what else differs. */
+/* Layers with different cache types, on both sides. A rounding difference that selects another code has a larger
+ * effect than all other differences. */
 static void cache_types_of(const char *arch, const char *rules, const char *layers, double tolerance)
 {
     settings way = {{"cache-type", rules}};
@@ -145,7 +146,7 @@ static void test_overrides(void **)
                                     {{"kv-offload", "false"}}}, false);
 }
 
-/* Experts apart from the rest; the other architectures' ops. */
+/* Experts on the other side than the rest; the other architectures' ops. */
 static void test_experts(void **)
 {
     check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"n-cpu-moe", "2"}, {"gpu-layers", "5"}},
@@ -167,7 +168,7 @@ static uint64_t cpu_weights(const std::string &model, const settings &way)
     return p.place[1].weights_bytes;
 }
 
-/* Which experts are where: whole layers, counted from the first, and what a rule names goes before. */
+/* Placement of experts: full layers, counted from the first; override rules take precedence. */
 static void test_expert_layers(void **)
 {
     const std::string model = model_file("gemma4", PI__Q8_0);
@@ -182,7 +183,7 @@ static void test_expert_layers(void **)
     unlink(model.c_str());
 }
 
-/* Recurrent states on the device, on the CPU and on both; drafts, which read what the last step left. */
+/* Recurrent states on the device, on the CPU and on both; drafts, which read the state of the last step. */
 static void test_states(void **)
 {
     check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "4"}, {"spec-type", "mtp"}}}, true);
@@ -194,7 +195,7 @@ static void test_states(void **)
 
 /* ---- graph segments */
 
-/* Launches and replays of so many steps. */
+/* Launches and replays of a number of steps. */
 struct step_cost {
     long launched, replayed;
 };
@@ -206,8 +207,8 @@ static step_cost cost_of(pi_engine *e, const char *max_tokens)
     return {simt::watch.n_launched, simt::watch.n_replayed};
 }
 
-/* A decode step whose shape has been seen twice only replays its graph segments, so many of them; with capture off it
- * launches all of its kernels, at least so many. */
+/* A decode step whose shape has been seen twice only replays its n_parts graph segments. With capture disabled it
+ * launches all of its kernels, at least n_kernels. */
 static void check_cost(const char *arch, const settings &way, long n_parts, long n_kernels)
 {
     const std::string model = model_file(arch, PI__Q8_0);
@@ -230,11 +231,13 @@ static void check_cost(const char *arch, const settings &way, long n_parts, long
 
 static void test_parts(void **)
 {
-    simt::watch.idle = true; /* what kernels compute does not matter */
+    simt::watch.idle = true; /* the results of kernels do not matter */
     check_cost("gemma3", {{"gpu-layers", "1"}}, 2, 5);
     check_cost("gemma3", {{"gpu-layers", "3"}}, 2, 16);
-    check_cost("gemma3", {{"kv-offload", "false"}}, 6, 20);       /* one a layer, before the first, and rows of the last */
-    check_cost("gemma4", {{"cpu-moe", "true"}}, 8, 60);          /* of 6 layers, of embeddings of layers, before */
+    /* one per layer, one before the first, and the rows of the last */
+    check_cost("gemma3", {{"kv-offload", "false"}}, 6, 20);
+    /* 6 layers, the per-layer embeddings, one before them */
+    check_cost("gemma4", {{"cpu-moe", "true"}}, 8, 60);
     check_cost("qwen35", {{"gpu-layers", "4"}}, 2, 12);
     check_cost("qwen35moe", {{"cpu-moe", "true"}}, 5, 30);
     simt::watch.idle = false;
@@ -242,7 +245,7 @@ static void test_parts(void **)
 
 /* ---- prefixes and preemption */
 
-/* Snapshots of states, of which some layers lie on the device and some on the CPU. */
+/* Snapshots of states, with some layers on the device and some on the CPU. */
 static void test_snapshots(void **)
 {
     const std::string model = model_file("qwen35", PI__Q8_0);
@@ -266,7 +269,7 @@ static void test_cache(void **)
     for (const answer &a : again) assert_true(a.result.cached_tokens >= 16);
     pi_engine_close(e);
 
-    /* Evicted to host memory, both shards of a block, and back. */
+    /* Both shards of a block are evicted to host memory and come back. */
     e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "64"}, {"cache-ram", "16"}});
     for (int i = 0; i < 3; i++) {
         const std::vector<answer> one = ask(e, {two[i % 2]}, true);
@@ -287,8 +290,8 @@ static void test_cache(void **)
     unlink(model.c_str());
 }
 
-/* A drafter with a centroid lm_head: nearly the CPU's logits, and beside the CPU the device's own to the bit; it
- * changes no answer. */
+/* A drafter with a centroid lm_head: nearly the CPU's logits; next to the CPU, the device's own bits. It changes no
+ * result. */
 static void test_drafter(void **)
 {
     static float cpu[8000], emu[8000], split[8000];
@@ -307,7 +310,8 @@ static void test_drafter(void **)
     }
     const std::string model = model_file("gemma4", PI__F32), drafter = model + ".draft", blocks = model + ".blocks";
     assert_int_equal(simt_drafter_write(drafter.c_str(), 40), 0);
-    assert_int_equal(simt_flash_write(blocks.c_str(), "v=1"), 0); /* it reads what layers on both sides computed */
+    /* this drafter reads the outputs of layers on both sides */
+    assert_int_equal(simt_flash_write(blocks.c_str(), "v=1"), 0);
     std::vector<answer> plain;
     for (const char *draft : {"", drafter.c_str(), blocks.c_str()}) {
         pi_stats st = {};
@@ -329,13 +333,13 @@ static void test_drafter(void **)
 
 /* ---- memory */
 
-/* Large pieces that the library maps: the CPU's share of the model. */
+/* Large mappings of the library: the CPU's part of the model. */
 struct mapping {
     void *p;
     size_t size;
 };
 static std::vector<mapping> mappings;
-static const size_t LARGE = 4 << 10; /* what is smaller belongs to threads, and kernels may run meanwhile */
+static const size_t LARGE = 4 << 10; /* smaller mappings belong to threads, and kernels may run meanwhile */
 
 static void *hook_map(void *, size_t size)
 {
@@ -370,7 +374,7 @@ static void hide_host(bool begins)
     simt::host_hide(begins);
 }
 
-/* No kernel reads or writes the CPU's memory, and the CPU not the device's. */
+/* No kernel accesses the CPU's memory, and the CPU does not access the device's. */
 static void test_apart(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
@@ -399,14 +403,16 @@ static void test_plan(void **)
     assert_int_equal(pi_engine_info(whole, &info), PI_OK);
     const size_t logits = (size_t) PI__USUAL_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
                                                  sizeof(pi__topk_request) + sizeof(pi__draw) +
-                                                 (PI__MAX_SEEN + 1) * sizeof(int32_t)); /* and what is found in them, and drawn */
-    const size_t batch = simt::host_bytes() - logits; /* beside them */
+                                                 /* and their results and draws */
+                                                 (PI__MAX_SEEN + 1) * sizeof(int32_t));
+    const size_t batch = simt::host_bytes() - logits; /* without the logits */
     pi_options *alone = options_of(model, "emu", {});
     pi_plan all;
     all.size = sizeof all;
     if (pi_engine_plan(alone, &all, &err)) fail_msg("%s", err.msg);
     pi_options_free(alone);
-    const size_t tables = all.total_bytes - simt::device_bytes() - logits; /* block tables, step buffers, adapters' rows */
+    /* block tables, step buffers, adapter rows */
+    const size_t tables = all.total_bytes - simt::device_bytes() - logits;
     assert_in_range(tables, 1, 96 << 10);
     pi_engine_close(whole);
     for (const settings &way : {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "ffn_down=CPU"}}}) {
@@ -438,7 +444,8 @@ static void test_plan(void **)
     unlink(model.c_str());
 }
 
-/* Opening with each allocation of the host, then of the device, failing in turn: refused, and everything given back. */
+/* Opening with each host allocation, then each device allocation failing in turn: an error, and everything is
+ * freed. */
 static void test_out_of_memory(void **)
 {
     const std::string model = model_file("gemma3", PI__Q8_0);
@@ -455,13 +462,13 @@ static void test_out_of_memory(void **)
         assert_int_equal(simt::device_bytes(), 0);
         if (count <= i) break;
         if (rc) assert_int_equal(rc, PI_ENOMEM);
-        else if (count > i) rc = PI_ENOMEM; /* one that can be done without */
+        else if (count > i) rc = PI_ENOMEM; /* an optional allocation failed */
     }
     assert_true(i > 20);
     for (long k = 0;; k++) {
         simt::options.fail_alloc = k;
         int rc = simt_open_split(model.c_str(), &rules, -1, &count, &left);
-        bool all = simt::options.fail_alloc >= 0; /* there were no more */
+        bool all = simt::options.fail_alloc >= 0; /* no further allocations */
         simt::options.fail_alloc = -1;
         assert_int_equal(left, 0);
         assert_int_equal(simt::device_bytes(), 0);
@@ -492,13 +499,14 @@ static pi_plan plan_of(const std::string &model, const settings &way)
     return p;
 }
 
-/* Bytes of the plan's first entry; where it is the only one, with the host's own things. */
+/* Bytes of the plan's first entry; if it is the only entry, it includes host memory. */
 static uint64_t on_device(const pi_plan &p)
 {
     return p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
 }
 
-/* The placement by auto with so much memory: the plan that `way` has when it is asked for, and no better one fits. */
+/* Automatic placement with `memory` bytes: it equals the plan of the explicit options `way`, and the plan of `better`
+ * does not fit. */
 static void check_fit(const std::string &model, uint64_t memory, const settings &way, const settings &better)
 {
     simt::watch.memory = (size_t) memory;
@@ -518,7 +526,7 @@ static void check_fit(const std::string &model, uint64_t memory, const settings 
     simt::watch.memory = (size_t) 1 << 35;
 }
 
-/* Pages small enough for models of some hundred KiB to be told apart by. */
+/* Pages small enough to distinguish models of a few hundred KiB. */
 static int small_pages(void **)
 {
     simt::options.page = 4096;
@@ -530,7 +538,7 @@ static int usual_pages(void **)
     return 0;
 }
 
-/* Free memory decides; of what was chosen nothing is said where all fits. */
+/* Free memory decides the placement. The log mentions the choice only if something does not fit. */
 static void test_fit(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
@@ -563,7 +571,7 @@ static void test_fit(void **)
     unlink(moe.c_str());
 }
 
-/* What is asked for and does not fit is refused with what would; so are devices that share a model. */
+/* An explicit placement that does not fit is refused, with one that would fit; so are devices that share a model. */
 static void test_too_large(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
@@ -587,7 +595,7 @@ static void test_too_large(void **)
     unlink(model.c_str());
 }
 
-/* The search with each allocation of the host failing in turn, and each call of the device. */
+/* The placement search, with each host allocation and each device call failing in turn. */
 static void test_fit_fails(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
@@ -595,7 +603,7 @@ static void test_fit_fails(void **)
     pi__placement_rules rules = {};
     rules.fit = true;
     long count, left, plain, i = 0;
-    simt::watch.memory = (size_t) two; /* the engine that is opened has less of everything */
+    simt::watch.memory = (size_t) two; /* the opened engine needs less of everything */
     while (simt_open_split(model.c_str(), nullptr, -1, &plain, &left) == PI_OK)
         simt::watch.memory = simt::watch.memory - simt::watch.memory / 16;
     for (int rc = PI_ENOMEM; rc || i <= count; i++) {
@@ -625,7 +633,7 @@ static void test_fit_fails(void **)
     unlink(model.c_str());
 }
 
-/* Opens, generates, closes. What becomes of it: PI_OK, or PI_EDEVICE, of opening or of the request. */
+/* Opens an engine, generates, closes it. Returns PI_OK, or PI_EDEVICE from opening or from the request. */
 static int one_answer(const std::string &model)
 {
     pi_error err = {};
@@ -636,12 +644,12 @@ static int one_answer(const std::string &model)
     return answer_and_close(e, rc, err);
 }
 
-/* Calls of the device's runtime that fail, also while the CPU waits for what the device has: seen as the device's error,
- * and everything is given back. */
+/* Failing runtime calls, also while the CPU waits for the device's results: reported as device errors, and everything
+ * is freed. */
 static void test_calls_fail(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
-    simt::watch.idle = true; /* what kernels compute does not matter */
+    simt::watch.idle = true; /* the results of kernels do not matter */
     for (int dead = 0; dead < 2; dead++) {
         simt::watch.dead = dead == 1;
         long n = 0;
@@ -689,7 +697,7 @@ static void test_options(void **)
     }
     assert_int_equal(pi_options_set(o, "n-cpu-moe", "-1", &err), PI_EINVAL);
     pi_options_free(o);
-    /* All on the device, or all on the CPU, is no split. */
+    /* All on the device, or all on the CPU, is not a split. */
     for (const settings &way : {settings {{"gpu-layers", "0"}}, settings {{"gpu-layers", "5"}}, settings {{"gpu-layers", "-1"}},
                                 settings {{"gpu-layers", "ALL"}}, settings {{"cpu-moe", "true"}},
                                 settings {{"override-tensor", "nothing=CPU"}}, settings {{"gpu-layers", "99"}}}) {

@@ -1,5 +1,6 @@
-/* The emulator itself: each of its detectors finds the mistake it is for, and a correct kernel is correct in every mode.
- * Built twice: with plain kernels, and (test_simt_race) with instrumented ones, where races and the like must be found. */
+/* Tests of the emulator: each detector finds its kind of mistake, and a correct kernel is correct in every mode.
+ * Built twice: with plain kernels, and (test_simt_race) with instrumented kernels, where races and similar faults
+ * must be found. */
 #include "simt_test.h"
 
 #include "backend/cuda/launch.cuh"
@@ -25,7 +26,7 @@ static std::vector<float> numbers(size_t n)
 
 static void nothing() {}
 
-/* True when sum's results are right. */
+/* True if the results of `sum` are right. */
 static bool run_sum(int bug)
 {
     const int n = 301, blocks = 3;
@@ -117,8 +118,8 @@ static void test_correct_kernels(void **)
     });
 }
 
-/* The mistake stops the launch in every mode, in some with this text: a reader that comes before its writer, instead of
- * after it, finds a word that nobody has written. */
+/* The mistake stops the launch in every mode, in some modes with this text. In others, for example, the reader runs
+ * before its writer and finds an uninitialized word. */
 template <class F> static void must_find(const char *what, F run)
 {
     int found = 0;
@@ -131,7 +132,7 @@ template <class F> static void must_find(const char *what, F run)
     if (!found) fail_msg("no \"%s\" in: %s", what, simt::last_error());
 }
 
-/* The mistake gives wrong results in some mode, or an error. */
+/* The mistake gives wrong results, or an error, in some mode. */
 template <class F> static void must_fail(F run)
 {
     int bad = 0;
@@ -176,7 +177,8 @@ static void test_bulk_copies(void **)
 {
     must_fail([] { return run_bulk(BUG_BULK_NO_WAIT); });
     must_fail([] { return run_bulk(BUG_BULK_ONE_WAITS); });
-    must_find("phase overflow", [] { return run_bulk(BUG_BULK_REUSE); }); /* its thread runs ahead of the others */
+    /* the copying thread runs ahead of the others */
+    must_find("phase overflow", [] { return run_bulk(BUG_BULK_REUSE); });
     must_find("fence", [] { return run_bulk(BUG_BULK_NO_FENCE); });
     must_find("mbarrier at", [] { return run_bulk(BUG_BULK_TOO_FEW); });
     must_find("phase overflow", [] { return run_bulk(BUG_BULK_TWICE); });
@@ -209,7 +211,7 @@ static void test_collectives(void **)
     must_find("not in", [] { return run_swap(BUG_WRONG_MASK); });
 }
 
-/* The text of a deadlock says where the threads wait. */
+/* The text of a deadlock names the places where the threads wait. */
 static void test_deadlock_text(void **)
 {
     assert_false(run_sum(BUG_LANE_LEAVES));
@@ -217,7 +219,7 @@ static void test_deadlock_text(void **)
     assert_non_null(strstr(simt::last_error(), "has ended"));
 }
 
-/* True when the sum over blocks is right. */
+/* True if the sum over blocks is right. */
 static bool run_folded(int bug)
 {
     const int n = 100, blocks = 7;
@@ -238,7 +240,7 @@ static bool run_passed_on(int bug)
     return !launch_passed_on(bug, y.get(), flag.get(), ticket.get(), (int) blocks) && y[blocks - 1] == (float) blocks;
 }
 
-/* The race is found whatever the order, and the text names the kernel and both places. */
+/* The race is found in every order, and the text names the kernel and both places. */
 static void must_race(int bug, const char *what)
 {
     simt::clear_error();
@@ -269,22 +271,22 @@ static void test_races_between_blocks(void **)
     must_race(BUG_NO_BLOCK_BARRIER, "global memory");
 }
 
-/* Blocks that are there at the same time can wait for each other, and come in more orders than one after the other. */
+/* Resident blocks can wait for each other, and arrive in more orders than consecutive blocks. */
 static void test_resident_blocks(void **)
 {
     simt::config before = simt::options;
     simt::clear_error();
-    assert_false(run_passed_on(BUG_NEVER)); /* the next one never comes while this one waits */
+    assert_false(run_passed_on(BUG_NEVER)); /* the next block never runs while this one waits */
     assert_non_null(strstr(simt::last_error(), "another block"));
     simt::options.between = false;
-    float sums[10]; /* one after the other in order, in reverse; then interleaved */
+    float sums[10]; /* consecutive in order, in reverse; then interleaved */
     int others = 0;
     for (int i = 0; i < 10; i++) {
         simt::options.blocks = i == 1 ? simt::order::reverse : simt::order::forward;
         simt::options.resident = i > 1 ? 4 : 1;
         simt::options.seed = (uint64_t) i;
         std::vector<float> v(8, 1.0f);
-        v[0] = 16777216.0f; /* 1 is lost beside it */
+        v[0] = 16777216.0f; /* adding 1 to it has no effect */
         buffer<float> x(v), part(8), y(std::vector<float>(8));
         buffer<unsigned> count(std::vector<unsigned>(1));
         must_run(launch_folded(BUG_ANY_ORDER, x.get(), part.get(), count.get(), y.get(), 1, 8));
@@ -311,9 +313,10 @@ static void test_counts(void **)
     auto rows = [](int stride, int, float *y) { return launch_rows(stride, y); };
     simt::launch_counts c = counted_launch(rows, 16, 0);
     assert_int_equal(c.op[simt::DO_LDMATRIX], 1);
-    const double filled = c.wavefronts - 4; /* zeroing the rows, which takes no conflicts; 0 where that is not seen */
+    /* wavefronts of zeroing the rows, without conflicts; 0 in plain builds, which do not see them */
+    const double filled = c.wavefronts - 4;
     assert_true(filled == (race_build ? 64 : 0) && c.wavefronts == c.least);
-    c = counted_launch(rows, 128, 0); /* all rows in the same 4 banks: 8 ways */
+    c = counted_launch(rows, 128, 0); /* all rows in the same 4 banks: 8-way conflicts */
     assert_true(c.wavefronts == filled + 32 && c.least == filled + 4);
     c = counted_launch(rows, 144, 0);
     assert_true(c.wavefronts == c.least);
@@ -340,7 +343,8 @@ static double value_16(uint32_t h, bool bf16)
     return h & 0x8000 ? -v : v;
 }
 
-/* The result is the nearest of all, ties to even: sums that a double holds, near a half of a unit, and subnormal ones. */
+/* The result is the nearest value, ties to even: sums that a double represents, near half a unit, and subnormal
+ * ones. */
 static void test_fma_16(void **)
 {
     selftest::random r(17);
@@ -353,7 +357,7 @@ static void test_fma_16(void **)
             return d >> 16;
         };
         for (int i = 0; i < 20000; i++) {
-            /* exponents near each other, and at times such that the product is subnormal */
+            /* exponents close to each other, sometimes low enough for a subnormal product */
             const uint32_t step = bf16 ? 128 : 1024, base = i % 4 ? one : (bf16 ? 64 : 8) * step;
             const uint32_t a = base - step * r.below(4) + r.below(step), b = base - step * r.below(4) + r.below(step);
             const uint32_t c = (i % 4 ? one - step * r.below(6) : r.below(4) * step) + r.below(step) + (r.below(2) << 15);
@@ -373,7 +377,7 @@ static void test_fma_16(void **)
     }
 }
 
-/* A sample of a grid counts what the whole of it does. */
+/* A sample of a grid gives the counts of the full grid. */
 static void test_sampled_counts(void **)
 {
     const int n = 96, blocks = 200;
@@ -396,7 +400,7 @@ static void test_sampled_counts(void **)
     if (race_build) assert_true(c[0].read == n * blocks / 8 && c[0].touched_read == n * blocks / 8);
 }
 
-/* A launch for a device while another is the current one. */
+/* Launches for a device that is not the current one. */
 static void test_current_device(void **)
 {
     pi__rt *rt[2];
@@ -407,19 +411,20 @@ static void test_current_device(void **)
         assert_int_equal(pi__rt_open(&rt[i], i, &info), 0);
         assert_int_equal(pi__rt_load_kernels(rt[i], &why), 0);
     }
-    void *first = pi__rt_stream(rt[0]), *second = pi__rt_stream(rt[1]); /* which is now the current one */
+    void *first = pi__rt_stream(rt[0]), *second = pi__rt_stream(rt[1]); /* this call makes it the current one */
     const int code = launch_elsewhere(first, y.get());
     assert_non_null(strstr(pi__rt_text(code), "current"));
     assert_int_equal(launch_elsewhere(second, y.get()), 0);
-    assert_int_equal(pi_launch(pi__rt_stream(rt[0]), nothing, dim3(1), dim3(1), 0), 0); /* which says where */
+    /* pi__rt_stream sets the current device */
+    assert_int_equal(pi_launch(pi__rt_stream(rt[0]), nothing, dim3(1), dim3(1), 0), 0);
     for (pi__rt *r : rt) {
         assert_int_equal(pi__rt_wait(r), 0);
         pi__rt_close(r);
     }
 }
 
-/* True when dependent launches give what they should. What they do too early is known where kernels are instrumented; that
- * a thread has not waited, everywhere. */
+/* True if dependent launches give the right results. Premature accesses are detected in instrumented kernels, missing
+ * waits in all builds. */
 static bool run_dependent(int bug)
 {
     const char *why;

@@ -1,5 +1,5 @@
-/* Attention of decode steps with few sequences and many keys is spread over all multiprocessors: blocks that have something to
- * do are counted at launch, some of them run. */
+/* Attention of decode steps with few sequences and many keys uses all multiprocessors: the test counts the blocks
+ * with work; only a sample of blocks runs. */
 #include "simt_test.h"
 
 #include "counters.h"
@@ -11,12 +11,12 @@ extern "C" {
 #include "formats/formats.h"
 }
 
-/* A layer's attention in a decode step. */
+/* Attention of one layer in a decode step. */
 struct spread_case {
     int32_t n_seqs, keys, n_head, n_head_kv, dim;
 };
 
-/* A decode step whose keys all lie in one block of the cache. */
+/* A decode step with all keys in one cache block. */
 struct step {
     std::vector<int32_t> zeros, pos, seq, start, len;
     pi__batch b;
@@ -31,7 +31,7 @@ struct step {
     }
 };
 
-/* Blocks with work of the step's attention. */
+/* Number of blocks with work in the step's attention. */
 static double busy_blocks(pi__backend *be, const spread_case &c)
 {
     const int32_t width = c.n_head * c.dim;
@@ -54,11 +54,11 @@ static double busy_blocks(pi__backend *be, const spread_case &c)
     assert_int_equal(be->dev->finish(be, &err), PI_OK);
     simt::options.count = nullptr;
     be->dev->free(be, q, rows), be->dev->free(be, out, rows), be->dev->free(be, kv.base, block);
-    assert_in_range(count.launches.size(), 1, 2); /* the second one adds up */
+    assert_in_range(count.launches.size(), 1, 2); /* the second launch combines the splits */
     return count.launches[0].blocks - count.launches[0].empty;
 }
 
-/* Of GB10, H100 and RTX PRO 6000: multiprocessors. */
+/* With the multiprocessor counts of GB10, H100 and RTX PRO 6000. */
 static void test_attention(void **)
 {
     const spread_case cases[] = {{1, 131072, 24, 4, 256}, {16, 16384, 24, 4, 256}, {1, 131072, 32, 4, 512}, {2, 131072, 8, 1, 128}};

@@ -1,5 +1,5 @@
-/* What a device is asked for when it tries itself out as it opens: so little that it takes less than 200 ms on any card,
- * loading of its kernels apart. Counted on the emulator, with what each thing takes at most; docs/CUDA.md has the numbers. */
+/* Cost of the start-up self-test of a device: less than 200 ms on any card, without the loading of its kernels. The
+ * emulator counts the work, multiplied by upper bounds of its time; docs/CUDA.md has the numbers. */
 #include "simt_test.h"
 
 #include "counters.h"
@@ -10,14 +10,14 @@ extern "C" {
 #include "backend/device.h"
 }
 
-/* Generous for every card that is supported: a call of the runtime, a launch or a copy that is waited for included; the
- * slowest of a warp's instructions that are counted (memory, tensor cores, barriers, collectives), as if none ever
- * overlapped another; a byte between host and device, not pinned. */
+/* Upper bounds for every supported card: a runtime call, including a launch or copy and the wait for it; the slowest
+ * counted warp instruction (memory, tensor cores, barriers, collectives), without any overlap; a byte between device
+ * and pageable host memory. */
 static const double CALL_US = 100, INSTRUCTION_US = 1, BYTE_US = 1e-3;
-/* Of the host: packing, and what it computes to compare with, take 17 ms of a core. */
+/* The host needs 17 ms of a core, for packing and for reference results. */
 static const double HOST_US = 50000;
 
-/* Instructions that a warp of each launch executes, summed up: launches are small, their blocks run side by side. */
+/* Sum over the launches of the instructions per warp: launches are small, and their blocks run in parallel. */
 static double instructions(const simt::counter &c)
 {
     double sum = 0;

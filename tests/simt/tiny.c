@@ -1,4 +1,4 @@
-/* Headers of tests/ for C++: random models, and an engine opened with little memory. */
+/* C interface to headers of tests/, for C++: random models, and an engine opened with little memory. */
 #include <unistd.h>
 
 #include "api/objects.h"
@@ -23,7 +23,7 @@ int simt_tiny_write_small(const char *path, int32_t type)
     return tiny_write(path, &(tiny_spec) {.type = type, .sizes = "L=2 P=2"}, &err);
 }
 
-/* The same with embeddings that two devices share. */
+/* Writes the model of simt_tiny_write_small with an embedding that two devices can split evenly. */
 int simt_tiny_write_even(const char *path, int32_t type);
 int simt_tiny_write_even(const char *path, int32_t type)
 {
@@ -31,7 +31,7 @@ int simt_tiny_write_even(const char *path, int32_t type)
     return tiny_write(path, &(tiny_spec) {.type = type, .sizes = "L=2 P=2 V=320"}, &err);
 }
 
-/* Four layers of gemma3, or what there is of another architecture. */
+/* Writes four layers of gemma3, or the default small model of another architecture. */
 int simt_small_write(const char *path, const char *arch, int32_t type);
 int simt_small_write(const char *path, const char *arch, int32_t type)
 {
@@ -47,7 +47,7 @@ int simt_typed_write(const char *path, const char *arch, int32_t type, const cha
     return tiny_write(path, &(tiny_spec) {.arch = arch, .type = type, .sizes = sizes}, &err);
 }
 
-/* An adapter for the model's matrices whose names have `only`. */
+/* Writes an adapter for the model's matrices that have `only` in their names. */
 int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only);
 int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only)
 {
@@ -64,7 +64,8 @@ int simt_open(const char *path, long fail_at, long *count, long *left)
     return simt_open_split(path, NULL, fail_at, count, left);
 }
 
-/* Opens and closes an engine on the emulated device, host allocation fail_at failing; the result of opening. */
+/* Opens and closes an engine on the emulated device; host allocation number fail_at fails. Returns the code of
+ * opening. */
 int simt_open_split(const char *path, const pi__placement_rules *placement, long fail_at, long *count, long *left)
 {
     static counting_alloc a;
@@ -83,7 +84,7 @@ int simt_open_split(const char *path, const pi__placement_rules *placement, long
     return rc;
 }
 
-/* Tokens sampled from what a device found in their rows, and from whole rows. */
+/* Numbers of tokens sampled from top-k results of a device, and from full rows. */
 void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole);
 void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long long *whole)
 {
@@ -91,7 +92,7 @@ void simt_sampled(const pi_engine *e, unsigned long long *heads, unsigned long l
     *whole = pi__core_counters(e->core)->n_from_row;
 }
 
-/* A drafter for the gemma4 that simt_small_write makes, with a head of which n_pick clusters are looked at. */
+/* Writes a drafter for the gemma4 of simt_small_write, with a centroid head that selects n_pick clusters. */
 int simt_drafter_write(const char *path, int32_t n_pick);
 int simt_drafter_write(const char *path, int32_t n_pick)
 {
@@ -101,7 +102,7 @@ int simt_drafter_write(const char *path, int32_t n_pick)
     return tiny_write(path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err);
 }
 
-/* A drafter of blocks for the same model. */
+/* Writes a block drafter for the same model. */
 int simt_flash_write(const char *path, const char *sizes);
 int simt_flash_write(const char *path, const char *sizes)
 {
@@ -109,7 +110,7 @@ int simt_flash_write(const char *path, const char *sizes)
     return tiny_write(path, &(tiny_spec) {.arch = "dflash", .sizes = sizes}, &err);
 }
 
-/* The devices named, several as one; "emu+cpu": as a split model has them. */
+/* Opens the named devices, several as one; "emu+cpu": as in a split model. */
 static int open_devices(pi__backend **out, const char *names, pi_error *err)
 {
     const pi__cpu_params p = {.n_threads = 2, .poll = 1};
@@ -121,7 +122,7 @@ static int open_devices(pi__backend **out, const char *names, pi_error *err)
     return rc ? rc : pi__split_create(out, at[PI__AT_DEVICE], at[PI__AT_CPU], err);
 }
 
-/* The logits of such a drafter there: [*n_rows, *n_vocab], of room. */
+/* Computes the logits of the drafter of simt_drafter_write: [*n_rows, *n_vocab]; `room` is the capacity in floats. */
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab)
 {

@@ -1,11 +1,11 @@
-/* wgmma: products of four warps that run while their threads go on, sm_90a's.
+/* wgmma of sm_90a: products of warpgroups that run while their threads continue.
  *
- * A warp's part is 16 of the 64 rows of A and D, and all of B, so each warp is emulated by itself. An instruction is computed
- * when it is issued (simt::options.eager), or when it is waited for: the ends of the time in which it may read B and A. The
- * accumulators are kept here meanwhile, and their registers hold a mark, which is NaN; who reads them too early gets that,
- * who writes them is found by it.
+ * A warp computes 16 of the 64 rows of A and D, with all of B, so that each warp is emulated separately. An
+ * instruction is computed when it is issued (simt::options.eager), or at the wait: the two ends of the time in which
+ * it may read A and B. Meanwhile the accumulators are stored here, and their registers hold a mark, which is a NaN.
+ * Premature readers get the NaN; writers are detected because the mark is gone.
  *
- * Memory: a block's; vectors that keep their room. Threads: those of simt::run. */
+ * Memory: per block; vectors keep their capacity. Threads: the threads of simt::run, one at a time. */
 #include "ptx.h"
 
 #include <algorithm>
@@ -18,31 +18,31 @@ namespace simt {
 enum { MOST_N = 256 };
 static const uint32_t MARK = 0x7fbadbad;
 
-/* An accumulator that instructions under way add to. */
+/* An accumulator with instructions in flight. */
 struct accumulator {
     float *d[32];              /* the lanes' registers */
     std::vector<float> v;      /* their values: [32][n / 2] */
     int n;
 };
 struct product {
-    const uint32_t *a[32];     /* registers, and what was there */
+    const uint32_t *a[32];     /* the lanes' registers; `was`: their contents at issue */
     uint32_t was[32][4];
     uint64_t b;
     wgmma_kind kind;
-    size_t to;                 /* number of the accumulator */
+    size_t to;                 /* index of the accumulator */
     unsigned group;
     const char *file;
     int line;
 };
-struct seen {                  /* by a lane's last fence */
+struct seen {                  /* registers covered by a lane's last fence */
     const uint32_t *at;
     std::vector<uint32_t> words;
 };
 struct warp_state {
-    std::vector<product> products; /* under way, in order */
+    std::vector<product> products; /* in flight, in issue order */
     std::vector<accumulator> sums;
     unsigned group;            /* number of the open group */
-    uint64_t issued, fences, done; /* so far; done: fences before registers of D were last given back */
+    uint64_t issued, fences, done; /* counts so far; done: fences before the registers of D were last released */
     seen fenced[32];
 };
 static warp_state states[MOST_RESIDENT][32], *warps = states[0];
@@ -73,15 +73,15 @@ void wgmma_end()
 
 static warp_state &mine() { return warps[self->lin / 32]; }
 
-/* Where 16 bytes of B are in shared memory: of column n, of which piece 0 has rows 0 .. 7, piece 1 the others; or, where it is
- * MN-major, of row k, of which piece p has columns 8 p .. 8 p + 7. */
+/* Shared address of 16 bytes of B. K-major: column n; piece 0 has rows 0 .. 7, piece 1 the others. MN-major: row k;
+ * piece p has columns 8 p .. 8 p + 7. */
 static uint32_t k_major(uint64_t b, int n, int piece)
 {
     const uint32_t start = (uint32_t) (b & 0x3fff) << 4, leading = (uint32_t) (b >> 16 & 0x3fff) << 4;
     const uint32_t stride = (uint32_t) (b >> 32 & 0x3fff) << 4, g = (uint32_t) n / 8, r = (uint32_t) n % 8;
     const int kind = (int) (b >> 62);
     if (!kind) return start + g * stride + (uint32_t) piece * leading + r * 16;
-    const uint32_t pieces = 16u >> kind; /* of a row: 128, 64, 32 bytes */
+    const uint32_t pieces = 16u >> kind; /* per row of 128, 64 or 32 bytes */
     const uint32_t at = start + g * stride + r * pieces * 16 + (uint32_t) piece * 16;
     return at ^ (at >> 7 & (pieces - 1)) << 4;
 }
@@ -104,7 +104,7 @@ static void check_descriptor(uint64_t b, const wgmma_kind &of, const char *file,
         fail(file, line, "a wgmma descriptor whose rows are not where the swizzle has them");
 }
 
-/* What lane l reads, as all of them wait for all of B. */
+/* Reads 16 bytes as lane l, since all lanes wait for all of B. */
 static const unsigned char *read_16(const product &p, int l, uint32_t address)
 {
     const unsigned char *at = shared_pointer(address);
@@ -112,7 +112,7 @@ static const unsigned char *read_16(const product &p, int l, uint32_t address)
     return at;
 }
 
-/* Reads B: its fragments of each 8 columns. The lanes take the rows in turn. */
+/* Reads the fragments of B for each group of 8 columns. The lanes take rows in turn. */
 static void read_b(const product &p, uint32_t (*b)[32][2])
 {
     for (int i = 0; i < (p.kind.mn ? 0 : p.kind.n); i++) {
@@ -130,7 +130,7 @@ static void read_b(const product &p, uint32_t (*b)[32][2])
     }
 }
 
-/* p may read at this moment. */
+/* Records for the race checks that p may read B now. */
 static void note_b(const product &p)
 {
     static uint32_t b[MOST_N / 8][32][2];
@@ -152,7 +152,7 @@ static void compute(warp_state &s, const product &p)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- issue */
+/* ----------------------------------------------------------------------------------------------------------- issue */
 
 struct wgmma_arg {
     float *d;
@@ -162,7 +162,7 @@ struct wgmma_arg {
 };
 static const wgmma_arg *of(void **arg, int lane) { return static_cast<const wgmma_arg *>(arg[lane]); }
 
-/* 8 pieces of 16 bytes at a time: of columns, or of a row. */
+/* Counts 8 pieces of 16 bytes at a time: of columns, or of a row. */
 static void count_b(uint64_t b, const wgmma_kind &kind)
 {
     for (int i = 0; i < kind.n; i += 8) {
@@ -174,7 +174,7 @@ static void count_b(uint64_t b, const wgmma_kind &kind)
     }
 }
 
-/* The accumulator in the lanes' registers, which are marked from now on. */
+/* Finds or opens the accumulator in the lanes' registers, which then hold marks. */
 static size_t open_sum(warp_state &s, void **arg, const char *file, int line)
 {
     for (size_t i = 0; i < s.sums.size(); i++) {
@@ -231,7 +231,7 @@ void wgmma(float *d, const wgmma_kind &kind, const uint32_t *a, uint64_t b, cons
     warp_op(~0u, do_wgmma, &x, file, line);
 }
 
-/* --------------------------------------------------------------------------------------------------- fence, commit, wait */
+/* --------------------------------------------------------------------------------------------- fence, commit, wait */
 
 void wgmma_fence(const uint32_t *a, int words)
 {
@@ -247,7 +247,7 @@ void wgmma_commit()
     if (self->lin % 32 == 0) mine().group++;
 }
 
-/* Gives the registers of an accumulator back. */
+/* Writes an accumulator back to its registers. */
 static void close_sum(warp_state &s, accumulator &to, const char *file, int line)
 {
     for (int l = 0; l < 32; l++) {
